@@ -1,19 +1,19 @@
-//! Accept-Encoding: which codings a client takes, and how gladly (RFC 9110 12.5.3).
+//! Accept-Encoding: codings that a client accepts, with their weights (RFC 9110 12.5.3).
 
 use super::Coding;
 
-/// The weights of one request in thousandths; 0 refuses. Small and copied freely.
+/// Weights of one request in thousandths; 0 means not acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Accepted {
     codings: [Option<u16>; Coding::ALL.len()],
     identity: Option<u16>,
-    /// `*`: everything not named.
+    /// `*`: all codings not listed.
     others: Option<u16>,
     present: bool,
 }
 
 impl Default for Accepted {
-    /// No field: the client has no opinion, so the bytes stay as they are.
+    /// No Accept-Encoding header: identity.
     fn default() -> Self {
         Self {
             codings: [None; 3],
@@ -25,7 +25,7 @@ impl Default for Accepted {
 }
 
 impl Accepted {
-    /// Reads all Accept-Encoding fields of a request. A malformed member is passed over.
+    /// Parses all Accept-Encoding headers of a request. A malformed member is ignored.
     pub fn from_fields<'a>(fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut accepted = Self::default();
         for (name, value) in fields {
@@ -36,7 +36,7 @@ impl Accepted {
         accepted
     }
 
-    /// Reads one more field.
+    /// Parses one more header.
     pub fn add(&mut self, value: &[u8]) {
         self.present = true;
         for member in value.split(|&byte| byte == b',') {
@@ -55,13 +55,13 @@ impl Accepted {
         }
     }
 
-    /// How gladly this coding is taken, in thousandths.
+    /// Weight of a coding, in thousandths.
     pub fn weight(&self, coding: Coding) -> u16 {
         self.codings[coding as usize].or(self.others).unwrap_or(0)
     }
 
-    /// The coding to use of those offered, best first; `None` is identity. Among equals the server's
-    /// order decides. Identity wins only when it was named with a higher weight than the coding.
+    /// Chooses from the codings offered by the server, in its order of preference; `None` is identity. Among
+    /// equal weights the server's order decides. Identity wins only if it is listed with a higher weight.
     pub fn choose(&self, offered: &[Coding]) -> Option<Coding> {
         let mut best = None;
         let mut best_weight = self.identity.unwrap_or(0);
@@ -75,13 +75,13 @@ impl Accepted {
         best
     }
 
-    /// The client sent the field at all.
+    /// Whether the client has sent the header.
     pub fn is_present(&self) -> bool {
         self.present
     }
 }
 
-/// `q=0.123` between optional spaces (RFC 9110 12.4.2), as thousandths.
+/// Parses `q=0.123` with optional spaces (RFC 9110 12.4.2) into thousandths.
 fn weight(parameter: &[u8]) -> Option<u16> {
     let parameter = parameter.trim_ascii();
     let value = parameter
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn identity_and_star() {
+    fn identity_and_star_have_weights() {
         assert_eq!(chosen("identity"), None);
         assert_eq!(chosen("gzip;q=0.5, identity"), None);
         assert_eq!(chosen("gzip, identity"), Some(Gzip), "equal: the coding");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_weights_are_passed_over() {
+    fn malformed_weights_are_ignored() {
         for bad in [
             "q=2", "q=1.001", "q=.5", "q=0.1234", "q=-1", "q=0.x", "q=", "q", "", "level=1",
             "q=1 x", "q=00",

@@ -1,7 +1,7 @@
-//! Encoders that take pieces and give bytes, one interface for all codings.
+//! Streaming encoders for content codings, with one interface for all.
 //!
 //! Memory is bounded by small windows: about 0.3 MB for gzip, 1 MB for zstd, 2 MB for brotli while a
-//! response is being encoded, nothing between responses but what an [`EncoderPool`] keeps.
+//! response is being encoded. Between responses only the encoders of an [`EncoderPool`] keep memory.
 
 use std::io::{self, Write};
 
@@ -10,23 +10,23 @@ use zstd::stream::raw::{CParameter, Encoder as ZstdStream, InBuffer, Operation, 
 
 use super::Coding;
 
-/// Levels for answers made on the fly: more costs more time than the bytes saved are worth.
+/// Compression levels for dynamic responses: higher ones cost more time than they save.
 const GZIP_LEVEL: u32 = 5;
 const ZSTD_LEVEL: i32 = 3;
 const BROTLI_QUALITY: u32 = 4;
 
-/// Windows of 256 KiB, and 32 KiB for gzip, which has no larger.
+/// Windows of 256 KiB, and of 32 KiB for gzip, its maximum.
 const WINDOW_BITS: u32 = 18;
 const GZIP_WINDOW_BITS: u8 = 15;
 
-/// How far an output buffer grows at a time.
+/// Increment of the output buffer.
 const STEP_BYTES: usize = 4096;
 
-/// One response's encoder. After an error or [`Encoder::finish`] it may only be dropped or pooled.
+/// Encoder of one response. After an error or [`Encoder::finish`] it may only be dropped or pooled.
 pub enum Encoder {
     Gzip(Box<Compress>),
     Zstd(Box<ZstdStream<'static>>),
-    /// Writes into the vector inside, which is emptied after each call.
+    /// Writes into the inner vector, which is emptied after each call.
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
 }
 
@@ -62,7 +62,7 @@ impl Encoder {
         }
     }
 
-    /// Takes a piece and appends whatever comes out, which may be nothing yet.
+    /// Encodes `piece` and appends the output so far, which may be empty.
     pub fn write(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
         match self {
             Self::Gzip(stream) => gzip(stream, piece, FlushCompress::None, out),
@@ -75,7 +75,7 @@ impl Encoder {
         }
     }
 
-    /// Appends everything taken so far, so that the reader can decode it now.
+    /// Appends all output so far, so that a reader can decode every piece written before.
     pub fn flush(&mut self, out: &mut Vec<u8>) -> io::Result<()> {
         match self {
             Self::Gzip(stream) => gzip(stream, &[], FlushCompress::Sync, out),
@@ -94,7 +94,7 @@ impl Encoder {
             Self::Gzip(stream) => gzip(stream, &[], FlushCompress::Finish, out),
             Self::Zstd(stream) => zstd_drain(out, |buffer| stream.finish(buffer, true)),
             Self::Brotli(writer) => {
-                // The end is only written when the writer is taken apart; a tiny one stays behind.
+                // brotli writes the end only when the writer is consumed; a minimal one replaces it.
                 let empty = brotli::CompressorWriter::new(Vec::new(), 1, 0, 10);
                 out.append(&mut std::mem::replace(&mut **writer, empty).into_inner());
                 Ok(())
@@ -117,7 +117,7 @@ fn gzip(
             .compress_vec(rest, out, flush)
             .map_err(io::Error::other)?;
         rest = &rest[usize::try_from(stream.total_in() - before).unwrap_or(rest.len())..];
-        // Room left over means that nothing more wants to come out.
+        // Unused room means that there is no more output.
         let drained = rest.is_empty() && out.len() < out.capacity();
         match flush {
             FlushCompress::Finish if status == Status::StreamEnd => return Ok(()),
@@ -138,7 +138,7 @@ fn zstd_write(stream: &mut ZstdStream<'static>, piece: &[u8], out: &mut Vec<u8>)
     Ok(())
 }
 
-/// Calls `step`, which says how much is still inside, until nothing is.
+/// Calls `step`, which returns the number of bytes still buffered, until it is 0.
 fn zstd_drain(
     out: &mut Vec<u8>,
     mut step: impl FnMut(&mut OutBuffer<'_, Vec<u8>>) -> io::Result<usize>,
@@ -152,19 +152,19 @@ fn zstd_drain(
     }
 }
 
-/// Encoders between responses. gzip and zstd streams are reset rather than made anew, which saves
-/// clearing and mapping their tables; brotli has no reset.
+/// Pool of idle encoders. gzip and zstd streams are reset and reused, which saves the allocation of their
+/// tables; brotli has no reset.
 pub struct EncoderPool {
     kept: Vec<Encoder>,
-    most: usize,
+    max_idle: usize,
 }
 
 impl EncoderPool {
-    /// Keeps at most `most` encoders.
-    pub fn new(most: usize) -> Self {
+    /// Creates a pool of at most `max_idle` encoders.
+    pub fn new(max_idle: usize) -> Self {
         Self {
             kept: Vec::new(),
-            most,
+            max_idle,
         }
     }
 
@@ -179,9 +179,9 @@ impl EncoderPool {
         }
     }
 
-    /// Takes an encoder back in whatever state it is; its history does not reach the next response.
+    /// Returns an encoder to the pool, in any state; its history does not affect the next response.
     pub fn release(&mut self, mut encoder: Encoder) {
-        if self.kept.len() >= self.most {
+        if self.kept.len() >= self.max_idle {
             return;
         }
         let clean = match &mut encoder {
@@ -213,7 +213,7 @@ mod tests {
         Ok(out)
     }
 
-    /// What a reader can see of an unfinished stream.
+    /// Decodes as much as possible of an unfinished stream.
     fn decode_prefix(coding: Coding, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut piece = [0; 4096];
@@ -230,7 +230,7 @@ mod tests {
         out
     }
 
-    /// Text that compresses, with enough variety to fill windows.
+    /// Compressible text that is varied enough to fill windows.
     fn text(bytes: usize) -> Vec<u8> {
         let mut state = 1_u32;
         let mut out = Vec::with_capacity(bytes + 16);
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_comes_back() {
+    fn encoded_bytes_decode_to_the_input() {
         for coding in Coding::ALL {
             for body in [
                 Vec::new(),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_shows_all_that_was_written() {
+    fn a_flush_outputs_everything_written() {
         for coding in Coding::ALL {
             let mut encoder = Encoder::new(coding).unwrap();
             let (mut out, mut sent) = (Vec::new(), Vec::new());
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_stream_is_not_a_whole_one() {
+    fn a_truncated_stream_does_not_decode() {
         for coding in Coding::ALL {
             let mut encoder = Encoder::new(coding).unwrap();
             let mut out = Vec::new();
@@ -321,7 +321,7 @@ mod tests {
             let mut encoder = Encoder::new(coding).unwrap();
             encoder.write(b"the same text", &mut fresh).unwrap();
             encoder.finish(&mut fresh).unwrap();
-            // Given back in the middle of a stream, as after a client's disconnect.
+            // Released in the middle of a stream, as after a disconnect of the client.
             let mut encoder = pool.acquire(coding).unwrap();
             encoder.write(&text(5000), &mut Vec::new()).unwrap();
             pool.release(encoder);

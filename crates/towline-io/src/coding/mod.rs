@@ -1,4 +1,4 @@
-//! Content codings (RFC 9110 8.4.1): their names, who accepts which, and the streams that apply them.
+//! Content codings (RFC 9110 8.4.1): names, negotiation, encoders and decoders.
 //!
 //! The server encodes with [`encode`], the client decodes with [`decode`].
 
@@ -6,7 +6,7 @@ pub mod accept;
 pub mod decode;
 pub mod encode;
 
-/// A coding that changes the bytes.
+/// A content coding other than `identity`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Coding {
     Brotli,
@@ -17,12 +17,12 @@ pub enum Coding {
 impl Coding {
     pub const ALL: [Self; 3] = [Self::Brotli, Self::Zstd, Self::Gzip];
 
-    /// The registered name, as Content-Encoding writes it.
+    /// The registered name, for Content-Encoding.
     pub fn name(self) -> &'static str {
         ["br", "zstd", "gzip"][self as usize]
     }
 
-    /// By registered name, case-insensitive; `x-gzip` is gzip (RFC 9110 8.4.1.3).
+    /// Finds a coding by its registered name, case-insensitive; `x-gzip` is gzip (RFC 9110 8.4.1.3).
     pub fn named(name: &[u8]) -> Option<Self> {
         if name.eq_ignore_ascii_case(b"x-gzip") {
             return Some(Self::Gzip);
@@ -32,7 +32,7 @@ impl Coding {
             .find(|coding| name.eq_ignore_ascii_case(coding.name().as_bytes()))
     }
 
-    /// What a precompressed sibling's file name ends in, after the dot.
+    /// File extension of a precompressed sibling, without the dot.
     pub fn suffix(self) -> &'static str {
         ["br", "zst", "gz"][self as usize]
     }

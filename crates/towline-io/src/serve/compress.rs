@@ -1,44 +1,44 @@
-//! Whether a response is compressed, with which coding, and what that does to its fields.
+//! Compression of responses: whether, with which coding, and with which headers.
 //!
-//! [`Policy::plan`] decides once, from the request's [`Accepted`] and the response's head; a face
-//! then sends the fields that [`rewrite`] gives and runs the body through an
-//! [`Encoder`](crate::coding::encode::Encoder). HEAD takes the same way, without a body, so that both
-//! answers have the same fields.
+//! [`Policy::plan`] decides once, from the request's [`Accepted`] and the response's head. The front end
+//! then sends the headers of [`rewrite`] and passes the body through an
+//! [`Encoder`](crate::coding::encode::Encoder). A response to HEAD is planned the same way, so that its
+//! headers are those of GET.
 //!
-//! Compressing secrets beside text that an attacker chooses leaks them by length (BREACH), which is
-//! why the server compresses only when told to (`--compress`).
+//! Compressing secrets together with text that an attacker chooses leaks them by length (BREACH), so
+//! compression is off by default (`--compress`).
 
 use crate::coding::Coding;
 use crate::coding::accept::Accepted;
 
-/// Below this a response fits one packet anyway.
+/// Default minimum size: a smaller response fits one packet anyway.
 pub const MIN_BYTES: u64 = 860;
 
-/// What the operator configured.
+/// Configuration of compression.
 #[derive(Debug, Clone)]
 pub struct Policy {
-    /// Best first; empty compresses nothing.
+    /// Offered codings in order of preference; empty disables compression.
     pub codings: Vec<Coding>,
-    /// Bodies known to be shorter stay as they are.
+    /// Bodies known to be shorter are not compressed.
     pub min_bytes: u64,
 }
 
-/// What happens to one response.
+/// Decision for one response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plan {
-    /// It would not be compressed for anybody.
+    /// Not compressed for any client.
     Untouched,
-    /// It would be for other clients: caches must know (Vary).
+    /// Not compressed for this client, but for others: the response needs Vary.
     Varies,
     Encode {
         coding: Coding,
-        /// The application streams: what it sends must reach the client piece by piece.
+        /// The application streams: each piece must be flushed to the client.
         flush_each_piece: bool,
     },
 }
 
 impl Policy {
-    /// `body_bytes`: the body's length where the face knows it; else Content-Length tells it.
+    /// Decides. `body_bytes` is the body's length if the front end knows it; else Content-Length is used.
     pub fn plan<'a>(
         &self,
         accepted: &Accepted,
@@ -66,12 +66,12 @@ impl Policy {
     }
 }
 
-/// 206 has a part whose offsets count uncompressed bytes; the others have no body.
+/// Whether the body is complete: the offsets of a 206 count uncompressed bytes, the others have no body.
 fn has_whole_body(status: u16) -> bool {
     status >= 200 && !matches!(status, 204 | 205 | 206 | 304)
 }
 
-/// What the response's fields say about it.
+/// Headers of the response that decide on compression.
 #[derive(Default)]
 struct ResponseFields {
     compressible: bool,
@@ -79,7 +79,7 @@ struct ResponseFields {
 }
 
 impl ResponseFields {
-    /// `None`: a field forbids compression.
+    /// Reads the headers; `None` if one forbids compression.
     fn of<'a>(fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Option<Self> {
         let mut known = Self::default();
         for (name, value) in fields {
@@ -97,8 +97,8 @@ impl ResponseFields {
     }
 }
 
-/// Already encoded, forbidden to change (RFC 9111 5.2.2.6), or described by a digest of its bytes
-/// (RFC 9530), which would no longer be true.
+/// Whether a header forbids compression: the body is encoded already, must not be transformed (RFC 9111
+/// 5.2.2.6), or has a digest of its bytes (RFC 9530).
 fn forbids(name: &[u8], value: &[u8]) -> bool {
     let is = |wanted: &[u8]| name.eq_ignore_ascii_case(wanted);
     if is(b"cache-control") {
@@ -114,8 +114,8 @@ fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(<[u8]>::trim_ascii)
 }
 
-/// Text in its many registered forms. Images, video, fonts in woff and archives are compressed
-/// already. Also decides which static files may have precompressed siblings.
+/// Whether a media type is worth compressing: text in its registered forms. Images, video, woff fonts and
+/// archives are compressed already. Also decides which static files may have precompressed siblings.
 pub fn is_compressible(content_type: &[u8]) -> bool {
     const TYPES: [&[u8]; 16] = [
         b"application/javascript",
@@ -156,10 +156,10 @@ pub fn is_compressible(content_type: &[u8]) -> bool {
             .any(|known| essence.eq_ignore_ascii_case(known))
 }
 
-/// Gives each field of the response as the plan changes it. Order is kept; new fields come last.
+/// Calls back with each header of the response, changed by the plan. Order is kept; new headers come last.
 ///
-/// Content-Length goes (the face adds the new one if it encodes the body whole), Accept-Ranges goes
-/// (ranges would count other bytes), a strong `ETag` becomes weak (RFC 9110 8.8.1: other bytes).
+/// Content-Length is removed (the front end adds a new one if it encodes the whole body), Accept-Ranges is
+/// removed (ranges would count other bytes), a strong `ETag` becomes weak (RFC 9110 8.8.1).
 pub fn rewrite<'a>(
     plan: Plan,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn size_decides() {
+    fn small_bodies_are_not_compressed() {
         let gzip = |fields, body| plan("gzip", 200, fields, body);
         assert_eq!(gzip(&[HTML], Some(859)), Plan::Untouched);
         assert_eq!(gzip(&[HTML], Some(860)), encode(Coding::Gzip, false));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_decides() {
+    fn accept_encoding_decides() {
         assert_eq!(
             plan("br, gzip", 200, &[HTML], Some(1000)),
             encode(Coding::Brotli, false)
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn some_responses_are_never_touched() {
+    fn some_responses_are_never_compressed() {
         for status in [100, 103, 204, 205, 206, 304] {
             assert_eq!(
                 plan("gzip", status, &[HTML], None),
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn types() {
+    fn text_types_are_compressible() {
         for yes in [
             "text/plain",
             "TEXT/HTML;x=y",
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_an_encoded_response() {
+    fn an_encoded_response_has_its_headers() {
         let fields: Fields<'_> = &[
             HTML,
             ("Content-Length", "999"),

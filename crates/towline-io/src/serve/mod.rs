@@ -1,7 +1,7 @@
-//! What a server adds to the wire: files, compression, logs, metrics and the addresses behind a proxy.
+//! Server features: static files, compression, access log, metrics and addresses behind a proxy.
 //!
-//! Each file has one subject and is driven by a face: it takes bytes, facts and times, and gives back
-//! a decision, fields or text. Sockets stay with the engine, requests with the face.
+//! Each file has one subject. It takes bytes, values and times from the front end and returns a decision,
+//! headers or text. Sockets belong to the engine, requests to the front end.
 
 pub mod access_log;
 pub mod compress;

@@ -1,9 +1,9 @@
-//! The PROXY protocol, versions 1 and 2: who the client of a TCP load balancer is.
+//! The PROXY protocol, versions 1 and 2: the address of the client behind a TCP load balancer.
 //!
-//! The header stands before everything else on the connection, TLS included. [`parse`] is given all
-//! bytes received so far, any cut of them, and says "more", "this header, this many bytes" or which
-//! rule was broken. It is called only for peers that the operator has named, and then the header is
-//! mandatory: guessing would let any client name its own address (specification, section 5).
+//! The header precedes everything else on the connection, TLS included. [`parse`] takes all bytes received
+//! so far and returns that more are needed, the header and its length, or the broken rule. It is called
+//! only for peers that the operator has configured, and then the header is mandatory: a client could forge
+//! an optional one (specification, section 5).
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -12,40 +12,40 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub const V1_MAX_BYTES: usize = 107;
 /// The 16 fixed bytes of version 2.
 const V2_FIXED_BYTES: usize = 16;
-/// Addresses and TLVs of version 2. The format allows 65,535; balancers send a few hundred (a TLS
-/// client certificate's subject is the longest TLV seen), so more is refused before it is buffered.
+/// Largest length of addresses and TLVs of version 2. The format allows 65,535; load balancers send a few
+/// hundred (the longest usual TLV is the subject of a TLS client certificate).
 pub const V2_MAX_LENGTH_BYTES: usize = 4096;
-/// What a reader must be able to hold.
+/// Largest size of a header.
 pub const MAX_BYTES: usize = V2_FIXED_BYTES + V2_MAX_LENGTH_BYTES;
 
 const V1_PREFIX: &[u8] = b"PROXY ";
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Whom the header names.
+/// A PROXY header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Header {
-    /// `UNKNOWN`, `LOCAL` or an unspecified family: the socket's own addresses stand. Health checks
-    /// of the balancer look like this.
+    /// `UNKNOWN`, `LOCAL` or an unspecified family: the socket's own addresses apply, as for health checks
+    /// of the load balancer.
     Local,
-    /// The connection that the proxy accepted.
+    /// Addresses of the connection that the proxy accepted.
     Proxied {
         source: SocketAddr,
         destination: SocketAddr,
     },
-    /// The proxy accepted on a Unix socket: there is no network address to speak of.
+    /// The proxy accepted on a Unix socket, so there is no network address.
     Unix,
 }
 
-/// What is known after the bytes so far.
+/// Result of parsing the bytes so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parsed {
-    /// A correct beginning, nothing more.
+    /// The header is valid so far, but not complete.
     Partial,
-    /// The header ends after `used` bytes; what follows belongs to TLS or HTTP.
+    /// The header ends after `used` bytes; the following bytes belong to TLS or HTTP.
     Complete { header: Header, used: usize },
 }
 
-/// The rule that the peer broke. The connection is to be closed without an answer.
+/// The rule that the peer has broken. Close the connection without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProxyError {
     NoHeader,
@@ -85,19 +85,19 @@ impl fmt::Display for ProxyError {
 
 impl std::error::Error for ProxyError {}
 
-/// Reads the header at the start of `bytes`, which are all bytes of the connection so far.
+/// Parses the header at the start of `bytes`, which are all bytes of the connection so far.
 pub fn parse(bytes: &[u8]) -> Result<Parsed, ProxyError> {
-    if starts_alike(bytes, V2_SIGNATURE) {
+    if is_prefix_of_either(bytes, V2_SIGNATURE) {
         return parse_v2(bytes);
     }
-    if starts_alike(bytes, V1_PREFIX) {
+    if is_prefix_of_either(bytes, V1_PREFIX) {
         return parse_v1(bytes);
     }
     Err(ProxyError::NoHeader)
 }
 
-/// One is a prefix of the other.
-fn starts_alike(bytes: &[u8], wanted: &[u8]) -> bool {
+/// Whether one is a prefix of the other.
+fn is_prefix_of_either(bytes: &[u8], wanted: &[u8]) -> bool {
     let n = bytes.len().min(wanted.len());
     bytes[..n] == wanted[..n]
 }
@@ -120,12 +120,12 @@ fn parse_v1(bytes: &[u8]) -> Result<Parsed, ProxyError> {
     })
 }
 
-/// The line between `PROXY ` and CRLF.
+/// Parses the line between `PROXY ` and CRLF.
 fn v1_header(line: &[u8]) -> Result<Header, ProxyError> {
     let mut words = line.split(|&byte| byte == b' ');
     let protocol = words.next().unwrap_or_default();
     if protocol == b"UNKNOWN" {
-        // Whatever follows on the line must be ignored.
+        // The rest of the line must be ignored.
         return Ok(Header::Local);
     }
     if protocol != b"TCP4" && protocol != b"TCP6" {
@@ -178,7 +178,7 @@ fn v1_port(text: &[u8]) -> Result<u16, ProxyError> {
 }
 
 fn parse_v2(bytes: &[u8]) -> Result<Parsed, ProxyError> {
-    // Every fixed byte is judged as soon as it is there.
+    // Every fixed byte is checked as soon as it has arrived.
     let Some(&version_command) = bytes.get(12) else {
         return Ok(Parsed::Partial);
     };
@@ -197,7 +197,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Parsed, ProxyError> {
     if length > V2_MAX_LENGTH_BYTES {
         return Err(ProxyError::V2TooLong);
     }
-    // LOCAL: family and addresses must be ignored, whatever they say.
+    // LOCAL: family and addresses must be ignored.
     let needed = if local {
         0
     } else {
@@ -218,7 +218,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Parsed, ProxyError> {
     Ok(Parsed::Complete { header, used })
 }
 
-/// How many bytes the addresses take; the rest of the length are TLVs, which are skipped.
+/// Size of the addresses; the rest of the length are TLVs, which are skipped.
 fn v2_addresses_bytes(family: u8) -> Result<usize, ProxyError> {
     match family {
         0x00 => Ok(0),
@@ -267,7 +267,7 @@ mod tests {
         bytes
     }
 
-    /// Every cut is partial, the whole gives the header, and bytes after it are not touched.
+    /// Every prefix is partial, the whole gives the header, and bytes after it are not consumed.
     fn whole_and_cut(bytes: &[u8], header: Header) {
         for cut in 0..bytes.len() {
             assert_eq!(parse(&bytes[..cut]), Ok(Parsed::Partial), "cut at {cut}");
@@ -283,7 +283,7 @@ mod tests {
         );
     }
 
-    /// Every cut is partial or the same error: an error is never taken back.
+    /// Every prefix is partial or the same error.
     fn refused(bytes: &[u8], error: ProxyError) {
         let first = (0..=bytes.len()).find(|&cut| parse(&bytes[..cut]).is_err());
         let first = first.unwrap_or_else(|| panic!("{bytes:?} was accepted"));
@@ -363,7 +363,7 @@ mod tests {
         let v4 = [192, 0, 2, 1, 198, 51, 100, 7, 0xdc, 0x04, 0x01, 0xbb];
         let expected = proxied("192.0.2.1:56324", "198.51.100.7:443");
         whole_and_cut(&v2(0x21, 0x11, &v4), expected);
-        // An ALPN TLV and a no-op TLV behind the addresses.
+        // An ALPN TLV and a no-op TLV after the addresses.
         let with_tlv = [&v4[..], &[1, 0, 2, b'h', b'2', 4, 0, 0]].concat();
         whole_and_cut(&v2(0x21, 0x11, &with_tlv), expected);
         let mut v6 = [0_u8; 36];

@@ -1,7 +1,7 @@
-//! Lines that end in CR, LF or CRLF, wherever the bytes are cut.
+//! Parser for lines that end in CR, LF or CRLF, independent of how the bytes are split.
 //!
-//! A CR ends its line at once, so that nobody waits for a byte that may never come; a LF that follows it,
-//! perhaps in the next piece, belongs to it.
+//! A CR ends its line at once, without waiting for the next byte; a LF that follows it, perhaps in the next
+//! piece, belongs to it.
 
 use memchr::memchr2;
 
@@ -17,7 +17,7 @@ pub struct LineParser {
 }
 
 impl LineParser {
-    /// `max_bytes`: the longest line, without its end.
+    /// `max_bytes`: the longest line, without its line end.
     pub fn new(max_bytes: usize) -> Self {
         Self {
             partial: Vec::new(),
@@ -26,7 +26,7 @@ impl LineParser {
         }
     }
 
-    /// Calls `line` with each line that `bytes` completes. Lines before one that is too long are given.
+    /// Calls `line` with each line that `bytes` completes, also with those before one that is too long.
     pub fn feed(&mut self, bytes: &[u8], mut line: impl FnMut(&[u8])) -> Result<(), TooLong> {
         self.feed_until(bytes, |bytes| {
             line(bytes);
@@ -34,7 +34,7 @@ impl LineParser {
         })
     }
 
-    /// As [`LineParser::feed`], for a reader that may refuse a line.
+    /// Like [`LineParser::feed`], for a callback that may fail.
     pub(super) fn feed_until(
         &mut self,
         bytes: &[u8],
@@ -55,7 +55,7 @@ impl LineParser {
                 self.partial.extend_from_slice(&rest[..end]);
                 line(&self.partial)?;
                 self.partial.clear();
-                // One long line does not make its memory permanent.
+                // Memory of a long line is not kept.
                 self.partial.shrink_to(4096);
             }
             let after = &rest[end + 1..];
@@ -75,7 +75,7 @@ impl LineParser {
         Ok(())
     }
 
-    /// The end of the stream: what stands behind the last line's end, unless that is nothing.
+    /// Ends the stream and returns the bytes after the last line end, if any.
     pub fn finish(&mut self) -> Option<Vec<u8>> {
         self.after_cr = false;
         let last = std::mem::take(&mut self.partial);
@@ -101,7 +101,7 @@ mod tests {
         (lines, Ok(()))
     }
 
-    /// The rule written plainly: CRLF, CR or LF.
+    /// Reference implementation: split at CRLF, CR or LF.
     fn reference(text: &[u8]) -> Vec<Vec<u8>> {
         let (mut lines, mut line, mut bytes) = (Vec::new(), Vec::new(), text.iter().peekable());
         while let Some(&byte) = bytes.next() {
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carriage_return_ends_its_line_at_once() {
+    fn a_cr_ends_its_line_at_once() {
         let mut parser = LineParser::new(10);
         let mut seen = Vec::new();
         parser
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_exact_and_lines_before_it_are_given() {
+    fn the_bound_is_exact_and_earlier_lines_are_delivered() {
         assert_eq!(lines(&[b"1\n12345\n12345"], 5).1, Ok(()));
         let given = (vec![b"1".to_vec()], Err(TooLong));
         assert_eq!(lines(&[b"1\n123456\n"], 5), given);

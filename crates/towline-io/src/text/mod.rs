@@ -1,6 +1,6 @@
-//! Text that comes as a stream of bytes: lines, and events made of lines.
+//! Incremental parsers for text streams: lines, and server-sent events.
 //!
-//! Parsers take bytes and hand out what is complete; what a cut leaves over is kept, up to a bound.
+//! They take bytes and deliver complete items; incomplete ones are kept, up to a bound.
 
 pub mod lines;
 pub mod sse;

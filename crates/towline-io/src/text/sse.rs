@@ -4,15 +4,15 @@ use super::lines::{LineParser, TooLong};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// An event as it is dispatched. The bytes are UTF-8 as far as the server kept to it.
+/// A dispatched event. The bytes should be UTF-8, but are not checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event<'a> {
-    /// Empty: the server named none, and it is a `message`.
+    /// Type of the event; empty for the default, `message`.
     pub event: &'a [u8],
     pub data: &'a [u8],
-    /// The last event id of the stream so far.
+    /// Last event id of the stream so far.
     pub id: &'a [u8],
-    /// A reconnection time in milliseconds, if one has come since the event before.
+    /// Reconnection time in milliseconds, if received since the previous event.
     pub retry: Option<u64>,
 }
 
@@ -21,11 +21,11 @@ pub struct SseParser {
     state: State,
 }
 
-/// What the lines so far have set.
+/// Fields set by the lines so far.
 struct State {
     begun: bool,
     event: Vec<u8>,
-    /// Every data line, each with a LF behind it.
+    /// Data lines, each followed by a LF.
     data: Vec<u8>,
     id: Vec<u8>,
     last_id: Vec<u8>,
@@ -34,8 +34,8 @@ struct State {
 }
 
 impl SseParser {
-    /// `max_bytes`: the longest line, and the most that the fields of one event come to. Both bounds are
-    /// independent of the cuts; up to twice as much may be held.
+    /// `max_bytes`: bound of a line, and of the fields of one event together. Both bounds are independent of
+    /// how the bytes are split; up to twice as much memory may be used.
     pub fn new(max_bytes: usize) -> Self {
         Self {
             lines: LineParser::new(max_bytes),
@@ -51,8 +51,8 @@ impl SseParser {
         }
     }
 
-    /// Calls `dispatch` with each event that `bytes` completes; those before one that is too long, too.
-    /// An event that the stream's end cuts off is never dispatched, as the standard has it.
+    /// Calls `dispatch` with each event that `bytes` completes, also with those before one that is too long.
+    /// An incomplete event at the end of the stream is not dispatched, as the standard requires.
     pub fn feed(
         &mut self,
         bytes: &[u8],
@@ -68,7 +68,7 @@ impl SseParser {
         })
     }
 
-    /// The id to send as Last-Event-ID when reconnecting.
+    /// Value of Last-Event-ID for a reconnection.
     pub fn last_event_id(&self) -> &[u8] {
         &self.state.last_id
     }
@@ -114,7 +114,7 @@ impl State {
         }
         self.data.clear();
         self.event.clear();
-        // One long event does not make its memory permanent.
+        // Memory of a long event is not kept.
         self.data.shrink_to(64 * 1024);
         self.event.shrink_to(1024);
     }
@@ -129,7 +129,7 @@ fn replace(kept: &mut Vec<u8>, value: &[u8]) {
     kept.extend_from_slice(value);
 }
 
-/// ASCII digits only; a number beyond all reason is ignored.
+/// Parses ASCII digits only; a number out of range is ignored.
 fn milliseconds(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
@@ -165,7 +165,7 @@ mod tests {
         (events, Ok(()))
     }
 
-    /// Whole and cut at every place, the stream gives these events.
+    /// Checks the events of the stream, whole and split at every position.
     #[track_caller]
     fn check(stream: &[u8], expected: &[&str]) {
         for cut in 0..=stream.len() {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn one_byte_order_mark_at_the_beginning() {
+    fn one_byte_order_mark_at_the_start_is_skipped() {
         check(b"\xef\xbb\xbfdata: a\n\n\xef\xbb\xbfdata: b\n\n", &["|a||"]);
         check(b"\xef\xbb\xbf\xef\xbb\xbfdata: a\n\n", &[]);
         check(b"\xef\xbb\xbf\ndata: a\n\n", &["|a||"]);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn fields() {
+    fn fields_are_parsed_as_the_standard_requires() {
         check(b"event: add\ndata: 1\n\ndata: 2\n\n", &["add|1||", "|2||"]);
         check(b"event: add\n\ndata: 2\n\n", &["|2||"]);
         check(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bound_is_exact_and_earlier_events_are_given() {
+    fn the_bound_is_exact_and_earlier_events_are_delivered() {
         assert_eq!(events(&[b"data:1234567890\n\n"], 15).1, Ok(()));
         assert_eq!(events(&[b"data:12345\ndata:6789\n\n"], 10).1, Ok(()));
         let given = (vec!["|1||".to_owned()], Err(TooLong));

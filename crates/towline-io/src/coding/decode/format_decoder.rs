@@ -1,11 +1,11 @@
-//! One coding of a body: its members one after another, and what may follow them.
+//! Decoder of one coding: its members one after another, and the bytes that may follow them.
 //!
 //! ```text
-//!            decided                 end of a member
-//!  Opening ───────────► Running ──────────────────────► Opening (gzip, zstd: is there another?)
-//!     │                    │    └─────────────────────► Over    (deflate, br)
+//!            recognised              end of a member
+//!  Prelude ───────────► Running ──────────────────────► Prelude (gzip, zstd: is there another?)
+//!     │                    │    └─────────────────────► Done    (deflate, br)
 //!     │ no member          └── violation ──► Failed
-//!     └──────────────────────────────────────────────► Over    (the rest is dropped)
+//!     └──────────────────────────────────────────────► Done    (the rest is dropped)
 //! ```
 
 use brotli::enc::StandardAlloc;
@@ -18,14 +18,14 @@ use super::{DecodeError, Step};
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// RFC 8878 3.1.1; little-endian on the wire.
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-/// The longest of the above, and more than the two bytes of a zlib header.
+/// Size of the longest magic number; a zlib header has two bytes.
 const MAX_BUFFERED_BYTES: usize = 4;
 
 const GZIP_WINDOW_BITS: u8 = 15;
 /// RFC 9659: a decoder of the content coding need not support windows over 8 MiB.
 const ZSTD_WINDOW_BITS: u32 = 23;
 
-/// The codings that can be undone.
+/// Supported codings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Gzip,
@@ -35,7 +35,7 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// By registered name, case-insensitive, or the older `x-gzip` (RFC 9110 8.4.1.3).
+    /// Finds a coding by its registered name, case-insensitive, or the older `x-gzip` (RFC 9110 8.4.1.3).
     pub fn named(name: &[u8]) -> Option<Self> {
         let names: [(&[u8], Self); 5] = [
             (b"gzip", Self::Gzip),
@@ -62,12 +62,12 @@ pub(super) struct FormatDecoder {
     format: Format,
     state: State,
     buffered: Buffered,
-    /// The last run left no room, so the stream may have more to give without more input.
+    /// The last run filled the output, so the stream may have more without further input.
     filled: bool,
 }
 
 enum State {
-    /// Before a member: bytes are held until it is clear what they begin.
+    /// Before a member: bytes are buffered until it is clear whether they start one.
     Prelude {
         first: bool,
     },
@@ -83,7 +83,7 @@ enum Stream {
     Zstd(Box<ZstdStream<'static>>),
 }
 
-/// The first bytes of a member, taken from the input before it could be decided what they are.
+/// First bytes of a possible member, consumed before it could be recognised.
 #[derive(Default)]
 struct Buffered {
     bytes: [u8; MAX_BUFFERED_BYTES],
@@ -97,7 +97,7 @@ impl Buffered {
     }
 }
 
-/// What a stream did with what it was given.
+/// Progress of a stream in one run.
 struct StreamProgress {
     consumed: usize,
     produced: usize,
@@ -106,7 +106,7 @@ struct StreamProgress {
 
 enum End {
     Complete,
-    /// What was produced before the violation counts.
+    /// The bytes produced before the violation are valid.
     Violation(String),
 }
 
@@ -120,7 +120,7 @@ impl StreamProgress {
     }
 }
 
-/// What the held bytes begin.
+/// Classification of the buffered bytes.
 enum Prelude {
     /// More of them are needed.
     Undecided,
@@ -175,7 +175,7 @@ impl FormatDecoder {
         Ok(step)
     }
 
-    /// Whether the body may end here: behind a member, or before anything came at all.
+    /// Checks that the body may end here: after a member, or before the first byte.
     pub fn finish(&self) -> Result<(), DecodeError> {
         let coding = self.format.name();
         match &self.state {
@@ -189,7 +189,7 @@ impl FormatDecoder {
         }
     }
 
-    /// Holds bytes of the input until it is clear whether they begin a member.
+    /// Buffers bytes of the input until it is clear whether they start a member.
     fn read_prelude(&mut self, first: bool, input: &[u8], consumed: &mut usize) -> Prelude {
         let buffered = &mut self.buffered;
         loop {
@@ -206,7 +206,7 @@ impl FormatDecoder {
         }
     }
 
-    /// Lets the stream work once; says whether there was progress.
+    /// Runs the stream once and returns whether there was progress.
     fn run(&mut self, input: &[u8], out: &mut [u8], step: &mut Step) -> bool {
         let State::Running(stream) = &mut self.state else {
             return false;
@@ -217,7 +217,7 @@ impl FormatDecoder {
         } else {
             &input[step.consumed..]
         };
-        // zstd counts calls that move nothing, and takes the sixteenth in a row for an error.
+        // zstd counts calls without progress, and the sixteenth in a row is an error.
         if source.is_empty() && !self.filled {
             return false;
         }
@@ -245,10 +245,10 @@ impl FormatDecoder {
     }
 }
 
-/// The first member is taken at its word, so that the codec says what is wrong with it.
+/// The first member is always passed to the codec, which then reports what is wrong with it.
 fn prelude(format: Format, first: bool, buffered: &[u8]) -> Prelude {
     match format {
-        // One byte at least: a body without any has no member either.
+        // At least one byte: an empty body has no member.
         _ if buffered.is_empty() => Prelude::Undecided,
         Format::Deflate if buffered.len() < 2 => Prelude::Undecided,
         _ if first => Prelude::Member,
@@ -285,7 +285,7 @@ impl Stream {
             Format::Deflate => Self::Inflate(Box::new(Decompress::new(is_zlib(buffered)))),
             Format::Brotli => {
                 let alloc = StandardAlloc::default;
-                // Strict: without the "large window" of a variant that no RFC describes.
+                // Strict: without the "large window" variant, which no RFC describes.
                 Self::Brotli(Box::new(BrotliState::new_strict(alloc(), alloc(), alloc())))
             }
             Format::Zstd => {
@@ -359,7 +359,7 @@ fn decode_zstd(stream: &mut ZstdStream<'static>, input: &[u8], out: &mut [u8]) -
         Ok(hint) => StreamProgress {
             consumed: from.pos(),
             produced: into.pos(),
-            // Nothing more is wanted: the frame is complete and all of it is out.
+            // The frame is complete and all of it has been output.
             end: (hint == 0).then_some(End::Complete),
         },
         Err(error) => StreamProgress::violation(error.to_string()),

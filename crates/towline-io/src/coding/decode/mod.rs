@@ -1,19 +1,19 @@
 //! Decoders for content codings, one interface for all of them and for chains (RFC 9110 8.4).
 //!
-//! Pull-based: [`Decoder::decode`] fills the reader's buffer and takes only the input that this needs, so a
-//! small body that inflates to gigabytes costs what its reader asks for. Memory is bounded by the windows
-//! that the formats allow here: 32 KiB for gzip and deflate, 8 MiB for zstd (RFC 9659), 16 MiB for brotli.
+//! Pull-based: [`Decoder::decode`] fills the reader's buffer and consumes only the input needed for that, so
+//! a small body that inflates to gigabytes costs only as much as is read. Memory is bounded by the largest
+//! accepted windows: 32 KiB for gzip and deflate, 8 MiB for zstd (RFC 9659), 16 MiB for brotli.
 //!
-//! Policies, each held by a test:
+//! Rules, each with a test:
 //!
-//! - Content-Encoding may name at most [`MAX_CODINGS`]; names that are not known are passed over, as is
-//!   `identity`: servers write charsets there, and no reader could decode it anyway.
-//! - A gzip body may have several members, a zstd body several frames. Whatever else stands behind the end
-//!   of the coded data is neither decoded nor delivered.
-//! - A body that ends inside its coding is an error, except one without any byte.
-//! - `deflate` is the zlib format, or the raw one that some servers send in its place.
-//! - In a chain, what passes between two codings is bounded by what goes in and comes out, so that no chain
-//!   can make work without end for a reader who sees nothing.
+//! - Content-Encoding may list at most [`MAX_CODINGS`]; unknown names and `identity` are ignored, because
+//!   servers write charsets there.
+//! - A gzip body may have several members, a zstd body several frames. Other bytes after the end of the
+//!   coded data are dropped.
+//! - A body that ends inside its coding is an error, except an empty body.
+//! - `deflate` is the zlib format, or the raw format that some servers send instead.
+//! - In a chain, the bytes between two codings are bounded by those that go in and come out, so that no chain
+//!   can cause unbounded work without output.
 
 mod format_decoder;
 
@@ -21,24 +21,24 @@ use std::fmt;
 
 use format_decoder::{Format, FormatDecoder};
 
-/// How many codings a Content-Encoding may name.
+/// Most codings in a Content-Encoding header.
 pub const MAX_CODINGS: usize = 5;
 
-/// What is kept between two codings of a chain.
+/// Size of the buffer between two codings of a chain.
 const LINK_BUFFER_BYTES: usize = 8 * 1024;
 
-/// Bytes between codings: these, and [`WORK_FACTOR`] times those that went in and came out.
+/// Bound of the bytes between codings: these, plus [`WORK_FACTOR`] times the input and output.
 const WORK_FREE_BYTES: u64 = 1 << 20;
 const WORK_FACTOR: u64 = 16;
 
-/// What one call did. `produced` short of the buffer means that all input is consumed and more is needed.
+/// Progress of one call. If `produced` is less than the buffer, all input is consumed and more is needed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Step {
     pub consumed: usize,
     pub produced: usize,
 }
 
-/// Why a body cannot be decoded. Bytes before the violation have been delivered.
+/// Error of a body that cannot be decoded. Bytes before the error have been delivered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DecodeError {
     Corrupt {
@@ -48,17 +48,17 @@ pub enum DecodeError {
     Truncated {
         coding: &'static str,
     },
-    /// More than the program's `max_size`.
+    /// The decoded body is larger than `max_size`.
     TooLarge {
         max_size: u64,
     },
-    /// A chain that inflates inside and gives next to nothing.
+    /// A chain that inflates between its codings and produces almost nothing.
     Work,
     TooManyCodings,
 }
 
 impl DecodeError {
-    /// Whether a bound was passed, rather than the body being malformed.
+    /// Whether a bound was exceeded; otherwise the body is malformed.
     pub fn is_limit(&self) -> bool {
         matches!(
             self,
@@ -88,9 +88,9 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// The decoder of one body. After an error it gives the same error again.
+/// Decoder of one body. After an error it returns the same error again.
 pub struct Decoder {
-    /// In the order in which they are undone: the coding applied last comes first.
+    /// In decoding order: the coding applied last comes first.
     links: Vec<ChainLink>,
     max_size: Option<u64>,
     produced: u64,
@@ -99,7 +99,7 @@ pub struct Decoder {
     limit_passed: bool,
 }
 
-/// A coding and what it has been given but not yet taken. The first of a chain takes the caller's input.
+/// One coding of a chain and its input buffer. The first of a chain reads the caller's input instead.
 struct ChainLink {
     decoder: FormatDecoder,
     buffer: Box<[u8]>,
@@ -108,7 +108,8 @@ struct ChainLink {
 }
 
 impl Decoder {
-    /// For the value of Content-Encoding, several fields joined by commas. `None`: nothing to undo.
+    /// Creates the decoder for a Content-Encoding value (several headers joined by commas). `None` if there is
+    /// nothing to decode.
     pub fn new(codings: &[u8], max_size: Option<u64>) -> Result<Option<Self>, DecodeError> {
         let mut links = Vec::new();
         for name in codings.split(|&byte| byte == b',').rev() {
@@ -143,7 +144,7 @@ impl Decoder {
         }))
     }
 
-    /// Decodes until `out` is full or the input used up. An error waits until what came before it is taken.
+    /// Decodes until `out` is full or the input is consumed. An error is returned after the bytes before it.
     pub fn decode(&mut self, input: &[u8], out: &mut [u8]) -> Result<Step, DecodeError> {
         if self.limit_passed {
             return Err(self.too_large());
@@ -151,7 +152,7 @@ impl Decoder {
         let room = self.allowed(out.len());
         let mut rest = input;
         let produced = self.pull(&mut rest, &mut out[..room])?;
-        // At the bound exactly: one byte more would pass it.
+        // The output is exactly at the bound: check whether there is one byte more.
         if produced == room && room < out.len() {
             self.limit_passed = self.pull(&mut rest, &mut [0])? > 0;
             if self.limit_passed && produced == 0 {
@@ -164,7 +165,7 @@ impl Decoder {
         Ok(Step { consumed, produced })
     }
 
-    /// Decodes the whole of `input` behind what `out` holds already.
+    /// Decodes all of `input` and appends it to `out`.
     pub fn decode_to_end(&mut self, input: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
         let mut rest = input;
         loop {
@@ -181,7 +182,7 @@ impl Decoder {
         }
     }
 
-    /// The body is over and `decode` has nothing more to give: was it whole?
+    /// Checks at the end of the body that it was complete.
     pub fn finish(&self) -> Result<(), DecodeError> {
         if self.limit_passed {
             return Err(self.too_large());
@@ -189,12 +190,12 @@ impl Decoder {
         self.links.iter().try_for_each(|link| link.decoder.finish())
     }
 
-    /// Decoded bytes so far.
+    /// Number of decoded bytes so far.
     pub fn produced(&self) -> u64 {
         self.produced
     }
 
-    /// How much of a buffer of `wanted` bytes may be filled.
+    /// Number of bytes of a buffer of `wanted` bytes that may be filled.
     fn allowed(&self, wanted: usize) -> usize {
         let left = self.max_size.map_or(u64::MAX, |most| most - self.produced);
         usize::try_from(left).map_or(wanted, |left| wanted.min(left))
@@ -216,7 +217,7 @@ impl Decoder {
     }
 }
 
-/// Fills `out` from the last of `links`, which draws on those before it; the first draws on `input`.
+/// Fills `out` from the last of `links`, which reads from those before it; the first reads `input`.
 fn pull(
     links: &mut [ChainLink],
     input: &mut &[u8],
@@ -234,7 +235,7 @@ fn pull(
     let mut produced = 0;
     while produced < out.len() {
         let coded = &last.buffer[last.start..last.end];
-        // A violation is remembered by its stage: it is told when what came before it is taken.
+        // The decoder keeps its error and returns it after the bytes before it.
         let step = match last.decoder.decode(coded, &mut out[produced..]) {
             Ok(step) => step,
             Err(_) if produced > 0 => break,

@@ -6,7 +6,7 @@ use super::*;
 use crate::coding::Coding;
 use crate::coding::encode::Encoder;
 
-/// One coding applied, as Content-Encoding would name it; `raw` is deflate without its zlib header.
+/// Encodes with one coding, named as in Content-Encoding; `raw` is deflate without its zlib header.
 fn encode(name: &str, body: &[u8]) -> Vec<u8> {
     let level = flate2::Compression::fast();
     let mut out = Vec::new();
@@ -46,7 +46,7 @@ fn decoder(names: &[&str], max_size: Option<u64>) -> Decoder {
         .unwrap()
 }
 
-/// Everything the wire gives when it comes in pieces of the sizes of `cuts`, read `room` bytes at a time.
+/// Decodes input that arrives in pieces of the sizes `cuts`, reading `room` bytes at a time.
 fn decode_cut(
     mut decoder: Decoder,
     wire: &[u8],
@@ -104,7 +104,7 @@ fn every_cut_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_body_cut_short_is_an_error_and_never_other_bytes() {
+fn a_truncated_body_is_an_error_and_never_other_bytes() {
     let body = text(3000);
     for name in SINGLE {
         let wire = encode(name, &body);
@@ -120,7 +120,7 @@ fn a_body_cut_short_is_an_error_and_never_other_bytes() {
 }
 
 #[test]
-fn a_body_without_a_byte_is_whole() {
+fn an_empty_body_is_complete() {
     for name in SINGLE {
         assert_eq!(
             decode_cut(decoder(&[name], None), b"", &[1], 10),
@@ -130,7 +130,7 @@ fn a_body_without_a_byte_is_whole() {
 }
 
 #[test]
-fn chains_are_undone_from_the_last() {
+fn chains_are_decoded_from_the_last() {
     let body = text(100_000);
     for names in [
         &["gzip", "br"][..],
@@ -152,7 +152,7 @@ fn chains_are_undone_from_the_last() {
 }
 
 #[test]
-fn names() {
+fn names_are_case_insensitive_and_unknown_ones_are_ignored() {
     for nothing in [
         &b""[..],
         b"identity",
@@ -198,7 +198,7 @@ fn several_members_are_one_body_and_garbage_is_dropped() {
                 );
             }
         }
-        // What begins like a member must be one.
+        // Bytes that start like a member must be one.
         let (_, end) = decode_cut(decoder(&[name], None), &wire[..wire.len() - 1], &[5], 64);
         assert_eq!(end, Err(DecodeError::Truncated { coding: name }));
     }
@@ -213,7 +213,7 @@ fn several_members_are_one_body_and_garbage_is_dropped() {
 }
 
 #[test]
-fn corruption_is_told_after_what_came_before_it_and_stays() {
+fn corruption_is_reported_after_the_bytes_before_it_and_stays() {
     let mut wire = encode("gzip", &text(5000));
     let crc = wire.len() - 8;
     wire[crc] ^= 1;
@@ -263,7 +263,7 @@ fn the_bound_is_exact() {
 }
 
 #[test]
-fn a_bomb_costs_what_its_reader_asks_for() {
+fn a_bomb_costs_only_what_is_read() {
     let wire = encode("gzip", &vec![0; 16 << 20]);
     let mut decoder = decoder(&["gzip"], None);
     let mut out = [0; 1000];
@@ -278,13 +278,13 @@ fn a_bomb_costs_what_its_reader_asks_for() {
 }
 
 #[test]
-fn a_chain_cannot_work_without_giving() {
-    // Empty members: nothing comes out of them, and they compress a thousandfold.
+fn a_chain_cannot_work_without_output() {
+    // Empty members produce no output, and they compress a thousandfold.
     let silent = encode("gzip", b"").repeat(1 << 20);
     let wire = encode("gzip", &silent);
     let (out, end) = decode_cut(decoder(&["gzip", "gzip"], None), &wire, &[wire.len()], 64);
     assert_eq!((out.len(), end), (0, Err(DecodeError::Work)));
-    // A body that is compressed twice and inflates as far is an honest one.
+    // A body that is compressed twice and inflates as much is accepted.
     let body = vec![b'x'; 8 << 20];
     let wire = encode_chain(&["gzip", "gzip"], &body);
     let (out, end) = decode_cut(
@@ -312,7 +312,7 @@ fn a_window_over_the_bound_is_refused() {
 }
 
 #[test]
-fn calls_that_move_nothing_do_no_harm() {
+fn calls_without_progress_are_harmless() {
     let body = text(5000);
     for name in SINGLE {
         let wire = encode(name, &body);
@@ -349,7 +349,7 @@ proptest! {
         prop_assert!(out == body);
     }
 
-    /// Whatever a peer sends: no panic, and the same bytes and verdict however it is cut.
+    /// Any input: no panic, and the same bytes and result however it is split.
     #[test]
     fn noise_is_judged_alike_in_any_cuts(
         name in prop::sample::select(&SINGLE[..]),

@@ -1,7 +1,7 @@
-//! Bytes of a peer inside a log line: nothing it sends may look like a line, a field's end or a
-//! command to somebody's terminal.
+//! Escaping of the peer's bytes in a log line, so that they cannot forge a line, end a field or send a
+//! control sequence to a terminal.
 
-/// Printable ASCII stays; quotes and backslashes get a backslash, everything else becomes `\xHH`.
+/// Escapes text: printable ASCII stays, quotes and backslashes get a backslash, all else becomes `\xHH`.
 pub(super) fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|&byte| !is_plain(byte)) {
@@ -19,8 +19,8 @@ pub(super) fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(rest);
 }
 
-/// The inside of a JSON string (RFC 8259 section 7). Valid UTF-8 stays readable but for control
-/// characters, C1 and the line separators included; other bytes are taken as Latin-1.
+/// Escapes the content of a JSON string (RFC 8259 section 7). Valid UTF-8 stays, except control characters
+/// (with C1 and the line separators); other bytes are read as Latin-1.
 pub(super) fn push_json(out: &mut Vec<u8>, text: &[u8]) {
     for chunk in text.utf8_chunks() {
         for char in chunk.valid().chars() {

@@ -12,7 +12,7 @@
 //! | `p` | process id as `<pid>` |
 //! | `{name}i` | request field; `{name}o` response field; `{NAME}e` WSGI environ variable |
 //!
-//! An atom without a value is `-`. Text of a peer is escaped (see [`super::escape`]).
+//! An atom without a value is `-`. Text from the peer is escaped (see [`super::escape`]).
 
 use std::fmt;
 use std::io::Write;
@@ -24,13 +24,13 @@ use super::timestamp::Stamp;
 
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
 
-/// Names that stand for a whole format. `json` is rendered by its own code.
+/// Names of predefined formats. `json` is rendered by its own code.
 pub const PRESETS: [(&str, &str); 2] = [
     ("common", r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s"#),
     ("combined", COMBINED),
 ];
 
-/// An atom that does not exist or a `%(` that does not end.
+/// An unknown atom or an unterminated `%(`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatError(pub String);
 
@@ -86,7 +86,7 @@ enum Part {
     Missing,
 }
 
-/// What one exchange leaves for its line. Kept and reused with the exchange's other state.
+/// Data of one exchange for its log line. Reused with the exchange's other state.
 #[derive(Debug, Default)]
 pub struct Entry {
     text: Vec<u8>,
@@ -98,7 +98,7 @@ pub struct Entry {
     status: u16,
 }
 
-/// What is known when the exchange ends.
+/// Outcome of an exchange, known when it ends.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome<'a> {
     /// Client address without port; empty for a Unix socket.
@@ -203,7 +203,7 @@ impl Format {
         }
     }
 
-    /// The variables of a WSGI environ that the wire determines; others have no value here.
+    /// Variables of the WSGI environ that follow from the request; others have no value here.
     fn environ(&mut self, variable: &str) -> Part {
         match variable {
             "REMOTE_ADDR" => Part::Client,
@@ -225,7 +225,7 @@ impl Format {
         Part::RequestField(index_of(&mut self.request_fields, field.as_bytes()))
     }
 
-    /// Keeps what the line will need of the request. The entry's earlier content is forgotten.
+    /// Stores the request's data for the line. Replaces the entry's earlier content.
     pub fn begin<'a>(
         &self,
         entry: &mut Entry,
@@ -248,7 +248,7 @@ impl Format {
         }
     }
 
-    /// Keeps what the line will need of the response.
+    /// Stores the response's data for the line.
     pub fn on_response<'a>(
         &self,
         entry: &mut Entry,
@@ -386,7 +386,7 @@ fn render_part(
         Part::Method => return push_or_dash(out, Some(entry.method())),
         Part::Target => return push_or_dash(out, Some(entry.target())),
         Part::Path => return push_or_dash(out, Some(entry.path())),
-        // gunicorn writes an empty query as nothing, not as a dash.
+        // gunicorn writes nothing for an empty query, not a dash.
         Part::Query => return push_text(out, entry.query()),
         Part::Version => write!(out, "{}", entry.version),
         Part::Status if entry.status == 0 => write!(out, "-"),
@@ -412,7 +412,7 @@ fn push_or_dash(out: &mut Vec<u8>, text: Option<&[u8]>) {
     }
 }
 
-/// The user of `Authorization: Basic` (RFC 7617), decoded as it goes; never the password.
+/// Decodes the user of `Authorization: Basic` (RFC 7617), never the password.
 fn push_user(out: &mut Vec<u8>, authorization: Option<&[u8]>) {
     let before = out.len();
     let basic =

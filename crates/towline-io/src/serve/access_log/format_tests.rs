@@ -1,4 +1,4 @@
-//! One exchange, every atom, and peers that try to forge lines.
+//! One exchange with every atom, and peers that try to forge lines.
 
 use super::*;
 
@@ -43,7 +43,7 @@ const REQUEST: Fields<'_> = &[
 ];
 
 #[test]
-fn every_atom() {
+fn every_atom_has_its_value() {
     let expected = [
         ("h", "192.0.2.7"),
         ("l", "-"),
@@ -117,7 +117,7 @@ fn errors_name_the_atom() {
 }
 
 #[test]
-fn nobody_forges_a_line() {
+fn peers_cannot_forge_a_line() {
     let request: Fields<'_> = &[
         ("user-agent", "x\" 200\r\n127.0.0.1 - - \"GET /admin"),
         ("x", "\u{1b}]0;title\u{7}"),
@@ -139,7 +139,7 @@ fn nobody_forges_a_line() {
 }
 
 #[test]
-fn users() {
+fn basic_users_are_decoded() {
     let user = |value: &str| line("%(u)s", "/", &[("authorization", value)], &[]);
     assert_eq!(user("basic YTpi"), "a");
     assert_eq!(user("Basic Og=="), "-");
@@ -164,7 +164,7 @@ fn json_is_complete() {
 }
 
 #[test]
-fn an_exchange_without_an_answer() {
+fn an_exchange_without_a_response_is_logged() {
     let format = Format::compile("%(s)s %(b)s %(h)s").unwrap();
     let mut entry = Entry::default();
     format.begin(&mut entry, (b"GET", b"/", "HTTP/1.1"), []);
@@ -179,7 +179,7 @@ fn an_exchange_without_an_answer() {
 }
 
 #[test]
-fn an_entry_forgets_its_last_exchange() {
+fn an_entry_can_be_reused() {
     let format = Format::compile("%({a}i)s %({b}o)s %(s)s").unwrap();
     let mut entry = Entry::default();
     format.begin(&mut entry, (b"GET", b"/", "HTTP/1.1"), bytes(&[("a", "1")]));

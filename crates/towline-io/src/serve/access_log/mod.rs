@@ -1,13 +1,13 @@
-//! The access log: one line for each exchange, written beside the hot path.
+//! The access log: one line per exchange, written by a thread of its own.
 //!
 //! ```text
-//! head arrives    Format::begin     copies what the format needs into a reused Entry
-//! answer leaves   Format::answered  the same for the response's fields
-//! exchange ends   Log::write        renders into a reused buffer, appends to a bounded one
+//! request head    Format::begin        copies the data of the format into a reused Entry
+//! response head   Format::on_response  the same for the response's headers
+//! end             Log::write           renders into a reused buffer, appends to a bounded one
 //! writer thread   takes the whole buffer, write(2)
 //! ```
 //!
-//! Nothing here waits for the disk: when the bounded buffer is full, lines are dropped and counted.
+//! Requests never wait for the disk: when the bounded buffer is full, lines are dropped and counted.
 
 mod escape;
 mod format;
@@ -44,7 +44,7 @@ impl Log {
         &self.writer
     }
 
-    /// Renders one line and hands it over. False: the buffer is full and the line was dropped.
+    /// Renders one line and queues it. Returns false when the buffer is full and the line was dropped.
     pub fn write(&mut self, entry: &Entry, outcome: &Outcome<'_>) -> bool {
         self.line.clear();
         self.format

@@ -1,9 +1,9 @@
-//! Times as logs write them, formatted once a second rather than once a line.
+//! Timestamps of log lines, formatted once a second rather than once a line.
 
 use std::io::Write;
 use std::time::SystemTime;
 
-/// Remembers the last second it wrote.
+/// Formatted timestamp of the last second.
 #[derive(Default)]
 pub struct Stamp {
     second: Option<i64>,
@@ -67,7 +67,7 @@ fn local(second: i64) -> libc::tm {
     let mut time: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both pointers are valid; the _r function keeps no state of its own.
     if unsafe { libc::localtime_r(&raw const second, &raw mut time) }.is_null() {
-        // A year beyond the platform's: the epoch is as good as any.
+        // The year is out of the platform's range: use the epoch.
         time.tm_mday = 1;
         time.tm_year = 70;
     }

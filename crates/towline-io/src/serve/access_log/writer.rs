@@ -1,10 +1,10 @@
 //! The thread that writes log lines, and the bounded buffer in front of it.
 //!
-//! Two byte buffers change places: requests append to one under a short lock, the thread writes the
-//! other. A full buffer, a full disk, a broken or slow pipe lose lines, counted; they never make a
-//! request wait. The thread starts with the first line, so that a writer made before a fork works in
-//! the worker, and sleeps a moment after each wake-up, so that a busy server wakes it a few dozen
-//! times a second rather than once a request.
+//! Two byte buffers are swapped: requests append to one under a short lock, the thread writes the other. A
+//! full buffer, a full disk, a broken or slow pipe lose lines, which are counted; requests never wait. The
+//! thread starts with the first line, so that a writer created before a fork works in the worker, and
+//! sleeps briefly after each wake-up, so that a busy server wakes it a few dozen times a second rather
+//! than once per request.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -15,21 +15,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Lines waiting for the disk: about 10,000 of them, a slow disk's bad tenth of a second at full load.
+/// Size of the buffer: about 10,000 lines, a tenth of a second at full load.
 pub const DEFAULT_BUFFER_BYTES: usize = 1024 * 1024;
 
-/// How long lines gather before they are written together; also how stale a log can be.
+/// Time for which lines are collected before they are written; also the largest delay of the log.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// POSIX `PIPE_BUF`'s guaranteed floor on Linux: a pipe shared by workers keeps writes up to this whole.
+/// `PIPE_BUF` on Linux: writes of up to this size to a pipe shared by workers are atomic.
 const PIPE_BYTES: usize = 4096;
 
-/// Where lines go.
+/// Destination of the lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sink {
     Stdout,
     Stderr,
-    /// Appended to, created if missing; several workers may share it.
+    /// A file, appended to and created if missing; several workers may share it.
     File(PathBuf),
 }
 
@@ -38,7 +38,7 @@ impl Sink {
         let file = match self {
             Self::Stdout => duplicate(libc::STDOUT_FILENO)?,
             Self::Stderr => duplicate(libc::STDERR_FILENO)?,
-            // Non-blocking matters for a FIFO only: opening one without a reader would wait.
+            // Non-blocking for a FIFO: opening one without a reader would block.
             Self::File(path) => OpenOptions::new()
                 .append(true)
                 .create(true)
@@ -62,11 +62,11 @@ fn duplicate(fd: i32) -> io::Result<File> {
     if copy < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: `copy` is a fresh descriptor that nobody else owns.
+    // SAFETY: `copy` is a new descriptor without another owner.
     Ok(unsafe { File::from_raw_fd(copy) })
 }
 
-/// A handle for requests to push lines through. Cheap to clone; usable from any thread.
+/// Handle that queues lines. Cheap to clone; usable from any thread.
 #[derive(Clone)]
 pub struct Writer {
     shared: Arc<Shared>,
@@ -76,10 +76,10 @@ struct Shared {
     sink: Sink,
     buffer_bytes: usize,
     queue: Mutex<Queue>,
-    /// The thread waits here for lines, [`Writer::close`] for the end.
+    /// Wakes the thread for lines, and [`Writer::close`] at the end.
     changed: Condvar,
     dropped: AtomicU64,
-    /// Those of them that nobody has been told of.
+    /// Lost lines not yet returned by `take_unreported`.
     unreported: AtomicU64,
     reopen: AtomicBool,
 }
@@ -87,7 +87,7 @@ struct Shared {
 struct Queue {
     lines: Vec<u8>,
     thread: Thread,
-    /// From then on the thread gives up what it cannot write at once.
+    /// Time after which the thread drops lines that it cannot write at once.
     give_up: Option<Instant>,
 }
 
@@ -97,7 +97,7 @@ struct Queue {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Thread {
     Absent,
-    /// Writing or gathering: it will look at the queue again by itself.
+    /// Writing or collecting: it checks the queue again by itself.
     Busy,
     /// Waiting: the next line must wake it.
     Idle,
@@ -105,7 +105,7 @@ enum Thread {
 }
 
 impl Writer {
-    /// Opens the sink once, so that a path that cannot be written fails at start-up.
+    /// Opens the destination once, so that a path that cannot be written fails at start-up.
     pub fn new(sink: Sink, buffer_bytes: usize) -> io::Result<Self> {
         sink.open()?;
         let queue = Queue {
@@ -126,7 +126,7 @@ impl Writer {
         })
     }
 
-    /// Takes one line, newline included. False: there was no room, and the line is counted as lost.
+    /// Queues one line, with its newline. Returns false when there is no room; the line is counted as lost.
     pub fn push(&self, line: &[u8]) -> bool {
         let mut queue = self.shared.lock();
         let fits = queue.lines.len() + line.len() <= self.shared.buffer_bytes;
@@ -153,17 +153,17 @@ impl Writer {
         let thread = std::thread::Builder::new().name("towline-log".into());
         queue.thread = match thread.spawn(move || shared.run()) {
             Ok(_) => Thread::Busy,
-            // Out of threads: the next line tries again, the buffer's bound holds meanwhile.
+            // No thread available: the next line tries again; the buffer stays bounded.
             Err(_) => Thread::Absent,
         };
     }
 
-    /// Lines lost so far.
+    /// Number of lines lost so far.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Relaxed)
     }
 
-    /// Lines lost since the last call, by whichever thread: for a counter that outlives this writer.
+    /// Number of lines lost since the last call from any thread, for a counter that outlives this writer.
     pub fn take_unreported(&self) -> u64 {
         if self.shared.unreported.load(Relaxed) == 0 {
             return 0;
@@ -171,14 +171,14 @@ impl Writer {
         self.shared.unreported.swap(0, Relaxed)
     }
 
-    /// The file is opened anew before the next line is written (log rotation, SIGUSR1). Only sets a
-    /// flag, so a signal handler may call it.
+    /// Reopens the file before the next line is written (log rotation, SIGUSR1). Only sets a flag, so a
+    /// signal handler may call it.
     pub fn reopen(&self) {
         self.shared.reopen.store(true, Relaxed);
     }
 
-    /// Waits until everything is written, no longer than `timeout`; later lines are dropped. False:
-    /// the deadline came first, and what was left is lost.
+    /// Waits until all lines are written, for `timeout` at most; later lines are dropped. Returns false when
+    /// the timeout passed first and the remaining lines are lost.
     pub fn close(&self, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout;
         let mut queue = self.shared.lock();
@@ -201,7 +201,7 @@ impl Writer {
 }
 
 impl Shared {
-    /// A panic elsewhere must not end the log: the queue is valid at every point.
+    /// Ignores poisoning: the queue is consistent at every point.
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,7 +230,7 @@ impl Shared {
         }
     }
 
-    /// Swaps the full buffer for the empty one. `None` at the end; the value is the deadline, if any.
+    /// Swaps the buffers. `None` at the end; the value is the deadline, if any.
     #[allow(clippy::option_option)] // Outer: is there a batch; inner: is there a deadline.
     fn next_batch(&self, batch: &mut Vec<u8>) -> Option<Option<Instant>> {
         batch.clear();
@@ -244,7 +244,7 @@ impl Shared {
         }
         queue.thread = Thread::Busy;
         if queue.give_up.is_none() && queue.lines.len() < self.buffer_bytes / 2 {
-            // Closing cuts the gathering short.
+            // Closing ends the collecting time early.
             let gathered = self.changed.wait_timeout(queue, GATHER);
             queue = gathered.unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -260,14 +260,14 @@ impl Shared {
 
 struct Target {
     file: File,
-    /// The most that is written at once, in whole lines where possible.
+    /// Largest size of one write, in whole lines where possible.
     piece_bytes: usize,
     /// The last write stopped inside a line.
     torn: bool,
 }
 
 impl Target {
-    /// How many bytes went out. Fewer than given: an error, or the deadline came.
+    /// Writes `bytes` and returns the number written: fewer than given after an error or the deadline.
     fn write_lines(&mut self, lines: &[u8], give_up: impl Fn() -> Option<Instant>) -> usize {
         if self.torn && self.file.write(b"\n").is_ok() {
             self.torn = false;
@@ -292,7 +292,7 @@ impl Target {
         written
     }
 
-    /// A terminal or pipe made non-blocking by somebody: wait a little, then look at the deadline.
+    /// Waits briefly for a terminal or pipe that is in non-blocking mode; then the deadline is checked.
     fn wait_writable(&self) {
         let mut poll = libc::pollfd {
             fd: self.file.as_raw_fd(),
@@ -304,7 +304,7 @@ impl Target {
     }
 }
 
-/// The longest beginning of whole lines within `limit`; one longer line alone is cut.
+/// Length of the longest prefix of whole lines within `limit`; a single longer line is cut.
 fn piece(lines: &[u8], limit: usize) -> &[u8] {
     if lines.len() <= limit {
         return lines;

@@ -6,7 +6,7 @@ use std::os::fd::IntoRawFd;
 
 const LONG: Duration = Duration::from_secs(20);
 
-/// A directory of this test alone, removed at the end.
+/// A directory for one test, removed at the end.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -46,7 +46,7 @@ fn fifo(path: &std::path::Path) {
     assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0);
 }
 
-/// A reading end keeps a FIFO openable for writing without a wait.
+/// Opens the reading end, so that the FIFO can be opened for writing without blocking.
 fn open_reader(path: &std::path::Path) -> File {
     OpenOptions::new()
         .read(true)
@@ -143,7 +143,7 @@ fn a_reopen_that_fails_keeps_the_old_file() {
 }
 
 #[test]
-fn a_path_that_cannot_be_written_fails_at_birth() {
+fn a_path_that_cannot_be_written_fails_on_creation() {
     let directory = Directory::new("birth");
     let sink = Sink::File(directory.0.join("missing/access.log"));
     assert_eq!(
@@ -167,7 +167,7 @@ fn a_full_disk_drops_and_counts() {
 }
 
 #[test]
-fn a_pipe_nobody_reads_bounds_memory_and_the_end() {
+fn a_pipe_without_a_reader_bounds_memory_and_close() {
     let directory = Directory::new("pipe");
     fifo(&directory.file());
     let mut reader = open_reader(&directory.file());
@@ -189,7 +189,7 @@ fn a_pipe_nobody_reads_bounds_memory_and_the_end() {
 
 #[test]
 fn a_broken_pipe_drops_and_counts() {
-    // What Python does for its process; without it the write would be a signal.
+    // Python ignores SIGPIPE, too; without this the write would raise it.
     // SAFETY: changes one disposition that no test relies on.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
     let directory = Directory::new("broken");
@@ -223,10 +223,10 @@ fn a_line_torn_by_an_error_is_ended() {
 }
 
 #[test]
-fn it_works_on_the_other_side_of_a_fork() {
+fn a_writer_works_after_a_fork() {
     let directory = Directory::new("fork");
     let writer = Writer::new(Sink::File(directory.file()), 1000).unwrap();
-    // SAFETY: the child only uses the writer, whose lock nobody holds, and leaves by _exit.
+    // SAFETY: the child only uses the writer, whose lock is free, and ends by _exit.
     let child = unsafe { libc::fork() };
     if child == 0 {
         writer.push(b"from the child\n");
@@ -235,7 +235,7 @@ fn it_works_on_the_other_side_of_a_fork() {
         unsafe { libc::_exit(status) };
     }
     let mut status = 0;
-    // SAFETY: our own child.
+    // SAFETY: waits for the child forked above.
     unsafe { libc::waitpid(child, &raw mut status, 0) };
     assert_eq!(status, 0);
     writer.push(b"from the parent\n");

@@ -1,7 +1,7 @@
-//! A thread that says "this process runs", whatever Python does meanwhile.
+//! A thread that shows that the process runs, independently of Python.
 //!
-//! It holds no lock and calls nothing of Python, so a worker busy in a long C call still beats here
-//! while its loop does not turn: the supervisor can tell slow from dead (SERVER.md, 4).
+//! It holds no lock and does not call Python, so the heartbeat goes on while a long C call blocks the
+//! worker's event loop: the supervisor can distinguish a slow worker from a dead one.
 
 use std::io;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,15 +11,14 @@ use std::time::Duration;
 
 use super::slot::SlotHandle;
 
-/// Beats until it is dropped.
+/// A running heartbeat; it stops on drop.
 pub struct Heartbeat {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Heartbeat {
-    /// Starts the thread; call it in the worker, after the fork. Each beat also refreshes the
-    /// resident size.
+    /// Starts the thread. Call it in the worker, after the fork. Each beat also updates the resident size.
     pub fn start(slot: SlotHandle, period: Duration) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         beat(&slot);
@@ -54,18 +53,18 @@ fn beat(slot: &SlotHandle) {
     }
 }
 
-/// `CLOCK_MONOTONIC`, which all processes of a machine share and Python's `time.monotonic_ns` reads.
+/// `CLOCK_MONOTONIC` in nanoseconds: the same in all processes, and in Python's `time.monotonic_ns`.
 pub fn monotonic_ns() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `now` is a valid place for the result; the clock exists on every platform served.
+    // SAFETY: `now` is valid for the result; the clock exists on every supported platform.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 
-/// Resident memory of this process, where the system tells it cheaply.
+/// Resident memory of this process, where it is cheap to read.
 #[cfg(target_os = "linux")]
 pub fn resident_bytes() -> Option<u64> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
@@ -75,7 +74,7 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * u64::try_from(page_bytes).ok()?)
 }
 
-/// Resident memory of this process, where the system tells it cheaply.
+/// Resident memory of this process, where it is cheap to read.
 #[cfg(not(target_os = "linux"))]
 pub fn resident_bytes() -> Option<u64> {
     None
@@ -87,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_beats_and_stops_at_once() {
+    fn a_heartbeat_beats_and_stops_at_once() {
         let slots = Slots::private(1);
         let slot = slots.handle(0).unwrap();
         let before = monotonic_ns();
@@ -111,7 +110,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn resident_size_is_plausible() {
+    fn the_resident_size_is_plausible() {
         let bytes = resident_bytes().unwrap();
         assert!((100_000..100_000_000_000).contains(&bytes), "{bytes}");
     }

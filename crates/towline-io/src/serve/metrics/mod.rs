@@ -1,10 +1,10 @@
-//! Counters that all worker processes share, and the Prometheus page over them.
+//! Counters shared by all worker processes, and the Prometheus page.
 //!
 //! The supervisor maps one anonymous shared region before it forks: one [`Slot`] per worker, each on
-//! cache lines of its own, all atomics, all zero at birth. A worker counts in its own slot without a
-//! lock; any worker renders the sum over all slots, so a scrape gives the whole server whichever
-//! worker answers it. A slot outlives its worker: counters go on (Prometheus wants them monotonic),
-//! gauges are reset by [`Slot::begin`].
+//! cache lines of its own, all atomics, initially zero. A worker counts in its own slot without a lock;
+//! any worker renders the sum over all slots, so a scrape covers the whole server. A slot outlives its
+//! worker: counters continue (Prometheus requires them to be monotonic), gauges are reset by
+//! [`Slot::begin`].
 
 mod heartbeat;
 mod render;

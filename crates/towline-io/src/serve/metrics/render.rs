@@ -1,14 +1,14 @@
 //! The page that Prometheus scrapes, text format 0.0.4.
 //!
-//! Counts are summed over the workers, so their number does not multiply the series; only what says
-//! how a worker is doing carries a `worker` label.
+//! Counts are summed over the workers, so that their number does not multiply the series; only the state
+//! of each worker has a `worker` label.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::slot::{BOUNDS_US, Histogram, MethodClass, Slot, Slots, StatusClass};
 
-/// The whole page. `now_ns` is [`super::monotonic_ns`]: ages of heartbeats count from it.
+/// Renders the page. `now_ns` is [`super::monotonic_ns`], from which the ages of heartbeats count.
 pub fn render(slots: &Slots, now_ns: u64) -> String {
     let mut page = String::with_capacity(8 * 1024);
     requests(&mut page, slots);
@@ -47,7 +47,7 @@ fn requests(page: &mut String, slots: &Slots) {
                 .iter()
                 .map(|slot| slot.requests[method as usize][status as usize].load(Relaxed))
                 .sum();
-            // A combination never seen has no series: most of the 48 never occur.
+            // A combination without requests has no series: most of the 48 never occur.
             if count > 0 {
                 let (method, status) = (method.label(), status.label());
                 let _ = writeln!(
@@ -61,7 +61,7 @@ fn requests(page: &mut String, slots: &Slots) {
 
 type Read = fn(&Slot) -> &AtomicU64;
 
-/// Name, type, help and place of everything that is one number over all workers.
+/// Name, type, help and counter of each metric that is summed over all workers.
 const SUMS: [(&str, &str, &str, Read); 8] = [
     (
         "towline_requests_in_flight",
@@ -142,7 +142,7 @@ fn histogram<'a>(
     let sum = histograms
         .map(|one| one.sum_us.load(Relaxed))
         .fold(0_u64, u64::wrapping_add);
-    // The count is that of the buckets just read, so that the page agrees with itself.
+    // The count is the sum of the buckets just read, so that the page is consistent.
     let _ = writeln!(page, "{name}_sum {}\n{name}_count {count}", Micros(sum));
 }
 
@@ -191,7 +191,7 @@ enum Value {
     Micros(u64),
 }
 
-/// Microseconds written as seconds, exactly and without trailing zeros.
+/// Microseconds displayed as seconds, exactly and without trailing zeros.
 struct Micros(u64);
 
 impl std::fmt::Display for Micros {
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(line(&page, &format!("{name}_count")), "5");
     }
 
-    /// The grammar of the format: every sample's family was announced, once, before it.
+    /// Grammar of the format: the family of each sample is declared once, before it.
     #[test]
     fn every_sample_has_help_and_type() {
         let page = render(&two_workers(), 0);

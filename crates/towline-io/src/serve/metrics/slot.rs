@@ -1,4 +1,4 @@
-//! One worker's counters as they lie in shared memory.
+//! Layout of one worker's counters in shared memory.
 
 use std::any::Any;
 use std::fmt;
@@ -8,10 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-/// What each worker takes of the region. Python reads this to size its mapping.
+/// Size of one worker's slot in the region. Python uses it for the size of its mapping.
 pub const SLOT_BYTES: usize = 1024;
 
-/// The first byte of the status; `None` counts exchanges that ended without an answer.
+/// First digit of the status; `None` counts exchanges that ended without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatusClass {
     None,
@@ -48,7 +48,7 @@ impl StatusClass {
     }
 }
 
-/// Methods that get a label of their own; a peer's invention is `Other`, so labels stay few.
+/// Methods with a label of their own; all others are `Other`, which bounds the number of labels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MethodClass {
     Get,
@@ -93,14 +93,14 @@ impl MethodClass {
     }
 }
 
-/// Upper bounds in microseconds, the last bucket being everything above: 100 us to 30 s, three to a
-/// decade, which tells a fast endpoint from a slow one without hundreds of series.
+/// Upper bounds of the buckets in microseconds, three per decade from 100 us to 30 s; the last bucket has
+/// everything above.
 pub(super) const BOUNDS_US: [u64; 17] = [
     100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 500_000,
     1_000_000, 2_500_000, 5_000_000, 10_000_000, 30_000_000,
 ];
 
-/// Buckets count what fell into each alone; rendering accumulates them.
+/// Histogram with separate counts per bucket; rendering accumulates them.
 #[repr(C)]
 #[derive(Default)]
 pub struct Histogram {
@@ -108,10 +108,10 @@ pub struct Histogram {
     pub(super) sum_us: AtomicU64,
 }
 
-/// Who else in this process counts in a slot. Every counter has its home in one process.
+/// Number of threads that count in a slot. Every counter is written by one process only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
-    /// Nobody: a load and a store do, without the bus lock that an exchange would pay eight times.
+    /// One thread: a load and a store suffice, without eight atomic additions per exchange.
     Alone,
     Shared,
 }
@@ -141,20 +141,19 @@ impl Histogram {
 #[repr(C, align(64))]
 #[derive(Default)]
 pub struct Slot {
-    // Who and how alive: read and written by the supervisor too, so these stand first and keep
-    // their place (`Slot::PID_OFFSET` and so on).
+    // Read and written by the supervisor, too, at fixed offsets (`Slot::PID_OFFSET` and so on).
     pub pid: AtomicU64,
-    /// Monotonic nanoseconds, written by a native thread: the process runs at all.
+    /// Monotonic nanoseconds, written by a native thread: the process runs.
     pub heartbeat_native: AtomicU64,
-    /// Monotonic nanoseconds of the last turn of the loop: Python runs.
+    /// Monotonic nanoseconds of the event loop's last turn: Python runs.
     pub heartbeat_turn: AtomicU64,
-    /// Written by the supervisor: how often this slot got a new worker after the first.
+    /// Number of restarts of this slot's worker, written by the supervisor.
     pub worker_restarts: AtomicU64,
     pub rss_bytes: AtomicU64,
     /// Monotonic nanoseconds of the worker's start.
     pub started: AtomicU64,
 
-    /// 1 while the worker takes new connections: the others share them with it.
+    /// 1 while the worker accepts connections, so that the others leave it its share.
     pub accepting: AtomicU64,
 
     pub in_flight: AtomicU64,
@@ -179,7 +178,7 @@ impl Slot {
     pub const WORKER_RESTARTS_OFFSET: usize = std::mem::offset_of!(Self, worker_restarts);
     pub const RSS_BYTES_OFFSET: usize = std::mem::offset_of!(Self, rss_bytes);
 
-    /// A worker takes the slot over: what its predecessor held open is gone with it.
+    /// Starts a worker in this slot: resets the gauges of its predecessor.
     pub fn begin(&self, pid: u32, now_ns: u64) {
         self.accepting.store(0, Relaxed);
         self.in_flight.store(0, Relaxed);
@@ -191,7 +190,7 @@ impl Slot {
         self.pid.store(u64::from(pid), Relaxed);
     }
 
-    /// The worker is gone: it holds nothing any more, its counts stay.
+    /// Ends a worker: resets its gauges and keeps its counts.
     pub fn end(&self) {
         self.accepting.store(0, Relaxed);
         self.in_flight.store(0, Relaxed);
@@ -200,7 +199,7 @@ impl Slot {
         self.pid.store(0, Relaxed);
     }
 
-    /// Exchanges that have ended, over all methods and answers.
+    /// Number of ended exchanges, over all methods and statuses.
     pub fn requests_ended(&self) -> u64 {
         let all = self.requests.iter().flatten();
         all.map(|count| count.load(Relaxed)).sum()
@@ -220,10 +219,10 @@ impl Slot {
     }
 }
 
-/// A region that cannot hold slots.
+/// Invalid size or alignment of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SlotsError {
-    /// Shorter than one slot, or not a whole number of them.
+    /// Not a positive multiple of the size of a slot.
     Size(usize),
     /// Not on a 64-byte boundary, as every mapping is.
     Alignment,
@@ -254,14 +253,14 @@ pub struct Slots {
     _owner: Arc<dyn Any + Send + Sync>,
 }
 
-// SAFETY: the memory is only ever seen as atomics (`&Slot`), which may be shared between threads, and
+// SAFETY: the memory is only accessed as atomics (`&Slot`), which may be shared between threads, and
 // `_owner`, which is Send and Sync, keeps it mapped.
 unsafe impl Send for Slots {}
 // SAFETY: as above.
 unsafe impl Sync for Slots {}
 
 impl Slots {
-    /// Slots in this process alone: without a supervisor, and in tests.
+    /// Slots in the memory of this process, for use without a supervisor and for tests.
     pub fn private(count: usize) -> Self {
         #[repr(C, align(64))]
         struct Cell([AtomicU64; SLOT_BYTES / 8]);
@@ -274,7 +273,7 @@ impl Slots {
         unsafe { Self::from_shared(first, bytes, Arc::new(cells)) }.expect("aligned and whole")
     }
 
-    /// Slots that processes forked from this one share: an anonymous mapping, zero until touched.
+    /// Slots shared with processes forked from this one: an anonymous mapping, initially zero.
     pub fn mapped(count: usize) -> io::Result<Self> {
         let mapping = Mapping::new(count.max(1) * SLOT_BYTES)?;
         let (start, bytes) = (mapping.start.cast_const(), mapping.bytes);
@@ -288,8 +287,7 @@ impl Slots {
     /// # Safety
     ///
     /// `start` must point to `bytes` readable and writable bytes that stay mapped as long as `owner`
-    /// lives, hold zeros or earlier slots, and are written by anybody else only in whole, aligned
-    /// 8-byte words.
+    /// lives, hold zeros or earlier slots, and are written elsewhere only in whole, aligned 8-byte words.
     pub unsafe fn from_shared(
         start: *const u8,
         bytes: usize,
@@ -326,7 +324,7 @@ impl Slots {
         Some(unsafe { &*self.first.byte_add(index * SLOT_BYTES) })
     }
 
-    /// Those that a worker has ever held. Slots are given out from the first on.
+    /// Slots that have had a worker. Slots are assigned in order.
     pub fn in_use(&self) -> impl Iterator<Item = &Slot> {
         self.iter()
             .take_while(|slot| slot.started.load(Relaxed) != 0)
@@ -336,7 +334,7 @@ impl Slots {
         (0..self.count).filter_map(|index| self.slot(index))
     }
 
-    /// The slot of one worker, to keep. `None` when there are not so many.
+    /// Handle of the slot at `index`; `None` if there is none.
     pub fn handle(&self, index: usize) -> Option<SlotHandle> {
         (index < self.count).then(|| SlotHandle {
             slots: self.clone(),
@@ -352,7 +350,7 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: only an address and a length; who may touch the memory is decided by `Slots`.
+// SAFETY: only an address and a length; access to the memory is controlled by `Slots`.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -363,7 +361,7 @@ impl Mapping {
             libc::PROT_READ | libc::PROT_WRITE,
             libc::MAP_SHARED | libc::MAP_ANONYMOUS,
         );
-        // SAFETY: no address is asked for and no file is involved; the result is checked.
+        // SAFETY: no address is requested and no file is involved; the result is checked.
         let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -377,12 +375,12 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and nobody looks at it after its owner.
+        // SAFETY: mapped by `new` with this length, and not accessed after its owner is dropped.
         unsafe { libc::munmap(self.start.cast(), self.bytes) };
     }
 }
 
-/// One worker's slot, keeping the region mapped.
+/// Handle of one worker's slot, which keeps the region mapped.
 #[derive(Clone)]
 pub struct SlotHandle {
     slots: Slots,
@@ -391,7 +389,7 @@ pub struct SlotHandle {
 }
 
 impl SlotHandle {
-    /// For a worker in which one thread serves everything.
+    /// Selects counting by a single thread.
     #[must_use]
     pub fn alone(mut self) -> Self {
         self.counting = Counting::Alone;
@@ -402,7 +400,7 @@ impl SlotHandle {
         self.counting.add(&self.in_flight, 1);
     }
 
-    /// One exchange ended; pairs with [`SlotHandle::request_started`].
+    /// Counts an ended exchange; pairs with [`SlotHandle::request_started`].
     pub fn request_ended(&self, method: MethodClass, status: StatusClass, duration: Duration) {
         let slot: &Slot = self;
         self.counting.add(&slot.in_flight, 1_u64.wrapping_neg());
