@@ -1,4 +1,4 @@
-//! A chunked body, cut in several ways; `towline_testkit::oracle` says what must hold.
+//! A chunked body, cut in several ways; `towline_testkit::oracle` checks the properties.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! A coded body: no harm, the same verdict and bytes in one piece and in many, never more than the bound.
+//! A coded body: no panic, the same result and bytes in one piece and in many, never more than the bound.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -49,7 +49,7 @@ fuzz_target!(|data: &[u8]| {
     let codings = CODINGS[usize::from(choice & 7)];
     let (whole, end) = decode(codings, wire, usize::MAX, 1 << 16);
     let (cut, cut_end) = decode(codings, wire, usize::from(choice >> 3) + 1, 777);
-    // The brotli crate reads faster where much input is at hand, and then misses some malformed streams.
+    // The brotli crate has a faster path for large inputs, which misses some malformed streams.
     if !codings.ends_with(b"br") && !codings.starts_with(b"br") {
         assert_eq!(end.is_ok(), cut_end.is_ok());
     }

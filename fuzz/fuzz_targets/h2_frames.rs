@@ -1,5 +1,5 @@
-//! Frames of HTTP/2 into a server and into a client with requests under way, cut in several ways;
-//! `towline_testkit::streams` says what must hold.
+//! Frames of HTTP/2 into a server and into a client with requests in flight, cut in several ways;
+//! `towline_testkit::streams` checks the properties.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

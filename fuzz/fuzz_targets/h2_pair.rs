@@ -1,4 +1,4 @@
-//! Two ends of HTTP/2 driven by any sequence of operations; `towline_testkit::streams` says what must hold.
+//! Two ends of HTTP/2 driven by any sequence of operations; `towline_testkit::streams` checks the properties.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

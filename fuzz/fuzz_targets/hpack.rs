@@ -1,5 +1,5 @@
-//! Header blocks of one connection: no harm, bounded, the same tables whatever is delivered, and what was decoded
-//! is decoded again from what we encode of it.
+//! Header blocks of one connection: no panic, bounded, the same tables whatever is delivered, and decoded fields
+//! are the same after encoding and decoding them again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -26,7 +26,7 @@ fn check_copy(sender: &mut HpackScratch, receiver: &mut HpackScratch, pairs: &Pa
     assert_eq!(decode(receiver, block).as_ref(), Ok(pairs));
 }
 
-// The first byte chooses the narrow bounds and the encoder's table; each block stands behind its length.
+// The first byte chooses the narrow bounds and the encoder's table; each block follows its length.
 fuzz_target!(|data: &[u8]| {
     let [choice, rest @ ..] = data else { return };
     let mut rest = rest;

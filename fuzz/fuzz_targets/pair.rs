@@ -1,4 +1,5 @@
-//! Two ends of a connection driven by any sequence of operations; `towline_testkit::operations` says what must hold.
+//! Two ends of a connection driven by any sequence of operations; `towline_testkit::operations` checks the
+//! properties.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

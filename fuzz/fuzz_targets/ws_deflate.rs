@@ -1,5 +1,5 @@
-//! Messages compressed and read back, and bytes taken for a compressed message; `towline_testkit::sockets` says what
-//! must hold.
+//! Messages compressed and read back, and bytes used as a compressed message; `towline_testkit::sockets` checks
+//! the properties.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Frames of a peer, cut in several ways; `towline_testkit::sockets` says what must hold.
+//! Frames of a peer, cut in several ways; `towline_testkit::sockets` checks the properties.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

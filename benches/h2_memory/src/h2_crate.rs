@@ -1,5 +1,5 @@
-//! The `h2` crate without a runtime: everything is polled by hand, over a pipe without locks, so that only its own
-//! work is measured.
+//! The `h2` crate without a runtime: polled by hand, over a pipe without locks, so that only its own work is
+//! measured.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -24,7 +24,7 @@ struct Channel {
     read: usize,
 }
 
-/// One end of two ways.
+/// One end of two channels.
 struct Pipe {
     incoming: Rc<RefCell<Channel>>,
     outgoing: Rc<RefCell<Channel>>,

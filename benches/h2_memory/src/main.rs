@@ -1,12 +1,12 @@
-//! Exchanges between a client and a server of HTTP/2 that are joined in memory: what framing, header compression
-//! and the bookkeeping of streams cost, without a socket. Towline beside the `h2` crate and libnghttp2.
+//! Exchanges between an HTTP/2 client and server connected in memory: the cost of framing, header compression and
+//! stream bookkeeping, without a socket. Towline compared with the `h2` crate and libnghttp2.
 //!
 //! ```text
 //! cargo run --release --features nghttp2 --manifest-path benches/h2_memory/Cargo.toml [SUBJECT SHAPE EXCHANGES]
 //! ```
 //!
-//! Without arguments every subject makes the exchanges of every shape, in turns; the table gives the median of the
-//! rounds and the fastest. With arguments one subject runs one shape, for a profiler.
+//! Without arguments every subject runs every shape in interleaved rounds; the table gives the median and the
+//! fastest round. With arguments one subject runs one shape, for a profiler.
 
 mod h2_crate;
 #[cfg(feature = "nghttp2")]
@@ -16,7 +16,7 @@ mod towline;
 use std::hint::black_box;
 use std::time::Instant;
 
-/// The request's fields behind its pseudo-fields, and the response's beside its length.
+/// The request's fields without pseudo-header fields, and the response's without its length.
 const AUTHORITY: &str = "localhost:8000";
 const PATH: &str = "/hello?x=y";
 const REQUEST_FIELDS: [(&str, &str); 2] = [("user-agent", "towline-bench/1.0"), ("accept", "*/*")];
@@ -29,7 +29,7 @@ const RESPONSE_FIELDS: [(&str, &str); 3] = [
 const ROUNDS: usize = 11;
 const EXCHANGES: usize = 16_000;
 
-/// Bytes of the answer, and how many exchanges are under way at once.
+/// Bytes of the response, and number of concurrent exchanges.
 #[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,
@@ -60,12 +60,12 @@ const SHAPES: [Shape; 4] = [
     },
 ];
 
-/// What both ends saw, so that nobody is fast by seeing less.
+/// Totals of both ends, which must be equal for all subjects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Totals {
     requests: usize,
     responses: usize,
-    /// Beside the pseudo-fields, on both sides; `content-length` among them.
+    /// Fields without pseudo-header fields, on both sides; including `content-length`.
     fields: usize,
     body_bytes: usize,
 }
@@ -111,7 +111,7 @@ fn compare() {
         for round in 0..=ROUNDS {
             for (subject, figures) in subjects.iter_mut().zip(&mut figures) {
                 let ns = run(subject.as_mut(), shape, EXCHANGES);
-                // The first one fills caches and tables.
+                // The first round fills caches and tables.
                 if round > 0 {
                     figures.push(ns);
                 }

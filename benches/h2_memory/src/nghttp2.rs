@@ -1,4 +1,4 @@
-//! libnghttp2 as its own examples use it: sessions fed with bytes, names and values not copied.
+//! libnghttp2, used as in its own examples: sessions fed with bytes, names and values not copied.
 
 use std::ffi::{c_int, c_void};
 use std::{ptr, slice};
@@ -117,11 +117,11 @@ mod ffi {
     }
 }
 
-/// What the callbacks of one session share.
+/// State shared by the callbacks of one session.
 #[derive(Default)]
 struct Program {
     totals: Totals,
-    /// The body of every answer.
+    /// The body of every response.
     body: &'static [u8],
     is_server: bool,
 }
@@ -129,7 +129,7 @@ struct Program {
 pub struct EndPair {
     client: *mut c_void,
     server: *mut c_void,
-    // Where the sessions find them.
+    // Boxed, since the sessions hold pointers to them.
     near: Box<Program>,
     far: Box<Program>,
     buffer: Vec<u8>,
@@ -140,7 +140,7 @@ unsafe extern "C" fn on_frame(
     frame: *const ffi::frame_hd,
     user: *mut c_void,
 ) -> c_int {
-    // SAFETY: the library gives back what it was given, and a frame that lives as long as the call.
+    // SAFETY: the library passes the pointer that it was given, and a frame that lives as long as the call.
     let (program, frame) = unsafe { (&mut *user.cast::<Program>(), &*frame) };
     let is_request =
         program.is_server && frame.kind == ffi::HEADERS && frame.flags & ffi::FLAG_END_STREAM != 0;
@@ -278,7 +278,7 @@ impl EndPair {
         }
     }
 
-    /// Everything that one has to send, in one piece, as a writer to a socket would gather it.
+    /// Everything that one end has to send, in one piece, as a writer to a socket would gather it.
     fn transfer(&mut self, from: *mut c_void, to: *mut c_void) -> bool {
         self.buffer.clear();
         loop {

@@ -118,7 +118,7 @@ impl Subject for EndPair {
         ) {
             while let Some(event) = self.server.next_event() {
                 if let Event::Head { stream, head, .. } = event {
-                    // `host` is a pseudo-field to the others.
+                    // `host` is a pseudo-header field for the others.
                     totals.fields += head.fields().count() - 1;
                     totals.requests += 1;
                     self.answer(stream, shape.body);

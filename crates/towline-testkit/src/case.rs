@@ -10,9 +10,9 @@ pub struct Case {
     pub title: String,
     /// The words after `wire` on its fence line: `client`, `method=HEAD`, `eof`, ...
     pub options: Vec<(String, String)>,
-    /// The parts of the wire: each arrives when what came before has been dealt with. Mostly one.
+    /// The parts of the wire: each arrives after the one before has been handled. Mostly one.
     pub wire: Vec<Vec<u8>>,
-    /// The event log as it stands in the file; empty before it is blessed for the first time.
+    /// The event log in the file; empty before it is blessed for the first time.
     pub events: String,
     /// Line (from 0) of the fence that opens the events block, and of the one that closes it.
     pub events_lines: (usize, usize),
@@ -30,7 +30,7 @@ impl Case {
         self.option(name).is_some()
     }
 
-    /// Which end the wire comes to.
+    /// The end that receives the wire.
     pub fn side(&self) -> Side {
         if self.has("client") {
             Side::Client
@@ -50,10 +50,10 @@ impl Case {
     }
 }
 
-/// Every case of a file.
+/// Parses every case of a file.
 ///
 /// # Errors
-/// What is malformed, with the line: a test file must never be skipped in silence.
+/// The malformed part, with its line: a test file must never be skipped silently.
 pub fn parse(markdown: &str) -> Result<Vec<Case>, String> {
     let lines: Vec<&str> = markdown.lines().collect();
     let mut cases: Vec<Case> = Vec::new();
@@ -111,7 +111,7 @@ pub fn parse(markdown: &str) -> Result<Vec<Case>, String> {
     Ok(cases)
 }
 
-/// The file with the events blocks replaced by `logs`, one for each case in order.
+/// Returns the file with the events blocks replaced by `logs`, one for each case in order.
 pub fn bless(markdown: &str, cases: &[Case], logs: &[String]) -> String {
     let lines: Vec<&str> = markdown.lines().collect();
     let mut out = String::with_capacity(markdown.len());

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// Stands still until somebody moves it.
+/// A clock that advances only when told to.
 #[derive(Clone, Debug)]
 pub struct Clock {
     start: Instant,
@@ -11,7 +11,7 @@ pub struct Clock {
 
 impl Default for Clock {
     fn default() -> Self {
-        // `Instant` has no other constructor; only differences from here are ever looked at.
+        // `Instant` has no other constructor; only differences from here matter.
         let start = Instant::now();
         Self { start, now: start }
     }

@@ -12,27 +12,28 @@ use towline_proto::{
 
 use crate::{Clock, Log};
 
-/// What the program above the connection does.
+/// Behaviour of the program above the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum App {
-    /// Reads each request's body to its end, then answers 200 without a body. As a client: reads each response.
+    /// Reads each request's body to its end, then responds with 200 without a body. As a client: reads each
+    /// response.
     Read,
-    /// Answers 200 as soon as the head is there and never reads the body.
+    /// Responds with 200 as soon as the head has arrived and never reads the body.
     Ignore,
-    /// Answers 200 with `Connection: close` after the body.
+    /// Responds with 200 and `Connection: close` after the body.
     Close,
-    /// Answers 101 after the body, or 200 to CONNECT, and reads the raw bytes that follow.
+    /// Responds with 101 after the body, or 200 to CONNECT, and reads the raw bytes that follow.
     Switch,
-    /// Reads bodies, never answers: the test does.
+    /// Reads bodies, never responds: the test does.
     Manual,
-    /// Neither reads nor answers.
+    /// Neither reads nor responds.
     Silent,
 }
 
-/// No input of these tests needs as many; a loop that does is a loop without end.
+/// More rounds than any input of these tests needs: a loop that reaches it is endless.
 const MAX_ROUNDS: usize = 10_000_000;
 
-/// How far a pump went; see [`End::pump`].
+/// Result of a pump; see
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Moved,
@@ -55,7 +56,7 @@ pub struct End {
     pub send_room: usize,
     side: Side,
     app: App,
-    /// Those that the program has not answered.
+    /// Exchanges without a response.
     exchanges: Vec<Exchange>,
     requests: VecDeque<(String, String)>,
     output: VecDeque<u8>,
@@ -64,7 +65,7 @@ pub struct End {
     eof_given: bool,
     closed: bool,
     last_stream: Option<StreamId>,
-    /// Read when there are no more events: a program learns first that a stream has switched.
+    /// Streams to read when there are no more events: a program must handle `Switched` first.
     to_read: VecDeque<StreamId>,
 }
 
@@ -75,7 +76,7 @@ impl End {
         Self::new(conn, clock, Side::Server, app)
     }
 
-    /// A server with the default limits that has been sent `wire` and waits for its program, the test.
+    /// A server with the default limits that has received `wire` and whose program is the test.
     pub fn server_with_request(wire: &[u8]) -> Self {
         let mut end = Self::server(&Arc::new(Limits::server()), App::Manual);
         end.feed(wire);
@@ -151,25 +152,25 @@ impl End {
         }
     }
 
-    /// The same with receive blocks of another size.
+    /// Uses receive buffers of another size.
     #[must_use]
     pub fn with_buffers(mut self, buffer_bytes: usize) -> Self {
         self.buffers = BufferPool::new(buffer_bytes, 2);
         self
     }
 
-    /// Bytes arrive. Those that the connection does not want yet wait in the receive buffer.
+    /// Feeds bytes. Bytes that the connection does not take yet wait in the receive buffer.
     pub fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend(bytes);
         self.run_until_idle();
     }
 
-    /// Which end this is.
+    /// The side of this end.
     pub fn side(&self) -> Side {
         self.side
     }
 
-    /// The exchange whose head came last.
+    /// The exchange whose head was received last.
     pub fn last_stream(&self) -> Option<StreamId> {
         self.last_stream
     }
@@ -179,13 +180,13 @@ impl End {
         self.closed
     }
 
-    /// The peer's FIN arrives behind everything fed so far.
+    /// The peer's FIN arrives after everything fed so far.
     pub fn feed_eof(&mut self) {
         self.eof_given = true;
         self.run_until_idle();
     }
 
-    /// The transport breaks: what is under way is lost.
+    /// The transport fails: bytes in flight are lost.
     pub fn feed_abort(&mut self) {
         self.unread.clear();
         self.output.clear();
@@ -199,7 +200,7 @@ impl End {
         self.unread.len()
     }
 
-    /// The clock moves and every timer that is due fires.
+    /// Advances the clock and handles every deadline that passes.
     pub fn advance(&mut self, by: Duration) {
         let target = self.clock.now() + by;
         while let Some(at) = self.conn.deadline().filter(|at| *at <= target) {
@@ -215,7 +216,7 @@ impl End {
         self.run_until_idle();
     }
 
-    /// Takes at most `max` bytes of what this end has sent.
+    /// Takes at most `max` of the bytes sent.
     pub fn take_output(&mut self, max: usize) -> Vec<u8> {
         let n = max.min(self.output.len());
         self.output.drain(..n).collect()
@@ -230,8 +231,8 @@ impl End {
         &self.written
     }
 
-    /// Event log, then the status of every response that a server of HTTP/1 sent or every frame of an end of HTTP/2, then
-    /// what the socket is asked to do.
+    /// Event log, then the status of every response that a server of HTTP/1 sent or every frame of an end of
+    /// HTTP/2, then the interest of the connection.
     pub fn log_text(&self) -> String {
         let mut log = self.log.clone();
         if self.side == Side::Server && self.conn.protocol() == Some(Protocol::Http1) {
@@ -258,7 +259,7 @@ impl End {
         log.text()
     }
 
-    /// Reads, events, the program and writes, until nothing moves any more.
+    /// Runs reads, events, the program and writes until nothing changes any more.
     pub fn run_until_idle(&mut self) {
         for round in 0.. {
             assert!(round < MAX_ROUNDS, "no end of reading and writing");
@@ -268,7 +269,7 @@ impl End {
                 break;
             }
         }
-        // An engine that believes it would turn for ever.
+        // An engine that relies on it would loop forever.
         assert!(
             !self.conn.has_events(),
             "events are promised and none comes: {}",
@@ -298,7 +299,7 @@ impl End {
         n > 0
     }
 
-    /// Hands every event to the program and every byte to the socket.
+    /// Delivers every event to the program and every byte to the socket.
     pub fn pump(&mut self) -> Progress {
         let mut progress = Progress::Idle;
         for round in 0.. {
@@ -345,7 +346,7 @@ impl End {
         }
     }
 
-    /// Takes one event, writes it down and says what the program does about it.
+    /// Takes one event, logs it and returns the program's reaction.
     fn event(&mut self) -> Option<Action> {
         let announced = self.conn.has_events();
         let event = self.conn.next_event()?;
@@ -414,10 +415,10 @@ impl End {
         }
     }
 
-    /// Reads until there is nothing more now.
+    /// Reads until nothing more is available.
     pub fn read(&mut self, stream: StreamId) {
         loop {
-            // A stream that is over cannot be read any more; its `Failed` event says why.
+            // A closed stream cannot be read any more; its `Failed` event gives the reason.
             let Ok(mut body) = self.conn.stream(stream) else {
                 return;
             };
@@ -444,7 +445,7 @@ impl End {
         }
     }
 
-    /// Answers the exchange whose head came last.
+    /// Responds to the exchange whose head was received last.
     ///
     /// # Errors
     /// Those of `Connection::respond`.

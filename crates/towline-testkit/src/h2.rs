@@ -1,5 +1,5 @@
-//! HTTP/2 as it goes over the wire: builders of frames, which check nothing, so that they can build wrong ones too;
-//! and a reader of the frames that an end has sent.
+//! HTTP/2 on the wire: builders of frames, which validate nothing, so that they can build invalid ones too; and a
+//! parser of the frames that an end has sent.
 
 pub mod notation;
 
@@ -7,7 +7,7 @@ use std::fmt;
 
 use towline_proto::ErrorCode;
 
-/// How a client begins (RFC 9113 3.4).
+/// The client preface (RFC 9113 3.4).
 pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub const DATA: u8 = 0x0;
@@ -21,7 +21,7 @@ pub const GOAWAY: u8 = 0x7;
 pub const WINDOW_UPDATE: u8 = 0x8;
 pub const CONTINUATION: u8 = 0x9;
 pub const PRIORITY_UPDATE: u8 = 0x10;
-/// A kind that nobody has registered.
+/// An unregistered frame type.
 pub const UNKNOWN: u8 = 0xbe;
 
 /// Flags. `END` is `END_STREAM`, `ACK` the same bit of SETTINGS and PING.
@@ -39,7 +39,7 @@ pub const INITIAL_WINDOW_SIZE: u16 = 0x4;
 pub const MAX_FRAME_SIZE: u16 = 0x5;
 pub const ENABLE_CONNECT_PROTOCOL: u16 = 0x8;
 
-/// A frame of any kind.
+/// A frame of any type.
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let [_, a, b, c] = (payload.len() as u32).to_be_bytes();
     let mut out = vec![a, b, c, kind, flags];
@@ -48,7 +48,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The client's preface with empty SETTINGS, and the word that the server's are known.
+/// The client's preface with empty SETTINGS, and the acknowledgement of the server's.
 pub fn client_preface() -> Vec<u8> {
     client_preface_with(&[])
 }
@@ -57,7 +57,7 @@ pub fn client_preface_with(pairs: &[(u16, u32)]) -> Vec<u8> {
     [PREFACE, &settings(pairs), &settings_ack()].concat()
 }
 
-/// The server's empty SETTINGS, and the word that the client's are known.
+/// The server's empty SETTINGS, and the acknowledgement of the client's.
 pub fn server_preface() -> Vec<u8> {
     server_preface_with(&[])
 }
@@ -115,12 +115,12 @@ pub fn last_data(stream: u32, bytes: &[u8]) -> Vec<u8> {
     frame(DATA, END, stream, bytes)
 }
 
-/// A whole head; `flags` are those beside `END_HEADERS`.
+/// A whole head; `flags` are added to `END_HEADERS`.
 pub fn headers(stream: u32, flags: u8, fields: &[(&str, &str)]) -> Vec<u8> {
     frame(HEADERS, flags | END_HEADERS, stream, &block(fields))
 }
 
-/// The pseudo-fields of a request to `/` of `a`.
+/// The pseudo-header fields of a request to `/` of `a`.
 pub const fn pseudo(method: &str) -> [(&str, &str); 4] {
     [
         (":method", method),
@@ -156,7 +156,7 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// An integer with a prefix of so many bits, whose first byte has `first` above it (RFC 7541 5.1).
+/// An integer with a prefix of `bits` bits, whose first byte contains `first` above it (RFC 7541 5.1).
 pub fn integer(out: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
     let most = (1_usize << bits) - 1;
     if value < most {
@@ -172,7 +172,7 @@ pub fn integer(out: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
     out.push(rest as u8);
 }
 
-/// A frame that an end has sent.
+/// A parsed frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub kind: u8,
@@ -186,7 +186,7 @@ impl Frame {
         matches!(self.kind, DATA | HEADERS) && self.flags & END != 0
     }
 
-    /// The number in a payload, in words of four bytes.
+    /// The 32-bit number at word `at` of the payload.
     pub fn word(&self, at: usize) -> u32 {
         let bytes = self.payload[at * 4..].first_chunk::<4>();
         bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
@@ -227,7 +227,7 @@ impl fmt::Display for Frame {
     }
 }
 
-/// The whole frames in what an end has sent, the client's preface taken away.
+/// The complete frames in the bytes sent by an end, without the client preface.
 pub fn frames(sent: &[u8]) -> Vec<Frame> {
     let mut rest = sent.strip_prefix(PREFACE).unwrap_or(sent);
     let mut frames = Vec::new();
@@ -247,12 +247,12 @@ pub fn frames(sent: &[u8]) -> Vec<Frame> {
     frames
 }
 
-/// What an end has sent, one line for each frame.
+/// The frames sent by an end, one line each.
 pub fn lines(sent: &[u8]) -> Vec<String> {
     frames(sent).iter().map(Frame::to_string).collect()
 }
 
-/// The code of a GOAWAY that tells of an error.
+/// The code of a GOAWAY with an error.
 pub fn connection_error(sent: &[u8]) -> Option<ErrorCode> {
     let codes = frames(sent)
         .into_iter()
@@ -262,7 +262,7 @@ pub fn connection_error(sent: &[u8]) -> Option<ErrorCode> {
         .find(|code| *code != ErrorCode::NO_ERROR)
 }
 
-/// The codes with which a stream was reset.
+/// The codes of the resets of a stream.
 pub fn stream_errors(sent: &[u8], stream: u32) -> Vec<ErrorCode> {
     let frames = frames(sent).into_iter();
     let resets = frames.filter(|frame| frame.kind == RST_STREAM && frame.stream == stream);

@@ -1,11 +1,12 @@
-//! The tools of Towline's own tests: no I/O, no real clock, no chance that was not asked for.
+//! Tools for Towline's own tests: no I/O, no real clock, only seeded random numbers.
 //!
-//! - [`End`] drives one [`towline_proto::Connection`] with bytes and a scripted program, and writes down what happens
-//!   as an event log: stable text, one line per event.
+//! - [`End`] drives one [`towline_proto::Connection`] with bytes and a scripted program, and records the events
+//!   in a log: stable text, one line per event.
 //! - [`Pair`] joins a client and a server in memory on a virtual clock, with cuts, delays, full pipes, EOF and abort.
 //! - [`case`] reads the conformance files (`conformance/README.md` describes the format), [`notation`] their wire text.
-//! - [`oracle`] holds what must be true of any input, [`operations`] of any sequence of calls: for properties and fuzzing.
-//! - [`streams`] holds what must be true of HTTP/2, of any frames and of any calls on two ends.
+//! - [`oracle`] checks properties of any input, [`operations`] of any sequence of calls: for property tests and
+//!   fuzzing.
+//! - [`streams`] checks properties of HTTP/2, for any frames and for any calls on two ends.
 //! - [`wire`] builds messages, [`h2`] and [`ws`] frames, [`Random`] is the seeded source of every cut.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! The event log: what a connection said, one line per event, in text that does not depend on how the wire was cut.
+//! The event log: the events of a connection, one line each, in text that does not depend on how the wire was
+//! cut.
 
 use std::fmt::Write;
 
@@ -6,8 +7,8 @@ use towline_proto::{HeadRef, Side, StreamId, Version};
 
 use crate::notation::escape;
 
-/// Body bytes that arrive in several reads are one line; `Readable` and `Writable` are not written down, because they
-/// depend on how the bytes were cut.
+/// Consecutive body bytes are one line; `Readable` and `Writable` are not logged, because they depend on how the
+/// bytes were cut.
 #[derive(Clone, Debug, Default)]
 pub struct Log {
     text: String,

@@ -1,16 +1,16 @@
-//! The wire notation of the conformance files: text in which every byte can be seen.
+//! The wire notation of the conformance files: text that shows every byte.
 //!
-//! A line stands for itself and CRLF. A line that ends in a single `\` has no CRLF. Escapes: `\r` `\n` `\t` `\0` `\\`,
+//! A line means itself and CRLF. A line that ends in a single `\` has no CRLF. Escapes: `\r` `\n` `\t` `\0` `\\`,
 //! `\xHH`, and `\{N text}`: the text N times (escapes work inside; no nesting). Bytes outside printable ASCII are
-//! always escaped. A line that is only `\|` is no text: it parts the wire, and what follows arrives only when everything
-//! before it has been dealt with.
+//! always escaped. A line that is only `\|` splits the wire: the rest arrives only when everything before has
+//! been handled.
 
 use std::fmt::Write;
 
-/// Wire bytes of a block of text, in the parts that it is divided into.
+/// Wire bytes of a block of text, in the parts into which it is split.
 ///
 /// # Errors
-/// The line and what is wrong with it.
+/// The line and its error.
 pub fn unescape(block: &str) -> Result<Vec<Vec<u8>>, String> {
     in_parts(block, |line, out| {
         let (text, ends) = match line.strip_suffix('\\') {
@@ -25,7 +25,7 @@ pub fn unescape(block: &str) -> Result<Vec<Vec<u8>>, String> {
     })
 }
 
-/// The parts of a block of which `write` turns each line into bytes.
+/// The parts of a block, whose lines `write` turns into bytes.
 pub(crate) fn in_parts(
     block: &str,
     mut write: impl FnMut(&str, &mut Vec<u8>) -> Result<(), String>,
@@ -56,7 +56,7 @@ pub(crate) fn head_and_text(line: &str) -> Result<(&str, Vec<u8>), String> {
     }
 }
 
-/// A number as people write it, in decimal or with `0x`.
+/// A number in decimal or with `0x`.
 pub(crate) fn number(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16),

@@ -1,4 +1,5 @@
-//! Any sequence of calls, on both ends of a pair: no panic, memory bounded, and in the end both connections are over.
+//! Any sequence of calls, on both ends of a pair: no panic, bounded memory, and in the end both connections
+//! close.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +11,14 @@ use towline_proto::{
 
 use crate::{Direction, Pair};
 
-/// The most that one write of a program puts on top of the high-water mark.
+/// Maximum size of one write, in addition to the high-water mark.
 const MAX_WRITE_BYTES: usize = 40_000;
 /// High-water mark, one write over it, heads and framing.
 const MAX_PENDING_BYTES: usize = 64 * 1024 + MAX_WRITE_BYTES + 8 * 1024;
-/// Read-ahead: the window and one block.
+/// Read-ahead: the window and one buffer.
 const MAX_BUFFERED_BYTES: usize = 2 * 64 * 1024;
 
-/// More operations than a script of the fuzzer has.
+/// More operations than in a script of the fuzzer.
 const MAX_EXCHANGES: u64 = 4096;
 
 /// Interprets `script` as operations (two bytes each: which, and how) and checks after each.
@@ -64,7 +65,7 @@ fn end(pair: &mut Pair, side: Side) -> &mut crate::End {
     }
 }
 
-/// The exchange that a side would touch. Ids that were never given out are tried too.
+/// The exchange to operate on, including identifiers that never existed.
 fn stream(pair: &mut Pair, side: Side, how: usize) -> StreamId {
     let known = pair.server.last_stream().unwrap_or(StreamId(1));
     match (side, how % 11) {
@@ -105,7 +106,7 @@ fn request(pair: &mut Pair, how: usize) {
         },
     ];
     let fields = &fields[..=((how >> 4) % 4)];
-    // The verdict is not looked at: any may be right here, and none may do harm.
+    // The result is ignored: any may be right here.
     let _ = pair.client.conn.request(
         &RequestHead {
             method,
@@ -231,14 +232,14 @@ fn assert_bounded(pair: &mut Pair) {
     }
 }
 
-/// Closed, given up by their programs and given time, both ends come to rest; nothing waits for ever.
+/// Asserts that both ends close after `close`, resets by their programs and enough time.
 fn assert_both_close(mut pair: Pair) {
     pair.pipe_bytes = usize::MAX;
     pair.client.conn.close();
     pair.server.conn.close();
     pair.run();
     for side in [Side::Client, Side::Server] {
-        // The two ends count exchanges apart once bytes were injected: the open one is among these.
+        // The two ends number exchanges differently after injected bytes: the open one is among these.
         for id in 0..=MAX_EXCHANGES {
             if let Ok(mut body) = end(&mut pair, side).conn.stream(StreamId(id)) {
                 body.reset();

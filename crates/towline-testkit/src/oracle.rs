@@ -1,4 +1,4 @@
-//! What must be true of every input, whatever the peer sends.
+//! Properties of every input, whatever the peer sends.
 
 use std::sync::Arc;
 
@@ -7,8 +7,8 @@ use towline_proto::{ErrorSource, Limits};
 use crate::run::feed;
 use crate::{App, End, Random};
 
-/// A request stream in front of a server. Panics when something that must hold does not. `seed` chooses the program, the
-/// size of the receive blocks and the cuts.
+/// Checks a request stream sent to a server. Panics if a property does not hold. `seed` chooses the program, the
+/// size of the receive buffers and the cuts.
 pub fn check_requests(wire: &[u8], seed: u64) {
     let app = [App::Read, App::Ignore, App::Switch, App::Read][seed as usize % 4];
     let limits = Arc::new(Limits::server());
@@ -21,7 +21,7 @@ pub fn check_requests(wire: &[u8], seed: u64) {
     assert_closed_after_violation(end);
 }
 
-/// A response stream in front of a client that has sent one request. (Surplus bytes are a violation before a second
+/// Checks a response stream sent to a client with one request. (Surplus bytes are a violation before a second
 /// request is sent and a response to it afterwards: with two, the events would depend on the cuts.)
 pub fn check_responses(wire: &[u8], seed: u64) {
     let method = ["GET", "HEAD", "GET+upgrade", "CONNECT"][seed as usize % 4];
@@ -33,19 +33,19 @@ pub fn check_responses(wire: &[u8], seed: u64) {
     assert_closed_after_violation(end);
 }
 
-/// Small blocks make heads and bodies grow over their ends; the events must not depend on it.
+/// Heads and bodies grow beyond small buffers; the events must not depend on it.
 fn buffer_bytes(seed: u64) -> usize {
     if seed & 16 == 0 { 16 * 1024 } else { 64 * 1024 }
 }
 
-/// A chunked body, on a connection that is otherwise as it should be.
+/// Checks a chunked body of an otherwise valid request.
 pub fn check_chunked(body: &[u8], seed: u64) {
     let mut wire = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     wire.extend_from_slice(body);
     check_requests(&wire, seed);
 }
 
-/// Feeds the wire whole, byte by byte and in random pieces; gives back the end that had it whole.
+/// Feeds the wire whole, byte by byte and in random pieces; returns the end that received it whole.
 fn assert_same_events_at_every_cut(wire: &[u8], seed: u64, make: impl Fn() -> End) -> End {
     let run = |sizes: &[usize]| {
         let mut end = make();
@@ -76,7 +76,7 @@ fn log_without_100(end: &End) -> String {
     end.log_text().replace("wrote 100\n", "")
 }
 
-/// What is kept never outgrows what was received by more than the answers we owe, nor the window.
+/// Asserts that memory does not exceed the received bytes by more than the pending responses and the window.
 fn assert_bounded(end: &End, wire_bytes: usize) {
     assert!(
         end.conn.pending_bytes() <= 256 * 1024,
@@ -90,7 +90,7 @@ fn assert_bounded(end: &End, wire_bytes: usize) {
     );
 }
 
-/// After a violation the connection takes nothing more and says so.
+/// Asserts that the connection accepts nothing after a violation.
 fn assert_closed_after_violation(mut end: End) {
     let Some(error) = end.conn.error() else {
         return;
@@ -110,7 +110,7 @@ fn assert_closed_after_violation(mut end: End) {
     assert_eq!(before, end.log.text(), "events after a violation");
 }
 
-/// Accepted by us implies accepted, and framed alike, by `httparse`.
+/// Asserts that a request accepted by us is accepted, with the same framing, by `httparse`.
 fn assert_first_request_agrees_with_httparse(wire: &[u8], end: &End) {
     let log = end.log.text();
     let Some(line) = log
@@ -166,7 +166,7 @@ fn assert_first_response_agrees_with_httparse(wire: &[u8], end: &End) {
     );
 }
 
-/// Indented lines behind the first line of a log.
+/// Number of indented lines after the first line of a log.
 fn field_lines(log: &str) -> usize {
     log.lines()
         .skip(1)

@@ -1,4 +1,4 @@
-//! A client and a server joined in memory on one virtual clock.
+//! A client and a server connected in memory on one virtual clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,12 +17,12 @@ pub enum Direction {
 pub struct Pair {
     pub client: End,
     pub server: End,
-    /// Bytes a pipe holds before its writer would block.
+    /// Capacity of a pipe.
     pub pipe_bytes: usize,
     fin: [Fin; 2],
 }
 
-/// How far the FIN of one direction has got.
+/// State of the FIN of one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fin {
     Open,
@@ -51,7 +51,7 @@ impl Pair {
         }
     }
 
-    /// Moves at most `max` bytes; then the FIN when the sender asks for it and no byte is left before it.
+    /// Moves at most `max` bytes; then the FIN, if the sender requests it and no byte is left.
     pub fn step(&mut self, direction: Direction, max: usize) -> bool {
         let pipe_bytes = self.pipe_bytes;
         let fin = self.fin[direction as usize];
@@ -104,13 +104,13 @@ impl Pair {
         }
     }
 
-    /// Time passes for both; due timers fire.
+    /// Advances both clocks and handles deadlines.
     pub fn advance(&mut self, by: Duration) {
         self.client.advance(by);
         self.server.advance(by);
     }
 
-    /// The connection breaks: bytes under way are lost, both ends see a reset.
+    /// The connection fails: bytes in flight are lost, both ends see a reset.
     pub fn abort(&mut self) {
         self.fin = [Fin::Delivered; 2];
         self.client.feed_abort();

@@ -9,7 +9,7 @@ use crate::case::Case;
 use crate::pieces::in_pieces;
 use crate::{App, End, ws};
 
-/// What a case's options say.
+/// The options of a case.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub cuts: bool,
@@ -35,12 +35,12 @@ struct Http {
     wait: Duration,
 }
 
-/// Words that say how a case is run, and those that have been looked at already.
+/// Options of every case, which are handled elsewhere.
 const COMMON: [&str; 6] = ["client", "eof", "nocut", "hide", "http2", "websocket"];
 
 impl Setup {
     /// # Errors
-    /// An option that is not known: a typing error must not change what is tested in silence.
+    /// An unknown option: a typing error must not silently change what is tested.
     pub fn of(case: &Case) -> Result<Self, String> {
         let options = case.options.iter();
         let own = options.filter(|(name, _)| !COMMON.contains(&name.as_str()));
@@ -71,7 +71,8 @@ impl Setup {
         })
     }
 
-    /// The event log of a wire whose parts are fed in pieces of these sizes; a part begins a new piece.
+    /// Returns the event log of a wire whose parts are fed in pieces of these sizes; each part begins a new
+    /// piece.
     pub fn log(&self, parts: &[Vec<u8>], sizes: &[usize]) -> String {
         let text = match &self.subject {
             Subject::Http(http) => http.log(parts, sizes),
@@ -160,7 +161,7 @@ impl Http {
     }
 }
 
-/// Feeds `wire` in pieces of these sizes; what they leave over is the last piece.
+/// Feeds `wire` in pieces of these sizes; the rest is the last piece.
 pub(crate) fn feed(end: &mut End, wire: &[u8], sizes: &mut impl Iterator<Item = usize>) {
     in_pieces(wire, sizes, |piece| end.feed(piece));
 }

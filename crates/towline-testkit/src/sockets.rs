@@ -1,5 +1,5 @@
-//! What must hold for a WebSocket whatever it receives: no harm, bounded memory, the same events however it is cut,
-//! nothing after the last event, and what it sends in answer is read by its peer.
+//! Properties of a WebSocket for any input: bounded memory, the same events at every cut, nothing after the last
+//! event, and output that its peer can parse.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,7 +36,7 @@ fn end(side: Side, deflate: Option<u8>) -> WebSocket {
     WebSocket::new(side, Arc::new(limits), deflate, Instant::now())
 }
 
-/// Events and what goes out at the end, of a wire in pieces of these sizes.
+/// The events, and the output at the end, of a wire in pieces of these sizes.
 fn log(
     ws: &mut WebSocket,
     wire: &[u8],
@@ -74,12 +74,12 @@ fn log(
     (log, out)
 }
 
-/// Whether an event is one after which none may follow.
+/// Whether no event may follow this one.
 fn is_last(event: &str) -> bool {
     event.starts_with("Failed") || event.starts_with("Close")
 }
 
-/// Frames as a peer may send them. Without deflate their answer is read by the other end.
+/// Checks frames of a peer. The output is parsed by an end of the other side.
 pub fn check_frames(wire: &[u8], side: Side, deflate: Option<u8>, seed: u64) {
     let make = || end(side, deflate);
     let whole = log(&mut make(), wire, &[wire.len()], &mut Scratch::new([0; 32]));
@@ -108,7 +108,7 @@ pub fn check_frames(wire: &[u8], side: Side, deflate: Option<u8>, seed: u64) {
     assert!(!over || ws.status() == Status::Finished);
 }
 
-/// Messages that are compressed arrive; then the bytes themselves stand for a compressed message.
+/// Checks that compressed messages arrive; then uses the bytes themselves as a compressed message.
 pub fn check_deflate(data: &[u8], seed: u8) {
     let scratch = &mut Scratch::new([0; 32]);
     let (mut from, mut to) = (end(Side::Server, Some(seed)), end(Side::Client, Some(seed)));

@@ -1,5 +1,5 @@
-//! What must hold of HTTP/2 whatever is received, and whatever two programs do: no harm, bounded memory, the same
-//! events however the input is cut, both ends come to rest, and neither of two ends of ours breaks a rule.
+//! Properties of HTTP/2 for any input and any calls of two programs: bounded memory, the same events at every
+//! cut, both ends close, and neither of two own ends breaks a rule.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -18,12 +18,12 @@ const HOST: Field<'_> = Field {
     name: b"host",
     value: b"a",
 };
-/// The most that one write of a program is.
+/// Maximum size of one write.
 const MAX_WRITE_BYTES: usize = 20_000;
-/// The high-water mark, what a peer may provoke, a write over both, and heads.
+/// The high-water mark, the bytes that a peer may cause, a write over both, and heads.
 const MAX_PENDING_BYTES: usize = 2 * 64 * 1024 + MAX_WRITE_BYTES + 64 * 1024;
 
-/// A connection, its program and what they saw.
+/// A connection, its program and its log.
 struct End {
     conn: Connection,
     buffers: BufferPool,
@@ -32,15 +32,15 @@ struct End {
     log: Vec<String>,
     /// Streams that are open to the program, in order.
     open: Vec<StreamId>,
-    /// Body bytes of each stream: seen, and written.
+    /// Body bytes of each stream: read, and written.
     seen: BTreeMap<StreamId, usize>,
     written: BTreeMap<StreamId, usize>,
     closed: bool,
 }
 
-/// What an event is to the programs here.
+/// The events that matter to the programs here.
 enum EventKind {
-    /// A head, or bytes, have come.
+    /// A head, or bytes, have arrived.
     Readable(StreamId),
     Other,
 }
@@ -70,7 +70,7 @@ impl End {
         }
     }
 
-    /// What is to be sent, up to `max` bytes; what has been taken has left.
+    /// Takes up to `max` bytes to send, as sent.
     fn take_output(&mut self, max: usize) -> Vec<u8> {
         let mut slices = [IoSlice::new(&[]); 64];
         let count = self.conn.send_slices(&mut slices);
@@ -82,7 +82,7 @@ impl End {
         bytes
     }
 
-    /// Room for `data`, as much as is taken now.
+    /// Feeds `data` as far as it is accepted; returns the number of bytes.
     fn feed(&mut self, data: &[u8]) -> usize {
         let space = self.conn.recv_space(&mut self.buffers);
         let n = data.len().min(space.len());
@@ -93,7 +93,7 @@ impl End {
         n
     }
 
-    /// Writes down an event, if there is one.
+    /// Logs an event, if there is one.
     fn event(&mut self) -> Option<EventKind> {
         let announced = self.conn.has_events();
         let event = self.conn.next_event()?;
@@ -123,7 +123,7 @@ impl End {
         Some(kind)
     }
 
-    /// Reads what is there; whether that was the end.
+    /// Reads everything available; returns whether the end was reached.
     fn read(&mut self, id: StreamId) -> bool {
         loop {
             let Ok(mut stream) = self.conn.stream(id) else {
@@ -157,7 +157,7 @@ impl End {
         }
     }
 
-    /// Closed, given up by its program and given time, it comes to rest.
+    /// Asserts that the end closes after `close`, resets by its program and enough time.
     fn assert_closes(&mut self) {
         self.conn.close();
         for id in 0..=self.last_id() {
@@ -181,7 +181,7 @@ impl End {
     }
 }
 
-/// Frames from the bytes of a script: kind, flags, stream and length stand before each payload.
+/// Frames from the bytes of a script: type, flags, stream and length precede each payload.
 pub fn frames(side: Side, script: &[u8]) -> Vec<u8> {
     let mut wire = match side {
         Side::Server => PREFACE.to_vec(),
@@ -199,7 +199,7 @@ pub fn frames(side: Side, script: &[u8]) -> Vec<u8> {
     wire
 }
 
-/// What an end makes of a wire in pieces of these sizes: each request is answered when it was read.
+/// The log of an end for a wire in pieces of these sizes: each request gets a response when it was read.
 fn log(side: Side, wire: &[u8], pieces: &[usize]) -> (Vec<String>, BTreeMap<StreamId, usize>) {
     let mut end = End::new(side);
     if side == Side::Client {
@@ -243,7 +243,7 @@ fn log(side: Side, wire: &[u8], pieces: &[usize]) -> (Vec<String>, BTreeMap<Stre
     seen
 }
 
-/// Any bytes behind a good beginning.
+/// Checks any bytes after a valid start.
 pub fn check_frames(wire: &[u8], side: Side, seed: u64) {
     let whole = log(side, wire, &[wire.len()]);
     let cut = Random::new(seed).pieces(wire.len());
@@ -301,7 +301,7 @@ fn operate(ends: &mut [End; 2], pipes: &mut [Vec<u8>; 2], what: u8, how: usize) 
         (1, Some(id)) => write(end, id, how * (MAX_WRITE_BYTES / 256)),
         (2, Some(id)) => {
             if let Ok(mut stream) = end.conn.stream(id) {
-                // A verdict of any kind may be right.
+                // Any result may be right.
                 let _ = stream.finish();
             }
         }
@@ -344,7 +344,7 @@ fn write(end: &mut End, id: StreamId, n: usize) {
     }
 }
 
-/// Bytes go from one end to the other, whose program sees the events.
+/// Transfers bytes from one end to the other, whose program takes the events.
 fn transfer(ends: &mut [End; 2], pipes: &mut [Vec<u8>; 2], from: usize, max: usize) {
     let pipe = &mut pipes[from];
     pipe.extend(ends[from].take_output(max));

@@ -1,4 +1,4 @@
-//! Builders of messages as they go over the wire; they check nothing, so that they can build wrong ones too.
+//! Builders of HTTP/1 messages; they validate nothing, so that they can build invalid ones too.
 
 /// `METHOD target HTTP/1.1` with `Host: a` and further fields, each a complete line without CRLF.
 pub fn request(method: &str, target: &str, fields: &[&str], body: &[u8]) -> Vec<u8> {
@@ -41,8 +41,8 @@ fn finish_head(out: &mut Vec<u8>, fields: &[&str]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The status of every response in what a server has sent, with `, close` where the head says so. Only good for
-/// responses with `Content-Length` or without a body, which is what the scripted programs send.
+/// The status of every response sent by a server, with `, close` if the head has it. Only for responses with
+/// `Content-Length` or without a body, which is what the scripted programs send.
 pub fn status_lines(mut sent: &[u8]) -> Vec<String> {
     let mut lines = Vec::new();
     while sent.starts_with(b"HTTP/1.") {

@@ -1,5 +1,5 @@
-//! WebSocket as it goes over the wire: builders of frames, which check nothing; a reader of the frames that an end has
-//! sent; and one end with a scripted program, whose log conformance files hold.
+//! WebSocket on the wire: builders of frames, which validate nothing; a parser of the frames that an end has
+//! sent; and one end with a scripted program, whose log the conformance files contain.
 
 pub mod notation;
 
@@ -23,7 +23,7 @@ pub const CLOSE: u8 = 8;
 pub const PING: u8 = 9;
 pub const PONG: u8 = 10;
 
-/// A frame of a client; its first byte is given whole.
+/// A frame of a client, with the given first byte.
 pub fn masked(first: u8, payload: &[u8]) -> Vec<u8> {
     let key = [0x11, 0x80, 0x7f, 0xff];
     let mut frame = head(first, 0x80, payload.len());
@@ -42,7 +42,7 @@ pub fn bare(first: u8, payload: &[u8]) -> Vec<u8> {
     [&head(first, 0, payload.len())[..], payload].concat()
 }
 
-/// A frame to this side, as its peer writes it.
+/// A frame for this side, as its peer encodes it.
 pub fn to_side(side: Side, first: u8, payload: &[u8]) -> Vec<u8> {
     match side {
         Side::Server => masked(first, payload),
@@ -58,7 +58,7 @@ fn head(first: u8, mask: u8, len: usize) -> Vec<u8> {
     }
 }
 
-/// The frames in what an end has sent, without their masks: first byte and payload.
+/// The frames sent by an end, unmasked: first byte and payload.
 pub fn frames(mut wire: &[u8]) -> Vec<(u8, Vec<u8>)> {
     let mut frames = Vec::new();
     while let [first, second, rest @ ..] = wire {
@@ -91,24 +91,24 @@ pub fn frames(mut wire: &[u8]) -> Vec<(u8, Vec<u8>)> {
     frames
 }
 
-/// What the program above a WebSocket does.
+/// Behaviour of the program above a WebSocket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum App {
-    /// Takes what comes.
+    /// Reads messages.
     Read,
-    /// Sends every message back.
+    /// Echoes every message.
     Echo,
-    /// Closes with 1000 when the first message has come.
+    /// Closes with 1000 after the first message.
     Close,
 }
 
-/// How an end is made.
+/// Configuration of an end.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub side: Side,
     pub app: App,
     pub limits: Limits,
-    /// Compression with windows of 32 KiB was agreed on; every message is compressed.
+    /// Compression with windows of 32 KiB; every message is compressed.
     pub deflate: bool,
     pub eof: bool,
     pub wait: Duration,
@@ -127,7 +127,7 @@ impl Setup {
         }
     }
 
-    /// What an end says of a wire that comes in pieces of these sizes, and what it sends.
+    /// The log of an end for a wire in pieces of these sizes, and the frames it sends.
     pub fn log(&self, parts: &[Vec<u8>], sizes: &[usize]) -> String {
         let mut end = End::new(self);
         let mut sizes = sizes.iter().copied();
@@ -189,7 +189,7 @@ impl End {
         }
     }
 
-    /// Gives the next event to the program and sends what is due; whether there was one.
+    /// Delivers the next event to the program and sends queued output; returns whether there was an event.
     fn poll_event(&mut self) -> bool {
         let event = self.ws.next_event();
         let is_event = event.is_some();
@@ -263,7 +263,7 @@ fn line(event: &Event<'_>) -> String {
     }
 }
 
-/// A frame as its notation writes it; one of the masks and lengths is like the other.
+/// A frame in the notation of the files; masks and length encodings are not shown.
 fn shown(first: u8, payload: &[u8]) -> String {
     let name = match first & 0xf {
         CONT => "continue",

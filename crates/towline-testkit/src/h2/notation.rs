@@ -1,4 +1,4 @@
-//! HTTP/2 in conformance files: one line is one frame, as [`Frame`](super::Frame) shows those that are sent.
+//! HTTP/2 in conformance files: one line is one frame, as [`Frame`](super::Frame) displays sent ones.
 //!
 //! ```text
 //! PREFACE                              SETTINGS INITIAL_WINDOW_SIZE=5       SETTINGS ack
@@ -9,7 +9,7 @@
 //! bytes: any bytes                     1001 x PING
 //! ```
 //!
-//! `end` is `END_STREAM`; `more` says that CONTINUATION follows. Indented lines are fields, as literals.
+//! `end` is `END_STREAM`; `more` means that CONTINUATION follows. Indented lines are fields, as literals.
 
 use towline_proto::ErrorCode;
 
@@ -19,9 +19,9 @@ use crate::notation::{head_and_text, in_parts, number};
 /// The parts of a wire block.
 ///
 /// # Errors
-/// The line and what is wrong with it.
+/// The line and its error.
 pub fn wire(block: &str) -> Result<Vec<Vec<u8>>, String> {
-    // Where the frame begins that fields may follow.
+    // Offset of the last frame, to which fields can be added.
     let mut open = None;
     in_parts(block, |line, out| {
         if let Some(field) = line.strip_prefix("  ") {
@@ -43,7 +43,7 @@ pub fn wire(block: &str) -> Result<Vec<Vec<u8>>, String> {
 
 /// Appends a field to the block of the last frame.
 fn add_field(text: &str, start: usize, out: &mut Vec<u8>) -> Result<(), String> {
-    // A pseudo-field begins with a colon of its own.
+    // A pseudo-header field begins with a colon.
     let colon = text[1..].find(": ").ok_or("a field needs a colon")? + 1;
     let (_, value) = head_and_text(&text[colon..])?;
     out.push(0);

@@ -6,7 +6,7 @@
 //! text rsv1: ...       frame 0x83: x           text wrong-mask: x        bytes: any bytes
 //! ```
 //!
-//! `more` leaves FIN out; `frame` is given the first byte whole; `wrong-mask` masks what must not be masked and the
+//! `more` omits FIN; `frame` has the given first byte; `wrong-mask` masks a frame that must not be masked and the
 //! reverse.
 
 use towline_proto::Side;
@@ -14,10 +14,10 @@ use towline_proto::Side;
 use super::{BINARY, CLOSE, CONT, FIN, PING, PONG, RSV1, TEXT, to_side};
 use crate::notation::{head_and_text, in_parts, number};
 
-/// The parts of a wire block that comes to this side.
+/// The parts of a wire block for this side.
 ///
 /// # Errors
-/// The line and what is wrong with it.
+/// The line and its error.
 pub fn wire(block: &str, side: Side) -> Result<Vec<Vec<u8>>, String> {
     in_parts(block, |line, out| {
         let (times, line) = match line.split_once(" x ") {
