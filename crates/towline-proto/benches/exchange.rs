@@ -1,4 +1,4 @@
-//! What a kept-alive exchange costs in the wire core, both ends' bytes in memory.
+//! Cost of a kept-alive exchange in the protocol core, in memory.
 //!
 //! `cargo bench -p towline-proto --bench exchange`
 

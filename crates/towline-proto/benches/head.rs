@@ -1,4 +1,4 @@
-//! Head parsing against `httparse`: the same heads, interleaved rounds, medians, ratio printed.
+//! Head parsing compared with `httparse`: the same heads, interleaved rounds, medians, ratio printed.
 //!
 //! `cargo bench -p towline-proto --bench head`. Our parser also recognises the fields that decide
 //! framing; `httparse` leaves that to its caller, so the comparison favours it.

@@ -1,7 +1,7 @@
-//! HPACK beside `httlib-hpack`: the same heads over one connection, interleaved rounds, medians.
+//! HPACK compared with `httlib-hpack`: the same heads over one connection, interleaved rounds, medians.
 //!
 //! `cargo bench -p towline-proto --bench hpack`. "again": every field has been sent before. "new path": one that
-//! has not. Our decoder also says which field it is and whether it is well formed; theirs leaves that to its caller.
+//! has not. Our decoder also identifies and validates the fields; theirs leaves that to its caller.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -60,7 +60,7 @@ const ANSWER: Head = &[
 
 const ROUNDS: usize = 201;
 const PER_ROUND: u32 = 200;
-/// As the best of literals: added to the table, coded.
+/// The most compact literals: added to the table, Huffman-coded.
 const THEIR_FLAGS: u8 =
     Encoder::HUFFMAN_NAME | Encoder::HUFFMAN_VALUE | Encoder::WITH_INDEXING | Encoder::BEST_FORMAT;
 
@@ -75,7 +75,7 @@ fn main() {
     }
 }
 
-/// Numbered text in place of the path, or of the last value where there is none.
+/// Replaces the path, or the last value if there is none, by numbered text.
 fn renew(fields: &mut [(Vec<u8>, Vec<u8>)], number: u32) {
     let at = fields.iter().position(|field| field.0 == b":path");
     let at = at.unwrap_or(fields.len() - 1);
@@ -147,7 +147,7 @@ fn view(head: &[(Vec<u8>, Vec<u8>)]) -> Vec<Field<'_>> {
         .collect()
 }
 
-/// Nanoseconds a head.
+/// Nanoseconds per head.
 fn time(work: impl FnOnce()) -> f64 {
     let start = Instant::now();
     work();

@@ -1,4 +1,4 @@
-//! What an echo over a WebSocket costs, both ends in memory: framing, masking, checking, and with deflate.
+//! Cost of a WebSocket echo, both ends in memory: framing, masking, validation, and with deflate.
 //!
 //! `cargo bench -p towline-proto --bench ws`
 
@@ -34,7 +34,7 @@ fn main() {
     many_idle();
 }
 
-/// Something like the messages of an application: JSON with numbers that change.
+/// Text like the messages of an application: JSON with changing numbers.
 fn session_text(len: usize) -> Vec<u8> {
     let mut text = String::new();
     let mut number: u64 = 88_172_645_463_325_252;
@@ -99,14 +99,14 @@ fn echo(text: &[u8], level: Option<u8>) -> (f64, usize) {
     (samples[ROUNDS / 2], back.len())
 }
 
-/// Ten thousand sockets with deflate, each after some traffic: what they hold, and what an echo costs when all take
-/// turns, so that no compressor ever has the right window.
+/// Memory of ten thousand sockets with deflate, each after some traffic, and the cost of an echo when all are
+/// used in rotation, so that no compressor ever has the right window loaded.
 fn many_idle() {
     const SOCKETS: u32 = 10_000;
     let before = resident_bytes();
     let scratch = &mut Scratch::new([1; 32]);
     let level = Some(deflate::Config::server().level);
-    // Its message, compressed once, is understood by everybody.
+    // Its message, compressed once, can be decompressed by every end.
     let mut client = end(Side::Client, level);
     let mut servers: Vec<_> = (0..SOCKETS).map(|_| end(Side::Server, level)).collect();
     let text = session_text(8_192);

@@ -1,6 +1,6 @@
 //! The allocation budget: in steady state a kept-alive connection allocates nothing.
 //!
-//! A counting allocator needs `unsafe impl GlobalAlloc`; it stands in this test binary because the library forbids
+//! A counting allocator needs `unsafe impl GlobalAlloc`; it is in this test binary because the library forbids
 //! `unsafe`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -59,7 +59,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Both ends of a connection and the pool, moved without a byte of memory of the test's own.
+/// Both ends of a connection and the pool, without allocations of the test itself.
 struct EndPair {
     client: Connection,
     server: Connection,
@@ -261,7 +261,7 @@ fn a_kept_alive_exchange_allocates_nothing_on_either_side() {
     }
 }
 
-/// One after the other they would not meet in the tables of streams, of turns and of notices.
+/// Concurrently, so that they share the tables of streams, the send queue and the pending events.
 #[test]
 fn streams_at_once_allocate_nothing_on_either_side() {
     const AT_ONCE: usize = 16;
@@ -331,7 +331,7 @@ fn a_repeated_head_passes_hpack_without_an_allocation() {
     let mut sender = HpackScratch::new(64 * 1024, 128);
     let mut receiver = HpackScratch::new(64 * 1024, 128);
     let mut before = 0;
-    // The table turns over many times: the path is new in each block, the last name returns.
+    // The table is replaced many times: the path is new in each block, the last name returns.
     for (n, path) in paths.iter().enumerate() {
         if n == 1000 {
             before = COUNT.get();
@@ -350,7 +350,8 @@ fn a_repeated_head_passes_hpack_without_an_allocation() {
     assert_eq!(COUNT.get() - before, 0);
 }
 
-/// What a thousand server connections hold each, after `wire` has come in and every request was answered.
+/// Bytes held by each of a thousand server connections, after `wire` was received and every request got a
+/// response.
 fn live_bytes_each(wire: &[u8]) -> usize {
     const CONNECTIONS: usize = 1000;
     let limits = Arc::new(Limits::server());
@@ -402,8 +403,8 @@ fn an_idle_connection_holds_next_to_nothing() {
     );
 }
 
-/// The connection's state with both tables of header compression, which are empty here: nothing else stays of streams
-/// that have ended.
+/// The state of the connection with both tables of header compression, which are empty here: nothing else remains
+/// of closed streams.
 #[test]
 fn an_idle_connection_of_http2_holds_little() {
     let asked = [

@@ -1,4 +1,4 @@
-//! Which protocol a connection speaks, and when that is known.
+//! The choice of the protocol of a connection.
 
 use std::sync::Arc;
 use std::time::Instant;

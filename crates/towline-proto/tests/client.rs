@@ -92,7 +92,7 @@ fn fields_are_sent_as_given() {
             BodySize::Empty,
             "content-length: 0",
         ),
-        // What is missing comes behind.
+        // Missing fields are appended.
         (
             &["Connection: close", "host: a"],
             known,
@@ -303,7 +303,7 @@ fn bodies_until_close_and_truncated_ones() {
         );
         assert_eq!(end.conn.response_started(), !wire.is_empty());
     }
-    // What TLS cut short is not an end, whatever the framing.
+    // Truncation of TLS is not an end, with any framing.
     let mut end = client_with_request("GET");
     end.push(b"HTTP/1.1 200 OK\r\n\r\nhello");
     end.events();
@@ -422,13 +422,13 @@ fn bytes_received_before_a_reset_can_be_read() {
     let abort = |end: &mut End| {
         end.conn.received_abort(std::time::Instant::now(), "reset");
     };
-    // Complete: the reset came too late to matter.
+    // Complete: the reset came after the end.
     let mut end = client_with_request("GET");
     end.push(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\n\r\nno");
     abort(&mut end);
     assert_eq!(end.events()[0], "413");
     assert_eq!(end.read(1), ("no".into(), "end"));
-    // Cut short: what is here, then the failure, and never an end, however the body is framed.
+    // Truncated: the received bytes, then the failure, and never an end, with any framing.
     for head in [
         "content-length: 9",
         "transfer-encoding: chunked",

@@ -38,7 +38,7 @@ fn cuts(len: usize, random: &mut Random) -> Vec<Vec<usize>> {
     all
 }
 
-/// The first way to cut that gives another log than the whole wire.
+/// The first cut whose log differs from that of the whole wire.
 fn cut_that_differs(setup: &Setup, case: &Case, whole: &str) -> Option<String> {
     if !setup.cuts {
         return None;

@@ -1,4 +1,4 @@
-//! The corpora of `conformance/corpus`: hostile requests, and llhttp's parser cases against its strict verdicts.
+//! The corpora of `conformance/corpus`: hostile requests, and llhttp's parser cases with its strict verdicts.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,10 +61,10 @@ impl HostileCase {
     }
 }
 
-/// What a server made of a case.
+/// Outcome of a case on a server.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
-    /// Requests that an application which reads bodies has completed.
+    /// Requests completed by an application that reads bodies.
     completed: usize,
     /// 4xx and 5xx.
     refused: usize,
@@ -122,7 +122,7 @@ fn hostile_requests_get_their_verdicts() {
             problems.push(format!("{}: {problem}: {whole:?}", case.id));
         }
         let mut random = Random::new(wire.len() as u64);
-        // Byte by byte where it is quick without optimisation.
+        // Byte by byte only if that is fast without optimisation.
         let mut cuts = if wire.len() <= 32 * 1024 {
             vec![vec![1; wire.len()]]
         } else {
@@ -169,7 +169,7 @@ impl LlhttpCase {
         self.mode.starts_with("request")
     }
 
-    /// llhttp's verdict in strict mode, with the number of complete messages where it matters.
+    /// llhttp's verdict in strict mode, with the number of complete messages if relevant.
     fn strict(&self) -> String {
         let strict = matches!(
             self.mode.as_str(),
@@ -182,7 +182,7 @@ impl LlhttpCase {
         }
     }
 
-    /// Ours, in the same words.
+    /// Our verdict, in the same format.
     fn ours(&self, wire: &[u8]) -> String {
         let (mut end, messages): (End, fn(&str) -> usize) = if self.is_request() {
             let app = if self.verdict == "pause" {
@@ -213,7 +213,7 @@ impl LlhttpCase {
                 completed,
             )
         };
-        // Each response after the first needs its request first: `End` sends it when the one before is complete.
+        // Each response after the first needs its request: `End` sends it when the one before is complete.
         let mut rest = wire;
         while let Some(at) = rest
             .windows(7)
@@ -260,11 +260,11 @@ fn has_host(wire: &[u8]) -> bool {
         .any(|w| w == b"\r\nhost:")
 }
 
-/// Why we differ, and what is our verdict then.
+/// Deviations from llhttp, with reasons.
 #[derive(Deserialize)]
 struct Deviations {
     reasons: BTreeMap<String, String>,
-    /// Case id to reason and our verdict.
+    /// Reason and our verdict by case id.
     cases: BTreeMap<String, (String, String)>,
 }
 

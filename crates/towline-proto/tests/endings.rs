@@ -1,4 +1,4 @@
-//! How connections end: gracefully, by time, by the peer.
+//! Ends of connections: gracefully, by timeout, by the peer.
 
 use std::sync::Arc;
 use std::time::Duration;

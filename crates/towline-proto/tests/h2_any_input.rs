@@ -1,10 +1,10 @@
-//! What must hold of HTTP/2 for any frames and any sequence of calls; `towline_testkit::streams` says it.
+//! Properties of HTTP/2 for any frames and any sequence of calls, checked by `towline_testkit::streams`.
 
 use proptest::prelude::*;
 use towline_proto::Side;
 use towline_testkit::streams::{check_frames, check_pair, frames};
 
-/// Frames that are mostly right, and sometimes anything.
+/// Frames that are mostly valid, and sometimes anything.
 fn script() -> impl Strategy<Value = Vec<u8>> {
     let head = |flags| vec![1, flags, 0, 6, 0x82, 0x86, 0x84, 0x41, 1, b'a'];
     let answer = |flags| vec![1, flags, 0, 1, 0x88];

@@ -1,5 +1,5 @@
-//! Attacks on HTTP/2: each is cut off within 1,000 frames, with the right code, or held to what the limits allow;
-//! an exchange before it is unharmed.
+//! Attacks on HTTP/2: each ends the connection within 1,000 frames, with the right code, or is bounded by the
+//! limits; an exchange before it is unaffected.
 
 #[path = "h2/mod.rs"]
 mod common;
@@ -19,7 +19,7 @@ const MAX_FRAMES: usize = 1000;
 const CALM: ErrorCode = ErrorCode::ENHANCE_YOUR_CALM;
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A server that has served a good request on stream 1.
+/// A server that has served a valid request on stream 1.
 fn server(app: App) -> End {
     server_with(app, Limits::server())
 }
@@ -36,10 +36,10 @@ fn server_with(app: App, limits: Limits) -> End {
     end
 }
 
-/// What one step of an attack sends; streams to begin are counted up from 3.
+/// Frames of one step of an attack; new streams are numbered from 3.
 type Step = fn(u32) -> Vec<u8>;
 
-/// Sends what `step` makes until the connection ends: so many frames it took.
+/// Sends the frames of `step` until the connection ends; returns their number.
 fn frames_until_closed(end: &mut End, name: &str, step: Step) -> usize {
     let mut frames = 0;
     for stream in (3..).step_by(2) {
@@ -154,7 +154,8 @@ fn a_body_over_the_limit_counts_as_a_reset() {
     });
 }
 
-/// What the peer resets still counts while the application works on it: it never has more at work than the limit.
+/// Streams reset by the peer still count while the application processes them: it never processes more than the
+/// limit.
 #[test]
 fn requests_in_processing_are_bounded_despite_resets() {
     let mut limits = Limits::server();
@@ -180,7 +181,7 @@ fn streams_over_the_limit_are_refused_then_the_connection_closes() {
     assert_eq!(h2::connection_error(end.written()), Some(CALM));
 }
 
-/// The rate, not the sum, is what makes an attack.
+/// The rate, not the total, makes an attack.
 #[test]
 fn occasional_resets_are_allowed_indefinitely() {
     let mut end = server(App::Read);
@@ -223,7 +224,7 @@ fn an_endless_header_block_ends_with_the_header_timeout() {
     assert_eq!(h2::connection_error(end.written()), Some(CALM));
 }
 
-/// A field of 4 KB, said 12,000 times in a byte each: 48 MB of fields.
+/// A field of 4 KB, repeated 12,000 times in a byte each: 48 MB of fields.
 fn bomb(id: u32) -> Vec<u8> {
     let mut block = h2::block(&h2::pseudo("GET"));
     // With incremental indexing.
@@ -245,7 +246,7 @@ fn hpack_bomb() {
     assert_closes(end, "bombs", |id| bomb(id + 4));
 }
 
-/// Crumbs of a cookie are counted one by one, as they stand in memory.
+/// Split cookies are counted one by one, as they are stored.
 #[test]
 fn split_cookies_are_counted_one_by_one() {
     let crumbs = |n| {
@@ -263,7 +264,7 @@ fn split_cookies_are_counted_one_by_one() {
     }
 }
 
-/// What can no longer be decoded ends the connection: the tables may differ.
+/// A block that cannot be decoded ends the connection: the tables may differ.
 #[test]
 fn undecodable_blocks_close_the_connection() {
     let buffers: &[(&str, &[u8])] = &[
@@ -286,7 +287,7 @@ fn undecodable_blocks_close_the_connection() {
     }
 }
 
-/// However large the table that the peer offers, ours stays; however often it changes, blocks stay right.
+/// Our table stays bounded whatever the peer offers; blocks stay valid however often it changes.
 #[test]
 fn table_size_changes_keep_blocks_valid() {
     let mut end = server(App::Read);
@@ -352,7 +353,7 @@ fn floods_on_a_stream() {
     }
 }
 
-/// A client faces servers of all kinds.
+/// The same from a server to a client.
 #[test]
 fn floods_from_a_server() {
     let floods: &[(&str, Step)] = &[
@@ -395,8 +396,8 @@ fn a_server_push_closes_the_connection() {
     assert_eq!(code, Some(ErrorCode::PROTOCOL_ERROR));
 }
 
-/// One frame of SETTINGS may say 2,730 times that the window of every stream changes: the last one holds, and windows
-/// move once.
+/// One SETTINGS frame can change the window of every stream 2,730 times: the last value applies, and windows
+/// change once.
 #[test]
 fn settings_that_change_many_windows_are_charged_as_many_frames() {
     let mut end = server(App::Silent);
@@ -405,7 +406,7 @@ fn settings_that_change_many_windows_are_charged_as_many_frames() {
         .for_each(|stream| end.feed(&h2::get(stream)));
     let change: Step = |id| h2::settings(&[(h2::INITIAL_WINDOW_SIZE, id)]);
     let frames = frames_until_closed(&mut end, "windows", change);
-    // A client that measures its link and changes its mind twenty times is far from it.
+    // A client that changes its setting twenty times is far from the limit.
     assert!((50..100).contains(&frames), "{frames} frames");
 }
 
@@ -427,7 +428,7 @@ fn repeated_settings_in_one_frame_are_applied_once() {
 
 // ---- readers that do not read ----
 
-/// Pings are answered as far as the peer takes the answers; then it is not read from.
+/// Pings are acknowledged as long as the peer reads; then reading from it stops.
 #[test]
 fn reading_stops_for_a_peer_that_never_reads() {
     let mut limits = Limits::server();
@@ -470,14 +471,14 @@ fn requests_of_a_peer_that_never_reads_are_not_parsed() {
     end.send_room = usize::MAX;
     end.run_until_idle();
     assert_eq!(end.log.text().matches("request ").count(), 10_001);
-    // It is not waited for in vain.
+    // The wait is bounded by a timeout.
     end.send_room = 0;
     end.feed(&h2::get(20_003));
     end.advance(30 * SECOND);
     assert!(end.is_closed() && end.conn.interest().abort);
 }
 
-/// Answers held back by the peer's window: as much as the program may queue, for 30 seconds.
+/// Responses blocked by the peer's window: as much as the program may queue, for 30 seconds.
 #[test]
 fn zero_window_stall() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
@@ -524,7 +525,7 @@ fn one_byte_windows() {
     assert_eq!(h2::stream_errors(end.written(), 1), [ErrorCode::CANCEL]);
 }
 
-/// The connection's window stands still: nobody can be answered any more.
+/// The connection's window is not reopened: no response can be sent.
 #[test]
 fn zero_connection_window_stall() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
@@ -550,7 +551,7 @@ fn zero_connection_window_stall() {
     assert_eq!(sent, 65_535);
 }
 
-/// Nobody reads the body: what is held is the window, and who sends more breaks the stream.
+/// An unread body: the window is buffered, and a peer that sends more gets its stream reset.
 #[test]
 fn an_unread_body_is_bounded_by_its_window() {
     let mut end = server(App::Silent);
@@ -575,7 +576,7 @@ fn an_overflow_of_the_connection_window_closes_it() {
     assert_eq!(code, Some(ErrorCode::FLOW_CONTROL_ERROR));
 }
 
-/// RFC 9113 6.1: a padded frame of no bytes has no length of padding; what stands behind it is another frame's.
+/// RFC 9113 6.1: an empty padded frame has no padding length; the bytes after it belong to another frame.
 #[test]
 fn padding_is_not_read_beyond_its_frame() {
     let padded = h2::frame(h2::DATA, h2::PADDED, 3, b"");
@@ -590,8 +591,8 @@ fn padding_is_not_read_beyond_its_frame() {
     }
 }
 
-/// Some clients answer whatever still reaches a stream that they have reset with another reset; that is no rapid
-/// reset, and is bounded like other frames that move nothing.
+/// Some clients reset a stream again for every frame that still arrives on it; that is no rapid reset, and is
+/// bounded like other frames without data.
 #[test]
 fn a_repeated_reset_is_charged_as_a_control_frame() {
     let mut end = server(App::Silent);

@@ -1,5 +1,4 @@
-//! Frames on streams that are closed, and the order of what follows a change of the settings: raw frames
-//! into a server's end.
+//! Frames on closed streams, and the order of frames after a change of the settings: raw frames sent to a server.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -40,7 +39,7 @@ struct Server {
 }
 
 impl Server {
-    /// Its peer has greeted it, and what it said to that is read.
+    /// After the preface and SETTINGS of its peer; its own first frames are read.
     fn new() -> Self {
         let now = Instant::now();
         let conn =
@@ -53,7 +52,7 @@ impl Server {
         server
     }
 
-    /// Answers each request with ten bytes as soon as it is there.
+    /// Responds to each request with ten bytes as soon as it arrives.
     fn receive(&mut self, bytes: &[u8]) {
         let space = self.conn.recv_space(&mut self.buffers);
         space[..bytes.len()].copy_from_slice(bytes);
@@ -80,7 +79,7 @@ impl Server {
         body.finish().unwrap();
     }
 
-    /// What it has to say: kind, flags, stream and payload of each frame.
+    /// The frames to send: type, flags, stream and payload of each.
     fn sent(&mut self) -> Vec<(u8, u8, u32, Vec<u8>)> {
         let mut all = Vec::new();
         loop {
@@ -118,7 +117,7 @@ impl Server {
     }
 }
 
-/// The request is answered before its end, so that the server itself closes the stream.
+/// The response ends before the request, so that the server itself closes the stream.
 fn closed_by_server() -> Server {
     let mut server = Server::new();
     server.receive(&frame(HEADERS, END_HEADERS, 1, GET));

@@ -1,4 +1,4 @@
-//! How connections and streams of HTTP/2 end: GOAWAY both ways, refusals, limits that change, end of input.
+//! Ends of connections and streams of HTTP/2: GOAWAY both ways, refusals, changing limits, end of input.
 
 #[path = "h2/mod.rs"]
 mod common;
@@ -18,25 +18,25 @@ fn client() -> End {
     client_with(Limits::client())
 }
 
-/// The answer to the question behind the first GOAWAY.
+/// The acknowledgement of the PING after the first GOAWAY.
 fn pong() -> Vec<u8> {
     h2::frame(h2::PING, h2::ACK, 0, b"leaving\0")
 }
 
-// ---- a server leaves ----
+// ---- a server closes ----
 
-/// RFC 9113 6.8: once to tell, once more when what was on its way has come.
+/// RFC 9113 6.8: an announcement, and a final GOAWAY when requests on their way have arrived.
 #[test]
 fn a_server_closes_in_two_steps() {
     let mut end = server(App::Manual);
     end.feed(&h2::get(1));
     let told = sent_by(&mut end, |end| end.conn.close());
     assert_eq!(told, ["GOAWAY last 2147483647 NO_ERROR", "PING"]);
-    // It was on its way.
+    // A request that was on its way.
     end.feed(&h2::get(3));
     let left = sent_by(&mut end, |end| end.feed(&pong()));
     assert_eq!(left, ["GOAWAY last 3 NO_ERROR"]);
-    // It was not.
+    // A request after the final GOAWAY.
     assert!(sent_by(&mut end, |end| end.feed(&h2::get(5))).is_empty());
     assert!(!log(&end).contains("request 5"));
     let second = sent_by(&mut end, |end| {
@@ -76,7 +76,7 @@ fn a_client_without_a_ping_ack_gets_the_final_goaway_after_a_second() {
     assert!(end.is_closed());
 }
 
-/// A request that is on its way when a server begins to stop deserves an answer.
+/// A request that is on its way when a server begins to stop gets a response.
 #[test]
 fn a_request_on_its_way_at_close_is_served() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
@@ -91,7 +91,7 @@ fn a_request_on_its_way_at_close_is_served() {
     assert!(silent.is_closed());
 }
 
-/// The last stream of a connection that leaves is still reset where it is given up.
+/// The last stream of a closing connection is still reset if it is aborted.
 #[test]
 fn a_reset_is_sent_before_the_connection_closes() {
     let mut end = server(App::Manual);
@@ -128,7 +128,7 @@ fn both_ends_close_simultaneously() {
     assert!(pair.server.conn.interest().closed);
 }
 
-// ---- a client is left, and leaves ----
+// ---- a client, on either side's GOAWAY ----
 
 #[test]
 fn requests_above_the_last_stream_may_be_sent_again() {
@@ -190,7 +190,7 @@ fn a_client_closes_after_its_last_response() {
     assert!(end.is_closed() && end.conn.interest().closed);
 }
 
-/// An answer that is complete while the body is still on its way is an answer (RFC 9113 8.1).
+/// A complete response is valid while the request body is still being sent (RFC 9113 8.1).
 #[test]
 fn a_no_error_reset_after_the_response_is_no_failure() {
     let mut end = client();
@@ -212,7 +212,7 @@ fn a_no_error_reset_after_the_response_is_no_failure() {
     assert!(end.conn.is_idle());
 }
 
-/// Resets of a server are no attack on its client.
+/// Resets by a server are no attack on its client.
 #[test]
 fn a_client_accepts_any_number_of_resets() {
     let mut end = client();
@@ -259,7 +259,7 @@ fn a_negative_window_is_paid_back_first() {
         stream.write(&[b'x'; 300]).expect("room");
     });
     assert_eq!(sent.last().expect("sent"), "DATA 1 100 bytes");
-    // 100 are sent of a window of 30: 70 below zero.
+    // 100 were sent and the window is 30 now: it is -70.
     let shrunk = sent_by(&mut end, |end| {
         end.feed(&h2::settings(&[(h2::INITIAL_WINDOW_SIZE, 30)]));
         end.feed(&h2::window_update(1, 70));
@@ -273,7 +273,7 @@ fn a_negative_window_is_paid_back_first() {
     assert_eq!(raised, ["SETTINGS ack", "DATA 1 193 bytes end"]);
 }
 
-/// Its turn came while the connection's window was shut; when that opens, its own is.
+/// The stream was queued while the connection's window was closed; when that opens, its own window is closed.
 #[test]
 fn a_queued_stream_with_a_closed_window_sends_nothing() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
@@ -294,7 +294,7 @@ fn a_queued_stream_with_a_closed_window_sends_nothing() {
     assert_eq!(shut, ["SETTINGS ack"]);
 }
 
-/// A smaller window than the one that RFC 9113 begins with leaves less than nothing to a stream that began before.
+/// An initial window below the default of RFC 9113 makes the window of an earlier stream negative.
 #[test]
 fn a_body_may_end_with_a_negative_window() {
     let mut limits = Limits::server();
@@ -306,9 +306,9 @@ fn a_body_may_end_with_a_negative_window() {
     assert_eq!(h2::stream_errors(end.written(), 1), []);
 }
 
-// ---- behind our reset ----
+// ---- after our reset ----
 
-/// As much as its window let pass when it was reset, by the program or because its head was wrong, and no more.
+/// As much as its window allowed when it was reset, by the program or because its head was invalid, and no more.
 #[test]
 fn data_on_a_reset_stream_is_bounded_by_its_window() {
     let give_up = |end: &mut End| {
@@ -333,7 +333,7 @@ fn data_on_a_reset_stream_is_bounded_by_its_window() {
     }
 }
 
-/// Our larger window is known to the peer before we know that it is.
+/// The peer applies our larger window before we receive its acknowledgement.
 #[test]
 fn a_stream_reset_before_the_settings_ack_has_the_larger_window() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
@@ -349,7 +349,7 @@ fn a_stream_reset_before_the_settings_ack_has_the_larger_window() {
     assert!(end.is_closed());
 }
 
-/// Frames of nothing need no window: they are counted as such.
+/// Empty frames need no window: they are charged as control frames.
 #[test]
 fn empty_data_on_a_reset_stream_is_charged() {
     let mut end = server(App::Manual);
@@ -411,7 +411,8 @@ fn a_half_closed_peer_gets_its_responses() {
     assert!(end.is_closed() && end.conn.interest().closed);
 }
 
-/// A server that answers so many requests with 100,000 bytes each, to a peer of so large windows for streams.
+/// A server that responds to `requests` requests with 100,000 bytes each, to a peer with stream windows of
+/// `window`.
 fn server_with_responses(limits: Limits, requests: u32, window: u32) -> End {
     let mut end = End::h2_server(&Arc::new(limits), App::Manual);
     end.feed(&h2::client_preface_with(&[(
@@ -432,7 +433,7 @@ fn write(end: &mut End, id: u64, n: usize) {
     end.run_until_idle();
 }
 
-/// Nobody can open the window any more: the program hears of it now, not when its clock runs out.
+/// The window can never open: the program is notified now, not when the timer expires.
 #[test]
 fn end_of_input_fails_bodies_blocked_by_a_window() {
     let mut end = server_with_responses(Limits::server(), 2, 50_000);
@@ -445,7 +446,7 @@ fn end_of_input_fails_bodies_blocked_by_a_window() {
     assert!(told.contains("half-closed 3") && !end.is_closed());
 }
 
-/// ... also where more is written than is left, and of the connection's window too.
+/// The same for bodies written later, and for the connection's window.
 #[test]
 fn after_the_end_of_input_only_bodies_within_the_windows_are_sent() {
     let mut end = server_with_responses(Limits::server(), 2, 50_000);
@@ -454,7 +455,7 @@ fn after_the_end_of_input_only_bodies_within_the_windows_are_sent() {
     assert_eq!(within.len(), 4, "{within:?}");
     let beyond = sent_by(&mut end, |end| write(end, 1, 1));
     assert_eq!(beyond, ["RST_STREAM 1 CANCEL"]);
-    // 15,535 bytes are left to the connection.
+    // 15,535 bytes of the connection's window are left.
     let shared = sent_by(&mut end, |end| write(end, 3, 15_536));
     assert_eq!(shared, ["RST_STREAM 3 CANCEL"]);
     let last = sent_by(&mut end, |end| {
@@ -466,7 +467,7 @@ fn after_the_end_of_input_only_bodies_within_the_windows_are_sent() {
     assert!(end.is_closed());
 }
 
-/// Two bodies that each fit into what is left of the connection's window, and not together.
+/// Two bodies that fit into the rest of the connection's window only individually.
 #[test]
 fn after_the_end_of_input_the_remaining_window_is_used() {
     let mut limits = Limits::server();
@@ -489,7 +490,7 @@ fn after_the_end_of_input_the_remaining_window_is_used() {
     assert!(log(&end).contains("half-closed 5\nfailed 5 peer: end of input while a body waits"));
 }
 
-/// An answer that is finished and cannot leave keeps nothing open.
+/// A finished response that cannot be sent does not keep the connection open.
 #[test]
 fn end_of_input_removes_a_blocked_finished_response() {
     let mut end = server_with_responses(Limits::server(), 1, 50_000);
@@ -529,7 +530,7 @@ fn a_transport_failure_fails_every_stream() {
     assert!(end.conn.interest().closed && end.conn.deadline().is_none());
 }
 
-/// Everything that was received before a GOAWAY of an error is still there to be read.
+/// Everything received before a GOAWAY with an error can be read.
 #[test]
 fn a_complete_response_can_be_read_after_the_connection_failed() {
     let mut end = client();

@@ -208,7 +208,7 @@ fn a_large_body_both_ways_and_trailers() {
     assert_eq!(trailers, [(&b"x-sum"[..], &b"1"[..])]);
 }
 
-/// Bytes of a peer that is written by hand.
+/// Bytes of a hand-written peer.
 fn feed(conn: &mut Connection, buffers: &mut BufferPool, now: Instant, bytes: &[u8]) {
     let space = conn.recv_space(buffers);
     space[..bytes.len()].copy_from_slice(bytes);

@@ -1,4 +1,4 @@
-//! Heads that come or go again: what is remembered of the one before changes nothing but the work.
+//! Repeated heads, received and sent: the caches change nothing but the work.
 
 mod h2;
 
@@ -12,7 +12,7 @@ use towline_testkit::{App, End};
 
 // ---- Received ----
 
-/// A header block on a stream of its own, or as more of the message before.
+/// A header block on a stream of its own, or as a further part of the message before.
 struct Block {
     is_new: bool,
     flags: u8,
@@ -35,8 +35,8 @@ fn more(flags: u8, block: Vec<u8>) -> Block {
     }
 }
 
-/// What each of the blocks came to: log lines without the stream's number, and the resets sent.
-/// `apart`: behind each of them comes another head, which leaves the table as it is.
+/// The result of each block: log lines without the stream's number, and the resets sent. `apart`: another head,
+/// which leaves the table unchanged, follows each of them.
 fn outcomes(mut end: End, is_server: bool, blocks: &[Block], apart: bool) -> Vec<String> {
     let mut next = 1;
     let mut stream = || {
@@ -77,7 +77,7 @@ fn three_times(each: impl Fn() -> Vec<Block>) -> Vec<Block> {
     (0..3).flat_map(|_| each()).collect()
 }
 
-/// What the blocks come to, which is the same whatever comes between.
+/// The results of the blocks, which must not depend on heads between them.
 fn check(make: impl Fn() -> End, is_server: bool, blocks: &[Block]) -> Vec<String> {
     let together = outcomes(make(), is_server, blocks, false);
     let apart = outcomes(make(), is_server, blocks, true);
@@ -85,12 +85,12 @@ fn check(make: impl Fn() -> End, is_server: bool, blocks: &[Block]) -> Vec<Strin
     together
 }
 
-/// A server on which streams stay open, so that it never rests.
+/// A server on which streams stay open, so that it is never idle.
 fn open_server() -> End {
     server(App::Manual)
 }
 
-/// A client with requests under way.
+/// A client with requests in flight.
 fn client_with_requests() -> End {
     let mut end = client_with(Limits::client());
     for _ in 0..70 {
@@ -187,7 +187,7 @@ fn an_equal_block_with_another_table_is_another_head() {
 #[test]
 fn trailers_equal_to_the_last_head_are_trailers() {
     let head = || wire::block(&wire::pseudo("POST"));
-    // Too long to be remembered.
+    // Too long to be cached.
     let long_name = "n".repeat(200);
     let long = || wire::block(&[&wire::pseudo("POST")[..], &[(&long_name, "v")]].concat());
     for head in [&head as &dyn Fn() -> Vec<u8>, &long] {
@@ -243,7 +243,7 @@ fn a_repeated_response_is_parsed_like_the_first() {
             "{seen:?}"
         );
         assert_eq!(seen[3], seen[2]);
-        // A head again, where trailers may come; a body that is announced and does not come; and 101.
+        // A head in place of trailers; an announced body that does not come; and 101.
         for wrong in [5, 7, 8, 9] {
             assert!(seen[wrong].contains("failed"), "{wrong}: {seen:?}");
         }
@@ -259,7 +259,7 @@ fn field<'a>(name: &'a str, value: &'a str) -> Field<'a> {
     }
 }
 
-/// Two clients are asked the same; only one of them by prepared requests.
+/// Two clients with the same requests; only one of them with prepared ones.
 struct Both {
     plain: End,
     prepared: End,
@@ -289,7 +289,7 @@ impl Both {
         what(&mut self.prepared);
     }
 
-    /// Asks both for the same, and has it answered.
+    /// Sends the same request on both, and responds.
     fn exchange(&mut self, place: usize) {
         if let Ok(id) = self.begin(place) {
             self.each(|end| end.feed(&answer(id)));
@@ -328,7 +328,7 @@ fn with_head<T>(target: &str, what: impl FnOnce(&RequestHead<'_>) -> T) -> T {
 #[test]
 fn a_prepared_request_equals_the_request_at_every_table_state() {
     let mut both = Both::new(50);
-    // Before the server's settings, and behind them.
+    // Before the server's settings, and after them.
     let first = both.begin(0).expect("room");
     both.each(|end| end.feed(&[wire::server_preface(), answer(first)].concat()));
     for _ in 0..5 {
@@ -342,7 +342,7 @@ fn a_prepared_request_equals_the_request_at_every_table_state() {
             both.exchange(place);
         }
     }
-    // Others fill the table, so that its own entries move and leave.
+    // Others fill the table, so that its own entries move and are evicted.
     for round in 0..40 {
         let value = "v".repeat(300 + round / 2);
         both.each(|end| {
@@ -359,7 +359,7 @@ fn a_prepared_request_equals_the_request_at_every_table_state() {
         both.exchange(0);
         both.exchange(4);
     }
-    // More than are remembered.
+    // More than fit into the cache.
     for _ in 0..5 {
         (0..50).for_each(|place| both.exchange(place));
     }

@@ -1,5 +1,5 @@
-//! Malformed messages of HTTP/2 (RFC 9113 8.1.1): each ends its stream with `PROTOCOL_ERROR` and reaches no program; the
-//! connection goes on.
+//! Malformed messages of HTTP/2 (RFC 9113 8.1.1): each ends its stream with `PROTOCOL_ERROR` and is not passed to
+//! the program; the connection continues.
 
 #[path = "h2/mod.rs"]
 mod common;
@@ -14,14 +14,14 @@ use common::{asking_client, get};
 
 type Fields = &'static [(&'static str, &'static str)];
 
-/// A server that has served a good request on stream 1.
+/// A server that has served a valid request on stream 1.
 fn server() -> End {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
     end.feed(&[h2::client_preface(), h2::get(1)].concat());
     end
 }
 
-/// Each ends its stream, reaches no program, and the next request is served.
+/// Each ends its stream, is not passed to the program, and the next request is served.
 #[test]
 fn malformed_pseudo_fields() {
     let cases: &[(&str, &[Option<&str>; 5])] = &[
@@ -83,7 +83,7 @@ fn malformed_pseudo_fields() {
     }
 }
 
-/// Those that are there, in the usual order.
+/// The given pseudo-header fields, in the usual order.
 fn pseudo<'a>(values: &[Option<&'a str>; 5]) -> Vec<(&'static str, &'a str)> {
     let names = [":method", ":scheme", ":authority", ":path", ":protocol"];
     let pairs = names.into_iter().zip(values);
@@ -147,7 +147,7 @@ fn is_malformed(name: &str, fields: &[(&str, &str)]) {
     );
 }
 
-/// The same of a server's answers.
+/// The same for responses of a server.
 #[test]
 fn malformed_responses() {
     let heads: &[(&str, u8, Fields)] = &[

@@ -1,8 +1,9 @@
-//! Any sequence of requests, answers, reads, resets, changed windows and closes, cut at random bytes: what is written
-//! is read in order, both ends agree on how each exchange ended, no event is lost or comes twice, memory is bounded.
+//! Any sequence of requests, responses, reads, resets, changed windows and closes, cut at random bytes: written
+//! bytes are read in order, both ends agree on how each exchange ended, no event is lost or repeated, memory is
+//! bounded.
 //!
-//! Each end's program is strict: after `Pending` it reads only when `Readable` came, and without room it writes only
-//! when `Writable` came. A lost event would leave its exchange unfinished.
+//! Each end's program is strict: after `Pending` it reads only after `Readable`, and without send capacity it
+//! writes only after `Writable`. A lost event would leave its exchange unfinished.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
@@ -18,32 +19,32 @@ use towline_proto::{
 };
 use towline_testkit::h2;
 
-/// The most that a program writes at once.
+/// Maximum size of one write.
 const MAX_WRITE_BYTES: usize = 20_000;
-/// Heads, frame headers and answers to control frames.
+/// Heads, frame headers and responses to control frames.
 const OTHER_BYTES: usize = 80 * 1024;
 
-/// One direction of an exchange, as its writer sees it.
+/// One direction of an exchange, on its writer's side.
 #[derive(Debug, Default)]
 struct BodyWriter {
     len: usize,
     written: usize,
-    /// Room was 0, and `Writable` has not come.
+    /// The send capacity was 0, and `Writable` has not come.
     waits: bool,
     finished: bool,
 }
 
-/// ... and as its reader does.
+/// One direction of an exchange, on its reader's side.
 #[derive(Debug, Default)]
 struct BodyReader {
     head: bool,
     read: usize,
-    /// `Pending` was given, and `Readable` has not come.
+    /// A read returned `Pending`, and `Readable` has not come.
     waits: bool,
     ended: bool,
 }
 
-/// What a program knows of an exchange.
+/// A program's state of an exchange.
 #[derive(Debug, Default)]
 struct Exchange {
     writing: Option<BodyWriter>,
@@ -56,13 +57,13 @@ struct Program {
     side: Side,
     conn: Connection,
     buffers: BufferPool,
-    /// On their way to the other end.
+    /// Bytes on their way to the other end.
     pipe: VecDeque<u8>,
     exchanges: BTreeMap<u64, Exchange>,
     closed: Option<CloseReason>,
 }
 
-/// What stands at a place of a body.
+/// The byte at a position of a body.
 fn byte(side: Side, id: u64, at: usize) -> u8 {
     let side = if side == Side::Client { 3 } else { 101 };
     (at * 7 + id as usize * 13 + side + at / 256) as u8
@@ -84,7 +85,7 @@ impl Program {
         }
     }
 
-    /// The `how`-th of the exchanges that are not settled.
+    /// The `how`-th of the unfinished exchanges.
     fn pick(&self, how: usize) -> Option<u64> {
         let open = self
             .exchanges
@@ -131,7 +132,7 @@ impl Program {
                     let exchange = self.exchanges.get_mut(&stream.0).expect("known");
                     assert!(exchange.failed.is_none() && !exchange.reset, "failed twice");
                     exchange.failed = Some(error);
-                    // The program has done with it.
+                    // The program is done with it.
                     if let Ok(mut stream) = self.conn.stream(stream) {
                         stream.reset();
                     }
@@ -194,7 +195,7 @@ impl Program {
             return;
         };
         let Ok(mut stream) = self.conn.stream(StreamId(id)) else {
-            // The answer came, and nobody wants the rest.
+            // The response came, and the rest of the request is not needed.
             assert!(
                 side == Side::Client && exchange.reading.ended,
                 "gone: {exchange:?}"
@@ -238,7 +239,7 @@ impl Program {
             return;
         }
         let Ok(mut stream) = self.conn.stream(StreamId(id)) else {
-            // A server that has answered is not told of the rest.
+            // A server that has responded gets no events of the rest.
             let writing = exchange.writing.as_ref();
             let answered = writing.is_some_and(|writing| writing.finished);
             assert!(side == Side::Server && answered, "gone: {exchange:?}");
@@ -261,7 +262,7 @@ impl Program {
                 reading.read += data.len();
             }
             StreamRead::End => reading.ended = true,
-            // Behind `Failed` its event is on the way.
+            // After `Failed` its event follows.
             StreamRead::Pending | StreamRead::Failed => reading.waits = true,
         }
     }
@@ -276,7 +277,7 @@ impl Program {
         }
     }
 
-    /// What this end has to send is on its way. It then ends with a whole frame.
+    /// Moves the output of this end to its pipe, which then ends with a whole frame.
     fn flush(&mut self, now: Instant) {
         while self.conn.pending_bytes() > 0 {
             let mut slices = [IoSlice::new(&[]); 16];
@@ -289,7 +290,7 @@ impl Program {
         }
     }
 
-    /// Takes up to `max` bytes of what is on its way here.
+    /// Takes up to `max` bytes of the other end's pipe.
     fn receive(&mut self, from: &mut VecDeque<u8>, now: Instant, max: usize) -> bool {
         let interest = self.conn.interest();
         if from.is_empty() || !interest.read || interest.closed {
@@ -317,7 +318,7 @@ impl Program {
 }
 
 impl Exchange {
-    /// Nothing more is to be done here.
+    /// Both directions are done.
     fn is_finished(&self) -> bool {
         let is_written = self
             .writing
@@ -424,9 +425,9 @@ impl Harness {
         to.receive(&mut from.pipe, self.now, max)
     }
 
-    /// The client says that the windows of its streams begin otherwise, between two of its frames.
+    /// The client changes the initial window of its streams, between two of its frames.
     fn change_window(&mut self, how: usize) {
-        // Never more than it takes.
+        // Never more than its limit.
         let most = self.limits[0].http2.stream_window_bytes;
         self.send_initial_window([0, 1, 500, most / 2, most][how % 5]);
     }
@@ -440,7 +441,7 @@ impl Harness {
         }
     }
 
-    /// Everything is delivered, read, answered and written, until nothing moves.
+    /// Delivers, reads, responds and writes until nothing changes.
     fn finish(&mut self) {
         self.send_initial_window(self.limits[0].http2.stream_window_bytes);
         for _ in 0..100_000 {
@@ -516,7 +517,7 @@ impl Harness {
         assert!(self.server.exchanges.len() <= self.client.exchanges.len());
     }
 
-    /// Both close, and come to rest in order.
+    /// Closes both ends gracefully.
     fn close(&mut self) {
         self.client.conn.close();
         self.server.conn.close();

@@ -1,4 +1,4 @@
-//! HTTP/2: what crosses on its way, or comes when nobody waits for it any more.
+//! HTTP/2: frames that cross each other, or arrive when they are no longer expected.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Server {
         server
     }
 
-    /// The events that follow, as text.
+    /// Feeds bytes and returns the events, as text.
     fn feed(&mut self, bytes: &[u8]) -> Vec<String> {
         let space = self.conn.recv_space(&mut self.buffers);
         space[..bytes.len()].copy_from_slice(bytes);
@@ -94,7 +94,7 @@ fn an_upload_that_crosses_our_goaway_is_ignored() {
     let mut server = Server::new();
     assert_eq!(server.feed(&frame(1, 5, 1, &REQUEST)), ["head 1"]);
     server.conn.close();
-    // The client has not heard of it in time: its last stream is settled without its word.
+    // The client did not acknowledge in time: the final GOAWAY is sent without it.
     server.pass(2);
     server.take();
     let crossed = [
@@ -134,7 +134,7 @@ fn a_setting_that_closes_an_open_window_sends_no_empty_frame() {
     let mut server = Server::new();
     assert_eq!(server.feed(&frame(1, 5, 1, &REQUEST)), ["head 1"]);
     assert_eq!(server.feed(&frame(1, 5, 3, &REQUEST)), ["head 3"]);
-    // The first takes the connection's window; the second waits with its own open.
+    // The first uses up the connection's window; the second waits although its own window is open.
     server.answer(1, 65_535);
     server.answer(3, 100);
     while !server.take().is_empty() {}

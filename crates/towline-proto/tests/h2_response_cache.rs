@@ -1,4 +1,4 @@
-//! Response heads that go again: what is remembered of the one before changes nothing but the work.
+//! Repeated response heads: the cache changes nothing but the work.
 
 mod h2;
 
@@ -14,7 +14,7 @@ use towline_testkit::{App, End};
 /// A status and its fields.
 type Head = (u16, &'static [(&'static str, &'static str)]);
 
-/// They differ in one thing each; of some only how the same text is cut.
+/// Heads that differ in one respect each; some only in how the same text is split.
 const HEADS: &[Head] = &[
     (200, &[("server", "a"), ("content-type", "text/plain")]),
     (200, &[("server", "a"), ("content-type", "text/other")]),
@@ -34,11 +34,11 @@ const HEADS: &[Head] = &[
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// An exchange: its head, whether it is asked for by HEAD, and its body.
+    /// An exchange: its head, whether the method is HEAD, and its body.
     Exchange(Head, bool, BodySize),
-    /// One whose head fills a good part of the table, so that others leave it.
+    /// One whose head fills much of the table, so that others are evicted.
     Fill(usize),
-    /// The client's table.
+    /// A change of the client's table size.
     TableSize(u32),
 }
 
@@ -56,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// A server, and somebody else's decoder of what it sends.
+/// A server, and an independent decoder of its output.
 struct Harness {
     end: End,
     decoder: Decoder<'static>,
@@ -77,7 +77,7 @@ impl Harness {
     fn take(&mut self, step: &Step) {
         match *step {
             Step::Exchange((status, fields), by_head, size) => {
-                // A length that is given is meant.
+                // A given length is used.
                 let size = match (status, fields.last()) {
                     (204 | 103, _) => BodySize::Empty,
                     (_, Some(&("Content-Length", _))) => BodySize::Known(5),
@@ -88,7 +88,7 @@ impl Harness {
             Step::Fill(bytes) => {
                 self.filled += 1;
                 let value = format!("{:0>bytes$}", self.filled);
-                // It is added when it comes again.
+                // It is added when it is repeated.
                 for _ in 0..3 {
                     self.exchange(200, &[("x-fill", &value)], false, BodySize::Empty);
                 }
@@ -126,7 +126,7 @@ impl Harness {
         assert_eq!(read, expected(status, fields, by_head, size));
         let is_whole = by_head || matches!(status, 204 | 304) || is_empty(size);
         assert_eq!(frames[0].ends_stream(), is_whole && status >= 200);
-        // The stream ends, by its body or by a reset.
+        // Ends the stream, by its body or by a reset.
         let id = towline_proto::StreamId(u64::from(self.next - 2));
         if let Ok(mut stream) = self.end.conn.stream(id) {
             stream.reset();
@@ -157,7 +157,7 @@ fn fields_of<'a>(fields: &[(&'a str, &'a str)]) -> Vec<Field<'a>> {
     fields.iter().map(field).collect()
 }
 
-/// What the client must read.
+/// The fields that the client must read.
 fn expected(
     status: u16,
     fields: &[(&str, &str)],

@@ -1,8 +1,8 @@
 //! The states of a stream and everything that can arrive in them (RFC 9113 5.1), as tables.
 //!
-//! `+`: accepted, the program hears of it. `-`: accepted or ignored, and the program hears nothing. `S1`: the stream
-//! is reset with code 1. `C1`: the connection ends with code 1. Codes: 1 `PROTOCOL_ERROR`, 3 `FLOW_CONTROL_ERROR`,
-//! 5 `STREAM_CLOSED`, 6 `FRAME_SIZE_ERROR`. Every cell is tried in one piece and byte by byte.
+//! `+`: accepted, with an event. `-`: accepted or ignored, without an event. `S1`: the stream is reset with code
+//! 1. `C1`: the connection ends with code 1. Codes: 1 `PROTOCOL_ERROR`, 3 `FLOW_CONTROL_ERROR`, 5
+//! `STREAM_CLOSED`, 6 `FRAME_SIZE_ERROR`. Every cell is tested in one piece and byte by byte.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use towline_testkit::{App, End};
 /// The stream in question.
 const ID: u32 = 3;
 
-/// A server. `remote` and `local` are the half-closed states; `ended` is closed by `END_STREAM` in both directions,
-/// `reset` by our reset; `failed` by the peer's, with the program still at work, and `gone` when it has done with it.
+/// A server. `remote` and `local` are the half-closed states; `ended` is closed by `END_STREAM` in both
+/// directions, `reset` by our reset; `failed` by the peer's, with the program not done, and `gone` when it is
+/// done.
 const SERVER: &str = "
                         idle  open  remote  local  ended  reset  failed  gone
 DATA                    C1    +     S5      +      C5     -      C5      C5
@@ -47,8 +48,8 @@ PRIORITY_UPDATE         -     -     -       -      -      -      -       -
 unknown                 -     -     -       -      -      -      -       -
 ";
 
-/// A client. `open`: the request's body is under way; `asked`: the request is complete; `body`: the head of the
-/// answer has come too; `answered`: the whole answer has, and the request's body is still under way.
+/// A client. `open`: the request's body is being sent; `asked`: the request is complete; `body`: the head of the
+/// response has arrived too; `answered`: the whole response has, and the request's body is still being sent.
 const CLIENT: &str = "
                         idle  open  asked  body  answered  ended  reset  gone
 DATA                    C1    S1    S1     +     S5        C5     -      C5
@@ -89,7 +90,7 @@ fn every_input_in_every_state_of_a_client() {
     check(CLIENT, client);
 }
 
-/// What arrives, by its name in the tables.
+/// The input with this name in the tables.
 fn input(name: &str) -> Vec<u8> {
     let response = [(":status", "200")];
     let cancelled = h2::reset(ID, ErrorCode::CANCEL);
@@ -263,7 +264,7 @@ fn check(table: &str, make: fn(&str) -> End) {
     assert!(differences.is_empty(), "{differences:#?}");
 }
 
-/// Identifiers of the wrong side, and such as were passed over (RFC 9113 5.1.1).
+/// Identifiers of the wrong side, and skipped ones (RFC 9113 5.1.1).
 #[test]
 fn identifiers() {
     let code = |end: &End| h2::connection_error(end.written());

@@ -1,4 +1,4 @@
-//! The clocks of HTTP/2, on virtual time: what is overdue, and what is not.
+//! The timeouts of HTTP/2, on virtual time.
 
 #[path = "h2/mod.rs"]
 mod common;
@@ -51,7 +51,7 @@ fn an_idle_connection_closes_gracefully() {
     assert!(end.conn.interest().closed && end.conn.deadline().is_none());
 }
 
-/// Frames that serve nobody prolong nothing, nor do the answers to them.
+/// Control frames do not extend the timeout, nor do the responses to them.
 #[test]
 fn control_frames_do_not_extend_the_idle_timeout() {
     let frames = [
@@ -74,7 +74,7 @@ fn control_frames_do_not_extend_the_idle_timeout() {
     }
 }
 
-/// ... also where the answers to them are taken so slowly that some always wait.
+/// The same if the peer reads the pongs so slowly that some are always pending.
 #[test]
 fn queued_pongs_do_not_extend_the_idle_timeout() {
     let mut end = server(App::Read);
@@ -89,7 +89,7 @@ fn queued_pongs_do_not_extend_the_idle_timeout() {
     assert!(log(&end).ends_with("closed keep-alive timeout\n"));
 }
 
-/// An answer that is taken slowly is not rest: that begins with its last byte.
+/// The idle timeout starts with the last byte of a response that is read slowly.
 #[test]
 fn the_idle_timeout_starts_when_the_response_was_sent() {
     let mut end = server(App::Manual);
@@ -148,7 +148,7 @@ fn a_steady_body_is_no_timeout() {
     assert!(!log(&end).contains("failed"));
 }
 
-/// It is not the peer who is slow.
+/// It is the program that is slow, not the peer.
 #[test]
 fn a_full_unread_window_is_no_timeout() {
     let mut end = server(App::Silent);
@@ -160,7 +160,7 @@ fn a_full_unread_window_is_no_timeout() {
     assert!(!log(&end).contains("failed"), "{}", log(&end));
 }
 
-/// ... nor has it to be there at once when somebody does.
+/// The peer gets a whole period after the program has read.
 #[test]
 fn a_reopened_window_restarts_the_timeout() {
     let mut end = server(App::Silent);
@@ -177,7 +177,7 @@ fn a_reopened_window_restarts_the_timeout() {
     assert!(log(&end).contains("failed 1 peer: body stalled"));
 }
 
-/// The time that a program takes before it asks for a body is not the peer's.
+/// The time before the program reads the body is not charged to the peer.
 #[test]
 fn a_late_100_continue_restarts_the_body_timeout() {
     let mut end = server(App::Silent);
@@ -191,7 +191,7 @@ fn a_late_100_continue_restarts_the_body_timeout() {
     assert!(log(&end).contains("failed 1 peer: body stalled"));
 }
 
-/// Nor is the time that it takes to answer.
+/// Nor is the time before it responds.
 #[test]
 fn a_window_blocked_late_restarts_the_timeout() {
     let mut end = End::h2_server(&Arc::new(Limits::server()), App::Manual);
@@ -234,7 +234,7 @@ fn a_client_sends_keepalive_pings() {
     );
 }
 
-/// A connection that rested a while before its request is not asked at once.
+/// A connection that was idle before its request gets no immediate ping.
 #[test]
 fn the_ping_interval_starts_with_the_request() {
     let mut limits = Limits::client();

@@ -1,4 +1,4 @@
-//! HPACK beside an independent implementation, over random fields, tables and blocks.
+//! HPACK compared with an independent implementation, over random fields, tables and blocks.
 
 use httlib_hpack::{Decoder as TheirDecoder, Encoder as TheirEncoder};
 use proptest::collection::vec;
@@ -11,7 +11,7 @@ type Pair = (Vec<u8>, Vec<u8>);
 
 const WIDE: u32 = 1 << 24;
 
-/// Names and values that return, so that tables are used, and some that do not.
+/// Names and values that are repeated, so that tables are used, and some that are not.
 fn pair() -> impl Strategy<Value = Pair> {
     let common: Vec<(&str, &str)> = vec![
         (":method", "GET"),
@@ -43,7 +43,7 @@ fn pair() -> impl Strategy<Value = Pair> {
     ]
 }
 
-/// A block, and the table size that is set before it.
+/// Blocks, each with the table size set before it.
 fn blocks() -> impl Strategy<Value = Vec<(Vec<Pair>, Option<u32>)>> {
     let size = prop_oneof![Just(0), 30_u32..100, 100_u32..4096, Just(4096)];
     vec(
@@ -112,8 +112,8 @@ proptest! {
         }
     }
 
-    /// A decoder with narrow bounds gives a beginning of what one with wide bounds gives, within its bounds,
-    /// and both tables stay the same.
+    /// A decoder with narrow bounds returns a prefix of the fields of one with wide bounds, within its
+    /// bounds, and both tables stay the same.
     #[test]
     fn bounds_do_not_change_the_table(blocks in blocks(), max_bytes in 0_u32..600, max_fields in 0_u32..12) {
         let mut encoder = HpackScratch::new(WIDE, WIDE);
@@ -159,7 +159,7 @@ fn a_repeated_head_costs_a_byte_per_field() {
     let lengths: Vec<usize> = (0..4)
         .map(|_| scratch.encode(&fields(&head)).len())
         .collect();
-    // Fickle values are added when they come again.
+    // Frequently changing values are added when they are repeated.
     assert!(
         lengths[0] > lengths[2] && lengths[1] > lengths[2],
         "{lengths:?}"
@@ -222,7 +222,7 @@ fn a_bomb_stays_bounded() {
     assert_eq!(fields.next().expect("one").value, value);
 }
 
-/// Whatever stands behind the lines that nobody sees, and however many they are.
+/// Fields after the skipped ones are decoded, however many are skipped.
 #[test]
 fn fields_after_a_bomb_are_checked() {
     const BLOCK: usize = 200;
@@ -233,7 +233,7 @@ fn fields_after_a_bomb_are_checked() {
             let decoded = scratch.decode(&bomb).map(|(fields, _)| fields.len());
             (decoded, scratch)
         };
-        // An index past the table, of one byte and of two; none; a size update that is late; a line cut short.
+        // An index past the table, of one byte and of two; index 0; a late size update; a truncated field.
         for (rest, error) in [
             (&b"\xbf"[..], HpackError::Index),
             (b"\xff\x00", HpackError::Index),

@@ -1,4 +1,4 @@
-//! A client that sends requests ahead of the answers (RFC 9112 9.3.2).
+//! A client that pipelines requests (RFC 9112 9.3.2).
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +49,7 @@ impl Client {
         bytes
     }
 
-    /// Feeds `wire` and logs what comes of it.
+    /// Feeds `wire` and logs the events.
     fn receive(&mut self, wire: &[u8]) -> Vec<String> {
         let mut log = Vec::new();
         if !wire.is_empty() {
@@ -110,7 +110,7 @@ fn responses_come_in_order_at_every_cut() {
     }
 }
 
-/// A body that is cut is read in two pieces.
+/// The log with a body that was read in two pieces as one.
 fn log_of_body(log: &[String]) -> String {
     let is_cut = log.iter().any(|line| line == "1 a");
     if is_cut { "1 a1 b" } else { "1 ab" }.into()
@@ -173,7 +173,7 @@ fn no_request_is_pipelined_behind_an_unfinished_body() {
     assert_eq!(client.pipeline(b"GET", None), Err(UserError::NotIdle));
 }
 
-/// Written once or each time: the same bytes, the same exchanges, the same refusals.
+/// Prepared or not: the same bytes, the same exchanges, the same errors.
 #[test]
 fn a_prepared_request_equals_the_request() {
     let host = Field {
@@ -207,7 +207,7 @@ fn a_prepared_request_equals_the_request() {
         }
         assert_eq!(other.sent(), one.sent());
         assert_eq!(other.receive(answer), one.receive(answer));
-        // The answer to HEAD ends with its head; the others wait for a body.
+        // The response to HEAD ends with its head; the others have a body.
         let rest: &[u8] = if method == b"HEAD" { answer } else { b"ok" };
         assert_eq!(other.receive(rest), one.receive(rest));
         assert_eq!(

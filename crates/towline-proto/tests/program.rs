@@ -1,4 +1,4 @@
-//! The program's side: what `respond`, `request` and streams accept, refuse and put on the wire.
+//! The program's side: input that `respond`, `request` and streams accept or refuse, and the bytes they send.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ fn field<'a>(name: &'a str, value: &'a str) -> Field<'a> {
     }
 }
 
-/// Writes and ends the response, then gives back what is on the wire, in lower case.
+/// Writes and ends the response, then returns the sent bytes, in lower case.
 fn finished(end: &mut End, data: &[u8]) -> String {
     let id = end.last_stream().unwrap_or(FIRST);
     let mut stream = end.conn.stream(id).expect("open");
@@ -353,13 +353,13 @@ fn a_body_too_long_is_refused_and_one_too_short_has_no_valid_end() {
     assert_eq!(stream.finish(), Err(UserError::BodyTooShort));
     end.run_until_idle();
     let interest = end.conn.interest();
-    // The length that is missing shows: no reset is needed, which could destroy what was sent.
+    // The missing bytes are visible by the length: no reset is needed, which could destroy what was sent.
     assert!(interest.shutdown, "{interest:?}");
 }
 
 #[test]
 fn an_aborted_response_never_looks_complete() {
-    // With a length or chunks, what is missing shows; until the close, only a reset does.
+    // With a length or chunks, missing bytes are visible; a body delimited by closing needs a reset.
     let cases = [
         (wire::get("/"), BodySize::Known(9), false),
         (wire::get("/"), BodySize::Unknown, false),

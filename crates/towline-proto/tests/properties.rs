@@ -1,4 +1,4 @@
-//! Properties: what is written is read back, whatever the cuts; no input and no sequence of calls does harm.
+//! Properties: messages are read back at every cut; any input and any sequence of calls is handled.
 
 use std::sync::Arc;
 
@@ -98,7 +98,7 @@ impl Message {
         }
     }
 
-    /// The log of this message behind its first line.
+    /// The log of this message after its first line.
     fn expect(&self, log: &mut Log, stream: StreamId, head_only: bool) {
         for (name, value) in &self.fields {
             log.field(name.as_bytes(), value.as_bytes());
@@ -130,7 +130,7 @@ fn fields(pairs: &[(String, String)]) -> Vec<Field<'_>> {
         .collect()
 }
 
-/// Writes a body as a program does: no further than there is room.
+/// Writes a body as a program does: only while there is send capacity.
 fn write_body(pair: &mut Pair, side: Side, id: StreamId, message: &Message, random: &mut Random) {
     if message.size() == BodySize::Empty {
         return;
@@ -170,7 +170,7 @@ fn write_body(pair: &mut Pair, side: Side, id: StreamId, message: &Message, rand
     }
 }
 
-/// The log without the fields that the wire adds for framing.
+/// The log without the added framing fields.
 fn without_framing(log: &Log) -> String {
     let added = |line: &&str| {
         let line = line.to_ascii_lowercase();
@@ -254,7 +254,7 @@ fn round_trip(exchanges: &[Exchange], seed: u64, pipe_bytes: usize) {
 
 // ---- hostile input ----
 
-/// Fragments that requests and attacks are made of.
+/// Fragments of requests and attacks.
 const FRAGMENTS: &[&str] = &[
     "GET / HTTP/1.1\r\n",
     "POST /x HTTP/1.1\r\n",
@@ -359,7 +359,7 @@ proptest! {
 
 // ---- bounds ----
 
-/// What a connection whose program does not read takes off the wire: the window and what a block holds.
+/// Bytes accepted by a connection whose program does not read: the window and the capacity of a buffer.
 const READ_AHEAD_BYTES: usize = 3 * 64 * 1024;
 
 #[test]

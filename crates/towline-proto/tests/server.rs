@@ -1,4 +1,4 @@
-//! The server's end: what it tells the program and what it says to the peer.
+//! The server's end: its events and its output.
 
 mod common;
 
@@ -103,7 +103,7 @@ fn an_unread_body_stops_reading() {
     assert_eq!(end.conn.deadline(), None, "the peer is not to blame");
     assert_eq!(end.read(1).0.len(), taken);
     assert!(end.conn.interest().read);
-    // The clock was stopped: its first expiry only starts it again.
+    // The timer was paused: its first expiry only restarts it.
     end.wait(100);
     assert_eq!(end.events(), [""; 0]);
     end.wait(30);
@@ -177,7 +177,7 @@ fn continue_is_sent_on_the_first_read() {
     end.send_response(1);
     assert_eq!(end.sent(), OK);
 
-    // A body that comes unasked is fine, and an answer without it ends the connection.
+    // A body sent without waiting is allowed, and a response before it ends the connection.
     let mut end = End::server();
     end.push(&[&wire[..], b"hi"].concat());
     assert_eq!(end.events(), ["POST /"]);

@@ -20,7 +20,7 @@ fn slow_and_silent_peers() {
     );
     assert!(end.conn.interest().closed);
 
-    // One byte a second does not reset the header clock.
+    // One byte a second does not reset the header timer.
     let mut end = End::server();
     for byte in &GET[..15] {
         end.push(&[*byte]);
@@ -28,7 +28,7 @@ fn slow_and_silent_peers() {
     }
     assert!(end.sent().starts_with("HTTP/1.1 408 "));
 
-    // A kept-alive connection waits 75 s from its last answer, then in silence.
+    // A kept-alive connection closes silently 75 s after its last response.
     let mut end = End::server();
     end.push(GET);
     end.events();
@@ -144,7 +144,7 @@ fn close_finishes_exchanges_in_flight() {
     end.eof();
     assert!(end.conn.interest().closed);
 
-    // The first request may be on its way, however often this is said.
+    // The first request may be on its way, however often `close` is called.
     let mut end = End::server();
     end.conn.close();
     end.conn.close();

@@ -1,4 +1,4 @@
-//! The peer stops at every byte of a message, in order or by a reset: what is not whole never looks whole.
+//! The peer stops at every byte of a message, by FIN or by reset: an incomplete message never looks complete.
 
 use std::sync::Arc;
 
@@ -96,7 +96,7 @@ fn a_response_cut_short_is_never_complete() {
     }
 }
 
-/// Until the close: a FIN is the end, a reset is not.
+/// A response delimited by closing: a FIN is the end, a reset is not.
 #[test]
 fn a_response_until_the_close_ends_with_a_fin_only() {
     for (how, complete) in [(Stop::Eof, true), (Stop::Reset, false)] {
@@ -112,7 +112,7 @@ fn a_response_until_the_close_ends_with_a_fin_only() {
     }
 }
 
-/// A peer that goes away while the program works: it hears of it, and nothing it does afterwards does harm.
+/// A peer that disconnects during processing: the program is notified, and its further calls are safe.
 #[test]
 fn calls_after_the_peer_disconnected_are_safe() {
     for how in [Stop::Eof, Stop::Reset] {

@@ -43,7 +43,7 @@ impl End {
         }
     }
 
-    /// Gives `bytes` to the connection as far as it takes them; returns how many it took.
+    /// Feeds `bytes` to the connection as far as it accepts them; returns their number.
     pub fn push(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -68,7 +68,7 @@ impl End {
         self.conn.handle_timeout(self.now);
     }
 
-    /// All events there are, in words.
+    /// All pending events, as text.
     pub fn events(&mut self) -> Vec<String> {
         let mut log = Vec::new();
         while let Some(event) = self.conn.next_event() {
@@ -77,7 +77,7 @@ impl End {
         log
     }
 
-    /// Everything that is to be sent, as text.
+    /// Everything to be sent, as text.
     pub fn sent(&mut self) -> String {
         let mut text = Vec::new();
         while self.conn.pending_bytes() > 0 {
@@ -92,7 +92,7 @@ impl End {
         String::from_utf8(text).expect("text")
     }
 
-    /// Reads the body of `id` as far as it goes: the bytes, and how the reading ended.
+    /// Reads the body of `id` as far as possible: the bytes, and how reading ended.
     pub fn read(&mut self, id: u64) -> (String, &'static str) {
         let mut stream = self.conn.stream(StreamId(id)).expect("an open stream");
         let mut body = Vec::new();
@@ -144,7 +144,7 @@ impl End {
         self.conn.request(&head, size)
     }
 
-    /// Answers with a short body.
+    /// Responds with a short body.
     pub fn send_response(&mut self, id: u64) {
         self.respond(id, 200, &[], BodySize::Known(2));
         let mut stream = self.conn.stream(StreamId(id)).expect("an open stream");

@@ -1,4 +1,4 @@
-//! What tests of HTTP/2 on virtual time begin with.
+//! Helpers for tests of HTTP/2 on virtual time.
 #![allow(dead_code, reason = "each test crate uses its part")]
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub fn request(end: &mut End, size: BodySize) -> Result<StreamId, UserError> {
     id
 }
 
-/// The frames that an end sends while something is done to it.
+/// The frames that an end sends during an action.
 pub fn sent_by(end: &mut End, what: impl FnOnce(&mut End)) -> Vec<String> {
     let before = end.written().len();
     what(end);

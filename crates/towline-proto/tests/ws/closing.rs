@@ -7,7 +7,7 @@ use towline_proto::ws::{Kind, Limits, Scratch, SendError, Status, WebSocket};
 
 use super::support::*;
 
-/// How an end came to be in a state.
+/// The states of an end.
 const STATES: [&str; 4] = ["open", "closing", "closed", "failed"];
 
 fn in_state(side: Side, state: &str, now: Instant, scratch: &mut Scratch) -> WebSocket {
@@ -28,7 +28,7 @@ fn in_state(side: Side, state: &str, now: Instant, scratch: &mut Scratch) -> Web
 
 #[test]
 fn every_state_with_every_input() {
-    // Input; then for each state the events and the frames that go out.
+    // Input; then for each state the events and the frames sent.
     let table: [(&str, [&str; 4]); 6] = [
         ("text", ["text hi", "", "", ""]),
         ("ping", ["ping hi / 8a hi", "ping hi", "", ""]),

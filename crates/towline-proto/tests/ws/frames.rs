@@ -71,7 +71,7 @@ fn valid_frames_are_accepted() {
     }
 }
 
-/// Wires that break a rule, and its code.
+/// Wires with a violation, and its code.
 fn violations() -> Vec<(Vec<Vec<u8>>, u16)> {
     let opcodes = [3, 4, 5, 6, 7, 11, 12, 13, 14, 15];
     let mut cases: Vec<(Vec<Vec<u8>>, u16)> = opcodes
@@ -180,7 +180,7 @@ fn violations_fail_with_their_code() {
         assert_eq!(log.last(), Some(&format!("failed {code}")), "{wire:x?}");
         let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
         feed(&mut ws, [&wire.concat()[..]], scratch);
-        // The close frame says which.
+        // The close frame has the rule as its reason.
         let [(FIN_CLOSE, close)] = &sent(&mut ws, scratch)[..] else {
             panic!("{wire:x?}: one close frame");
         };

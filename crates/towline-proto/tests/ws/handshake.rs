@@ -131,7 +131,7 @@ fn an_invalid_request_is_refused_with_its_status() {
 
 #[test]
 fn an_extended_connect_needs_no_key() {
-    // Its fields are those of the request without what HTTP/1.1 alone needs (RFC 8441 5).
+    // The fields of the request without those that only HTTP/1.1 needs (RFC 8441 5).
     let head = request("GET /chat HTTP/1.1\r\nHost: a\r\nSec-WebSocket-Version: 13\r\n");
     let accepted = Request::read_extended(head.view())
         .unwrap()
@@ -186,7 +186,7 @@ fn a_client_verifies_the_response() {
 
 type DeflateTuple = (bool, u8, bool, u8);
 
-/// What is agreed on: takeover and bits of the server, takeover and bits of the client.
+/// The negotiated parameters: takeover and bits of the server, takeover and bits of the client.
 fn terms(params: Params) -> DeflateTuple {
     let Params { server, client } = params;
     (
@@ -338,7 +338,7 @@ fn a_servers_response_is_accepted_by_its_client() {
                 .unwrap()
                 .unwrap();
             assert_eq!(taken.server, agreed.server);
-            // A client may use less than it is allowed.
+            // A client may use less than the allowed window.
             assert!(taken.client.takeover <= agreed.client.takeover);
             assert!(taken.client.window_bits <= agreed.client.window_bits);
         }

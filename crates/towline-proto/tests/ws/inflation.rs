@@ -1,4 +1,4 @@
-//! Compressed messages: the examples of RFC 7692 7.2.3, bombs, and streams that end where they must not.
+//! Compressed messages: the examples of RFC 7692 7.2.3, bombs, and streams that end too early.
 
 use std::time::Instant;
 
@@ -106,7 +106,7 @@ fn violations_fail_with_their_code() {
         (masked(FIN | RSV1 | TEXT, &[0xff; 10]), 1007),
         (masked(FIN | RSV1 | TEXT, b""), 1007),
         (masked(FIN | RSV1 | TEXT, &HELLO[..4]), 1007),
-        // A stored block that would swallow what ends the message.
+        // A stored block that would contain the tail of the message.
         (
             masked(FIN | RSV1 | BINARY, &[0, 9, 0, 0xf6, 0xff, 1, 2]),
             1007,
@@ -116,7 +116,7 @@ fn violations_fail_with_their_code() {
             [masked(TEXT, b"a"), masked(FIN | RSV1 | CONT, HELLO)].concat(),
             1002,
         ),
-        // Text that is only wrong when inflated: a stored block with 0xff.
+        // Text that is invalid only after inflation: a stored block with 0xff.
         (
             masked(FIN | RSV1 | TEXT, &[0, 1, 0, 0xfe, 0xff, 0xff, 0]),
             1007,
@@ -151,7 +151,7 @@ fn a_bomb_costs_at_most_the_limit() {
     );
 }
 
-/// A limit that is none is not one more than the largest number.
+/// The largest number as the limit must not overflow.
 #[test]
 fn messages_without_a_limit() {
     let limits = Limits {

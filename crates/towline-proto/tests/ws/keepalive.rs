@@ -1,4 +1,4 @@
-//! Whether the peer is still there, on a virtual clock.
+//! Keep-alive, on a virtual clock.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::support::*;
 
 const S: Duration = Duration::from_secs(1);
 
-/// When it was made: the first ping is due an interval later.
+/// The time of its creation: the first ping is due an interval later.
 fn began(ws: &WebSocket) -> Instant {
     ws.deadline().and_then(|at| at.checked_sub(20 * S)).unwrap()
 }
@@ -54,7 +54,7 @@ fn only_the_pong_to_our_ping_counts() {
 
 #[test]
 fn a_paused_program_and_a_long_frame_hide_pongs() {
-    // The program has not asked for an event since the last one.
+    // The program has not polled since the last event.
     let (mut ws, scratch) = (end(Side::Server, Limits::default()), &mut scratch());
     let start = began(&ws);
     ws.receive(start, &masked(FIN | TEXT, b"x"), scratch);
@@ -63,7 +63,7 @@ fn a_paused_program_and_a_long_frame_hide_pongs() {
         ws.handle_timeout(start + second * S);
         assert!(!ws.has_event());
     }
-    // It asks again, and is in the middle of a frame.
+    // It polls again, in the middle of a frame.
     let long = masked(FIN | BINARY, &[0; 1000]);
     ws.receive(start + 81 * S, &long[..500], scratch);
     assert!(ws.next_event().is_none());

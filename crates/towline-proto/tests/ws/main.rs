@@ -1,4 +1,4 @@
-//! A WebSocket: what a peer may send and what comes of it, however it is cut.
+//! WebSocket: input of a peer and its results, at every cut.
 
 mod closing;
 mod frames;

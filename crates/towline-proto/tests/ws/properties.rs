@@ -1,4 +1,4 @@
-//! Two joined ends: whatever is sent arrives, however it is fragmented, compressed and cut.
+//! Two connected ends: sent messages arrive, however they are fragmented, compressed and cut.
 
 use std::time::Instant;
 
@@ -102,7 +102,7 @@ proptest! {
     }
 }
 
-/// Frames that are mostly right, and sometimes anything.
+/// Frames that are mostly valid, and sometimes anything.
 fn frames_of_any_kind() -> impl Strategy<Value = Vec<u8>> {
     let first = prop_oneof![
         6 => proptest::sample::select(vec![0x81, 0x82, 0x01, 0x02, 0x00, 0x80, 0x89, 0x8a, 0xc1, 0x88]),
@@ -118,7 +118,7 @@ fn frames_of_any_kind() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(frame, 0..8).prop_map(|frames| frames.concat())
 }
 
-/// A final block without content in front of others: whether it stood alone in its piece decided once.
+/// An empty final block before others: a case that once depended on whether it was alone in its piece.
 #[test]
 fn an_empty_final_block_is_no_end() {
     towline_testkit::sockets::check_deflate(&[0x03, 0x58, 0x81], 0x58);

@@ -1,4 +1,4 @@
-//! Ends of a WebSocket, and a log of what one end makes of them.
+//! WebSocket ends, and the log of one end.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +49,7 @@ pub fn line(event: &Event<'_>) -> String {
     }
 }
 
-/// Feeds pieces and logs what comes of them.
+/// Feeds pieces and logs the events.
 pub fn feed<'a>(
     ws: &mut WebSocket,
     pieces: impl IntoIterator<Item = &'a [u8]>,
@@ -90,7 +90,7 @@ pub fn log_of(make: impl Fn() -> WebSocket, wire: &[u8]) -> Vec<String> {
     whole
 }
 
-/// What an end sends now, as frames without masks: first byte and payload.
+/// The frames that an end sends now, unmasked: first byte and payload.
 pub fn sent(ws: &mut WebSocket, scratch: &mut Scratch) -> Vec<(u8, Vec<u8>)> {
     let mut wire = Vec::new();
     ws.transmit(scratch, &mut wire);
