@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::request::{CallError, CallErrorKind, CallPhase, Timeouts};
+use super::request::{CallErrorKind, Timeouts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitKind {
@@ -73,28 +73,6 @@ impl AcquireTimer {
         let left = timeout?.saturating_sub(spent);
         // A time beyond the clock's range is no bound.
         Some((self.since.checked_add(left)?, kind))
-    }
-}
-
-/// The wait for a connection is over, and there is none. `kind`: one of the timeouts.
-pub(super) fn timed_out(kind: CallErrorKind) -> CallError {
-    let (phase, rule) = match kind {
-        CallErrorKind::PoolTimeout => (
-            CallPhase::Pool,
-            "no connection became free within the pool timeout",
-        ),
-        CallErrorKind::ConnectTimeout => (
-            CallPhase::Connect,
-            "no connection was opened within the connect timeout",
-        ),
-        _ => (
-            CallPhase::Pool,
-            "the total timeout ended the wait for a connection",
-        ),
-    };
-    CallError {
-        retryable: true,
-        ..CallError::new(kind, phase, rule)
     }
 }
 

@@ -6,9 +6,9 @@ mod conn_ext;
 mod connection_info;
 pub mod dial;
 pub mod driver;
+pub mod outcome;
 pub mod pool;
 pub mod request;
-pub mod retry;
 pub mod route;
 pub mod websocket;
 

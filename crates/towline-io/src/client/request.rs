@@ -168,7 +168,7 @@ pub struct Timeouts {
     pub read: Option<Duration>,
     /// Without a byte of the request being taken.
     pub write: Option<Duration>,
-    /// AcquireTimer for a connection when none may be opened.
+    /// Waiting for a connection when none may be opened.
     pub pool: Option<Duration>,
     /// From `begin` to the last byte of the response.
     pub total: Option<Duration>,
@@ -255,7 +255,7 @@ impl Default for CallOptions {
 /// How far a call had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPhase {
-    /// AcquireTimer for a connection.
+    /// Waiting for a connection.
     Pool,
     Dns,
     Connect,
@@ -263,7 +263,7 @@ pub enum CallPhase {
     Tls,
     /// Sending the request.
     Send,
-    /// AcquireTimer for the head of the response.
+    /// Waiting for the head of the response.
     Head,
     /// Receiving its body.
     Body,

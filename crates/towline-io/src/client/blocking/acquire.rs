@@ -9,10 +9,10 @@ use super::pooled_conn::{self, ConnKind, PooledConn};
 use super::shared_pool::{AcquireOutcome, Acquired, QueueEntry, SharedPool};
 use super::wait_policy::{Stop, WaitPolicy};
 use super::waiter::{Message, PendingDial};
-use crate::client::acquire_timer::timed_out;
-use crate::client::dial::{Dial, Established, Progress};
+use crate::client::dial::{Dial, DialError, Established, Progress};
+use crate::client::outcome;
 use crate::client::pool::{Lease, SlotId};
-use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase};
+use crate::client::request::{CallError, CallErrorKind, CallOptions};
 use crate::client::route::Route;
 use crate::conn::Peer;
 use crate::conn::id::ConnId;
@@ -300,16 +300,9 @@ fn poll_entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd {
     }
 }
 
+/// The error of a new connection that cannot be waited for.
 fn broken(error: &std::io::Error) -> CallError {
-    CallError {
-        os_error: error.raw_os_error(),
-        retryable: true,
-        ..CallError::new(
-            CallErrorKind::Connect,
-            CallPhase::Connect,
-            error.to_string(),
-        )
-    }
+    CallError::dial(&DialError::adoption(error))
 }
 
 /// `kind`: of the bound of the wait itself.
@@ -319,5 +312,5 @@ fn no_connection(stop: Stop, kind: Option<CallErrorKind>) -> BlockingError {
         (Stop::Phase, Some(kind)) => kind,
         (Stop::Phase | Stop::Total, _) => CallErrorKind::TotalTimeout,
     };
-    BlockingError::Failed(Box::new(timed_out(kind)))
+    BlockingError::Failed(Box::new(outcome::acquire_timeout(kind)))
 }

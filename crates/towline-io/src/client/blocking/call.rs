@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towline_proto::{Field, OwnedHead, StreamMut};
 
 use super::BlockingError;
-use super::h1_call::{self, H1Call};
+use super::h1_call::H1Call;
 use super::h1_exchange::Exchange;
 use super::h2_call::{H2Call, Refused};
 use super::pooled_conn::ConnKind;
@@ -16,10 +16,10 @@ use super::shared_pool::{Acquired, SharedPool};
 use super::wait_policy::WaitPolicy;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::fork;
+use crate::client::outcome::{self, RetryContext};
 use crate::client::request::{
     CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timings,
 };
-use crate::client::retry::{self, RetryContext};
 
 /// Name and value of a trailer field.
 pub type Trailer = (Box<[u8]>, Box<[u8]>);
@@ -75,7 +75,7 @@ impl BlockingCall {
         options: CallOptions,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<Self, BlockingError> {
-        retry::check_protocols(pool.service.protocols, &request.route)?;
+        outcome::check_protocols(pool.service.protocols, &request.route)?;
         let begun = Instant::now();
         let total = options.timeouts.total;
         let deadline = total.and_then(|total| begun.checked_add(total));
@@ -197,11 +197,11 @@ impl BlockingCall {
     fn may_resend(&self, error: &CallError) -> bool {
         let retry_context: Option<RetryContext> = match &self.kind {
             None => None,
-            Some(CallKind::H1(_)) => h1_call::retry_context(error, self.resends),
+            Some(CallKind::H1(_)) => RetryContext::after(error, self.resends),
             Some(CallKind::H2(h2)) => h2.retry_context(self.resends),
         };
         retry_context.is_some_and(|retry_context| {
-            retry::may_resend(&self.request, &self.options, retry_context)
+            outcome::may_resend(&self.request, &self.options, retry_context)
         })
     }
 

@@ -14,13 +14,11 @@ use super::h1_exchange::{Exchange, HeadState, refresh_clock};
 use super::pooled_conn::open;
 use super::shared_pool::SharedPool;
 use super::wait_policy::WaitPolicy;
+use crate::client::outcome::DRAIN_BYTES;
 use crate::client::pool::SlotId;
-use crate::client::request::{Body, CallError, CallErrorKind, CallPhase, OutgoingRequest};
-use crate::client::retry::RetryContext;
+use crate::client::request::{Body, CallError, CallPhase, OutgoingRequest};
 
-/// Bytes of an unread body that are skipped to keep the connection.
-const MOST_DRAINED: usize = 64 * 1024;
-
+/// A call on an HTTP/1 connection, which carries no other.
 pub(super) struct H1Call {
     pub(super) slot: SlotId,
     pub(super) fd: RawFd,
@@ -98,6 +96,7 @@ impl H1Call {
         let finished = stream.and_then(|mut stream| stream.finish_with(trailers));
         exchange.count_queued(before, &conn);
         exchange.flush(&mut conn);
+        exchange.uploading = false;
         finished.map_err(|error| BlockingError::Failed(Box::new(CallError::local(error))))
     }
 
@@ -171,7 +170,7 @@ impl H1Call {
 
     /// Skips the rest of a response where it is small and there. Returned: when it was over.
     pub(super) fn skip(&mut self) -> Option<Instant> {
-        let mut left = MOST_DRAINED;
+        let mut left = DRAIN_BYTES;
         while left > 0 {
             match self.take(left, &mut Vec::new(), <[u8]>::len) {
                 Ok((_, Some(over))) => return Some(over),
@@ -182,20 +181,6 @@ impl H1Call {
         }
         None
     }
-}
-
-/// How the exchange stood, if it is its connection that was there no more.
-pub(super) fn retry_context(error: &CallError, resends: u8) -> Option<RetryContext> {
-    let is_end = matches!(
-        error.kind,
-        CallErrorKind::ServerDisconnected | CallErrorKind::Read | CallErrorKind::Write
-    );
-    is_end.then_some(RetryContext {
-        reused: error.reused,
-        response_started: error.bytes_received > 0,
-        unprocessed: false,
-        resends,
-    })
 }
 
 impl Exchange {

@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use towline_proto::{ConnectionError, Event, OwnedHead, StreamError, StreamId};
+use towline_proto::{BodySize, ConnectionError, Event, OwnedHead, StreamError, StreamId};
 
 use super::BlockingError;
 use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
 use super::wait_policy::{Stop, WaitPolicy};
+use crate::client::outcome::{self, ExchangeFacts};
 use crate::client::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
 };
-use crate::client::retry;
 
 /// The final head.
 pub(super) enum HeadState {
@@ -50,8 +50,11 @@ pub(super) struct Exchange {
     pub(super) informational: Vec<OwnedHead>,
     failure: Option<Arc<ConnectionError>>,
     timeouts: Timeouts,
-    retryable: bool,
-    reused: bool,
+    /// Of the request; the bytes are counted here.
+    facts: ExchangeFacts,
+    size: BodySize,
+    /// The program has not finished a streamed body.
+    pub(super) uploading: bool,
     /// The body waits for the server to want it.
     held: bool,
     /// No other call of this client is under way: nobody here needs the time spent in looking.
@@ -74,9 +77,10 @@ impl Exchange {
             informational: Vec::new(),
             failure: None,
             timeouts: options.timeouts,
-            retryable: request.idempotent && request.body.is_replayable(),
+            facts: ExchangeFacts::of(request, reused),
+            size: request.body.size(),
+            uploading: request.body.is_streamed(),
             held: request.holds_back(),
-            reused,
             alone,
             queued: 0,
             sent: 0,
@@ -134,7 +138,7 @@ impl Exchange {
         if !self.held {
             return Ok(true);
         }
-        let until = Instant::now() + retry::CONTINUE_WITHIN;
+        let until = Instant::now() + outcome::CONTINUE_WITHIN;
         loop {
             let known = self.informational.len();
             self.take_events(conn);
@@ -279,12 +283,14 @@ impl Exchange {
         match &self.failure {
             None => Ok(()),
             Some(error) => {
-                let phase = if phase == CallPhase::Head && self.sent < self.queued {
-                    CallPhase::Send
+                let has_head = phase == CallPhase::Body;
+                let size = if self.held {
+                    BodySize::Empty
                 } else {
-                    phase
+                    self.size
                 };
-                Err(self.ended(conn, retry::failure(error, phase)))
+                let phase = outcome::phase(has_head, self.uploading, size, self.sent);
+                Err(self.ended(conn, outcome::failure(error, phase)))
             }
         }
     }
@@ -311,21 +317,20 @@ impl Exchange {
     }
 
     fn stopped(&self, conn: &H1Conn, phase: CallPhase, stop: Stop) -> BlockingError {
-        match timeout(stop, phase) {
+        match stop_error(stop, phase) {
             Some(error) => self.ended(conn, error),
             None => BlockingError::Interrupted,
         }
     }
 
-    /// An error with the facts of this exchange.
+    /// The error with the facts of this exchange.
     fn ended(&self, conn: &H1Conn, error: CallError) -> BlockingError {
-        BlockingError::Failed(Box::new(CallError {
-            retryable: self.retryable || self.sent == 0,
+        let facts = ExchangeFacts {
             bytes_sent: self.sent,
             bytes_received: conn.received,
-            reused: self.reused,
-            ..error
-        }))
+            ..self.facts
+        };
+        BlockingError::Failed(Box::new(facts.describe(error, false)))
     }
 }
 
@@ -340,24 +345,15 @@ fn file_error(error: &std::io::Error) -> CallError {
     }
 }
 
-/// What a wait in `phase` that was stopped ends with; `None`: nothing has failed.
-pub(super) fn timeout(stop: Stop, phase: CallPhase) -> Option<CallError> {
-    let (kind, rule) = match (stop, phase) {
+/// The error of a wait in `phase` that was stopped; `None` if the program interrupted it.
+pub(super) fn stop_error(stop: Stop, phase: CallPhase) -> Option<CallError> {
+    let kind = match (stop, phase) {
         (Stop::Interrupted, _) => return None,
-        (Stop::Total, _) => (
-            CallErrorKind::TotalTimeout,
-            "the call took longer than its total timeout",
-        ),
-        (Stop::Phase, CallPhase::Send) => (
-            CallErrorKind::WriteTimeout,
-            "the server took nothing of the request within the write timeout",
-        ),
-        (Stop::Phase, _) => (
-            CallErrorKind::ReadTimeout,
-            "nothing of the response came within the read timeout",
-        ),
+        (Stop::Total, _) => CallErrorKind::TotalTimeout,
+        (Stop::Phase, CallPhase::Send) => CallErrorKind::WriteTimeout,
+        (Stop::Phase, _) => CallErrorKind::ReadTimeout,
     };
-    Some(CallError::new(kind, phase, rule))
+    Some(outcome::timeout(kind, phase))
 }
 
 /// The program may have been elsewhere for a while.

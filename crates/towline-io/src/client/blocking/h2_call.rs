@@ -4,21 +4,20 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Field, OwnedHead, StreamId, StreamMut, StreamRead, StreamStats, UserError};
+use towline_proto::{
+    BodySize, Field, OwnedHead, StreamId, StreamMut, StreamRead, StreamStats, UserError,
+};
 
 use super::BlockingError;
 use super::call::{self, WriteOutcome};
-use super::h1_exchange::timeout;
+use super::h1_exchange::stop_error;
 use super::h2_conn::{H2Conn, SharedState, StreamFailure, StreamSlot, StreamWait, WaitError};
 use super::read_buffer::ReadBuffer;
 use super::shared_pool::SharedPool;
 use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::conn_ext::{duplicate, write_body, write_request};
+use crate::client::outcome::{self, DRAIN_BYTES, ExchangeFacts, RetryContext};
 use crate::client::request::{Body, CallError, CallOptions, CallPhase, OutgoingRequest, Timeouts};
-use crate::client::retry::{self, RetryContext};
-
-/// Bytes of an unread body that are skipped to spare the server a reset.
-const MOST_DRAINED: usize = 64 * 1024;
 
 /// Bytes taken from the connection at once, and of a whole body that need not wait to be asked for.
 const MOST_PULLED: usize = 64 * 1024;
@@ -30,8 +29,9 @@ pub(super) struct H2Call {
     stream: StreamId,
     timeouts: Timeouts,
     begun: Instant,
-    reused: bool,
-    replay: Replay,
+    /// Of the request; the bytes are the stream's.
+    facts: ExchangeFacts,
+    size: BodySize,
     /// The body waits for the server to want it.
     held: bool,
     upload: Upload,
@@ -46,15 +46,6 @@ enum Upload {
     Done,
     /// The program writes it.
     Open,
-}
-
-/// When its program may send it once more.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Replay {
-    Never,
-    /// When the server has not begun with it.
-    Unprocessed,
-    Always,
 }
 
 /// Why a call could not begin.
@@ -84,12 +75,8 @@ impl H2Call {
                 stream,
                 timeouts: options.timeouts,
                 begun,
-                reused,
-                replay: match request.body.is_replayable() {
-                    false => Replay::Never,
-                    true if request.idempotent => Replay::Always,
-                    true => Replay::Unprocessed,
-                },
+                facts: ExchangeFacts::of(request, reused),
+                size: request.body.size(),
                 held: request.holds_back(),
                 upload: if request.body.is_streamed() {
                     Upload::Open
@@ -189,7 +176,7 @@ impl H2Call {
             return Ok(true);
         }
         let stream = self.stream;
-        let until = Instant::now() + retry::CONTINUE_WITHIN;
+        let until = Instant::now() + outcome::CONTINUE_WITHIN;
         let is_wanted = self.wait_until(CallPhase::Head, Some(until), policy, |state| {
             let slot = state.streams.get_mut(stream)?;
             let new = slot.informational.drain(..);
@@ -290,7 +277,7 @@ impl H2Call {
         }
     }
 
-    // AcquireTimer.
+    // Waiting.
 
     fn wait_until<T>(
         &self,
@@ -329,40 +316,40 @@ impl H2Call {
     }
 
     fn failed(&mut self, failure: StreamFailure) -> BlockingError {
-        let phase = match self.upload {
-            _ if self.has_head => CallPhase::Body,
-            Upload::Open => CallPhase::Send,
-            Upload::Done => CallPhase::Head,
+        let size = if self.held {
+            BodySize::Empty
+        } else {
+            self.size
         };
-        let error = retry::stream_failure(&failure.why, phase);
-        let mut error = self.describe(error, failure.stats);
-        error.retryable |= failure.why.is_unprocessed() && self.replay != Replay::Never;
+        let uploading = self.upload == Upload::Open;
+        let phase = outcome::phase(self.has_head, uploading, size, failure.stats.sent);
+        let error = outcome::stream_failure(&failure.why, phase);
+        let error = self.describe(error, failure.stats, failure.why.is_unprocessed());
         self.failure = Some(failure);
         BlockingError::Failed(Box::new(error))
     }
 
-    fn timeout_error(&self, vain: &WaitError) -> BlockingError {
-        match timeout(vain.stop, vain.doing) {
-            Some(error) => BlockingError::Failed(Box::new(self.describe(error, vain.stats))),
+    fn timeout_error(&self, wait: &WaitError) -> BlockingError {
+        match stop_error(wait.stop, wait.doing) {
+            Some(error) => BlockingError::Failed(Box::new(self.describe(error, wait.stats, false))),
             None => BlockingError::Interrupted,
         }
     }
 
-    fn describe(&self, error: CallError, stats: StreamStats) -> CallError {
-        CallError {
-            retryable: self.replay == Replay::Always && !self.has_head,
+    fn describe(&self, error: CallError, stats: StreamStats, unprocessed: bool) -> CallError {
+        let facts = ExchangeFacts {
             bytes_sent: stats.sent,
             bytes_received: stats.received,
-            reused: self.reused,
-            ..error
-        }
+            ..self.facts
+        };
+        facts.describe(error, unprocessed)
     }
 
     /// How the exchange stood when it failed, if that was not its own fault.
     pub(super) fn retry_context(&self, resends: u8) -> Option<RetryContext> {
         let failure = self.failure.as_ref()?;
         let retry_context = RetryContext {
-            reused: self.reused,
+            reused: self.facts.reused,
             response_started: self.has_head || failure.stats.received > 0,
             unprocessed: false,
             resends,
@@ -373,7 +360,8 @@ impl H2Call {
     /// It has failed because the server wants it over HTTP/1.1.
     pub(super) fn wants_http1(&self) -> bool {
         let failure = self.failure.as_ref();
-        failure.is_some_and(|failure| retry::wants_http1(&failure.why, self.pool.service.protocols))
+        failure
+            .is_some_and(|failure| outcome::wants_http1(&failure.why, self.pool.service.protocols))
     }
 }
 
@@ -411,7 +399,7 @@ impl Drop for H2Call {
             let Ok(mut body) = state.peer.conn.stream(stream) else {
                 return;
             };
-            let mut left = if is_taken { MOST_DRAINED } else { 0 };
+            let mut left = if is_taken { DRAIN_BYTES } else { 0 };
             while left > 0
                 && let StreamRead::Data(data) = body.read(left)
             {

@@ -19,9 +19,9 @@ use super::BlockingConfig;
 use super::pooled_conn::PooledConn;
 use super::waiter::{Message, PendingDial, Waiter};
 use crate::client::pool::{Action, Lease, OriginId, Pool, PoolStatus, SlotId, WaiterId};
-use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase};
+use crate::client::request::{CallError, CallOptions};
 use crate::client::route::Route;
-use crate::client::{fork, retry};
+use crate::client::{fork, outcome};
 use crate::conn::config::ConnConfig;
 
 /// What the threads of one client share.
@@ -253,10 +253,10 @@ impl SharedPool {
             return false;
         };
         let failures = whose.count_attempt();
-        if !retry::may_redial(&whose.options, error, failures) {
+        if !outcome::may_redial(&whose.options, error, failures) {
             return false;
         }
-        let at = now + whose.options.backoff.pause(failures, retry::draw());
+        let at = now + whose.options.backoff.pause(failures, outcome::draw());
         whose.measure(|waiting| waiting.retry(at));
         pending.dial = None;
         pending.begin_at = Some(at);
@@ -365,12 +365,7 @@ impl State {
             Ok(id) => Ok(QueueEntry { waiter, id }),
             Err(waiter) => {
                 self.parked.remove(&waiter.number);
-                let rule = "as many calls wait for a connection as max_queue allows";
-                let error = CallError::new(CallErrorKind::QueueFull, CallPhase::Pool, rule);
-                Err(Box::new(CallError {
-                    retryable: true,
-                    ..error
-                }))
+                Err(Box::new(outcome::queue_full()))
             }
         }
     }

@@ -12,9 +12,9 @@ use crate::client::acquire_timer::AcquireTimer;
 use crate::client::conn_ext::{duplicate, write_body, write_request};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::{Dial, DialError, Established};
+use crate::client::outcome::{self, RetryContext};
 use crate::client::pool::{Action, Lease, OriginId, SlotId};
-use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest};
-use crate::client::retry::{self, RetryContext};
+use crate::client::request::{CallError, CallOptions, OutgoingRequest};
 use crate::client::route::Route;
 use crate::client::websocket::WebSocketConfig;
 use crate::conn::id::ConnId;
@@ -57,7 +57,7 @@ impl ClientDriver {
         if self.closed {
             return Err(Box::new(CallError::closed()));
         }
-        retry::check_protocols(self.dial.protocols, &request.route)?;
+        outcome::check_protocols(self.dial.protocols, &request.route)?;
         let now = self.now();
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
@@ -100,8 +100,9 @@ impl ClientDriver {
         // And where no turn has looked for a while (the loop was busy, or did not run), bytes may wait
         // that nobody asked for: on an idle connection they would be read as this call's response.
         let unwatched = now.saturating_duration_since(self.engine.clock()) > UNWATCHED;
-        let checks =
-            urgent || unwatched || !retry::may_resend(&call.request, &call.options, retry_context);
+        let checks = urgent
+            || unwatched
+            || !outcome::may_resend(&call.request, &call.options, retry_context);
         while let Some(lease) = self.pool.acquire(origin, now) {
             if checks && lease.reused && !self.is_alive(lease.conn, now) {
                 self.pool.remove(lease.slot);
@@ -113,20 +114,13 @@ impl ClientDriver {
         match self.pool.wait(origin, id, urgent) {
             Ok(waiter) => {
                 if let Some(call) = self.call_mut(id) {
-                    call.stage = Stage::AcquireTimer(waiter);
+                    call.stage = Stage::Waiting(waiter);
                     call.waiting.queue(now);
                 }
                 self.schedule_deadline(id);
                 Ok(())
             }
-            Err(_) => Err(CallError {
-                retryable: true,
-                ..CallError::new(
-                    CallErrorKind::QueueFull,
-                    CallPhase::Pool,
-                    "as many calls are waiting for a connection as max_queue allows",
-                )
-            }),
+            Err(_) => Err(outcome::queue_full()),
         }
     }
 
@@ -210,7 +204,7 @@ impl ClientDriver {
             slot: lease.slot,
             stream,
         });
-        call.held = (call.request.holds_back()).then(|| now + retry::CONTINUE_WITHIN);
+        call.held = (call.request.holds_back()).then(|| now + outcome::CONTINUE_WITHIN);
         if call.request.body.is_streamed() {
             call.upload = Upload::Open;
             if call.held.is_none() {
@@ -346,7 +340,7 @@ impl ClientDriver {
     fn update_timer(&mut self, id: CallId, turn: fn(&mut AcquireTimer, Instant)) {
         let now = self.now();
         if let Some(call) = self.call_mut(id)
-            && matches!(call.stage, Stage::AcquireTimer(_))
+            && matches!(call.stage, Stage::Waiting(_))
         {
             turn(&mut call.waiting, now);
             self.schedule_deadline(id);
@@ -439,10 +433,14 @@ impl ClientDriver {
             return false;
         };
         call.failed_dials = call.failed_dials.saturating_add(1);
-        if !retry::may_redial(&call.options, error, call.failed_dials) {
+        if !outcome::may_redial(&call.options, error, call.failed_dials) {
             return false;
         }
-        let at = now + call.options.backoff.pause(call.failed_dials, retry::draw());
+        let at = now
+            + call
+                .options
+                .backoff
+                .pause(call.failed_dials, outcome::draw());
         call.waiting.retry(at);
         let route = Arc::clone(&call.request.route);
         let mut dial = Dial::start(route, &self.dial, now);

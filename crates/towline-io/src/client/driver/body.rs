@@ -5,11 +5,9 @@ use towline_proto::{Field, StreamError, StreamRead, UserError};
 
 use super::call::{StreamHandle, Upload};
 use super::{CallId, CallRead, ClientDriver, Stage};
+use crate::client::outcome::DRAIN_BYTES;
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::conn::id::ConnId;
-
-/// A rest of a response that is here already is read up to this size to keep its connection.
-const MAX_DRAIN_BYTES: usize = 64 * 1024;
 
 /// The next step of a read, before anything is borrowed.
 enum Step {
@@ -189,7 +187,7 @@ impl ClientDriver {
         let handle = match (&call.stage, &call.error) {
             (_, Some(error)) => return Err(error.clone()),
             (Stage::Over, None) => return Ok(None),
-            (Stage::AcquireTimer(_) | Stage::AwaitingSettings(_), None) => {
+            (Stage::Waiting(_) | Stage::AwaitingSettings(_), None) => {
                 return Err(Box::new(CallError::new(
                     CallErrorKind::LocalProtocol,
                     CallPhase::Pool,
@@ -225,7 +223,7 @@ impl ClientDriver {
         };
         match call.stage {
             Stage::Over => {}
-            Stage::AcquireTimer(waiter) => {
+            Stage::Waiting(waiter) => {
                 self.pool.cancel(waiter);
             }
             Stage::AwaitingSettings(_) => self.release_unused(id),
@@ -254,7 +252,7 @@ impl ClientDriver {
         let Some(Ok(mut body)) = peer.map(|peer| peer.conn.stream(handle.stream)) else {
             return;
         };
-        let mut left = MAX_DRAIN_BYTES;
+        let mut left = DRAIN_BYTES;
         while left > 0
             && let StreamRead::Data(data) = body.read(left)
         {

@@ -3,20 +3,21 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_proto::{HeadRef, OwnedHead, StreamId};
+use towline_proto::{BodySize, HeadRef, OwnedHead, StreamId};
 
 use super::websocket_state::{OpenWebSocket, WsCall, WsPhase};
 
 use crate::client::acquire_timer::AcquireTimer;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
+use crate::client::outcome::{self, ExchangeFacts};
 use crate::client::pool::{Lease, SlotId, WaiterId};
 use crate::client::request::{CallError, CallOptions, CallPhase, OutgoingRequest, Timings};
 use crate::conn::Traffic;
 use crate::conn::id::ConnId;
 
 /// ```text
-///  AcquireTimer ──served──► Active ──whole response read──► Over
+///  Waiting ──served──► Active ──whole response read──► Over
 ///     │  └─served─► Greeted ▲  (a WebSocket waits for what the server allows)
 ///     ▲                  │
 ///     └──stale, resent───┴──failed──► Over
@@ -24,7 +25,7 @@ use crate::conn::id::ConnId;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Stage {
     /// In the pool's queue.
-    AcquireTimer(WaiterId),
+    Waiting(WaiterId),
     /// On a connection of HTTP/2 whose server has not said yet whether `WebSockets` may come (RFC 8441 3).
     AwaitingSettings(Lease<ConnId>),
     /// On a connection.
@@ -156,18 +157,24 @@ impl Call {
     pub(super) fn handle(&self) -> Option<StreamHandle> {
         match self.stage {
             Stage::Active(handle) => Some(handle),
-            Stage::AcquireTimer(_) | Stage::AwaitingSettings(_) | Stage::Over => None,
+            Stage::Waiting(_) | Stage::AwaitingSettings(_) | Stage::Over => None,
         }
     }
 
-    /// How far it has come; `unsent`: bytes of the request are still here.
-    pub(super) fn phase(&self, unsent: bool) -> CallPhase {
-        match self.stage {
-            Stage::AcquireTimer(_) => CallPhase::Pool,
-            _ if self.has_head => CallPhase::Body,
-            _ if unsent || self.upload == Upload::Open => CallPhase::Send,
-            _ => CallPhase::Head,
+    /// The phase that an error of this call reports, `bytes_sent` bytes of its request having been sent.
+    pub(super) fn phase(&self, bytes_sent: u64) -> CallPhase {
+        if let Stage::Waiting(_) = self.stage {
+            return CallPhase::Pool;
         }
+        let size = match self.held {
+            Some(_) => BodySize::Empty,
+            None => self.request.body.size(),
+        };
+        outcome::phase(self.has_head, self.upload == Upload::Open, size, bytes_sent)
+    }
+
+    pub(super) fn facts(&self) -> ExchangeFacts {
+        ExchangeFacts::of(&self.request, self.reused)
     }
 }
 

@@ -6,8 +6,8 @@ use towline_proto::{Event, StreamError};
 
 use super::call::{Call, Upload};
 use super::{CallEvent, CallId, ClientDriver, Stage};
+use crate::client::outcome::{self, ExchangeFacts, RetryContext};
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
-use crate::client::retry::{self, RetryContext};
 use crate::conn::id::ConnId;
 
 impl ClientDriver {
@@ -115,12 +115,13 @@ impl ClientDriver {
         let Some(handle) = call.handle() else {
             return;
         };
-        let error = retry::stream_failure(why, call.phase(false));
-        let mut error = self.describe(id, error);
+        let facts = self.exchange_facts(id);
         let protocols = self.dial.protocols;
         let Some(call) = self.call(id) else {
             return;
         };
+        let phase = call.phase(facts.bytes_sent);
+        let error = facts.describe(outcome::stream_failure(why, phase), why.is_unprocessed());
         let retry_context = RetryContext {
             reused: call.reused,
             response_started: call.has_head || error.bytes_received > 0,
@@ -131,12 +132,11 @@ impl ClientDriver {
             && retry_context
                 .failed(why, protocols)
                 .is_some_and(|retry_context| {
-                    retry::may_resend(&call.request, &call.options, retry_context)
+                    outcome::may_resend(&call.request, &call.options, retry_context)
                 });
-        error.retryable |= why.is_unprocessed() && call.request.body.is_replayable();
         self.remove(handle);
         if again {
-            if retry::wants_http1(why, protocols)
+            if outcome::wants_http1(why, protocols)
                 && let Some(call) = self.call_mut(id)
             {
                 call.request.route = Arc::new(call.request.route.over_http1());
@@ -171,28 +171,29 @@ impl ClientDriver {
         self.run_pool_actions();
     }
 
-    /// Adds what the connection knows to an error.
-    pub(super) fn describe(&mut self, id: CallId, mut error: CallError) -> CallError {
+    /// Adds the facts of the call's exchange to an error.
+    pub(super) fn describe(&mut self, id: CallId, error: CallError) -> CallError {
+        self.exchange_facts(id).describe(error, false)
+    }
+
+    /// The facts of a call's exchange; the bytes are 0 without a connection.
+    pub(super) fn exchange_facts(&mut self, id: CallId) -> ExchangeFacts {
         let Some(call) = self.calls.get(id.index as usize) else {
-            return error;
+            return ExchangeFacts::default();
         };
+        let mut facts = call.facts();
         if let Some(handle) = call.handle()
             && let Some(peer) = self.engine.peer(handle.conn)
         {
-            error.reused = call.reused;
-            if let Some(stats) = peer.stream_stats(handle.stream) {
-                error.bytes_sent = stats.sent;
-                error.bytes_received = stats.received;
-            } else {
-                error.bytes_sent = peer.traffic.sent - call.before.sent;
-                error.bytes_received = peer.traffic.received - call.before.received;
-            }
+            (facts.bytes_sent, facts.bytes_received) = match peer.stream_stats(handle.stream) {
+                Some(stats) => (stats.sent, stats.received),
+                None => (
+                    peer.traffic.sent - call.before.sent,
+                    peer.traffic.received - call.before.received,
+                ),
+            };
         }
-        let request = &call.request;
-        error.retryable = request.body.is_replayable()
-            && (request.idempotent || error.bytes_sent == 0)
-            && !call.has_head;
-        error
+        facts
     }
 
     /// Ends a call whose connection, if it had one, has been seen to.

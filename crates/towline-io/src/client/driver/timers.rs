@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::call::{Call, Upload};
 use super::{CallId, ClientDriver, Stage};
-use crate::client::acquire_timer::timed_out;
-use crate::client::request::{CallError, CallErrorKind};
+use crate::client::outcome;
+use crate::client::request::{CallErrorKind, CallPhase};
 
 /// A connection that has news in line is looked at before its call can time out.
 const RECHECK: Duration = Duration::from_millis(5);
@@ -63,7 +63,7 @@ fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
         |timeout: Option<Duration>, kind| Some((call.times.progress.checked_add(timeout?)?, kind));
     let phase = match call.stage {
         Stage::Over => return None,
-        Stage::AcquireTimer(_) => call.waiting.bound(timeouts),
+        Stage::Waiting(_) => call.waiting.bound(timeouts),
         // It is the server's turn, for a short time.
         Stage::Active(_) if call.held.is_some() => None,
         Stage::Active(_) if unsent => since_progress(timeouts.write, CallErrorKind::WriteTimeout),
@@ -94,7 +94,7 @@ impl ClientDriver {
         };
         let timeouts = &call.options.timeouts;
         let phase = match call.stage {
-            Stage::AcquireTimer(_) => call.waiting.bound(timeouts).map(|(at, _)| at),
+            Stage::Waiting(_) => call.waiting.bound(timeouts).map(|(at, _)| at),
             _ if call.held.is_some() => call.held,
             // Whether bytes wait is not asked here: the shorter of both is early enough.
             _ => {
@@ -191,32 +191,33 @@ impl ClientDriver {
         if has_events && kind != CallErrorKind::TotalTimeout {
             return Some(now + RECHECK);
         }
-        self.time_out(id, kind, unsent);
+        self.time_out(id, kind);
         None
     }
 
-    fn time_out(&mut self, id: CallId, kind: CallErrorKind, unsent: bool) {
+    fn time_out(&mut self, id: CallId, kind: CallErrorKind) {
+        let facts = self.exchange_facts(id);
         let Some(call) = self.call(id) else {
             return;
         };
-        if let Stage::AcquireTimer(waiter) = call.stage {
+        if let Stage::Waiting(waiter) = call.stage {
             self.pool.cancel(waiter);
-            self.fail(id, timed_out(kind));
+            self.fail(id, outcome::acquire_timeout(kind));
             return self.run_pool_actions();
         }
-        let phase = call.phase(unsent);
-        let rule = match kind {
-            CallErrorKind::WriteTimeout => "the server took no byte of the request in time",
-            CallErrorKind::ReadTimeout => "the server sent no byte of the response in time",
-            _ => "the call was not complete in its total time",
+        let phase = match kind {
+            CallErrorKind::WriteTimeout => CallPhase::Send,
+            CallErrorKind::ReadTimeout if call.has_head => CallPhase::Body,
+            CallErrorKind::ReadTimeout => CallPhase::Head,
+            _ => call.phase(facts.bytes_sent),
         };
+        let error = facts.describe(outcome::timeout(kind, phase), false);
         let since = match (kind, call.times.started) {
             // However slow it was: only a connection without a sign of life is in doubt.
             (CallErrorKind::TotalTimeout, Some(started)) => started,
             _ => call.times.progress,
         };
         let stage = call.stage;
-        let error = self.describe(id, CallError::new(kind, phase, rule));
         let Stage::Active(handle) = stage else {
             self.release_unused(id);
             self.fail(id, error);

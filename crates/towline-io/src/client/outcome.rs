@@ -1,16 +1,34 @@
-//! What both faces of the client decide alike, as pure functions: what is sent again, and what a
-//! connection's end means to its call.
+//! The client's policy, as pure functions: how a failure is classified, whether a request is sent again, and
+//! the limits that every front end applies alike. The asynchronous driver and the blocking HTTP/1 and HTTP/2
+//! paths all decide here.
+//!
+//! A [`CallError`] is `retryable` when sending the request again is safe (RFC 9110 9.2.2):
+//!
+//! | the call failed | `retryable` |
+//! |---|---|
+//! | before it got a connection (pool, DNS, connect, proxy, TLS, queue full) | yes: nothing was sent |
+//! | the server declared it unprocessed (GOAWAY, `REFUSED_STREAM`: RFC 9113 8.7) | if the body can be replayed |
+//! | no byte of the request had left | if the body can be replayed |
+//! | at any later point, also within the response body | if idempotent and the body can be replayed |
+//! | because of the program (malformed request, closed client, cancelled) | no |
+//!
+//! Its phase is `Body` once the response head has arrived, `Send` while part of the request is unsent, else `Head`.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-use towline_proto::{CloseReason, ConnectionError, ErrorSource, ProtocolPolicy, StreamError};
+use towline_proto::{
+    BodySize, CloseReason, ConnectionError, ErrorSource, ProtocolPolicy, StreamError,
+};
 
 use super::request::{
     CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, StaleRetry,
 };
 use super::route::Route;
+
+/// Bytes of an unread response body that are skipped to keep the connection, or to spare the server a reset.
+pub(super) const DRAIN_BYTES: usize = 64 * 1024;
 
 /// A request is sent again at most so often. Each time takes a reused connection that was dying, and a
 /// server that closes its idle connections closes several at once.
@@ -38,6 +56,20 @@ pub struct RetryContext {
 }
 
 impl RetryContext {
+    /// The context of an HTTP/1 exchange that failed with `error`; `None` unless its connection had ended.
+    pub(super) fn after(error: &CallError, resends: u8) -> Option<Self> {
+        let is_end = matches!(
+            error.kind,
+            CallErrorKind::ServerDisconnected | CallErrorKind::Read | CallErrorKind::Write
+        );
+        is_end.then_some(Self {
+            reused: error.reused,
+            response_started: error.bytes_received > 0,
+            unprocessed: false,
+            resends,
+        })
+    }
+
     /// What `why` its exchange failed adds. `None`: it would fail so again.
     #[must_use]
     pub fn failed(self, why: &StreamError, protocols: ProtocolPolicy) -> Option<Self> {
@@ -115,7 +147,98 @@ pub(super) fn draw() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
 
-/// What the end of its connection means to a call that was in `phase`.
+/// The facts of an exchange that an error reports.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ExchangeFacts {
+    pub(super) replayable: bool,
+    pub(super) idempotent: bool,
+    pub(super) reused: bool,
+    pub(super) bytes_sent: u64,
+    pub(super) bytes_received: u64,
+}
+
+impl ExchangeFacts {
+    pub(super) fn of(request: &OutgoingRequest, reused: bool) -> Self {
+        Self {
+            replayable: request.body.is_replayable(),
+            idempotent: request.idempotent,
+            reused,
+            bytes_sent: 0,
+            bytes_received: 0,
+        }
+    }
+
+    /// Adds the facts to an error of this exchange. `unprocessed`: the server has not processed the request.
+    pub(super) fn describe(self, error: CallError, unprocessed: bool) -> CallError {
+        let is_safe = self.idempotent || self.bytes_sent == 0 || unprocessed;
+        let is_own_fault = error.kind == CallErrorKind::LocalProtocol;
+        CallError {
+            retryable: self.replayable && is_safe && !is_own_fault,
+            bytes_sent: self.bytes_sent,
+            bytes_received: self.bytes_received,
+            reused: self.reused,
+            ..error
+        }
+    }
+}
+
+/// The phase of a call that has a connection. `uploading`: the program has not finished a streamed body.
+pub(super) fn phase(has_head: bool, uploading: bool, size: BodySize, bytes_sent: u64) -> CallPhase {
+    let body_bytes = match size {
+        BodySize::Known(bytes) => bytes,
+        BodySize::Empty | BodySize::Unknown => 0,
+    };
+    match (has_head, uploading || bytes_sent < body_bytes) {
+        (true, _) => CallPhase::Body,
+        (false, true) => CallPhase::Send,
+        (false, false) => CallPhase::Head,
+    }
+}
+
+/// The error of an expired timeout. `phase`: what the call was doing.
+pub(super) fn timeout(kind: CallErrorKind, phase: CallPhase) -> CallError {
+    let text = match (kind, phase) {
+        (CallErrorKind::PoolTimeout, _) => "the pool timeout expired: no connection became free",
+        (CallErrorKind::ConnectTimeout, _) => {
+            "the connect timeout expired: no connection was established"
+        }
+        (CallErrorKind::WriteTimeout, _) => {
+            "the write timeout expired: the server accepted no byte of the request"
+        }
+        (CallErrorKind::ReadTimeout, _) => {
+            "the read timeout expired: no byte of the response arrived"
+        }
+        (_, CallPhase::Pool) => "the total timeout expired while waiting for a connection",
+        _ => "the total timeout expired",
+    };
+    CallError::new(kind, phase, text)
+}
+
+/// The error of a wait for a connection that timed out; nothing was sent.
+pub(super) fn acquire_timeout(kind: CallErrorKind) -> CallError {
+    let phase = match kind {
+        CallErrorKind::ConnectTimeout => CallPhase::Connect,
+        _ => CallPhase::Pool,
+    };
+    CallError {
+        retryable: true,
+        ..timeout(kind, phase)
+    }
+}
+
+/// The error of a call that finds the queue for connections full; nothing was sent.
+pub(super) fn queue_full() -> CallError {
+    CallError {
+        retryable: true,
+        ..CallError::new(
+            CallErrorKind::QueueFull,
+            CallPhase::Pool,
+            "as many calls are waiting for a connection as max_queue allows",
+        )
+    }
+}
+
+/// The error of a call in `phase` whose connection has ended.
 pub fn failure(error: &ConnectionError, phase: CallPhase) -> CallError {
     let kind = match (error.reason, error.source) {
         (CloseReason::Protocol | CloseReason::Limit, _) => CallErrorKind::RemoteProtocol,
@@ -130,11 +253,14 @@ pub fn failure(error: &ConnectionError, phase: CallPhase) -> CallError {
     CallError::new(kind, phase, error.rule)
 }
 
-/// What the end of its exchange means to a call that was in `phase`.
+/// The error of a call in `phase` whose exchange has ended.
 pub fn stream_failure(error: &StreamError, phase: CallPhase) -> CallError {
     let (kind, rule): (_, Cow<'static, str>) = match error {
         StreamError::Connection(error) => return failure(error, phase),
-        StreamError::Reset => (CallErrorKind::LocalProtocol, "the call was given up".into()),
+        StreamError::Reset => (
+            CallErrorKind::LocalProtocol,
+            "the call was cancelled".into(),
+        ),
         StreamError::Http1Required { .. } => (
             CallErrorKind::RemoteProtocol,
             "the server wants HTTP/1.1 for this request (HTTP_1_1_REQUIRED, RFC 9113 7)".into(),
