@@ -43,7 +43,7 @@ mod sys;
 mod thread_pool;
 mod tls;
 
-pub use conn::Peer;
+pub use conn::Conn;
 pub use conn::addr::PeerAddr;
 pub use conn::blocking_wait::WaitOutcome;
 pub use conn::config::{ConnConfig, ProxyTrust};

@@ -45,7 +45,7 @@ fn turn(engine: &mut Engine<Jobs>, notices: &mut Vec<Notice>) {
     engine.turn_start(Some(Duration::from_millis(20))).unwrap();
     while let Some(id) = engine.next_ready() {
         serve(
-            engine.peer(id).unwrap(),
+            engine.conn(id).unwrap(),
             &mut support::routes::State::default(),
         );
         engine.flush_and_rearm(id);

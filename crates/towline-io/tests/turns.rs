@@ -41,7 +41,7 @@ fn turn(engine: &mut Engine<Jobs>) -> usize {
     let mut served = 0;
     engine.turn_start(Some(Duration::ZERO)).unwrap();
     while let Some(id) = engine.next_ready() {
-        serve(engine.peer(id).unwrap(), &mut State::default());
+        serve(engine.conn(id).unwrap(), &mut State::default());
         engine.flush_and_rearm(id);
         served += 1;
     }
@@ -174,7 +174,7 @@ fn an_answer_given_between_turns_is_sent_at_once() {
         assert!(readable(engine.as_raw_fd(), PATIENCE));
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         while let Some(id) = engine.next_ready() {
-            serve(engine.peer(id).unwrap(), &mut state);
+            serve(engine.conn(id).unwrap(), &mut state);
             engine.flush_and_rearm(id);
             asked = state.next().is_some().then_some(id);
         }
@@ -336,41 +336,41 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         assert!(readable(engine.as_raw_fd(), PATIENCE));
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         while let Some(id) = engine.next_ready() {
-            let peer = engine.check_out(id).unwrap();
-            assert!(engine.peer(id).is_none() && engine.check_out(id).is_none());
-            out = Some((id, peer));
+            let conn = engine.check_out(id).unwrap();
+            assert!(engine.conn(id).is_none() && engine.check_out(id).is_none());
+            out = Some((id, conn));
         }
         engine.turn_end();
     }
-    let (id, mut peer) = out.unwrap();
+    let (id, mut conn) = out.unwrap();
     let (told, waited) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let mut buffers = BufferPool::new(64 * 1024, 1);
         let mut state = State::default();
-        serve(&mut peer, &mut state);
+        serve(&mut conn, &mut state);
         // Nothing more comes for now.
         let soon = Some(Instant::now() + Duration::from_millis(50));
         assert_eq!(
-            peer.fill(&mut buffers, soon).unwrap(),
+            conn.fill(&mut buffers, soon).unwrap(),
             WaitOutcome::TimedOut
         );
         told.send(()).unwrap();
-        assert_eq!(peer.fill(&mut buffers, None).unwrap(), WaitOutcome::Done);
-        serve(&mut peer, &mut state);
-        assert_eq!(peer.flush_blocking(None).unwrap(), WaitOutcome::Done);
-        peer
+        assert_eq!(conn.fill(&mut buffers, None).unwrap(), WaitOutcome::Done);
+        serve(&mut conn, &mut state);
+        assert_eq!(conn.flush_blocking(None).unwrap(), WaitOutcome::Done);
+        conn
     });
     waited.recv_timeout(PATIENCE).unwrap();
     stream.write_all(second).unwrap();
     assert_eq!(answer(&mut stream).body, b"10");
-    let peer = thread.join().unwrap();
+    let conn = thread.join().unwrap();
     // What arrives while it is away is not lost.
     stream.write_all(&get("/")).unwrap();
     std::thread::sleep(Duration::from_millis(30));
     while readable(engine.as_raw_fd(), Duration::from_millis(20)) {
         turn(&mut engine);
     }
-    engine.check_in(id, peer);
+    engine.check_in(id, conn);
     turns_until(&mut engine, |_| has_answer(&stream));
     assert_eq!(answer(&mut stream).status, 200);
 }
@@ -385,7 +385,7 @@ fn names_of_closed_connections_find_nothing() {
     turns_until(&mut engine, Engine::is_empty);
     let mut second = connections(addr, 1).remove(0);
     turns_until(&mut engine, |engine| engine.len() == 1);
-    assert!(engine.peer(id).is_none());
+    assert!(engine.conn(id).is_none());
     engine.flush_and_rearm(id);
     engine.abort(id);
     second.write_all(&get("/")).unwrap();
@@ -415,7 +415,7 @@ fn one_that_always_has_more_to_do_is_visited_once_a_turn() {
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         let mut served = Vec::new();
         while let Some(next) = engine.next_ready() {
-            serve(engine.peer(next).unwrap(), &mut State::default());
+            serve(engine.conn(next).unwrap(), &mut State::default());
             assert!(engine.is_service_over());
             if next == id {
                 engine.requeue(id);

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towline_proto::{Event, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError};
 
 use super::request::{Body, OutgoingRequest};
-use crate::conn::Peer;
+use crate::conn::Conn;
 
 /// An event of one stream, without its borrow.
 pub(super) enum ConnEvent {
@@ -37,22 +37,22 @@ impl ConnEvent {
     }
 }
 
-impl<S> Peer<S> {
+impl<S> Conn<S> {
     pub(super) fn is_shared(&self) -> bool {
-        self.conn.protocol() == Some(Protocol::Http2)
+        self.proto.protocol() == Some(Protocol::Http2)
     }
 
     /// A part of the request on `stream` is still here.
     pub(super) fn has_unsent(&mut self, stream: StreamId) -> bool {
-        let queued = self.conn.stream(stream).map_or(0, |body| body.queued());
-        queued > 0 || self.conn.pending_bytes() > 0 || self.is_sending_file(stream)
+        let queued = self.proto.stream(stream).map_or(0, |body| body.queued());
+        queued > 0 || self.proto.pending_bytes() > 0 || self.is_sending_file(stream)
     }
 
     /// When a part of the request on `stream` left last, as far as it had to wait.
     pub(super) fn last_sent(&mut self, stream: StreamId) -> Option<Instant> {
-        let body = self.conn.stream(stream).ok()?;
+        let body = self.proto.stream(stream).ok()?;
         let (queued, own) = (body.queued(), body.stats()?.last_sent);
-        if queued == 0 && self.conn.pending_bytes() > 0 {
+        if queued == 0 && self.proto.pending_bytes() > 0 {
             // It waits together with everything else.
             return own.max(self.traffic.last_sent);
         }
@@ -61,20 +61,20 @@ impl<S> Peer<S> {
 
     /// What has gone and come on a `stream` of HTTP/2.
     pub(super) fn stream_stats(&mut self, stream: StreamId) -> Option<StreamStats> {
-        self.conn.stream(stream).ok()?.stats()
+        self.proto.stream(stream).ok()?.stats()
     }
 
     /// The last word on a connection of many, so that the server does not take its end for a failure
     /// (RFC 9113 6.8).
     pub(super) fn take_leave(&mut self, now: Instant) {
-        self.conn.close();
+        self.proto.close();
         self.flush(now, usize::MAX);
     }
 }
 
 /// Queues the request and what there is of its body.
 pub(super) fn write_request<S>(
-    peer: &mut Peer<S>,
+    peer: &mut Conn<S>,
     request: &OutgoingRequest,
 ) -> Result<StreamId, UserError> {
     let size = request.body.size();
@@ -82,12 +82,12 @@ pub(super) fn write_request<S>(
     let file = duplicate(&request.body)?;
     let stream = request
         .head
-        .with_head(|head| peer.conn.request(head, size))?;
+        .with_head(|head| peer.proto.request(head, size))?;
     if !request.holds_back()
         && let Err(error) = write_body(peer, stream, &request.body, file)
     {
         if peer.is_shared() {
-            peer.conn.stream(stream)?.reset();
+            peer.proto.stream(stream)?.reset();
         }
         return Err(error);
     }
@@ -105,14 +105,14 @@ pub(super) fn duplicate(body: &Body) -> Result<Option<File>, UserError> {
 }
 
 pub(super) fn write_body<S>(
-    peer: &mut Peer<S>,
+    peer: &mut Conn<S>,
     stream: StreamId,
     body: &Body,
     file: Option<File>,
 ) -> Result<(), UserError> {
     match (body, file) {
         (Body::Bytes(bytes), _) => {
-            let mut body = peer.conn.stream(stream)?;
+            let mut body = peer.proto.stream(stream)?;
             body.write_shared(Bytes::clone(bytes))?;
             body.finish()
         }

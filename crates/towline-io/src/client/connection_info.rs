@@ -1,7 +1,7 @@
 //! What stays true of a connection for as long as it lives, and after.
 
 use crate::client::dial::DialTimings;
-use crate::conn::Peer;
+use crate::conn::Conn;
 use crate::conn::addr::PeerAddr;
 use crate::tls::TlsInfo;
 
@@ -15,7 +15,7 @@ pub struct ConnectionInfo {
 }
 
 impl ConnectionInfo {
-    pub(super) fn of<S>(peer: &Peer<S>, timings: DialTimings) -> Self {
+    pub(super) fn of<S>(peer: &Conn<S>, timings: DialTimings) -> Self {
         Self {
             remote: peer.remote_addr().clone(),
             local: peer.local_addr().clone(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use towline_proto::BufferPool;
 
 use crate::conn::flush::FlushOutcome;
-use crate::conn::{Output, Peer};
+use crate::conn::{Conn, Output};
 
 /// Outcome of a wait on one connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ enum PollOutcome {
     Until,
 }
 
-impl<S> Peer<S> {
+impl<S> Conn<S> {
     /// Reads from the socket, waiting until `until` (`None`: as long as the timeouts of the protocol allow).
     /// Handle all events of `next_event` afterwards, whatever the result.
     pub fn fill(
@@ -45,7 +45,7 @@ impl<S> Peer<S> {
                 return Ok(WaitOutcome::Closed);
             }
             self.input.readable = true;
-            let has_room = !self.conn.recv_space(buffers).is_empty();
+            let has_room = !self.proto.recv_space(buffers).is_empty();
             if !has_room || self.receive(buffers, now) {
                 return Ok(WaitOutcome::Done);
             }
@@ -75,7 +75,7 @@ impl<S> Peer<S> {
 
     /// Whether nothing can be read or sent any more.
     fn is_over(&self) -> bool {
-        self.conn.interest().closed || (self.input.over && self.conn.error().is_some())
+        self.proto.interest().closed || (self.input.over && self.proto.error().is_some())
     }
 
     /// Waits for one of the events `wanted`, and for room to write when the output is blocked.
@@ -88,12 +88,12 @@ impl<S> Peer<S> {
         };
         loop {
             let now = Instant::now();
-            let deadline = self.conn.deadline();
+            let deadline = self.proto.deadline();
             if until.is_some_and(|until| until <= now) {
                 return Ok(PollOutcome::Until);
             }
             if deadline.is_some_and(|deadline| deadline <= now) {
-                self.conn.handle_timeout(now);
+                self.proto.handle_timeout(now);
                 return Ok(PollOutcome::Deadline);
             }
             let next = [until, deadline].into_iter().flatten().min();

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use towline_proto::{Protocol, StreamId, StreamMut, UserError};
 
-use crate::conn::Peer;
+use crate::conn::Conn;
 
 /// Size of one `sendfile`, so that a fast disk and a fast peer do not occupy a turn for long.
 const SENDFILE_BYTES: usize = 512 * 1024;
@@ -81,7 +81,7 @@ impl Files {
     }
 }
 
-impl<S> Peer<S> {
+impl<S> Conn<S> {
     /// Sends `len` bytes of `file` from `offset` as the rest of `stream`'s body, then ends the message.
     /// Call it after `respond` with the known size and after any other bytes of the body. If the file is
     /// shorter, the exchange is aborted, so that the body is not taken for complete.
@@ -92,14 +92,14 @@ impl<S> Peer<S> {
         offset: u64,
         len: u64,
     ) -> Result<(), UserError> {
-        let mut body = self.conn.stream(stream)?;
+        let mut body = self.proto.stream(stream)?;
         let left = match body.body_left() {
             // A response to HEAD has no body, so nothing is read.
             Some(0) => return body.finish(),
             left => left,
         };
         let framed =
-            left.is_none_or(|left| left < len) || self.conn.protocol() != Some(Protocol::Http1);
+            left.is_none_or(|left| left < len) || self.proto.protocol() != Some(Protocol::Http1);
         self.files.queue.push_back(FileBody {
             file,
             offset,
@@ -159,7 +159,7 @@ impl<S> Peer<S> {
                 body.left -= n as u64;
                 let (stream, over) = (body.stream, body.left == 0);
                 self.count_sent(now, n);
-                if self.conn.sent_externally(now, stream, n as u64).is_err() {
+                if self.proto.sent_externally(now, stream, n as u64).is_err() {
                     self.abort_file();
                 } else if over {
                     self.end_file();
@@ -169,7 +169,7 @@ impl<S> Peer<S> {
             Err(error) => match error.kind() {
                 io::ErrorKind::WouldBlock => {
                     let stream = body.stream;
-                    if self.conn.sent_externally(now, stream, 0).is_err() {
+                    if self.proto.sent_externally(now, stream, 0).is_err() {
                         self.abort_file();
                     }
                     return Ok(FileFlush::Blocked);
@@ -191,7 +191,7 @@ impl<S> Peer<S> {
             let Some(body) = self.files.queue.front_mut() else {
                 break;
             };
-            let portion = match self.conn.stream(body.stream) {
+            let portion = match self.proto.stream(body.stream) {
                 Ok(mut stream) => body.read_portion(&mut stream),
                 Err(_) => Portion::Failed,
             };
@@ -215,7 +215,7 @@ impl<S> Peer<S> {
 
     fn end_file(&mut self) {
         if let Some(body) = self.files.pop()
-            && let Ok(mut stream) = self.conn.stream(body.stream)
+            && let Ok(mut stream) = self.proto.stream(body.stream)
             && stream.finish().is_err()
         {
             stream.reset();
@@ -224,7 +224,7 @@ impl<S> Peer<S> {
 
     fn abort_file(&mut self) {
         if let Some(body) = self.files.pop()
-            && let Ok(mut stream) = self.conn.stream(body.stream)
+            && let Ok(mut stream) = self.proto.stream(body.stream)
         {
             stream.reset();
         }

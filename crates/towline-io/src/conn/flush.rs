@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use towline_proto::Side;
 
 use crate::conn::file_body::FileFlush;
-use crate::conn::{Output, Peer, failure_rule};
+use crate::conn::{Conn, Output, failure_rule};
 
 /// Slices of one `writev`: sixteen pipelined responses of four slices each.
 const SLICES: usize = 64;
@@ -33,11 +33,11 @@ pub(crate) enum FlushOutcome {
     Budget,
 }
 
-impl<S> Peer<S> {
+impl<S> Conn<S> {
     /// Sends pending output, at most `budget` bytes and one write more. A failure is passed to the protocol.
     pub(crate) fn flush(&mut self, now: Instant, budget: usize) -> FlushOutcome {
         self.try_flush(now, budget).unwrap_or_else(|error| {
-            if self.conn.side() == Side::Client && !self.input.over {
+            if self.proto.side() == Side::Client && !self.input.over {
                 // A server that refuses an upload responds before it closes, and the response may be readable.
                 self.output = Output::Broken;
                 self.files.clear();
@@ -88,17 +88,17 @@ impl<S> Peer<S> {
             } else {
                 done += write.sent;
                 if write.sent > 0 {
-                    self.conn.sent(now, write.sent);
+                    self.proto.sent(now, write.sent);
                     self.count_sent(now, write.sent);
                     self.spend_allowance(write.sent);
                 }
                 if write.sent < write.offered {
                     // The kernel's buffer is full, and the poll reports when it is not.
-                    self.conn.sent(now, 0);
+                    self.proto.sent(now, 0);
                     return Ok(FlushOutcome::Blocked);
                 }
                 // The write may have made room for other streams.
-                if write.whole && self.files.is_empty() && self.conn.pending_bytes() == 0 {
+                if write.whole && self.files.is_empty() && self.proto.pending_bytes() == 0 {
                     return Ok(FlushOutcome::All);
                 }
             }
@@ -111,19 +111,19 @@ impl<S> Peer<S> {
     fn write_once(&self) -> io::Result<WriteOutcome> {
         if let Some(max_bytes) = self.send_allowance {
             let mut slices = [IoSlice::new(&[]); SLICES];
-            let count = self.conn.send_slices(&mut slices);
+            let count = self.proto.send_slices(&mut slices);
             let mut cut = [IoSlice::new(&[]); SLICES];
             let count = cut_to(&slices[..count], max_bytes, &mut cut);
             return self.write(&cut[..count], false);
         }
         // A response is usually one slice, so sixty-four need not be prepared.
         let mut few = [IoSlice::new(&[]); FEW_SLICES];
-        let count = self.conn.send_slices(&mut few);
+        let count = self.proto.send_slices(&mut few);
         if count < FEW_SLICES {
             return self.write(&few[..count], true);
         }
         let mut many = [IoSlice::new(&[]); SLICES];
-        let count = self.conn.send_slices(&mut many);
+        let count = self.proto.send_slices(&mut many);
         self.write(&many[..count], count < SLICES)
     }
 
@@ -157,12 +157,12 @@ impl<S> Peer<S> {
             if tls.wants_write() {
                 match tls.flush(&self.io.socket)? {
                     Some(plain) if plain > 0 => {
-                        self.conn.sent(now, plain);
+                        self.proto.sent(now, plain);
                         self.count_sent(now, plain);
                     }
                     Some(_) => {}
                     None => {
-                        self.conn.sent(now, 0);
+                        self.proto.sent(now, 0);
                         return Ok(FlushOutcome::Blocked);
                     }
                 }
@@ -176,7 +176,7 @@ impl<S> Peer<S> {
                 return Ok(FlushOutcome::All);
             };
             let mut slices = [IoSlice::new(&[]); SLICES];
-            let count = self.conn.send_slices(&mut slices);
+            let count = self.proto.send_slices(&mut slices);
             let mut cut = [IoSlice::new(&[]); SLICES];
             let slices = match self.send_allowance {
                 Some(max_bytes) => {
@@ -228,7 +228,7 @@ impl<S> Peer<S> {
             }
             self.flush(now, usize::MAX);
         }
-        if self.conn.interest().abort && handshake_done {
+        if self.proto.interest().abort && handshake_done {
             // A FIN would look like the valid end of a body that is delimited by close.
             let _ = self.io.socket.set_linger(Some(Duration::ZERO));
         }

@@ -33,8 +33,8 @@ pub(crate) const ALPN_H2: &[u8] = b"h2";
 
 /// A connection with the front end's state `S`.
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]
-pub struct Peer<S> {
-    pub conn: Connection,
+pub struct Conn<S> {
+    pub proto: Connection,
     pub state: S,
     pub(crate) io: Transport,
     pub(crate) files: Files,
@@ -119,7 +119,7 @@ impl Drop for ConnectionCountGuard {
     }
 }
 
-impl<S: Default> Peer<S> {
+impl<S: Default> Conn<S> {
     pub(crate) fn from_accept(
         id: ConnId,
         socket: Socket,
@@ -134,7 +134,7 @@ impl<S: Default> Peer<S> {
         let expects_proxy = service.proxy_protocol.as_ref();
         let expects_proxy =
             expects_proxy.is_some_and(|trusts| trusts(remote.inet().map(|addr| addr.ip())));
-        let conn =
+        let proto =
             Connection::server_with_policy(Arc::clone(&service.limits), service.protocols, now);
         let transport = Transport {
             socket,
@@ -142,7 +142,7 @@ impl<S: Default> Peer<S> {
             proxy: expects_proxy.then(|| Box::new(ProxyHeaderReader::default())),
             proxied: None,
         };
-        Ok(Self::new(id, conn, transport, remote, service))
+        Ok(Self::new(id, proto, transport, remote, service))
     }
 
     /// A client connection from the outcome of a dial.
@@ -158,23 +158,24 @@ impl<S: Default> Peer<S> {
             (None, ProtocolPolicy::Http2) if established.transport.tls.is_none() => Protocol::Http2,
             _ => Protocol::Http1,
         };
-        let mut conn = Connection::client_with_protocol(Arc::clone(&service.limits), protocol, now);
-        conn.set_secure(established.transport.tls.is_some());
+        let mut proto =
+            Connection::client_with_protocol(Arc::clone(&service.limits), protocol, now);
+        proto.set_secure(established.transport.tls.is_some());
         let Established {
             transport, remote, ..
         } = established;
-        Self::new(id, conn, transport, remote, service)
+        Self::new(id, proto, transport, remote, service)
     }
 
     fn new(
         id: ConnId,
-        conn: Connection,
+        proto: Connection,
         io: Transport,
         remote: PeerAddr,
         service: &Arc<ConnConfig>,
     ) -> Self {
         Self {
-            conn,
+            proto,
             state: S::default(),
             io,
             files: Files::default(),
@@ -197,7 +198,7 @@ impl<S: Default> Peer<S> {
     }
 }
 
-impl<S> Peer<S> {
+impl<S> Conn<S> {
     pub fn id(&self) -> ConnId {
         self.id
     }
@@ -283,7 +284,7 @@ impl<S> Peer<S> {
 
     /// Earliest deadline of the protocol or the front end.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        match (self.conn.deadline(), self.wake_at) {
+        match (self.proto.deadline(), self.wake_at) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
@@ -291,8 +292,8 @@ impl<S> Peer<S> {
 
     /// HTTP/2: releases the stream of an exchange that has ended. A failed stream is freed here.
     pub fn release_stream(&mut self, stream: StreamId) {
-        if self.conn.protocol() == Some(Protocol::Http2)
-            && let Ok(mut stream) = self.conn.stream(stream)
+        if self.proto.protocol() == Some(Protocol::Http2)
+            && let Ok(mut stream) = self.proto.stream(stream)
             && matches!(stream.write(&[]), Err(UserError::StreamFailed))
         {
             stream.reset();
@@ -306,7 +307,7 @@ impl<S> Peer<S> {
     /// Flushes, then reads. Called before the events are handled; flushing first lets the events report the
     /// room that it made.
     pub(crate) fn begin_service(&mut self, buffers: &mut BufferPool, now: Instant, budget: usize) {
-        if self.output == Output::Open && self.conn.pending_bytes() > 0 {
+        if self.output == Output::Open && self.proto.pending_bytes() > 0 {
             self.flush(now, budget);
         }
         self.receive(buffers, now);
@@ -320,7 +321,7 @@ impl<S> Peer<S> {
         }
         let mut news = false;
         while self.input.readable && !self.input.over {
-            let space = self.conn.recv_space(buffers);
+            let space = self.proto.recv_space(buffers);
             if space.is_empty() {
                 // Backpressure: the socket stays readable and is read when there is room. A reset is
                 // reported now, except where the kernel may still hold a response (HTTP/2 clients).
@@ -338,7 +339,7 @@ impl<S> Peer<S> {
             match received {
                 Ok(RecvOutcome::Data { bytes, drained }) => {
                     news = true;
-                    self.conn.received(now, bytes);
+                    self.proto.received(now, bytes);
                     self.count_received(bytes);
                     self.input.readable = !drained || self.input.closed;
                     if !(drained && self.input.closed) {
@@ -349,7 +350,7 @@ impl<S> Peer<S> {
                 Ok(RecvOutcome::Eof) => {
                     news = true;
                     self.input.over = true;
-                    self.conn.received_eof(now);
+                    self.proto.received_eof(now);
                 }
                 Err(error) => {
                     self.input.broken = Some(failure_rule(&error));
@@ -367,7 +368,7 @@ impl<S> Peer<S> {
         let Some(rule) = self.input.broken else {
             return false;
         };
-        if self.reports_in_order() && self.conn.has_events() {
+        if self.reports_in_order() && self.proto.has_events() {
             return false;
         }
         self.on_failure(now, rule);
@@ -376,24 +377,24 @@ impl<S> Peer<S> {
 
     /// Whether the protocol has failed and reads no more input.
     pub(crate) fn has_ended(&self) -> bool {
-        self.conn.error().is_some() && !self.conn.interest().read
+        self.proto.error().is_some() && !self.proto.interest().read
     }
 
     /// Whether received events are reported before a failure of the transport (HTTP/2 clients).
     fn reports_in_order(&self) -> bool {
-        self.conn.side() == Side::Client && self.conn.protocol() == Some(Protocol::Http2)
+        self.proto.side() == Side::Client && self.proto.protocol() == Some(Protocol::Http2)
     }
 
     /// Sets the protocol that the TLS handshake has negotiated, if it was not fixed before.
     fn apply_alpn(&mut self) {
         let Some(tls) = &self.io.tls else { return };
-        if self.conn.protocol().is_none() && !tls.is_handshaking() {
+        if self.proto.protocol().is_none() && !tls.is_handshaking() {
             let protocol = match tls.alpn() {
                 Some(chosen) if chosen == ALPN_H2 => Protocol::Http2,
                 _ => Protocol::Http1,
             };
             // This fails only after the first byte has been received.
-            let _ = self.conn.set_protocol(protocol);
+            let _ = self.proto.set_protocol(protocol);
         }
     }
 
@@ -402,14 +403,14 @@ impl<S> Peer<S> {
         if self.wake_at.take_if(|at| *at <= now).is_some() {
             self.wake_due = true;
         }
-        if self.conn.deadline().is_none_or(|at| now < at) {
+        if self.proto.deadline().is_none_or(|at| now < at) {
             return;
         }
         if self.io.is_before_http() {
             // No response can be sent before the handshake or the PROXY header is complete.
             self.on_failure(now, "TLS handshake or PROXY header not complete in time");
         } else {
-            self.conn.handle_timeout(now);
+            self.proto.handle_timeout(now);
         }
     }
 
@@ -418,7 +419,7 @@ impl<S> Peer<S> {
         self.input.over = true;
         self.input.broken = None;
         self.files.clear();
-        self.conn.received_abort(now, rule);
+        self.proto.received_abort(now, rule);
     }
 }
 

@@ -17,7 +17,7 @@ use mio::Interest;
 use mio::unix::SourceFd;
 use socket2::Socket;
 
-use crate::conn::Peer;
+use crate::conn::Conn;
 use crate::conn::addr::PeerAddr;
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
@@ -146,9 +146,9 @@ impl<S: Default> Engine<S> {
                 let registry = self.poll.registry();
                 let registered =
                     registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE);
-                let peer = Peer::from_accept(id, socket, remote, &service, now);
-                if let (Ok(()), Ok(peer)) = (registered, peer) {
-                    self.add(id, peer, now);
+                let conn = Conn::from_accept(id, socket, remote, &service, now);
+                if let (Ok(()), Ok(conn)) = (registered, conn) {
+                    self.add(id, conn, now);
                 }
             }
             Err(error) => {
@@ -159,21 +159,21 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    fn add(&mut self, id: ConnId, mut peer: Peer<S>, now: Instant) {
+    fn add(&mut self, id: ConnId, mut conn: Conn<S>, now: Instant) {
         self.accepted += 1;
-        if let Some(deadline) = peer.conn.deadline() {
-            self.timers.schedule(id, &mut peer.scheduled_at, deadline);
+        if let Some(deadline) = conn.proto.deadline() {
+            self.timers.schedule(id, &mut conn.scheduled_at, deadline);
         }
-        if peer.is_tls() {
+        if conn.is_tls() {
             self.handshakes.push_back(id);
         }
-        self.table.insert(Box::new(peer));
+        self.table.insert(Box::new(conn));
         if self.handshakes.len() > self.config.max_handshakes
             && let Some(oldest) = self.handshakes.pop_front()
             && self
                 .table
-                .peer(oldest)
-                .is_some_and(|peer| peer.io.is_handshaking())
+                .conn(oldest)
+                .is_some_and(|conn| conn.io.is_handshaking())
         {
             self.fd_exhaustion.evicted_handshake();
             self.close_now(oldest, now);

@@ -7,20 +7,20 @@ use std::time::Instant;
 
 use crate::conn::flush::FlushOutcome;
 use crate::conn::id::ConnId;
-use crate::conn::{Output, Peer};
+use crate::conn::{Conn, Output};
 use crate::engine::Engine;
 use crate::engine::conn_table::{CheckedOut, Slot};
 
 impl<S: Default> Engine<S> {
     /// Checks a connection out to another thread. Until `check_in`, the engine only records readiness.
-    pub fn check_out(&mut self, id: ConnId) -> Option<Box<Peer<S>>> {
+    pub fn check_out(&mut self, id: ConnId) -> Option<Box<Conn<S>>> {
         self.replace_with(id, CheckedOut::default())
     }
 
     /// Checks a connection out to several threads, which pass it to each other. When `next_ready` returns
     /// it, call [`service`](Self::service), and check it out again after `flush_and_rearm`.
-    pub fn check_out_shared(&mut self, id: ConnId) -> Option<Box<Peer<S>>> {
-        let queued = self.table.peer(id)?.queued;
+    pub fn check_out_shared(&mut self, id: ConnId) -> Option<Box<Conn<S>>> {
+        let queued = self.table.conn(id)?.queued;
         let checked_out = CheckedOut {
             queued: Some(queued),
             ..CheckedOut::default()
@@ -28,32 +28,32 @@ impl<S: Default> Engine<S> {
         self.replace_with(id, checked_out)
     }
 
-    fn replace_with(&mut self, id: ConnId, checked_out: CheckedOut) -> Option<Box<Peer<S>>> {
+    fn replace_with(&mut self, id: ConnId, checked_out: CheckedOut) -> Option<Box<Conn<S>>> {
         let slot = self.table.slot(id)?;
         if matches!(slot, Slot::CheckedOut(_)) {
             return None;
         }
         match std::mem::replace(slot, Slot::CheckedOut(checked_out)) {
-            Slot::Attached(peer) => Some(peer),
+            Slot::Attached(conn) => Some(conn),
             Slot::CheckedOut(_) => None,
         }
     }
 
     /// Takes a shared connection back and reads its socket, as `next_ready` does. Returns false when the
     /// connection has been closed.
-    pub fn service(&mut self, id: ConnId, peer: Box<Peer<S>>) -> bool {
-        self.check_in(id, peer);
+    pub fn service(&mut self, id: ConnId, conn: Box<Conn<S>>) -> bool {
+        self.check_in(id, conn);
         let now = self.now();
         let budget = self.config.flush_bytes;
-        let (Some(peer), buffers) = self.peer_and_buffers(id) else {
+        let (Some(conn), buffers) = self.conn_and_buffers(id) else {
             return false;
         };
-        peer.begin_service(buffers, now, budget);
+        conn.begin_service(buffers, now, budget);
         true
     }
 
     /// Takes a connection back, and flushes and re-arms it.
-    pub fn check_in(&mut self, id: ConnId, mut peer: Box<Peer<S>>) {
+    pub fn check_in(&mut self, id: ConnId, mut conn: Box<Conn<S>>) {
         let Some(slot) = self.table.slot(id) else {
             return;
         };
@@ -61,14 +61,14 @@ impl<S: Default> Engine<S> {
             return;
         };
         // `next_ready` skips a connection that is checked out, unless it is shared.
-        peer.queued = checked_out.queued.unwrap_or_default();
+        conn.queued = checked_out.queued.unwrap_or_default();
         if checked_out.timer_fired {
-            peer.scheduled_at = None;
+            conn.scheduled_at = None;
         }
         if checked_out.close_requested {
-            peer.conn.close();
+            conn.proto.close();
         }
-        *slot = Slot::Attached(peer);
+        *slot = Slot::Attached(conn);
         self.on_readiness(id, checked_out.readiness);
         self.flush_and_rearm(id);
     }
@@ -80,12 +80,12 @@ impl<S: Default> Engine<S> {
         let now = self.now();
         for id in self.connection_ids() {
             match self.table.slot(id) {
-                Some(Slot::Attached(peer)) => {
-                    if peer.conn.is_idle() {
-                        peer.input.readable = true;
-                        peer.receive(&mut self.buffers, now);
+                Some(Slot::Attached(conn)) => {
+                    if conn.proto.is_idle() {
+                        conn.input.readable = true;
+                        conn.receive(&mut self.buffers, now);
                     }
-                    peer.conn.close();
+                    conn.proto.close();
                 }
                 Some(Slot::CheckedOut(checked_out)) => checked_out.close_requested = true,
                 None => {}
@@ -98,7 +98,7 @@ impl<S: Default> Engine<S> {
 /// Most bytes that a thread sends while it holds a shared connection.
 const CHECKED_OUT_FLUSH_BYTES: usize = 256 * 1024;
 
-impl<S> Peer<S> {
+impl<S> Conn<S> {
     /// Sends what the kernel accepts at once. Returns whether the engine must service the connection: to
     /// send the rest, to arm write interest, to set an earlier timer, or because there are new events.
     pub fn flush_checked_out(&mut self, now: Instant) -> bool {
@@ -106,8 +106,8 @@ impl<S> Peer<S> {
             Output::Blocked => FlushOutcome::Blocked,
             _ => self.flush(now, CHECKED_OUT_FLUSH_BYTES),
         };
-        let interest = self.conn.interest();
-        let deadline = self.conn.deadline();
+        let interest = self.proto.interest();
+        let deadline = self.proto.deadline();
         let early =
             deadline.is_some_and(|at| self.scheduled_at.is_none_or(|scheduled| at < scheduled));
         match flushed {
@@ -117,7 +117,7 @@ impl<S> Peer<S> {
                 early
                     || interest.shutdown
                     || interest.closed
-                    || self.conn.has_events()
+                    || self.proto.has_events()
                     || (self.input.readable && !self.input.over && interest.read)
             }
         }

@@ -2,12 +2,12 @@
 
 use slab::Slab;
 
-use crate::conn::Peer;
+use crate::conn::Conn;
 use crate::conn::id::ConnId;
 
 /// A connection, or its place while it is checked out.
 pub(crate) enum Slot<S> {
-    Attached(Box<Peer<S>>),
+    Attached(Box<Conn<S>>),
     /// Checked out to another thread.
     CheckedOut(CheckedOut),
 }
@@ -58,11 +58,11 @@ impl<S> ConnTable<S> {
         ConnId::new(self.entries.vacant_key(), self.generation)
     }
 
-    pub(crate) fn insert(&mut self, peer: Box<Peer<S>>) {
+    pub(crate) fn insert(&mut self, conn: Box<Conn<S>>) {
         let generation = self.generation;
         // The two largest values are reserved for the engine's own tokens.
         self.generation = (generation + 1) % (u32::MAX - 1);
-        let slot = Slot::Attached(peer);
+        let slot = Slot::Attached(conn);
         self.entries.insert(Entry { generation, slot });
     }
 
@@ -71,9 +71,9 @@ impl<S> ConnTable<S> {
         (ConnId::new(id.index(), entry.generation) == id).then_some(&mut entry.slot)
     }
 
-    pub(crate) fn peer(&mut self, id: ConnId) -> Option<&mut Peer<S>> {
+    pub(crate) fn conn(&mut self, id: ConnId) -> Option<&mut Conn<S>> {
         match self.slot(id)? {
-            Slot::Attached(peer) => Some(peer),
+            Slot::Attached(conn) => Some(conn),
             Slot::CheckedOut(_) => None,
         }
     }

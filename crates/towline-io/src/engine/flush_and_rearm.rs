@@ -7,7 +7,7 @@ use mio::{Interest, Poll};
 
 use crate::conn::flush::FlushOutcome;
 use crate::conn::id::ConnId;
-use crate::conn::{Output, Peer};
+use crate::conn::{Conn, Output};
 use crate::engine::Engine;
 use crate::engine::conn_table::Slot;
 
@@ -17,44 +17,44 @@ impl<S: Default> Engine<S> {
     /// are reported by `next_ready`.
     pub fn flush_and_rearm(&mut self, id: ConnId) {
         let now = self.now();
-        let Some(peer) = self.table.peer(id) else {
+        let Some(conn) = self.table.conn(id) else {
             return;
         };
-        let mut is_changed = peer.report_failure(now);
-        if peer.output == Output::Broken && peer.has_ended() {
+        let mut is_changed = conn.report_failure(now);
+        if conn.output == Output::Broken && conn.has_ended() {
             // Nothing more can be sent or received, and no readiness event would report it.
-            peer.on_failure(now, "connection closed while we were sending");
+            conn.on_failure(now, "connection closed while we were sending");
             is_changed = true;
         }
-        if peer.conn.interest().closed {
+        if conn.proto.interest().closed {
             // The front end handles the remaining events first.
-            if peer.keep_open || is_changed && peer.conn.has_events() {
-                if peer.conn.has_events() {
+            if conn.keep_open || is_changed && conn.proto.has_events() {
+                if conn.proto.has_events() {
                     self.enqueue(id);
                 }
-            } else if !peer.queued {
+            } else if !conn.queued {
                 self.close_now(id, now);
             }
             return;
         }
         let mut again = false;
-        if peer.output != Output::Blocked {
-            again = peer.flush(now, self.config.flush_bytes) == FlushOutcome::Budget;
+        if conn.output != Output::Blocked {
+            again = conn.flush(now, self.config.flush_bytes) == FlushOutcome::Budget;
         }
-        let interest = peer.conn.interest();
-        if interest.shutdown && peer.output == Output::Open {
-            peer.finish_output(now);
+        let interest = conn.proto.interest();
+        if interest.shutdown && conn.output == Output::Open {
+            conn.finish_output(now);
         }
-        if peer.output == Output::Blocked && !peer.write_armed {
-            peer.write_armed = true;
-            arm_write(&self.poll, peer);
+        if conn.output == Output::Blocked && !conn.write_armed {
+            conn.write_armed = true;
+            arm_write(&self.poll, conn);
         }
         // The flush may have caused events; the end of the connection is always reported.
-        again |= interest.closed || peer.conn.has_events();
-        again |= peer.input.readable && !peer.input.over && interest.read;
-        peer.conn.release(&mut self.buffers);
-        if let Some(deadline) = peer.deadline() {
-            self.timers.schedule(id, &mut peer.scheduled_at, deadline);
+        again |= interest.closed || conn.proto.has_events();
+        again |= conn.input.readable && !conn.input.over && interest.read;
+        conn.proto.release(&mut self.buffers);
+        if let Some(deadline) = conn.deadline() {
+            self.timers.schedule(id, &mut conn.scheduled_at, deadline);
         }
         if again {
             self.enqueue(id);
@@ -66,8 +66,8 @@ impl<S: Default> Engine<S> {
 
     /// Releases the receive buffer of a connection before it is flushed.
     pub(crate) fn release(&mut self, id: ConnId) {
-        if let Some(peer) = self.table.peer(id) {
-            peer.conn.release(&mut self.buffers);
+        if let Some(conn) = self.table.conn(id) {
+            conn.proto.release(&mut self.buffers);
         }
     }
 
@@ -78,24 +78,24 @@ impl<S: Default> Engine<S> {
     }
 
     pub(crate) fn close_now(&mut self, id: ConnId, now: Instant) {
-        if let Some(Slot::Attached(mut peer)) = self.table.remove(id) {
-            peer.conn.release(&mut self.buffers);
-            peer.close(now);
+        if let Some(Slot::Attached(mut conn)) = self.table.remove(id) {
+            conn.proto.release(&mut self.buffers);
+            conn.close(now);
         }
     }
 
     /// Resets the socket of a connection and drops its state.
     pub fn abort(&mut self, id: ConnId) {
-        if let Some(Slot::Attached(peer)) = self.table.remove(id) {
-            let _ = peer.io.socket.set_linger(Some(Duration::ZERO));
+        if let Some(Slot::Attached(conn)) = self.table.remove(id) {
+            let _ = conn.io.socket.set_linger(Some(Duration::ZERO));
         }
     }
 
     /// Handles the connections whose timers are due.
     pub(crate) fn expire(&mut self, now: Instant) {
         while let Some((at, id)) = self.timers.pop_due(now) {
-            let peer = match self.table.slot(id) {
-                Some(Slot::Attached(peer)) => peer,
+            let conn = match self.table.slot(id) {
+                Some(Slot::Attached(conn)) => conn,
                 Some(Slot::CheckedOut(checked_out)) => {
                     checked_out.timer_fired = true;
                     self.enqueue(id);
@@ -103,24 +103,24 @@ impl<S: Default> Engine<S> {
                 }
                 None => continue,
             };
-            if peer.scheduled_at != Some(at) {
+            if conn.scheduled_at != Some(at) {
                 continue;
             }
-            peer.scheduled_at = None;
-            match peer.deadline() {
+            conn.scheduled_at = None;
+            match conn.deadline() {
                 Some(deadline) if deadline <= now => {
-                    peer.on_timeout(now);
+                    conn.on_timeout(now);
                     self.enqueue(id);
                 }
-                Some(later) => self.timers.schedule(id, &mut peer.scheduled_at, later),
+                Some(later) => self.timers.schedule(id, &mut conn.scheduled_at, later),
                 None => {}
             }
         }
     }
 }
 
-fn arm_write<S>(poll: &Poll, peer: &Peer<S>) {
-    let (fd, token) = (peer.as_raw_fd(), peer.id().token());
+fn arm_write<S>(poll: &Poll, conn: &Conn<S>) {
+    let (fd, token) = (conn.as_raw_fd(), conn.id().token());
     let interest = Interest::READABLE | Interest::WRITABLE;
     // The socket is registered. If this fails nevertheless, the write timeout ends the connection.
     let _ = poll

@@ -34,7 +34,7 @@ use towline_proto::BufferPool;
 
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
-use crate::conn::{Output, Peer};
+use crate::conn::{Conn, Output};
 use crate::engine::accept::{FdExhaustion, Notice, RegisteredListener};
 use crate::engine::conn_table::{CheckedOut, ConnTable, Readiness, Slot};
 #[cfg(target_os = "linux")]
@@ -334,14 +334,14 @@ impl<S: Default> Engine<S> {
     /// Records readiness of a connection, from the poll or from a check-in.
     pub(crate) fn on_readiness(&mut self, id: ConnId, readiness: Readiness) {
         match self.table.slot(id) {
-            Some(Slot::Attached(peer)) => {
-                peer.input.readable |= readiness.readable || readiness.closed;
-                peer.input.closed |= readiness.closed;
-                let unblocked = readiness.writable && peer.output == Output::Blocked;
+            Some(Slot::Attached(conn)) => {
+                conn.input.readable |= readiness.readable || readiness.closed;
+                conn.input.closed |= readiness.closed;
+                let unblocked = readiness.writable && conn.output == Output::Blocked;
                 if unblocked {
-                    peer.output = Output::Open;
+                    conn.output = Output::Open;
                 }
-                if unblocked || peer.input.readable {
+                if unblocked || conn.input.readable {
                     self.enqueue(id);
                 }
             }
@@ -357,7 +357,7 @@ impl<S: Default> Engine<S> {
 
     pub(crate) fn enqueue(&mut self, id: ConnId) {
         let queued = match self.table.slot(id) {
-            Some(Slot::Attached(peer)) => &mut peer.queued,
+            Some(Slot::Attached(conn)) => &mut conn.queued,
             Some(Slot::CheckedOut(CheckedOut {
                 queued: Some(queued),
                 ..
@@ -403,9 +403,9 @@ impl<S: Default> Engine<S> {
         while let Some(id) = self.ready.pop_front() {
             self.turn.unserved = self.turn.unserved.saturating_sub(1);
             match self.table.slot(id) {
-                Some(Slot::Attached(peer)) => {
-                    peer.queued = false;
-                    peer.begin_service(&mut self.buffers, now, self.config.flush_bytes);
+                Some(Slot::Attached(conn)) => {
+                    conn.queued = false;
+                    conn.begin_service(&mut self.buffers, now, self.config.flush_bytes);
                 }
                 Some(Slot::CheckedOut(CheckedOut {
                     queued: Some(queued),
@@ -460,8 +460,8 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    pub fn peer(&mut self, id: ConnId) -> Option<&mut Peer<S>> {
-        self.table.peer(id)
+    pub fn conn(&mut self, id: ConnId) -> Option<&mut Conn<S>> {
+        self.table.conn(id)
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -516,11 +516,11 @@ impl<S: Default> Engine<S> {
         self.fd_exhaustion.take_notice()
     }
 
-    pub(crate) fn peer_and_buffers(
+    pub(crate) fn conn_and_buffers(
         &mut self,
         id: ConnId,
-    ) -> (Option<&mut Peer<S>>, &mut BufferPool) {
-        (self.table.peer(id), &mut self.buffers)
+    ) -> (Option<&mut Conn<S>>, &mut BufferPool) {
+        (self.table.conn(id), &mut self.buffers)
     }
 
     /// The engine's buffer pool, for reads outside of `next_ready`.

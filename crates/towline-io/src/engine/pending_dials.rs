@@ -11,7 +11,7 @@ use mio::{Interest, Registry};
 use slab::Slab;
 
 use crate::client::{Dial, DialError, Established, Progress, Watch};
-use crate::conn::Peer;
+use crate::conn::Conn;
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
 use crate::engine::Engine;
@@ -172,14 +172,14 @@ impl<S: Default> Engine<S> {
         registry
             .reregister(&mut SourceFd(&fd), id.token(), Interest::READABLE)
             .or_else(|_| registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE))?;
-        let mut peer = Peer::from_dial(id, established, service, now);
+        let mut conn = Conn::from_dial(id, established, service, now);
         // No poll reports bytes that TLS has decrypted already.
-        let may_hold_bytes = peer.is_tls();
-        peer.input.readable = may_hold_bytes;
-        if let Some(deadline) = peer.conn.deadline() {
-            self.timers.schedule(id, &mut peer.scheduled_at, deadline);
+        let may_hold_bytes = conn.is_tls();
+        conn.input.readable = may_hold_bytes;
+        if let Some(deadline) = conn.proto.deadline() {
+            self.timers.schedule(id, &mut conn.scheduled_at, deadline);
         }
-        self.table.insert(Box::new(peer));
+        self.table.insert(Box::new(conn));
         if may_hold_bytes {
             self.enqueue(id);
         }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use towline_io::client::{Dial, DialConfig, DialError, DialErrorKind, Established};
-use towline_io::{ConnConfig, ConnId, Engine, EngineConfig, Peer};
+use towline_io::{Conn, ConnConfig, ConnId, Engine, EngineConfig};
 use towline_proto::{
     BodySize, Event, Field, Fields, HeadRef, Protocol, RequestHead, StreamId, StreamRead,
     UserError, Version,
@@ -115,9 +115,9 @@ impl<'a> Probe<'a> {
             return Ok(());
         }
         let id = self.engine.adopt(*established, &self.service)?;
-        if let Some(peer) = self.engine.peer(id) {
-            call.response.tls = peer.tls().map(|info| tls_version(info.version));
-            call.start(peer);
+        if let Some(conn) = self.engine.conn(id) {
+            call.response.tls = conn.tls().map(|info| tls_version(info.version));
+            call.start(conn);
         }
         self.engine.flush_and_rearm(id);
         let deadline = Instant::now() + self.config.timeout;
@@ -153,15 +153,15 @@ impl<'a> Probe<'a> {
         self.engine.turn_start(Some(Duration::from_millis(5)))?;
         while let Some(id) = self.engine.next_ready() {
             if id == of
-                && let Some(peer) = self.engine.peer(id)
+                && let Some(conn) = self.engine.conn(id)
             {
-                call.advance(peer);
+                call.advance(conn);
             }
             self.engine.flush_and_rearm(id);
         }
-        if let Some(peer) = self.engine.peer(of) {
+        if let Some(conn) = self.engine.conn(of) {
             if call.continue_timed_out() {
-                call.send_body(peer);
+                call.send_body(conn);
                 self.engine.flush_and_rearm(of);
             }
         } else {
@@ -210,15 +210,15 @@ impl<'a> ProbeCall<'a> {
     }
 
     /// Sends the request, or the part that may precede 100. Pieces are sent without pauses here.
-    fn start(&mut self, peer: &mut Peer<()>) {
-        if let Err(error) = self.try_start(peer) {
+    fn start(&mut self, conn: &mut Conn<()>) {
+        if let Err(error) = self.try_start(conn) {
             self.fail("request", &error.to_string());
         }
     }
 
-    fn try_start(&mut self, peer: &mut Peer<()>) -> Result<(), UserError> {
+    fn try_start(&mut self, conn: &mut Conn<()>) -> Result<(), UserError> {
         if let Some(ws_probe) = &mut self.ws_probe {
-            return ws_probe.start(peer);
+            return ws_probe.start(conn);
         }
         let given = self.target.whole_fields();
         let fields: Vec<_> = given
@@ -238,17 +238,17 @@ impl<'a> ProbeCall<'a> {
             Some(body) => BodySize::Known(body.len() as u64),
         };
         if size == BodySize::Empty || !awaits && size != BodySize::Unknown {
-            self.stream = Some(peer.conn.request_pipelined(&head, body)?);
+            self.stream = Some(conn.proto.request_pipelined(&head, body)?);
             return Ok(());
         }
-        let stream = peer.conn.request(&head, size)?;
+        let stream = conn.proto.request(&head, size)?;
         self.stream = Some(stream);
         let body = body.unwrap_or_default();
         if awaits {
             self.awaiting_continue = Some((body, Instant::now() + CONTINUE_WITHIN));
             return Ok(());
         }
-        write_whole(&mut peer.conn, stream, &body, self.target.chunk_bytes)
+        write_whole(&mut conn.proto, stream, &body, self.target.chunk_bytes)
     }
 
     fn continue_timed_out(&self) -> bool {
@@ -257,23 +257,23 @@ impl<'a> ProbeCall<'a> {
             .is_some_and(|(_, until)| Instant::now() >= *until)
     }
 
-    fn send_body(&mut self, peer: &mut Peer<()>) {
+    fn send_body(&mut self, conn: &mut Conn<()>) {
         if let (Some((body, _)), Some(stream)) = (self.awaiting_continue.take(), self.stream)
-            && let Err(error) = write_whole(&mut peer.conn, stream, &body, self.target.chunk_bytes)
+            && let Err(error) = write_whole(&mut conn.proto, stream, &body, self.target.chunk_bytes)
         {
             self.fail("request", &error.to_string());
         }
     }
 
     /// Processes all received events.
-    fn advance(&mut self, peer: &mut Peer<()>) {
+    fn advance(&mut self, conn: &mut Conn<()>) {
         loop {
-            let stream = match peer.conn.next_event() {
+            let stream = match conn.proto.next_event() {
                 None => return,
                 Some(Event::Informational { head, .. }) => {
                     self.response.interim.push(head.status());
                     if head.status() == 100 {
-                        self.send_body(peer);
+                        self.send_body(conn);
                     }
                     continue;
                 }
@@ -290,7 +290,7 @@ impl<'a> ProbeCall<'a> {
                     // A final response in place of 100: the body is not sent (RFC 9110 10.1.1).
                     self.awaiting_continue = None;
                     if end {
-                        self.whole(peer);
+                        self.whole(conn);
                     }
                     stream
                 }
@@ -300,7 +300,7 @@ impl<'a> ProbeCall<'a> {
                         let rule = "an unsolicited upgrade (RFC 9110 7.8)";
                         return self.fail("protocol", rule);
                     };
-                    ws_probe.send(peer, stream);
+                    ws_probe.send(conn, stream);
                     stream
                 }
                 Some(Event::Closed(error)) => {
@@ -319,21 +319,21 @@ impl<'a> ProbeCall<'a> {
                 }
                 Some(_) => continue,
             };
-            if !self.take_message(peer) {
-                self.take_body(peer, stream);
+            if !self.take_message(conn) {
+                self.take_body(conn, stream);
             }
         }
     }
 
     /// Takes a message of a WebSocket; false if the target is none.
-    fn take_message(&mut self, peer: &mut Peer<()>) -> bool {
+    fn take_message(&mut self, conn: &mut Conn<()>) -> bool {
         if !self.ws_probe.as_ref().is_some_and(WsProbe::is_open) {
             return false;
         }
         while let Some(reply) = self
             .ws_probe
             .as_mut()
-            .and_then(|ws_probe| ws_probe.next_reply(peer))
+            .and_then(|ws_probe| ws_probe.next_reply(conn))
         {
             match reply {
                 Err(_) if self.done => {
@@ -370,9 +370,9 @@ impl<'a> ProbeCall<'a> {
         });
     }
 
-    fn take_body(&mut self, peer: &mut Peer<()>, stream: StreamId) {
+    fn take_body(&mut self, conn: &mut Conn<()>, stream: StreamId) {
         while !self.done {
-            let Ok(mut stream) = peer.conn.stream(stream) else {
+            let Ok(mut stream) = conn.proto.stream(stream) else {
                 return;
             };
             match stream.read(usize::MAX) {
@@ -384,16 +384,16 @@ impl<'a> ProbeCall<'a> {
                 }
                 StreamRead::End => {
                     self.response.trailers = pairs(stream.trailers());
-                    self.whole(peer);
+                    self.whole(conn);
                 }
                 StreamRead::Pending | StreamRead::Failed => return,
             }
         }
     }
 
-    fn whole(&mut self, peer: &Peer<()>) {
+    fn whole(&mut self, conn: &Conn<()>) {
         self.done = true;
-        self.response.closed |= !peer.conn.is_reusable();
+        self.response.closed |= !conn.proto.is_reusable();
     }
 
     fn into_response(mut self) -> ProbeResponse {

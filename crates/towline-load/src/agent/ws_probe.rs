@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Instant;
 
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_proto::ws::{Event, Kind, ReadAhead, Scratch, WebSocket};
 use towline_proto::{HeadRef, StreamId, UserError};
 
@@ -34,8 +34,8 @@ impl<'a> WsProbe<'a> {
         }))
     }
 
-    pub(super) fn start(&mut self, peer: &mut Peer<()>) -> Result<(), UserError> {
-        let handshake = Handshake::begin(&mut peer.conn, self.target, &mut self.shared)?;
+    pub(super) fn start(&mut self, conn: &mut Conn<()>) -> Result<(), UserError> {
+        let handshake = Handshake::begin(&mut conn.proto, self.target, &mut self.shared)?;
         self.handshake = Some(handshake);
         Ok(())
     }
@@ -50,13 +50,13 @@ impl<'a> WsProbe<'a> {
     }
 
     /// Sends the message after the connection has switched.
-    pub(super) fn send(&mut self, peer: &mut Peer<()>, id: StreamId) {
+    pub(super) fn send(&mut self, conn: &mut Conn<()>, id: StreamId) {
         self.stream = Some(id);
         let (Some(messages), Some(socket)) = (self.target.messages, &mut self.socket) else {
             return;
         };
         let message = self.target.body.clone().unwrap_or_default();
-        if let Ok(stream) = peer.conn.stream(id) {
+        if let Ok(stream) = conn.proto.stream(id) {
             let means = (&mut self.shared, &mut Vec::new());
             // An error means that the stream is ending, which the next read reports.
             websocket::send(socket, stream, &message, messages, means);
@@ -69,9 +69,9 @@ impl<'a> WsProbe<'a> {
     }
 
     /// The next message, or the end of the WebSocket; `None`: nothing yet.
-    pub(super) fn next_reply(&mut self, peer: &mut Peer<()>) -> Option<Result<WsReply, WsClosed>> {
+    pub(super) fn next_reply(&mut self, conn: &mut Conn<()>) -> Option<Result<WsReply, WsClosed>> {
         let socket = self.socket.as_mut()?;
-        let mut stream = peer.conn.stream(self.stream?).ok()?;
+        let mut stream = conn.proto.stream(self.stream?).ok()?;
         let ahead = socket.read_ahead(&mut stream, Instant::now(), &mut self.shared, usize::MAX);
         let _ = socket.flush(&mut stream, &mut self.shared);
         if ahead != ReadAhead::Event {

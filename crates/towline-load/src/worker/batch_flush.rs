@@ -29,7 +29,7 @@ impl Worker {
         if self.schedule.is_some() {
             return self.engine.flush_and_rearm(id);
         }
-        let unsent = (self.engine.peer(id)).map_or(0, |peer| peer.conn.pending_bytes());
+        let unsent = (self.engine.conn(id)).map_or(0, |conn| conn.proto.pending_bytes());
         self.batch.ids.push(id);
         self.batch.unsent_bytes += unsent;
         if self.batch.ids.len() >= MAX_CONNECTIONS || self.batch.unsent_bytes >= MAX_BYTES {

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_proto::{CloseReason, ConnectionError, Event, StreamError, StreamId, StreamRead};
 
 use super::send_modes::{PendingSend, send_after_continue};
@@ -107,16 +107,16 @@ impl ConnState {
 
 /// Advances to the next event.
 pub(super) fn advance(
-    peer: &mut Peer<ConnState>,
+    conn: &mut Conn<ConnState>,
     targets: &[Target],
     verified: &mut [VerifiedBody],
     now: Instant,
 ) -> ConnEvent {
     loop {
-        let stream = match peer.conn.next_event() {
+        let stream = match conn.proto.next_event() {
             None => return ConnEvent::Idle,
             Some(Event::Head { stream, head, end }) => {
-                let conn_state = &mut peer.state;
+                let conn_state = &mut conn.state;
                 let Some(index) = conn_state.index(stream) else {
                     continue;
                 };
@@ -130,7 +130,7 @@ pub(super) fn advance(
                 stream
             }
             Some(Event::Informational { stream, head }) if head.status() == 100 => {
-                send_after_continue(peer, stream, targets);
+                send_after_continue(conn, stream, targets);
                 continue;
             }
             Some(Event::Readable(stream)) => stream,
@@ -139,7 +139,7 @@ pub(super) fn advance(
                 return ConnEvent::Closed(failure_of(&error), error.rule.into());
             }
             Some(Event::Failed(stream, error)) => {
-                match (failure_on_stream(&error), peer.state.index(stream)) {
+                match (failure_on_stream(&error), conn.state.index(stream)) {
                     (Some(failure), Some(index)) => {
                         return ConnEvent::StreamFailed(index, failure, error.to_string());
                     }
@@ -150,7 +150,7 @@ pub(super) fn advance(
             // Other events are not relevant here.
             Some(_) => continue,
         };
-        if let Some(index) = take_body(peer, stream, targets, verified) {
+        if let Some(index) = take_body(conn, stream, targets, verified) {
             return ConnEvent::Completed(index);
         }
     }
@@ -158,17 +158,17 @@ pub(super) fn advance(
 
 /// Checks the received part of the body; returns the index of the request at its end.
 fn take_body(
-    peer: &mut Peer<ConnState>,
+    conn: &mut Conn<ConnState>,
     stream: StreamId,
     targets: &[Target],
     verified: &mut [VerifiedBody],
 ) -> Option<usize> {
-    let conn_state = &mut peer.state;
+    let conn_state = &mut conn.state;
     let index = conn_state.index(stream)?;
     let request = &mut conn_state.pending[index];
     let expect = &targets[request.target as usize].expect;
     let verified = &verified[request.target as usize];
-    let mut stream = peer.conn.stream(stream).ok()?;
+    let mut stream = conn.proto.stream(stream).ok()?;
     loop {
         match stream.read(usize::MAX) {
             StreamRead::Data(data) => request.check.data(data, expect, verified),

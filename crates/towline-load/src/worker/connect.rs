@@ -103,8 +103,8 @@ impl Worker {
         let again = state.was_open;
         state.on_connected(id);
         self.live += 1;
-        if let Some(peer) = self.engine.peer(id) {
-            peer.state.slot = Some(slot);
+        if let Some(conn) = self.engine.conn(id) {
+            conn.state.slot = Some(slot);
         }
         if self.phase == Phase::Connecting || self.counts(now, now) {
             self.tally.connect.record(now - begun);
@@ -152,11 +152,11 @@ impl Worker {
 
     /// Handles the end of a connection. Its requests without a response have failed.
     pub(super) fn on_closed(&mut self, id: ConnId, failure: Failure, rule: &str, now: Instant) {
-        let Some(peer) = self.engine.peer(id) else {
+        let Some(conn) = self.engine.conn(id) else {
             return;
         };
-        let was_silent = peer.received_bytes() == 0;
-        let conn_state = &mut peer.state;
+        let was_silent = conn.received_bytes() == 0;
+        let conn_state = &mut conn.state;
         let Some(slot) = conn_state.slot.take() else {
             return;
         };

@@ -431,14 +431,14 @@ impl Worker {
         self.mark(now);
         self.count_received(id);
         loop {
-            let Some(peer) = self.engine.peer(id) else {
+            let Some(conn) = self.engine.conn(id) else {
                 return;
             };
             let (targets, verified) = (&self.config.targets, &mut self.verified);
-            let step = if peer.state.socket.is_some() {
-                self.ws_context.advance(peer, targets, verified, now)
+            let step = if conn.state.socket.is_some() {
+                self.ws_context.advance(conn, targets, verified, now)
             } else {
-                advance(peer, targets, verified, now)
+                advance(conn, targets, verified, now)
             };
             match step {
                 ConnEvent::Idle => break,
@@ -467,16 +467,16 @@ impl Worker {
 
     fn count_received(&mut self, id: ConnId) {
         let now = self.engine.clock();
-        let Some(peer) = self.engine.peer(id) else {
+        let Some(conn) = self.engine.conn(id) else {
             return;
         };
-        let all = peer.received_bytes();
-        let news = all - std::mem::replace(&mut peer.state.counted_bytes, all);
+        let all = conn.received_bytes();
+        let news = all - std::mem::replace(&mut conn.state.counted_bytes, all);
         if news > 0 {
-            peer.state.last_received_at = Some(now);
+            conn.state.last_received_at = Some(now);
         }
-        if let Some(socket) = &mut peer.state.socket {
-            socket.on_received(peer.state.pending.len());
+        if let Some(socket) = &mut conn.state.socket {
+            socket.on_received(conn.state.pending.len());
         }
         if self.window.usage_before.is_some() && self.phase == Phase::Running {
             self.tally.count_received(news);

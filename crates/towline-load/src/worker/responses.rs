@@ -15,11 +15,11 @@ use crate::stats::Failure;
 impl Worker {
     /// Counts a complete response, to the request at `index`, and reuses or closes the connection.
     pub(super) fn on_response(&mut self, id: ConnId, index: usize, now: Instant) {
-        let Some(peer) = self.engine.peer(id) else {
+        let Some(conn) = self.engine.conn(id) else {
             return;
         };
-        let unsent_bytes = peer.conn.pending_bytes();
-        let conn_state = &mut peer.state;
+        let unsent_bytes = conn.proto.pending_bytes();
+        let conn_state = &mut conn.state;
         let (Some(mut request), Some(slot)) = (conn_state.pending.remove(index), conn_state.slot)
         else {
             return;
@@ -51,7 +51,7 @@ impl Worker {
             Protocol::Http2 => {
                 conn_state.pending_send = PendingSend::Nothing;
                 if self.config.targets[target].body.is_some()
-                    && let Ok(mut stream) = peer.conn.stream(request.stream)
+                    && let Ok(mut stream) = conn.proto.stream(request.stream)
                 {
                     stream.reset();
                 }
@@ -90,7 +90,7 @@ impl Worker {
         rule: String,
         now: Instant,
     ) {
-        let Some(conn_state) = self.engine.peer(id).map(|peer| &mut peer.state) else {
+        let Some(conn_state) = self.engine.conn(id).map(|conn| &mut conn.state) else {
             return;
         };
         let (Some(request), Some(slot)) = (conn_state.pending.remove(index), conn_state.slot)
@@ -115,14 +115,14 @@ impl Worker {
             let State::Open(id) = self.slots[index].state else {
                 continue;
             };
-            while let Some(peer) = self.engine.peer(id) {
-                let Some(oldest) = peer.state.pending.front() else {
+            while let Some(conn) = self.engine.conn(id) {
+                let Some(oldest) = conn.state.pending.front() else {
                     break;
                 };
                 if now < oldest.sent + self.config.timeout {
                     break;
                 }
-                let is_alive = peer
+                let is_alive = conn
                     .state
                     .last_received_at
                     .is_some_and(|at| at > oldest.sent);
@@ -131,7 +131,7 @@ impl Worker {
                     self.engine.abort(id);
                     break;
                 }
-                if let Ok(mut stream) = peer.conn.stream(oldest.stream) {
+                if let Ok(mut stream) = conn.proto.stream(oldest.stream) {
                     stream.reset();
                 }
                 self.on_stream_failed(id, 0, Failure::Timeout, RULE.into(), now);

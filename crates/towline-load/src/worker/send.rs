@@ -108,9 +108,9 @@ impl Worker {
     /// Grants as many permits as a new connection has concurrent requests.
     pub(super) fn grant_permits(&mut self, slot: u32, now: Instant) {
         if let State::Open(id) = self.slots[slot as usize].state
-            && let Some(peer) = self.engine.peer(id)
+            && let Some(conn) = self.engine.conn(id)
         {
-            peer.state.deferred_permits = 0;
+            conn.state.deferred_permits = 0;
         }
         for _ in 0..self.config.concurrency() {
             self.permit(slot, now);
@@ -119,13 +119,13 @@ impl Worker {
 
     /// Grants the deferred permits for which streams are free now.
     pub(super) fn grant_deferred(&mut self, id: ConnId, now: Instant) {
-        while let Some(peer) = self.engine.peer(id)
-            && peer.state.deferred_permits > 0
-            && peer.received_bytes() > 0
-            && peer.conn.stream_capacity() > 0
-            && let Some(slot) = peer.state.slot
+        while let Some(conn) = self.engine.conn(id)
+            && conn.state.deferred_permits > 0
+            && conn.received_bytes() > 0
+            && conn.proto.stream_capacity() > 0
+            && let Some(slot) = conn.state.slot
         {
-            peer.state.deferred_permits -= 1;
+            conn.state.deferred_permits -= 1;
             self.permit(slot, now);
         }
     }
@@ -249,7 +249,7 @@ impl Worker {
         queued: QueuedRequest,
         sent: Instant,
     ) -> bool {
-        let Some(peer) = self.engine.peer(id) else {
+        let Some(conn) = self.engine.conn(id) else {
             return false;
         };
         let used = &mut self.slots[slot as usize].used;
@@ -259,26 +259,26 @@ impl Worker {
         }
         let is_h2 = self.config.protocol == Protocol::Http2;
         // The server's first bytes announce its stream limit; until then one stream is used.
-        let is_known = peer.received_bytes() > 0 || peer.state.pending.is_empty();
-        if is_h2 && !(is_known && peer.conn.stream_capacity() > 0) {
-            peer.state.deferred_permits += 1;
+        let is_known = conn.received_bytes() > 0 || conn.state.pending.is_empty();
+        if is_h2 && !(is_known && conn.proto.stream_capacity() > 0) {
+            conn.state.deferred_permits += 1;
             return false;
         }
         let template = &self.templates.templates[queued.target as usize];
         // Only HTTP/1.1 announces the last request.
         let is_last = !is_h2 && most == Some(*used + 1);
-        let begun = if peer.state.socket.is_some() {
+        let begun = if conn.state.socket.is_some() {
             let target = &self.config.targets[queued.target as usize];
-            self.ws_context.send(peer, target)
+            self.ws_context.send(conn, target)
         } else {
-            send_modes::begin(peer, template, is_last, queued.follows.is_some()).ok()
+            send_modes::begin(conn, template, is_last, queued.follows.is_some()).ok()
         };
         // Refused only by a connection that is ending; its events report that.
         let Some(stream) = begun else {
             return false;
         };
         *used += 1;
-        peer.state.pending.push_back(InFlight {
+        conn.state.pending.push_back(InFlight {
             stream,
             target: queued.target,
             intended: queued.intended,
@@ -286,7 +286,7 @@ impl Worker {
             head_at: None,
             check: Check::default(),
         });
-        let pending_send = peer.state.pending_send;
+        let pending_send = conn.state.pending_send;
         if pending_send != PendingSend::Nothing {
             // The turn may have begun long ago.
             self.schedule_pending(slot, pending_send, Instant::now());

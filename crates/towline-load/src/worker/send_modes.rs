@@ -10,7 +10,7 @@ use std::cmp::Reverse;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_proto::{BodySize, Connection, StreamId, UserError};
 
 use super::Worker;
@@ -58,7 +58,7 @@ impl Pieces {
 
 /// Writes the part of a request that may be sent now. `whole` overrides the target's send mode.
 pub(super) fn begin(
-    peer: &mut Peer<ConnState>,
+    conn: &mut Conn<ConnState>,
     template: &RequestTemplate,
     is_last: bool,
     whole: bool,
@@ -75,9 +75,9 @@ pub(super) fn begin(
                 SendMode::AwaitContinue | SendMode::DropAfterBytes(_)
             )
     }) else {
-        let stream = peer.conn.request_prepared(template.prepared(is_last)?)?;
+        let stream = conn.proto.request_prepared(template.prepared(is_last)?)?;
         if let SendMode::Pieces { pieces, gap } = send_mode {
-            start_pieces(peer, pieces, gap);
+            start_pieces(conn, pieces, gap);
         }
         return Ok(stream);
     };
@@ -85,18 +85,18 @@ pub(super) fn begin(
         Some(_) => BodySize::Unknown,
         None => BodySize::Known(body.len() as u64),
     };
-    let stream = template.with(is_last, |request| peer.conn.request(request, size))?;
+    let stream = template.with(is_last, |request| conn.proto.request(request, size))?;
     match send_mode {
-        SendMode::AwaitContinue => peer.state.pending_send = PendingSend::Body,
+        SendMode::AwaitContinue => conn.state.pending_send = PendingSend::Body,
         SendMode::DropAfterBytes(bytes) => {
             let part = body.slice(..body.len().min(bytes as usize));
-            write(&mut peer.conn, stream, &part, template.chunk_bytes)?;
-            peer.state.pending_send = PendingSend::Close;
+            write(&mut conn.proto, stream, &part, template.chunk_bytes)?;
+            conn.state.pending_send = PendingSend::Close;
         }
         SendMode::Whole | SendMode::Pieces { .. } => {
-            write_whole(&mut peer.conn, stream, body, template.chunk_bytes)?;
+            write_whole(&mut conn.proto, stream, body, template.chunk_bytes)?;
             if let SendMode::Pieces { pieces, gap } = send_mode {
-                start_pieces(peer, pieces, gap);
+                start_pieces(conn, pieces, gap);
             }
         }
     }
@@ -104,8 +104,8 @@ pub(super) fn begin(
 }
 
 /// Limits the output to the first piece.
-fn start_pieces(peer: &mut Peer<ConnState>, pieces: u32, gap: Duration) {
-    let bytes = peer.conn.pending_bytes() as u64;
+fn start_pieces(conn: &mut Conn<ConnState>, pieces: u32, gap: Duration) {
+    let bytes = conn.proto.pending_bytes() as u64;
     let of = u64::from(pieces).min(bytes);
     if of < 2 {
         return;
@@ -116,27 +116,27 @@ fn start_pieces(peer: &mut Peer<ConnState>, pieces: u32, gap: Duration) {
         sent: 0,
         bytes,
     };
-    peer.limit_sending(Some(pieces.next()));
-    peer.state.pending_send = PendingSend::Pieces(pieces);
+    conn.limit_sending(Some(pieces.next()));
+    conn.state.pending_send = PendingSend::Pieces(pieces);
 }
 
 /// Handles 100 Continue: sends the body.
 pub(super) fn send_after_continue(
-    peer: &mut Peer<ConnState>,
+    conn: &mut Conn<ConnState>,
     stream: StreamId,
     targets: &[Target],
 ) {
-    if peer.state.pending_send != PendingSend::Body {
+    if conn.state.pending_send != PendingSend::Body {
         return;
     }
-    peer.state.pending_send = PendingSend::Nothing;
-    let request = peer.state.pending.front();
+    conn.state.pending_send = PendingSend::Nothing;
+    let request = conn.state.pending.front();
     let Some(target) = request.map(|request| &targets[request.target as usize]) else {
         return;
     };
     if let Some(body) = &target.body {
         // Refused only by a connection that is ending; its events report that.
-        let _ = write_whole(&mut peer.conn, stream, body, target.chunk_bytes);
+        let _ = write_whole(&mut conn.proto, stream, body, target.chunk_bytes);
     }
 }
 
@@ -196,18 +196,18 @@ impl Worker {
             let (State::Open(id), true) = (state.state, state.serial == serial) else {
                 continue;
             };
-            let Some(peer) = self.engine.peer(id) else {
+            let Some(conn) = self.engine.conn(id) else {
                 continue;
             };
-            let PendingSend::Pieces(mut pieces) = peer.state.pending_send else {
+            let PendingSend::Pieces(mut pieces) = conn.state.pending_send else {
                 continue;
             };
             if pieces.is_last() {
-                peer.limit_sending(None);
-                peer.state.pending_send = PendingSend::Nothing;
+                conn.limit_sending(None);
+                conn.state.pending_send = PendingSend::Nothing;
             } else {
-                peer.limit_sending(Some(pieces.next()));
-                peer.state.pending_send = PendingSend::Pieces(pieces);
+                conn.limit_sending(Some(pieces.next()));
+                conn.state.pending_send = PendingSend::Pieces(pieces);
                 self.due.push(Reverse((now + pieces.gap, slot, serial)));
             }
             self.engine.flush_and_rearm(id);
@@ -221,17 +221,17 @@ impl Worker {
             let (State::Open(id), true) = (state.state, state.serial == serial) else {
                 continue;
             };
-            let Some(peer) = self.engine.peer(id) else {
+            let Some(conn) = self.engine.conn(id) else {
                 continue;
             };
-            if peer.conn.pending_bytes() > 0 {
+            if conn.proto.pending_bytes() > 0 {
                 self.closing.push((slot, serial));
                 continue;
             }
-            let Some(request) = peer.state.pending.pop_front() else {
+            let Some(request) = conn.state.pending.pop_front() else {
                 continue;
             };
-            peer.state.slot = None;
+            conn.state.slot = None;
             self.live -= 1;
             self.engine.close(id);
             self.slots[slot as usize].closed(None);

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use towline_io::{ConnId, Peer};
+use towline_io::{Conn, ConnId};
 use towline_proto::ws::{self, ReadAhead, Scratch, WebSocket};
 use towline_proto::{Event, StreamId};
 
@@ -65,13 +65,13 @@ impl WsContext {
     /// Advances to the next event.
     pub(super) fn advance(
         &mut self,
-        peer: &mut Peer<ConnState>,
+        conn: &mut Conn<ConnState>,
         targets: &[Target],
         verified: &[VerifiedBody],
         now: Instant,
     ) -> ConnEvent {
-        while let Some(event) = peer.conn.next_event() {
-            let Some(socket) = peer.state.socket.as_deref_mut() else {
+        while let Some(event) = conn.proto.next_event() {
+            let Some(socket) = conn.state.socket.as_deref_mut() else {
                 return ConnEvent::Idle;
             };
             match (event, &mut socket.stage) {
@@ -90,7 +90,7 @@ impl WsContext {
                 (Event::Closed(error), _) => {
                     let end = ConnEvent::Closed(failure_of(&error), error.rule.into());
                     // Messages received before the end still count.
-                    return match self.read(peer, targets, verified, now) {
+                    return match self.read(conn, targets, verified, now) {
                         ConnEvent::Idle => end,
                         step => step,
                     };
@@ -98,17 +98,17 @@ impl WsContext {
                 _ => {}
             }
         }
-        self.read(peer, targets, verified, now)
+        self.read(conn, targets, verified, now)
     }
 
     fn read(
         &mut self,
-        peer: &mut Peer<ConnState>,
+        conn: &mut Conn<ConnState>,
         targets: &[Target],
         verified: &[VerifiedBody],
         now: Instant,
     ) -> ConnEvent {
-        let conn_state = &mut peer.state;
+        let conn_state = &mut conn.state;
         let Some(WsState {
             stage: WsStage::Open(socket, stream),
             replies_expected,
@@ -116,7 +116,7 @@ impl WsContext {
         else {
             return ConnEvent::Idle;
         };
-        let Ok(mut stream) = peer.conn.stream(*stream) else {
+        let Ok(mut stream) = conn.proto.stream(*stream) else {
             return ConnEvent::Idle;
         };
         let ahead = socket.read_ahead(&mut stream, now, &mut self.shared, usize::MAX);
@@ -146,14 +146,14 @@ impl WsContext {
     }
 
     /// Writes a message to its connection.
-    pub(super) fn send(&mut self, peer: &mut Peer<ConnState>, target: &Target) -> Option<StreamId> {
+    pub(super) fn send(&mut self, conn: &mut Conn<ConnState>, target: &Target) -> Option<StreamId> {
         let (Some(message), Some(messages)) = (&target.body, target.messages) else {
             return None;
         };
-        let WsStage::Open(socket, id) = &mut peer.state.socket.as_deref_mut()?.stage else {
+        let WsStage::Open(socket, id) = &mut conn.state.socket.as_deref_mut()?.stage else {
             return None;
         };
-        let stream = peer.conn.stream(*id).ok()?;
+        let stream = conn.proto.stream(*id).ok()?;
         let means = (&mut self.shared, &mut self.scratch);
         websocket::send(socket, stream, message, messages, means).then_some(*id)
     }
@@ -173,18 +173,18 @@ impl Worker {
         (begun, queued): (Instant, Option<QueuedRequest>),
         now: Instant,
     ) {
-        let (Some(index), Some(peer)) = (self.handshake_of(slot), self.engine.peer(id)) else {
+        let (Some(index), Some(conn)) = (self.handshake_of(slot), self.engine.conn(id)) else {
             return self.on_connect_failed(slot, queued, Failure::Connect, false, now);
         };
         let target = &self.config.targets[index];
         // Invalid handshakes were refused before the run.
-        let Ok(handshake) = Handshake::begin(&mut peer.conn, target, &mut self.ws_context.shared)
+        let Ok(handshake) = Handshake::begin(&mut conn.proto, target, &mut self.ws_context.shared)
         else {
             self.engine.abort(id);
             return self.on_connect_failed(slot, queued, Failure::Connect, false, now);
         };
-        peer.state.slot = Some(slot);
-        peer.state.socket = Some(Box::new(WsState {
+        conn.state.slot = Some(slot);
+        conn.state.socket = Some(Box::new(WsState {
             stage: WsStage::Handshaking(handshake, None),
             replies_expected: 0,
         }));
@@ -194,8 +194,8 @@ impl Worker {
     }
 
     pub(super) fn on_upgraded(&mut self, id: ConnId, now: Instant) {
-        if let Some(peer) = self.engine.peer(id)
-            && let Some(slot) = peer.state.slot
+        if let Some(conn) = self.engine.conn(id)
+            && let Some(slot) = conn.state.slot
             && let State::Upgrading { begun, queued, .. } = self.slots[slot as usize].state
         {
             self.dialling -= 1;
@@ -205,7 +205,7 @@ impl Worker {
 
     /// Handles a response that refuses the WebSocket.
     pub(super) fn on_ws_refused(&mut self, id: ConnId, refusal: &WsRefused, now: Instant) {
-        let Some(slot) = (self.engine.peer(id)).and_then(|peer| peer.state.slot.take()) else {
+        let Some(slot) = (self.engine.conn(id)).and_then(|conn| conn.state.slot.take()) else {
             return;
         };
         self.engine.abort(id);
@@ -265,10 +265,10 @@ impl Worker {
 
     /// Sends a close frame if the connection is a WebSocket.
     pub(super) fn close_websocket(&mut self, id: ConnId, now: Instant) {
-        if let Some(peer) = self.engine.peer(id)
-            && let Some(socket) = peer.state.socket.as_deref_mut()
+        if let Some(conn) = self.engine.conn(id)
+            && let Some(socket) = conn.state.socket.as_deref_mut()
             && let WsStage::Open(socket, stream) = &mut socket.stage
-            && let Ok(mut stream) = peer.conn.stream(*stream)
+            && let Ok(mut stream) = conn.proto.stream(*stream)
             && socket.close(now, NORMAL, "").is_ok()
         {
             let _ = socket.flush(&mut stream, &mut self.ws_context.shared);

@@ -14,7 +14,7 @@ use crate::client::outcome;
 use crate::client::pool::{Lease, SlotId};
 use crate::client::request::{CallError, CallErrorKind, CallOptions};
 use crate::client::route::Route;
-use crate::conn::Peer;
+use crate::conn::Conn;
 use crate::conn::id::ConnId;
 
 impl SharedPool {
@@ -191,7 +191,7 @@ impl SharedPool {
         now: Instant,
     ) -> std::io::Result<PooledConn> {
         let timings = established.timings;
-        let peer = Peer::from_dial(ConnId::from_u64(0), established, &self.service, now);
+        let peer = Conn::from_dial(ConnId::from_u64(0), established, &self.service, now);
         PooledConn::new(peer, slot, timings, self.generation, now)
     }
 

@@ -69,8 +69,8 @@ impl H1Call {
         if !exchange.await_continue(&mut conn, body, policy)? {
             return Ok(WriteOutcome::Responded);
         }
-        let before = conn.peer.conn.pending_bytes();
-        let stream = conn.peer.conn.stream(exchange.stream);
+        let before = conn.peer.proto.pending_bytes();
+        let stream = conn.peer.proto.stream(exchange.stream);
         let written = stream.and_then(|mut stream| stream.write_shared(data));
         exchange.count_queued(before, &conn);
         if let Err(error) = written {
@@ -91,8 +91,8 @@ impl H1Call {
         if !exchange.await_continue(&mut conn, body, policy)? {
             return Ok(());
         }
-        let before = conn.peer.conn.pending_bytes();
-        let stream = conn.peer.conn.stream(exchange.stream);
+        let before = conn.peer.proto.pending_bytes();
+        let stream = conn.peer.proto.stream(exchange.stream);
         let finished = stream.and_then(|mut stream| stream.finish_with(trailers));
         exchange.count_queued(before, &conn);
         exchange.flush(&mut conn);
@@ -110,7 +110,7 @@ impl H1Call {
         sink: impl FnOnce(&[u8]) -> T,
     ) -> Result<(ReadOutcome<T>, Option<Instant>), BlockingError> {
         let mut conn = open(&self.conn);
-        let Ok(mut stream) = conn.peer.conn.stream(self.exchange.stream) else {
+        let Ok(mut stream) = conn.peer.proto.stream(self.exchange.stream) else {
             return Err(call::over());
         };
         let taken = match stream.read(max) {
@@ -123,7 +123,7 @@ impl H1Call {
             StreamRead::Failed => return Err(self.exchange.body_failed(&mut conn)),
         };
         // The last bytes of a body of known length are its end.
-        let is_over = matches!(taken, ReadOutcome::End) || conn.peer.conn.is_idle();
+        let is_over = matches!(taken, ReadOutcome::End) || conn.peer.proto.is_idle();
         Ok((taken, is_over.then_some(conn.now)))
     }
 
@@ -142,7 +142,7 @@ impl H1Call {
 
     pub(super) fn buffered(&self) -> usize {
         let mut conn = open(&self.conn);
-        let stream = conn.peer.conn.stream(self.exchange.stream);
+        let stream = conn.peer.proto.stream(self.exchange.stream);
         stream.map_or(0, |stream| stream.buffered())
     }
 
@@ -151,9 +151,9 @@ impl H1Call {
     /// The exchange is complete.
     pub(super) fn release(self, pool: &SharedPool, now: Instant) {
         let mut conn = open(&self.conn);
-        let reusable = conn.peer.conn.is_reusable() && !conn.has_send_failed();
+        let reusable = conn.peer.proto.is_reusable() && !conn.has_send_failed();
         if reusable {
-            with_buffers(|buffers| conn.peer.conn.release(buffers));
+            with_buffers(|buffers| conn.peer.proto.release(buffers));
         }
         drop(conn);
         if reusable {
@@ -198,7 +198,7 @@ impl Exchange {
                 return Ok(WriteOutcome::Responded);
             }
             self.check(conn, CallPhase::Send)?;
-            let room = conn.peer.conn.stream(self.stream);
+            let room = conn.peer.proto.stream(self.stream);
             if room.is_ok_and(|stream| stream.send_capacity() > 0) && !conn.has_send_failed() {
                 return Ok(WriteOutcome::Continue);
             }

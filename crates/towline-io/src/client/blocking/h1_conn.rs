@@ -15,7 +15,7 @@ use towline_proto::BufferPool;
 use super::adaptive_spin::{AdaptiveSpin, SPIN_TIME};
 use crate::client::fork;
 use crate::conn::flush::FlushOutcome;
-use crate::conn::{Peer, failure_rule};
+use crate::conn::{Conn, failure_rule};
 use crate::tls::RecvOutcome;
 
 /// What a read brought.
@@ -31,7 +31,7 @@ pub(super) enum RecvProgress {
 
 /// A connection that belongs to one thread at a time.
 pub(super) struct H1Conn {
-    pub(super) peer: ManuallyDrop<Peer<()>>,
+    pub(super) peer: ManuallyDrop<Conn<()>>,
     /// What `SO_RCVTIMEO` says, `None` before it was set.
     recv_timeout: Option<Duration>,
     send_failed: bool,
@@ -45,7 +45,7 @@ pub(super) struct H1Conn {
 }
 
 impl H1Conn {
-    pub(super) fn new(peer: Peer<()>, generation: u64, now: Instant) -> io::Result<Self> {
+    pub(super) fn new(peer: Conn<()>, generation: u64, now: Instant) -> io::Result<Self> {
         peer.io.socket.set_nonblocking(false)?;
         Ok(Self {
             peer: ManuallyDrop::new(peer),
@@ -69,7 +69,7 @@ impl H1Conn {
     pub(super) fn is_quiet(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {
         self.now = now;
         self.recv(buffers, libc::MSG_DONTWAIT) == RecvProgress::Nothing
-            && self.peer.conn.is_reusable()
+            && self.peer.proto.is_reusable()
     }
 
     /// Sends what the kernel takes at once. Whether that leaves a rest.
@@ -139,7 +139,7 @@ impl H1Conn {
 
     fn recv(&mut self, buffers: &mut BufferPool, flags: libc::c_int) -> RecvProgress {
         let peer = &mut *self.peer;
-        let space = peer.conn.recv_space(buffers);
+        let space = peer.proto.recv_space(buffers);
         if space.is_empty() {
             return RecvProgress::Full;
         }
@@ -150,12 +150,12 @@ impl H1Conn {
         match result {
             Ok(RecvOutcome::Data { bytes, .. }) => {
                 self.received += bytes as u64;
-                self.peer.conn.received(self.now, bytes);
+                self.peer.proto.received(self.now, bytes);
             }
             Ok(RecvOutcome::WouldBlock) => return RecvProgress::Nothing,
             Ok(RecvOutcome::Eof) => {
                 self.peer.input.over = true;
-                self.peer.conn.received_eof(self.now);
+                self.peer.proto.received_eof(self.now);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {
                 return RecvProgress::Nothing;
@@ -167,7 +167,7 @@ impl H1Conn {
 
     /// Sleeps until the socket can be written, or read where there is room, for `most` at the longest.
     pub(super) fn poll(&self, most: Duration) -> io::Result<()> {
-        let reads = self.peer.conn.interest().read;
+        let reads = self.peer.proto.interest().read;
         let events = libc::POLLOUT | if reads { libc::POLLIN } else { 0 };
         let mut entry = libc::pollfd {
             fd: self.fd(),

@@ -94,11 +94,11 @@ impl Exchange {
         request: &OutgoingRequest,
     ) -> Result<(), Box<CallError>> {
         conn.received = 0;
-        let protocol = &mut conn.peer.conn;
+        let protocol = &mut conn.peer.proto;
         let size = request.body.size();
         let begun = request.head.with_head(|head| protocol.request(head, size));
         self.stream = begun.map_err(|error| Box::new(CallError::local(error)))?;
-        self.queued += conn.peer.conn.pending_bytes() as u64;
+        self.queued += conn.peer.proto.pending_bytes() as u64;
         if self.held {
             return Ok(());
         }
@@ -107,8 +107,8 @@ impl Exchange {
 
     /// The body as far as it is at hand, and what waits before it.
     fn queue_body(&mut self, conn: &mut H1Conn, body: &Body) -> Result<(), Box<CallError>> {
-        let before = conn.peer.conn.pending_bytes();
-        let protocol = &mut conn.peer.conn;
+        let before = conn.peer.proto.pending_bytes();
+        let protocol = &mut conn.peer.proto;
         let done = match body {
             Body::Empty | Body::Known(_) | Body::Unknown => Ok(()),
             Body::Bytes(bytes) => protocol.stream(self.stream).and_then(|mut stream| {
@@ -174,7 +174,7 @@ impl Exchange {
     pub(super) fn flush(&mut self, conn: &mut H1Conn) -> bool {
         let blocked = conn.flush();
         if !conn.has_send_failed() {
-            let waits = conn.peer.conn.pending_bytes() as u64 + conn.peer.files_left();
+            let waits = conn.peer.proto.pending_bytes() as u64 + conn.peer.files_left();
             self.sent = self.queued.saturating_sub(waits);
         }
         blocked
@@ -184,7 +184,7 @@ impl Exchange {
     pub(super) fn count_queued(&mut self, pending_before: usize, conn: &H1Conn) {
         let added = conn
             .peer
-            .conn
+            .proto
             .pending_bytes()
             .saturating_sub(pending_before);
         self.queued += added as u64;
@@ -253,10 +253,10 @@ impl Exchange {
 
     /// Notes what has happened.
     pub(super) fn take_events(&mut self, conn: &mut H1Conn) {
-        if !matches!(self.head_state, HeadState::Awaited) && !conn.peer.conn.has_events() {
+        if !matches!(self.head_state, HeadState::Awaited) && !conn.peer.proto.has_events() {
             return;
         }
-        while let Some(event) = conn.peer.conn.next_event() {
+        while let Some(event) = conn.peer.proto.next_event() {
             match event {
                 Event::Head { head, end, .. } => {
                     let head = head.to_owned_head();

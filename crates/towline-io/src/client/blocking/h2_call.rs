@@ -120,7 +120,7 @@ impl H2Call {
             };
             let is_whole =
                 |body: StreamMut<'_>| body.end_received() && body.buffered() <= MOST_PULLED;
-            let body = state.peer.conn.stream(stream);
+            let body = state.peer.proto.stream(stream);
             let is_over =
                 end || (body.is_ok_and(is_whole) && pull(state, stream, MOST_PULLED, buffer));
             Some(Ok((head, is_over)))
@@ -157,7 +157,7 @@ impl H2Call {
         }
         let stream = self.stream;
         self.conn.with(&self.pool, |state| {
-            let body = state.peer.conn.stream(stream);
+            let body = state.peer.proto.stream(stream);
             body.map_or(0, |body| body.buffered())
         })
     }
@@ -232,7 +232,7 @@ impl H2Call {
             if let Some(failure) = slot.failure.take() {
                 return Some(Err(failure));
             }
-            match state.peer.conn.stream(stream) {
+            match state.peer.proto.stream(stream) {
                 Ok(body) => (body.send_capacity() > 0).then_some(Ok(WriteOutcome::Continue)),
                 // The response is complete and has been taken.
                 Err(_) => Some(Ok(WriteOutcome::Responded)),
@@ -266,7 +266,7 @@ impl H2Call {
         }
         let stream = self.stream;
         let done = (self.conn).with(&self.pool, |state| {
-            state.peer.conn.stream(stream).and_then(act)
+            state.peer.proto.stream(stream).and_then(act)
         });
         match done {
             Ok(()) => Ok(true),
@@ -368,7 +368,7 @@ impl H2Call {
 /// Takes up to `most` bytes of a body that are here. Whether that was the last of it: nobody has to do with
 /// the stream any more then.
 fn pull(state: &mut SharedState, stream: StreamId, most: usize, buffer: &mut ReadBuffer) -> bool {
-    let Ok(mut body) = state.peer.conn.stream(stream) else {
+    let Ok(mut body) = state.peer.proto.stream(stream) else {
         return false;
     };
     loop {
@@ -396,7 +396,7 @@ impl Drop for H2Call {
         let stream = self.stream;
         self.conn.with(&self.pool, |state| {
             state.streams.remove(stream);
-            let Ok(mut body) = state.peer.conn.stream(stream) else {
+            let Ok(mut body) = state.peer.proto.stream(stream) else {
                 return;
             };
             let mut left = if is_taken { DRAIN_BYTES } else { 0 };

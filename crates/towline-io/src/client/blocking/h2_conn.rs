@@ -28,7 +28,7 @@ use crate::client::fork;
 use crate::client::pool::SlotId;
 use crate::client::request::{CallPhase, Timeouts};
 use crate::conn::stream_map::StreamMap;
-use crate::conn::{Output, Peer, failure_rule};
+use crate::conn::{Conn, Output, failure_rule};
 
 /// Reads of one visit: others want the lock, too.
 const MOST_READS: usize = 8;
@@ -46,7 +46,7 @@ pub(super) struct H2Conn {
 
 /// What the lock protects.
 pub(super) struct SharedState {
-    pub(super) peer: ManuallyDrop<Peer<()>>,
+    pub(super) peer: ManuallyDrop<Conn<()>>,
     pub(super) streams: StreamMap<StreamSlot>,
     leader: Leader,
     /// When something was received last.
@@ -129,7 +129,7 @@ struct Deferred {
 
 impl H2Conn {
     pub(super) fn new(
-        peer: Peer<()>,
+        peer: Conn<()>,
         slot: SlotId,
         generation: u64,
         now: Instant,
@@ -379,7 +379,7 @@ impl H2Conn {
 
 impl SharedState {
     fn limit(&self) -> u32 {
-        u32::try_from(self.peer.conn.stream_limit()).unwrap_or(u32::MAX)
+        u32::try_from(self.peer.proto.stream_limit()).unwrap_or(u32::MAX)
     }
 
     /// What the stream of a call has carried so far.
@@ -405,7 +405,7 @@ impl SharedState {
                 self.take_events(deferred);
             }
             self.flush_and_take_events(now, deferred);
-            self.peer.conn.release(buffers);
+            self.peer.proto.release(buffers);
         });
     }
 
@@ -425,7 +425,7 @@ impl SharedState {
         if self.peer.output == Output::Open {
             self.peer.flush(now, usize::MAX);
         }
-        if self.peer.output == Output::Broken && !self.peer.conn.interest().read {
+        if self.peer.output == Output::Broken && !self.peer.proto.interest().read {
             // Neither direction goes on.
             self.peer
                 .on_failure(now, "connection closed while we were sending");
@@ -435,10 +435,10 @@ impl SharedState {
     }
 
     fn take_events(&mut self, deferred: &mut Deferred) -> bool {
-        if !self.peer.conn.has_events() {
+        if !self.peer.proto.has_events() {
             return false;
         }
-        while let Some(event) = self.peer.conn.next_event() {
+        while let Some(event) = self.peer.proto.next_event() {
             let Some((stream, news)) = ConnEvent::of(event) else {
                 continue;
             };
@@ -461,7 +461,7 @@ impl SharedState {
 
     /// What to poll for, and for how long.
     fn watch(&self, until: Instant, now: Instant) -> PollInterest {
-        let interest = self.peer.conn.interest();
+        let interest = self.peer.proto.interest();
         let read = if interest.read { libc::POLLIN } else { 0 };
         let write = if self.peer.output == Output::Blocked {
             libc::POLLOUT

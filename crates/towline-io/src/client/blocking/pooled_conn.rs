@@ -10,7 +10,7 @@ use super::h2_conn::H2Conn;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
 use crate::client::pool::SlotId;
-use crate::conn::Peer;
+use crate::conn::Conn;
 
 /// The name of a connection in the pool.
 #[derive(Clone)]
@@ -31,7 +31,7 @@ pub(super) enum ConnKind {
 impl PooledConn {
     /// `slot`: its place in the pool.
     pub(super) fn new(
-        peer: Peer<()>,
+        peer: Conn<()>,
         slot: SlotId,
         timings: DialTimings,
         generation: u64,

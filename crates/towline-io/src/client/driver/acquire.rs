@@ -126,7 +126,7 @@ impl ClientDriver {
 
     /// Whether nothing has come that ends an idle connection, asking the socket itself.
     fn is_alive(&mut self, conn: ConnId, now: Instant) -> bool {
-        let (peer, buffers) = self.engine.peer_and_buffers(conn);
+        let (peer, buffers) = self.engine.conn_and_buffers(conn);
         let Some(peer) = peer else {
             return false;
         };
@@ -136,7 +136,7 @@ impl ClientDriver {
         }
         peer.input.readable = true;
         peer.receive(buffers, now);
-        let is_alive = peer.conn.is_reusable() && peer.input.broken.is_none();
+        let is_alive = peer.proto.is_reusable() && peer.input.broken.is_none();
         if peer.is_shared() {
             // What has come is looked at in the next turn.
             self.engine.requeue(conn);
@@ -155,13 +155,13 @@ impl ClientDriver {
             self.pool.release(lease.slot, now);
             return Ok(());
         };
-        let Some(peer) = self.engine.peer(lease.conn) else {
+        let Some(peer) = self.engine.conn(lease.conn) else {
             self.pool.remove(lease.slot);
             return self.find_connection(id, true, now);
         };
         let is_shared = peer.is_shared();
         if is_shared && call.websocket.is_some() {
-            match peer.conn.extended_connect() {
+            match peer.proto.extended_connect() {
                 Some(true) => {}
                 Some(false) => return self.start_elsewhere(id, lease, now),
                 None => {
@@ -232,7 +232,7 @@ impl ClientDriver {
         call.times.progress = now;
         if call.upload == Upload::Open {
             self.push_event(id, CallEvent::Writable);
-        } else if let Some(peer) = self.engine.peer(conn)
+        } else if let Some(peer) = self.engine.conn(conn)
             && let Err(error) = duplicate(&call.request.body)
                 .and_then(|file| write_body(peer, stream, &call.request.body, file))
         {
@@ -262,7 +262,7 @@ impl ClientDriver {
         }
         if waits {
             self.engine.release(conn);
-            if let Some(peer) = self.engine.peer(conn)
+            if let Some(peer) = self.engine.conn(conn)
                 && !std::mem::replace(&mut peer.state.unflushed, true)
             {
                 self.unflushed.push(conn);
@@ -275,11 +275,11 @@ impl ClientDriver {
     /// Ends the exchange of a connection: it carries another, or is closed.
     pub(super) fn release(&mut self, handle: StreamHandle, now: Instant) {
         let StreamHandle { conn, slot, .. } = handle;
-        let reusable = match self.engine.peer(conn) {
+        let reusable = match self.engine.conn(conn) {
             Some(peer) if peer.is_shared() => return self.put_back(handle, now),
             Some(peer) => {
                 peer.state.call = None;
-                peer.conn.is_reusable() && !peer.is_sending_files()
+                peer.proto.is_reusable() && !peer.is_sending_files()
             }
             None => false,
         };
@@ -294,7 +294,7 @@ impl ClientDriver {
     /// Ends an exchange that cannot be completed, and with it a connection that carries nothing else.
     pub(super) fn remove(&mut self, handle: StreamHandle) {
         let StreamHandle { conn, slot, .. } = handle;
-        if self.engine.peer(conn).is_some_and(|peer| peer.is_shared()) {
+        if self.engine.conn(conn).is_some_and(|peer| peer.is_shared()) {
             let now = self.now();
             return self.put_back(handle, now);
         }
@@ -304,8 +304,8 @@ impl ClientDriver {
 
     /// No request went out on it.
     pub(super) fn return_unused(&mut self, lease: &Lease<ConnId>, now: Instant) {
-        let peer = self.engine.peer(lease.conn);
-        if peer.is_some_and(|peer| peer.is_shared() || peer.conn.is_reusable()) {
+        let peer = self.engine.conn(lease.conn);
+        if peer.is_some_and(|peer| peer.is_shared() || peer.proto.is_reusable()) {
             self.pool.release(lease.slot, now);
         } else {
             self.pool.remove(lease.slot);
@@ -394,7 +394,7 @@ impl ClientDriver {
         let timings = established.timings;
         match self.engine.adopt(established, &self.service) {
             Ok(conn) => {
-                if let Some(peer) = self.engine.peer(conn) {
+                if let Some(peer) = self.engine.conn(conn) {
                     peer.state = ConnState {
                         slot: Some(slot),
                         dial: Some(timings),

@@ -35,7 +35,7 @@ impl ClientDriver {
             }
             Step::Failed => return self.read_failure(id, conn),
         }
-        match self.engine.peer(conn).map(|peer| peer.conn.stream(stream)) {
+        match self.engine.conn(conn).map(|peer| peer.proto.stream(stream)) {
             Some(Ok(body)) => match body.into_read(max) {
                 StreamRead::Data(data) => CallRead::Data(data),
                 _ => CallRead::Pending,
@@ -48,8 +48,8 @@ impl ClientDriver {
     /// for a while.
     pub fn send_credit(&mut self) {
         let has_credit = self.touched.filter(|_| !self.in_turn).is_some_and(|conn| {
-            let peer = self.engine.peer(conn);
-            peer.is_some_and(|peer| peer.is_shared() && peer.conn.pending_bytes() > 0)
+            let peer = self.engine.conn(conn);
+            peer.is_some_and(|peer| peer.is_shared() && peer.proto.pending_bytes() > 0)
         });
         if has_credit {
             self.flush_touched();
@@ -74,7 +74,7 @@ impl ClientDriver {
             self.flush_touched();
         }
         let now = self.now();
-        let (Some(peer), buffers) = self.engine.peer_and_buffers(conn) else {
+        let (Some(peer), buffers) = self.engine.conn_and_buffers(conn) else {
             return Step::End;
         };
         let Some(call) = self.calls.get_mut(id.index as usize) else {
@@ -89,7 +89,7 @@ impl ClientDriver {
         }
         self.touched = Some(conn);
         loop {
-            let Ok(mut body) = peer.conn.stream(stream) else {
+            let Ok(mut body) = peer.proto.stream(stream) else {
                 return Step::End;
             };
             if body.available() > 0 {
@@ -112,7 +112,7 @@ impl ClientDriver {
     }
 
     fn read_failure(&mut self, id: CallId, conn: ConnId) -> CallRead<'_> {
-        let Some(peer) = self.engine.peer(conn) else {
+        let Some(peer) = self.engine.conn(conn) else {
             return self.read_nothing(id);
         };
         if peer.is_shared() {
@@ -120,8 +120,8 @@ impl ClientDriver {
             self.flush_touched();
             return CallRead::Pending;
         }
-        while peer.conn.next_event().is_some() {}
-        if let Some(error) = peer.conn.error().cloned() {
+        while peer.proto.next_event().is_some() {}
+        if let Some(error) = peer.proto.error().cloned() {
             self.on_exchange_failed(id, &StreamError::Connection(error));
             // Said here; the event would say it again.
             self.events.retain(|(call, _)| *call != id);
@@ -135,8 +135,8 @@ impl ClientDriver {
         let Some(StreamHandle { conn, stream, .. }) = handle else {
             return 0;
         };
-        let peer = self.engine.peer(conn);
-        let body = peer.and_then(|peer| peer.conn.stream(stream).ok());
+        let peer = self.engine.conn(conn);
+        let body = peer.and_then(|peer| peer.proto.stream(stream).ok());
         body.map_or(0, |body| body.buffered())
     }
 
@@ -160,8 +160,8 @@ impl ClientDriver {
         if self.call(id).is_some_and(|call| call.held.is_some()) {
             return 0;
         }
-        let peer = self.engine.peer(conn);
-        let body = peer.and_then(|peer| peer.conn.stream(stream).ok());
+        let peer = self.engine.conn(conn);
+        let body = peer.and_then(|peer| peer.proto.stream(stream).ok());
         body.map_or(0, |body| body.send_capacity())
     }
 
@@ -196,11 +196,11 @@ impl ClientDriver {
             }
             (Stage::Active(handle), None) => *handle,
         };
-        let Some(peer) = self.engine.peer(handle.conn) else {
+        let Some(peer) = self.engine.conn(handle.conn) else {
             return Ok(None);
         };
         let local = |error| Box::new(CallError::local(error));
-        let mut body = peer.conn.stream(handle.stream).map_err(local)?;
+        let mut body = peer.proto.stream(handle.stream).map_err(local)?;
         let done = match work(&mut body) {
             Ok(done) => done,
             // Its end has not been told yet, or the response came first.
@@ -248,8 +248,8 @@ impl ClientDriver {
 
     /// Reads what is here of a response that nobody wants.
     fn drain(&mut self, handle: StreamHandle) {
-        let peer = self.engine.peer(handle.conn);
-        let Some(Ok(mut body)) = peer.map(|peer| peer.conn.stream(handle.stream)) else {
+        let peer = self.engine.conn(handle.conn);
+        let Some(Ok(mut body)) = peer.map(|peer| peer.proto.stream(handle.stream)) else {
             return;
         };
         let mut left = DRAIN_BYTES;

@@ -14,7 +14,7 @@ impl ClientDriver {
     /// Takes the events of a connection that is ready.
     pub(super) fn on_ready(&mut self, conn: ConnId) {
         let now = self.engine.clock();
-        let Some(peer) = self.engine.peer(conn) else {
+        let Some(peer) = self.engine.conn(conn) else {
             return;
         };
         if peer.is_shared() {
@@ -32,8 +32,8 @@ impl ClientDriver {
         let mut is_whole = false;
         let mut is_wanted = false;
         let mut refused = None;
-        while let Some(peer) = self.engine.peer(conn)
-            && let Some(event) = peer.conn.next_event()
+        while let Some(peer) = self.engine.conn(conn)
+            && let Some(event) = peer.proto.next_event()
         {
             let event = match event {
                 Event::Head { head, end, .. } => {
@@ -78,7 +78,7 @@ impl ClientDriver {
             self.events.retain(|(call, _)| *call != id);
             self.reject_upgrade(id, rule);
         } else if talks {
-            if let Some(peer) = self.engine.peer(conn) {
+            if let Some(peer) = self.engine.conn(conn) {
                 peer.keep_open = true;
             }
             self.drive_websocket(id);
@@ -94,11 +94,11 @@ impl ClientDriver {
 
     /// A connection that carries nothing is ready only to end.
     fn on_idle_ready(&mut self, conn: ConnId) {
-        let Some(peer) = self.engine.peer(conn) else {
+        let Some(peer) = self.engine.conn(conn) else {
             return;
         };
-        while peer.conn.next_event().is_some() {}
-        if !peer.conn.is_reusable()
+        while peer.proto.next_event().is_some() {}
+        if !peer.proto.is_reusable()
             && let Some(slot) = peer.state.slot
         {
             self.pool.remove(slot);
@@ -183,7 +183,7 @@ impl ClientDriver {
         };
         let mut facts = call.facts();
         if let Some(handle) = call.handle()
-            && let Some(peer) = self.engine.peer(handle.conn)
+            && let Some(peer) = self.engine.conn(handle.conn)
         {
             (facts.bytes_sent, facts.bytes_received) = match peer.stream_stats(handle.stream) {
                 Some(stats) => (stats.sent, stats.received),
@@ -222,8 +222,8 @@ impl ClientDriver {
         call.stage = Stage::Over;
         call.upload = Upload::Done;
         call.times.over = Some(now);
-        if let Some(peer) = self.engine.peer(handle.conn)
-            && let Ok(body) = peer.conn.stream(handle.stream)
+        if let Some(peer) = self.engine.conn(handle.conn)
+            && let Ok(body) = peer.proto.stream(handle.stream)
         {
             let trailers = body.trailers();
             if trailers.len() > 0 {

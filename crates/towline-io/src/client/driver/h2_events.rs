@@ -14,7 +14,7 @@ use super::{CallEvent, CallId, ClientDriver};
 use crate::client::conn_ext::ConnEvent;
 use crate::client::pool::Lease;
 use crate::client::request::CallError;
-use crate::conn::Peer;
+use crate::conn::Conn;
 use crate::conn::id::ConnId;
 use crate::conn::stream_map::StreamMap;
 
@@ -53,12 +53,12 @@ impl ClientDriver {
     pub(super) fn on_h2_ready(&mut self, conn: ConnId) {
         let now = self.engine.clock();
         while self.events.is_empty() {
-            let Some(peer) = self.engine.peer(conn) else {
+            let Some(peer) = self.engine.conn(conn) else {
                 self.h2_events_of = None;
                 return;
             };
-            let Peer {
-                conn: wire, state, ..
+            let Conn {
+                proto: wire, state, ..
             } = peer;
             let Some(event) = wire.next_event() else {
                 return self.driven(conn, now);
@@ -77,7 +77,7 @@ impl ClientDriver {
     /// No further call is to begin on it. It closes with its last one.
     fn ends(&mut self, conn: ConnId) {
         self.fail_awaiting_settings(conn);
-        if let Some(slot) = self.engine.peer(conn).and_then(|peer| peer.state.slot) {
+        if let Some(slot) = self.engine.conn(conn).and_then(|peer| peer.state.slot) {
             self.pool.retire(slot);
             self.run_pool_actions();
         }
@@ -145,7 +145,7 @@ impl ClientDriver {
             self.flush_touched();
             self.touched = Some(conn);
         }
-        let Some(peer) = self.engine.peer(conn) else {
+        let Some(peer) = self.engine.conn(conn) else {
             return;
         };
         let received = peer.traffic.received;
@@ -154,8 +154,8 @@ impl ClientDriver {
             h2.heard = Some(now);
         }
         // The peer's settings may have changed it.
-        let room = peer.conn.stream_capacity() as u32;
-        let said = peer.conn.extended_connect().is_some();
+        let room = peer.proto.stream_capacity() as u32;
+        let said = peer.proto.extended_connect().is_some();
         let awaiting_settings = if said {
             peer.state.h2.take_awaiting_settings()
         } else {
@@ -174,11 +174,11 @@ impl ClientDriver {
     /// A connection has been made: how many calls it takes at once.
     pub(super) fn send_preface(&mut self, conn: ConnId) -> u32 {
         let now = self.now();
-        let Some(peer) = self.engine.peer(conn).filter(|peer| peer.is_shared()) else {
+        let Some(peer) = self.engine.conn(conn).filter(|peer| peer.is_shared()) else {
             return 1;
         };
         peer.state.h2.heard = Some(now);
-        let room = peer.conn.stream_capacity() as u32;
+        let room = peer.proto.stream_capacity() as u32;
         // Its preface leaves, with the first request where one waits.
         self.schedule_flush(conn);
         room
@@ -200,16 +200,16 @@ impl ClientDriver {
     /// An exchange is over, whole or not; the connection goes on.
     pub(super) fn put_back(&mut self, handle: StreamHandle, now: Instant) {
         let StreamHandle { conn, slot, stream } = handle;
-        let Some(peer) = self.engine.peer(conn) else {
+        let Some(peer) = self.engine.conn(conn) else {
             return self.pool.remove(slot);
         };
         peer.state.h2.calls.remove(stream);
         peer.keep_open = !peer.state.h2.is_idle();
-        if let Ok(mut body) = peer.conn.stream(stream) {
+        if let Ok(mut body) = peer.proto.stream(stream) {
             // Without effect when both directions are complete.
             body.reset();
         }
-        let room = peer.conn.stream_capacity() as u32;
+        let room = peer.proto.stream_capacity() as u32;
         let others = self.pool.leases(slot).saturating_sub(1);
         self.schedule_flush(conn);
         self.pool.set_capacity(slot, others + room);
@@ -219,7 +219,7 @@ impl ClientDriver {
     /// A call has timed out that had waited since `since`. When nothing at all has come meanwhile, the
     /// connection is as dead as the call, and none is to follow it there.
     pub(super) fn mark_suspect(&mut self, handle: StreamHandle, since: Instant) {
-        let heard = self.engine.peer(handle.conn).and_then(|peer| {
+        let heard = self.engine.conn(handle.conn).and_then(|peer| {
             let is_shared = peer.is_shared();
             peer.state.h2.heard.filter(|_| is_shared)
         });
@@ -231,7 +231,7 @@ impl ClientDriver {
     /// The pool has done with a connection that carries nothing.
     pub(super) fn close_conn(&mut self, conn: ConnId) {
         let now = self.now();
-        if let Some(peer) = self.engine.peer(conn).filter(|peer| peer.is_shared()) {
+        if let Some(peer) = self.engine.conn(conn).filter(|peer| peer.is_shared()) {
             peer.take_leave(now);
         }
         self.engine.close(conn);

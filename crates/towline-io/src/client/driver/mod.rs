@@ -261,7 +261,7 @@ impl ClientDriver {
     /// Sends what has been held back to leave together.
     pub fn flush(&mut self) {
         while let Some(conn) = self.unflushed.pop() {
-            if let Some(peer) = self.engine.peer(conn) {
+            if let Some(peer) = self.engine.conn(conn) {
                 peer.state.unflushed = false;
             }
             self.engine.flush_and_rearm(conn);

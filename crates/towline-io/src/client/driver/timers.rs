@@ -151,7 +151,7 @@ impl ClientDriver {
             generation: call.generation,
         };
         let handle = call.handle();
-        let peer = handle.and_then(|handle| self.engine.peer(handle.conn).zip(Some(handle.stream)));
+        let peer = handle.and_then(|handle| self.engine.conn(handle.conn).zip(Some(handle.stream)));
         let (unsent, has_events) = match peer {
             Some((peer, stream)) if peer.is_shared() => {
                 if let Some(call) = self.calls.get_mut(index as usize)
@@ -162,7 +162,7 @@ impl ClientDriver {
                 (peer.has_unsent(stream), peer.queued)
             }
             Some((peer, _)) => (
-                peer.conn.pending_bytes() > 0 || peer.is_sending_files(),
+                peer.proto.pending_bytes() > 0 || peer.is_sending_files(),
                 peer.queued,
             ),
             None => (false, false),

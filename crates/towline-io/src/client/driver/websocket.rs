@@ -160,13 +160,13 @@ impl ClientDriver {
         };
         let (Some(call), Some(peer), Some(sockets)) = (
             self.calls.get_mut(id.index as usize),
-            self.engine.peer(conn),
+            self.engine.conn(conn),
             self.sockets.as_mut(),
         ) else {
             return Err(self.refuse(id));
         };
         let (Some(conversation), Ok(mut stream)) =
-            (call.conversation_mut(), peer.conn.stream(stream))
+            (call.conversation_mut(), peer.proto.stream(stream))
         else {
             return Err(self.refuse(id));
         };
@@ -262,7 +262,7 @@ impl ClientDriver {
         }
         let (Some(call), (peer, buffers), Some(sockets)) = (
             self.calls.get_mut(id.index as usize),
-            self.engine.peer_and_buffers(conn),
+            self.engine.conn_and_buffers(conn),
             self.sockets.as_mut(),
         ) else {
             return;
@@ -301,8 +301,8 @@ impl ClientDriver {
         }
         if self
             .engine
-            .peer(conn)
-            .is_some_and(|peer| peer.conn.pending_bytes() > 0)
+            .conn(conn)
+            .is_some_and(|peer| peer.proto.pending_bytes() > 0)
         {
             self.schedule_flush(conn);
         } else if self.h2_events_of != Some(conn) {
@@ -366,7 +366,7 @@ impl ClientDriver {
 
     /// A connection ends before its server has said it.
     pub(super) fn fail_awaiting_settings(&mut self, conn: ConnId) {
-        let Some(peer) = self.engine.peer(conn) else {
+        let Some(peer) = self.engine.conn(conn) else {
             return;
         };
         for id in peer.state.h2.take_awaiting_settings() {
@@ -404,7 +404,7 @@ impl ClientDriver {
         call.stage = Stage::Over;
         call.upload = Upload::Done;
         call.times.over = Some(now);
-        if let Some(peer) = self.engine.peer(handle.conn)
+        if let Some(peer) = self.engine.conn(handle.conn)
             && !peer.is_shared()
         {
             // A last close frame, as far as the system takes it.

@@ -10,7 +10,7 @@ use towline_proto::{
 use super::ConnState;
 use crate::client::request::OutgoingRequest;
 use crate::client::websocket::{AHEAD_BYTES, Outgoing, UpgradeRequest, WebSocketConfig, WsClosed};
-use crate::conn::Peer;
+use crate::conn::Conn;
 
 /// See the module's picture.
 pub(super) struct WsCall {
@@ -84,7 +84,7 @@ impl WsCall {
     /// Writes the request. Each connection gets a key of its own (RFC 6455 4.1).
     pub(super) fn ask(
         &mut self,
-        peer: &mut Peer<ConnState>,
+        peer: &mut Conn<ConnState>,
         request: &OutgoingRequest,
         sockets: Option<&mut WebSocketShared>,
     ) -> Result<StreamId, UserError> {
@@ -97,7 +97,7 @@ impl WsCall {
         };
         let text = asked.request(&request.head);
         self.stage = WsPhase::Requested(Some(asked));
-        text.with_head(|head| peer.conn.request(head, BodySize::Empty))
+        text.with_head(|head| peer.proto.request(head, BodySize::Empty))
     }
 }
 
@@ -187,14 +187,14 @@ impl OpenWebSocket {
     /// `advance`, and reading from the socket where it is known to have something.
     pub(super) fn pull(
         &mut self,
-        peer: &mut Peer<ConnState>,
+        peer: &mut Conn<ConnState>,
         id: StreamId,
         buffers: &mut BufferPool,
         (now, h2): (Instant, &mut ws::Scratch),
     ) -> Progress {
         loop {
             let is_shared = peer.is_shared();
-            let Ok(mut stream) = peer.conn.stream(id) else {
+            let Ok(mut stream) = peer.proto.stream(id) else {
                 return Progress::BlockingError;
             };
             let progress = self.advance(&mut stream, now, h2);

@@ -7,7 +7,7 @@ use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
 use super::super::files::{FileBody, FileResponse, ResponseField};
 use super::super::metrics::CONTENT_TYPE;
 use super::{ExchangeRecord, Features, Payload};
-use crate::conn::Peer;
+use crate::conn::Conn;
 
 /// A whole answer, ready to send.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ impl BuiltinResponse {
         self,
         features: &mut Features,
         record: &mut ExchangeRecord,
-        peer: &mut Peer<S>,
+        conn: &mut Conn<S>,
         id: StreamId,
         defaults: impl IntoIterator<Item = Field<'a>>,
     ) -> Result<(), UserError> {
@@ -131,7 +131,7 @@ impl BuiltinResponse {
             // Files have their own way to be compressed: the siblings.
             BuiltinBody::File(_) => Payload::File,
         };
-        features.respond(record, &mut peer.conn, (id, &head, length), payload)?;
+        features.respond(record, &mut conn.proto, (id, &head, length), payload)?;
         match self.body {
             BuiltinBody::File(FileBody::File {
                 file,
@@ -139,28 +139,28 @@ impl BuiltinResponse {
                 bytes,
             }) => {
                 features.count_body(record, bytes);
-                return peer.send_file(id, file, offset, bytes);
+                return conn.send_file(id, file, offset, bytes);
             }
-            BuiltinBody::File(FileBody::Text(text)) => send_text(features, record, peer, id, text)?,
-            BuiltinBody::Text(text) => send_text(features, record, peer, id, &text)?,
+            BuiltinBody::File(FileBody::Text(text)) => send_text(features, record, conn, id, text)?,
+            BuiltinBody::Text(text) => send_text(features, record, conn, id, &text)?,
             BuiltinBody::File(FileBody::Empty) => {}
         }
         if matches!(length, BodySize::Empty) {
             return Ok(());
         }
-        features.finish(record, &mut peer.conn.stream(id)?, &[])
+        features.finish(record, &mut conn.proto.stream(id)?, &[])
     }
 }
 
 fn send_text<S>(
     features: &Features,
     record: &mut ExchangeRecord,
-    peer: &mut Peer<S>,
+    conn: &mut Conn<S>,
     id: StreamId,
     text: &str,
 ) -> Result<(), UserError> {
     if record.is_head {
         return Ok(());
     }
-    features.write(record, &mut peer.conn.stream(id)?, text.as_bytes())
+    features.write(record, &mut conn.proto.stream(id)?, text.as_bytes())
 }

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use bytes::Bytes;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_proto::{BodySize, Field, HeadRef, StreamId, UserError};
 
 use super::Jobs;
@@ -80,7 +80,7 @@ pub fn cookies(head: &HeadRef<'_>) -> usize {
 }
 
 /// A JSON array of 180 records, compressed once.
-pub fn gzip(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
+pub fn gzip(conn: &mut Conn<Jobs>, stream: StreamId) -> Result<(), UserError> {
     static PACKED: OnceLock<Bytes> = OnceLock::new();
     let packed = PACKED.get_or_init(|| {
         let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
@@ -88,7 +88,7 @@ pub fn gzip(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
         debug_assert!(written.is_ok(), "a Vec takes everything");
         Bytes::from(encoder.finish().unwrap_or_default())
     });
-    whole(peer, stream, &with_fields(200, PACKED_JSON), packed.clone())
+    whole(conn, stream, &with_fields(200, PACKED_JSON), packed.clone())
 }
 
 fn records() -> Vec<u8> {
@@ -115,10 +115,10 @@ pub fn items(number: &[u8], factor: u64) -> Option<Bytes> {
 }
 
 /// A hundred server-sent events and a comment, one chunk each.
-pub fn ticks(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
+pub fn ticks(conn: &mut Conn<Jobs>, stream: StreamId) -> Result<(), UserError> {
     let head = with_fields(200, super::sse::FIELDS);
-    peer.conn.respond(stream, &head, BodySize::Unknown)?;
-    let mut body = peer.conn.stream(stream)?;
+    conn.proto.respond(stream, &head, BodySize::Unknown)?;
+    let mut body = conn.proto.stream(stream)?;
     for number in 1..=100 {
         body.write(format!("event: tick\ndata: {number}\n\n").as_bytes())?;
     }

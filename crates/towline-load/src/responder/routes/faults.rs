@@ -1,7 +1,7 @@
 //! Responses that are wrong in one way each, to test generators.
 
 use bytes::Bytes;
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_proto::{BodySize, Protocol, StreamId, UserError};
 
 use super::{Jobs, responses};
@@ -48,48 +48,48 @@ impl Fault {
     }
 }
 
-pub fn respond(peer: &mut Peer<Jobs>, stream: StreamId, fault: Fault) -> Result<(), UserError> {
+pub fn respond(conn: &mut Conn<Jobs>, stream: StreamId, fault: Fault) -> Result<(), UserError> {
     match fault {
-        Fault::OneByte => body(peer, stream, b"alivf\r\n"),
-        Fault::Short => body(peer, stream, b"alive\r"),
-        Fault::Long => body(peer, stream, b"alive\r\n\n"),
-        Fault::Early => body(peer, stream, b"alive\r\n"),
+        Fault::OneByte => body(conn, stream, b"alivf\r\n"),
+        Fault::Short => body(conn, stream, b"alive\r"),
+        Fault::Long => body(conn, stream, b"alive\r\n\n"),
+        Fault::Early => body(conn, stream, b"alive\r\n"),
         Fault::Twice => {
-            body(peer, stream, b"alive\r\n")?;
+            body(conn, stream, b"alive\r\n")?;
             // Sent before the right one, which is flushed at the end of the turn.
-            match peer.conn.protocol() {
-                Some(Protocol::Http2) => raw(peer, &empty_response(stream)),
+            match conn.proto.protocol() {
+                Some(Protocol::Http2) => raw(conn, &empty_response(stream)),
                 // The two are indistinguishable for a client.
                 _ => raw(
-                    peer,
+                    conn,
                     b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\nalive\r\n",
                 ),
             }
             Ok(())
         }
         Fault::Truncated => {
-            peer.conn
+            conn.proto
                 .respond(stream, &responses::ok(), BodySize::Known(7))?;
-            let mut body = peer.conn.stream(stream)?;
+            let mut body = conn.proto.stream(stream)?;
             body.write(b"ali")?;
             body.reset();
             Ok(())
         }
         Fault::EarlyClose => {
-            peer.conn.stream(stream)?.reset();
+            conn.proto.stream(stream)?.reset();
             Ok(())
         }
         Fault::Garbage => {
-            raw(peer, b"\x16\x03\x01 this is not HTTP\r\n\r\n");
-            peer.conn.stream(stream)?.reset();
+            raw(conn, b"\x16\x03\x01 this is not HTTP\r\n\r\n");
+            conn.proto.stream(stream)?.reset();
             Ok(())
         }
         Fault::Hang | Fault::Kind => Ok(()),
     }
 }
 
-fn body(peer: &mut Peer<Jobs>, stream: StreamId, bytes: &'static [u8]) -> Result<(), UserError> {
-    responses::whole(peer, stream, &responses::ok(), Bytes::from_static(bytes))
+fn body(conn: &mut Conn<Jobs>, stream: StreamId, bytes: &'static [u8]) -> Result<(), UserError> {
+    responses::whole(conn, stream, &responses::ok(), Bytes::from_static(bytes))
 }
 
 /// A response in one frame: status 200, no headers, no body (RFC 9113 6.2).
@@ -101,8 +101,8 @@ fn empty_response(stream: StreamId) -> [u8; 10] {
 }
 
 /// Around the wire core, which says nothing wrong, and around TLS.
-fn raw(peer: &Peer<Jobs>, bytes: &[u8]) {
+fn raw(conn: &Conn<Jobs>, bytes: &[u8]) {
     // SAFETY: the peer's own descriptor and a buffer that outlives the call. That a few bytes do not fit
     // would need a client that has not read what came before.
-    unsafe { libc::send(peer.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
+    unsafe { libc::send(conn.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), 0) };
 }

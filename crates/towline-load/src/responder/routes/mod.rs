@@ -23,7 +23,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use towline_io::{Engine, Peer, StreamMap};
+use towline_io::{Conn, Engine, StreamMap};
 use towline_proto::ws::Scratch;
 use towline_proto::{BodySize, Event, Field, Protocol, ResponseHead, StreamId, UserError};
 
@@ -122,8 +122,8 @@ pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
     state.behaviour.stall_if_due();
     state.open = engine.len();
     while let Some(id) = engine.next_ready() {
-        if let Some(peer) = engine.peer(id) {
-            serve(peer, state);
+        if let Some(conn) = engine.conn(id) {
+            serve(conn, state);
         }
         engine.flush_and_rearm(id);
     }
@@ -134,8 +134,8 @@ pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
 }
 
 /// Handles all events of a connection.
-pub fn serve(peer: &mut Peer<Jobs>, state: &mut State) {
-    while let Some(event) = peer.conn.next_event() {
+pub fn serve(conn: &mut Conn<Jobs>, state: &mut State) {
+    while let Some(event) = conn.proto.next_event() {
         match event {
             Event::Head { stream, head, .. } => {
                 let (route, injection) = route::route(&head, state.behaviour.app);
@@ -148,35 +148,35 @@ pub fn serve(peer: &mut Peer<Jobs>, state: &mut State) {
                     length,
                     expects,
                 };
-                schedule_response(peer, state, request, injection);
+                schedule_response(conn, state, request, injection);
             }
-            Event::Readable(stream) | Event::Writable(stream) => resume(peer, state, stream),
-            Event::Failed(stream, _) => cancel(peer, stream),
-            Event::Closed(_) => drop(peer.state.take()),
+            Event::Readable(stream) | Event::Writable(stream) => resume(conn, state, stream),
+            Event::Failed(stream, _) => cancel(conn, stream),
+            Event::Closed(_) => drop(conn.state.take()),
             _ => {}
         }
     }
 }
 
-fn resume(peer: &mut Peer<Jobs>, state: &mut State, stream: StreamId) {
-    if let Some(Job::Socket(_)) = peer.state.get(stream) {
+fn resume(conn: &mut Conn<Jobs>, state: &mut State, stream: StreamId) {
+    if let Some(Job::Socket(_)) = conn.state.get(stream) {
         let means = (&mut state.sockets, &mut state.behaviour.injected);
-        websocket::resume_body(peer, stream, means);
+        websocket::resume_body(conn, stream, means);
     } else {
-        responses::resume_body(peer, stream);
+        responses::resume_body(conn, stream);
     }
 }
 
-fn cancel(peer: &mut Peer<Jobs>, stream: StreamId) {
-    peer.state.remove(stream);
-    if let Ok(mut failed) = peer.conn.stream(stream) {
+fn cancel(conn: &mut Conn<Jobs>, stream: StreamId) {
+    conn.state.remove(stream);
+    if let Ok(mut failed) = conn.proto.stream(stream) {
         failed.reset();
     }
 }
 
 /// The number of the request on its connection, from 1.
-fn ordinal(peer: &Peer<Jobs>, stream: StreamId) -> u64 {
-    match peer.conn.protocol() {
+fn ordinal(conn: &Conn<Jobs>, stream: StreamId) -> u64 {
+    match conn.proto.protocol() {
         // A client's streams have odd numbers (RFC 9113 5.1.1).
         Some(Protocol::Http2) => stream.0.div_ceil(2),
         _ => stream.0,
@@ -185,7 +185,7 @@ fn ordinal(peer: &Peer<Jobs>, stream: StreamId) -> u64 {
 
 /// Responds at once or later, as the injection and the server's behaviour require.
 fn schedule_response(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     state: &mut State,
     mut request: PendingRequest,
     injection: Option<Box<Injection>>,
@@ -196,13 +196,13 @@ fn schedule_response(
         behaviour.injected.requests += 1;
         behaviour.spin();
     }
-    let ordinal = ordinal(peer, request.stream);
+    let ordinal = ordinal(conn, request.stream);
     if behaviour.is_last(ordinal) {
-        peer.conn.close();
+        conn.proto.close();
     }
     if behaviour.refuses(ordinal, state.open) {
         request.route = Route::Fixed(&catalogue::BUSY);
-        peer.conn.close();
+        conn.proto.close();
     }
     let mut delay = behaviour.delay + request.route.delay();
     if let Some(injection) = injection {
@@ -210,10 +210,10 @@ fn schedule_response(
     }
     if delay.is_zero() {
         // An error shows as a missing response in every test.
-        let _ = respond(peer, state, request);
+        let _ = respond(conn, state, request);
     } else {
         let due = Due::Response(Box::new(request));
-        state.delayed.push(Instant::now() + delay, peer.id(), due);
+        state.delayed.push(Instant::now() + delay, conn.id(), due);
     }
 }
 
@@ -221,52 +221,52 @@ fn schedule_response(
 pub fn respond_delayed(engine: &mut Engine<Jobs>, state: &mut State) {
     let now = Instant::now();
     while let Some((at, id, due)) = state.delayed.due(now) {
-        let Some(peer) = engine.peer(id) else {
+        let Some(conn) = engine.conn(id) else {
             continue;
         };
         match due {
             Due::Response(request) => {
-                let _ = respond(peer, state, *request);
+                let _ = respond(conn, state, *request);
             }
             Due::Event(stream) => {
-                if let Some(next) = sse::event(peer, stream, at) {
+                if let Some(next) = sse::event(conn, stream, at) {
                     state.delayed.push(next, id, Due::Event(stream));
                 }
             }
         }
         // A pipelined request is now an event.
-        serve(peer, state);
+        serve(conn, state);
         engine.flush_and_rearm(id);
     }
 }
 
 fn respond(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     state: &mut State,
     request: PendingRequest,
 ) -> Result<(), UserError> {
     let PendingRequest { stream, length, .. } = request;
     match request.route {
-        Route::Fixed(fixed) => responses::fixed(peer, stream, fixed),
-        Route::Text(text) => responses::text(peer, stream, text),
-        Route::Gzip => catalogue::gzip(peer, stream),
-        Route::Document(document) => responses::json(peer, stream, document),
-        Route::Pieces(count, bytes) => responses::pieces(peer, stream, count, bytes),
-        Route::Ticks => catalogue::ticks(peer, stream),
-        Route::Bytes(bytes, size) => responses::fill(peer, stream, bytes, size),
+        Route::Fixed(fixed) => responses::fixed(conn, stream, fixed),
+        Route::Text(text) => responses::text(conn, stream, text),
+        Route::Gzip => catalogue::gzip(conn, stream),
+        Route::Document(document) => responses::json(conn, stream, document),
+        Route::Pieces(count, bytes) => responses::pieces(conn, stream, count, bytes),
+        Route::Ticks => catalogue::ticks(conn, stream),
+        Route::Bytes(bytes, size) => responses::fill(conn, stream, bytes, size),
         // An early response would replace the 100.
-        Route::Echo if request.expects => collect(peer, stream, length, CollectResponse::Octets),
-        Route::Echo => responses::echo(peer, stream, length),
-        Route::Collect(then) => collect(peer, stream, length, then),
-        Route::Drain(says) => begin(peer, stream, Job::Drain(0, says)),
-        Route::Req(_) => responses::req(peer, stream),
-        Route::Chunked => responses::chunked_hello(peer, stream),
-        Route::Events(injection) => sse::start(peer, &mut state.delayed, stream, injection),
-        Route::File(path) => file(peer, stream, path),
-        Route::Fault(fault) => faults::respond(peer, stream, fault),
+        Route::Echo if request.expects => collect(conn, stream, length, CollectResponse::Octets),
+        Route::Echo => responses::echo(conn, stream, length),
+        Route::Collect(then) => collect(conn, stream, length, then),
+        Route::Drain(says) => begin(conn, stream, Job::Drain(0, says)),
+        Route::Req(_) => responses::req(conn, stream),
+        Route::Chunked => responses::chunked_hello(conn, stream),
+        Route::Events(injection) => sse::start(conn, &mut state.delayed, stream, injection),
+        Route::File(path) => file(conn, stream, path),
+        Route::Fault(fault) => faults::respond(conn, stream, fault),
         Route::Socket(request) => {
             let means = (&mut state.sockets, &mut state.behaviour.injected);
-            websocket::open(peer, stream, *request, means)
+            websocket::open(conn, stream, *request, means)
         }
         Route::WsRefused(refusal) => {
             let own = refusal.fields();
@@ -278,47 +278,47 @@ fn respond(
                     .chain(responses::PLAIN.iter().copied())
                     .collect::<Vec<_>>(),
             };
-            responses::whole(peer, stream, &head, refusal.rule.into())
+            responses::whole(conn, stream, &head, refusal.rule.into())
         }
         Route::InjectedFaults => {
             let account = state.behaviour.injected.json();
-            responses::json(peer, stream, account.into())
+            responses::json(conn, stream, account.into())
         }
         Route::Later(route, _) => {
             let route = *route;
-            respond(peer, state, PendingRequest { route, ..request })
+            respond(conn, state, PendingRequest { route, ..request })
         }
     }
 }
 
 fn collect(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     stream: StreamId,
     length: Option<u64>,
     then: CollectResponse,
 ) -> Result<(), UserError> {
     let expected = length.unwrap_or(0).min(16 << 20);
     let room = usize::try_from(expected).unwrap_or(0);
-    begin(peer, stream, Job::Collect(Vec::with_capacity(room), then))
+    begin(conn, stream, Job::Collect(Vec::with_capacity(room), then))
 }
 
 /// Errors show later, as with every task.
 #[expect(clippy::unnecessary_wraps, reason = "one of the ways to answer")]
-fn begin(peer: &mut Peer<Jobs>, stream: StreamId, job: Job) -> Result<(), UserError> {
-    peer.state.insert(stream, job);
-    responses::resume_body(peer, stream);
+fn begin(conn: &mut Conn<Jobs>, stream: StreamId, job: Job) -> Result<(), UserError> {
+    conn.state.insert(stream, job);
+    responses::resume_body(conn, stream);
     Ok(())
 }
 
-fn file(peer: &mut Peer<Jobs>, stream: StreamId, path: PathBuf) -> Result<(), UserError> {
+fn file(conn: &mut Conn<Jobs>, stream: StreamId, path: PathBuf) -> Result<(), UserError> {
     let opened = std::fs::File::open(path).and_then(|file| {
         let len = file.metadata()?.len();
         Ok((file, len))
     });
     let Ok((file, len)) = opened else {
-        return responses::fixed(peer, stream, &catalogue::NOT_FOUND);
+        return responses::fixed(conn, stream, &catalogue::NOT_FOUND);
     };
-    peer.conn
+    conn.proto
         .respond(stream, &responses::ok(), BodySize::Known(len))?;
-    peer.send_file(stream, file, 0, len)
+    conn.send_file(stream, file, 0, len)
 }

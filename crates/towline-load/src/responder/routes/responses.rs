@@ -1,7 +1,7 @@
 //! The responses: complete ones, and bodies that continue as flow control allows.
 
 use bytes::Bytes;
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, StreamRead, UserError};
 
 use super::query::decoded_pairs;
@@ -53,32 +53,32 @@ pub fn ok() -> ResponseHead<'static> {
     with_fields(200, PLAIN)
 }
 
-pub fn fixed(peer: &mut Peer<Jobs>, stream: StreamId, fixed: &Fixed) -> Result<(), UserError> {
+pub fn fixed(conn: &mut Conn<Jobs>, stream: StreamId, fixed: &Fixed) -> Result<(), UserError> {
     let head = with_fields(fixed.status, fixed.fields);
-    whole(peer, stream, &head, Bytes::from_static(fixed.body))
+    whole(conn, stream, &head, Bytes::from_static(fixed.body))
 }
 
-pub fn text(peer: &mut Peer<Jobs>, stream: StreamId, text: String) -> Result<(), UserError> {
-    whole(peer, stream, &ok(), text.into())
+pub fn text(conn: &mut Conn<Jobs>, stream: StreamId, text: String) -> Result<(), UserError> {
+    whole(conn, stream, &ok(), text.into())
 }
 
-pub fn json(peer: &mut Peer<Jobs>, stream: StreamId, document: Bytes) -> Result<(), UserError> {
-    whole(peer, stream, &with_fields(200, JSON), document)
+pub fn json(conn: &mut Conn<Jobs>, stream: StreamId, document: Bytes) -> Result<(), UserError> {
+    whole(conn, stream, &with_fields(200, JSON), document)
 }
 
 /// The response of the client scenarios: 2,000 bytes in four chunks.
-pub fn req(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
-    peer.conn.respond(stream, &ok(), BodySize::Unknown)?;
-    let mut body = peer.conn.stream(stream)?;
+pub fn req(conn: &mut Conn<Jobs>, stream: StreamId) -> Result<(), UserError> {
+    conn.proto.respond(stream, &ok(), BodySize::Unknown)?;
+    let mut body = conn.proto.stream(stream)?;
     for _ in 0..4 {
         body.write(&LETTERS[..500])?;
     }
     body.finish()
 }
 
-pub fn chunked_hello(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), UserError> {
-    peer.conn.respond(stream, &ok(), BodySize::Unknown)?;
-    let mut body = peer.conn.stream(stream)?;
+pub fn chunked_hello(conn: &mut Conn<Jobs>, stream: StreamId) -> Result<(), UserError> {
+    conn.proto.respond(stream, &ok(), BodySize::Unknown)?;
+    let mut body = conn.proto.stream(stream)?;
     body.write(b"Hello, ")?;
     body.write(b"World!")?;
     body.finish()
@@ -86,14 +86,14 @@ pub fn chunked_hello(peer: &mut Peer<Jobs>, stream: StreamId) -> Result<(), User
 
 /// `count` chunks of `bytes`.
 pub fn pieces(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     stream: StreamId,
     count: usize,
     bytes: usize,
 ) -> Result<(), UserError> {
     let head = with_fields(200, OCTETS);
-    peer.conn.respond(stream, &head, BodySize::Unknown)?;
-    let mut body = peer.conn.stream(stream)?;
+    conn.proto.respond(stream, &head, BodySize::Unknown)?;
+    let mut body = conn.proto.stream(stream)?;
     for _ in 0..count {
         body.write(&LETTERS[..bytes])?;
     }
@@ -101,55 +101,55 @@ pub fn pieces(
 }
 
 pub fn whole(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     stream: StreamId,
     head: &ResponseHead<'_>,
     bytes: Bytes,
 ) -> Result<(), UserError> {
-    peer.conn
+    conn.proto
         .respond(stream, head, BodySize::Known(bytes.len() as u64))?;
-    let mut body = peer.conn.stream(stream)?;
+    let mut body = conn.proto.stream(stream)?;
     body.write_shared(bytes)?;
     body.finish()
 }
 
 /// `bytes` of the letter x, as fast as the client reads.
 pub fn fill(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     stream: StreamId,
     bytes: u64,
     size: BodySize,
 ) -> Result<(), UserError> {
     let head = with_fields(200, OCTETS);
-    peer.conn.respond(stream, &head, size)?;
-    peer.state.insert(stream, Job::Fill(bytes));
-    resume_body(peer, stream);
+    conn.proto.respond(stream, &head, size)?;
+    conn.state.insert(stream, Job::Fill(bytes));
+    resume_body(conn, stream);
     Ok(())
 }
 
-pub fn echo(peer: &mut Peer<Jobs>, stream: StreamId, length: Option<u64>) -> Result<(), UserError> {
+pub fn echo(conn: &mut Conn<Jobs>, stream: StreamId, length: Option<u64>) -> Result<(), UserError> {
     let size = length.map_or(BodySize::Unknown, BodySize::Known);
     let head = with_fields(200, OCTETS);
-    peer.conn.respond(stream, &head, size)?;
-    peer.state.insert(stream, Job::Echo);
-    resume_body(peer, stream);
+    conn.proto.respond(stream, &head, size)?;
+    conn.state.insert(stream, Job::Echo);
+    resume_body(conn, stream);
     Ok(())
 }
 
 /// Continues the bodies of an exchange as flow control allows.
-pub fn resume_body(peer: &mut Peer<Jobs>, id: StreamId) {
-    match peer.state.get(id) {
+pub fn resume_body(conn: &mut Conn<Jobs>, id: StreamId) {
+    match conn.state.get(id) {
         None | Some(Job::Events(_) | Job::Socket(_)) => {}
-        Some(Job::Fill(_)) => resume_fill(peer, id),
-        Some(Job::Echo | Job::Drain(..) | Job::Collect(..)) => while read_some(peer, id) {},
+        Some(Job::Fill(_)) => resume_fill(conn, id),
+        Some(Job::Echo | Job::Drain(..) | Job::Collect(..)) => while read_some(conn, id) {},
     }
 }
 
-fn resume_fill(peer: &mut Peer<Jobs>, id: StreamId) {
-    let Some(Job::Fill(left)) = peer.state.get_mut(id) else {
+fn resume_fill(conn: &mut Conn<Jobs>, id: StreamId) {
+    let Some(Job::Fill(left)) = conn.state.get_mut(id) else {
         return;
     };
-    let Ok(mut stream) = peer.conn.stream(id) else {
+    let Ok(mut stream) = conn.proto.stream(id) else {
         return;
     };
     while *left > 0 && stream.send_capacity() > 0 {
@@ -163,14 +163,14 @@ fn resume_fill(peer: &mut Peer<Jobs>, id: StreamId) {
         *left -= size as u64;
     }
     if *left == 0 {
-        peer.state.remove(id);
+        conn.state.remove(id);
         let _ = stream.finish();
     }
 }
 
 /// Reads a piece of the request body; false if there is none for now.
-fn read_some(peer: &mut Peer<Jobs>, id: StreamId) -> bool {
-    let (Ok(mut stream), Some(job)) = (peer.conn.stream(id), peer.state.get_mut(id)) else {
+fn read_some(conn: &mut Conn<Jobs>, id: StreamId) -> bool {
+    let (Ok(mut stream), Some(job)) = (conn.proto.stream(id), conn.state.get_mut(id)) else {
         return false;
     };
     let room = match job {
@@ -189,29 +189,29 @@ fn read_some(peer: &mut Peer<Jobs>, id: StreamId) -> bool {
         }
         (StreamRead::Pending, _) => return false,
         (StreamRead::End, _) => {
-            let _ = on_body_end(peer, id);
+            let _ = on_body_end(conn, id);
             return false;
         }
         (StreamRead::Failed, _) => {
-            peer.state.remove(id);
+            conn.state.remove(id);
             return false;
         }
     }
     true
 }
 
-fn on_body_end(peer: &mut Peer<Jobs>, id: StreamId) -> Result<(), UserError> {
-    match peer.state.remove(id) {
-        Some(Job::Drain(_, DrainResponse::Ok)) => text(peer, id, "ok".into()),
-        Some(Job::Drain(_, DrainResponse::Hello)) => fixed(peer, id, &HELLO),
-        Some(Job::Drain(bytes, DrainResponse::Bytes)) => text(peer, id, bytes.to_string()),
-        Some(Job::Collect(all, CollectResponse::Json)) => json(peer, id, all.into()),
+fn on_body_end(conn: &mut Conn<Jobs>, id: StreamId) -> Result<(), UserError> {
+    match conn.state.remove(id) {
+        Some(Job::Drain(_, DrainResponse::Ok)) => text(conn, id, "ok".into()),
+        Some(Job::Drain(_, DrainResponse::Hello)) => fixed(conn, id, &HELLO),
+        Some(Job::Drain(bytes, DrainResponse::Bytes)) => text(conn, id, bytes.to_string()),
+        Some(Job::Collect(all, CollectResponse::Json)) => json(conn, id, all.into()),
         Some(Job::Collect(all, CollectResponse::Octets)) => {
-            whole(peer, id, &with_fields(200, OCTETS), all.into())
+            whole(conn, id, &with_fields(200, OCTETS), all.into())
         }
         Some(Job::Collect(all, CollectResponse::Form)) => {
-            text(peer, id, decoded_pairs(&all).to_string())
+            text(conn, id, decoded_pairs(&all).to_string())
         }
-        _ => peer.conn.stream(id)?.finish(),
+        _ => conn.proto.stream(id)?.finish(),
     }
 }

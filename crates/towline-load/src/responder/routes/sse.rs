@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
 
 use super::delayed::{Delayed, Due};
@@ -38,7 +38,7 @@ pub struct EventPlan {
 }
 
 pub fn start(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     delayed: &mut Delayed,
     stream: StreamId,
     injection: EventPlan,
@@ -48,28 +48,28 @@ pub fn start(
         reason: b"",
         fields: FIELDS,
     };
-    peer.conn.respond(stream, &head, BodySize::Unknown)?;
+    conn.proto.respond(stream, &head, BodySize::Unknown)?;
     let events = Events {
         every: Duration::from_nanos(1_000_000_000 / injection.per_s.max(1)),
         sent: 0,
         left: (injection.count > 0).then_some(injection.count),
         data_bytes: injection.data_bytes,
     };
-    peer.state.insert(stream, Job::Events(events));
-    delayed.push(Instant::now(), peer.id(), Due::Event(stream));
+    conn.state.insert(stream, Job::Events(events));
+    delayed.push(Instant::now(), conn.id(), Due::Event(stream));
     Ok(())
 }
 
 /// Sends one event; returns when the next is due. A slow reader misses events, as with a model server
 /// that
 /// does not buffer: data in flight is bounded by the send window.
-pub fn event(peer: &mut Peer<Jobs>, stream: StreamId, at: Instant) -> Option<Instant> {
-    let Some(Job::Events(events)) = peer.state.get_mut(stream) else {
+pub fn event(conn: &mut Conn<Jobs>, stream: StreamId, at: Instant) -> Option<Instant> {
+    let Some(Job::Events(events)) = conn.state.get_mut(stream) else {
         return None;
     };
-    let mut body = peer.conn.stream(stream).ok()?;
+    let mut body = conn.proto.stream(stream).ok()?;
     if events.left == Some(0) {
-        peer.state.remove(stream);
+        conn.state.remove(stream);
         let _ = body.finish();
         return None;
     }

@@ -4,7 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_proto::ws::handshake::{Acceptance, Request, is_upgrade};
 use towline_proto::ws::{Event, Kind, Limits, ReadAhead, Scratch, Status, WebSocket, deflate};
 use towline_proto::{
@@ -49,7 +49,7 @@ pub fn route(head: &HeadRef<'_>) -> Route {
 }
 
 pub fn open(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     stream: StreamId,
     upgrade: UpgradeRequest,
     means: (&mut Scratch, &mut InjectedFaults),
@@ -62,12 +62,12 @@ pub fn open(
         reason: b"",
         fields: &own.chain([SERVER]).collect::<Vec<_>>(),
     };
-    peer.conn.respond(stream, &head, BodySize::Empty)?;
+    conn.proto.respond(stream, &head, BodySize::Empty)?;
     let deflate = accepted.deflate.zip(Some(deflate::Config::server()));
     let socket = WebSocket::new(Side::Server, limits(), deflate, Instant::now());
     let echo = Box::new(Echo { socket, faults });
-    peer.state.insert(stream, Job::Socket(echo));
-    resume_body(peer, stream, means);
+    conn.state.insert(stream, Job::Socket(echo));
+    resume_body(conn, stream, means);
     Ok(())
 }
 
@@ -85,11 +85,11 @@ fn limits() -> Arc<Limits> {
 
 /// Echoes received messages as flow control allows.
 pub fn resume_body(
-    peer: &mut Peer<Jobs>,
+    conn: &mut Conn<Jobs>,
     id: StreamId,
     (shared, injected): (&mut Scratch, &mut InjectedFaults),
 ) {
-    let (Ok(mut stream), Some(Job::Socket(echo))) = (peer.conn.stream(id), peer.state.get_mut(id))
+    let (Ok(mut stream), Some(Job::Socket(echo))) = (conn.proto.stream(id), conn.state.get_mut(id))
     else {
         return;
     };
@@ -118,7 +118,7 @@ pub fn resume_body(
     if echo.socket.status() == Status::Finished {
         let _ = stream.finish();
         stream.reset();
-        peer.state.remove(id);
+        conn.state.remove(id);
     }
 }
 

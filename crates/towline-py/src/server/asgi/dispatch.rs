@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::features::{BuiltinResponse, RequestLine};
 use towline_io::serve::forwarded::PeerIp;
-use towline_io::{ConnId, Peer, PeerAddr};
+use towline_io::{Conn, ConnId, PeerAddr};
 use towline_proto::{Event, HeadRef, StreamId};
 
 use super::exchange::{Exchange, ExchangeEvent};
@@ -35,20 +35,20 @@ pub fn next_action<'py>(
     let py = server.py();
     let this = server.get();
     let mut engine = this.engine(py)?;
-    let Some(peer) = engine.peer(id) else {
+    let Some(conn) = engine.conn(id) else {
         return Ok(None);
     };
     // Not kept before there is a head: until then a handshake or a PROXY header may change them.
-    let is_new = peer.state.endpoints.is_none();
+    let is_new = conn.state.endpoints.is_none();
     if is_new {
-        peer.state.endpoints = Some(endpoints(py, this, peer)?);
+        conn.state.endpoints = Some(endpoints(py, this, conn)?);
     }
     let conn_info = ConnInfo {
-        peer_ip: peer_ip(peer.remote_addr()),
-        metrics_only: peer.service().metrics_only,
+        peer_ip: peer_ip(conn.remote_addr()),
+        metrics_only: conn.service().metrics_only,
     };
-    let due = peer.is_wake_due();
-    let Peer { conn, state, .. } = &mut *peer;
+    let due = conn.is_wake_due();
+    let Conn { proto, state, .. } = &mut *conn;
     let notify = |state: &ConnState, stream, event| match state.exchanges.get(stream) {
         Some(exchange) => Action::Notify(exchange.clone_ref(py), event),
         None => Action::None,
@@ -59,7 +59,7 @@ pub fn next_action<'py>(
             .map(|(_, exchange)| exchange.clone_ref(py))
             .collect()
     };
-    let action = match conn.next_event() {
+    let action = match proto.next_event() {
         // Timers come last: an event that has just arrived may be the one that they wait for.
         None => due.then(|| Action::CheckTimers(all(state))),
         Some(Event::Head { stream, head, .. }) => {
@@ -75,7 +75,7 @@ pub fn next_action<'py>(
                     })))
                 }
                 Dispatch::Builtin(response) => {
-                    this.respond_builtin(py, peer, stream, *response);
+                    this.respond_builtin(py, conn, stream, *response);
                     Ok(Some(Action::None))
                 }
             };
@@ -87,7 +87,7 @@ pub fn next_action<'py>(
             let action = notify(state, stream, ExchangeEvent::Disconnected);
             if matches!(action, Action::None) {
                 // No application serves it.
-                peer.release_stream(stream);
+                conn.release_stream(stream);
             }
             return Ok(Some(action));
         }
@@ -100,7 +100,7 @@ pub fn next_action<'py>(
         state.endpoints = None;
     }
     if matches!(action, Some(Action::CheckTimers(_))) {
-        peer.clear_wake_due();
+        conn.clear_wake_due();
     }
     Ok(action)
 }
@@ -181,7 +181,7 @@ impl AsgiServer {
     fn respond_builtin(
         &self,
         py: Python<'_>,
-        peer: &mut Peer<ConnState>,
+        conn: &mut Conn<ConnState>,
         stream: StreamId,
         response: BuiltinResponse,
     ) {
@@ -189,17 +189,17 @@ impl AsgiServer {
         let ServerFeatures { headers, features } = &mut *self.features.open(py);
         headers.refresh();
         // Fails only if the client has disconnected.
-        let _ = response.send(features, record, peer, stream, headers.missing(|_| false));
+        let _ = response.send(features, record, conn, stream, headers.missing(|_| false));
         features.end(record, Instant::now());
     }
 }
 
-fn endpoints(py: Python<'_>, server: &AsgiServer, peer: &Peer<ConnState>) -> PyResult<Endpoints> {
-    let tls = peer.is_tls().then(|| Tls {
-        info: peer.tls(),
+fn endpoints(py: Python<'_>, server: &AsgiServer, conn: &Conn<ConnState>) -> PyResult<Endpoints> {
+    let tls = conn.is_tls().then(|| Tls {
+        info: conn.tls(),
         server_cert: server.server_cert.as_deref(),
     });
-    Endpoints::new(py, peer.remote_addr(), peer.local_addr(), tls)
+    Endpoints::new(py, conn.remote_addr(), conn.local_addr(), tls)
 }
 
 fn peer_ip(remote: &PeerAddr) -> PeerIp {

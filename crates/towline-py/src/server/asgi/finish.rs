@@ -4,7 +4,7 @@ use std::time::Instant;
 use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PySystemExit};
 use pyo3::prelude::*;
 use towline_io::serve::features::Payload;
-use towline_io::{Engine, Peer};
+use towline_io::{Conn, Engine};
 use towline_proto::BodySize;
 
 use super::exchange::{ClientState, Exchange, ExchangeHandle, ExchangeState, ResponsePhase, wake};
@@ -113,7 +113,7 @@ impl AsgiServer {
             return;
         }
         if let Ok(mut engine) = self.engine(py)
-            && engine.peer(id).is_some_and(has_more)
+            && engine.conn(id).is_some_and(has_more)
         {
             engine.requeue(id);
         }
@@ -188,11 +188,11 @@ impl AsgiServer {
 
 /// Whether a connection has events after one of its exchanges has ended. While it has other exchanges it is
 /// never idle.
-fn has_more(peer: &mut Peer<ConnState>) -> bool {
-    if peer.state.exchanges.is_empty() {
-        !peer.conn.is_idle()
+fn has_more(conn: &mut Conn<ConnState>) -> bool {
+    if conn.state.exchanges.is_empty() {
+        !conn.proto.is_idle()
     } else {
-        peer.conn.has_events()
+        conn.proto.has_events()
     }
 }
 
@@ -201,13 +201,13 @@ fn end_response(
     engine: &mut Engine<ConnState>,
     features: &mut ServerFeatures,
 ) -> ResponseEnd {
-    let Some(peer) = engine.peer(state.id) else {
+    let Some(conn) = engine.conn(state.id) else {
         state.client = ClientState::Disconnected;
         return ResponseEnd::ClientDisconnected;
     };
     // Other references to the exchange exist, so nothing is deallocated here.
-    drop(peer.state.exchanges.remove(state.stream));
-    peer.release_stream(state.stream);
+    drop(conn.state.exchanges.remove(state.stream));
+    conn.release_stream(state.stream);
     if state.response == ResponsePhase::Complete {
         // A file may still be being sent; the engine completes it.
         return ResponseEnd::Complete;
@@ -228,14 +228,14 @@ fn end_response(
             .push(b"content-type", b"text/plain; charset=utf-8");
         let answered = respond(
             state,
-            &mut peer.conn,
+            &mut conn.proto,
             features,
             BodySize::Known(BODY.len() as u64),
             Payload::File,
         );
         state.response = ResponsePhase::Complete;
         if answered.is_ok()
-            && let Ok(mut stream) = peer.conn.stream(state.stream)
+            && let Ok(mut stream) = conn.proto.stream(state.stream)
             && features
                 .features
                 .write(&mut state.record, &mut stream, BODY)
@@ -246,7 +246,7 @@ fn end_response(
         }
     }
     state.response = ResponsePhase::Complete;
-    if let Ok(mut stream) = peer.conn.stream(state.stream) {
+    if let Ok(mut stream) = conn.proto.stream(state.stream) {
         stream.reset();
     }
     ResponseEnd::Aborted

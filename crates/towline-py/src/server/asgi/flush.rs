@@ -3,19 +3,19 @@
 //! A wake-up of a client that sleeps on another core costs several times as much as a response. So output waits,
 //! where it may, for that of the other requests of the turn.
 use pyo3::prelude::*;
-use towline_io::{ConnId, Peer};
+use towline_io::{Conn, ConnId};
 
 use super::exchange::{Exchange, ExchangeHandle, ResponsePhase};
 use super::state::{AsgiServer, ConnState};
 
-/// Takes the exchanges on `peer` whose file has been sent since the last call.
-pub fn take_sent_files(py: Python<'_>, peer: &mut Peer<ConnState>) -> Vec<Py<Exchange>> {
-    if !peer.take_file_ended() {
+/// Takes the exchanges on `conn` whose file has been sent since the last call.
+pub fn take_sent_files(py: Python<'_>, conn: &mut Conn<ConnState>) -> Vec<Py<Exchange>> {
+    if !conn.take_file_ended() {
         return Vec::new();
     }
-    let exchanges = peer.state.exchanges.iter();
+    let exchanges = conn.state.exchanges.iter();
     exchanges
-        .filter(|(stream, _)| !peer.is_sending_file(*stream))
+        .filter(|(stream, _)| !conn.is_sending_file(*stream))
         .map(|(_, exchange)| exchange.clone_ref(py))
         .collect()
 }
@@ -55,8 +55,8 @@ impl AsgiServer {
         let id = exchange.state.open(py).id;
         let engine = self.engine(py).ok();
         engine.is_some_and(|mut engine| {
-            let peer = engine.peer(id);
-            peer.is_some_and(|peer| peer.conn.has_events())
+            let conn = engine.conn(id);
+            conn.is_some_and(|conn| conn.proto.has_events())
         })
     }
 
@@ -91,10 +91,10 @@ impl AsgiServer {
             let Ok(mut engine) = self.engine(py) else {
                 return;
             };
-            let Some(peer) = engine.peer(state.id) else {
+            let Some(conn) = engine.conn(state.id) else {
                 return;
             };
-            if peer.conn.has_events() {
+            if conn.proto.has_events() {
                 return;
             }
         }
@@ -110,8 +110,8 @@ impl AsgiServer {
                 return;
             };
             engine.flush_and_rearm(state.id);
-            let peer = engine.peer(state.id);
-            (state.id, peer.map(|peer| take_sent_files(py, peer)))
+            let conn = engine.conn(state.id);
+            (state.id, conn.map(|conn| take_sent_files(py, conn)))
         };
         let notified = match sent {
             Some(sent) => notify_files_sent(py, &sent),

@@ -66,10 +66,10 @@ fn read_body(exchange: &Exchange, py: Python<'_>, out: &mut Vec<u8>) -> PyResult
         });
     }
     let mut engine = exchange.server.get().engine(py)?;
-    let Some(peer) = engine.peer(state.id) else {
+    let Some(conn) = engine.conn(state.id) else {
         return Ok(BodyRead::Disconnected);
     };
-    let Ok(mut stream) = peer.conn.stream(state.stream) else {
+    let Ok(mut stream) = conn.proto.stream(state.stream) else {
         return Ok(BodyRead::Disconnected);
     };
     state.dirty = true;
@@ -103,8 +103,8 @@ fn poll_room(exchange: &Exchange, py: Python<'_>) -> Option<Py<PyAny>> {
         return Some(py.None());
     }
     let mut engine = exchange.server.get().engine(py).ok()?;
-    let room = engine.peer(state.id).and_then(|peer| {
-        peer.conn
+    let room = engine.conn(state.id).and_then(|conn| {
+        conn.proto
             .stream(state.stream)
             .ok()
             .map(|stream| stream.send_capacity())
@@ -120,7 +120,7 @@ fn poll_file(exchange: &Exchange, py: Python<'_>) -> Option<Py<PyAny>> {
     }
     let mut engine = exchange.server.get().engine(py).ok()?;
     let sending = engine
-        .peer(state.id)
-        .is_some_and(|peer| peer.is_sending_file(state.stream));
+        .conn(state.id)
+        .is_some_and(|conn| conn.is_sending_file(state.stream));
     (!sending).then(|| py.None())
 }

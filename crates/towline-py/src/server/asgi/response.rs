@@ -221,7 +221,7 @@ fn write_part(
     data: Data<'_>,
     more: bool,
 ) -> Result<usize, SendFailure> {
-    let peer = engine.peer(state.id).ok_or(SendFailure::Disconnected)?;
+    let conn = engine.conn(state.id).ok_or(SendFailure::Disconnected)?;
     state.dirty = true;
     if state.response == ResponsePhase::HeadPending {
         let is_whole = !more && !state.head.trailers;
@@ -235,9 +235,9 @@ fn write_part(
         } else {
             Payload::Pieces
         };
-        respond(state, &mut peer.conn, features, size, payload)?;
+        respond(state, &mut conn.proto, features, size, payload)?;
     }
-    let mut stream = peer.conn.stream(state.stream)?;
+    let mut stream = conn.proto.stream(state.stream)?;
     let (features, record) = (&features.features, &mut state.record);
     match data {
         Data::Copied(b"") => {}
@@ -348,7 +348,7 @@ fn finish_with_trailers(
     engine: &mut Engine<ConnState>,
     features: &ServerFeatures,
 ) -> Result<(), SendFailure> {
-    let peer = engine.peer(state.id).ok_or(SendFailure::Disconnected)?;
+    let conn = engine.conn(state.id).ok_or(SendFailure::Disconnected)?;
     state.dirty = true;
     state.response = ResponsePhase::Complete;
     let fields: Vec<Field<'_>> = if state.head.status == 0 {
@@ -356,7 +356,7 @@ fn finish_with_trailers(
     } else {
         Vec::new()
     };
-    let mut stream = peer.conn.stream(state.stream)?;
+    let mut stream = conn.proto.stream(state.stream)?;
     match features
         .features
         .finish(&mut state.record, &mut stream, &fields)
@@ -387,7 +387,7 @@ pub fn early_hint(
     {
         let mut state = expect(exchange, ResponsePhase::Idle, "http.response.early_hint")?;
         let mut engine = server.engine(py)?;
-        let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
+        let conn = engine.conn(state.id).ok_or_else(client_disconnected)?;
         let fields: Vec<Field<'_>> = hints.fields().collect();
         let head = ResponseHead {
             status: 103,
@@ -395,7 +395,7 @@ pub fn early_hint(
             fields: &fields,
         };
         state.dirty = true;
-        peer.conn
+        conn.proto
             .respond(state.stream, &head, BodySize::Empty)
             .map_err(SendFailure::from)?;
     }
@@ -437,23 +437,23 @@ fn send_file(
     file: File,
     size: u64,
 ) -> Result<(), SendFailure> {
-    let peer = engine.peer(state.id).ok_or(SendFailure::Disconnected)?;
+    let conn = engine.conn(state.id).ok_or(SendFailure::Disconnected)?;
     let size = state.head.content_length.unwrap_or(size);
     state.dirty = true;
     respond(
         state,
-        &mut peer.conn,
+        &mut conn.proto,
         features,
         BodySize::Known(size),
         Payload::File,
     )?;
     state.response = ResponsePhase::Complete;
     if state.head_only || size == 0 {
-        return Ok(peer.conn.stream(state.stream)?.finish()?);
+        return Ok(conn.proto.stream(state.stream)?.finish()?);
     }
     state.sends_file = true;
     features.features.count_body(&mut state.record, size);
-    Ok(peer.send_file(state.stream, file, 0, size)?)
+    Ok(conn.send_file(state.stream, file, 0, size)?)
 }
 
 pub fn wait(exchange: &Bound<'_, Exchange>, wait_for: WaitFor) -> PyResult<Py<PyAny>> {

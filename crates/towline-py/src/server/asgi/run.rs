@@ -253,11 +253,11 @@ fn register(server: &AsgiServer, py: Python<'_>, handle: &ExchangeHandle, task: 
             .engine(py)
             .ok()
             .as_mut()
-            .and_then(|engine| engine.peer(state.id))
+            .and_then(|engine| engine.conn(state.id))
         {
-            Some(peer) => {
+            Some(conn) => {
                 let exchange = handle.exchange.clone_ref(py);
-                peer.state.exchanges.insert(stream, exchange);
+                conn.state.exchanges.insert(stream, exchange);
             }
             None => state.client = ClientState::Disconnected,
         }

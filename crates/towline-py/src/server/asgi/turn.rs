@@ -106,7 +106,7 @@ fn service(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
             let is_full = this.state.open(py).is_full();
             let mut engine = this.engine(py)?;
             is_over |= (is_full || engine.is_service_over())
-                && engine.peer(id).is_some_and(|peer| peer.conn.has_events());
+                && engine.conn(id).is_some_and(|conn| conn.proto.has_events());
         }
         if is_over {
             this.engine(py)?.requeue(id);
@@ -168,7 +168,7 @@ fn flush_and_rearm(server: &Bound<'_, AsgiServer>, id: ConnId) -> PyResult<()> {
     let sent = {
         let mut engine = this.engine(py)?;
         engine.flush_and_rearm(id);
-        engine.peer(id).map(|peer| take_sent_files(py, peer))
+        engine.conn(id).map(|conn| take_sent_files(py, conn))
     };
     notify_files_sent(py, &sent.unwrap_or_default())
 }

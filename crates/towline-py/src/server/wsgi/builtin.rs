@@ -2,7 +2,7 @@
 //! to CONNECT.
 use std::time::Instant;
 
-use towline_io::Peer;
+use towline_io::Conn;
 use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features};
 
 use super::application::Application;
@@ -27,9 +27,9 @@ impl BuiltinResponses {
     }
 
     /// Responds if the request is not for the application; true if it did.
-    pub fn respond(&mut self, peer: &mut Peer<ConnState>, request: &Request) -> bool {
+    pub fn respond(&mut self, conn: &mut Conn<ConnState>, request: &Request) -> bool {
         let (line, fields) = (request.head.line(), request.head.fields());
-        let metrics_only = peer.service().metrics_only;
+        let metrics_only = conn.service().metrics_only;
         let response = if line.method == b"CONNECT" {
             // PEP 3333 has no tunnels.
             Some(BuiltinResponse::not_implemented())
@@ -39,18 +39,18 @@ impl BuiltinResponses {
         let Some(response) = response else {
             return false;
         };
-        self.send(peer, request, response);
+        self.send(conn, request, response);
         true
     }
 
     /// Responds with 503: over `--limit-concurrency`.
-    pub fn refuse(&mut self, peer: &mut Peer<ConnState>, request: &Request) {
-        self.send(peer, request, BuiltinResponse::overloaded());
+    pub fn refuse(&mut self, conn: &mut Conn<ConnState>, request: &Request) {
+        self.send(conn, request, BuiltinResponse::overloaded());
     }
 
-    fn send(&mut self, peer: &mut Peer<ConnState>, request: &Request, response: BuiltinResponse) {
+    fn send(&mut self, conn: &mut Conn<ConnState>, request: &Request, response: BuiltinResponse) {
         let trusted = self.features.config().trusted.as_ref();
-        let client = ClientInfo::of(peer, &request.head, trusted).remote;
+        let client = ClientInfo::of(conn, &request.head, trusted).remote;
         let client = client.map(|address| address.ip());
         let (line, fields) = (request.head.line(), request.head.fields());
         let begun = (&line, client, Instant::now());
@@ -61,7 +61,7 @@ impl BuiltinResponses {
         let _ = response.send(
             &mut self.features,
             &mut self.record,
-            peer,
+            conn,
             request.stream,
             added,
         );

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::forwarded::{self, Kind, PeerIp, Scheme, TrustedPeers};
-use towline_io::{Peer, PeerAddr, TlsInfo};
+use towline_io::{Conn, PeerAddr, TlsInfo};
 
 use super::request::{ConnState, OwnedHead};
 use crate::server::pem::pem;
@@ -17,15 +17,15 @@ pub struct ClientInfo {
 }
 
 impl ClientInfo {
-    pub fn of(peer: &Peer<ConnState>, head: &OwnedHead, trusted: Option<&TrustedPeers>) -> Self {
+    pub fn of(conn: &Conn<ConnState>, head: &OwnedHead, trusted: Option<&TrustedPeers>) -> Self {
         let mut client_info = Self {
-            remote: peer.remote_addr().inet(),
-            local: peer.local_addr().inet(),
-            is_https: peer.is_tls(),
-            tls: peer.tls().map(Box::new),
+            remote: conn.remote_addr().inet(),
+            local: conn.local_addr().inet(),
+            is_https: conn.is_tls(),
+            tls: conn.tls().map(Box::new),
         };
         if let Some(trusted) = trusted {
-            client_info.apply_forwarded(trusted, peer.remote_addr(), head);
+            client_info.apply_forwarded(trusted, conn.remote_addr(), head);
         }
         client_info
     }

@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use towline_io::serve::features::RequestLine;
-use towline_io::{Peer, StreamMap};
+use towline_io::{Conn, StreamMap};
 use towline_proto::{Event, Field, HeadRef, StreamId, StreamRead, Version};
 
 /// The part of a body that is awaited; the rest is received by `wsgi.input`.
@@ -109,12 +109,12 @@ pub enum RequestEvent {
 }
 
 /// Handles the connection's events until a request is ready. The buffers of `spare` are reused for its head.
-pub fn next_request(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<Request> {
-    if let Some(request) = peer.state.ready.pop_front() {
+pub fn next_request(conn: &mut Conn<ConnState>, spare: &mut OwnedHead) -> Option<Request> {
+    if let Some(request) = conn.state.ready.pop_front() {
         return Some(request);
     }
     loop {
-        if let RequestEvent::Request(request) = next_event(peer, spare)? {
+        if let RequestEvent::Request(request) = next_event(conn, spare)? {
             return Some(request);
         }
     }
@@ -122,11 +122,11 @@ pub fn next_request(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option
 
 /// Handles the connection's events while the application serves `stream`: other requests wait. Returns true if
 /// the client of `stream` has disconnected.
-pub fn process_events(peer: &mut Peer<ConnState>, stream: Option<StreamId>) -> bool {
+pub fn process_events(conn: &mut Conn<ConnState>, stream: Option<StreamId>) -> bool {
     let mut disconnected = false;
-    while let Some(step) = next_event(peer, &mut OwnedHead::default()) {
+    while let Some(step) = next_event(conn, &mut OwnedHead::default()) {
         match step {
-            RequestEvent::Request(request) => peer.state.ready.push_back(request),
+            RequestEvent::Request(request) => conn.state.ready.push_back(request),
             RequestEvent::Failed(id) => disconnected |= Some(id) == stream,
             RequestEvent::Closed => disconnected = true,
             RequestEvent::Progress(_) => {}
@@ -136,29 +136,29 @@ pub fn process_events(peer: &mut Peer<ConnState>, stream: Option<StreamId>) -> b
 }
 
 #[inline]
-pub fn next_event(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<RequestEvent> {
+pub fn next_event(conn: &mut Conn<ConnState>, spare: &mut OwnedHead) -> Option<RequestEvent> {
     loop {
-        let (stream, end) = match peer.conn.next_event()? {
+        let (stream, end) = match conn.proto.next_event()? {
             Event::Head { stream, head, end } => {
                 spare.copy(&head);
                 (stream, end)
             }
             Event::Readable(stream) => {
-                return Some(match resume_body(peer, stream) {
+                return Some(match resume_body(conn, stream) {
                     Some(request) => RequestEvent::Request(request),
                     None => RequestEvent::Progress(stream),
                 });
             }
             Event::Writable(stream) => return Some(RequestEvent::Progress(stream)),
             Event::Failed(stream, _) => {
-                if peer.state.remove(stream) {
-                    peer.release_stream(stream);
+                if conn.state.remove(stream) {
+                    conn.release_stream(stream);
                 }
                 return Some(RequestEvent::Failed(stream));
             }
             Event::Closed(_) => {
-                peer.state.awaiting = StreamMap::default();
-                peer.state.ready.clear();
+                conn.state.awaiting = StreamMap::default();
+                conn.state.ready.clear();
                 return Some(RequestEvent::Closed);
             }
             _ => continue,
@@ -170,10 +170,10 @@ pub fn next_event(peer: &mut Peer<ConnState>, spare: &mut OwnedHead) -> Option<R
             body: Vec::new(),
             complete: end,
         };
-        if read_body(peer, &mut request) {
+        if read_body(conn, &mut request) {
             return Some(RequestEvent::Request(request));
         }
-        peer.state.awaiting.insert(stream, Box::new(request));
+        conn.state.awaiting.insert(stream, Box::new(request));
     }
 }
 
@@ -187,19 +187,19 @@ impl ConnState {
 }
 
 /// Reads more of an awaited body; returns the request once the application can be called.
-fn resume_body(peer: &mut Peer<ConnState>, stream: StreamId) -> Option<Request> {
-    let mut request = peer.state.awaiting.remove(stream)?;
-    if read_body(peer, &mut request) {
+fn resume_body(conn: &mut Conn<ConnState>, stream: StreamId) -> Option<Request> {
+    let mut request = conn.state.awaiting.remove(stream)?;
+    if read_body(conn, &mut request) {
         return Some(*request);
     }
-    peer.state.awaiting.insert(stream, request);
+    conn.state.awaiting.insert(stream, request);
     None
 }
 
 /// Reads the part of the body that has arrived; true once the application can be called.
-fn read_body(peer: &mut Peer<ConnState>, request: &mut Request) -> bool {
+fn read_body(conn: &mut Conn<ConnState>, request: &mut Request) -> bool {
     while !request.complete && request.body.len() < WINDOW_BYTES {
-        let Ok(mut stream) = peer.conn.stream(request.stream) else {
+        let Ok(mut stream) = conn.proto.stream(request.stream) else {
             return false;
         };
         match stream.read(WINDOW_BYTES - request.body.len()) {

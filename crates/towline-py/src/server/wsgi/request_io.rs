@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
-use towline_io::{ConnId, Engine, Peer};
+use towline_io::{Conn, ConnId, Engine};
 use towline_proto::{BufferPool, Connection, Protocol, StreamId, StreamMut};
 
 use super::control::ServerControl;
@@ -162,7 +162,7 @@ impl RequestIo {
         }
     }
 
-    pub fn peer(&mut self) -> Option<&mut Peer<ConnState>> {
+    pub fn peer(&mut self) -> Option<&mut Conn<ConnState>> {
         match &mut self.mode {
             IoMode::Inline(inline) => inline.peer(),
             IoMode::Worker(worker) => worker.peer.as_deref_mut(),
@@ -170,7 +170,7 @@ impl RequestIo {
     }
 
     pub fn conn(&mut self) -> Option<&mut Connection> {
-        self.peer().map(|peer| &mut peer.conn)
+        self.peer().map(|peer| &mut peer.proto)
     }
 
     /// The stream of exchange `serial`, if it is the current one and its client is connected.
@@ -212,7 +212,7 @@ impl RequestIo {
             return false;
         };
         let send_window = peer.service().limits.send_window_bytes;
-        let is_h2 = peer.conn.protocol() == Some(Protocol::Http2);
+        let is_h2 = peer.proto.protocol() == Some(Protocol::Http2);
         if is_h2 && matches!(self.mode, IoMode::Worker(_)) {
             return self
                 .stream(serial)
@@ -260,7 +260,7 @@ impl InlineIo {
                     || (self.requests > 0 && self.engine.is_service_over() && self.has_more(id));
                 if is_over {
                     self.engine.requeue(id);
-                } else if let Some(peer) = self.engine.peer(id)
+                } else if let Some(peer) = self.engine.conn(id)
                     && let Some(request) = next_request(peer, &mut self.spare)
                 {
                     self.requests += 1;
@@ -274,8 +274,8 @@ impl InlineIo {
 
     /// Whether there is work on a connection without more input.
     fn has_more(&mut self, id: ConnId) -> bool {
-        let peer = self.engine.peer(id);
-        peer.is_some_and(|peer| peer.conn.has_events() || !peer.state.ready.is_empty())
+        let peer = self.engine.conn(id);
+        peer.is_some_and(|peer| peer.proto.has_events() || !peer.state.ready.is_empty())
     }
 
     fn flush_current(&mut self) {
@@ -291,8 +291,8 @@ impl InlineIo {
         self.requests = 0;
     }
 
-    pub fn peer(&mut self) -> Option<&mut Peer<ConnState>> {
-        self.engine.peer(self.current?)
+    pub fn peer(&mut self) -> Option<&mut Conn<ConnState>> {
+        self.engine.conn(self.current?)
     }
 
     pub fn has_deferred(&self) -> bool {
@@ -301,7 +301,7 @@ impl InlineIo {
 
     fn next_ready(&mut self) -> Option<ConnId> {
         while let Some(id) = self.deferred.pop_front() {
-            if let Some(peer) = self.engine.peer(id) {
+            if let Some(peer) = self.engine.conn(id) {
                 peer.state.deferred = false;
                 return Some(id);
             }
@@ -318,7 +318,7 @@ impl InlineIo {
             if self.current == Some(id) {
                 continue;
             }
-            if let Some(peer) = self.engine.peer(id)
+            if let Some(peer) = self.engine.conn(id)
                 && !std::mem::replace(&mut peer.state.deferred, true)
             {
                 self.deferred.push_back(id);
@@ -383,7 +383,7 @@ impl WorkerIo {
             return Ok(());
         };
         let until = Some(Instant::now() + MAX_WAIT);
-        if peer.conn.pending_bytes() > 0 {
+        if peer.proto.pending_bytes() > 0 {
             peer.flush_blocking(until)?;
         } else {
             peer.fill(&mut self.buffers, until)?;
@@ -400,7 +400,7 @@ impl WorkerIo {
             return None;
         }
         let mut peer = self.peer.take()?;
-        peer.conn.release(&mut self.buffers);
+        peer.proto.release(&mut self.buffers);
         Some(peer)
     }
 }

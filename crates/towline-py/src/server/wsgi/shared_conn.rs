@@ -12,13 +12,13 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use towline_io::{ConnId, Peer, StreamMap};
+use towline_io::{Conn, ConnId, StreamMap};
 use towline_proto::StreamId;
 
 use super::control::ServerControl;
 use super::request::ConnState;
 
-pub type BoxedConn = Box<Peer<ConnState>>;
+pub type BoxedConn = Box<Conn<ConnState>>;
 
 pub struct SharedConn {
     id: ConnId,
@@ -67,7 +67,7 @@ impl ServiceQueue {
 
 #[derive(Default)]
 struct State {
-    peer: Option<BoxedConn>,
+    conn: Option<BoxedConn>,
     /// The I/O thread wanted the connection while a worker owned it.
     needs_service: bool,
     is_closed: bool,
@@ -101,16 +101,16 @@ impl SharedConn {
     /// The connection, unless a worker owns it; that worker then queues it for service.
     pub fn take_for_service(&self) -> Option<BoxedConn> {
         let mut state = self.state();
-        let peer = state.peer.take();
-        state.needs_service = peer.is_none();
-        peer
+        let conn = state.conn.take();
+        state.needs_service = conn.is_none();
+        conn
     }
 
     /// Puts the connection back after service. `None`: it is closed.
-    pub fn put_after_service(&self, peer: Option<BoxedConn>) {
+    pub fn put_after_service(&self, conn: Option<BoxedConn>) {
         let mut state = self.state();
-        state.is_closed = peer.is_none();
-        state.peer = peer;
+        state.is_closed = conn.is_none();
+        state.conn = conn;
         drop(state);
         self.changed.notify_all();
     }
@@ -150,16 +150,16 @@ impl SharedConn {
     /// Waits until no other thread owns the connection; `None` when it is closed.
     pub fn take(&self, stream: StreamId) -> Option<BoxedConn> {
         let mut state = self.state();
-        while state.peer.is_none() && !state.is_closed {
+        while state.conn.is_none() && !state.is_closed {
             state = self.wait_changed(state);
         }
         state.take(stream)
     }
 
     /// Gives up ownership. `needs_service`: the I/O thread has to service the connection.
-    pub fn put(&self, peer: BoxedConn, needs_service: bool) {
+    pub fn put(&self, conn: BoxedConn, needs_service: bool) {
         let mut state = self.state();
-        state.peer = Some(peer);
+        state.conn = Some(conn);
         let is_due = std::mem::take(&mut state.needs_service) || needs_service;
         drop(state);
         self.changed.notify_all();
@@ -204,10 +204,10 @@ impl SharedConn {
 impl State {
     /// Takes ownership for `stream`, whose earlier events the new owner finds on the connection itself.
     fn take(&mut self, stream: StreamId) -> Option<BoxedConn> {
-        let peer = self.peer.take()?;
+        let conn = self.conn.take()?;
         if let Some(stream) = self.streams.get_mut(stream) {
             stream.has_events = false;
         }
-        Some(peer)
+        Some(conn)
     }
 }

@@ -113,14 +113,14 @@ fn run_worker(py: Python<'_>, application: &Arc<Application>, queue: &WorkQueue)
     {
         if let Some(worker) = lock(py, &request_io).as_worker() {
             match conn {
-                QueuedConn::Exclusive(peer) => worker.begin_exclusive(peer),
+                QueuedConn::Exclusive(conn) => worker.begin_exclusive(conn),
                 QueuedConn::Shared(shared_conn) => worker.begin_shared(shared_conn, request.stream),
             }
         }
         let trusted = application.feature_config.trusted.as_ref();
         let client_info = lock(py, &request_io)
             .peer()
-            .map(|peer| ClientInfo::of(peer, &request.head, trusted));
+            .map(|conn| ClientInfo::of(conn, &request.head, trusted));
         let times = RequestTimes {
             received: queued,
             called: Instant::now(),
@@ -130,14 +130,14 @@ fn run_worker(py: Python<'_>, application: &Arc<Application>, queue: &WorkQueue)
             // The connection ended while the request waited.
             None => Ok(()),
         };
-        let peer = {
+        let conn = {
             let mut request_io = lock(py, &request_io);
             request_io.flush();
             request_io.as_worker().and_then(WorkerIo::detach)
         };
         queue.control.end_request();
-        if let Some(peer) = peer {
-            queue.return_conn(id, peer);
+        if let Some(conn) = conn {
+            queue.return_conn(id, conn);
         }
         if let Err(error) = outcome {
             // SystemExit in a worker thread ends only its request, as in any Python thread.
@@ -205,8 +205,8 @@ impl IoThread {
     }
 
     fn check_in_returned(&mut self) {
-        for (id, peer) in self.queue.take_returned() {
-            self.engine.check_in(id, peer);
+        for (id, conn) in self.queue.take_returned() {
+            self.engine.check_in(id, conn);
             // The next pipelined request may be in its buffer already, which epoll does not report.
             self.defer(id);
         }
@@ -216,13 +216,13 @@ impl IoThread {
     }
 
     fn is_http2(&mut self, id: ConnId) -> bool {
-        let peer = self.engine.peer(id);
-        peer.is_some_and(|peer| peer.conn.protocol() == Some(Protocol::Http2))
+        let conn = self.engine.conn(id);
+        conn.is_some_and(|conn| conn.proto.protocol() == Some(Protocol::Http2))
     }
 
     fn defer(&mut self, id: ConnId) {
-        if let Some(peer) = self.engine.peer(id)
-            && !std::mem::replace(&mut peer.state.deferred, true)
+        if let Some(conn) = self.engine.conn(id)
+            && !std::mem::replace(&mut conn.state.deferred, true)
         {
             self.deferred.push_back(id);
         }
@@ -231,8 +231,8 @@ impl IoThread {
     fn next_ready(&mut self) -> Option<ConnId> {
         if self.queue.has_room() {
             while let Some(id) = self.deferred.pop_front() {
-                if let Some(peer) = self.engine.peer(id) {
-                    peer.state.deferred = false;
+                if let Some(conn) = self.engine.conn(id) {
+                    conn.state.deferred = false;
                     return Some(id);
                 }
                 if self.shared_conns.contains_key(&id) {
@@ -249,33 +249,33 @@ impl IoThread {
             return;
         }
         while let Some(request) = self.next_request(id) {
-            if let Some(peer) = self.engine.peer(id)
-                && self.builtin.respond(peer, &request)
+            if let Some(conn) = self.engine.conn(id)
+                && self.builtin.respond(conn, &request)
             {
                 continue;
             }
             let control = &self.queue.control;
             if control.in_flight() < self.limit_concurrency {
                 control.begin_request();
-                if let Some(peer) = self.engine.check_out(id) {
+                if let Some(conn) = self.engine.check_out(id) {
                     self.queue.put(QueuedRequest {
                         id,
-                        conn: QueuedConn::Exclusive(peer),
+                        conn: QueuedConn::Exclusive(conn),
                         request,
                         queued: Instant::now(),
                     });
                 }
                 return;
             }
-            if let Some(peer) = self.engine.peer(id) {
-                self.builtin.refuse(peer, &request);
+            if let Some(conn) = self.engine.conn(id) {
+                self.builtin.refuse(conn, &request);
             }
         }
         self.engine.flush_and_rearm(id);
     }
 
     fn next_request(&mut self, id: ConnId) -> Option<Request> {
-        next_request(self.engine.peer(id)?, &mut self.spare)
+        next_request(self.engine.conn(id)?, &mut self.spare)
     }
 
     /// Services a shared connection that is ready or that a worker has queued for service.
@@ -283,10 +283,10 @@ impl IoThread {
         let Some(shared_conn) = self.shared_conns.get(&id).cloned() else {
             return;
         };
-        let Some(peer) = shared_conn.take_for_service() else {
+        let Some(conn) = shared_conn.take_for_service() else {
             return;
         };
-        if self.engine.service(id, peer) {
+        if self.engine.service(id, conn) {
             self.serve_streams(id, Some(shared_conn));
         } else {
             self.shared_conns.remove(&id);
@@ -313,13 +313,13 @@ impl IoThread {
         for request in &requests {
             shared_conn.add_stream(request.stream);
         }
-        let peer = self.engine.check_out_shared(id);
-        if peer.is_some() {
+        let conn = self.engine.check_out_shared(id);
+        if conn.is_some() {
             self.shared_conns.insert(id, shared_conn.clone());
         } else {
             self.shared_conns.remove(&id);
         }
-        shared_conn.put_after_service(peer);
+        shared_conn.put_after_service(conn);
         let queued = Instant::now();
         for request in requests {
             self.queue.put(QueuedRequest {
@@ -333,14 +333,14 @@ impl IoThread {
 
     /// Handles all events, even if the queue is full: running application calls wait for some of them.
     fn handle_events(&mut self, id: ConnId, shared_conn: Option<&SharedConn>) {
-        let Some(peer) = self.engine.peer(id) else {
+        let Some(conn) = self.engine.conn(id) else {
             return;
         };
-        peer.state.deferred = false;
-        while let Some(event) = next_event(peer, &mut self.spare) {
+        conn.state.deferred = false;
+        while let Some(event) = next_event(conn, &mut self.spare) {
             let (stream, is_failed) = match event {
                 RequestEvent::Request(request) => {
-                    peer.state.ready.push_back(request);
+                    conn.state.ready.push_back(request);
                     continue;
                 }
                 RequestEvent::Progress(stream) => (Some(stream), false),
@@ -350,7 +350,7 @@ impl IoThread {
             match (shared_conn, stream) {
                 (Some(shared_conn), stream) => shared_conn.notify(stream, is_failed),
                 // No application call: at most a built-in response.
-                (None, Some(stream)) if is_failed => peer.release_stream(stream),
+                (None, Some(stream)) if is_failed => conn.release_stream(stream),
                 (None, _) => {}
             }
         }
@@ -360,24 +360,24 @@ impl IoThread {
     fn take_requests(&mut self, id: ConnId) -> Vec<Request> {
         let mut requests = Vec::new();
         let room = self.queue.room();
-        while let Some(peer) = self.engine.peer(id) {
+        while let Some(conn) = self.engine.conn(id) {
             if requests.len() >= room {
-                if !peer.state.ready.is_empty() {
+                if !conn.state.ready.is_empty() {
                     self.defer(id);
                 }
                 break;
             }
-            let Some(request) = peer.state.ready.pop_front() else {
+            let Some(request) = conn.state.ready.pop_front() else {
                 break;
             };
-            if self.builtin.respond(peer, &request) {
+            if self.builtin.respond(conn, &request) {
                 continue;
             }
             if self.queue.control.in_flight() < self.limit_concurrency {
                 self.queue.control.begin_request();
                 requests.push(request);
             } else {
-                self.builtin.refuse(peer, &request);
+                self.builtin.refuse(conn, &request);
             }
         }
         requests

@@ -2,7 +2,7 @@
 use std::time::Instant;
 
 use pyo3::prelude::*;
-use towline_io::{Engine, Peer};
+use towline_io::{Conn, Engine};
 use towline_proto::StreamId;
 use towline_proto::ws::{Status, WebSocket};
 
@@ -18,7 +18,7 @@ use super::session::{
 /// Reads at most `read_limit` bytes (see [`READ_AHEAD_BYTES`]), sends pending frames and sets the timer.
 pub fn advance(
     state: &mut ExchangeState,
-    peer: &mut Peer<ConnState>,
+    conn: &mut Conn<ConnState>,
     ws_context: &mut WsContext,
     now: Instant,
     read_limit: usize,
@@ -29,7 +29,7 @@ pub fn advance(
     let Stage::Open(socket) = &mut session.stage else {
         return;
     };
-    let Ok(mut stream) = peer.conn.stream(state.stream) else {
+    let Ok(mut stream) = conn.proto.stream(state.stream) else {
         session.is_finished = true;
         state.client = ClientState::Disconnected;
         return;
@@ -48,7 +48,7 @@ pub fn advance(
         state.client = ClientState::Disconnected;
     }
     if let Some(deadline) = socket.deadline() {
-        peer.wake_at(deadline);
+        conn.wake_at(deadline);
     }
 }
 
@@ -75,9 +75,9 @@ pub fn handle_event(
             session.is_finished = true;
         }
         if state.response == ResponsePhase::Complete
-            && let Some(peer) = server.engine(py)?.peer(state.id)
+            && let Some(conn) = server.engine(py)?.conn(state.id)
         {
-            remove_exchange(peer, state.stream);
+            remove_exchange(conn, state.stream);
         }
         return Ok(Some(state.take_waiters()));
     }
@@ -97,7 +97,7 @@ fn poll(
     engine: &mut Engine<ConnState>,
     first: impl FnOnce(&mut WebSocket),
 ) -> Vec<Py<PyAny>> {
-    let Some(peer) = engine.peer(state.id) else {
+    let Some(conn) = engine.conn(state.id) else {
         return state.take_waiters();
     };
     if let Some(session) = state.websocket.as_deref_mut()
@@ -110,13 +110,13 @@ fn poll(
     } else {
         READ_AHEAD_BYTES
     };
-    advance(state, peer, ws_context, Instant::now(), read_limit);
+    advance(state, conn, ws_context, Instant::now(), read_limit);
     let Some(session) = state.websocket.as_deref_mut() else {
         return Vec::new();
     };
     if session.is_finished && state.response == ResponsePhase::Complete {
         // The application has already ended.
-        remove_exchange(peer, state.stream);
+        remove_exchange(conn, state.stream);
     }
     match &session.stage {
         _ if state.client == ClientState::Disconnected || session.is_finished => {
@@ -217,29 +217,29 @@ pub fn end(
         WsEnd::Closed
     };
     state.response = ResponsePhase::Complete;
-    let Some(peer) = engine.peer(state.id) else {
+    let Some(conn) = engine.conn(state.id) else {
         return Some(ws_end);
     };
-    advance(state, peer, ws_context, Instant::now(), READ_AHEAD_BYTES);
+    advance(state, conn, ws_context, Instant::now(), READ_AHEAD_BYTES);
     if state
         .websocket
         .as_ref()
         .is_some_and(|session| session.is_finished)
     {
-        remove_exchange(peer, state.stream);
+        remove_exchange(conn, state.stream);
     } else {
         // Kept until the closing handshake is complete.
         let exchange = exchange.clone_ref(py);
-        drop(peer.state.exchanges.insert(state.stream, exchange));
+        drop(conn.state.exchanges.insert(state.stream, exchange));
     }
     Some(ws_end)
 }
 
 /// Removes the exchange from its connection after both the WebSocket and the application have ended.
-fn remove_exchange(peer: &mut Peer<ConnState>, stream: StreamId) {
+fn remove_exchange(conn: &mut Conn<ConnState>, stream: StreamId) {
     // Other references to the exchange exist, so nothing is deallocated here.
-    drop(peer.state.exchanges.remove(stream));
-    peer.release_stream(stream);
+    drop(conn.state.exchanges.remove(stream));
+    conn.release_stream(stream);
 }
 
 /// The result of an application.

@@ -125,11 +125,11 @@ pub fn accept(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> Py
         let mut engine = server.engine(py)?;
         let now = Instant::now();
         let draining = engine.is_draining();
-        let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
+        let conn = engine.conn(state.id).ok_or_else(client_disconnected)?;
         let mut features = server.features.open(py);
         respond(
             state,
-            &mut peer.conn,
+            &mut conn.proto,
             &mut features,
             BodySize::Empty,
             Payload::Pieces,
@@ -146,7 +146,7 @@ pub fn accept(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> Py
         if draining {
             close_for_shutdown(state);
         }
-        advance(state, peer, &mut ws_context, now, READ_AHEAD_BYTES);
+        advance(state, conn, &mut ws_context, now, READ_AHEAD_BYTES);
         // The log record ends with the response.
         if server.records_exchanges {
             features.features.end(&mut state.record, now);

@@ -82,10 +82,10 @@ fn next(py: Python<'_>, exchange: &Exchange) -> PyResult<Message> {
         return Ok(message);
     }
     let mut engine = server.engine(py)?;
-    let Some(peer) = engine.peer(state.id) else {
+    let Some(conn) = engine.conn(state.id) else {
         return Ok(session.disconnect(ABNORMAL_CLOSURE, ""));
     };
-    advance(state, peer, &mut ws_context, Instant::now(), usize::MAX);
+    advance(state, conn, &mut ws_context, Instant::now(), usize::MAX);
     let Some(session) = state.websocket.as_deref_mut() else {
         return Ok(Message::Nothing);
     };

@@ -162,8 +162,8 @@ fn write(
     if state.client == ClientState::Disconnected {
         return Err(client_disconnected());
     }
-    let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
-    let mut stream = peer.conn.stream(state.stream).map_err(SendFailure::from)?;
+    let conn = engine.conn(state.id).ok_or_else(client_disconnected)?;
+    let mut stream = conn.proto.stream(state.stream).map_err(SendFailure::from)?;
     let WsContext { shared, frames, .. } = ws_context;
     let kind = data.kind();
     let written = if bytes.len() < MIN_SHARED_BYTES {
@@ -230,8 +230,8 @@ fn close(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> PyResul
                 }
                 discard_unread(socket, &mut ws_context);
                 session.close = Some(CloseInfo { code, reason });
-                let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
-                advance(state, peer, &mut ws_context, now, READ_AHEAD_BYTES);
+                let conn = engine.conn(state.id).ok_or_else(client_disconnected)?;
+                advance(state, conn, &mut ws_context, now, READ_AHEAD_BYTES);
             }
         }
         state.take_receivers()
@@ -264,12 +264,12 @@ fn forbid(
     engine: &mut Engine<ConnState>,
     features: &mut ServerFeatures,
 ) -> PyResult<()> {
-    let peer = engine.peer(state.id).ok_or_else(client_disconnected)?;
+    let conn = engine.conn(state.id).ok_or_else(client_disconnected)?;
     state.head.clear();
     state.head.status = 403;
     respond(
         state,
-        &mut peer.conn,
+        &mut conn.proto,
         features,
         BodySize::Known(0),
         Payload::Whole(b""),
@@ -277,8 +277,8 @@ fn forbid(
     .map_err(SendFailure::from)?;
     state.response = ResponsePhase::Complete;
     state.dirty = true;
-    let finished = peer
-        .conn
+    let finished = conn
+        .proto
         .stream(state.stream)
         .and_then(|mut stream| stream.finish());
     Ok(finished.map_err(SendFailure::from)?)
