@@ -1,4 +1,4 @@
-"""The attacks on HTTP/2 of THREATS.md over real sockets: `python -m tests.wire.http2_attacks HOST:PORT [PID] [NAME...]`.
+"""Known attacks on HTTP/2 over real sockets: `python -m tests.wire.http2_attacks HOST:PORT [PID] [NAME...]`.
 
 Each is a stream of frames that a server must either cut off (GOAWAY, or the end of the connection) or bear:
 with PID, what the attack cost that process is said too. The frames are written by hand here: no library would

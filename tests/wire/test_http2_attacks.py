@@ -7,7 +7,7 @@ from towline.bench.responder import Responder
 
 from tests.wire.http2_attacks import ATTACKS, attack
 
-# THREATS.md: within 1,000 frames, or under a mebibyte and 50 ms of CPU. Of the frames some are on their way when it
+# The attack must end within 1,000 frames, or under a mebibyte and 50 ms of CPU. Of the frames some are on their way when it
 # is cut off; a machine that is busy makes CPU time dearer.
 MOST_FRAMES = 1_200
 MOST_KIB = 1_024

@@ -1,4 +1,4 @@
-//! Frames and messages: the sections 1 to 6 and 9 of Autobahn's suite as tables, and THREATS.md's section.
+//! Frames and messages: the sections 1 to 6 and 9 of Autobahn's suite as tables, and known attacks.
 
 use towline_proto::Side;
 use towline_proto::ws::Limits;

@@ -80,7 +80,7 @@ fn read_body(exchange: &Exchange, py: Python<'_>, out: &mut Vec<u8>) -> PyResult
                 state.body_ended = true;
                 return Ok(BodyRead::Data { more: false });
             }
-            // A truncated body never looks complete (THREATS.md); the part before the failure is discarded.
+            // A truncated body never looks complete (RFC 9112 8); the part before the failure is discarded.
             StreamRead::Failed => {
                 // Set before the event arrives: if the application returns now, that is no error.
                 state.client = ClientState::Disconnected;
