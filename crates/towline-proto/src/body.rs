@@ -22,7 +22,7 @@ pub(crate) enum Framing {
     Length(u64),
     Chunked,
     UntilClose,
-    /// The connection stops being HTTP behind this head.
+    /// The connection switches to another protocol after this head.
     Switch,
 }
 
@@ -70,10 +70,8 @@ impl Method {
     }
 }
 
-const BOTH: ConnectionError = ConnectionError::peer(
-    400,
-    "content-length beside transfer-encoding (RFC 9112 6.1)",
-);
+const BOTH: ConnectionError =
+    ConnectionError::peer(400, "content-length with transfer-encoding (RFC 9112 6.1)");
 const CODING_10: ConnectionError =
     ConnectionError::peer(400, "transfer-encoding in HTTP/1.0 (RFC 9112 6.1)");
 const CODING: ConnectionError = ConnectionError::peer(
@@ -304,32 +302,32 @@ mod tests {
     }
 
     #[test]
-    fn bodiless_answers() {
-        let answer = |method, status, length| {
+    fn responses_without_a_body() {
+        let framing = |method, status, length| {
             response_framing(method, status, Version::Http11, length, Coding::Absent)
         };
         assert_eq!(
-            answer(Method::Head, 200, Length::Bytes(5)),
+            framing(Method::Head, 200, Length::Bytes(5)),
             Ok(Framing::None)
         );
         assert_eq!(
-            answer(Method::Other, 204, Length::Bytes(5)),
+            framing(Method::Other, 204, Length::Bytes(5)),
             Ok(Framing::None)
         );
         assert_eq!(
-            answer(Method::Other, 304, Length::Bytes(5)),
+            framing(Method::Other, 304, Length::Bytes(5)),
             Ok(Framing::None)
         );
         assert_eq!(
-            answer(Method::Connect, 200, Length::Bytes(5)),
+            framing(Method::Connect, 200, Length::Bytes(5)),
             Ok(Framing::Switch)
         );
         assert_eq!(
-            answer(Method::Connect, 407, Length::Bytes(5)),
+            framing(Method::Connect, 407, Length::Bytes(5)),
             Ok(Framing::Length(5))
         );
         assert_eq!(
-            answer(Method::Other, 200, Length::Absent),
+            framing(Method::Other, 200, Length::Absent),
             Ok(Framing::UntilClose)
         );
     }

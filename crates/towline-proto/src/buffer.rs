@@ -165,7 +165,7 @@ impl RecvBuffer {
         unread < budget.max_unread && (self.end < capacity || movable)
     }
 
-    /// Free space behind the unread bytes; makes it by taking, growing or compacting a buffer.
+    /// Free space after the unread bytes; makes it by taking, growing or compacting a buffer.
     pub fn space(&mut self, buffers: &mut BufferPool, budget: RecvBudget) -> &mut [u8] {
         if !self.has_space(budget) {
             return &mut [];
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn shared_pieces_leave_in_order_at_every_cut() {
+    fn shared_pieces_are_sent_in_order_at_every_cut() {
         for step in [1, 7, 1000, 16_384, 20_000, 100_000] {
             let mut buffer = SendBuffer::default();
             let mut expected = Vec::new();
@@ -458,7 +458,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_rest_moves_out_of_its_block_and_back() {
+    fn a_small_rest_moves_to_a_buffer_of_its_size_and_back() {
         let mut buffers = BufferPool::new(64 * 1024, 2);
         let mut buffer = RecvBuffer::default();
         let budget = RecvBudget {

@@ -134,14 +134,14 @@ impl fmt::Display for StreamError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connection(error) => error.fmt(f),
-            Self::Reset => f.write_str("given up by the program"),
+            Self::Reset => f.write_str("aborted by the program"),
             Self::ResetByPeer(code) => write!(f, "peer: stream reset: {code}"),
             Self::Refused(rule) => write!(f, "peer: not processed: {rule}"),
             Self::Http1Required { unprocessed: true } => {
                 f.write_str("peer: not processed: HTTP_1_1_REQUIRED (RFC 9113 7)")
             }
             Self::Http1Required { unprocessed: false } => {
-                f.write_str("peer: left with HTTP_1_1_REQUIRED (RFC 9113 7)")
+                f.write_str("peer: closed with HTTP_1_1_REQUIRED (RFC 9113 7)")
             }
             Self::Broken { rule, .. } => write!(f, "peer: {rule}"),
         }
@@ -282,10 +282,10 @@ impl fmt::Display for UserError {
             Self::InvalidFieldName => "field name is not a token (RFC 9110 5.1)",
             Self::InvalidFieldValue => "control character in a field value (RFC 9110 5.5)",
             Self::InvalidContentLength => {
-                "content-length is malformed, doubled or contradicts the body size (RFC 9110 8.6)"
+                "content-length is malformed, repeated or contradicts the body size (RFC 9110 8.6)"
             }
             Self::InvalidTransferEncoding => {
-                "transfer-encoding other than chunked, or beside a length (RFC 9112 6.1)"
+                "transfer-encoding other than chunked, or with a length (RFC 9112 6.1)"
             }
             Self::ForbiddenTrailer => "framing or routing field in trailers (RFC 9110 6.5.1)",
             Self::TrailersNotPossible => "this message cannot carry trailers (RFC 9112 7.1.2)",

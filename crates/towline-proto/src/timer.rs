@@ -154,7 +154,7 @@ mod tests {
     const S: Duration = Duration::from_secs(1);
 
     #[test]
-    fn silence_and_drip_expire_a_steady_flow_does_not() {
+    fn silence_and_slow_drip_expire_a_steady_flow_does_not() {
         let limits = Limits::server();
         let start = Instant::now();
         let mut silent = ProgressTimer::Off;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_only_starts_anew() {
+    fn a_pause_restarts_the_period() {
         let limits = Limits::server();
         let start = Instant::now();
         let mut clock = ProgressTimer::Off;

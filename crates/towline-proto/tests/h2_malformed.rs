@@ -123,7 +123,7 @@ fn malformed_fields() {
         is_malformed(name, &[&h2::pseudo("GET")[..], &[*field]].concat());
     }
     is_malformed(
-        "pseudo-field behind a field",
+        "pseudo-field after a field",
         &[&[("x", "y")][..], &h2::pseudo("GET")].concat(),
     );
     let twice = [("host", "a"), ("host", "a")];

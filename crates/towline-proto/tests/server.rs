@@ -438,7 +438,7 @@ fn an_aborted_message_never_looks_complete() {
     stream.reset();
     assert!(end.sent().ends_with("4\r\nhalf\r\n"));
     assert!(end.conn.interest().shutdown);
-    assert_eq!(end.events(), ["closed: program: given up by the program"]);
+    assert_eq!(end.events(), ["closed: program: aborted by the program"]);
 }
 
 #[test]

@@ -152,7 +152,7 @@ mod tests {
     const FILE: &str = "# Title\n\nIntro.\n\n## One\n\nThe rule.\n\n```wire client method=HEAD\nA\n```\n\n```events\nold\n```\n";
 
     #[test]
-    fn reads_and_blesses() {
+    fn files_are_parsed_and_blessed() {
         let cases = parse(FILE).unwrap();
         assert_eq!(cases.len(), 1);
         assert_eq!(
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_would_be_skipped() {
+    fn malformed_files_are_errors() {
         assert!(parse("## One\n\n## Two\n").is_err());
         assert!(parse("## One\n\n```wire\nA\n").is_err());
         assert!(parse("## One\n\n```wire\nA\n```\n").is_err());

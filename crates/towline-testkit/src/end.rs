@@ -84,8 +84,8 @@ impl End {
         end
     }
 
-    /// A client that sends `requests` (method, target) without bodies, each after the response to the one before.
-    /// `GET+upgrade` asks for an upgrade.
+    /// A client that sends `requests` (method, target) without bodies, each after the response to the one
+    /// before. `GET+upgrade` offers an upgrade.
     pub fn client(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
         Self::with_requests(Protocol::Http1, limits, requests)
     }
@@ -115,7 +115,7 @@ impl End {
         Self::new(conn, clock, Side::Client, App::Manual)
     }
 
-    /// A server that speaks HTTP/2 only.
+    /// A server for HTTP/2 only.
     pub fn h2_server(limits: &Arc<Limits>, app: App) -> Self {
         let clock = Clock::default();
         let conn =

@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_parts_the_wire() {
+    fn a_bar_splits_the_wire() {
         assert_eq!(
             unescape("a\n\\|\nb\\\n").unwrap(),
             [b"a\r\n".to_vec(), b"b".to_vec()]
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn mistakes_are_errors() {
         for (text, part) in [
             ("\\q", "unknown"),
             ("\\x4", "two hex"),

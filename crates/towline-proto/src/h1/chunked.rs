@@ -23,7 +23,7 @@ const EXTENSION: ConnectionError =
 const EXTENSIONS: ConnectionError =
     ConnectionError::limit(400, "too many bytes of chunk extensions");
 const OVERHEAD: ConnectionError =
-    ConnectionError::limit(400, "chunk framing out of proportion to its data");
+    ConnectionError::limit(400, "too much chunk framing for its data");
 const DATA_END: ConnectionError =
     ConnectionError::peer(400, "chunk data not ended by CRLF (RFC 9112 7.1)");
 

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn splitting_tricks_are_refused() {
+    fn response_splitting_is_refused() {
         assert_eq!(
             written(&[("x", "a\tb"), ("Y-z", "")]),
             Ok("x: a\tb\r\nY-z: \r\n".into())
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn framing_fields_are_taken_once_or_refused() {
+    fn repeated_or_invalid_framing_fields_are_refused() {
         for given in [
             [("content-length", "5"), ("Content-Length", "5")],
             [("content-length", "+5"), ("x", "y")],

@@ -39,7 +39,7 @@ pub(super) const RESET: ConnectionError = ConnectionError::new(
     CloseReason::Reset,
     ErrorSource::Program,
     0,
-    "given up by the program",
+    "aborted by the program",
 );
 pub(super) const TOO_SHORT: ConnectionError = ConnectionError::new(
     CloseReason::Reset,
@@ -66,7 +66,7 @@ pub(super) const NO_RESPONSE: ConnectionError = ConnectionError::new(
     "closed before a response (RFC 9112 9.3.1)",
 );
 pub(super) const UNSOLICITED: ConnectionError =
-    ConnectionError::peer(0, "bytes that answer no request (RFC 9112 6.3)");
+    ConnectionError::peer(0, "response bytes without a request (RFC 9112 6.3)");
 pub(super) const INTERIM: ConnectionError = ConnectionError::limit(0, "too many interim responses");
 pub(super) const UNREQUESTED_SWITCH: ConnectionError =
     ConnectionError::peer(0, "101 without an upgrade request (RFC 9110 15.2.2)");

@@ -326,10 +326,10 @@ impl Connection {
 
     /// Closes the connection if GOAWAY was exchanged and no stream is open.
     pub(super) fn close_if_drained(&mut self) {
-        let leaves = matches!(self.go_away, GoAwayState::Final(_))
+        let is_going_away = matches!(self.go_away, GoAwayState::Final(_))
             || self.peer_go_away.is_some()
             || self.timers.eof_seen;
-        if leaves && !self.is_busy() && self.phase == Phase::Open {
+        if is_going_away && !self.is_busy() && self.phase == Phase::Open {
             self.close_gracefully(rules::DONE);
         }
     }

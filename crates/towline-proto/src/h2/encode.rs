@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_a_connection_are_left_out() {
+    fn connection_fields_are_omitted() {
         let mut out = Vec::new();
         let mut encoder = Encoder::new();
         for (name, value) in [

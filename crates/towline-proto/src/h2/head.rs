@@ -460,7 +460,7 @@ impl HeadInfo {
     fn record_pseudo(&mut self, field: DecodedField) {
         if self.has_fields {
             self.error
-                .get_or_insert("pseudo-field behind a field (RFC 9113 8.3)");
+                .get_or_insert("pseudo-field after a field (RFC 9113 8.3)");
         }
         let place = match field.name {
             Name::Method => &mut self.method,

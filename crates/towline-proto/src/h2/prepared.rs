@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn more_in_turn_than_are_remembered_are_remembered_in_part() {
+    fn a_rotation_larger_than_the_cache_hits_in_part() {
         let mut encoded = EncodedRequests::default();
         let many = requests(MAX_REMEMBERED * 2);
         count_hits(&mut encoded, &many);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mix_that_has_changed_is_remembered_before_long() {
+    fn a_changed_set_of_requests_is_cached_soon() {
         let mut encoded = EncodedRequests::default();
         let before = requests(MAX_REMEMBERED);
         count_hits(&mut encoded, &before);

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn rest_saves_no_more_than_a_burst() {
+    fn idle_time_saves_no_more_than_a_burst() {
         let limit = RateLimit {
             burst: 100,
             per_s: 33,
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_millisecond_add_up() {
+    fn fractions_of_a_millisecond_add_up() {
         let limit = RateLimit {
             burst: 1,
             per_s: 1000,

@@ -102,7 +102,7 @@ pub(super) const CLOSED_STREAM: Fault = fault(
 );
 pub(super) const HALF_CLOSED: Fault = fault(
     ErrorCode::STREAM_CLOSED,
-    "frame behind the end of a message (RFC 9113 5.1)",
+    "frame after the end of a message (RFC 9113 5.1)",
 );
 pub(super) const DATA_FIRST: Fault = protocol("DATA before a head (RFC 9113 8.1)");
 pub(super) const TRAILERS_OPEN: Fault =
@@ -115,7 +115,7 @@ pub(super) const REFUSED: Fault = limit(
 // Flow control.
 pub(super) const WINDOW: Fault = fault(FLOW, "more bytes than the window (RFC 9113 6.9.1)");
 pub(super) const WINDOW_OVERFLOW: Fault = fault(FLOW, "window above 2^31 - 1 (RFC 9113 6.9.1)");
-pub(super) const NO_INCREMENT: Fault = protocol("WINDOW_UPDATE of nothing (RFC 9113 6.9)");
+pub(super) const NO_INCREMENT: Fault = protocol("WINDOW_UPDATE of 0 (RFC 9113 6.9)");
 
 // Messages.
 pub(super) const BODY_LENGTH: Fault =
@@ -130,7 +130,7 @@ pub(super) const HEADERS: Fault = limit(CALM, "header list too long");
 pub(super) const BLOCK: Fault = limit(CALM, "header block too long");
 pub(super) const CONTINUATIONS: Fault = limit(CALM, "too many CONTINUATION frames");
 pub(super) const RESETS: Fault = limit(CALM, "too many resets");
-pub(super) const CONTROL: Fault = limit(CALM, "too many frames that move nothing");
+pub(super) const CONTROL: Fault = limit(CALM, "too many control frames");
 
 // Time.
 pub(super) const SLOW_HEAD: Fault = timeout(CALM, "head not complete within the header timeout");

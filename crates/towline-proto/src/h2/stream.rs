@@ -354,7 +354,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn priorities_are_read_simply() {
+    fn priorities_are_parsed() {
         let of = |value: &str| {
             let Priority {
                 urgency,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_leave_in_order_at_every_size() {
+    fn pieces_are_taken_in_order_at_every_size() {
         for size in 1..12 {
             let mut outbox = Outbox::default();
             outbox.push(b"ab");
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_gives_what_was_pushed() {
+    fn an_inbox_returns_the_pushed_bytes() {
         let mut inbox = Inbox::default();
         let mut seen = Vec::new();
         for round in 0..50_u8 {

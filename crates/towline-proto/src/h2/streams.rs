@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_used_again() {
+    fn slots_are_reused() {
         let mut streams = Streams::default();
         let begin = |streams: &mut Streams, id| {
             streams.insert(id, RecvWindow::default(), SendWindow::default())

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_grows_by_doubling_up_to_its_most() {
+    fn a_window_doubles_up_to_its_maximum() {
         let mut window = RecvWindow::of(100);
         window.receive(100).unwrap();
         assert_eq!(window.release(100), Some(100));
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_of_nothing_gives_nothing() {
+    fn an_empty_window_returns_no_credit() {
         let mut window = RecvWindow::of(0);
         assert_eq!(window.receive(1), Err(Overflow));
         assert_eq!(window.release(0), None);

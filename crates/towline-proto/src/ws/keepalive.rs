@@ -6,7 +6,7 @@
 //!                              └── no pong in time ──► failed
 //! ```
 //!
-//! A pong behind bytes that the program has not read cannot be seen, and none can come in the middle of a frame.
+//! A pong after bytes that the program has not read cannot be seen, and none can come in the middle of a frame.
 //! In both cases the timeout only starts again.
 
 use std::time::Instant;

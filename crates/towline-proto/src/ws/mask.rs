@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn any_cut_and_length_is_as_byte_by_byte() {
+    fn every_cut_and_length_equals_masking_byte_by_byte() {
         let key = [0x37, 0xfa, 0x21, 0x3d];
         let data: Vec<u8> = (0..100).collect();
         for len in 0..data.len() {

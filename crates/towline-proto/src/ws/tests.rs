@@ -33,7 +33,7 @@ fn events(ws: &mut WebSocket, wire: &[u8], piece: usize, scratch: &mut Scratch) 
 }
 
 #[test]
-fn messages_go_both_ways_however_they_are_cut() {
+fn messages_arrive_both_ways_at_every_cut() {
     for deflate in [false, true] {
         for side in [Side::Client, Side::Server] {
             for piece in [1, 2, 3, 7, 1000, 1 << 20] {

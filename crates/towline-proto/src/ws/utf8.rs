@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cut_gives_the_verdict_of_the_whole() {
+    fn every_cut_gives_the_result_of_the_whole() {
         let texts: [&[u8]; 12] = [
             b"plain",
             "κόσμε 𐍈 \u{10ffff}\u{feff}\0".as_bytes(),
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_byte_is_seen_when_it_comes() {
+    fn an_invalid_byte_is_found_on_arrival() {
         for (text, at) in [
             (&b"\xce\xba\xed\xa0\x80"[..], 3),
             (b"\xf4\x90\x80\x80", 1),

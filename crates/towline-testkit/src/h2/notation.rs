@@ -148,7 +148,7 @@ mod tests {
     use crate::h2;
 
     #[test]
-    fn frames_are_read_as_they_are_shown() {
+    fn frames_are_parsed_as_displayed() {
         let lines = [
             "DATA 1 5 bytes end",
             "RST_STREAM 3 CANCEL",
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn mistakes_are_errors() {
         for (block, part) in [
             ("  a: b", "without HEADERS"),
             ("HEADERS 1 and", "and is not known"),

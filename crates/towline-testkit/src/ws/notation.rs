@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn mistakes_are_errors() {
         for (line, part) in [
             ("txt: a", "txt is no frame"),
             ("text mre: a", "mre is not known"),

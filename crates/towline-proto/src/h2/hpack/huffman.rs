@@ -238,7 +238,7 @@ fn most_bytes(encoded: usize) -> usize {
     encoded * 8 / MIN_LENGTH + 1
 }
 
-/// Appends what `encoded` stands for.
+/// Appends the decoded text of `encoded`.
 pub(super) fn decode(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
     let start = out.len();
     out.resize(start + most_bytes(encoded.len()), 0);

@@ -60,7 +60,7 @@ impl HpackError {
             Self::EndOfString => "EOS in a string (RFC 7541 5.2)",
             Self::Padding => "wrong padding of a string (RFC 7541 5.2)",
             Self::SizeUpdate => "table size above the setting (RFC 7541 6.3)",
-            Self::LateSizeUpdate => "table size update behind a field (RFC 7541 4.2)",
+            Self::LateSizeUpdate => "table size update after a field (RFC 7541 4.2)",
             Self::ManySizeUpdates => "more than two table size updates (RFC 7541 4.2)",
             Self::NoSizeUpdate => "table size not reduced as the setting was (RFC 7541 4.2)",
         }

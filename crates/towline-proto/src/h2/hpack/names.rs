@@ -263,10 +263,10 @@ const fn same(a: &[u8], b: &[u8]) -> bool {
 /// Distinct names in both lists, and one for "none".
 const COUNT: usize = 59;
 
-/// All known names; the first stands for none.
+/// All known names; the first means none.
 static KNOWN: [KnownName; COUNT] = NAMES.0;
 
-/// `KNOWN`, and where in it the name of each static entry stands.
+/// `KNOWN`, and the position in it of the name of each static entry.
 const NAMES: ([KnownName; COUNT], [u8; ENTRIES.len()]) = names();
 
 const fn names() -> ([KnownName; COUNT], [u8; ENTRIES.len()]) {
@@ -275,7 +275,7 @@ const fn names() -> ([KnownName; COUNT], [u8; ENTRIES.len()]) {
     let mut count = 1;
     let mut index = 1;
     while index <= ENTRIES.len() {
-        // Entries of one name stand together.
+        // Entries of one name are adjacent.
         if index == 1 || !same(ENTRIES[index - 1].0, ENTRIES[index - 2].0) {
             known[count] = of_static(index);
             count += 1;
@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn flaws_are_found() {
+    fn invalid_fields_are_found() {
         for good in [&b"a"[..], b"x-1", b"accept", b":path"] {
             assert_eq!(FieldError::of_name(good, Name::of(good)), None);
         }

@@ -184,7 +184,7 @@ mod tests {
 
     /// Compares with a plain list.
     #[test]
-    fn it_holds_what_a_list_would() {
+    fn the_table_agrees_with_a_list() {
         let mut table = Table::new();
         let mut list: VecDeque<Vec<u8>> = VecDeque::new();
         let mut state = 1_u32;

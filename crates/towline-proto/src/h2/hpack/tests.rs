@@ -62,7 +62,7 @@ fn owned(pairs: Pairs<'_>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// One block of an example: without Huffman, with it, what it says, size of the table behind it.
+/// One block of an example: without Huffman, with it, its fields, and the size of the table after it.
 struct Example {
     plain: &'static str,
     coded: &'static str,
@@ -253,7 +253,7 @@ fn bad_blocks_are_refused() {
         ("ff 8080 8080 8000", HpackError::Integer),
         ("41 7f ffff ffff 7f", HpackError::Integer),
         ("3f ffff ffff ff01", HpackError::Integer),
-        // Strings: EOS alone, behind a symbol, before one; padding of 8, 9 and 31 ones, of zeros, mixed.
+        // Strings: EOS alone, after a symbol, before one; padding of 8, 9 and 31 ones, of zeros, mixed.
         ("41 84 ffff fffc", HpackError::EndOfString),
         ("41 84 ffff ffff", HpackError::EndOfString),
         ("41 85 1fff ffff ff", HpackError::EndOfString),
@@ -270,7 +270,7 @@ fn bad_blocks_are_refused() {
         ),
         ("41 8c f1e3 c2e5 f23a 6ba0 ab90 f4fe", HpackError::Padding),
         ("40 81 ff 0161", HpackError::Padding),
-        // Table sizes: above the setting, behind a field, three of them.
+        // Table sizes: above the setting, after a field, three of them.
         ("3f e2 1f", HpackError::SizeUpdate),
         ("82 20", HpackError::LateSizeUpdate),
         ("20 20 20", HpackError::ManySizeUpdates),
@@ -298,7 +298,7 @@ fn good_padding_is_accepted() {
 }
 
 #[test]
-fn a_lower_setting_has_to_be_answered() {
+fn a_lowered_setting_requires_a_size_update() {
     let filled = || {
         let mut decoder = Decoder::new();
         decode(&mut decoder, &hex("410161 410162")).expect("good");
@@ -327,13 +327,13 @@ fn a_lower_setting_has_to_be_answered() {
     let newest = owned(&[(":authority", "b")]);
     assert_eq!(decode(&mut decoder, &hex("3f13 be")), Ok(newest));
     assert_eq!(decode(&mut decoder, &hex("bf")), Err(HpackError::Index));
-    // A higher setting asks for nothing.
+    // A higher setting requires nothing.
     decoder.set_max_table_bytes(8192);
     assert_eq!(decode(&mut decoder, &hex("3fe13f")), Ok(vec![]));
 }
 
 #[test]
-fn lines_that_nobody_will_see_are_checked_all_the_same() {
+fn skipped_fields_are_validated() {
     let none = Bounds {
         max_bytes: 0,
         max_fields: 0,
@@ -357,9 +357,9 @@ fn lines_that_nobody_will_see_are_checked_all_the_same() {
     }
 }
 
-/// One byte that names a kilobyte asks for no further kilobyte.
+/// A byte that repeats a field of a kilobyte allocates no further kilobyte.
 #[test]
-fn a_line_that_a_block_names_again_stands_in_its_text_once() {
+fn a_repeated_entry_is_copied_to_the_text_once() {
     let mut decoder = Decoder::new();
     let mut text = |block: &str| {
         let (mut bytes, mut got) = (Vec::new(), Vec::new());
@@ -373,13 +373,16 @@ fn a_line_that_a_block_names_again_stands_in_its_text_once() {
             .collect();
         (String::from_utf8(bytes).expect("ASCII"), lines.join(" "))
     };
-    let told = |bytes: &str, lines: &str| (bytes.to_owned(), lines.to_owned());
-    // A literal that enters the table stands where it was read.
-    assert_eq!(text("4001 6101 62 bebe"), told("ab", "ab ab ab"));
+    let expected = |bytes: &str, lines: &str| (bytes.to_owned(), lines.to_owned());
+    // A literal added to the table is in the output where it was read.
+    assert_eq!(text("4001 6101 62 bebe"), expected("ab", "ab ab ab"));
     // The next block has a text of its own.
-    assert_eq!(text("bebe"), told("ab", "ab ab"));
+    assert_eq!(text("bebe"), expected("ab", "ab ab"));
     let between = text("be 4001 6301 64 bebf be 0001 6501 66 bf");
-    assert_eq!(between, told("abcdef", "ab cd cd ab cd ef ab"));
+    assert_eq!(between, expected("abcdef", "ab cd cd ab cd ef ab"));
     // Another entry has the index of one that has left.
-    assert_eq!(text("20 3fe11f 4001 6301 6a bebe"), told("cj", "cj cj cj"));
+    assert_eq!(
+        text("20 3fe11f 4001 6301 6a bebe"),
+        expected("cj", "cj cj cj")
+    );
 }

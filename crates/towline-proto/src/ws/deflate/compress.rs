@@ -65,13 +65,13 @@ impl Outbound {
     pub fn start(&self, compressors: &mut Compressors) -> Compressor {
         let fits =
             |kept: &Compressor| kept.window_bits == self.window_bits && kept.level == self.level;
-        let mine = |kept: &Compressor| {
+        let is_own = |kept: &Compressor| {
             kept.owner
                 .as_ref()
                 .is_some_and(|owner| Arc::ptr_eq(owner, &self.owner))
         };
         let kept = &mut compressors.kept;
-        if let Some(at) = kept.iter().position(mine) {
+        if let Some(at) = kept.iter().position(is_own) {
             return kept.remove(at);
         }
         let mut compressor = match kept.iter().position(fits) {

@@ -76,20 +76,20 @@ pub fn client_accept<'a>(
 impl Params {
     /// Server: the header value of the response.
     pub fn response_value(&self) -> Vec<u8> {
-        let mut answer = NAME.to_vec();
+        let mut value = NAME.to_vec();
         if !self.server.takeover {
-            answer.extend_from_slice(b"; server_no_context_takeover");
+            value.extend_from_slice(b"; server_no_context_takeover");
         }
         if !self.client.takeover {
-            answer.extend_from_slice(b"; client_no_context_takeover");
+            value.extend_from_slice(b"; client_no_context_takeover");
         }
         if self.server.window_bits < MAX_BITS {
-            bits(&mut answer, b"server", self.server.window_bits);
+            bits(&mut value, b"server", self.server.window_bits);
         }
         if self.client.window_bits < MAX_BITS {
-            bits(&mut answer, b"client", self.client.window_bits);
+            bits(&mut value, b"client", self.client.window_bits);
         }
-        answer
+        value
     }
 }
 

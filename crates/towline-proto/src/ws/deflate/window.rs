@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_the_end_of_what_passed() {
+    fn holds_the_last_recorded_bytes() {
         let mut window = Window::new(Direction {
             takeover: true,
             window_bits: 8,
