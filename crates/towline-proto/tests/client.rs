@@ -251,7 +251,7 @@ fn surplus_bytes_close_the_connection_but_keep_the_response() {
     }
     let mut end = End::client();
     end.push(b"HTTP/1.1 200 OK\r\n\r\n");
-    assert!(end.events()[0].contains("answer no request"));
+    assert!(end.events()[0].contains("response bytes without a request"));
     assert!(!end.conn.is_reusable());
 }
 
