@@ -93,6 +93,42 @@ def test_python_layers_that_keep_the_rule(layering, tmp_path):
     assert list(layering.python_problems()) == []
 
 
+def test_import_cycles_are_listed_or_fail(layering, monkeypatch):
+    pair, three = ("a.rs", "b.rs"), ("c.py", "d.py", "e.py")
+    monkeypatch.setattr(layering, "CYCLES", {pair: "a reason"})
+    assert list(layering.cycle_problems([pair])) == []
+    (new,) = layering.cycle_problems([pair, three])
+    assert "import cycle of 3 files, not listed" in new
+    (gone,) = layering.cycle_problems([])
+    assert "an import cycle that is gone: a.rs, b.rs" in gone
+
+
+def test_listed_import_cycles_are_few_and_small(layering, monkeypatch):
+    monkeypatch.setattr(layering, "CYCLES", {tuple("abcdef"): "too large"})
+    (problem,) = layering.cycle_problems([tuple("abcdef")])
+    assert "of 6 files (at most 5)" in problem
+    nine = {(f"{number}.rs", f"{number}b.rs"): "too many" for number in range(9)}
+    monkeypatch.setattr(layering, "CYCLES", nine)
+    (problem,) = layering.cycle_problems(list(nine))
+    assert "9 import cycles are listed (at most 8)" in problem
+
+
+def test_import_cycles_are_found(tmp_path, monkeypatch):
+    finder = load("import_cycles")
+    monkeypatch.setattr(finder, "ROOT", tmp_path)
+    crate(tmp_path, "towline-proto", source="mod below;\nmod left;\nmod right;\npub use left::Left;\n")
+    sources = tmp_path / "crates/towline-proto/src"
+    (sources / "left.rs").write_text("use crate::right::Right;\nuse super::below;\n")
+    (sources / "right.rs").write_text("// use crate::right::X;\nfn f(_: crate::left::Left) {}\n")
+    (sources / "below.rs").write_text("use std::fmt;\n")
+    module(tmp_path, "first.py", "from .second import X\n")
+    module(tmp_path, "second.py", "def f():\n    from . import first\n")
+    rust = ("crates/towline-proto/src/left.rs", "crates/towline-proto/src/right.rs")
+    assert finder.cycles() == [rust]
+    module(tmp_path, "second.py", "from towline import first\n")
+    assert finder.cycles() == [rust, ("python/towline/first.py", "python/towline/second.py")]
+
+
 def test_text_of_one_machine():
     text = load("check_text")
     found = [pattern for pattern in text.PATTERNS.values() if pattern.search("cd " + "/ro" + "ot/work")]
