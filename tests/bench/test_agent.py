@@ -76,7 +76,7 @@ def test_an_interrupt_does_not_confuse_later_replies(tmp_path: Path) -> None:
 
 def test_the_real_generator_refuses_nonsense_and_lives_on() -> None:
     with Agent() as agent:
-        with pytest.raises(AgentFailed, match="says of 'open'"):
+        with pytest.raises(AgentFailed, match="reply to 'open'"):
             agent.open("a", {"targets": []})
         first = agent.pid
         agent.open("b", CONFIG)

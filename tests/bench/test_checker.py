@@ -57,7 +57,11 @@ CODED = base64.b64encode(gzip.compress(b"[]")).decode()
 @pytest.mark.parametrize(
     ("name", "changed", "says"),
     [
-        ("hello", {"failure": "reset: closed in the middle"}, "no whole answer: reset: closed in the middle"),
+        (
+            "hello",
+            {"failure": "reset: closed in the middle"},
+            "no complete response: reset: closed in the middle",
+        ),
         ("hello", {"status": 500, "body": b"sorry"}, "status 500 instead of 200: b'sorry'"),
         ("hello", {"body": b"alive\r\r"}, "the body differs at byte 6 of 7: b'\\r' instead of b'\\n'"),
         ("hello", {"body": b"alive"}, "5 bytes of body instead of 7: b'alive'"),
@@ -75,15 +79,15 @@ CODED = base64.b64encode(gzip.compress(b"[]")).decode()
         (
             "hello",
             {"fields": [["content-type", "text/plain"], ["content-encoding", "br"]]},
-            "coded as 'br', which was not asked for",
+            "coded as 'br', which was not requested",
         ),
         ("hello", {"version": "HTTP/1.0"}, "answered with HTTP/1.0 instead of HTTP/1.1"),
         ("hello", {"alpn": "h2", "tls": "TLSv1.3"}, "ALPN chose h2 instead of http/1.1"),
-        ("hello", {"tls": "TLSv1.3"}, "over TLSv1.3, which was not asked for"),
-        ("hello", {"closed": True}, "the connection was closed after it, without a word"),
+        ("hello", {"tls": "TLSv1.3"}, "over TLSv1.3, which was not requested"),
+        ("hello", {"closed": True}, "the connection was closed after it, unannounced"),
         ("connection_storm", {"closed": False}, "the connection was kept open"),
-        ("expect_100_continue", {"interim": []}, "interim answers: none instead of 100"),
-        ("hello", {"interim": [103]}, "interim answers: 103 instead of none"),
+        ("expect_100_continue", {"interim": []}, "interim responses: none instead of 100"),
+        ("hello", {"interim": [103]}, "interim responses: 103 instead of none"),
         ("head_method", {"body": b"x"}, "1 bytes of body instead of 0: b'x'"),
         ("gzip_response", {"body": b"[]"}, "2 bytes of body instead of 16,021: b'[]'"),
         (
@@ -139,8 +143,8 @@ OVER_H2 = {"version": "HTTP/2"}
         (True, {**OVER_H2, "tls": "TLSv1.3", "alpn": "h2"}, None),
         (True, {**OVER_H2, "tls": "TLSv1.3"}, "ALPN chose nothing instead of h2"),
         (True, {"tls": "TLSv1.3", "alpn": "h2"}, "answered with HTTP/1.1 instead of HTTP/2"),
-        (False, {**OVER_H2, "alpn": "h2", "tls": "TLSv1.3"}, "over TLSv1.3, which was not asked for"),
-        (False, {**OVER_H2, "closed": True}, "the connection was closed after it, without a word"),
+        (False, {**OVER_H2, "alpn": "h2", "tls": "TLSv1.3"}, "over TLSv1.3, which was not requested"),
+        (False, {**OVER_H2, "closed": True}, "the connection was closed after it, unannounced"),
         (
             False,
             {**OVER_H2, "body": b"alivf\r\n"},

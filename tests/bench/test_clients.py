@@ -339,7 +339,7 @@ def test_nothing_but_failures_ends_soon():
 def test_a_client_that_hangs(monkeypatch):
     monkeypatch.setattr(process, "VERIFY_TIMEOUT_S", 0.5)
     with answering(None) as base, opened("towline-sync", Job("get", "async"), base) as client:
-        with pytest.raises(Failed, match="it hangs: no answer in 0 s"):
+        with pytest.raises(Failed, match="it hangs: no reply within 0 s"):
             client.verify()
 
 
@@ -361,7 +361,7 @@ def script(folder, text):
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("read line; echo 'no JSON'; sleep 20", "it answered garbage: b'no JSON'"),
+        ("read line; echo 'no JSON'; sleep 20", "it replied garbage: b'no JSON'"),
         ("echo 'libfoo.so is missing' >&2; exit 7", "it ended with status 7: libfoo.so is missing"),
         ('read line; sleep 60 & echo "{\\"error\\": \\"$!\\"}"; wait', "^[0-9]+$"),
     ],

@@ -79,9 +79,9 @@ def test_guards_of_capacity(capacity, where, spoils, spares, said):
     ("spoils", "spares", "said"),
     [
         ({"lag_p99_us": 200.0}, {"lag_p99_us": 40.0}, "kept to 200 us at p99, more than a tenth of the p50"),
-        ({"answered": 1400}, {"answered": 1430}, "of the rate asked for was achieved"),
+        ({"answered": 1400}, {"answered": 1430}, "of the requested rate was achieved"),
         # All succeeded, but many of them after the slice had ended, by the generator's own count.
-        ({"achieved_share": 0.9}, {"achieved_share": 0.995}, "90.0% of the rate asked for was achieved"),
+        ({"achieved_share": 0.9}, {"achieved_share": 0.995}, "90.0% of the requested rate was achieved"),
     ],
 )
 def test_guards_of_latency(latency, spoils, spares, said):
@@ -147,7 +147,7 @@ def test_lints_of_one_subject(capacity, where, spoils, spares, said, topic):
 def test_few_restarts(capacity):
     few = replace(capacity, slices=[one for one in capacity.slices if one.restart < 3])
     assert lints_of(few, "restart") == [
-        "all: 3 restarts: what differs from start to start is hardly seen in fewer than 5"
+        "all: 3 restarts: differences between starts are hardly visible with fewer than 5"
     ]
 
 
@@ -160,20 +160,20 @@ def test_slices_too_short_for_the_latency(capacity):
 
 def test_too_few_samples_for_the_percentile(capacity):
     few = [replace(one, response=replace(one.response, count=200)) for one in capacity.slices]
-    assert lints_of(replace(capacity, slices=few), "p99 rests on 60 samples beyond it")
+    assert lints_of(replace(capacity, slices=few), "p99 is based on 60 samples beyond it")
     enough = [replace(one, response=replace(one.response, count=400)) for one in capacity.slices]
     assert lints_of(replace(capacity, slices=enough), "p99 rests") == []
 
 
 def test_littles_law(capacity):
-    assert lints_of(replace(capacity, load={"connections": 200}), "of what 200 requests under way give")
+    assert lints_of(replace(capacity, load={"connections": 200}), "of what 200 requests in flight give")
     assert lints_of(replace(capacity, load={"connections": 12, "pipeline": 4}), "under way") == []
     assert lints_of(replace(capacity, load={}), "under way") == []
 
 
 def test_a_pool_smaller_than_the_concurrency_is_a_lint(capacity):
     small = replace(capacity, load={"tasks": 50, "pool": 10})
-    assert lints_of(small, "a pool of 10 connections is smaller than the 50 requests at once")
+    assert lints_of(small, "a pool of 10 connections is smaller than the 50 concurrent requests")
     assert lints_of(replace(capacity, load={"tasks": 50, "pool": 50}), "pool") == []
     told = [replace(one, options={"pool": "20"}) for one in capacity.subjects]
     assert lints_of(replace(capacity, load={"concurrency": 40}, subjects=told), "a pool of 20")

@@ -65,7 +65,7 @@ def test_it_never_listens(tmp_path: Path) -> None:
     server = hostile(tmp_path, 'print("loading the model", flush=True); time.sleep(600)')
     message = str(failure_of(server, 0.5))
     assert "not ready after 0.5 s: nothing listens on its port" in message
-    assert "last words: loading the model" in message
+    assert "output ends with: loading the model" in message
 
 
 def test_it_starts_and_leaves(tmp_path: Path) -> None:
@@ -76,9 +76,9 @@ def test_it_starts_and_leaves(tmp_path: Path) -> None:
 
 def test_it_raises_at_the_start(tmp_path: Path) -> None:
     failed = failure_of(hostile(tmp_path, 'raise SystemExit("no configuration")'))
-    assert "exit status 1; its last words: no configuration" in str(failed)
+    assert "exit status 1; its output ends with: no configuration" in str(failed)
     failed = failure_of(hostile(tmp_path, "1 / 0"))
-    assert "its last words: ZeroDivisionError: division by zero" in str(failed)
+    assert "its output ends with: ZeroDivisionError: division by zero" in str(failed)
     assert "Traceback" in failed.log
 
 
@@ -98,7 +98,7 @@ def test_it_dies_in_the_middle(tmp_path: Path) -> None:
 
 def test_it_accepts_and_never_responds(tmp_path: Path) -> None:
     failed = failure_of(hostile(tmp_path, "answer = lambda connection: time.sleep(600)\nserve()"), 4.0)
-    assert "not ready after 4 s: it accepts, but GET / is not answered" in str(failed)
+    assert "not ready after 4 s: it accepts, but GET / has no response" in str(failed)
 
 
 def test_it_sends_a_byte_a_second(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_it_sends_a_byte_a_second(tmp_path: Path) -> None:
     """
     began = time.monotonic()
     failed = failure_of(hostile(tmp_path, source), 4.0)
-    assert "GET / is not answered" in str(failed)
+    assert "GET / has no response" in str(failed)
     assert time.monotonic() - began < 20
 
 

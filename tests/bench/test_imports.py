@@ -81,7 +81,7 @@ def test_several_commands_are_used_in_turn_and_the_origin_is_separate() -> None:
     scenario = found.scenario
     assert (scenario.name, found.origin) == ("mine", "https://a:1")
     assert [request.target for request in scenario.requests] == ["/x", "/y", "/z"]
-    assert scenario.notes == ("Redirects are not followed: each is an answer.",)
+    assert scenario.notes == ("Redirects are not followed: each is a response.",)
     config = session_config(scenario, "http://127.0.0.1:9")
     assert [one["url"] for one in config["targets"]] == [f"http://127.0.0.1:9/{path}" for path in "xyz"]
     expect = config["targets"][0]["expect"]
@@ -91,7 +91,7 @@ def test_several_commands_are_used_in_turn_and_the_origin_is_separate() -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        ("curl", "curl: curl: there is no URL in it"),
+        ("curl", "curl: curl: it contains no URL"),
         (
             "curl -F a=b http://a/",
             "curl: curl -F a=b http://a/: -F is not imported; write a scenario file instead",
@@ -155,7 +155,7 @@ def test_targets_of_vegeta_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("", "vegeta: targets: there is no request in it"),
+        ("", "vegeta: targets: it contains no request"),
         ("get a\n", "{path}:1: 'get a' is not `METHOD URL`"),
         ("GET http://a/\nnonsense\n", "{path}:2: 'nonsense' is no header field"),
         ("GET http://a/\n@none\n", "{path}:2: cannot read {folder}/none: No such file or directory"),

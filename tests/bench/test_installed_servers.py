@@ -48,7 +48,7 @@ def test_it_lives_and_ends(name: str, interface: str | None, protocol: str, tls:
     if reason := installed(server):
         pytest.skip(reason)
     if tls and not server.tls:
-        pytest.skip("its definition says nothing of TLS")
+        pytest.skip("its definition does not support TLS")
     assert versions(server)
     certificate = make_certificate(apps).tls if tls else None
     settings = Settings(

@@ -69,7 +69,7 @@ def test_an_endpoint_that_counts_no_tokens():
 def test_nothing_good():
     found = slice_of("x", CallBatch([Call(200, 1.0), Call(429, 0.1)], 1.0), Objectives())
     assert (found.answered, found.failed, found.refused, found.extra) == (0, 1, 1, {})
-    assert found.first_failure == "an answer without any text"
+    assert found.first_failure == "a response without text"
 
 
 def test_arrivals_are_gamma():

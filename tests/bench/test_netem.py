@@ -25,7 +25,7 @@ def test_the_text():
         ("rtt=-1ms", "'-1ms' is no time"),
         ("rtt=3h", "write 500us, 20ms or 1.5s"),
         ("rtt=100s", "no time up to 60s"),
-        ("rtt=1ms,rtt=2ms", "rtt stands twice"),
+        ("rtt=1ms,rtt=2ms", "rtt is given twice"),
         ("rtt=1ms,jitter=2ms", "jitter cannot be more than rtt"),
         ("rate=10", "'10' is no rate"),
         ("rate=1kbit", "no rate of 8kbit or more"),

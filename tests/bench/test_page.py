@@ -265,7 +265,7 @@ def test_the_page_has_the_required_texts(page_file):
     for words in (
         "towline is faster than its peers",
         "gunicorn",
-        "has no figure: exited with status 1",
+        "has no figures: exited with status 1",
         "The same subject measured twice came out",
         "requests failed",
         "no verdict",

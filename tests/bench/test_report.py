@@ -98,7 +98,7 @@ MARKDOWN = """\
 
 🟢 1 faster
 
-| towline beside | uvicorn | gone |
+| towline compared with | uvicorn | gone |
 |---|---|---|
 | hello | 🟢 2.01x |  |
 
@@ -106,7 +106,7 @@ MARKDOWN = """\
 
 20 connections, slices of 100 ms
 
-| towline beside | verdict | ratio | interval |
+| towline compared with | verdict | ratio | interval |
 |---|---|--:|---|
 | uvicorn | 🟢 faster | 2.01x | \\[2.00, 2.02\\] |
 

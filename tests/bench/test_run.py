@@ -307,7 +307,7 @@ def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str
         (("serves",), "did you mean servers?"),
         (("all", "-s", "hello,nonsense"), "no scenario 'nonsense' in any of servers, clients, webhooks, llm"),
         (("all", "-S", "pycurl", "-s", "hello"), "both the scenarios and the subjects"),
-        (("webhooks", "--net", "rtt=1ms"), "webhooks has no network of ours"),
+        (("webhooks", "--net", "rtt=1ms"), "webhooks cannot emulate a network"),
         (("servers", "--net", "rtt=fast"), "'fast' is no time"),
         (("servers", "--scenaro", "hello"), "did you mean --scenario?"),
         (("servers", "-s", "helo"), "did you mean hello?"),

@@ -89,7 +89,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         ("[[scenario]]\n", "scenario 1: `name` is missing"),
         ('[[scenario]]\nname = "A b"\n', "scenario 1: `name` is 'A b'; use small letters, digits, _ and -"),
         (HEAD, "scenario `mine`: a scenario of servers needs a [[scenario.request]]"),
-        (HEAD + REQUEST + HEAD + REQUEST, "scenario `mine` stands there twice"),
+        (HEAD + REQUEST + HEAD + REQUEST, "scenario `mine` is defined twice"),
         (
             HEAD + "conections = 5\n" + REQUEST,
             "scenario `mine`: `conections` is unknown; did you mean `connections`?",
@@ -121,7 +121,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         ),
         (
             HEAD + 'message = { text = "a" }\n' + REQUEST,
-            "scenario `mine`: `message` is of WebSockets: over h1 and asgi, a GET without a body that is answered with 101",
+            "scenario `mine`: `message` needs a WebSocket: over h1 and asgi, a GET without a body and with status 101",
         ),
         (
             HEAD + "admits = 50\n" + REQUEST,
@@ -144,7 +144,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         ),
         (
             HEAD + '[[scenario.request]]\nlike = "other"\n',
-            "scenario `mine`, request 1: `like` names 'other', which is no earlier scenario with a request",
+            "scenario `mine`, request 1: `like` names 'other', which is not an earlier scenario with a request",
         ),
         (
             HEAD + REQUEST + 'method = "GET it"\n',
@@ -168,7 +168,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         ),
         (
             HEAD + REQUEST + 'fields = ["Content-Length: 4"]\nbody = { text = "hello" }\n',
-            "scenario `mine`, request 1: Content-Length says 4, the body has 5 bytes",
+            "scenario `mine`, request 1: Content-Length is 4, the body has 5 bytes",
         ),
         (
             HEAD + REQUEST + 'fields = ["Transfer-Encoding: chunked"]\nbody = { text = "hello" }\n',
@@ -212,7 +212,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         ),
         (
             HEAD + REQUEST + "send_mode = { await_continue = true }\n",
-            "scenario `mine`, request 1, send_mode: there is no body to hold back",
+            "scenario `mine`, request 1, send_mode: a body is missing",
         ),
         (
             HEAD + REQUEST + "send_mode = { pieces = 2, drop_after_bytes = 1 }\n",
@@ -220,7 +220,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         ),
         (
             HEAD + "pipeline = 2\n" + REQUEST + "send_mode = { pieces = 2 }\n",
-            "scenario `mine`: `pipeline` does not go with a request that is sent in a way of its own",
+            "scenario `mine`: `pipeline` does not go with a request that has a send mode",
         ),
     ],
 )

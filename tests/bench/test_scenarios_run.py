@@ -188,6 +188,6 @@ def test_a_server_of_another_protocol_has_no_figure(
     scenario = replace(small("hello"), tls=tls)
     base_url = wrong["h1"].play(scenario, None)
     agent.open("hello", session_config(scenario, base_url, protocol="h2"))
-    with pytest.raises(WrongResponse, match=r"^GET /: no whole answer: "):
+    with pytest.raises(WrongResponse, match=r"^GET /: no complete response: "):
         check(agent, "hello", scenario, base_url, "h2")
     agent.close("hello")

@@ -121,9 +121,9 @@ def test_a_line_is_enough_for_a_users_subject(tmp_path: Path) -> None:
         ('[mine]\ncommand = ""\nport = 80', "command is empty"),
         ('[mine]\ncommand = "x \'"', "No closing quotation"),
         ("[mine]\ncommand = 7", "a string or a list of strings"),
-        ('[mine]\ncommand = "serve"', "nothing says where it listens"),
+        ('[mine]\ncommand = "serve"', "no listen address"),
         ('[mine]\ncommand = "serve {prot}"', "unknown placeholder {prot}"),
-        ('[mine]\ncommand = "serve {app} {port}"', "say interfaces"),
+        ('[mine]\ncommand = "serve {app} {port}"', "give interfaces"),
         ('[mine]\ncomand = "serve {port}"', "did you mean 'command'"),
         ('[mine]\ncommand = "serve"\nport = 0', "from 1 to 65535"),
         ('[mine]\ncommand = "serve"\nport = true', "from 1 to 65535"),
@@ -158,8 +158,8 @@ def test_unsupported_scenarios_have_a_reason() -> None:
     sync = servers()["gunicorn-sync"]
     assert sync.cannot("async_sleep", ("asgi",)) == "has no asgi interface"
     assert sync.cannot("hello", ("asgi", "wsgi")) is None
-    assert sync.cannot("multi_stream_h2", protocols=("h2",)) == "does not speak h2"
-    with pytest.raises(NotSupported, match="gunicorn-sync does not speak h2"):
+    assert sync.cannot("multi_stream_h2", protocols=("h2",)) == "does not support h2"
+    with pytest.raises(NotSupported, match="gunicorn-sync does not support h2"):
         render(sync, Settings(protocol="h2"), host="127.0.0.1", port=1, folder=Path("."))
     assert servers()["nginx"].cannot("echo")
     assert servers()["nginx"].cannot("hello") is None

@@ -113,7 +113,7 @@ def test_pairs_by_name(agent: Agent) -> None:
         with pytest.raises(ValueError, match=r"is no pair: write SERVER\+CLIENT"):
             pairs(servers(), [wrong])
     missing = replace(mixed.server, packages=("no-such-distribution",))
-    assert "no-such-distribution is not installed beside python" in (installed(missing) or "")
+    assert "no-such-distribution is not installed in python" in (installed(missing) or "")
 
 
 def test_the_rows_of_the_catalogue_are_experiments(agent: Agent) -> None:

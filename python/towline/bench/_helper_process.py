@@ -67,7 +67,7 @@ class HelperProcess:
         fd, due = self._process.stdout.fileno(), time.monotonic() + START_TIMEOUT_S
         while b"\n" not in self._held:
             if not select.select([fd], [], [], max(0.0, due - time.monotonic()))[0]:
-                raise HelperFailed(f"the helper said nothing in {START_TIMEOUT_S:.0f} s")
+                raise HelperFailed(f"the helper printed nothing within {START_TIMEOUT_S:.0f} s")
             data = os.read(fd, 65536)
             if not data:
                 raise HelperFailed(f"the helper ended: {self.log().strip()[-400:]}")

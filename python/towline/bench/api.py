@@ -58,9 +58,7 @@ class Command:
         if not argv:
             raise UsageError(f"{name}: the command is empty")
         if self.port is None and not any("{port}" in word for word in (*argv, *self.env.values())):
-            raise UsageError(
-                f"{name}: nothing says where it listens: write {{port}} in the command, or give port="
-            )
+            raise UsageError(f"{name}: no listen address: write {{port}} in the command, or give port=")
         return Server(
             name,
             tuple(argv),

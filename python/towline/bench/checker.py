@@ -34,7 +34,7 @@ def check(agent: Prober, session: str, scenario: Scenario, base_url: str, protoc
     """Sends every request of `scenario` over the open `session` to `base_url`. Raises `WrongResponse`."""
     answers = agent.probe(session)
     if len(answers) != len(scenario.requests):
-        raise WrongResponse(f"{len(answers)} answers to {len(scenario.requests)} requests")
+        raise WrongResponse(f"{len(answers)} responses to {len(scenario.requests)} requests")
     for request, found in zip(scenario.requests, answers, strict=True):
         wanted = request if scenario.message is None else _echoing(request, scenario.message)
         problem = problem_of(found, wanted, secure=base_url.startswith("https:"), protocol=protocol)
@@ -43,9 +43,7 @@ def check(agent: Prober, session: str, scenario: Scenario, base_url: str, protoc
         if problem is not None:
             raise WrongResponse(f"{request.method} {request.target:.80}: {problem}")
     if scenario.concurrency(protocol) > 1 and any(found["closed"] for found in answers):
-        raise WrongResponse(
-            "it closes the connection after an answer, so that no further one can follow on it"
-        )
+        raise WrongResponse("it closes the connection after a response, so that it cannot be reused")
 
 
 def _echoing(request: Request, message: Body) -> Request:
@@ -59,7 +57,7 @@ def problem_of(
     """The first difference between a response, as the agent returns it, and the expected one; None if there is none."""
     wanted = request.expect
     if found["failure"] is not None:
-        return f"no whole answer: {found['failure']}"
+        return f"no complete response: {found['failure']}"
     status = found["status"]
     if status != wanted.status and (wanted.status is not None or not 200 <= status < 400):
         return f"status {status} instead of {wanted.status or '2xx or 3xx'}{_shown(found)}"
@@ -80,7 +78,7 @@ def _protocol(found: dict[str, Any], protocol: Protocol, *, secure: bool) -> str
     if found["alpn"] != alpn and (found["alpn"] is not None or (secure and protocol == "h2")):
         return f"ALPN chose {found['alpn'] or 'nothing'} instead of {alpn}"
     if secure != (found["tls"] is not None):
-        return "not over TLS" if secure else f"over {found['tls']}, which was not asked for"
+        return "not over TLS" if secure else f"over {found['tls']}, which was not requested"
     return None
 
 
@@ -95,7 +93,7 @@ def _fields(fields: list[list[str]], wanted: Expect) -> str | None:
     if wanted.coding is None:
         coded = [one for key, one in fields if key.lower() == "content-encoding"]
         if coded and wanted.body is not None:
-            return f"coded as {coded[0]!r:.40}, which was not asked for"
+            return f"coded as {coded[0]!r:.40}, which was not requested"
     return None
 
 
@@ -148,7 +146,7 @@ def _interim(found: dict[str, Any], wanted: Expect) -> str | None:
     if tuple(found["interim"]) == wanted.interim:
         return None
     came, must = (", ".join(map(str, one)) or "none" for one in (found["interim"], wanted.interim))
-    return f"interim answers: {came} instead of {must}"
+    return f"interim responses: {came} instead of {must}"
 
 
 def _closing(found: dict[str, Any], wanted: Expect, protocol: Protocol) -> str | None:
@@ -161,9 +159,7 @@ def _closing(found: dict[str, Any], wanted: Expect, protocol: Protocol) -> str |
     if found["closed"] and "close" in options:
         return None
     return (
-        "the connection was kept open"
-        if wanted.closes
-        else "the connection was closed after it, without a word"
+        "the connection was kept open" if wanted.closes else "the connection was closed after it, unannounced"
     )
 
 

@@ -49,7 +49,7 @@ def _late(slices: Sequence[Slice]) -> str | None:
         return f"the schedule was kept to {lag:.0f} us at p99, more than a tenth of the p50 of {p50:.0f} us"
     achieved = _achieved(slices)
     if achieved < ACHIEVED_SHARE:
-        return f"{achieved:.1%} of the rate asked for was achieved"
+        return f"{achieved:.1%} of the requested rate was achieved"
     return None
 
 

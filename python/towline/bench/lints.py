@@ -107,7 +107,7 @@ def _few_restarts(
     restarts = len({one.restart for one in slices})
     if restarts < MIN_RESTARTS:
         count = f"{restarts} restart{'s' if restarts > 1 else ''}"
-        yield Lint(f"{count}: what differs from start to start is hardly seen in fewer than {MIN_RESTARTS}")
+        yield Lint(f"{count}: differences between starts are hardly visible with fewer than {MIN_RESTARTS}")
 
 
 def _too_short(
@@ -127,7 +127,7 @@ def _few_samples(
 ) -> Iterator[Lint]:
     total = sum(one.response.count for one in slices)
     if total and total * 0.01 < SAMPLES_BEYOND:
-        yield Lint(f"p99 rests on {{}} samples beyond it; {SAMPLES_BEYOND} are wanted", total * 0.01)
+        yield Lint(f"p99 is based on {{}} samples beyond it; {SAMPLES_BEYOND} are needed", total * 0.01)
 
 
 def _little(experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequence[Slice]) -> Iterator[Lint]:
@@ -144,8 +144,8 @@ def _little(experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequen
     wanted = under_way * measured / answered * 1e6
     if abs(mean / wanted - 1) > LITTLE_SHARE:
         yield Lint(
-            f"the mean latency is {{}} of what {under_way} requests under way give at its rate: time passes outside of "
-            "requests, or some are not under way",
+            f"the mean latency is {{}} of what {under_way} requests in flight give at its rate: time passes outside of "
+            "requests, or some are not in flight",
             mean / wanted,
             "{:.0%}",
         )
@@ -159,7 +159,7 @@ def _waiting(experiment: ExperimentRecord, subject: SubjectRecord, slices: Seque
     )
     if str(pool).isdecimal() and int(str(pool)) < concurrency:
         yield Lint(
-            f"a pool of {pool} connections is smaller than the {concurrency} requests at once: waiting is in its times"
+            f"a pool of {pool} connections is smaller than the {concurrency} concurrent requests: its times include waiting"
         )
     waits = [one.connection_wait_p99_us for one in slices if one.connection_wait_p99_us is not None]
     p50 = median(one.response.p50_us for one in slices)

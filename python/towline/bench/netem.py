@@ -82,7 +82,7 @@ def parse(text: str) -> Conditions:
                 f"{part!r}: use {', '.join(f'{key}=...' for key in READERS)}, joined by commas"
             )
         if name in given:
-            raise BadConditions(f"{name} stands twice")
+            raise BadConditions(f"{name} is given twice")
         given[name] = READERS[name](value)
     if not given:
         raise BadConditions("no conditions: use, for example, rtt=20ms,jitter=2ms,rate=100mbit")
@@ -101,21 +101,21 @@ def _quantity(text: str, units: dict[str, float]) -> float | None:
 def _time(text: str) -> float:
     found = _quantity(text, TIMES_S)
     if found is None or found > MAX_RTT_S:
-        raise BadConditions(f"{text!r} is no time up to {MAX_RTT_S:.0f}s: write 500us, 20ms or 1.5s")
+        raise BadConditions(f"{text!r} is not a time up to {MAX_RTT_S:.0f}s: write 500us, 20ms or 1.5s")
     return found
 
 
 def _rate(text: str) -> float:
     found = _quantity(text, RATES_BYTES_PER_S)
     if found is None or found < MIN_RATE_BYTES_PER_S:
-        raise BadConditions(f"{text!r} is no rate of 8kbit or more: write 512kbit, 100mbit or 1gbit")
+        raise BadConditions(f"{text!r} is not a rate of 8kbit or more: write 512kbit, 100mbit or 1gbit")
     return found
 
 
 def _loss(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text)
     if found is None or float(found[1]) > 50:
-        raise BadConditions(f"{text!r} is no loss up to 50%: write 0.1%")
+        raise BadConditions(f"{text!r} is not a loss up to 50%: write 0.1%")
     return float(found[1]) / 100
 
 

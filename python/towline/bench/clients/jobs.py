@@ -46,7 +46,7 @@ POOLS: Mapping[Backend, tuple[str, ...]] = {
 """Libraries whose pool can be driven directly, and which support unix sockets."""
 
 HTTP2_NOTES = (
-    "Prior knowledge, without TLS; the responder speaks nothing else. Each opens as many connections as it thinks right.",
+    "Prior knowledge, without TLS; the responder supports nothing else. Each client decides how many connections it opens.",
     f"Without HTTP/2, or not without TLS: {', '.join(sorted(HTTP1_ALONE - DROP_INS))}.",
 )
 
@@ -60,11 +60,11 @@ MICRO_NOTES = {
         "that no socket is looked at.",
     ),
     "partial_write": (
-        "A whole POST over one kept connection of a unix socket, through each client's own face, where its source writes "
+        "A whole POST over one kept connection of a unix socket, through each client's own API, where its source writes "
         "to a bare socketpair. The connection's send buffer is set to 32 KB from outside, and the responder drains it.",
     ),
     "uncontended_acquire": (
-        "One idle connection taken from a pool with room and given back, without a request; as in pool_assignment.",
+        "One idle connection acquired from a pool and released, without a request; as in pool_assignment.",
     ),
 }
 

@@ -64,7 +64,7 @@ class Worker:
         fd, deadline = self._process.stdout.fileno(), time.monotonic() + timeout_s
         while b"\n" not in self._held:
             if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise Failed(f"it hangs: no answer in {timeout_s:.0f} s", self.log_tail())
+                raise Failed(f"it hangs: no reply within {timeout_s:.0f} s", self.log_tail())
             data = os.read(fd, 65536)
             if not data:
                 raise self._died()
@@ -73,7 +73,7 @@ class Worker:
         try:
             answer: dict[str, Any] = json.loads(line)
         except ValueError:
-            raise Failed(f"it answered garbage: {line[:80]!r}", self.log_tail()) from None
+            raise Failed(f"it replied garbage: {line[:80]!r}", self.log_tail()) from None
         return answer
 
     def _died(self) -> Failed:

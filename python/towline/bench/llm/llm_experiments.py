@@ -95,7 +95,7 @@ EXPERIMENTS = {
         LlmExperiment(
             "chat_slow_consumer",
             "chat_slow_consumer",
-            "16 MiB of pieces, read slowly: what the client holds",
+            "16 MiB of pieces, read slowly: memory of the client",
             "towline",
             profile="flood",
             max_tokens=SLOW_PIECES,

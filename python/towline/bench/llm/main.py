@@ -99,7 +99,7 @@ def table(experiment: ExperimentRecord) -> str:
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     lines = ["  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows]
     failed = [
-        f"{one.name}: no figure, {one.failure}" for one in experiment.subjects if one.failure is not None
+        f"{one.name}: no figures, {one.failure}" for one in experiment.subjects if one.failure is not None
     ]
     return "\n".join([f"\n{experiment.name}: {experiment.title}", *lines, *failed, *experiment.notes])
 

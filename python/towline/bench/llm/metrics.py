@@ -149,8 +149,8 @@ def slice_of(subject: str, taken: CallBatch, goal: Objectives, restart: int = 0,
 
 def _why(call: Call) -> str:
     if call.wrong:
-        return "the text is not what the endpoint sent"
-    return call.error or "an answer without any text"
+        return "the text differs from what the endpoint sent"
+    return call.error or "a response without text"
 
 
 def user_metrics(good: Sequence[Call], taken: CallBatch, goal: Objectives) -> dict[str, float]:

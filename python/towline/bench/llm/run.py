@@ -202,7 +202,7 @@ class LlmRun:
             process = ChatProcess(client, self.plan)
         except Missing as missing:
             self.skipped[name] = str(missing)
-            self.report(f"{name} is left out: {missing}")
+            self.report(f"{name} is skipped: {missing}")
             return
         except Failed as failed:
             self._fail(name, failed)
@@ -224,7 +224,7 @@ class LlmRun:
             try:
                 call = Call.of(running[name].call([{"body": body, "at_s": 0.0}], 0.0)["calls"][0])
                 if not call.good and call.status != 429:
-                    raise Failed(call.error or "the text is not what the endpoint sent")
+                    raise Failed(call.error or "the text differs from what the endpoint sent")
             except Failed as failed:
                 self._fail(name, failed, running)
 
@@ -274,4 +274,4 @@ class LlmRun:
             str(failed),
             failed.log,
         )
-        self.report(f"{name} has no figure: {failed}")
+        self.report(f"{name} has no figures: {failed}")

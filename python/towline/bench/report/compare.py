@@ -141,7 +141,7 @@ def _subjects(
 
 def _settings(before: ExperimentRecord, after: ExperimentRecord) -> Iterator[str]:
     if before.question != after.question:
-        yield f"the first asks for {before.question}, the second for {after.question}"
+        yield f"the first has {before.question}, the second {after.question}"
     for key in sorted({*before.load, *after.load} - CHOSEN):
         if before.load.get(key) != after.load.get(key):
             yield f"{key.replace('_', ' ')}: {before.load.get(key)}, then {after.load.get(key)}"

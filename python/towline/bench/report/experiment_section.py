@@ -97,10 +97,10 @@ def _rates(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
     ]
     if not rows:
         return None
-    said = "Verified answers a second; the whisker is the 95 % interval over restarts."
+    said = "Verified responses per second; the whisker is the 95 % interval over restarts."
     floor = shown.experiment.floor_s
     if floor:
-        said += f" Nobody can be faster than {formatting.figure('floor_s', floor)} for the whole load."
+        said += f" The load takes at least {formatting.figure('floor_s', floor)}."
     return _block("Requests a second", said, bars(rows))
 
 
@@ -272,7 +272,7 @@ def _failures(shown: ExperimentView) -> list[Markup]:
                 else None
             )
             found.append(
-                el("div", el("b", one.name), f" has no figure: {one.record.failure}", log, class_="alert")
+                el("div", el("b", one.name), f" has no figures: {one.record.failure}", log, class_="alert")
             )
     return found
 
@@ -378,9 +378,7 @@ def _published(shown: ExperimentView) -> Markup | None:
         "p",
         f"Published by others ({scenario.source}), on their machines and by their method: context, not a result of this run.",
     )
-    return _fold(
-        "Other people's figures", said, _grid(["subject", "figure", "unit", "protocol", "machine"], rows)
-    )
+    return _fold("Published figures", said, _grid(["subject", "figure", "unit", "protocol", "machine"], rows))
 
 
 def _commands(subjects: Sequence[SubjectRecord]) -> Markup:

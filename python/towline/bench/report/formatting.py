@@ -66,14 +66,14 @@ def sentence(comparison: Comparison) -> str:
     ours, theirs = comparison.subject, comparison.baseline
     what = metric_name(comparison.metric)
     if comparison.verdict is Verdict.REFUSED:
-        return f"{ours} beside {theirs}: no verdict on {what}. {comparison.reason}"
+        return f"{ours} compared with {theirs}: no verdict on {what}. {comparison.reason}"
     figure = f"{what} {ratio(comparison.ratio)} {interval(comparison.low, comparison.high)}"
     if comparison.verdict is Verdict.EQUIVALENT:
         return f"{ours} and {theirs} are equivalent: {figure}"
     if comparison.verdict is Verdict.UNDECIDED:
-        return f"{ours} beside {theirs}: undecided, {figure}; {more_restarts(comparison)}"
+        return f"{ours} compared with {theirs}: undecided, {figure}; {more_restarts(comparison)}"
     if comparison.verdict is Verdict.UNSTABLE:
-        return f"{ours} beside {theirs}: unstable, {figure}; two tests of the same slices disagree"
+        return f"{ours} compared with {theirs}: unstable, {figure}; two tests of the same slices disagree"
     if comparison.metric == "cpu_us":
         return f"{ours} uses {verdict_word(comparison.verdict, 'cpu_us')} than {theirs}: {figure}"
     return f"{ours} is {comparison.verdict.value} than {theirs}: {figure}"

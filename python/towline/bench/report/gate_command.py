@@ -22,7 +22,7 @@ from .markup import printable
 STATUSES = """exit status:
   0  passed: nothing is slower by the threshold or more
   1  regression: slower by more than the threshold, here and in the confirming job
-  2  the command line or a file makes no sense
+  2  invalid command line or file
   3  undecided or refused: the intervals are too wide, a guard spoke, something is missing
   4  suspected: slower by more than the threshold; measure again in a fresh job and give that as --confirm
 """
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         description="Judges whether a result is slower than it was: the whole interval must lie beyond the threshold, "
         "in two independent jobs.",
     )
-    made.add_argument("result", type=Path, metavar="RESULT", help="what was measured now")
+    made.add_argument("result", type=Path, metavar="RESULT", help="the new result")
     against = made.add_argument_group("compared with one of")
     against.add_argument(
         "--baseline", type=Path, metavar="FILE", help="an earlier result, of the same machine"
@@ -102,11 +102,9 @@ def parser() -> argparse.ArgumentParser:
         "--metric",
         action="append",
         metavar="NAME",
-        help="per_s, p50_us, p99_us, cpu_us ...; by default what each experiment asks about",
+        help="per_s, p50_us, p99_us, cpu_us ...; by default the main metric of each experiment",
     )
-    rules.add_argument(
-        "--allow-undecided", action="store_true", help="pass when the intervals are too wide to say"
-    )
+    rules.add_argument("--allow-undecided", action="store_true", help="pass when the intervals are too wide")
     rules.add_argument("--any-machine", action="store_true", help="the baseline may be of another machine")
     output = made.add_argument_group("output")
     output.add_argument("--junit", type=Path, metavar="FILE", help="a test report")

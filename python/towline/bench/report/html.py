@@ -111,7 +111,7 @@ def _header(analysis: Analysis, shown: Sequence[ExperimentView]) -> Markup:
         el("h1", headline(shown)),
         tiles(shown),
         el("p", [el("span", fact) for fact in facts], class_="facts"),
-        el("p", "Interrupted: only what was measured until then is here.", class_="alert")
+        el("p", "Interrupted: only what was measured until then is included.", class_="alert")
         if record.interrupted
         else None,
     )

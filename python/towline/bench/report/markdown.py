@@ -49,7 +49,7 @@ def markdown(analysis: Analysis) -> str:
         experiments += lines
     if left_out:
         experiments += [
-            f"The figures of {len(left_out)} more experiments are in the page (report.html): a comment has no room.",
+            f"The figures of {len(left_out)} more experiments are in the page (report.html), for lack of space.",
             "",
         ]
     return "\n".join([*head, *experiments, *foot]) + "\n"
@@ -65,7 +65,7 @@ def _about(analysis: Analysis) -> list[str]:
         f"{formatting.confidence(analysis.alpha)}, over restarts.</sub>"
     ]
     if record.interrupted:
-        lines += ["", "**Interrupted:** only what was measured until then is here."]
+        lines += ["", "**Interrupted:** only what was measured until then is included."]
     return lines
 
 
@@ -80,7 +80,9 @@ def _kind(one: ExperimentView) -> str:
 def _matrix(shown: list[ExperimentView]) -> list[str]:
     """One row per experiment, one column per peer: the ratio and the verdict's mark."""
     peers = list(dict.fromkeys(peer for one in shown for peer in one.peers))
-    lines = [f"| {escape(shown[0].baseline or '')} beside | {' | '.join(escape(peer) for peer in peers)} |"]
+    lines = [
+        f"| {escape(shown[0].baseline or '')} compared with | {' | '.join(escape(peer) for peer in peers)} |"
+    ]
     lines.append(f"|---|{'---|' * len(peers)}")
     for one in shown:
         for metric in one.headline:
@@ -125,7 +127,7 @@ def _experiment(experiment: ExperimentView) -> list[str]:
     found = [each for metric in experiment.headline for each in experiment.comparisons(metric)]
     if found:
         lines += [
-            f"| {escape(experiment.baseline or '')} beside | verdict | ratio | interval |",
+            f"| {escape(experiment.baseline or '')} compared with | verdict | ratio | interval |",
             "|---|---|--:|---|",
         ]
         lines += [_verdict(each) for each in found]

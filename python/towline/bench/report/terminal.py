@@ -118,7 +118,7 @@ def closing(analysis: Analysis) -> list[str]:
     if record.skipped:
         lines.append("skipped: " + ", ".join(f"{name} ({why})" for name, why in record.skipped.items()))
     if record.interrupted:
-        lines.append("interrupted: only what was measured until then is here")
+        lines.append("interrupted: only what was measured until then is included")
     lines.append(
         f"{formatting.moment(record.began_unix_s)}, {formatting.duration(record.ended_unix_s - record.began_unix_s)}, "
         f"seed {record.seed}; intervals of ratios are {formatting.confidence(analysis.alpha)} for all of an experiment together"

@@ -13,12 +13,12 @@ from .view import ExperimentView, tally
 LEGEND = (
     (Verdict.FASTER, "the interval lies on one side of 1, after Holm's correction, and a second test agrees"),
     (Verdict.EQUIVALENT, "the whole interval lies within the margin: no difference that matters"),
-    (Verdict.UNDECIDED, "the interval is too wide to say; more restarts would decide"),
+    (Verdict.UNDECIDED, "the interval is too wide; more restarts would decide"),
     (Verdict.UNSTABLE, "two tests of the same slices disagree"),
-    (Verdict.REFUSED, "a guard found a reason not to trust the figures"),
+    (Verdict.REFUSED, "a guard found the figures unreliable"),
 )
 METHOD = (
-    "Every answer is verified to the last byte before it counts. All subjects of an experiment live at the same time, pinned to the "
+    "Every response is verified to the last byte before it counts. All subjects of an experiment live at the same time, pinned to the "
     "same cores, and are measured in short slices in random order, over several fresh starts. Each restart gives one number, the "
     "mean log ratio of its slices; the interval is Student's t over restarts. Percentiles come from merged histograms and are "
     "never averaged."
@@ -33,7 +33,7 @@ def headline(shown: Sequence[ExperimentView]) -> str:
         return "What was measured"
     most = max((Verdict.FASTER, Verdict.SLOWER, Verdict.EQUIVALENT), key=lambda one: counted[one])
     if not counted[most]:
-        return f"{baseline} beside its peers: nothing was decided"
+        return f"{baseline} compared with its peers: nothing was decided"
     word = "equivalent to its peers" if most is Verdict.EQUIVALENT else f"{most.value} than its peers"
     return f"{baseline} is {word} in {counted[most]} of {sum(counted.values())} comparisons"
 
@@ -107,7 +107,7 @@ def _control(found: Comparison) -> Markup:
     else:
         end = "They are one program, and no difference was claimed, as it should be."
     word = chip(found.verdict, found.verdict.value)
-    return join(["The same subject measured twice came out ", word, f" at {figure}. {end}"])
+    return join(["The same subject measured twice had the verdict ", word, f" at {figure}. {end}"])
 
 
 def _legend(analysis: Analysis) -> Markup:
@@ -116,14 +116,14 @@ def _legend(analysis: Analysis) -> Markup:
     rows.append(
         (
             "intervals",
-            f"of ratios: {level} for all of an experiment together (Holm); those of single figures, 95 % each",
+            f"of ratios: {level} for all of an experiment together (Holm); of single figures, 95 % each",
         )
     )
     rows.append(("margin", f"differences within {analysis.margin * 100:.3g} % count as none"))
     entries = [el("div", el("dt", term), el("dd", meaning)) for term, meaning in rows]
     return el(
         "details",
-        el("summary", "How the verdicts are made"),
+        el("summary", "Method"),
         el("dl", entries, class_="legend"),
         el("p", METHOD),
     )

@@ -142,7 +142,7 @@ class Agent:
         except TimeoutError:
             self._kill()
             raise AgentFailed(
-                f"the generator did not answer {operation!r} in {timeout_s + TIMEOUT_S:.0f} s and was killed",
+                f"the generator did not reply to {operation!r} in {timeout_s + TIMEOUT_S:.0f} s and was killed",
                 self._tail(),
             ) from None
         except OSError:
@@ -156,9 +156,9 @@ class Agent:
             answer = json.loads(line)
         except ValueError:
             self._kill()
-            raise AgentFailed(f"the generator answered no JSON: {line[:80]!r}", self._tail()) from None
+            raise AgentFailed(f"the generator's reply is not JSON: {line[:80]!r}", self._tail()) from None
         if "error" in answer:
-            raise AgentFailed(f"the generator says of {operation!r}: {answer['error']}")
+            raise AgentFailed(f"the generator's reply to {operation!r}: {answer['error']}")
         found: dict[str, Any] = answer
         return found
 

@@ -52,7 +52,7 @@ class Interrupts:
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         if self._heard is None:
             self._heard = number
-            self._say("ending: what runs is stopped, what was measured is kept")
+            self._say("stopping all subjects; measurements are kept")
             self._raise()
 
     def _raise(self) -> None:

@@ -148,7 +148,7 @@ class ExperimentRun:
 
     def _fail(self, name: str, error: Failed) -> None:
         self._records[name] = replace(self._records[name], failure=str(error), log=error.log)
-        self.progress.message(f"{name} has no figure: {error}")
+        self.progress.message(f"{name} has no figures: {error}")
 
     def _note(self, line: str) -> None:
         if line not in self.notes:
@@ -229,7 +229,7 @@ class ExperimentRun:
                     state.running, SliceSpec(window_s, 0.0, None, self.plan.rate_per_s, self.plan.poisson)
                 )
                 if one.failed and not one.answered:
-                    raise Failed(f"no request was answered: {one.first_failure}")
+                    raise Failed(f"no request succeeded: {one.first_failure}")
                 took_s = time.monotonic() - sent
                 rates.append(one.per_s)
                 if one.answered:
@@ -274,8 +274,8 @@ class ExperimentRun:
             one = self._measure(running, look)
             if one.answered:
                 return
-            first_failure = one.first_failure or f"{LAST_LOOK_S:g} s of load went by without a word"
-        raise Failed(f"no request was answered any more: {first_failure}")
+            first_failure = one.first_failure or f"{LAST_LOOK_S:g} s of load had no response"
+        raise Failed(f"no request succeeds any more: {first_failure}")
 
     def _measure(self, running: Running, work: SliceSpec) -> Slice:
         if not self.design.exclusive:

@@ -58,7 +58,7 @@ class Network:
         found = self.measured
         return (
             f"network: {self.requested}; as measured {found.rtt_s * 1e3:.2f} ms ({found.rtt_least_s * 1e3:.2f} to "
-            f"{found.rtt_most_s * 1e3:.2f}) there and back, {found.rate_bytes_per_s * 8 / 1e6:,.0f} Mbit/s"
+            f"{found.rtt_most_s * 1e3:.2f}) round trip, {found.rate_bytes_per_s * 8 / 1e6:,.0f} Mbit/s"
         )
 
 

@@ -50,7 +50,7 @@ def find_peak(
     try:
         runs = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
     except ValueError:
-        raise Failed("the search for the peak answered no JSON", done.stderr) from None
+        raise Failed("the reply of the peak search is not JSON", done.stderr) from None
     kept = [run for run in runs if "response" in run and keeps_goal(run)]
     if not kept:
         raise Failed("no rate keeps the goal of the search", done.stderr[-2000:])
@@ -79,7 +79,7 @@ def cannot(scenario: Scenario) -> str | None:
         for one in scenario.requests
     )
     if not alike or any(one.send_mode != SendMode() or one.chunk_bytes for one in scenario.requests):
-        return "its requests are of several kinds, or sent in a special way"
+        return "its requests differ, or have a send mode"
     return None
 
 

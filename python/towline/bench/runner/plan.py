@@ -22,7 +22,7 @@ from .design import Cores, Design, WarmUp
 WHAT, LOAD, DESIGN, OUTPUT = "what", "load", "design", "output"
 GROUPS = {
     WHAT: "which scenarios and subjects",
-    LOAD: "how they are asked: rates, connections, the network",
+    LOAD: "rates, connections, the network",
     DESIGN: "restarts, slices, warming up, and when it is enough",
     OUTPUT: "where results go, and what is shown",
 }
@@ -83,7 +83,9 @@ def _cores(value: str) -> Cores:
     if not found:
         raise ValueError(f"expected SUBJECTS/DRIVER like 0/1 or 0-2/3, not {value!r}")
     if missing := {core for side in sides for core in side} - os.sched_getaffinity(0):
-        raise ValueError(f"core {min(missing)} is not ours; there are {_listed(os.sched_getaffinity(0))}")
+        raise ValueError(
+            f"core {min(missing)} is not available; available are {_listed(os.sched_getaffinity(0))}"
+        )
     return Cores(sides[0], sides[1])
 
 
@@ -156,14 +158,14 @@ class Options:
     )
     curl: tuple[str, ...] = option(
         (),
-        "a scenario out of a curl command line; several are asked in turn",
+        "a scenario from a curl command line; several are used in turn",
         group=WHAT,
         parse=lambda value: (value,),
         metavar="COMMAND",
         repeat=True,
     )
     vegeta: Path | None = option(
-        None, "a scenario out of vegeta's targets", group=WHAT, parse=_path, metavar="FILE"
+        None, "a scenario from vegeta's targets", group=WHAT, parse=_path, metavar="FILE"
     )
     peers_bin: Path | None = option(
         None, "a folder searched first for programs", group=WHAT, parse=_path, metavar="FOLDER"
@@ -207,24 +209,24 @@ class Options:
         None, "an emulated network: rtt=20ms,jitter=2ms,rate=100mbit", group=LOAD, metavar="CONDITIONS"
     )
     real_endpoint: bool = option(
-        False, "of all: ask the real endpoint, which may cost money (else the mock endpoint)", group=LOAD
+        False, "all: use the real endpoint, which may cost money (default: the mock endpoint)", group=LOAD
     )
     base_url: str | None = option(
         None,
-        "of llm: an OpenAI-compatible endpoint (or OPENROUTER_BASE_URL, with OPENROUTER_API_KEY)",
+        "llm: an OpenAI-compatible endpoint (or OPENROUTER_BASE_URL, with OPENROUTER_API_KEY)",
         group=LOAD,
         metavar="URL",
     )
     scale: float = option(
         1.0,
-        "of llm: the gaps between calls, and the mock endpoint's pauses, times this",
+        "llm: factor of the gaps between calls, and of the mock endpoint's pauses",
         group=LOAD,
         parse=_number,
         metavar="FACTOR",
         check=_positive,
     )
     refuse_share: float = option(
-        0.0, "of llm: the mock endpoint's answers that are 429", group=LOAD, parse=_share, metavar="SHARE"
+        0.0, "llm: share of the mock endpoint's responses with 429", group=LOAD, parse=_share, metavar="SHARE"
     )
     runs: int | None = option(
         None,
@@ -245,7 +247,7 @@ class Options:
         check=_positive,
     )
     precision: float | None = option(
-        None, "go on until every interval is +-SHARE", group=DESIGN, parse=_share, metavar="SHARE"
+        None, "continue until every interval is +-SHARE", group=DESIGN, parse=_share, metavar="SHARE"
     )
     looks: bool = option(
         False, "five planned looks on the way to --max-runs, each at alpha 0.0158", group=DESIGN
@@ -266,7 +268,7 @@ class Options:
         metavar="SECONDS",
         check=_positive,
     )
-    exclusive: bool = option(False, "stop the others (SIGSTOP) while one is measured", group=DESIGN)
+    exclusive: bool = option(False, "stop the other subjects (SIGSTOP) while one is measured", group=DESIGN)
     cores: Cores | None = option(
         None,
         "the subjects' and the driver's (default: the first, the last)",
@@ -286,13 +288,15 @@ class Options:
         metavar="FOLDER",
         aliases=("-o",),
     )
-    baseline: str = option("towline", "whom the others are compared with", group=OUTPUT, metavar="SUBJECT")
+    baseline: str = option(
+        "towline", "the subject that the others are compared with", group=OUTPUT, metavar="SUBJECT"
+    )
     margin: float = option(
-        MARGIN, "a difference within it is none", group=OUTPUT, parse=_share, metavar="SHARE"
+        MARGIN, "differences within it are irrelevant", group=OUTPUT, parse=_share, metavar="SHARE"
     )
     no_history: bool = option(False, "do not keep the figures in the history", group=OUTPUT)
     quiet: bool = option(False, "no progress", group=OUTPUT, aliases=("-q",))
-    list: bool = option(False, "what would be measured, and what is not installed; then end", group=OUTPUT)
+    list: bool = option(False, "show what would be measured, and what is not installed", group=OUTPUT)
 
     def __post_init__(self) -> None:
         for name, (described, _) in options_of(type(self)).items():

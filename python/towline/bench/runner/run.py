@@ -104,7 +104,7 @@ def run(
     try:
         if options.net is not None:
             if command not in NETWORK_SUITES:
-                raise ConfigError(f"net: {command} has no network of ours; {', '.join(NETWORK_SUITES)} have")
+                raise ConfigError(f"net: {command} cannot emulate a network; {', '.join(NETWORK_SUITES)} can")
             session.over(options.net)
         RUNS[command](session, options)
     except Interrupted as interrupted:
@@ -132,7 +132,7 @@ def _servers_listing(options: Options, *, quick: bool) -> list[str]:
         missing = installed(server, options.peers_bin)
         lines.append(
             f"  {server.name:<26} {server.title or server.name}"
-            + (f" (left out: {missing})" if missing else "")
+            + (f" (skipped: {missing})" if missing else "")
         )
     return [*lines, ""]
 

@@ -160,8 +160,8 @@ class RunningServer:
         try:
             check(binding.agent, self._name, binding.scenario, self.base_url, binding.protocol)
         except WrongResponse as error:
-            raise self._failed(f"wrong answer: {error}") from None
-        self._alive("while its answers were checked")
+            raise self._failed(f"wrong response:  {error}") from None
+        self._alive("while its responses were checked")
 
     def config(self) -> dict[str, Any]:
         """The configuration of the generator's session."""

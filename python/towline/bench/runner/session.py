@@ -72,7 +72,7 @@ class Session:
         """Reports a skipped subject once, as a line and in the record."""
         if subject not in self.skipped:
             self.skipped[subject] = reason
-            self.progress.message(f"{subject} is left out: {reason}")
+            self.progress.message(f"{subject} is skipped: {reason}")
 
     def record(self, *, interrupted: bool = False) -> Record:
         rule = self.design.rule

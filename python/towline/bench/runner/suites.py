@@ -47,7 +47,7 @@ def options_by_suite(options: Options, names: Sequence[str] = tuple(SUITES)) -> 
         found = {name: _only(one, what, known[name]) for name, one in found.items() if known[name]}
     found = {name: one for name, one in found.items() if _has_scenarios(name, one)}
     if not found:
-        raise NothingToDo("no part of the run has both the scenarios and the subjects that are asked for")
+        raise NothingToDo("no suite has both the requested scenarios and subjects")
     return found
 
 

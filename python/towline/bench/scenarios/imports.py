@@ -122,7 +122,7 @@ def _imported(
 ) -> Imported:
     origins = dict.fromkeys(origin for origin, _ in found)
     if not found:
-        raise ScenarioError(f"{source}: there is no request in it")
+        raise ScenarioError(f"{source}: it contains no request")
     if len(origins) > 1:
         raise ScenarioError(f"{source}: one server is measured at a time, not {' and '.join(origins)}")
     requests = tuple(request for _, request in found)
@@ -196,7 +196,7 @@ class _Curl:
             else:
                 self.urls.append(word)
         if not self.urls:
-            raise ScenarioError(f"{self.where}: there is no URL in it")
+            raise ScenarioError(f"{self.where}: it contains no URL")
 
     def _option(self, word: str, rest: list[str]) -> list[str]:
         """Takes one option; returns the remaining words."""
@@ -242,7 +242,7 @@ class _Curl:
     def requests(self) -> list[tuple[str, Request]]:
         said, body = self.said, self._body()
         if "location" in said:
-            self.notes.append("Redirects are not followed: each is an answer.")
+            self.notes.append("Redirects are not followed: each is a response.")
         if "head" in said:
             method = "HEAD"
         else:

@@ -80,7 +80,7 @@ def parse(text: str, where: str, folder: Path | None = None) -> Section:
     for number, plain in enumerate(raw, 1):
         scenario = _scenario(plain, section, (where, number, folder), first_requests)
         if scenario.name in found:
-            raise ScenarioError(f"{where}: scenario `{scenario.name}` stands there twice")
+            raise ScenarioError(f"{where}: scenario `{scenario.name}` is defined twice")
         found[scenario.name] = scenario
     return Section(**{**vars(section), "scenarios": tuple(found.values())})
 
@@ -155,7 +155,7 @@ def _check_combination(scenario: Scenario, table: Table) -> None:
             raise table.error(f"`{key}` is of {protocol}, which `protocols` does not name")
     if scenario.message is not None and not _is_echo(scenario):
         raise table.error(
-            "`message` is of WebSockets: over h1 and asgi, a GET without a body that is answered with 101"
+            "`message` needs a WebSocket: over h1 and asgi, a GET without a body and with status 101"
         )
     if scenario.kind == "client" and len(scenario.protocols) != 1:
         raise table.error("a scenario of clients has one protocol")
@@ -164,7 +164,7 @@ def _check_combination(scenario: Scenario, table: Table) -> None:
     for request in scenario.requests:
         for key in ("pipeline", "streams"):
             if request.send_mode != SendMode() and getattr(scenario, key) > 1:
-                raise table.error(f"`{key}` does not go with a request that is sent in a way of its own")
+                raise table.error(f"`{key}` does not go with a request that has a send mode")
 
 
 def _is_echo(scenario: Scenario) -> bool:
@@ -181,7 +181,9 @@ def _with_model(plain: Raw, earlier: Mapping[str, Raw], where: str) -> Raw:
     if like is None:
         return plain
     if like not in earlier:
-        raise ScenarioError(f"{where}: `like` names {like!r}, which is no earlier scenario with a request")
+        raise ScenarioError(
+            f"{where}: `like` names {like!r}, which is not an earlier scenario with a request"
+        )
     return {**earlier[like], **{key: value for key, value in plain.items() if key != "like"}}
 
 
@@ -221,7 +223,7 @@ def _framing(request: Request, where: str) -> None:
     elif chunked:
         raise ScenarioError(f"{where}: `Transfer-Encoding: chunked` needs `chunk_bytes`")
     elif length is not None and length != str(size):
-        raise ScenarioError(f"{where}: Content-Length says {length}, the body has {size} bytes")
+        raise ScenarioError(f"{where}: Content-Length is {length}, the body has {size} bytes")
     elif request.body is not None and length is None:
         raise ScenarioError(f"{where}: a body needs the field `Content-Length: {size}`")
 
@@ -240,7 +242,7 @@ def _send_mode(table: Table, body: model.Body | None) -> SendMode:
         raise plain.error("choose one of `pieces`, `await_continue` and `drop_after_bytes`")
     needs_body = send_mode.await_continue or send_mode.drop_after_bytes is not None
     if needs_body and body is None:
-        raise plain.error("there is no body to hold back")
+        raise plain.error("a body is missing")
     if body is not None and (send_mode.drop_after_bytes or 0) >= max(body.length, 1):
         raise plain.error("`drop_after_bytes` must be less than the body")
     return send_mode

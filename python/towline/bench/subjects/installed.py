@@ -53,17 +53,17 @@ def installed(server: Server, peers_bin: Path | None = None) -> str | None:
     found = program(server.command[0], server.base, peers_bin)
     if found is None:
         word = server.command[0].removeprefix("{bin}/")
-        return f"the program {Path(word).name} is not found beside this Python, on PATH or in --peers-bin"
+        return f"the program {Path(word).name} is not found next to this Python, on PATH or in --peers-bin"
     python = _python_of(found)
     if python is None or not server.packages:
         return None
     try:
         there = _packages(str(python), _wanted(server))[1]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return f"its Python cannot be asked for packages ({type(error).__name__})"
+        return f"its Python does not list its packages ({type(error).__name__})"
     missing = [name for name in server.packages if name not in there]
     if missing:
-        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed beside {found.name}"
+        return f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed in {found.name}"
     return None
 
 

@@ -127,11 +127,11 @@ class Server:
         if self.interfaces and self.interface_for(interfaces) is None:
             return f"has no {' or '.join(interfaces)} interface"
         if self.scenarios is not None and scenario not in self.scenarios:
-            return "its configuration does not answer this scenario"
+            return "its configuration does not support this scenario"
         if not set(protocols) & set(self.protocols):
-            return f"does not speak {' or '.join(protocols)}"
+            return f"does not support {' or '.join(protocols)}"
         if tls and not self.tls:
-            return "its definition says nothing of TLS"
+            return "its definition does not support TLS"
         for limit in limits or {}:
             if limit not in self.limits:
                 return f"has no option for {limit.replace('_', ' ')}"
@@ -310,6 +310,6 @@ def _problems(server: Server) -> Iterator[str]:
         and not used & {"port"}
         and not any("{port}" in one for one in server.files.values())
     ):
-        yield "nothing says where it listens: use {port} in command or env, or give port = NUMBER"
+        yield "no listen address: use {port} in command or env, or give port = NUMBER"
     if "app" in used and not server.interfaces:
-        yield '{app} is our fixture application: say interfaces = ["asgi"] or ["wsgi"]'
+        yield '{app} is the fixture application: give interfaces = ["asgi"] or ["wsgi"]'

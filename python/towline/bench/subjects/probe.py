@@ -40,12 +40,12 @@ def _status_over_h1(connection: socket.socket, authority: str, path: str, due: f
             break
         head += piece
         if not _may_be_status(head) or len(head) > MAX_HEAD_BYTES:
-            raise BadReply(f"what it answers is no HTTP: {head[:60]!r}")
+            raise BadReply(f"its response is not HTTP: {head[:60]!r}")
     if not head:
-        raise ConnectionResetError("the connection was closed without an answer")
+        raise ConnectionResetError("the connection was closed without a response")
     found = STATUS_LINE.match(head)
     if found is None or b"\r\n\r\n" not in head:
-        raise BadReply(f"what it answers is no HTTP: {head[:60]!r}")
+        raise BadReply(f"its response is not HTTP: {head[:60]!r}")
     return int(found[1])
 
 
@@ -55,7 +55,7 @@ def _status_over_h2(connection: socket.socket, authority: str, path: str, due: f
     while len(answer) <= MAX_HEAD_BYTES:
         piece = _received(connection, due)
         if not piece:
-            raise ConnectionResetError("the connection was closed without an answer")
+            raise ConnectionResetError("the connection was closed without a response")
         answer += piece
         try:
             status = probe_h2.status(answer)
@@ -63,7 +63,7 @@ def _status_over_h2(connection: socket.socket, authority: str, path: str, due: f
             raise BadReply(str(error)) from None
         if status is not None:
             return status
-    raise BadReply("no answer among its frames of HTTP/2")
+    raise BadReply("no response among its HTTP/2 frames")
 
 
 def _received(connection: socket.socket, due: float) -> bytes:

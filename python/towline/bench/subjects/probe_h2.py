@@ -31,7 +31,7 @@ def status(received: bytes) -> int | None:
     """The status in the received frames; None if there is none yet. Raises ValueError if there will be none."""
     for number, (kind, flags, stream, payload) in enumerate(_frames(received)):
         if number == 0 and (kind, stream) != (SETTINGS, 0):
-            raise ValueError(f"what it answers is no HTTP/2: {received[:60]!r}")
+            raise ValueError(f"its response is not HTTP/2: {received[:60]!r}")
         if kind == GOAWAY or (kind == RST_STREAM and stream == STREAM):
             code = int.from_bytes(payload[-4:] if kind == RST_STREAM else payload[4:8], "big")
             raise ValueError(f"it gives the request up with error {code} of HTTP/2")
@@ -41,7 +41,7 @@ def status(received: bytes) -> int | None:
             if found >= 200:
                 return found
     if len(received) >= HEAD_BYTES and received[3] != SETTINGS:  # do not wait for a frame of any length
-        raise ValueError(f"what it answers is no HTTP/2: {received[:60]!r}")
+        raise ValueError(f"its response is not HTTP/2: {received[:60]!r}")
     return None
 
 
@@ -91,7 +91,7 @@ def _status_of(block: bytes) -> int:
         text = _digits(value) if block[at + 1] & 0x80 else value.decode("latin-1")
         if len(text) == 3 and text.isdigit():
             return int(text)
-    raise ValueError(f"its answer over HTTP/2 begins with no status: {block[:20]!r}")
+    raise ValueError(f"its response over HTTP/2 does not begin with a status: {block[:20]!r}")
 
 
 def _digits(coded: bytes) -> str:

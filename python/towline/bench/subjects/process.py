@@ -144,13 +144,13 @@ class Process:
                 wanted = self.server.ready.status
                 if status == wanted or (wanted is None and status < 500):
                     break
-                last, nonsense = f"GET {self.server.ready.path} is answered {status}", 0
+                last, nonsense = f"GET {self.server.ready.path} has status {status}", 0
             except BadReply as error:
                 last, nonsense = str(error), nonsense + 1
             except ConnectionRefusedError:
                 pass
             except TimeoutError:
-                last = f"it accepts, but GET {self.server.ready.path} is not answered"
+                last = f"it accepts, but GET {self.server.ready.path} has no response"
             except OSError as error:
                 last = f"GET {self.server.ready.path}: {error.strerror or error}"
             if time.monotonic() >= deadline:
@@ -253,7 +253,7 @@ class Process:
             }
         )
         if "pid" not in answer:
-            why = answer.get("failed", "its keeper gave no answer")
+            why = answer.get("failed", "its reaper did not reply")
             if not rendered.cwd.is_dir():
                 why = f"its cwd {self.server.cwd!r} is no folder"
             raise SubjectFailed(f"{self.name}: cannot start {said}: {why}")
@@ -275,7 +275,7 @@ class Process:
     def _failure(self, what: str) -> SubjectFailed:
         log = self.log_tail()
         said = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
-        line = f"{self.name}: {what}" + (f"; its last words: {_printable(said)[:160]}" if said else "")
+        line = f"{self.name}: {what}" + (f"; its output ends with: {_printable(said)[:160]}" if said else "")
         return SubjectFailed(line, log)
 
     def _signal_all(self, number: int) -> None:

@@ -68,7 +68,7 @@ def render(server: Server, settings: Settings, *, host: str, port: int, folder: 
         raise NotSupported(f"{server.name} has no {interface} interface")
     protocol = settings.protocol or server.protocols[0]
     if protocol not in server.protocols:
-        raise NotSupported(f"{server.name} does not speak {protocol}")
+        raise NotSupported(f"{server.name} does not support {protocol}")
     chosen = _variants(server, settings, interface, protocol)
     given = {
         "python": sys.executable,
@@ -123,7 +123,7 @@ def _variants(
         chosen.append((server.variants[protocol], {}))
     if settings.tls is not None:
         if not server.tls:
-            raise NotSupported(f"the definition of {server.name} says nothing of TLS")
+            raise NotSupported(f"the definition of {server.name} does not support TLS")
         chosen.append((server.variants["tls"], {}))
     for name, value in settings.limits.items():
         if name not in server.limits:

@@ -66,5 +66,5 @@ def listing(options: Options) -> str:
     lines += ["", "pairs:"]
     for pair in pairs(servers(options.servers), chosen_pairs(options.subject)):
         missing = installed(pair.server, options.peers_bin)
-        lines.append(f"  {pair.name:<26}" + (f" (left out: {missing})" if missing else ""))
+        lines.append(f"  {pair.name:<26}" + (f" (skipped: {missing})" if missing else ""))
     return "\n".join([*lines, ""])

@@ -137,7 +137,8 @@ class RunningWebhooks:
         (answer,) = self._probe()
         if answer["failure"] or answer["status"] != 202:
             raise Failed(
-                f"a webhook is answered {answer['failure'] or answer['status']}", self._process.log_tail()
+                f"a webhook was not accepted: {answer['failure'] or answer['status']}",
+                self._process.log_tail(),
             )
         found = self._drained()
         if found.forwarded != 1:

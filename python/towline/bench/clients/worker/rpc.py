@@ -178,7 +178,7 @@ class RpcServer:
         elif op == "chat" and self.chat is not None:
             self.send(found=self.chat.loop.run_until_complete(calls(self.chat.client, **asked)))
         elif self.opened is None:
-            self.send(error="the first thing to ask for is `open`")
+            self.send(error="the first call must be `open`")
         elif op == "verify":
             self.opened.verify()
             self.send(found={})
