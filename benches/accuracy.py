@@ -43,7 +43,7 @@ class Case:
     title: str
     options: tuple[str, ...]
     target: str
-    truth: Callable[[InjectedFaults, Window], dict[float, float]]
+    expected: Callable[[InjectedFaults, Window], dict[float, float]]
     share: float = WITHIN_SHARE
 
 
@@ -145,15 +145,15 @@ def measure(case: Case, tools: list[str], seconds: int) -> dict[str, Any]:
             )
             found, window = TOOLS[name][2](done.stdout, began, seconds)
             injected = responder.injected()
-        truth = case.truth(injected, window)
+        expected = case.expected(injected, window)
         entry[name] = {
-            "truth_ms": truth,
+            "truth_ms": expected,
             "found_ms": found.percentiles,
             "answered": found.answered,
             "failed": found.failed,
             "injected_errors": injected.errors,
             "injected_requests": injected.requests,
-            "right": is_right(case, truth, found, injected),
+            "right": is_right(case, expected, found, injected),
         }
     return entry
 
@@ -164,10 +164,10 @@ def cores() -> tuple[int | None, int | None]:
     return (available[0], available[1]) if len(available) > 1 else (None, None)
 
 
-def is_right(case: Case, truth: dict[float, float], found: Measured, injected: InjectedFaults) -> bool:
+def is_right(case: Case, expected: dict[float, float], found: Measured, injected: InjectedFaults) -> bool:
     times = all(
         abs(found.percentiles[percent] - ms) <= max(WITHIN_MS, case.share * ms)
-        for percent, ms in truth.items()
+        for percent, ms in expected.items()
         if percent in found.percentiles
     )
     return times and found.failed == injected.errors
@@ -270,11 +270,11 @@ def table(case: Case, entry: dict[str, Any]) -> list[str]:
     )
     lines = [f"### {case.title}", "", head, "|---" * (len(PERCENTS) + 3) + "|"]
     for name, found in entry.items():
-        truth, times = keyed(found["truth_ms"]), keyed(found["found_ms"])
+        expected, times = keyed(found["truth_ms"]), keyed(found["found_ms"])
         experiments = [
-            f"{times[percent]:.2f} ({truth[percent]:.2f})"
+            f"{times[percent]:.2f} ({expected[percent]:.2f})"
             if percent in times
-            else f"- ({truth[percent]:.2f})"
+            else f"- ({expected[percent]:.2f})"
             for percent in PERCENTS
         ]
         experiments += [f"{found['failed']} ({found['injected_errors']})", "yes" if found["right"] else "no"]

@@ -55,8 +55,8 @@ class Tool:
 
     def command(self, seconds: int, url: str, streams: int = 1) -> list[str]:
         """`streams`: concurrent streams on each connection, for tools with HTTP/2."""
-        said = {"c": CONNECTIONS, "s": seconds, "h": H2_CONNECTIONS, "m": streams}
-        return [self.program, *(part.format(**said) for part in self.arguments), url]
+        output = {"c": CONNECTIONS, "s": seconds, "h": H2_CONNECTIONS, "m": streams}
+        return [self.program, *(part.format(**output) for part in self.arguments), url]
 
 
 def read_ours(text: str) -> tuple[float, int]:

@@ -45,11 +45,11 @@ def main() -> int:
     memory.allow_descriptors(options.connections + WARM + 100)
     (server,) = chosen(OURS)
     entries: dict[str, Any] = {}
-    for kind, talk in KINDS.items():
+    for kind, exchange in KINDS.items():
         with running(server, memory.APP) as subject:
-            held = [opened(subject.port, talk) for _ in range(WARM)]
+            held = [opened(subject.port, exchange) for _ in range(WARM)]
             before = memory.resident_kib(subject)
-            held += [opened(subject.port, talk) for _ in range(options.connections)]
+            held += [opened(subject.port, exchange) for _ in range(options.connections)]
             grown = memory.resident_kib(subject) - before
             entries[kind] = {
                 "date": datetime.date.today().isoformat(),
@@ -69,9 +69,9 @@ def main() -> int:
     return 0
 
 
-def opened(port: int, talk: Callable[[socket.socket], None]) -> socket.socket:
+def opened(port: int, exchange: Callable[[socket.socket], None]) -> socket.socket:
     connection = memory.connect(port)
-    talk(connection)
+    exchange(connection)
     return connection
 
 

@@ -71,8 +71,8 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     for name, option in (("wrk", "-v"), ("nginx", "-v")):
         path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
         if path:
-            said = subprocess.run([path, option], capture_output=True, text=True, check=False)
-            found[name] = (said.stdout + said.stderr).splitlines()[0].split("Copyright")[0].strip()
+            output = subprocess.run([path, option], capture_output=True, text=True, check=False)
+            found[name] = (output.stdout + output.stderr).splitlines()[0].split("Copyright")[0].strip()
     commit = subprocess.run(
         ["git", "describe", "--always", "--dirty"],
         capture_output=True,

@@ -214,18 +214,18 @@ def page(kept: dict[str, Any]) -> list[str]:
 
 def row(entry: dict[str, Any]) -> str:
     found = entry["comparisons"]
-    truth = 1 + entry["percent"] / 100
+    true_ratio = 1 + entry["percent"] / 100
     judged = [one for one in found if one["verdict"] != Verdict.REFUSED.value]
     words: dict[str, int] = {}
     for one in found:
         words[one["verdict"]] = words.get(one["verdict"], 0) + 1
-    said = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: -item[1]))
-    covered = sum(one["low"] <= truth <= one["high"] for one in judged if one["low"] is not None)
+    summary = ", ".join(f"{count} {word}" for word, count in sorted(words.items(), key=lambda item: -item[1]))
+    covered = sum(one["low"] <= true_ratio <= one["high"] for one in judged if one["low"] is not None)
     halves = sorted((one["high"] - one["low"]) / 2 for one in judged if one["low"] is not None)
     half = f"{halves[len(halves) // 2]:.1%}" if halves else "-"
     share = f"{covered} of {len(judged)}" if judged else "-"
     load = f"{entry['restarts'] * entry['seconds']:.1f} s"
-    return f"| {len(found)} of {entry['what']} | {truth:.2f} | {said} | {share} | {half} | {load} |"
+    return f"| {len(found)} of {entry['what']} | {true_ratio:.2f} | {summary} | {share} | {half} | {load} |"
 
 
 if __name__ == "__main__":

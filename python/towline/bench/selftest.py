@@ -36,7 +36,7 @@ class Finding:
     """One line of the result."""
 
     what: str
-    said: str
+    text: str
     good: bool
 
 
@@ -69,7 +69,7 @@ def selftest(options: Options, progress: Progress) -> int:
         except Interrupted as interrupted:
             return interrupted.status
     findings = [equal(work), slower(work), delay(delayed)]
-    out = [f"{'ok  ' if one.good else 'NOT '} {one.what}: {one.said}" for one in findings]
+    out = [f"{'ok  ' if one.good else 'NOT '} {one.what}: {one.text}" for one in findings]
     out += ["", resolution(work, design.seconds)]
     sys.stdout.write("\n".join(out) + "\n")
     return 0 if all(one.good for one in findings) else 1
@@ -122,8 +122,8 @@ def equal(found: Comparisons) -> Finding:
 def slower(found: Comparisons) -> Finding:
     """Its interval must contain the true value; whether it is called slower depends on the machine."""
     one = found["slower"]
-    truth = 1 + SLOWER_PERCENT / 100
-    good = one.reason is None and one.low <= truth <= one.high and one.verdict is not Verdict.SLOWER
+    true_value = 1 + SLOWER_PERCENT / 100
+    good = one.reason is None and one.low <= true_value <= one.high and one.verdict is not Verdict.SLOWER
     return Finding(f"one that costs {SLOWER_PERCENT} % more", _ratio_text(one), good)
 
 

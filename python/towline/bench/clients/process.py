@@ -45,12 +45,12 @@ class Worker:
         except OSError as error:
             raise Failed(f"{python} does not start: {error}") from None
 
-    def call(self, timeout_s: float, **asked: Any) -> dict[str, Any]:
+    def call(self, timeout_s: float, **request: Any) -> dict[str, Any]:
         """Sends a call and waits for the response. Raises Failed."""
         process = self._process
         assert process.stdin is not None
         try:
-            process.stdin.write(json.dumps(asked).encode() + b"\n")
+            process.stdin.write(json.dumps(request).encode() + b"\n")
             process.stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
@@ -79,10 +79,10 @@ class Worker:
     def _died(self) -> Failed:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_TIMEOUT_S)
-        said = self.log_tail().strip().splitlines()[-1:]
+        output = self.log_tail().strip().splitlines()[-1:]
         status = self._process.returncode
         return Failed(
-            f"it ended with status {status}" + (f": {said[0][:200]}" if said else ""), self.log_tail()
+            f"it ended with status {status}" + (f": {output[0][:200]}" if output else ""), self.log_tail()
         )
 
     @property
@@ -145,8 +145,8 @@ class ClientProcess:
 
     def slice(self, seconds: float, discard_s: float, count: int | None = None) -> dict[str, Any]:
         """Runs one slice; worker/window.py has its fields. Raises Failed."""
-        asked = {"seconds": seconds, "discard_s": discard_s, "count": count}
-        found: dict[str, Any] = self.worker.call(seconds + SLICE_TIMEOUT_S, op="slice", **asked)["found"]
+        request = {"seconds": seconds, "discard_s": discard_s, "count": count}
+        found: dict[str, Any] = self.worker.call(seconds + SLICE_TIMEOUT_S, op="slice", **request)["found"]
         return found
 
     def memory_bytes(self) -> tuple[int, int]:

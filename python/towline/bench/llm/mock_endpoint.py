@@ -99,13 +99,13 @@ class MockEndpoint:
                 writer, 404, {"error": {"message": f"no such endpoint: {line}", "type": "not_found_error"}}
             )
             return True
-        asked = json.loads(body)
-        question = str(asked["messages"][-1]["content"])
+        request_body = json.loads(body)
+        question = str(request_body["messages"][-1]["content"])
         settings = self.settings
         if is_refused(settings.seed, question, settings.refuse_share):
             await plain(writer, 429, {"error": {"message": "come back later", "type": "rate_limit_error"}})
             return True
-        profile, most = str(asked["model"]), int(asked.get("max_tokens", 64))
+        profile, most = str(request_body["model"]), int(request_body.get("max_tokens", 64))
         answer = response_to(settings.seed, profile, question, most, settings.scale)
         await stream(writer, answer, profile, began)
         return True

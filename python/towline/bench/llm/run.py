@@ -117,11 +117,13 @@ class ChatProcess:
         self.versions: dict[str, str] = opened["versions"]
         self.ready_after_s = time.monotonic() - began
 
-    def call(self, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
+    def call(self, requests: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
         """Makes the calls, each at its time. Raises Failed."""
-        last_s = max(one["at_s"] for one in asked)
+        last_s = max(one["at_s"] for one in requests)
         timeout_s = CALL_TIMEOUT_S + last_s
-        found: dict[str, Any] = self.worker.call(timeout_s, op="chat", asked=asked, pause_s=pause_s)["found"]
+        found: dict[str, Any] = self.worker.call(timeout_s, op="chat", requests=requests, pause_s=pause_s)[
+            "found"
+        ]
         return found
 
 
@@ -253,11 +255,11 @@ class LlmRun:
         """The same questions for every subject, so that the mock endpoint's responses are the same."""
         experiment, endpoint = self.experiment, self.plan.endpoint
         most = experiment.max_tokens and max(50, int(experiment.max_tokens * min(1.0, self.plan.scale)))
-        asked = []
+        requests = []
         for number, at_s in enumerate(offsets):
             question = f"Say hello. ({experiment.name}, {restart}/{batch}/{number})"
-            asked.append({"body": endpoint.body(question, most) | {"model": self._model()}, "at_s": at_s})
-        return asked
+            requests.append({"body": endpoint.body(question, most) | {"model": self._model()}, "at_s": at_s})
+        return requests
 
     def _fail(self, name: str, failed: Failed, running: dict[str, ChatProcess] | None = None) -> None:
         process = running.pop(name, None) if running is not None else None

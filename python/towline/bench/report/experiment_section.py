@@ -76,8 +76,8 @@ def experiment_section(
     return el("section", content, class_="card experiment", id=f"experiment-{index}")
 
 
-def _block(title: str, said: str, *content: object, wide: bool = False) -> Markup:
-    return el("figure", el("h3", title), el("figcaption", said), content, class_="wide" if wide else None)
+def _block(title: str, caption: str, *content: object, wide: bool = False) -> Markup:
+    return el("figure", el("h3", title), el("figcaption", caption), content, class_="wide" if wide else None)
 
 
 def _rates(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
@@ -97,11 +97,11 @@ def _rates(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
     ]
     if not rows:
         return None
-    said = "Verified responses per second; the whisker is the 95 % interval over restarts."
+    caption = "Verified responses per second; the whisker is the 95 % interval over restarts."
     floor = shown.experiment.floor_s
     if floor:
-        said += f" The load takes at least {formatting.figure('floor_s', floor)}."
-    return _block("Requests a second", said, bars(rows))
+        caption += f" The load takes at least {formatting.figure('floor_s', floor)}."
+    return _block("Requests a second", caption, bars(rows))
 
 
 def _times(shown: ExperimentView, colours: Mapping[str, int]) -> Markup | None:
@@ -148,8 +148,8 @@ def _ratios(shown: ExperimentView, colours: dict[str, int], margin: float) -> Ma
         if found:
             title = f"{formatting.metric_name(metric)} ({formatting.better_end(metric)})"
             parts += [el("h4", title), forest(found, colours, margin)]
-    said = f"{shown.baseline}'s figure to each peer's, paired slice by slice. The band is the margin of {margin * 100:.3g} %."
-    return _block("Ratios and verdicts", said, parts) if parts else None
+    caption = f"{shown.baseline}'s figure to each peer's, paired slice by slice. The band is the margin of {margin * 100:.3g} %."
+    return _block("Ratios and verdicts", caption, parts) if parts else None
 
 
 def _latency(shown: ExperimentView, index: int, colours: dict[str, int], into: Charts) -> Markup | None:
@@ -157,9 +157,11 @@ def _latency(shown: ExperimentView, index: int, colours: dict[str, int], into: C
     if not curves:
         return None
     into[f"latency-{index}"] = {"kind": "latency", "series": curves}
-    said = "All slices merged; a curve ends where fewer than ten samples lie beyond."
+    caption = "All slices merged; a curve ends where fewer than ten samples lie beyond."
     if shown.experiment.question == "capacity":
-        said = "Under full load, so mostly a queue's length: compare tails at a fixed rate instead. " + said
+        caption = (
+            "Under full load, so mostly a queue's length: compare tails at a fixed rate instead. " + caption
+        )
     most = max(one.histogram.total for one in shown.subjects if one.histogram)
     shares = [each for each in SHARES if each[0] == 1 or most * (1 - each[0]) >= charts.SAMPLES_BEYOND]
     percentiles = [
@@ -173,7 +175,7 @@ def _latency(shown: ExperimentView, index: int, colours: dict[str, int], into: C
     ]
     head = el("tr", el("th", "", scope="col"), [el("th", name, scope="col") for _, name in shares])
     table = el("div", el("table", el("thead", head), el("tbody", percentiles)), class_="scroll", tabindex=0)
-    return _block("Latency by percentile", said, _canvas(f"latency-{index}"), table)
+    return _block("Latency by percentile", caption, _canvas(f"latency-{index}"), table)
 
 
 def _at(one: SubjectView, share: float) -> str:
@@ -225,11 +227,11 @@ def _slices(shown: ExperimentView, index: int, colours: dict[str, int], into: Ch
     if not curves:
         return None
     into[f"slices-{index}"] = {"kind": "slices", "series": curves, "starts": charts.starts(shown)}
-    said = (
+    caption = (
         "Each slice as a share of its subject's own mean. Colours that move together are the machine's drift, which the "
         "pairing takes out; a colour that moves alone is that subject. Dashed lines are restarts."
     )
-    return _block("Slices over time", said, _canvas(f"slices-{index}"), wide=True)
+    return _block("Slices over time", caption, _canvas(f"slices-{index}"), wide=True)
 
 
 def _history(
@@ -240,8 +242,8 @@ def _history(
         return None
     known = [{**one, "colour": colours[one["name"]]} for one in series if one["name"] in colours]
     into[f"history-{index}"] = {**history, "kind": "history", "series": known}
-    said = "Earlier runs on machines like this one, with their intervals. Runs are not paired: read trends, not small steps."
-    return _block("History", said, _canvas(f"history-{index}"), wide=True)
+    caption = "Earlier runs on machines like this one, with their intervals. Runs are not paired: read trends, not small steps."
+    return _block("History", caption, _canvas(f"history-{index}"), wide=True)
 
 
 def _canvas(name: str) -> Markup:
@@ -374,11 +376,13 @@ def _published(shown: ExperimentView) -> Markup | None:
         for one in scenario.published
         for name, value in one.figures
     ]
-    said = el(
+    caption = el(
         "p",
         f"Published by others ({scenario.source}), on their machines and by their method: context, not a result of this run.",
     )
-    return _fold("Published figures", said, _grid(["subject", "figure", "unit", "protocol", "machine"], rows))
+    return _fold(
+        "Published figures", caption, _grid(["subject", "figure", "unit", "protocol", "machine"], rows)
+    )
 
 
 def _commands(subjects: Sequence[SubjectRecord]) -> Markup:

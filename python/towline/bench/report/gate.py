@@ -93,9 +93,9 @@ def across(
     found = compare(baseline, result, metrics=metrics)
     problems = []
     if fingerprint(baseline.machine) != fingerprint(result.machine) and not any_machine:
-        said = "; ".join(differences(baseline.machine, result.machine))
+        summary = "; ".join(differences(baseline.machine, result.machine))
         problems.append(
-            f"the baseline was measured on another machine ({said}): measure it here, or give --any-machine"
+            f"the baseline was measured on another machine ({summary}): measure it here, or give --any-machine"
         )
     wanted = [
         one

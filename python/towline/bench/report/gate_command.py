@@ -124,10 +124,10 @@ def text(gate: Gate, status: int) -> str:
 
 def describe(one: Checked) -> str:
     """The figure as one line of text."""
-    said = _figure(one.change) if one.change.reason is None else one.change.reason
+    summary = _figure(one.change) if one.change.reason is None else one.change.reason
     if one.confirming:
-        said += f"; confirming job {_figure(one.confirming)}"
-    return " ".join(f"{_where(one.change)}: {said}".split())
+        summary += f"; confirming job {_figure(one.confirming)}"
+    return " ".join(f"{_where(one.change)}: {summary}".split())
 
 
 def markdown(gate: Gate, status: int) -> str:

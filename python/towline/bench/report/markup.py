@@ -19,15 +19,15 @@ class Markup(str):
 
 def el(name: str, /, *children: object, **attributes: Attribute) -> Markup:
     """An element. `class_` is class, `stroke_width` is stroke-width; None and False omit an attribute."""
-    said = []
+    content = []
     for key, value in attributes.items():
         if value is None or value is False:
             continue
         key = key.rstrip("_").replace("_", "-")
-        said.append(f" {key}" if value is True else f' {key}="{html.escape(printable(str(value)))}"')
+        content.append(f" {key}" if value is True else f' {key}="{html.escape(printable(str(value)))}"')
     if name in VOID:
-        return Markup(f"<{name}{''.join(said)}/>")
-    return Markup(f"<{name}{''.join(said)}>{join(children)}</{name}>")
+        return Markup(f"<{name}{''.join(content)}/>")
+    return Markup(f"<{name}{''.join(content)}>{join(children)}</{name}>")
 
 
 def join(children: object) -> Markup:

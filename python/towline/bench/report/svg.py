@@ -52,8 +52,8 @@ def _bar(row: Bar, top: float) -> Markup:
     ]
     if row.low is not None and row.high is not None and math.isfinite(row.high):
         shapes += _whisker(row.low / top * 100, row.high / top * 100, HEIGHT / 2, "whisker")
-    said = f"{row.name}: {row.label}"
-    return _row(row.name, _track(shapes, said), row.label, row.note, f"c{row.colour}", row.ours)
+    tooltip = f"{row.name}: {row.label}"
+    return _row(row.name, _track(shapes, tooltip), row.label, row.note, f"c{row.colour}", row.ours)
 
 
 def forest(comparisons: Sequence[Comparison], colours: dict[str, int], margin: float) -> Markup:
@@ -75,9 +75,9 @@ def _forest_row(one: Comparison, axis: Axis, colour: int, margin: float) -> Mark
     )
     word = formatting.verdict_word(one.verdict, one.metric)
     label = [el("b", formatting.ratio(one.ratio).replace("x", "×")), " ", chip(one.verdict, word)]
-    said = formatting.sentence(one)
+    tooltip = formatting.sentence(one)
     bounds = formatting.interval(one.low, one.high) if one.verdict is not Verdict.REFUSED else ""
-    return _row(one.baseline, _track(shapes, said), label, bounds, f"c{colour}", False)
+    return _row(one.baseline, _track(shapes, tooltip), label, bounds, f"c{colour}", False)
 
 
 def chip(verdict: Verdict, text: str) -> Markup:
@@ -160,8 +160,8 @@ def _whisker(low: float, high: float, y: float, class_: str) -> list[Markup]:
     ]
 
 
-def _track(shapes: Sequence[Markup], said: str) -> Markup:
-    return el("svg", el("title", said), *shapes, width="100%", height=HEIGHT, role="img", class_="track")
+def _track(shapes: Sequence[Markup], tooltip: str) -> Markup:
+    return el("svg", el("title", tooltip), *shapes, width="100%", height=HEIGHT, role="img", class_="track")
 
 
 def _row(name: str, track: Markup, label: object, note: str, colour: str, ours: bool) -> Markup:

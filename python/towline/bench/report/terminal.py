@@ -113,8 +113,8 @@ def closing(analysis: Analysis) -> list[str]:
     counted = tally(views(analysis))
     lines = []
     if counted:
-        said = ", ".join(f"{counted[one]} {one.value}" for one in Verdict if counted[one])
-        lines.append(f"verdicts: {said}")
+        summary = ", ".join(f"{counted[one]} {one.value}" for one in Verdict if counted[one])
+        lines.append(f"verdicts: {summary}")
     if record.skipped:
         lines.append("skipped: " + ", ".join(f"{name} ({why})" for name, why in record.skipped.items()))
     if record.interrupted:

@@ -45,8 +45,8 @@ def summary(analysis: Analysis, shown: Sequence[ExperimentView]) -> Markup:
     ]
     parts: list[object] = [el("h2", "Verdicts")]
     if compared:
-        whose = f"Each ratio is {compared[0][1].baseline}'s figure to the peer's, paired slice by slice. "
-        parts.append(el("p", whose, "For requests/s above 1 is better, for times below 1.", class_="lead"))
+        owner = f"Each ratio is {compared[0][1].baseline}'s figure to the peer's, paired slice by slice. "
+        parts.append(el("p", owner, "For requests/s above 1 is better, for times below 1.", class_="lead"))
     for kind in dict.fromkeys(_kind(one) for _, one in compared):
         parts.append(_matrix([(index, one) for index, one in compared if _kind(one) == kind]))
     parts += [_controls(shown), _legend(analysis)]

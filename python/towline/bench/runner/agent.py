@@ -63,10 +63,10 @@ class Agent:
         """Sends each target once on a new connection; returns the whole responses."""
         config = self._ready(session)
         # A request sent in pieces may take its whole timeout.
-        patience = len(config["targets"]) * (
+        timeout = len(config["targets"]) * (
             config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
         )
-        answers: list[dict[str, Any]] = self._request({"op": "probe", "session": session}, patience)[
+        answers: list[dict[str, Any]] = self._request({"op": "probe", "session": session}, timeout)[
             "responses"
         ]
         return answers
@@ -81,8 +81,8 @@ class Agent:
             else {"requests": work.requests}
         )
         message = {"op": "slice", "session": session, **until, **open_loop}
-        patience = work.duration_s + 2 * config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
-        report: dict[str, Any] = self._request(message, patience)["slice"]
+        timeout = work.duration_s + 2 * config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
+        report: dict[str, Any] = self._request(message, timeout)["slice"]
         return report
 
     def has(self, session: str) -> bool:

@@ -295,7 +295,7 @@ class ExperimentRun:
         except Failed:
             peak = end = 0
         finally:
-            said = state.running.stop()
+            problem = state.running.stop()
         start = Start(
             restart,
             round(state.ready_after_s, 4),
@@ -308,8 +308,8 @@ class ExperimentRun:
             round(share[1], 5),
         )
         self._records[name] = replace(self._records[name], starts=[*self._records[name].starts, start])
-        if said:
-            self._note(f"{name}: {said}" if not said.startswith(name) else said)
+        if problem:
+            self._note(f"{name}: {problem}" if not problem.startswith(name) else problem)
 
 
 class _Failing:
@@ -327,6 +327,6 @@ class _Failing:
         with deferred():
             state = self._lives.pop(self._name)
             self._run._fail(self._name, error)
-            if said := state.running.stop():
-                self._run._note(said)
+            if problem := state.running.stop():
+                self._run._note(problem)
         return True

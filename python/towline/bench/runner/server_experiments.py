@@ -226,16 +226,16 @@ class ServerExperiments:
         """The latency of all at one rate; of `only` one at a share of its own peak."""
         plan = self._plan(scenario, variant, None)
         subjects = tuple(one for one in plan.subjects if only is None or one.name == only)
-        said = f"{share:.0%}" if share is not None else f"{rate:g}/s"
+        label = f"{share:.0%}" if share is not None else f"{rate:g}/s"
         load = {**plan.load, "rate_per_s": rate}
         if share is not None:
             load["share_of_peak"] = share
         if only is not None:
             load["curve"] = "rate"
-        whose = "its own peak" if only is not None else "the slowest one's peak"
-        title = f"{plan.title}, {said} of {whose}" if share is not None else f"{plan.title} at {said}"
+        reference = "its own peak" if only is not None else "the slowest one's peak"
+        title = f"{plan.title}, {label} of {reference}" if share is not None else f"{plan.title} at {label}"
         return ExperimentPlan(
-            name=f"{plan.name}@{said}" + (f" {only}" if only else ""),
+            name=f"{plan.name}@{label}" + (f" {only}" if only else ""),
             scenario=plan.scenario,
             title=title,
             section=plan.section,

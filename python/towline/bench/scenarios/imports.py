@@ -178,7 +178,7 @@ class _Curl:
     urls: list[str] = field(default_factory=list)
     headers: list[str] = field(default_factory=list)
     data: list[bytes] = field(default_factory=list)
-    said: dict[str, str] = field(default_factory=dict)
+    options: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -209,7 +209,7 @@ class _Curl:
             self._valued(VALUED[key], joined or rest[0])
             return rest if joined else rest[1:]
         if key in PLAIN:
-            self.said[PLAIN[key]] = ""
+            self.options[PLAIN[key]] = ""
         elif key not in IGNORED:
             raise ScenarioError(f"{self.where}: {key} is not imported; write a scenario file instead")
         return [f"-{joined}", *rest] if joined else rest
@@ -221,9 +221,9 @@ class _Curl:
             self.headers.append(value)
         elif name in ("data", "data-binary", "data-raw", "data-urlencode", "json"):
             self.data.append(self._data(name, value))
-            self.said.setdefault("json" if name == "json" else "form", "")
+            self.options.setdefault("json" if name == "json" else "form", "")
         else:
-            self.said[name] = value
+            self.options[name] = value
 
     def _data(self, name: str, value: str) -> bytes:
         if name == "data-urlencode":
@@ -240,19 +240,19 @@ class _Curl:
         return whole.replace(b"\r", b"").replace(b"\n", b"") if name == "data" else whole
 
     def requests(self) -> list[tuple[str, Request]]:
-        said, body = self.said, self._body()
-        if "location" in said:
+        options, body = self.options, self._body()
+        if "location" in options:
             self.notes.append("Redirects are not followed: each is a response.")
-        if "head" in said:
+        if "head" in options:
             method = "HEAD"
         else:
-            method = "PUT" if "upload-file" in said else "POST" if body is not None else "GET"
-        query = b"&".join(self.data).decode() if "get" in said else ""
+            method = "PUT" if "upload-file" in options else "POST" if body is not None else "GET"
+        query = b"&".join(self.data).decode() if "get" in options else ""
         return [
             _request(
                 self.where,
                 f"{url}{'&' if '?' in url else '?'}{query}" if query else url,
-                said.get("request", method),
+                options.get("request", method),
                 self._fields(body),
                 body,
             )
@@ -260,28 +260,30 @@ class _Curl:
         ]
 
     def _body(self) -> bytes | None:
-        if "upload-file" in self.said:
-            return _content(self.where, self.said["upload-file"])
-        if not self.data or "get" in self.said:
+        if "upload-file" in self.options:
+            return _content(self.where, self.options["upload-file"])
+        if not self.data or "get" in self.options:
             return None
-        return (b"" if "json" in self.said else b"&").join(self.data)
+        return (b"" if "json" in self.options else b"&").join(self.data)
 
     def _fields(self, body: bytes | None) -> list[tuple[str, str]]:
         """The defaults in curl's order, then the given ones, which replace or remove defaults."""
-        said = self.said
+        options = self.options
         given: dict[str, tuple[str, str]] = {}
         fields: list[tuple[str, str]] = []
-        if "user" in said:
-            fields.append(("Authorization", f"Basic {base64.b64encode(said['user'].encode()).decode()}"))
-        fields.append(("User-Agent", said.get("user-agent", USER_AGENT)))
-        fields.append(("Accept", "application/json" if "json" in said else "*/*"))
+        if "user" in options:
+            fields.append(("Authorization", f"Basic {base64.b64encode(options['user'].encode()).decode()}"))
+        fields.append(("User-Agent", options.get("user-agent", USER_AGENT)))
+        fields.append(("Accept", "application/json" if "json" in options else "*/*"))
         fields += [
-            (name, said[key]) for key, name in (("referer", "Referer"), ("cookie", "Cookie")) if key in said
+            (name, options[key])
+            for key, name in (("referer", "Referer"), ("cookie", "Cookie"))
+            if key in options
         ]
-        if "compressed" in said:
+        if "compressed" in options:
             fields.append(("Accept-Encoding", "gzip"))
-        if body is not None and "upload-file" not in said:
-            fields.append(("Content-Type", "application/json" if "json" in said else FORM))
+        if body is not None and "upload-file" not in options:
+            fields.append(("Content-Type", "application/json" if "json" in options else FORM))
         for line in self.headers:
             name, colon, value = line.partition(":")
             if not colon and not line.endswith(";"):

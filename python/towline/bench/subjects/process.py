@@ -127,8 +127,8 @@ class Process:
 
     def wait_ready(self, timeout_s: float | None = None) -> float:
         """Waits for a response to the ready request; returns the seconds since the start. Raises `SubjectFailed`."""
-        patience = self.server.start_timeout_s if timeout_s is None else timeout_s
-        deadline = self._began + patience
+        timeout_left = self.server.start_timeout_s if timeout_s is None else timeout_s
+        deadline = self._began + timeout_left
         last, nonsense, pause = "nothing listens on its port", 0, 0.005
         while True:
             self._must_live("before it was ready")
@@ -154,7 +154,7 @@ class Process:
             except OSError as error:
                 last = f"GET {self.server.ready.path}: {error.strerror or error}"
             if time.monotonic() >= deadline:
-                raise self._failure(f"not ready after {patience:g} s: {last}")
+                raise self._failure(f"not ready after {timeout_left:g} s: {last}")
             if nonsense >= MAX_BAD_REPLIES:
                 raise self._failure(last)
             time.sleep(pause)
@@ -241,7 +241,7 @@ class Process:
             path.write_text(text, newline="")
             path.chmod(0o644)
         # Messages have the program as written, without a path of this machine.
-        said = rendered.shown[0]
+        program = rendered.shown[0]
         answer = self._reaper.request(
             {
                 "op": "start",
@@ -256,7 +256,7 @@ class Process:
             why = answer.get("failed", "its reaper did not reply")
             if not rendered.cwd.is_dir():
                 why = f"its cwd {self.server.cwd!r} is no folder"
-            raise SubjectFailed(f"{self.name}: cannot start {said}: {why}")
+            raise SubjectFailed(f"{self.name}: cannot start {program}: {why}")
         return int(answer["pid"])
 
     def _must_live(self, when: str) -> None:
@@ -274,8 +274,10 @@ class Process:
 
     def _failure(self, what: str) -> SubjectFailed:
         log = self.log_tail()
-        said = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
-        line = f"{self.name}: {what}" + (f"; its output ends with: {_printable(said)[:160]}" if said else "")
+        last_line = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+        line = f"{self.name}: {what}" + (
+            f"; its output ends with: {_printable(last_line)[:160]}" if last_line else ""
+        )
         return SubjectFailed(line, log)
 
     def _signal_all(self, number: int) -> None:

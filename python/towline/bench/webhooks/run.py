@@ -42,8 +42,12 @@ def chosen_rows(options: Options, *, quick: bool = False) -> list[str]:
         patterns, loads, "row of webhooks", lambda name: ("tag:quick",) if name in QUICK_LOADS else ()
     )
     crowds = {f"{number}": number for number in options.connections}
-    for crowd in crowds:
-        select([crowd], [f"{load.concurrency}" for load in loads.values()], "row of webhooks with a crowd of")
+    for concurrency in crowds:
+        select(
+            [concurrency],
+            [f"{load.concurrency}" for load in loads.values()],
+            "row of webhooks with a crowd of",
+        )
     return [name for name in names if not crowds or loads[name].concurrency in crowds.values()]
 
 

@@ -8,7 +8,7 @@
                                           -> {"found": {"answered": ..., "measured_s": ..., ...}}
 
     {"op": "chat_open", "adapter": "Class of llm/adapters.py", "packages": [...], "base": URL, "key": KEY, "loop": NAME}
-    {"op": "chat", "asked": [{"body": {...}, "at_s": 0.0}], "pause_s": 0.0} -> {"found": {"calls": [...], ...}}
+    {"op": "chat", "requests": [{"body": {...}, "at_s": 0.0}], "pause_s": 0.0} -> {"found": {"calls": [...], ...}}
 
 An error is {"error": "..."}. The worker ends with its standard input. Output of a library goes to stderr.
 """
@@ -162,28 +162,28 @@ class RpcServer:
     def serve(self, lines: Iterable[str]) -> None:
         for line in lines:
             try:
-                asked = json.loads(line)
-                self._answer(asked.pop("op"), asked)
+                request = json.loads(line)
+                self._answer(request.pop("op"), request)
             except BaseException as error:
                 traceback.print_exc()
                 self.send(error=f"{type(error).__name__}: {error}"[:300])
 
-    def _answer(self, op: str, asked: dict[str, Any]) -> None:
+    def _answer(self, op: str, request: dict[str, Any]) -> None:
         if op == "open":
-            self._open(**asked)
+            self._open(**request)
         elif op == "versions":
-            self.send(versions=versions_of(asked["packages"]))
+            self.send(versions=versions_of(request["packages"]))
         elif op == "chat_open":
-            self._open_chat(**asked)
+            self._open_chat(**request)
         elif op == "chat" and self.chat is not None:
-            self.send(found=self.chat.loop.run_until_complete(calls(self.chat.client, **asked)))
+            self.send(found=self.chat.loop.run_until_complete(calls(self.chat.client, **request)))
         elif self.opened is None:
             self.send(error="the first call must be `open`")
         elif op == "verify":
             self.opened.verify()
             self.send(found={})
         elif op == "slice":
-            self.send(found=self.opened.slice(**asked))
+            self.send(found=self.opened.slice(**request))
         else:
             self.send(error=f"nothing is called {op!r} here; there is open, verify, slice")
 
@@ -194,14 +194,14 @@ class RpcServer:
         try:
             versions = {package: version_of(package) for package in packages}
             make = getattr(import_module(f".adapters.{module}", __package__), attribute)
-            asked = job_from(job)
+            request = job_from(job)
             # The base of a unix socket is its path.
             base, uds = (bases[0], None) if bases[0].startswith("http") else ("http://unix", bases[0])
-            client = make(base, asked.pool, uds, http2=asked.protocol == "h2")
+            client = make(base, request.pool, uds, http2=request.protocol == "h2")
             backend = (
-                AsyncClientBackend(client, asked)
-                if asked.backend == "async"
-                else SyncClientBackend(client, asked)
+                AsyncClientBackend(client, request)
+                if request.backend == "async"
+                else SyncClientBackend(client, request)
             )
         except ImportError as error:
             self.send(missing=f"{type(error).__name__}: {error}")

@@ -37,12 +37,12 @@ async def call(chat: Chat, body: dict[str, Any], at_s: float, pause_s: float) ->
     return found | {"total_s": time.perf_counter() - began, "times_s": times}
 
 
-async def calls(chat: Chat, asked: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
+async def calls(chat: Chat, requests: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:
     """Makes all calls ({"body", "at_s"}) at their times, and measures their cost in this process."""
     gc.collect()
     before, cpu_before, began = rss_bytes(), time.process_time(), time.perf_counter()
     most = 0
-    running = [asyncio.ensure_future(call(chat, one["body"], one["at_s"], pause_s)) for one in asked]
+    running = [asyncio.ensure_future(call(chat, one["body"], one["at_s"], pause_s)) for one in requests]
     while not all(one.done() for one in running):
         await asyncio.wait(running, timeout=0.02 if pause_s else 0.5)
         most = max(most, rss_bytes() - before)
