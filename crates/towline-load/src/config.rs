@@ -66,7 +66,7 @@ pub enum Mix {
     AtRandom,
 }
 
-/// What starts a request.
+/// The event that starts a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum LoopMode {
     /// The previous response.

@@ -190,7 +190,7 @@ fn wrong_responses_are_counted_by_class_and_fail_their_stream_only() {
 }
 
 #[test]
-fn what_is_no_http2_ends_the_connection_and_all_its_streams() {
+fn invalid_http2_ends_the_connection_and_all_its_streams() {
     let server = Responder::plain(&[]);
     let url = server.url("/?fault=garbage&fault_share=0.05");
     let report = load(&expecting(config(&url, 4, 100), &b"alive\r\n"[..])).report;

@@ -14,7 +14,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use scripted::{HELLO, load};
 use towline_load::{Config, SendMode, Target, Trust, Until};
 
-struct Seen {
+struct RecordReader {
     handshakes: AtomicU64,
     resumed: AtomicU64,
     protocols: Mutex<Vec<Option<Vec<u8>>>>,
@@ -24,7 +24,7 @@ struct Seen {
 struct TlsServer {
     url: String,
     certificate: String,
-    seen: Arc<Seen>,
+    seen: Arc<RecordReader>,
 }
 
 fn server() -> TlsServer {
@@ -44,7 +44,7 @@ fn server() -> TlsServer {
         "https://localhost:{}/",
         listener.local_addr().unwrap().port()
     );
-    let seen = Arc::new(Seen {
+    let seen = Arc::new(RecordReader {
         handshakes: AtomicU64::new(0),
         resumed: AtomicU64::new(0),
         protocols: Mutex::default(),
@@ -107,7 +107,7 @@ impl Write for Records {
     }
 }
 
-fn serve(socket: TcpStream, config: Arc<ServerConfig>, seen: &Seen) {
+fn serve(socket: TcpStream, config: Arc<ServerConfig>, seen: &RecordReader) {
     let records = Records {
         socket,
         header: Vec::new(),
