@@ -1,36 +1,36 @@
-//! Who the client is when trusted proxies stand in between.
+//! Address of the client behind trusted proxies.
 //!
-//! A proxy's word counts only when the connection itself comes from an address that the operator
-//! named (`--forwarded-allow-ips`). The chain of addresses is then walked from the nearest hop: the
-//! client is the right-most address that is *not* a trusted proxy, because everything left of it was
-//! written by somebody nobody vouches for. Only `X-Forwarded-For` and `X-Forwarded-Proto` are obeyed,
-//! as in Uvicorn; `X-Forwarded-Host` never replaces Host, since most proxies pass a client's own one
-//! through. For the same reason `Forwarded` (RFC 7239) is read only when it is chosen instead of the
-//! X- fields, never beside them: a proxy that writes one kind lets the client's other kind pass.
+//! The headers of a proxy count only if the connection comes from an address that the operator has
+//! configured (`--forwarded-allow-ips`). The chain of addresses is then walked from the nearest hop: the
+//! client is the right-most address that is *not* a trusted proxy, because everything left of it may be
+//! forged. Only `X-Forwarded-For` and `X-Forwarded-Proto` are used, as in Uvicorn; `X-Forwarded-Host` never
+//! replaces Host, since most proxies pass the client's own header through. For the same reason `Forwarded`
+//! (RFC 7239) is read only instead of the X- headers, never together with them: a proxy that writes one kind
+//! passes the client's other kind through.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 
-/// The far end of a connection, as far as trust is concerned.
+/// Remote end of a connection, for decisions on trust.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerIp {
     Ip(IpAddr),
     Unix,
 }
 
-/// Whose word is taken. Empty trusts nobody.
+/// Trusted proxies. The empty list trusts no peer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TrustedPeers {
     all: bool,
     unix: bool,
-    /// Single addresses, apart from the networks: comparing one costs a tenth of matching a prefix.
+    /// Single addresses, separate from the networks: a comparison costs a tenth of a prefix match.
     addresses: Vec<IpAddr>,
     networks: Vec<IpNet>,
 }
 
-/// An entry of the list that is neither an address, a network, `*` nor `unix`.
+/// A list entry that is neither an address, a network, `*` nor `unix`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedPeersError(pub String);
 
@@ -47,7 +47,7 @@ impl fmt::Display for TrustedPeersError {
 impl std::error::Error for TrustedPeersError {}
 
 impl TrustedPeers {
-    /// Reads a comma separated list: `127.0.0.1`, `10.0.0.0/8`, `::1`, `unix`, `*`.
+    /// Parses a comma-separated list: `127.0.0.1`, `10.0.0.0/8`, `::1`, `unix`, `*`.
     pub fn parse(list: &str) -> Result<Self, TrustedPeersError> {
         let mut trusted = Self::default();
         for entry in list
@@ -78,7 +78,7 @@ impl TrustedPeers {
             _ if self.all => true,
             PeerIp::Unix => self.unix,
             PeerIp::Ip(ip) => {
-                // A dual-stack listener shows IPv4 clients as ::ffff:a.b.c.d.
+                // A dual-stack listener reports IPv4 clients as ::ffff:a.b.c.d.
                 let ip = ip.to_canonical();
                 self.addresses.contains(&ip)
                     || self.networks.iter().any(|network| network.contains(&ip))
@@ -96,7 +96,7 @@ fn parse_network(entry: &str) -> Result<IpNet, TrustedPeersError> {
     network.map_err(|_| TrustedPeersError(entry.to_owned()))
 }
 
-/// Which fields the trusted proxies write.
+/// Headers that the trusted proxies write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
     /// `X-Forwarded-For` and `X-Forwarded-Proto`.
@@ -112,15 +112,15 @@ pub enum Scheme {
     Https,
 }
 
-/// What the proxies say; `None` leaves the connection's own truth in place.
+/// Client address and scheme from the proxies; `None` keeps those of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Origin {
-    /// Address and port; the port is 0 when the proxy did not tell it (as in Uvicorn).
+    /// Address and port; the port is 0 if the proxy did not send it (as in Uvicorn).
     pub client: Option<(IpAddr, u16)>,
     pub scheme: Option<Scheme>,
 }
 
-/// Reads the fields of one request that came over a connection from `peer`. Allocates nothing.
+/// Reads the headers of one request on a connection from `peer`, without allocation.
 pub fn resolve<'a>(
     trusted: &TrustedPeers,
     kind: Kind,
@@ -144,7 +144,7 @@ fn x_forwarded<'a>(
     let mut schemes = Schemes::None;
     for (name, value) in fields {
         if name.eq_ignore_ascii_case(b"x-forwarded-for") {
-            // Several fields are one list (RFC 9110 5.3).
+            // Several headers are one list (RFC 9110 5.3).
             for entry in value.split(|&byte| byte == b',') {
                 chain.push(parse_node(entry.trim_ascii()), None);
             }
@@ -155,12 +155,12 @@ fn x_forwarded<'a>(
         }
     }
     Origin {
-        client: chain.elected.map(|peer_ip| peer_ip.node),
+        client: chain.client.map(|hop| hop.node),
         scheme: schemes.agreed(),
     }
 }
 
-/// `X-Forwarded-Proto` does not say which hop wrote it, so a list counts only when all agree.
+/// `X-Forwarded-Proto` has no reference to its hop, so a list counts only if all entries agree.
 #[derive(Clone, Copy)]
 enum Schemes {
     None,
@@ -186,38 +186,38 @@ impl Schemes {
 }
 
 #[derive(Clone, Copy)]
-struct ElectedHop {
+struct ClientHop {
     node: (IpAddr, u16),
     scheme: Option<Scheme>,
 }
 
-/// Elects the right-most untrusted hop while reading from the left, or the left-most when all are
-/// trusted. An entry that is no address hides everything left of it: who wrote that is unknowable.
+/// Selects the right-most untrusted hop while reading from the left, or the left-most if all are trusted.
+/// An entry that is not an address invalidates everything left of it.
 struct Chain<'a> {
     trusted: &'a TrustedPeers,
-    elected: Option<ElectedHop>,
+    client: Option<ClientHop>,
 }
 
 impl<'a> Chain<'a> {
     fn new(trusted: &'a TrustedPeers) -> Self {
         Self {
             trusted,
-            elected: None,
+            client: None,
         }
     }
 
     fn push(&mut self, node: Option<(IpAddr, u16)>, scheme: Option<Scheme>) {
         let Some(node) = node else {
-            self.elected = None;
+            self.client = None;
             return;
         };
-        if self.elected.is_none() || !self.trusted.trusts(PeerIp::Ip(node.0)) {
-            self.elected = Some(ElectedHop { node, scheme });
+        if self.client.is_none() || !self.trusted.trusts(PeerIp::Ip(node.0)) {
+            self.client = Some(ClientHop { node, scheme });
         }
     }
 }
 
-/// `a.b.c.d`, `a.b.c.d:port`, `v6`, `[v6]`, `[v6]:port`; nothing else, and no names.
+/// Parses `a.b.c.d`, `a.b.c.d:port`, `v6`, `[v6]` or `[v6]:port`; no names.
 fn parse_node(text: &[u8]) -> Option<(IpAddr, u16)> {
     let text = std::str::from_utf8(text).ok()?;
     if let Some(rest) = text.strip_prefix('[') {
@@ -240,14 +240,14 @@ fn parse_node(text: &[u8]) -> Option<(IpAddr, u16)> {
 }
 
 fn parse_port(text: &str) -> Option<u16> {
-    // `u16::from_str` would take a sign.
+    // `u16::from_str` would accept a sign.
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
     text.parse().ok()
 }
 
-/// A WebSocket handshake is an HTTP request: `wss` says https.
+/// Parses a scheme. A WebSocket handshake is an HTTP request, so `wss` means https.
 fn parse_scheme(text: &[u8]) -> Option<Scheme> {
     if text.eq_ignore_ascii_case(b"https") || text.eq_ignore_ascii_case(b"wss") {
         Some(Scheme::Https)
@@ -258,7 +258,7 @@ fn parse_scheme(text: &[u8]) -> Option<Scheme> {
     }
 }
 
-/// The elected element's own `proto` counts: it is what that client spoke (RFC 7239 5.4).
+/// The selected element's own `proto` counts: the scheme that this client used (RFC 7239 5.4).
 fn rfc7239<'a>(
     trusted: &TrustedPeers,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
@@ -266,17 +266,17 @@ fn rfc7239<'a>(
     let mut chain = Chain::new(trusted);
     for (name, value) in fields {
         if name.eq_ignore_ascii_case(b"forwarded") && push_elements(&mut chain, value).is_none() {
-            // A broken list: nothing up to here can be told apart from what a client made up.
+            // A malformed list: everything up to here may be forged.
             chain.push(None, None);
         }
     }
     Origin {
-        client: chain.elected.map(|peer_ip| peer_ip.node),
-        scheme: chain.elected.and_then(|peer_ip| peer_ip.scheme),
+        client: chain.client.map(|hop| hop.node),
+        scheme: chain.client.and_then(|hop| hop.scheme),
     }
 }
 
-/// `None` when the grammar of RFC 7239 section 4 is not kept.
+/// Parses an element; `None` if it violates the grammar of RFC 7239 section 4.
 fn push_elements(chain: &mut Chain<'_>, value: &[u8]) -> Option<()> {
     let mut rest = value;
     let mut node = None;
@@ -306,8 +306,8 @@ fn push_elements(chain: &mut Chain<'_>, value: &[u8]) -> Option<()> {
     }
 }
 
-/// `name=token` or `name="quoted"`, and what follows. Escapes do not occur in what is read here
-/// (addresses and schemes), so a quoted string with one is left as it stands and matches nothing.
+/// Parses `name=token` or `name="quoted"`, and returns the rest. Escapes do not occur in addresses and
+/// schemes, so a quoted string with one is not decoded and matches nothing.
 fn next_pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let equals = text.iter().position(|&byte| !is_token_byte(byte))?;
     let (name, value) = text.split_at(equals);

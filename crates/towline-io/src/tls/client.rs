@@ -1,4 +1,4 @@
-//! The client's side: what is trusted, what is shown, and what is asked for.
+//! TLS configuration of a client: trust, client certificate and versions.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -21,17 +21,17 @@ use super::verify::Verifier;
 use crate::fork;
 use crate::thread_pool::{FILES, Task, TaskHandle};
 
-/// Whom a client believes.
+/// Certificates that a client trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
     /// The system's store, loaded once per process when it is first needed.
     #[default]
     System,
-    /// The same, and neither `SSL_CERT_FILE` nor `SSL_CERT_DIR` can stand in for it.
+    /// The system's store, independent of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     Platform,
     /// A PEM file, or a directory of such files.
     Path(PathBuf),
-    /// Everybody: the peer's certificate is not verified.
+    /// The certificate of the peer is not verified.
     Insecure,
 }
 
@@ -45,7 +45,7 @@ pub enum MinVersion {
 /// A client certificate.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The chain, leaf first; the key may stand in the same file.
+    /// Certificate chain, leaf first; the file may contain the key, too.
     pub cert_file: PathBuf,
     pub key_file: Option<PathBuf>,
     pub key_password: Option<Password>,
@@ -54,16 +54,15 @@ pub struct Identity {
 #[derive(Clone, Debug, Default)]
 pub struct ClientTlsSettings {
     pub trust: Trust,
-    /// A PEM file that stands in for the system's store where that is empty (certifi's).
+    /// PEM file used if the system's store is empty (certifi's).
     pub fallback: Option<PathBuf>,
     pub identity: Option<Identity>,
     pub min_version: MinVersion,
-    /// Every connection makes a whole handshake: what is to be measured, say.
+    /// Disables session resumption, for example to measure full handshakes.
     pub never_resume: bool,
 }
 
-/// Built once and shared by all connections on the same terms; sessions are resumed within it. Equal
-/// only to itself.
+/// TLS configuration shared by connections, which resume each other's sessions. Equal only to itself.
 pub struct ClientTls(Provider);
 
 enum Provider {
@@ -75,12 +74,12 @@ enum Provider {
 struct LazyConfig {
     settings: ClientTlsSettings,
     loaded: OnceLock<Result<Arc<ClientConfig>, String>>,
-    /// Under way, in the generation of the process that started it.
+    /// Loading task in progress, with the fork generation that started it.
     loading: Mutex<(u64, Weak<Task<()>>)>,
 }
 
 impl ClientTls {
-    /// Cheap: files are read when a connection needs them, on a helper thread.
+    /// Creates the configuration without reading files; they are read on first use, in the thread pool.
     pub fn new(settings: ClientTlsSettings) -> Self {
         Self(Provider::Rustls(LazyConfig {
             settings,
@@ -88,12 +87,12 @@ impl ClientTls {
         }))
     }
 
-    /// TLS by somebody else, with their own trust and certificates.
+    /// TLS by an external implementation, with its own trust and certificates.
     pub fn external(context: Box<dyn ExternalTlsContext>) -> Self {
         Self(Provider::External(context))
     }
 
-    /// Reads the files now and on this thread. `Err` is a message which names the file.
+    /// Reads the files now, on this thread. `Err` is a message with the file's name.
     pub fn check(&self) -> Result<(), String> {
         match &self.0 {
             Provider::Rustls(lazy) => lazy.config().map(drop),
@@ -101,7 +100,7 @@ impl ClientTls {
         }
     }
 
-    /// Begins to read the files on a helper thread; `None` when there is nothing to read any more.
+    /// Starts to read the files in the thread pool; `None` if they have been read already.
     pub(crate) fn load(self: &Arc<Self>) -> io::Result<Option<TaskHandle<()>>> {
         let Provider::Rustls(lazy) = &self.0 else {
             return Ok(None);
@@ -110,7 +109,7 @@ impl ClientTls {
             return Ok(None);
         }
         let generation = fork::generation();
-        // A lock that is taken, here or by a thread that fork left behind, costs a second reading.
+        // If the lock is held, here or by a thread of the parent process, the files are read twice.
         let mut loading = lazy.loading.try_lock().ok();
         let under_way = loading
             .as_ref()
@@ -129,7 +128,7 @@ impl ClientTls {
         TaskHandle::new(task).map(Some)
     }
 
-    /// A session with `server_name`, carried by `outer` where that is given. `Err` is a message.
+    /// Creates a session with `server_name`, carried by `outer` if given. `Err` is a message.
     pub(crate) fn connect(
         &self,
         server_name: &str,
@@ -157,7 +156,7 @@ impl LazyConfig {
         if let Some(loaded) = self.loaded.get() {
             return loaded.clone();
         }
-        // Not `get_or_init`: a child of fork would wait for ever for a thread of its parent.
+        // Not within `get_or_init`: a child of fork would wait for ever for a thread of its parent.
         let made = self.settings.build();
         self.loaded.get_or_init(|| made).clone()
     }
@@ -216,7 +215,7 @@ impl Identity {
     }
 }
 
-/// What the certificate must be for: a name without its last dot, an address without its zone.
+/// Name that the certificate must have: without a trailing dot, an address without its zone.
 fn identity_of(server_name: &str) -> Result<ServerName<'static>, String> {
     let bare = server_name.strip_suffix('.').unwrap_or(server_name);
     let bare = match bare.split_once('%') {

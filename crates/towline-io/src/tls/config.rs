@@ -1,4 +1,4 @@
-//! The server's side of the handshake, from PEM files. Every error names the file it is about.
+//! TLS configuration of a server, from PEM files. Every error has the name of its file.
 
 use std::fmt;
 use std::io;
@@ -14,33 +14,33 @@ use rustls::server::danger::ClientCertVerifier;
 
 use super::key::{Password, private_key, without_encrypted_keys};
 
-/// What `--ssl-*` says.
+/// The options `--ssl-*`.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
-    /// The server's chain, leaf first; the key may stand in the same file.
+    /// Certificate chain of the server, leaf first; the file may contain the key, too.
     pub cert_file: PathBuf,
-    /// PKCS#8, PKCS#1 or SEC1; the certificate's file when not given.
+    /// Key in PKCS#8, PKCS#1 or SEC1; defaults to the file of the certificate.
     pub key_file: Option<PathBuf>,
-    /// Of an encrypted key.
+    /// Password of an encrypted key.
     pub key_password: Option<Password>,
     pub client_certs: ClientCerts,
-    /// Whose client certificates are believed.
+    /// Trusted CAs of client certificates.
     pub ca_file: Option<PathBuf>,
-    /// Protocols offered by ALPN, the preferred one first.
+    /// ALPN protocols in order of preference.
     pub alpn: Vec<Vec<u8>>,
 }
 
-/// Whether clients show a certificate.
+/// Policy for client certificates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientCerts {
     #[default]
     NotRequested,
-    /// Asked for; when one is shown it must be valid.
+    /// Requested; a certificate that is sent must be valid.
     Optional,
     Required,
 }
 
-/// A loaded configuration, shared by all connections of a service.
+/// A loaded configuration, shared by all connections of a listener.
 #[derive(Clone)]
 pub struct TlsConfig {
     pub(crate) server: Arc<rustls::ServerConfig>,
@@ -55,7 +55,7 @@ impl fmt::Debug for TlsConfig {
 }
 
 impl TlsConfig {
-    /// Loads the files. Fails with `NotFound`, `PermissionDenied` or `InvalidData`, naming the file.
+    /// Loads the files. Fails with `NotFound`, `PermissionDenied` or `InvalidData`, with the file's name.
     pub fn load(settings: &TlsSettings) -> io::Result<Self> {
         let key_file = settings.key_file.as_deref().unwrap_or(&settings.cert_file);
         let chain = certificates(&settings.cert_file)?;

@@ -1,4 +1,4 @@
-//! What went wrong with a TLS connection, in words that help.
+//! Error messages for failed TLS connections.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerInco
 
 use super::verify::SelfSigned;
 
-/// Why the handshake with `peer` failed.
+/// Describes the failure of a handshake with `peer`.
 pub(crate) fn explain(error: &io::Error, peer: &str) -> String {
     if let Some(tls) = rustls_error(error) {
         return explain_tls(tls, peer);
@@ -18,7 +18,7 @@ pub(crate) fn explain(error: &io::Error, peer: &str) -> String {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
             format!("{peer} reset the connection during the TLS handshake")
         }
-        // As OpenSSL calls it.
+        // The name in OpenSSL.
         _ if error.to_string().contains("WRONG_VERSION_NUMBER") => no_tls(peer),
         _ => format!("TLS with {peer} failed: {error}"),
     }
@@ -28,8 +28,8 @@ fn no_tls(peer: &str) -> String {
     format!("{peer} does not speak TLS; is it http://?")
 }
 
-/// What to say when a connection breaks that was established: with TLS 1.3 the server looks at the client's
-/// certificate after that (RFC 8446 4.4.2.4).
+/// Describes an alert on an established connection: with TLS 1.3 the server checks the client's certificate
+/// after the client's handshake is complete (RFC 8446 4.4.2.4).
 pub(crate) fn late_alert(error: &io::Error) -> Option<&'static str> {
     match rustls_error(error)? {
         Error::AlertReceived(alert) => Some(match alert {
@@ -91,7 +91,7 @@ fn explain_tls(error: &Error, peer: &str) -> String {
     }
 }
 
-/// The rest of "the certificate of PEER".
+/// Completes the sentence "the certificate of PEER".
 fn explain_certificate(why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -126,7 +126,7 @@ fn explain_certificate(why: &CertificateError) -> String {
     }
 }
 
-/// rustls presents names as `DnsName("a")` and `IpAddress(b)`.
+/// Extracts the name from rustls' `DnsName("a")` and `IpAddress(b)`.
 fn bare_name(name: &str) -> &str {
     let inside = name
         .split_once('(')

@@ -1,5 +1,5 @@
-//! Private keys that a password protects: the PKCS#8 section (RFC 5958 3, PBES2 of RFC 8018) and the older
-//! form of OpenSSL, whose cipher stands in header lines of the PEM section (RFC 1421 4.6).
+//! Encrypted private keys: PKCS#8 (RFC 5958 3, PBES2 of RFC 8018) and the traditional format of OpenSSL, which
+//! has its cipher in header lines of the PEM section (RFC 1421 4.6).
 
 use std::fmt;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use zeroize::Zeroizing;
 
-/// Wiped from memory when it is dropped, and never printed.
+/// A password. It is wiped from memory on drop, and never printed.
 #[derive(Clone)]
 pub struct Password(Zeroizing<Vec<u8>>);
 
@@ -27,13 +27,13 @@ impl fmt::Debug for Password {
     }
 }
 
-/// Why there is no key. The texts follow "FILE: ".
+/// Error of reading a key. The messages follow "FILE: ".
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum KeyError {
     Absent,
     PasswordMissing,
     PasswordWrong,
-    /// The cipher or the derivation of its key, as the file names it.
+    /// Unsupported cipher or key derivation, by its name in the file.
     Unsupported(String),
     Malformed(String),
 }
@@ -59,7 +59,7 @@ impl fmt::Display for KeyError {
     }
 }
 
-/// The first private key of a PEM file; a plain one is taken before an encrypted one.
+/// Reads the first private key of a PEM file, preferably an unencrypted one.
 pub(super) fn private_key(
     text: &[u8],
     password: Option<&Password>,
@@ -77,7 +77,7 @@ pub(super) fn private_key(
     section.decrypt(&password.0)
 }
 
-/// The file without its encrypted keys, whose header lines readers of other sections stumble over.
+/// The file without its encrypted keys, whose header lines break the parsers of other sections.
 pub(super) fn without_encrypted_keys(text: &[u8]) -> Vec<u8> {
     let mut rest = text.to_vec();
     while let Some(section) = EncryptedSection::find(&rest).map(|section| section.whole) {
@@ -88,17 +88,17 @@ pub(super) fn without_encrypted_keys(text: &[u8]) -> Vec<u8> {
 
 const PKCS8_LABEL: &str = "ENCRYPTED PRIVATE KEY";
 
-/// An encrypted key in its file.
+/// Section of an encrypted key in its file.
 struct EncryptedSection<'a> {
     whole: Range<usize>,
     label: &'a str,
-    /// Header lines of the older form, then base64.
+    /// Header lines of the traditional format, then base64.
     inside: &'a str,
 }
 
 impl<'a> EncryptedSection<'a> {
     fn find(text: &'a [u8]) -> Option<Self> {
-        // What stands between sections may be in any encoding; the sections themselves are ASCII.
+        // Text between sections may have any encoding; the sections themselves are ASCII.
         let mut from = 0;
         while let Some(start) = position(&text[from..], b"-----BEGIN ").map(|at| from + at) {
             from = start + 11;
@@ -150,7 +150,7 @@ fn position(text: &[u8], word: &[u8]) -> Option<usize> {
     text.windows(word.len()).position(|window| window == word)
 }
 
-/// Base64 of a section, read by the PEM reader that reads all others.
+/// Decodes the base64 of a section, by the PEM parser used for all others.
 fn decode(base64: &str) -> Result<Vec<u8>, KeyError> {
     let section =
         format!("-----BEGIN PRIVATE KEY-----\n{base64}\n-----END PRIVATE KEY-----\n").into_bytes();
@@ -174,13 +174,13 @@ fn decrypt_pkcs8(der: &[u8], password: &[u8]) -> Result<PrivateKeyDer<'static>, 
         pkcs8::Error::EncryptedPrivateKey(pkcs8::pkcs5::Error::NoPbes1CryptSupport) => {
             KeyError::Unsupported("PBES1".into())
         }
-        // Padding, or what came out is no DER.
+        // Wrong padding, or the result is not DER.
         _ => KeyError::PasswordWrong,
     })?;
     Ok(PrivatePkcs8KeyDer::from(plain.as_bytes().to_vec()).into())
 }
 
-/// `info`: cipher and initial vector, `AES-256-CBC,0011...`.
+/// Decrypts the traditional format. `info`: cipher and initial vector, `AES-256-CBC,0011...`.
 fn decrypt_traditional(info: &str, data: &[u8], password: &[u8]) -> Result<Vec<u8>, KeyError> {
     let (cipher, iv) = info.split_once(',').unwrap_or((info, ""));
     let iv = hex(iv).ok_or_else(|| KeyError::Malformed("DEK-Info has no initial vector".into()))?;
@@ -191,7 +191,7 @@ fn decrypt_traditional(info: &str, data: &[u8], password: &[u8]) -> Result<Vec<u
         "DES-EDE3-CBC" => cbc::<des::TdesEde3>(24, &iv, data, password),
         other => return Err(KeyError::Unsupported(other.to_owned())),
     }?;
-    // One wrong password in 256 leaves padding that looks right.
+    // With a wrong password the padding is valid by chance in one of 256 cases.
     if is_der_sequence(&plain) {
         Ok(plain)
     } else {
@@ -213,8 +213,8 @@ where
         .map_err(|_| KeyError::PasswordWrong)
 }
 
-/// OpenSSL's `EVP_BytesToKey` with MD5 and one round: each digest is over the one before, the password and
-/// the salt. Weak, and the only one that this form of file has.
+/// OpenSSL's `EVP_BytesToKey` with MD5 and one round: each digest is over the previous one, the password and
+/// the salt. Weak, but the only derivation of this format.
 fn derive_key(password: &[u8], salt: &[u8], bytes: usize) -> Zeroizing<Vec<u8>> {
     let mut key = Zeroizing::new(Vec::with_capacity(bytes + 16));
     while key.len() < bytes {
@@ -242,7 +242,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
     )
 }
 
-/// One SEQUENCE with a length of its own that fills `der` (X.690 8.1.3).
+/// Whether `der` is one SEQUENCE whose length fills it (X.690 8.1.3).
 fn is_der_sequence(der: &[u8]) -> bool {
     let [0x30, length, rest @ ..] = der else {
         return false;

@@ -1,4 +1,4 @@
-//! Keys of the older form, encrypted here; `tests/server/test_tls.py` has those that OpenSSL writes.
+//! Keys of the traditional format, encrypted here; `tests/server/test_tls.py` has those of OpenSSL.
 
 use cbc::cipher::{BlockCipherEncrypt, BlockModeEncrypt};
 use rustls::pki_types::CertificateDer;
@@ -8,7 +8,7 @@ use super::*;
 const PASSWORD: &str = "open sesame";
 const CIPHERS: [&str; 4] = ["AES-128-CBC", "AES-192-CBC", "AES-256-CBC", "DES-EDE3-CBC"];
 
-/// DER that no base64 has had to carry yet: a SEQUENCE of zeros, as long as a key of P-256.
+/// DER of a SEQUENCE of zeros, as long as a key of P-256.
 fn der() -> Vec<u8> {
     [&[0x30, 0x77][..], &[0; 0x77]].concat()
 }
@@ -23,7 +23,7 @@ where
     encryptor.encrypt_padded_vec::<Pkcs7>(&der())
 }
 
-/// The vector of `DEK-Info` and the encrypted bytes.
+/// Encrypts; returns the vector of `DEK-Info` and the encrypted bytes.
 fn encrypted(cipher: &str) -> (String, Vec<u8>) {
     let iv: Vec<u8> = (0..if cipher.starts_with("DES") { 8 } else { 16 }).collect();
     let data = match cipher {
@@ -44,15 +44,15 @@ fn decrypt(cipher: &str, password: &str) -> Result<Vec<u8>, KeyError> {
 }
 
 #[test]
-fn every_cipher_gives_the_key() {
+fn every_cipher_decrypts_the_key() {
     for cipher in CIPHERS {
         assert_eq!(decrypt(cipher, PASSWORD), Ok(der()), "{cipher}");
     }
 }
 
 #[test]
-fn a_wrong_password_is_told_whatever_the_padding_says() {
-    // Two thousand of them: the padding comes right by chance several times.
+fn a_wrong_password_is_an_error_also_with_valid_padding() {
+    // With two thousand passwords the padding is valid by chance several times.
     for guess in 0..500 {
         for cipher in CIPHERS {
             let outcome = decrypt(cipher, &guess.to_string());
@@ -62,7 +62,7 @@ fn a_wrong_password_is_told_whatever_the_padding_says() {
 }
 
 #[test]
-fn what_is_not_supported_has_a_name() {
+fn an_unsupported_cipher_is_named_in_the_error() {
     let (iv, data) = encrypted("AES-256-CBC");
     assert_eq!(
         decrypt_traditional(&format!("CAMELLIA-256-CBC,{iv}"), &data, b""),
@@ -75,7 +75,7 @@ fn what_is_not_supported_has_a_name() {
 }
 
 #[test]
-fn broken_ones_are_malformed() {
+fn damaged_keys_are_malformed() {
     let (_, data) = encrypted("AES-256-CBC");
     for iv in [
         "",

@@ -1,4 +1,4 @@
-//! TLS by rustls with ring: what a listener needs to speak it, and one connection's session.
+//! TLS by rustls with ring: configuration of servers and clients, and the session of one connection.
 
 mod client;
 mod config;

@@ -1,14 +1,14 @@
-//! Who turns records into plain bytes and back: rustls, or somebody else's TLS in memory.
+//! The record layer: rustls, or an external TLS implementation in memory.
 
 use std::io::{self, IoSlice, Read, Write};
 
 use super::external::ExternalTls;
 use super::info::TlsInfo;
 
-/// Read from the wire at once for a foreign TLS: a record and its frame (RFC 8446 5.2).
+/// Size of a read for an external TLS: a record with its framing (RFC 8446 5.2).
 const INBOX_BYTES: usize = 16 * 1024 + 512;
 
-/// Plain bytes that a foreign TLS is given at once.
+/// Plain bytes passed to an external TLS at once.
 const WRITE_BYTES: usize = 64 * 1024;
 
 #[allow(clippy::large_enum_variant)] // the large one is the usual one, and its owner is boxed
@@ -18,7 +18,7 @@ pub(super) enum RecordLayer {
 }
 
 impl RecordLayer {
-    /// Plain bytes that are there; `WouldBlock` when none is.
+    /// Reads decrypted bytes; `WouldBlock` if there are none.
     pub(super) fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Rustls(tls) => tls.reader().read(space),
@@ -26,7 +26,7 @@ impl RecordLayer {
         }
     }
 
-    /// One read from the wire; `Ok(0)` is its end. An alert may wait to go out, also after an `Err`.
+    /// Reads records once; `Ok(0)` is the end of input. An alert may be pending, also after an `Err`.
     pub(super) fn read_records(&mut self, wire: &mut dyn Read) -> io::Result<usize> {
         match self {
             Self::Rustls(tls) => {
@@ -109,12 +109,12 @@ impl RecordLayer {
     }
 }
 
-/// The buffers around a foreign TLS.
+/// An external TLS session with its buffers.
 pub(super) struct External {
     tls: Box<dyn ExternalTls>,
     inbox: Box<[u8]>,
     outbox: Vec<u8>,
-    /// How much of the outbox the wire has.
+    /// Number of bytes of the outbox that have been written.
     sent: usize,
     over: bool,
 }
@@ -144,7 +144,7 @@ impl External {
         let result = self.tls.read(space);
         self.fetch_records();
         match result {
-            // It waits for what cannot come: an end without close_notify (RFC 8446 6.1).
+            // The input has ended without close_notify (RFC 8446 6.1).
             Err(error) if self.over && error.kind() == io::ErrorKind::WouldBlock => {
                 Err(io::ErrorKind::UnexpectedEof.into())
             }

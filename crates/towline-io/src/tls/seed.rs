@@ -1,10 +1,10 @@
-//! Chance from the system, by way of what TLS has it from.
+//! Random bytes of the system, from the provider that TLS uses.
 
 use std::io;
 
 use rustls::crypto::ring;
 
-/// Bytes that nobody can foresee, to seed a generator with.
+/// Unpredictable bytes, to seed a random generator.
 pub fn seed() -> io::Result<[u8; 32]> {
     let mut seed = [0; 32];
     ring::default_provider()
@@ -19,7 +19,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_two_are_alike() {
+    fn two_seeds_differ() {
         assert_ne!(seed().unwrap(), seed().unwrap());
     }
 }

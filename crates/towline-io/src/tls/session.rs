@@ -1,4 +1,4 @@
-//! One connection's TLS: records in, plain bytes out, and back.
+//! The TLS session of one connection.
 
 use std::io::{self, IoSlice, Read, Write};
 
@@ -10,10 +10,10 @@ use super::info::TlsInfo;
 use super::record_layer::{External, RecordLayer};
 use crate::conn::transport::SEND_FLAGS;
 
-/// What one read gave.
+/// Outcome of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecvOutcome {
-    /// Bytes; `drained` when the socket is known to hold no more of them.
+    /// Bytes were read; `drained` if the socket is known to have no more.
     Data {
         bytes: usize,
         drained: bool,
@@ -22,23 +22,23 @@ pub(crate) enum RecvOutcome {
     WouldBlock,
 }
 
-/// Where a handshake stands.
+/// State of a handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeOutcome {
     Done,
     Pending,
 }
 
-/// The state beside the socket. Boxed by its owner: plain connections do not pay for it.
+/// TLS state of a connection. Boxed by its owner, so that plain connections stay small.
 pub(crate) struct Session {
     tls: RecordLayer,
-    /// The TLS that carries this one: that of an https proxy.
+    /// The outer TLS session that carries this one: that of an https proxy.
     outer: Option<Box<Session>>,
-    /// The last read from the socket filled what it was offered: there may be more.
+    /// The last read from the socket filled its buffer, so there may be more.
     full_read: bool,
-    /// Bytes of the wire core that are encrypted and not all out yet, so not yet `sent`.
+    /// Plain bytes that are encrypted but not yet written, so not yet reported as sent.
     unsent: usize,
-    /// A `close_notify` is queued or out.
+    /// A `close_notify` has been queued or sent.
     closing: bool,
 }
 
@@ -74,12 +74,12 @@ impl Session {
         self.tls.info()
     }
 
-    /// What the server chose of the protocols offered.
+    /// Protocol that the server has chosen by ALPN.
     pub(crate) fn alpn(&self) -> Option<Vec<u8>> {
         self.tls.alpn()
     }
 
-    /// Goes on with the handshake as far as the socket allows, and sends what it has to say last.
+    /// Continues the handshake as far as the socket allows, including its last records.
     pub(crate) fn drive_handshake(&mut self, socket: &Socket) -> io::Result<HandshakeOutcome> {
         loop {
             while self.wants_write() {
@@ -97,7 +97,7 @@ impl Session {
                     return Ok(HandshakeOutcome::Pending);
                 }
                 Err(error) => {
-                    // The alert says why we leave.
+                    // Sends the alert with the reason.
                     let _ = self.flush(socket);
                     return Err(error);
                 }
@@ -105,15 +105,15 @@ impl Session {
         }
     }
 
-    /// Plain bytes into `space`. A close without `close_notify` is `UnexpectedEof`: what came so far
-    /// may have been cut by anybody (RFC 8446 6.1).
+    /// Reads plain bytes into `space`. A close without `close_notify` is `UnexpectedEof`: an attacker may have
+    /// truncated the data (RFC 8446 6.1).
     pub(crate) fn recv(
         &mut self,
         socket: &mut dyn Read,
         space: &mut [u8],
     ) -> io::Result<RecvOutcome> {
-        // Of what an earlier call took in, a rest says nothing about the socket: more may have come since,
-        // and the poll has told of it.
+        // Plain bytes left from an earlier call do not show that the socket is drained: more may have arrived
+        // since, and the poll reports it once.
         let mut has_read = false;
         loop {
             match self.tls.read(space) {
@@ -121,8 +121,8 @@ impl Session {
                 Ok(mut bytes) => {
                     let mut drained = has_read && bytes < space.len() && !self.full_read;
                     if drained {
-                        // A close_notify that came with the data is no event of the socket: who holds
-                        // the connection open until ours has come would never be heard.
+                        // A close_notify received with the data causes no event of the socket. If the peer
+                        // keeps the connection open until it gets ours, it would never be noticed.
                         match self.tls.read(&mut space[bytes..]) {
                             Ok(more) => {
                                 bytes += more;
@@ -141,7 +141,7 @@ impl Session {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(RecvOutcome::WouldBlock);
                 }
-                // The alert that rustls queues for a bad record goes out with the next flush.
+                // The next flush sends the alert that rustls queues for a bad record.
                 Err(error) => return Err(error),
             }
         }
@@ -149,7 +149,7 @@ impl Session {
 
     fn read_records(&mut self, socket: &mut dyn Read) -> io::Result<usize> {
         if let Some(outer) = &mut self.outer {
-            // How much the TLS below still holds is not known here.
+            // Whether the outer session has more is not known here.
             self.full_read = true;
             return self.tls.read_records(&mut OuterReader {
                 session: outer,
@@ -165,12 +165,12 @@ impl Session {
         Ok(bytes)
     }
 
-    /// Nothing encrypted waits for the socket, so plain bytes may be offered.
+    /// Whether plain bytes can be encrypted: no records are pending.
     pub(crate) fn accepts_plaintext(&self) -> bool {
         self.unsent == 0 && !self.wants_write() && !self.tls.is_handshaking() && !self.closing
     }
 
-    /// Encrypts some of `plain`; nothing of it counts as sent before `flush` says so.
+    /// Encrypts some of `plain`. The bytes are sent only when `flush` reports them.
     pub(crate) fn encrypt(&mut self, plain: &[IoSlice<'_>]) -> io::Result<usize> {
         let taken = self.tls.encrypt(plain)?;
         self.unsent += taken;
@@ -181,8 +181,8 @@ impl Session {
         self.tls.wants_write() || self.outer.as_ref().is_some_and(|outer| outer.wants_write())
     }
 
-    /// Writes records out. `Ok(Some(n))`: n plain bytes more can be called sent. `Ok(None)`: the
-    /// socket takes nothing now.
+    /// Writes records to the socket. `Ok(Some(n))`: n more plain bytes have been sent. `Ok(None)`: the socket
+    /// accepts nothing now.
     pub(crate) fn flush(&mut self, socket: &Socket) -> io::Result<Option<usize>> {
         let mut wire_bytes = 0;
         while self.wants_write() || self.close_outer() {
@@ -197,7 +197,7 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
-        // Progress of a slow reader must show before a whole batch is out, or it looks stuck.
+        // Report partial progress of a batch, or a slow reader would look stalled.
         let done = if self.wants_write() {
             wire_bytes.min(self.unsent.saturating_sub(1))
         } else {
@@ -217,8 +217,8 @@ impl Session {
         self.tls.write_records(&mut OuterWriter(outer))
     }
 
-    /// The last record is in the TLS below: that one ends too, so that an https proxy knows that nobody
-    /// has cut it off (RFC 8446 6.1). Whether there is more to write now.
+    /// Closes the outer session after the last record of this one, so that an https proxy can rule out
+    /// truncation (RFC 8446 6.1). Returns whether there is more to write.
     fn close_outer(&mut self) -> bool {
         let Some(outer) = self.outer.as_mut().filter(|_| self.closing) else {
             return false;
@@ -230,7 +230,7 @@ impl Session {
         outer.wants_write()
     }
 
-    /// Says that no more will come from us.
+    /// Queues `close_notify`, the end of the output.
     pub(crate) fn close_notify(&mut self) {
         if !self.closing {
             self.closing = true;
@@ -239,7 +239,7 @@ impl Session {
     }
 }
 
-/// Reads the records of a TLS that is carried by another.
+/// Reads records through the outer session.
 struct OuterReader<'a> {
     session: &'a mut Session,
     socket: &'a mut dyn Read,
@@ -255,7 +255,7 @@ impl Read for OuterReader<'_> {
     }
 }
 
-/// Writes records into the TLS that carries them.
+/// Writes records into the outer session.
 struct OuterWriter<'a>(&'a mut Session);
 
 impl Write for OuterWriter<'_> {
@@ -276,7 +276,7 @@ impl Write for OuterWriter<'_> {
     }
 }
 
-/// Notices whether a read filled its buffer.
+/// Reads from the socket and records whether the read filled its buffer.
 struct SocketReader<'a> {
     socket: &'a mut dyn Read,
     full: bool,
@@ -290,7 +290,7 @@ impl Read for SocketReader<'_> {
     }
 }
 
-/// Writes that never raise SIGPIPE and never wait.
+/// Writes to the socket without SIGPIPE and without blocking.
 struct SocketWriter<'a>(&'a Socket);
 
 impl Write for SocketWriter<'_> {
@@ -318,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    /// A server's session, its socket, and the client at the other end, hands shaken.
+    /// A server's session and a client, connected in memory, after the handshake.
     struct Pair {
         session: Session,
         socket: Socket,
@@ -374,7 +374,7 @@ mod tests {
             }
         }
 
-        /// The client sends so many bytes, as a record of their own.
+        /// Sends `bytes` bytes from the client, as one record.
         fn send(&mut self, bytes: usize) {
             self.client.writer().write_all(&vec![7; bytes]).unwrap();
             self.flush();
@@ -387,12 +387,12 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_record_says_nothing_about_the_socket() {
+    fn the_rest_of_a_record_does_not_mean_that_the_socket_is_drained() {
         let mut ends = Pair::new();
         let data = |bytes, drained| RecvOutcome::Data { bytes, drained };
         ends.send(1500);
         assert_eq!(ends.recv(1000), data(1000, false));
-        // The poll tells of it now, and never again.
+        // The poll reports this once.
         ends.send(20);
         assert_eq!(ends.recv(1000), data(500, false));
         assert_eq!(ends.recv(1000), data(20, true));

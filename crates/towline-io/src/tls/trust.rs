@@ -1,4 +1,4 @@
-//! Where trust comes from: the system's store, or a path. Every error names the place.
+//! Trusted certificates: the system's store, or a path. Every error has the name of its source.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +9,7 @@ use rustls_native_certs::{CertificateResult, load_certs_from_paths, load_native_
 
 type Roots = Arc<RootCertStore>;
 
-/// The system's store, read once per process; `fallback` where it is empty.
+/// The system's store, read once per process; `fallback` if it is empty.
 pub(super) fn system(fallback: Option<&Path>) -> Result<Roots, String> {
     static SYSTEM: OnceLock<Roots> = OnceLock::new();
     if let Some(roots) = SYSTEM.get() {
@@ -17,13 +17,13 @@ pub(super) fn system(fallback: Option<&Path>) -> Result<Roots, String> {
     }
     let found = load_native_certs();
     if let Some(roots) = store(&found) {
-        // Made first and placed then: a child of fork must not wait for a thread of its parent.
+        // Created before it is stored: a child of fork must not wait for a thread of its parent.
         return Ok(Arc::clone(SYSTEM.get_or_init(|| roots)));
     }
     instead(&found, fallback)
 }
 
-/// The same without `SSL_CERT_FILE` and `SSL_CERT_DIR`, for those who do not trust the environment.
+/// The system's store without `SSL_CERT_FILE` and `SSL_CERT_DIR`.
 pub(super) fn platform(fallback: Option<&Path>) -> Result<Roots, String> {
     static PLATFORM: OnceLock<Roots> = OnceLock::new();
     if let Some(roots) = PLATFORM.get() {
@@ -43,7 +43,7 @@ pub(super) fn platform(fallback: Option<&Path>) -> Result<Roots, String> {
     instead(&found, fallback)
 }
 
-/// Where Unix systems keep what they trust: Debian and its like, Red Hat, SUSE; Alpine, BSD and macOS.
+/// Certificate bundles of Unix systems: Debian and derivatives, Red Hat, SUSE; Alpine, BSD and macOS.
 const BUNDLES: &[&str] = &[
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
@@ -58,7 +58,7 @@ fn known(places: &[&'static str]) -> Option<&'static Path> {
     places.into_iter().find(|place| place.exists())
 }
 
-/// Where the system's store has nothing to give.
+/// The fallback for an empty system store.
 fn instead(found: &CertificateResult, fallback: Option<&Path>) -> Result<Roots, String> {
     if let Some(fallback) = fallback {
         return path(fallback).map(|(roots, _)| roots);
@@ -71,7 +71,7 @@ fn instead(found: &CertificateResult, fallback: Option<&Path>) -> Result<Roots, 
     ))
 }
 
-/// A PEM file or a directory of them: the roots, and the certificates themselves.
+/// Reads a PEM file or a directory of PEM files: the roots, and the certificates themselves.
 pub(super) fn path(path: &Path) -> Result<(Roots, Vec<CertificateDer<'static>>), String> {
     let name = path.display();
     let metadata = std::fs::metadata(path).map_err(|error| format!("{name}: {error}"))?;
@@ -89,7 +89,7 @@ pub(super) fn path(path: &Path) -> Result<(Roots, Vec<CertificateDer<'static>>),
     })
 }
 
-/// Stores carry certificates that are too odd to be used; the others serve.
+/// Builds the store; certificates that cannot be used are skipped.
 fn store(found: &CertificateResult) -> Option<Roots> {
     let mut roots = RootCertStore::empty();
     let (added, _) = roots.add_parsable_certificates(found.certs.iter().cloned());
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_is_asked_once() {
+    fn the_system_store_is_read_once() {
         match system(None) {
             Ok(roots) => {
                 assert!(!roots.is_empty());
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_store_has_a_substitute_or_says_so() {
+    fn an_empty_store_needs_a_fallback() {
         let empty = load_certs_from_paths(Some(Path::new("/nowhere/ca.pem")), None);
         assert!(store(&empty).is_none());
         let error = instead(&empty, None).unwrap_err();

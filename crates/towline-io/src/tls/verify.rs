@@ -1,6 +1,6 @@
-//! Whether a server is whom it says: webpki's word, with two additions. A self-signed certificate is
-//! called by its name; and one that the user trusts in so many words (a file given to us) is believed,
-//! even where it calls itself an authority, as what `openssl req -x509` makes does.
+//! Verification of a server's certificate: webpki's, with two additions. A self-signed certificate is
+//! reported as such; and a certificate that the user has given as a file is accepted even if it is marked as
+//! an authority, as those of `openssl req -x509` are.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use super::x509;
 
 #[derive(Debug)]
 pub(super) struct Verifier {
-    /// `None`: everybody is believed.
+    /// `None` disables verification.
     webpki: Option<Arc<WebPkiServerVerifier>>,
-    /// Certificates that were given one by one.
+    /// Certificates given by the user.
     given: Vec<CertificateDer<'static>>,
     algorithms: WebPkiSupportedAlgorithms,
 }
@@ -106,7 +106,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-/// A certificate that is itself the anchor: its name and its time still count.
+/// Verifies a certificate that is itself a trust anchor: its names and its validity.
 fn verify_given(
     end_entity: &CertificateDer<'_>,
     server_name: &ServerName<'_>,
@@ -123,7 +123,7 @@ fn verify_given(
     Ok(ServerCertVerified::assertion())
 }
 
-/// Nobody vouches for the certificate but itself.
+/// The certificate is self-signed and not trusted.
 #[derive(Debug)]
 pub(super) struct SelfSigned;
 

@@ -1,5 +1,5 @@
-//! The few facts of a certificate that nobody else tells us: whether it names itself as its issuer, and
-//! when it is valid (RFC 5280 4.1, in DER of X.690).
+//! Certificate fields that rustls does not expose: whether the certificate is self-issued, and its validity
+//! (RFC 5280 4.1, in DER of X.690).
 
 const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
@@ -33,11 +33,11 @@ pub(super) fn cert_info(certificate: &[u8]) -> Option<CertInfo> {
     })
 }
 
-/// What is still to be read.
+/// The DER bytes still to be parsed.
 struct Der<'a>(&'a [u8]);
 
 impl<'a> Der<'a> {
-    /// Tag and contents of the next element; tags of one byte only, as all here are.
+    /// Tag and contents of the next element. Supports tags of one byte only.
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
@@ -64,7 +64,7 @@ impl<'a> Der<'a> {
             .map(|(_, contents)| contents)
     }
 
-    /// RFC 5280 4.1.2.5: in UTC, with seconds.
+    /// Parses a time (RFC 5280 4.1.2.5: in UTC, with seconds).
     fn time(&mut self) -> Option<u64> {
         let (tag, text) = self.next()?;
         let (year, rest) = match tag {
@@ -98,7 +98,7 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> Option<u64> {
     if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
-    // Years begin in March, so that the leap day is the last of them.
+    // Years start in March, so that the leap day is the last day.
     let (year, month) = if month > 2 {
         (year, month - 3)
     } else {
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn facts_of_a_certificate() {
+    fn the_fields_of_a_certificate_are_parsed() {
         let key = KeyPair::generate().unwrap();
         let mut ca = params("authority");
         ca.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);

@@ -1,4 +1,4 @@
-//! The application's answer on its way to the wire, encoded where the plan says so.
+//! Sends the application's response, encoded where the plan requires it.
 
 use bytes::Bytes;
 use towline_proto::{BodySize, Connection, Field, ResponseHead, StreamId, StreamMut, UserError};
@@ -7,14 +7,14 @@ use super::super::compress::{Plan, rewrite};
 use super::{ExchangeRecord, Features};
 use crate::coding::encode::Encoder;
 
-/// What the face knows of the body when it sends the head.
+/// The body, as far as it is known when the head is sent.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload<'a> {
-    /// This is all of it: one [`Features::write`] of exactly these bytes follows.
+    /// The whole body: one [`Features::write`] of exactly these bytes follows.
     Whole(&'a [u8]),
     /// Pieces follow.
     Pieces,
-    /// A file is handed to the kernel, which does not encode.
+    /// A file, sent by the kernel without encoding.
     File,
 }
 
@@ -23,25 +23,25 @@ pub(super) enum Body {
     #[default]
     Plain,
     Encoded(Encoding),
-    /// Encoded with the head, to be written instead of the plain bytes.
+    /// Encoded together with the head; written instead of the plain bytes.
     Ready(Vec<u8>),
-    /// HEAD: the encoded body is not even made.
+    /// HEAD: the body is not encoded.
     Discarded,
 }
 
 pub(super) struct Encoding {
     pub encoder: Encoder,
     flush_each_piece: bool,
-    /// What the application announced and has not given yet: the encoded length cannot tell.
+    /// Announced bytes that the application has not written yet.
     left: Option<u64>,
     out: Vec<u8>,
 }
 
-/// A piece is encoded in portions, so that one large piece does not hold all of its output twice.
+/// Size of a portion: a large piece is encoded in portions, so that its output is not stored twice.
 const PORTION_BYTES: usize = 64 * 1024;
 
 impl Features {
-    /// Sends the head, with the fields that compression changes. Instead of `conn.respond`.
+    /// Sends the head, with the headers changed by compression. Use it instead of `respond`.
     pub fn respond(
         &mut self,
         record: &mut ExchangeRecord,
@@ -96,8 +96,8 @@ impl Features {
         policy.plan(&record.accepted, head.status, fields, length)
     }
 
-    /// How the body will go out, and how long that makes it. An encoder that cannot be had (out of
-    /// memory) leaves the body as it is.
+    /// Decides on the form and the length of the body. If there is no encoder (out of memory), the body is
+    /// sent unchanged.
     fn body(
         &mut self,
         record: &ExchangeRecord,
@@ -147,7 +147,7 @@ impl Features {
         (plan, Body::Encoded(encoding), BodySize::Unknown)
     }
 
-    /// Sends body bytes. Instead of `stream.write`.
+    /// Sends body bytes. Use it instead of `stream.write`.
     pub fn write(
         &self,
         record: &mut ExchangeRecord,
@@ -164,7 +164,7 @@ impl Features {
         }
     }
 
-    /// Sends large body bytes without copying them where they go out as they are.
+    /// Sends body bytes, without a copy if they are not encoded.
     pub fn write_shared(
         &self,
         record: &mut ExchangeRecord,
@@ -180,7 +180,7 @@ impl Features {
         }
     }
 
-    /// Ends the body, with trailers or without. Instead of `stream.finish_with`.
+    /// Ends the body, with or without trailers. Use it instead of `stream.finish_with`.
     pub fn finish(
         &self,
         record: &mut ExchangeRecord,
@@ -208,14 +208,14 @@ impl Features {
         }
     }
 
-    /// Body bytes that the face sent by other means (a file).
+    /// Counts body bytes that are sent otherwise (a file).
     pub fn count_body(&self, record: &mut ExchangeRecord, bytes: u64) {
         record.body_bytes += bytes;
     }
 }
 
 impl ExchangeRecord {
-    /// Plain bytes were given to the wire, which swallows those of an answer to HEAD.
+    /// Counts plain bytes; those of a response to HEAD are not sent.
     fn count(&mut self, bytes: usize) {
         if !self.is_head {
             self.body_bytes += bytes as u64;
@@ -244,7 +244,7 @@ fn write_encoded(
 }
 
 impl Encoding {
-    /// How many bytes went out.
+    /// Encodes and sends `data`; returns the number of encoded bytes.
     fn write(&mut self, stream: &mut StreamMut<'_>, data: &[u8]) -> Result<u64, UserError> {
         if data.is_empty() {
             return Ok(0);
@@ -269,7 +269,7 @@ impl Encoding {
     }
 }
 
-/// An encoder that fails (out of memory) leaves a body that cannot end well.
+/// Sends encoded bytes. If the encoder has failed (out of memory), the stream is reset.
 fn send(
     stream: &mut StreamMut<'_>,
     encoded: &std::io::Result<()>,
@@ -285,10 +285,10 @@ fn send(
     Ok(out.len() as u64)
 }
 
-/// Fields in memory of their own.
+/// Headers in their own memory.
 struct OwnedFields {
     bytes: Vec<u8>,
-    /// Length of name and value, one after the other in `bytes`.
+    /// Lengths of name and value, which are adjacent in `bytes`.
     lengths: Vec<(usize, usize)>,
 }
 

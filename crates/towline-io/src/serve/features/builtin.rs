@@ -1,4 +1,4 @@
-//! Answers that the server gives without the application.
+//! Responses of the server itself, without the application.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use super::super::metrics::CONTENT_TYPE;
 use super::{ExchangeRecord, Features, Payload};
 use crate::conn::Conn;
 
-/// A whole answer, ready to send.
+/// A complete response, ready to send.
 #[derive(Debug)]
 pub struct BuiltinResponse {
     status: u16,
@@ -69,19 +69,19 @@ fn plain(status: u16, text: &'static str) -> BuiltinResponse {
 }
 
 impl BuiltinResponse {
-    /// RFC 9110 15.6.4: a request over `--limit-concurrency`.
+    /// 503 (RFC 9110 15.6.4): a request over `--limit-concurrency`.
     pub fn overloaded() -> Self {
         let mut response = plain(503, "Service Unavailable");
         response.fields.push((b"retry-after", Cow::Borrowed(b"1")));
         response
     }
 
-    /// RFC 9110 15.6.2: a method that the server does not support for any resource.
+    /// 501 (RFC 9110 15.6.2): a method that the server does not support for any resource.
     pub fn not_implemented() -> Self {
         plain(501, "Not Implemented")
     }
 
-    /// A request that breaks a rule, which the answer names.
+    /// A request that violates a rule; the body has the rule.
     pub fn refused(
         status: u16,
         rule: &'static str,
@@ -99,8 +99,8 @@ impl BuiltinResponse {
         self.status
     }
 
-    /// Sends all of it and ends the exchange's message; a file goes out as the connection takes it.
-    /// `defaults`: the fields that the server adds to every response.
+    /// Sends the response; a file is sent as the connection accepts it. `defaults` are the headers that the
+    /// server adds to every response.
     pub fn send<'a, S>(
         self,
         features: &mut Features,
@@ -114,7 +114,7 @@ impl BuiltinResponse {
             .iter()
             .map(|(name, value)| Field { name, value });
         let mut fields: Vec<Field<'_>> = own.collect();
-        // Shortened to the life of our own fields.
+        // Shortened to the lifetime of the other headers.
         fields.extend(
             defaults
                 .into_iter()
@@ -128,7 +128,7 @@ impl BuiltinResponse {
         };
         let payload = match &self.body {
             BuiltinBody::Text(text) => Payload::Whole(text.as_bytes()),
-            // Files have their own way to be compressed: the siblings.
+            // Files are compressed by precompressed siblings only.
             BuiltinBody::File(_) => Payload::File,
         };
         features.respond(record, &mut conn.proto, (id, &head, length), payload)?;

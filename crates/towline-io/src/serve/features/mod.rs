@@ -1,14 +1,14 @@
-//! All features of a server around one exchange, so that a face calls five methods and knows no more.
+//! All server features around one exchange, behind five methods for the front ends.
 //!
 //! ```text
-//! Event::Head ─ begin ─┬─ own_answer: static file or metrics ─ OwnAnswer::send ─┐
-//!                      │                                                       ├─ end
-//!                      └─ application ─ respond ─ write* ─ finish ─────────────┘
+//! Event::Head ─ begin ─┬─ builtin_response: file or metrics ─ BuiltinResponse::send ─┐
+//!                      │                                                            ├─ end
+//!                      └─ application ─ respond ─ write* ─ finish ──────────────────┘
 //! ```
 //!
-//! [`FeatureConfig`] are fixed at start and shared by all threads of a worker; a [`Features`] is one thread's view
-//! of them with the buffers it reuses; a [`ExchangeRecord`] is what is remembered of one exchange. With nothing
-//! configured each call is a branch or two.
+//! [`FeatureConfig`] is fixed at start and shared by all threads of a worker; [`Features`] belongs to one
+//! thread and has the buffers that it reuses; [`ExchangeRecord`] has the state of one exchange. With no
+//! feature configured each call is a branch or two.
 
 mod body;
 mod builtin;
@@ -32,40 +32,40 @@ use super::metrics::{self, MethodClass, SlotHandle, Slots, StatusClass};
 use crate::coding::accept::Accepted;
 use crate::coding::encode::EncoderPool;
 
-/// Encoders kept between responses: the memory of two is worth the time, of more it is not.
+/// Idle encoders per thread: a third would cost more memory than it saves time.
 const MAX_IDLE_ENCODERS: usize = 2;
 
 /// The path of the metrics page.
 const METRICS_PATH: &[u8] = b"/metrics";
 
-/// What was configured.
+/// Configuration of the features.
 #[derive(Default)]
 pub struct FeatureConfig {
-    /// Whose word on the client is taken; `None` reads no such field.
+    /// Proxies whose headers on the client are used; `None` ignores these headers.
     pub trusted: Option<TrustedPeers>,
     pub mounts: Vec<Mount>,
     pub compression: Option<Policy>,
     pub access_log: Option<(Arc<Format>, Writer)>,
     pub slot: Option<SlotHandle>,
-    /// `/metrics` is answered beside the application.
+    /// Serve `/metrics` in addition to the application.
     pub metrics: bool,
 }
 
 impl FeatureConfig {
-    /// The longest prefix wins.
+    /// The mount of a target: the one with the longest prefix.
     fn mount(&self, target: &[u8]) -> Option<&Mount> {
         let covering = self.mounts.iter().filter(|mount| mount.covers(target));
         covering.max_by_key(|mount| mount.prefix().len())
     }
 
-    /// The access log was rotated: its file is opened anew before the next line.
+    /// Reopens the access log's file before the next line, after a rotation.
     pub fn reopen_logs(&self) {
         if let Some((_, writer)) = &self.access_log {
             writer.reopen();
         }
     }
 
-    /// Without a supervisor's board there is this process alone to report, and nothing was counted.
+    /// Slots of all workers; without a supervisor one empty slot of this process.
     fn slots(&self) -> Slots {
         self.slot
             .as_ref()
@@ -73,7 +73,7 @@ impl FeatureConfig {
     }
 }
 
-/// One thread's view of the rules.
+/// The features of one thread.
 pub struct Features {
     config: Arc<FeatureConfig>,
     log: Option<Log>,
@@ -99,7 +99,7 @@ impl<'a> RequestLine<'a> {
     }
 }
 
-/// What is remembered of one exchange. Reused: [`Features::begin`] forgets everything.
+/// State of one exchange, for the log and the metrics. Reusable: [`Features::begin`] resets it.
 #[derive(Default)]
 pub struct ExchangeRecord {
     started: Option<Instant>,
@@ -114,7 +114,7 @@ pub struct ExchangeRecord {
 }
 
 impl Features {
-    /// Call it in the worker, after the fork.
+    /// Creates the features. Call it in the worker, after the fork.
     pub fn new(config: Arc<FeatureConfig>) -> Self {
         let log = config.access_log.as_ref();
         Self {
@@ -129,7 +129,7 @@ impl Features {
         &self.config
     }
 
-    /// What trusted proxies say about the client of this request.
+    /// Client address and scheme of a request, from the headers of trusted proxies.
     pub fn origin<'a>(&self, peer: PeerIp, fields: impl IntoIterator<Item = Field<'a>>) -> Origin {
         match &self.config.trusted {
             Some(trusted) => forwarded::resolve(
@@ -142,7 +142,8 @@ impl Features {
         }
     }
 
-    /// A request came at `now`. `client`: as proxies or else the socket name it; `None` on a Unix socket.
+    /// Starts the record of a request received at `now`. `client` is the address from the proxies, else from
+    /// the socket; `None` on a Unix socket.
     pub fn begin<'a>(
         &self,
         record: &mut ExchangeRecord,
@@ -173,14 +174,14 @@ impl Features {
         }
     }
 
-    /// The application is called at `now`: until then the request had to wait.
+    /// Records that the application is called at `now`; until then the request was queued.
     pub fn application_called(&self, record: &ExchangeRecord, now: Instant) {
         if let (Some(slot), Some(started)) = (&self.config.slot, record.started) {
             slot.request_waited(now.saturating_duration_since(started));
         }
     }
 
-    /// What the server answers by itself. `metrics_only`: the listener has nothing else.
+    /// Response of the server itself, if there is one. `metrics_only`: the listener serves the metrics only.
     pub fn builtin_response<'a>(
         &self,
         line: &RequestLine<'_>,
@@ -204,7 +205,7 @@ impl Features {
             return Some(builtin::not_found());
         }
         let mount = self.config.mount(line.target)?;
-        // They are looked at several times.
+        // They are iterated several times.
         let fields: Vec<_> = fields.into_iter().map(pair).collect();
         let fields = fields.iter().copied();
         mount
@@ -212,7 +213,7 @@ impl Features {
             .map(BuiltinResponse::from)
     }
 
-    /// The exchange is over, answered or not. Calling it twice counts once.
+    /// Ends the record of an exchange, with or without a response. A second call has no effect.
     pub fn end(&mut self, record: &mut ExchangeRecord, now: Instant) {
         let Some(started) = record.started.take() else {
             return;

@@ -1,4 +1,4 @@
-//! Exchanges over a wire core in memory: what the bytes say with each feature on.
+//! Exchanges over a connection in memory, with each feature.
 
 use std::io::{IoSlice, Read};
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::super::files::testing::Directory;
 use super::*;
 use crate::coding::Coding;
 
-/// One connection, its site, and the visit under way.
-struct Room {
+/// A connection, its features, and the current exchange.
+struct Fixture {
     features: Features,
     record: ExchangeRecord,
     conn: Connection,
     now: Instant,
 }
 
-impl Room {
+impl Fixture {
     fn new(config: FeatureConfig) -> Self {
         Self::with(Arc::new(config))
     }
@@ -48,7 +48,7 @@ impl Room {
         })
     }
 
-    /// Receives a request without a body and begins its visit.
+    /// Receives a request without a body and begins its record.
     fn request(&mut self, line: &str, fields: &str) -> (StreamId, Option<BuiltinResponse>) {
         let wire = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut buffers = BufferPool::new(64 * 1024, 1);
@@ -103,7 +103,7 @@ impl Room {
             .finish(&mut self.record, &mut self.conn.stream(id)?, &[])
     }
 
-    /// Everything that waits to be sent: the head as text, and what follows it.
+    /// Takes the pending output: the head as text, and the body.
     fn sent(&mut self) -> (String, Vec<u8>) {
         let mut bytes = Vec::new();
         loop {
@@ -158,13 +158,13 @@ const TEXT: (&str, &str) = ("Content-Type", "text/plain");
 
 #[test]
 fn a_whole_body_is_compressed_with_its_length() {
-    let mut room = Room::compressing();
-    let (id, _) = room.request("GET /", "Accept-Encoding: gzip\r\n");
+    let mut fixture = Fixture::compressing();
+    let (id, _) = fixture.request("GET /", "Accept-Encoding: gzip\r\n");
     let body = b"hello ".repeat(500);
-    room.respond(id, &[TEXT], BodySize::Known(3000), Payload::Whole(&body));
-    room.write(id, &body).unwrap();
-    room.finish(id).unwrap();
-    let (head, sent) = room.sent();
+    fixture.respond(id, &[TEXT], BodySize::Known(3000), Payload::Whole(&body));
+    fixture.write(id, &body).unwrap();
+    fixture.finish(id).unwrap();
+    let (head, sent) = fixture.sent();
     assert!(
         head.contains("content-encoding: gzip\r\n") && head.contains("vary: accept-encoding\r\n")
     );
@@ -173,33 +173,33 @@ fn a_whole_body_is_compressed_with_its_length() {
         "{head}"
     );
     assert_eq!(gunzip(&sent), body);
-    assert_eq!(room.record.body_bytes, sent.len() as u64);
+    assert_eq!(fixture.record.body_bytes, sent.len() as u64);
 }
 
 #[test]
-fn a_stream_reaches_the_client_piece_by_piece() {
-    let mut room = Room::compressing();
-    let (id, _) = room.request("GET /", "Accept-Encoding: gzip\r\n");
-    room.respond(
+fn a_stream_is_flushed_piece_by_piece() {
+    let mut fixture = Fixture::compressing();
+    let (id, _) = fixture.request("GET /", "Accept-Encoding: gzip\r\n");
+    fixture.respond(
         id,
         &[("Content-Type", "text/event-stream")],
         BodySize::Unknown,
         Payload::Pieces,
     );
-    let (head, _) = room.sent();
+    let (head, _) = fixture.sent();
     assert!(head.contains("transfer-encoding: chunked\r\n"), "{head}");
     for _ in 0..3 {
-        let before = room.conn.pending_bytes();
-        room.write(id, b"data: tick\n\n").unwrap();
+        let before = fixture.conn.pending_bytes();
+        fixture.write(id, b"data: tick\n\n").unwrap();
         assert!(
-            room.conn.pending_bytes() > before,
+            fixture.conn.pending_bytes() > before,
             "the piece waits in the encoder"
         );
     }
-    room.finish(id).unwrap();
-    let mut rest = vec![0; room.conn.pending_bytes()];
+    fixture.finish(id).unwrap();
+    let mut rest = vec![0; fixture.conn.pending_bytes()];
     let mut slices = [IoSlice::new(&[]); 16];
-    let count = room.conn.send_slices(&mut slices);
+    let count = fixture.conn.send_slices(&mut slices);
     let bytes: Vec<u8> = slices[..count]
         .iter()
         .flat_map(|slice| slice.to_vec())
@@ -209,30 +209,30 @@ fn a_stream_reaches_the_client_piece_by_piece() {
 }
 
 #[test]
-fn announced_pieces_are_held_to_their_announcement() {
+fn a_body_must_have_its_announced_length() {
     for (given, error) in [
         (999, UserError::BodyTooShort),
         (1001, UserError::BodyTooLong),
     ] {
-        let mut room = Room::compressing();
-        let (id, _) = room.request("GET /", "Accept-Encoding: gzip\r\n");
-        room.respond(id, &[TEXT], BodySize::Known(1000), Payload::Pieces);
-        let result = room
+        let mut fixture = Fixture::compressing();
+        let (id, _) = fixture.request("GET /", "Accept-Encoding: gzip\r\n");
+        fixture.respond(id, &[TEXT], BodySize::Known(1000), Payload::Pieces);
+        let result = fixture
             .write(id, &vec![b'x'; given])
-            .and_then(|()| room.finish(id));
+            .and_then(|()| fixture.finish(id));
         assert_eq!(result, Err(error));
     }
 }
 
 #[test]
 fn head_has_the_fields_of_get_and_no_body() {
-    let mut room = Room::compressing();
-    let (id, _) = room.request("HEAD /", "Accept-Encoding: gzip\r\n");
+    let mut fixture = Fixture::compressing();
+    let (id, _) = fixture.request("HEAD /", "Accept-Encoding: gzip\r\n");
     let body = vec![b'x'; 3000];
-    room.respond(id, &[TEXT], BodySize::Known(3000), Payload::Whole(&body));
-    room.write(id, &body).unwrap();
-    room.finish(id).unwrap();
-    let (head, sent) = room.sent();
+    fixture.respond(id, &[TEXT], BodySize::Known(3000), Payload::Whole(&body));
+    fixture.write(id, &body).unwrap();
+    fixture.finish(id).unwrap();
+    let (head, sent) = fixture.sent();
     assert!(
         head.contains("content-encoding: gzip\r\n") && !head.contains("content-length"),
         "{head}"
@@ -241,24 +241,24 @@ fn head_has_the_fields_of_get_and_no_body() {
 }
 
 #[test]
-fn what_is_not_compressed_goes_out_as_it_is() {
-    let mut room = Room::compressing();
-    let (id, _) = room.request("GET /", "Accept-Encoding: gzip\r\n");
-    room.respond(id, &[TEXT], BodySize::Known(5), Payload::Whole(b"hello"));
-    room.write(id, b"hello").unwrap();
-    room.finish(id).unwrap();
-    let (head, sent) = room.sent();
+fn an_uncompressed_body_is_sent_unchanged() {
+    let mut fixture = Fixture::compressing();
+    let (id, _) = fixture.request("GET /", "Accept-Encoding: gzip\r\n");
+    fixture.respond(id, &[TEXT], BodySize::Known(5), Payload::Whole(b"hello"));
+    fixture.write(id, b"hello").unwrap();
+    fixture.finish(id).unwrap();
+    let (head, sent) = fixture.sent();
     assert!(
         !head.contains("vary") && head.contains("content-length: 5\r\n"),
         "{head}"
     );
     assert_eq!(sent, b"hello");
-    let mut room = Room::compressing();
-    let (id, _) = room.request("GET /", "");
-    room.respond(id, &[TEXT], BodySize::Known(3000), Payload::Pieces);
-    room.write(id, &[b'x'; 3000]).unwrap();
-    room.finish(id).unwrap();
-    let (head, sent) = room.sent();
+    let mut fixture = Fixture::compressing();
+    let (id, _) = fixture.request("GET /", "");
+    fixture.respond(id, &[TEXT], BodySize::Known(3000), Payload::Pieces);
+    fixture.write(id, &[b'x'; 3000]).unwrap();
+    fixture.finish(id).unwrap();
+    let (head, sent) = fixture.sent();
     assert!(
         head.contains("vary: accept-encoding\r\n") && sent.len() == 3000,
         "{head}"
@@ -273,16 +273,17 @@ fn exchanges_are_counted_once() {
         metrics: true,
         ..FeatureConfig::default()
     };
-    let mut room = Room::new(config);
-    let (id, own) = room.request("GET /", "");
+    let mut fixture = Fixture::new(config);
+    let (id, own) = fixture.request("GET /", "");
     assert!(own.is_none());
     let slot = slots.slot(0).unwrap();
     assert_eq!(slot.in_flight.load(Relaxed), 1);
-    room.respond(id, &[TEXT], BodySize::Known(0), Payload::Whole(b""));
-    room.finish(id).unwrap();
+    fixture.respond(id, &[TEXT], BodySize::Known(0), Payload::Whole(b""));
+    fixture.finish(id).unwrap();
     for _ in 0..2 {
-        room.features
-            .end(&mut room.record, room.now + Duration::from_millis(3));
+        fixture
+            .features
+            .end(&mut fixture.record, fixture.now + Duration::from_millis(3));
     }
     assert_eq!(slot.in_flight.load(Relaxed), 0);
     let page = metrics::render(&slots, 0);
@@ -308,17 +309,17 @@ fn the_metrics_page_has_its_path_and_methods() {
         ("HEAD /metrics?x", 200),
         ("POST /metrics", 405),
     ] {
-        let (_, own) = Room::new(config()).request(line, "");
+        let (_, own) = Fixture::new(config()).request(line, "");
         assert_eq!(own.unwrap().status(), status, "{line}");
     }
-    let (_, own) = Room::new(config()).request("GET /metricsx", "");
+    let (_, own) = Fixture::new(config()).request("GET /metricsx", "");
     assert!(own.is_none());
-    let (_, own) = Room::new(FeatureConfig::default()).request("GET /metrics", "");
+    let (_, own) = Fixture::new(FeatureConfig::default()).request("GET /metrics", "");
     assert!(own.is_none(), "switched off");
 }
 
 #[test]
-fn the_longest_mount_answers() {
+fn the_longest_mount_wins() {
     let directory = Directory::new("mounts");
     directory.write("outer/a", "outer");
     directory.write("inner/b", "inner");
@@ -337,7 +338,7 @@ fn the_longest_mount_answers() {
         ("GET /s/inner/a", Some(404)),
         ("GET /x", None),
     ] {
-        let (_, own) = Room::new(FeatureConfig {
+        let (_, own) = Fixture::new(FeatureConfig {
             mounts: mounts(),
             ..FeatureConfig::default()
         })
@@ -352,47 +353,48 @@ fn the_access_log_has_a_line_for_each_exchange() {
     let path = directory.path().join("access.log");
     let format = Format::compile("%(h)s \"%(r)s\" %(s)s %(B)s %({x-id}o)s %(D)s %(st)s").unwrap();
     let writer = Writer::new(Sink::File(path.clone()), 10_000).unwrap();
-    let mut room = Room::new(FeatureConfig {
+    let mut fixture = Fixture::new(FeatureConfig {
         access_log: Some((Arc::new(format), writer.clone())),
         ..FeatureConfig::default()
     });
-    let (id, _) = room.request("GET /a?b", "");
-    room.respond(
+    let (id, _) = fixture.request("GET /a?b", "");
+    fixture.respond(
         id,
         &[TEXT, ("X-Id", "7")],
         BodySize::Known(5),
         Payload::Pieces,
     );
-    room.write(id, b"hello").unwrap();
-    room.finish(id).unwrap();
-    room.features
-        .end(&mut room.record, room.now + Duration::from_micros(42));
+    fixture.write(id, b"hello").unwrap();
+    fixture.finish(id).unwrap();
+    fixture
+        .features
+        .end(&mut fixture.record, fixture.now + Duration::from_micros(42));
     assert!(writer.close(Duration::from_secs(20)));
     let text = std::fs::read_to_string(path).unwrap();
     assert_eq!(text, "192.0.2.7 \"GET /a?b HTTP/1.1\" 200 5 7 42 OK\n");
 }
 
 #[test]
-fn trusted_proxies_name_the_client() {
+fn trusted_proxies_determine_the_client() {
     let trusted = TrustedPeers::parse("127.0.0.1").unwrap();
-    let mut room = Room::new(FeatureConfig {
+    let mut fixture = Fixture::new(FeatureConfig {
         trusted: Some(trusted),
         ..FeatureConfig::default()
     });
     let mut buffers = BufferPool::new(64 * 1024, 1);
     let wire = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\n\r\n";
-    room.conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire);
-    room.conn.received(room.now, wire.len());
-    let Some(Event::Head { head, .. }) = room.conn.next_event() else {
+    fixture.conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire);
+    fixture.conn.received(fixture.now, wire.len());
+    let Some(Event::Head { head, .. }) = fixture.conn.next_event() else {
         panic!("no head")
     };
-    let origin = room
+    let origin = fixture
         .features
         .origin(PeerIp::Ip([127, 0, 0, 1].into()), head.fields());
     assert_eq!(origin.client, Some(([9, 9, 9, 9].into(), 0)));
     assert_eq!(origin.scheme, Some(forwarded::Scheme::Https));
     assert_eq!(
-        room.features.origin(PeerIp::Unix, head.fields()),
+        fixture.features.origin(PeerIp::Unix, head.fields()),
         Origin::default()
     );
 }
@@ -402,7 +404,7 @@ fn lost_lines_reach_the_counter_once() {
     let slots = Slots::private(1);
     let format = Arc::new(Format::compile("%(U)s").unwrap());
     let directory = Directory::new("lost");
-    // A buffer that takes no line at all.
+    // A buffer without fixture for a line.
     let writer = Writer::new(Sink::File(directory.path().join("access.log")), 1).unwrap();
     let slot = slots.handle(0);
     let config = Arc::new(FeatureConfig {
@@ -410,9 +412,9 @@ fn lost_lines_reach_the_counter_once() {
         slot,
         ..FeatureConfig::default()
     });
-    for mut room in [Room::with(Arc::clone(&config)), Room::with(config)] {
-        room.request("GET /", "");
-        room.features.end(&mut room.record, room.now);
+    for mut fixture in [Fixture::with(Arc::clone(&config)), Fixture::with(config)] {
+        fixture.request("GET /", "");
+        fixture.features.end(&mut fixture.record, fixture.now);
     }
     assert_eq!(slots.slot(0).unwrap().dropped_log_lines.load(Relaxed), 2);
 }

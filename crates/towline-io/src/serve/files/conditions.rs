@@ -4,7 +4,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
-/// The request's fields that files obey; the last of each counts, lists aside.
+/// Conditional headers of a request; the last of each counts, except lists.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Conditions<'a> {
     pub if_match: Option<&'a [u8]>,
@@ -19,7 +19,7 @@ impl<'a> Conditions<'a> {
     pub fn from_fields(fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut conditions = Self::default();
         for (name, value) in fields {
-            // Most fields are out by their first letter.
+            // Skips most headers by their first letter.
             if !matches!(name.first(), Some(b'i' | b'I' | b'r' | b'R')) {
                 continue;
             }
@@ -45,21 +45,21 @@ impl<'a> Conditions<'a> {
     }
 }
 
-/// What identifies one version of one representation.
+/// Validators of one version of one representation.
 #[derive(Debug, Clone)]
 pub(super) struct Validators {
-    /// With quotes, and `W/` when weak.
+    /// Entity tag with quotes, and `W/` if weak.
     pub etag: String,
     pub modified: SystemTime,
 }
 
-/// A file changed this recently may change again within the clock's tick, keeping time and size.
+/// Age from which a file's tag is strong: a newer file may change again within the clock's tick.
 const STABLE_AFTER: Duration = Duration::from_secs(2);
 
 impl Validators {
-    /// Strong, from size and modification time in nanoseconds, so that ranges can rely on it; weak
-    /// while the file is too fresh to be sure (RFC 9110 8.8.1). The coding's name is part of it:
-    /// other bytes are another representation.
+    /// Entity tag from size and modification time in nanoseconds: strong, so that ranges can use it; weak
+    /// while the file is too new (RFC 9110 8.8.1). The name of the coding is part of it, because an encoded
+    /// file is another representation.
     pub fn of(data: &Metadata, coding: &str, now: SystemTime) -> Self {
         let nanoseconds = i128::from(data.mtime()) * 1_000_000_000 + i128::from(data.mtime_nsec());
         let modified = data.modified().unwrap_or(SystemTime::UNIX_EPOCH);
@@ -78,7 +78,7 @@ impl Validators {
         httpdate::fmt_http_date(self.modified)
     }
 
-    /// Dates on the wire have whole seconds.
+    /// Modification time in whole seconds, as in HTTP dates.
     fn modified_second(&self) -> u64 {
         second(self.modified)
     }
@@ -92,7 +92,7 @@ fn second(time: SystemTime) -> u64 {
 /// The outcome of all preconditions, in the order of RFC 9110 13.2.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// Answer; obey Range if `with_range`.
+    /// Respond with the file; apply Range if `with_range`.
     Go {
         with_range: bool,
     },
@@ -147,7 +147,7 @@ enum Comparison {
     Weak,
 }
 
-/// `*` or a list of tags. A comma may stand inside a tag, so tags are read by their quotes.
+/// Matches `*` or a list of tags. A tag may contain a comma, so tags are parsed by their quotes.
 fn matches_list(list: &[u8], etag: &str, comparison: Comparison) -> bool {
     if list.trim_ascii() == b"*" {
         return true;
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn if_range_wants_certainty() {
+    fn if_range_requires_a_strong_validator() {
         let with_range = |etag, value| outcome(etag, &[("If-Range", value)]) == GO;
         assert!(with_range("\"a\"", "\"a\"") && with_range("\"a\"", DATE));
         for changed in ["\"b\"", "W/\"a\"", BEFORE, AFTER, "junk", ""] {
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_files() {
+    fn tags_depend_on_size_time_and_coding() {
         let directory = super::super::testing::Directory::new("tags");
         let path = directory.write("a", "hello");
         let data = std::fs::metadata(&path).unwrap();

@@ -1,12 +1,12 @@
-//! Static files: a mounted prefix answers from a directory, without the application.
+//! Static files: a mounted prefix is served from a directory, without the application.
 //!
-//! [`Mount::response`] turns a request into a [`FileResponse`]: status, fields and an open file with the
-//! part of it to send, which a face gives to `sendfile` or reads in pieces. A mount owns its prefix:
-//! what it does not find is 404, it does not fall through to the application (as in Granian).
+//! [`Mount::response`] turns a request into a [`FileResponse`]: status, headers and an open file with the
+//! part of it to send, by `sendfile` or in pieces. A mount owns its prefix: a missing file is 404 and does
+//! not fall through to the application (as in Granian).
 //!
-//! Decisions: dotfiles are hidden (but `.well-known`), listings do not exist, `index.html` is served
-//! only when asked for by [`Options::index`], several ranges are answered whole (see [`range`]),
-//! precompressed siblings count only when they are at least as new as the file itself.
+//! Dotfiles are hidden (except `.well-known`), there are no directory listings, `index.html` is served only
+//! with [`Options::index`], a request for several ranges gets the whole file (see [`range`]), and
+//! precompressed siblings are used only if they are at least as new as the file itself.
 
 mod conditions;
 mod path;
@@ -28,15 +28,15 @@ use super::compress::is_compressible;
 use crate::coding::Coding;
 use crate::coding::accept::Accepted;
 
-/// How a mount behaves.
+/// Options of a mount.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// `max-age` in seconds; 0 sends no Cache-Control.
     pub expires: u64,
-    /// The file that stands for its directory, such as `index.html`.
+    /// File served for its directory, such as `index.html`.
     pub index: Option<String>,
     pub dotfiles: bool,
-    /// Look for `.br`, `.zst` and `.gz` beside a file.
+    /// Serve `.br`, `.zst` and `.gz` siblings of a file.
     pub precompressed: bool,
 }
 
@@ -60,22 +60,22 @@ pub struct Mount {
     cache_control: Option<String>,
 }
 
-/// A field of an answer.
+/// A header of a response.
 pub type ResponseField = (&'static [u8], Cow<'static, [u8]>);
 
-/// What to send. Content-Length is not among the fields: it is `content_length`.
+/// Response of a mount. Content-Length is not among the headers: it is `content_length`.
 #[derive(Debug)]
 pub struct FileResponse {
     pub status: u16,
     pub fields: Vec<ResponseField>,
-    /// `None` for 304, which must not state one it does not know (RFC 9110 8.6).
+    /// `None` for 304, which must not send an unknown length (RFC 9110 8.6).
     pub content_length: Option<u64>,
     pub body: FileBody,
 }
 
 #[derive(Debug)]
 pub enum FileBody {
-    /// Also for HEAD, whose `content_length` is then that of GET.
+    /// No body; for HEAD, too, where `content_length` is that of GET.
     Empty,
     Text(&'static str),
     File {
@@ -85,21 +85,21 @@ pub enum FileBody {
     },
 }
 
-/// Methods that a file knows.
+/// Methods supported for files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Method {
     Get,
     Head,
 }
 
-/// A regular file that was found, opened and measured.
+/// An open regular file and its metadata.
 struct OpenedFile {
     file: File,
     data: Metadata,
 }
 
 impl Mount {
-    /// `prefix` begins with a slash; `/` serves everything. Fails when the directory cannot be opened.
+    /// Mounts `directory` at `prefix`, which starts with a slash. Fails when the directory cannot be opened.
     pub fn open(prefix: &str, directory: &Path, options: Options) -> io::Result<Self> {
         let root = Root::open(directory)?;
         let prefix = prefix.trim_end_matches('/').as_bytes().to_vec();
@@ -112,17 +112,17 @@ impl Mount {
         })
     }
 
-    /// Without a slash at its end; empty covers everything.
+    /// The prefix without its trailing slash; the empty prefix covers everything.
     pub fn prefix(&self) -> &[u8] {
         &self.prefix
     }
 
-    /// Whether this mount, and not the application, answers for the target.
+    /// Whether this mount serves the target, rather than the application.
     pub fn covers(&self, target: &[u8]) -> bool {
         path::of_target(target).is_some_and(|path| path::below(path, &self.prefix).is_some())
     }
 
-    /// `None` when the target lies outside the prefix.
+    /// Response to a request; `None` when the target is outside the prefix.
     pub fn response<'a>(
         &self,
         method: &[u8],
@@ -219,19 +219,19 @@ impl Mount {
         };
         fields.push((b"content-type", content_type));
         fields.push((b"accept-ranges", borrowed("bytes")));
-        // A file is what its name says, whatever a browser reads into its bytes.
+        // The media type follows from the file's name; browsers must not guess it from the content.
         fields.push((b"x-content-type-options", borrowed("nosniff")));
         if let Some(coding) = coding {
             fields.push((b"content-encoding", borrowed(coding.name())));
         }
-        // Range is defined for GET alone (RFC 9110 14.2).
+        // Range is defined for GET only (RFC 9110 14.2).
         let range = conditions
             .range
             .filter(|_| with_range && method == Method::Get);
         send(method, opened, fields, range)
     }
 
-    /// The precompressed sibling that the client likes best, among those that exist.
+    /// The existing precompressed sibling that the client prefers.
     fn sibling(
         &self,
         name: &[u8],
@@ -307,8 +307,8 @@ fn send(
     }
 }
 
-/// The target with a slash behind its path, so that a page's relative links work. `None` for one that
-/// begins with two slashes: as a Location it would name another host.
+/// The target with a slash after its path, so that a page's relative links work. `None` for a target that
+/// starts with two slashes: as a Location it would name another host.
 fn with_slash(target: &[u8]) -> Option<Vec<u8>> {
     if target.starts_with(b"//") || target.contains(&b'\\') {
         return None;
@@ -329,7 +329,7 @@ fn method_not_allowed() -> FileResponse {
     response
 }
 
-/// An answer without a file.
+/// A response without a file.
 fn plain(status: u16, method: Method) -> FileResponse {
     let text = match status {
         301 => "Moved Permanently\n",
@@ -360,12 +360,12 @@ fn status_of(error: &io::Error) -> u16 {
         Some(libc::EACCES | libc::EPERM) => 403,
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => 503,
         Some(libc::EIO) => 500,
-        // ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG, ENXIO (a socket): no such file to anybody outside.
+        // ENOENT, ENOTDIR, ELOOP, ENAMETOOLONG, ENXIO (a socket): no such file for a client.
         _ => 404,
     }
 }
 
-/// By the name's extension; text is UTF-8, as everything written today is.
+/// Media type by file extension; text is declared as UTF-8.
 fn content_type(name: &[u8]) -> Cow<'static, [u8]> {
     let extension = name.rsplit(|&byte| byte == b'/').next().and_then(|file| {
         let dot = file.iter().rposition(|&byte| byte == b'.')?;

@@ -1,9 +1,9 @@
-//! From a request's target to a path under the root, or nothing.
+//! Converts a request target to a path below the root.
 //!
-//! What could mean two things is refused rather than cleaned up: dot segments, empty segments, encoded
-//! slashes, NUL. A path that is accepted names exactly one place below the root, spelt one way.
+//! Ambiguous paths are refused rather than normalised: dot segments, empty segments, encoded slashes, NUL.
+//! An accepted path is the only spelling of one file below the root.
 
-/// The path of a target without query and fragment; `None` for targets that are no path.
+/// The path of a target, without query and fragment; `None` for targets in another form.
 pub(super) fn of_target(target: &[u8]) -> Option<&[u8]> {
     let end = target
         .iter()
@@ -13,7 +13,7 @@ pub(super) fn of_target(target: &[u8]) -> Option<&[u8]> {
     path.starts_with(b"/").then_some(path)
 }
 
-/// What follows a mount's prefix, without the slash between: the prefix covers whole segments.
+/// The path after a mount's prefix, without the slash between; the prefix covers whole segments.
 pub(super) fn below<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
     let rest = path.strip_prefix(prefix)?;
     if rest.is_empty() {
@@ -25,13 +25,13 @@ pub(super) fn below<'a>(path: &'a [u8], prefix: &[u8]) -> Option<&'a [u8]> {
 /// A decoded path below the root.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Relative {
-    /// Without slashes at either end; empty is the root itself.
+    /// Path without slashes at either end; empty for the root itself.
     pub bytes: Vec<u8>,
-    /// The request asked for a directory.
+    /// The target ends with a slash, so it is for a directory.
     pub slash: bool,
 }
 
-/// Decodes and checks; `None` answers 404, as for any name that is not there.
+/// Decodes and checks a path; `None` becomes 404, as for a missing file.
 pub(super) fn relative(encoded: &[u8], dotfiles: bool) -> Option<Relative> {
     let (encoded, slash) = match encoded.strip_suffix(b"/") {
         Some(rest) => (rest, true),
@@ -54,8 +54,7 @@ pub(super) fn relative(encoded: &[u8], dotfiles: bool) -> Option<Relative> {
     Some(Relative { bytes, slash })
 }
 
-/// Percent-decodes one segment (RFC 3986 2.1). An escape that is none, or one for a slash or NUL,
-/// names no file.
+/// Percent-decodes one segment (RFC 3986 2.1). `None` for an invalid escape and for an escaped slash or NUL.
 fn decode(segment: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut rest = segment;
     while let Some((&byte, after)) = rest.split_first() {
@@ -89,7 +88,7 @@ fn hex(digit: u8) -> Option<u8> {
 fn is_name(segment: &[u8], dotfiles: bool) -> bool {
     match segment {
         [] | b"." | b".." => false,
-        // Public by its purpose (RFC 8615).
+        // `.well-known` is public (RFC 8615).
         b".well-known" => true,
         [b'.', ..] => dotfiles,
         _ => !segment.contains(&0),
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn paths() {
+    fn paths_are_decoded_once() {
         assert_eq!(decoded("a/b.txt").unwrap(), "a/b.txt");
         assert_eq!(decoded("a%20b/%C3%A9.txt").unwrap(), "a b/é.txt");
         assert_eq!(decoded("a/b/").unwrap(), "a/b/");
@@ -121,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_leave_the_root_or_mean_two_things_is_nothing() {
+    fn ambiguous_paths_and_paths_out_of_the_root_are_refused() {
         for bad in [
             "..",
             "../etc/passwd",
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn targets_and_prefixes() {
+    fn prefixes_cover_whole_segments_of_a_target() {
         assert_eq!(of_target(b"/a?b=/c"), Some(&b"/a"[..]));
         assert_eq!(of_target(b"/a#x"), Some(&b"/a"[..]));
         assert_eq!(of_target(b"*"), None);

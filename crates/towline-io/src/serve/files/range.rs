@@ -1,10 +1,9 @@
 //! The Range field (RFC 9110 14).
 //!
-//! One range is served as 206. Several are answered with the whole file, which 14.2 allows and every
-//! client must expect: `multipart/byteranges` has no users left but attackers who ask for thousands of
-//! overlapping parts.
+//! One range is served as 206. A request for several gets the whole file, which 14.2 allows and every client
+//! must expect: `multipart/byteranges` is mainly used for attacks with thousands of overlapping parts.
 
-/// What to send of `size` bytes.
+/// Part of the `size` bytes to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Selection {
     Whole,
@@ -12,11 +11,11 @@ pub(super) enum Selection {
         offset: u64,
         bytes: u64,
     },
-    /// Nothing of what was asked for exists: 416.
+    /// The range is outside the file: 416.
     Unsatisfiable,
 }
 
-/// A malformed or unknown unit's field is ignored (14.2).
+/// Selects the part. A malformed header or an unknown unit is ignored (14.2).
 pub(super) fn select(range: &[u8], size: u64) -> Selection {
     let Some((unit, set)) = split_once(range.trim_ascii(), b'=') else {
         return Selection::Whole;
@@ -37,7 +36,7 @@ pub(super) fn select(range: &[u8], size: u64) -> Selection {
                 bytes,
             },
         },
-        // Also a list: its comma is no digit.
+        // A list also ends here: its comma is not a digit.
         _ => Selection::Whole,
     }
 }
@@ -57,7 +56,7 @@ fn split_once(bytes: &[u8], at: u8) -> Option<(&[u8], &[u8])> {
     Some((&bytes[..index], &bytes[index + 1..]))
 }
 
-/// 1*DIGIT; one too large for any file stands for "to the end".
+/// Parses 1*DIGIT; a number that overflows becomes the maximum, "to the end".
 fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -109,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_else_is_the_whole_file() {
+    fn all_other_ranges_select_the_whole_file() {
         for range in [
             "",
             "bytes",

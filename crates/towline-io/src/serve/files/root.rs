@@ -1,10 +1,9 @@
-//! Opening files that are certainly below a directory, whoever renames what meanwhile.
+//! Opens files that are below a directory for certain, also during concurrent renames.
 //!
-//! The root is opened once. On Linux `openat2(RESOLVE_BENEATH)` lets the kernel refuse, in the same
-//! step that opens, whatever leaves it: no check that could be out of date. Elsewhere, in sandboxes
-//! without that call, and for absolute symlinks that may still lead inside, the path is canonicalised,
-//! compared, and then walked segment by segment with `O_NOFOLLOW`, so that a link put in place after
-//! the comparison is not followed.
+//! The root is opened once. On Linux `openat2(RESOLVE_BENEATH)` refuses paths that leave it in the same step
+//! that opens them, so there is no race. On other systems, in sandboxes without that call, and for absolute
+//! symlinks that may lead back inside, the path is canonicalised, compared, and then walked segment by
+//! segment with `O_NOFOLLOW`, so that a link created after the comparison is not followed.
 
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
@@ -14,14 +13,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Non-blocking: a FIFO must not hold the server until somebody writes to it.
+/// Non-blocking: opening a FIFO must not block until it has a writer.
 const FLAGS: i32 = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
 
-/// A directory that files are served from.
+/// A directory from which files are served.
 #[derive(Debug)]
 pub(super) struct Root {
     directory: File,
-    /// Canonical, as of the start: a deployment that moves a symlink needs a reload.
+    /// Canonical path at start-up: a deployment that moves a symlink needs a reload.
     path: PathBuf,
 }
 
@@ -33,7 +32,7 @@ impl Root {
         Ok(Self { directory, path })
     }
 
-    /// Opens what `relative`, a path without dot segments, names below the root.
+    /// Opens the file at `relative`, a path without dot segments, below the root.
     pub fn file(&self, relative: &[u8]) -> io::Result<File> {
         let relative = if relative.is_empty() { b"." } else { relative };
         let path = CString::new(relative).map_err(|_| io::Error::from(io::ErrorKind::NotFound))?;
@@ -69,7 +68,7 @@ fn open_at(directory: RawFd, name: &CStr, flags: i32) -> io::Result<File> {
 
 fn owned(result: i64) -> io::Result<File> {
     match RawFd::try_from(result) {
-        // SAFETY: a fresh descriptor that nobody else owns.
+        // SAFETY: a new descriptor without another owner.
         Ok(fd) if fd >= 0 => Ok(unsafe { File::from_raw_fd(fd) }),
         _ => Err(io::Error::last_os_error()),
     }
@@ -77,7 +76,7 @@ fn owned(result: i64) -> io::Result<File> {
 
 #[cfg(target_os = "linux")]
 fn open_beneath(directory: RawFd, path: &CStr) -> io::Result<File> {
-    // SAFETY: plain integers, for which zeros are valid and mean "nothing asked".
+    // SAFETY: plain integers, for which zeros are valid.
     let mut how: libc::open_how = unsafe { std::mem::zeroed() };
     how.flags = u64::from(FLAGS.cast_unsigned());
     how.resolve = libc::RESOLVE_BENEATH | libc::RESOLVE_NO_MAGICLINKS;
@@ -99,8 +98,8 @@ fn open_beneath(_: RawFd, _: &CStr) -> io::Result<File> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-/// The kernel has no such call, a sandbox forbids it, a rename raced it, or the path leaves the root on
-/// its way, perhaps to come back.
+/// Whether to fall back to the walk: the kernel does not have the call, a sandbox forbids it, a rename
+/// interfered, or the path leaves the root and may come back.
 fn needs_walk(error: &io::Error) -> bool {
     let unsupported = error.kind() == io::ErrorKind::Unsupported;
     let codes = [
@@ -124,7 +123,7 @@ mod tests {
     use std::io::Read;
     use std::os::unix::fs::symlink;
 
-    /// Both ways must agree.
+    /// Reads by both methods, which must agree.
     fn read(root: &Root, relative: &str) -> Option<String> {
         let contents = |file: io::Result<File>| {
             let mut text = String::new();
@@ -175,14 +174,14 @@ mod tests {
         ] {
             assert_eq!(read(&root, outside), None, "{outside}");
         }
-        // Even if the checks of the path before were wrong.
+        // Independent of the checks of the path before.
         assert_eq!(read(&root, "../outside.txt"), None);
         assert_eq!(read(&root, "/etc/passwd"), None);
     }
 
-    /// Somebody swaps a directory for a link to the outside again and again: never a secret.
+    /// Swaps a directory for a link to the outside repeatedly: files outside are never read.
     #[test]
-    fn a_race_of_renames_gives_nothing_away() {
+    fn concurrent_renames_never_expose_files_outside() {
         let directory = Directory::new("race");
         directory.write("secret/f", "secret");
         directory.write("root/real/f", "public");

@@ -18,7 +18,7 @@ impl Directory {
         &self.0
     }
 
-    /// Writes a file, its directories included.
+    /// Writes a file, and creates its directories.
     pub fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.0.join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -26,7 +26,7 @@ impl Directory {
         path
     }
 
-    /// Writes a file that was last changed so many seconds after 2001-09-09T01:46:40Z.
+    /// Writes a file that was last modified `seconds` after 2001-09-09T01:46:40Z.
     pub fn write_at(&self, name: &str, text: &str, seconds: u64) -> PathBuf {
         let path = self.write(name, text);
         let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000 + seconds);

@@ -1,4 +1,4 @@
-//! Requests against a real directory, answers as text.
+//! Requests for files of a real directory.
 
 use super::testing::Directory;
 use super::*;
@@ -28,7 +28,7 @@ impl TestMount {
         Self::new(name, Options::default())
     }
 
-    fn ask(&self, method: &str, target: &str, fields: Fields<'_>) -> Answer {
+    fn ask(&self, method: &str, target: &str, fields: Fields<'_>) -> Received {
         let fields = fields
             .iter()
             .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
@@ -38,22 +38,22 @@ impl TestMount {
             fields,
             SystemTime::now(),
         );
-        Answer::of(response.expect("the target is covered"))
+        Received::of(response.expect("the target is covered"))
     }
 
-    fn get(&self, target: &str, fields: Fields<'_>) -> Answer {
+    fn get(&self, target: &str, fields: Fields<'_>) -> Received {
         self.ask("GET", target, fields)
     }
 }
 
-struct Answer {
+struct Received {
     status: u16,
     fields: Vec<(String, String)>,
     length: Option<u64>,
     body: String,
 }
 
-impl Answer {
+impl Received {
     fn of(response: FileResponse) -> Self {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let body = match response.body {
@@ -91,7 +91,7 @@ impl Answer {
 }
 
 #[test]
-fn a_file_with_its_fields() {
+fn a_file_is_served_with_its_headers() {
     let site = TestMount::plain("fields");
     let response = site.get("/static/a.txt?v=1", &[]);
     assert_eq!(
@@ -114,7 +114,7 @@ fn a_file_with_its_fields() {
 }
 
 #[test]
-fn head_and_other_methods() {
+fn only_get_and_head_are_allowed() {
     let site = TestMount::plain("methods");
     let (get, head) = (
         site.get("/static/a.txt", &[]),
@@ -140,7 +140,7 @@ fn head_and_other_methods() {
 }
 
 #[test]
-fn what_is_not_there() {
+fn a_missing_file_is_404() {
     let site = TestMount::plain("missing");
     for target in [
         "/static/missing",
@@ -184,11 +184,11 @@ fn the_root_prefix_covers_everything() {
     let response = mount
         .response(b"GET", b"/sub/index.html", fields, SystemTime::now())
         .unwrap();
-    assert_eq!(Answer::of(response).body, "index");
+    assert_eq!(Received::of(response).body, "index");
 }
 
 #[test]
-fn an_index_stands_for_its_directory() {
+fn an_index_is_served_for_its_directory() {
     let options = Options {
         index: Some("index.html".into()),
         ..Options::default()
@@ -207,7 +207,7 @@ fn an_index_stands_for_its_directory() {
 }
 
 #[test]
-fn not_modified() {
+fn an_unchanged_file_is_304() {
     let site = TestMount::plain("conditions");
     let etag = site
         .get("/static/a.txt", &[])
@@ -241,7 +241,7 @@ fn not_modified() {
 }
 
 #[test]
-fn ranges() {
+fn a_range_is_206() {
     let site = TestMount::plain("ranges");
     let part = site.get("/static/a.txt", &[("Range", "bytes=2-4")]);
     assert_eq!(
@@ -270,7 +270,7 @@ fn ranges() {
 }
 
 #[test]
-fn precompressed_siblings() {
+fn precompressed_siblings_are_negotiated() {
     let site = TestMount::plain("siblings");
     site.directory.write_at("root/a.txt.gz", "GZIP", 0);
     site.directory.write_at("root/a.txt.br", "BROTLI", 5);
@@ -341,7 +341,7 @@ fn an_unreadable_file_is_forbidden() {
     let site = TestMount::plain("forbidden");
     let path = site.directory.write("root/locked.txt", "x");
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o000)).unwrap();
-    // Root may read everything, whatever the mode says.
+    // Root may read all files, independent of their mode.
     let readable = File::open(&path).is_ok_and(|mut file| file.read(&mut [0]).is_ok());
     assert_eq!(
         site.get("/static/locked.txt", &[]).status,
@@ -352,7 +352,7 @@ fn an_unreadable_file_is_forbidden() {
 }
 
 #[test]
-fn types_by_extension() {
+fn types_follow_the_extension() {
     let typed = |name: &str| String::from_utf8(content_type(name.as_bytes()).into_owned()).unwrap();
     assert_eq!(typed("a/b.js"), "text/javascript; charset=utf-8");
     assert_eq!(typed("x.HTML"), "text/html; charset=utf-8");
@@ -365,7 +365,7 @@ fn types_by_extension() {
 }
 
 #[test]
-fn no_expiry_no_cache_control() {
+fn without_expiry_there_is_no_cache_control() {
     let site = TestMount::new(
         "expiry",
         Options {
