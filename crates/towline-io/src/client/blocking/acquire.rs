@@ -1,4 +1,4 @@
-//! From a request to a connection: taken from the pool, waited for, or dialled on this thread.
+//! Getting a connection for a request: from the pool, by waiting, or by dialling on this thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,8 +18,8 @@ use crate::conn::Conn;
 use crate::conn::id::ConnId;
 
 impl SharedPool {
-    /// A connection to `route` that has nothing unread on it. `urgent`: this call has had one already,
-    /// which died.
+    /// Returns a connection to `route` with nothing unread on it. `urgent`: this call already had a
+    /// connection, which died.
     pub(super) fn acquire(
         &self,
         route: &Arc<Route>,
@@ -41,7 +41,7 @@ impl SharedPool {
             if !lease.reused || self.is_usable(&lease.conn, now) {
                 return Ok(acquired);
             }
-            // Its end, or bytes that answer nothing, have come while it was idle.
+            // Its end, or bytes that no request asked for, arrived while it was idle.
             match &lease.conn.kind {
                 ConnKind::H1(_) => self.remove(lease.slot, lease.conn.fd),
                 ConnKind::H2(_) => self.release(lease.slot, now),
@@ -71,7 +71,7 @@ impl SharedPool {
                 Ok(lease)
             }
             Err(ended) => {
-                self.unlock(entry, driving, Instant::now());
+                self.cancel_wait(entry, driving, Instant::now());
                 Err(ended)
             }
         }
@@ -125,7 +125,8 @@ impl SharedPool {
         }
     }
 
-    /// One who has been served had a dial under way. What has come of it by now is not wasted.
+    /// The waiter got another connection while it was dialling: pools its dial if it is done, else hands it
+    /// to another waiter.
     fn release_dial(&self, driving: Option<PendingDial>, entry: &QueueEntry) {
         let Some(mut pending) = driving else {
             return;
@@ -146,7 +147,7 @@ impl SharedPool {
         }
     }
 
-    /// As far as a dial goes. `None`: it goes on, or begins anew later.
+    /// Advances a dial as far as possible. `None`: it is still pending, or starts again after a pause.
     fn drive(
         &self,
         pending: &mut PendingDial,
@@ -195,7 +196,7 @@ impl SharedPool {
         PooledConn::new(peer, slot, timings, self.generation, now)
     }
 
-    /// Opens connections until `route` has `n`; returns how many have been opened.
+    /// Opens connections until `route` has `n`. Returns how many were opened.
     pub(super) fn open_ahead(
         &self,
         route: &Arc<Route>,
@@ -248,7 +249,7 @@ impl SharedPool {
     }
 }
 
-/// Sleeps until something is told or the dial can go on, for `slice` at the longest.
+/// Sleeps until a message arrives or the dial can continue, for `slice` at most.
 fn sleep(
     entry: &QueueEntry,
     driving: Option<&PendingDial>,
@@ -269,7 +270,7 @@ fn sleep(
     Ok(())
 }
 
-/// Adds what a dial waits for; returns how long to wait.
+/// Adds the descriptors that a dial waits for. Returns how long to wait.
 fn watch(
     pending: &PendingDial,
     entries: &mut Vec<libc::pollfd>,
@@ -305,7 +306,7 @@ fn broken(error: &std::io::Error) -> CallError {
     CallError::dial(&DialError::adoption(error))
 }
 
-/// `kind`: of the bound of the wait itself.
+/// The error of a stopped wait; `kind` is the timeout that bounded it.
 fn no_connection(stop: Stop, kind: Option<CallErrorKind>) -> BlockingError {
     let kind = match (stop, kind) {
         (Stop::Interrupted, _) => return BlockingError::Interrupted,

@@ -1,30 +1,29 @@
-//! Whether to look again for a moment before sleeping until the answer is here.
-//!
-//! Falling asleep and being woken is two switches here and an interrupt from the server's core, which on a
-//! virtual machine costs as much as a server on the same host needs to answer. Looking instead makes one
-//! GET after the other 1.3 times as fast there and takes no more processor time. So a thread that is
-//! alone in its client looks for a moment, as long as that helps: each disappointment doubles the number
-//! of answers that are slept for without looking, each success halves it.
+//! Decides whether to poll the socket for a moment before sleeping until the response arrives. Sleeping and
+//! waking costs two context switches here and an interrupt from the server's core, which on a virtual machine
+//! takes as long as a server on the same host needs to respond. Polling makes sequential GETs 1.3 times as
+//! fast there and takes no more CPU time. A thread that is alone in its client therefore polls first, as long
+//! as that succeeds: each miss doubles the number of responses that are waited for without polling, each hit
+//! halves it.
 
 use std::time::Duration;
 
-/// A server on another host takes longer; at worst this is lost once in `LONGEST_REST` answers.
+/// A server on another host takes longer; at worst this time is lost once in `LONGEST_REST` responses.
 pub(super) const SPIN_TIME: Duration = Duration::from_micros(40);
 
-/// Answers slept for at most between two attempts.
+/// Most responses waited for without polling between two attempts.
 const LONGEST_REST: u32 = 256;
 
-/// What looking has brought on one connection.
+/// Hits and misses of polling on one connection.
 #[derive(Debug, Default)]
 pub(super) struct AdaptiveSpin {
-    /// Answers to sleep for before the next attempt.
+    /// Responses to wait for without polling before the next attempt.
     resting: u32,
-    /// How many these are after the next disappointment.
+    /// The value of `resting` after the next miss.
     next_rest: u32,
 }
 
 impl AdaptiveSpin {
-    /// Whether to look this time.
+    /// Whether to poll this time.
     pub(super) fn should_spin(&mut self) -> bool {
         let should_spin = self.resting == 0;
         self.resting = self.resting.saturating_sub(1);

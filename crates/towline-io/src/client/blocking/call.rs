@@ -24,33 +24,33 @@ use crate::client::request::{
 /// Name and value of a trailer field.
 pub type Trailer = (Box<[u8]>, Box<[u8]>);
 
-/// What [`BlockingCall::take`] found.
+/// The result of [`BlockingCall::take`].
 #[derive(Debug)]
 pub enum ReadOutcome<T> {
     Data(T),
-    /// Nothing is here yet: [`BlockingCall::fill`].
+    /// No bytes are buffered: call [`BlockingCall::fill`].
     Pending,
-    /// The whole body has been read, and the connection has been given back.
+    /// The whole body has been read, and the connection has been released.
     End,
 }
 
-/// What became of [`BlockingCall::write`].
+/// The result of [`BlockingCall::write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteOutcome {
-    /// Go on.
+    /// More may be written.
     Continue,
-    /// The server has answered and wants no more of the body.
+    /// The server has responded and does not want the rest of the body.
     Responded,
 }
 
-/// What a call has of its connection.
+/// The call on its connection.
 enum CallKind {
     H1(H1Call),
     H2(H2Call),
 }
 
-/// One call. Dropping it gives its connection back where the rest of the response is small and there,
-/// and otherwise closes it, or ends its stream.
+/// One call. Dropping it releases the connection if the rest of the response is small and already here;
+/// otherwise it closes the connection, or resets the stream.
 pub struct BlockingCall {
     pool: Arc<SharedPool>,
     request: OutgoingRequest,
@@ -100,8 +100,7 @@ impl BlockingCall {
         Ok(call)
     }
 
-    /// Writes the request on the connection that was found, or on another where that has turned out to be
-    /// full.
+    /// Writes the request on the acquired connection, or on another one if that has no capacity left.
     fn start(
         &mut self,
         acquired: Acquired,
@@ -153,8 +152,8 @@ impl BlockingCall {
         Ok(())
     }
 
-    /// Waits for the final head of the response. A request whose reused connection turns out to have
-    /// been dying is sent again, and so is one that the server has not begun with, or wants over HTTP/1.1.
+    /// Waits for the final head of the response. A request is sent again if its reused connection turns out
+    /// to be dead, if the server did not process it, or if the server requires HTTP/1.1.
     pub fn await_head(&mut self, policy: &mut WaitPolicy<'_>) -> Result<OwnedHead, BlockingError> {
         policy.set_total(self.deadline);
         loop {
@@ -205,7 +204,7 @@ impl BlockingCall {
         })
     }
 
-    /// Interim responses that have come so far.
+    /// Interim responses received so far.
     pub fn take_informational(&mut self) -> Vec<OwnedHead> {
         if let Some(CallKind::H1(h1)) = &mut self.kind {
             self.informational.append(&mut h1.exchange.informational);
@@ -213,9 +212,9 @@ impl BlockingCall {
         std::mem::take(&mut self.informational)
     }
 
-    // The body of the request.
+    // The request body.
 
-    /// Sends a piece of a streamed body, waiting for room: large pieces by reference.
+    /// Sends a piece of a streamed body, waiting for buffer space. Large pieces are sent without copying.
     pub fn write(
         &mut self,
         data: Bytes,
@@ -247,9 +246,9 @@ impl BlockingCall {
         result.inspect_err(|_| self.abort())
     }
 
-    // The body of the response.
+    // The response body.
 
-    /// Gives `sink` up to `max` bytes that are here already. Never waits.
+    /// Passes up to `max` buffered bytes to `sink`. Never waits.
     pub fn take<T>(
         &mut self,
         max: usize,
@@ -282,7 +281,7 @@ impl BlockingCall {
         }
     }
 
-    /// Waits until more of the body, its end or its failure is here.
+    /// Waits until more of the body, its end or its failure has arrived.
     pub fn fill(&mut self, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
         policy.set_total(self.deadline);
         let result = match &mut self.kind {
@@ -301,7 +300,7 @@ impl BlockingCall {
         Ok(())
     }
 
-    /// The rest of the body, added to `out`.
+    /// Appends the rest of the body to `out`.
     pub fn read_all(
         &mut self,
         out: &mut Vec<u8>,
@@ -316,7 +315,7 @@ impl BlockingCall {
         }
     }
 
-    /// Bytes held that have not been read, framing included: never more than the window.
+    /// Bytes buffered and not yet read, framing included: never more than the window.
     pub fn buffered(&self) -> usize {
         match &self.kind {
             None => self.buffer.len(),
@@ -325,7 +324,7 @@ impl BlockingCall {
         }
     }
 
-    // Facts.
+    // Information.
 
     pub fn is_over(&self) -> bool {
         self.kind.is_none()
@@ -339,19 +338,19 @@ impl BlockingCall {
         self.timings
     }
 
-    /// Of the connection.
+    /// Information about the connection.
     pub fn info(&self) -> &Arc<ConnectionInfo> {
         &self.info
     }
 
-    /// Of the response; none before the end of its body.
+    /// Trailers of the response; empty before the end of its body.
     pub fn trailers(&self) -> &[Trailer] {
         &self.trailers
     }
 
-    // The end.
+    // The end of the call.
 
-    /// The exchange is complete.
+    /// Ends a complete exchange.
     fn release(&mut self, now: Instant) {
         self.timings.total = Some(now.saturating_duration_since(self.begun));
         match self.kind.take() {
@@ -367,7 +366,7 @@ impl BlockingCall {
         }
     }
 
-    /// The connection is of no more use, or this call's part of it.
+    /// Removes the connection from the pool, or ends the call's stream on it.
     fn abort(&mut self) {
         match self.kind.take() {
             None => {}
@@ -376,7 +375,7 @@ impl BlockingCall {
         }
     }
 
-    /// Gives the response up: its rest is skipped where it is small and there.
+    /// Abandons the response: its rest is skipped if it is small and already here.
     pub fn close(&mut self) {
         if self.timings.first_byte.is_some()
             && let Some(CallKind::H1(h1)) = &mut self.kind
@@ -393,7 +392,7 @@ impl Drop for BlockingCall {
         if self.pool.generation == fork::generation() {
             self.close();
         } else {
-            // Its lock may be held by a thread of the parent.
+            // A thread of the parent process may hold its lock.
             std::mem::forget(self.kind.take());
             self.pool.outlive_fork();
         }
@@ -415,7 +414,7 @@ pub(super) fn over() -> BlockingError {
     )))
 }
 
-/// What a child of fork is told.
+/// The error of a call that a forked child inherited.
 pub(super) fn belongs_to_parent() -> BlockingError {
     BlockingError::Failed(Box::new(CallError::new(
         CallErrorKind::Read,

@@ -1,4 +1,4 @@
-//! One call on a connection of its own (HTTP/1).
+//! A call on an HTTP/1 connection.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ pub(super) struct H1Call {
 }
 
 impl H1Call {
-    /// Writes the request as far as it is at hand.
+    /// Writes the request, with as much of the body as is available.
     pub(super) fn start(
         &mut self,
         request: &OutgoingRequest,
@@ -36,14 +36,14 @@ impl H1Call {
         let mut conn = open(&self.conn);
         conn.now = conn.now.max(begun);
         let started = self.exchange.start(&mut conn, request);
-        // A streamed body's first bytes leave together with the head.
+        // A streamed body's first bytes are sent together with the head.
         if started.is_ok() && (!request.body.is_streamed() || request.holds_back()) {
             self.exchange.flush(&mut conn);
         }
         started
     }
 
-    /// Waits for the final head; whether that is all there is, and when it came.
+    /// Waits for the final head. Returns it, whether the response ends with it, and when it arrived.
     pub(super) fn await_head(
         &mut self,
         body: &Body,
@@ -56,7 +56,7 @@ impl H1Call {
         Ok((head, is_over, conn.now))
     }
 
-    // The body of the request.
+    // The request body.
 
     pub(super) fn write(
         &mut self,
@@ -100,9 +100,10 @@ impl H1Call {
         finished.map_err(|error| BlockingError::Failed(Box::new(CallError::local(error))))
     }
 
-    // The body of the response.
+    // The response body.
 
-    /// Gives `sink` up to `max` bytes that are here. Where the response is over: when, and its trailers.
+    /// Passes up to `max` buffered bytes to `sink`. At the end of the response: also when it ended, and its
+    /// trailers.
     pub(super) fn take<T>(
         &mut self,
         max: usize,
@@ -122,19 +123,19 @@ impl H1Call {
             }
             StreamRead::Failed => return Err(self.exchange.body_failed(&mut conn)),
         };
-        // The last bytes of a body of known length are its end.
+        // A body of known length ends with its last bytes.
         let is_over = matches!(taken, ReadOutcome::End) || conn.peer.proto.is_idle();
         Ok((taken, is_over.then_some(conn.now)))
     }
 
-    /// Waits until more of the body, its end or its failure is here.
+    /// Waits until more of the body, its end or its failure has arrived.
     pub(super) fn fill(&mut self, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
         let mut conn = open(&self.conn);
         refresh_clock(&mut conn);
         self.exchange.step(&mut conn, CallPhase::Body, policy)
     }
 
-    /// More of the body is here that was not.
+    /// Reads without waiting. Whether more of the body arrived.
     fn fill_at_once(&mut self) -> bool {
         let mut conn = open(&self.conn);
         with_buffers(|buffers| conn.recv_at_once(buffers)) == RecvProgress::Received
@@ -146,9 +147,9 @@ impl H1Call {
         stream.map_or(0, |stream| stream.buffered())
     }
 
-    // The end.
+    // The end of the call.
 
-    /// The exchange is complete.
+    /// Ends a complete exchange.
     pub(super) fn release(self, pool: &SharedPool, now: Instant) {
         let mut conn = open(&self.conn);
         let reusable = conn.peer.proto.is_reusable() && !conn.has_send_failed();
@@ -163,12 +164,12 @@ impl H1Call {
         }
     }
 
-    /// The connection is of no more use.
+    /// Removes the connection from the pool.
     pub(super) fn abort(self, pool: &SharedPool) {
         pool.remove(self.slot, self.fd);
     }
 
-    /// Skips the rest of a response where it is small and there. Returned: when it was over.
+    /// Skips the rest of a response if it is small and already here. Returns when it ended.
     pub(super) fn skip(&mut self) -> Option<Instant> {
         let mut left = DRAIN_BYTES;
         while left > 0 {

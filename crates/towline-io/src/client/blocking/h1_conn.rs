@@ -1,8 +1,6 @@
-//! One connection and its socket, as a thread that may block on it sees them.
-//!
-//! The socket is in blocking mode, so that waiting for an answer is the same system call as reading it;
-//! what must not wait says so with `MSG_DONTWAIT`. How long a read waits stands in `SO_RCVTIMEO`, which
-//! is set only when it changes.
+//! An HTTP/1 connection and its socket, for a thread that may block on it. The socket is in blocking mode, so
+//! that one system call both waits for a response and reads it; reads that must not wait use `MSG_DONTWAIT`.
+//! `SO_RCVTIMEO` bounds a read and is set only when it changes.
 
 use std::cell::RefCell;
 use std::io;
@@ -18,29 +16,29 @@ use crate::conn::flush::FlushOutcome;
 use crate::conn::{Conn, failure_rule};
 use crate::tls::RecvOutcome;
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecvProgress {
-    /// Bytes, the end or a failure: drain the events.
+    /// Bytes, the end of input or a failure: take the events.
     Received,
-    /// Nothing in time, or a signal came.
+    /// Nothing arrived in time, or a signal interrupted the wait.
     Nothing,
-    /// There is no room: the program is behind.
+    /// The receive buffer is full: the program has to read first.
     Full,
 }
 
-/// A connection that belongs to one thread at a time.
+/// A connection that one thread uses at a time.
 pub(super) struct H1Conn {
     pub(super) peer: ManuallyDrop<Conn<()>>,
-    /// What `SO_RCVTIMEO` says, `None` before it was set.
+    /// The value of `SO_RCVTIMEO`; `None` before it is set.
     recv_timeout: Option<Duration>,
     send_failed: bool,
     spin: AdaptiveSpin,
-    /// Bytes of HTTP received for the exchange in hand.
+    /// Bytes of HTTP received for the current exchange.
     pub(super) received: u64,
-    /// The latest time that this thread knows.
+    /// The latest time that this thread has read from the clock.
     pub(super) now: Instant,
-    /// The process that it belongs to.
+    /// The process that opened it.
     generation: u64,
 }
 
@@ -62,22 +60,22 @@ impl H1Conn {
         self.peer.as_raw_fd()
     }
 
-    /// An idle connection may carry another request: neither its end nor a byte has come in the
-    /// meantime. Under TLS the records that say nothing to HTTP (session tickets) are taken in. Always
-    /// asked, however short the rest was: it costs 0.14 microseconds, and no retry saves a POST, nor
-    /// anybody from an answer that was not theirs.
+    /// Whether an idle connection can carry another request: neither its end nor a byte has arrived. TLS
+    /// records without application data (session tickets) are processed. Checked for every request, however
+    /// short the idle time: it costs 0.14 microseconds, a POST cannot be retried, and a stray response must
+    /// not be taken for this call's.
     pub(super) fn is_quiet(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {
         self.now = now;
         self.recv(buffers, libc::MSG_DONTWAIT) == RecvProgress::Nothing
             && self.peer.proto.is_reusable()
     }
 
-    /// Sends what the kernel takes at once. Whether that leaves a rest.
+    /// Sends as much as the kernel accepts. Whether bytes are left.
     pub(super) fn flush(&mut self) -> bool {
         if self.send_failed {
             return false;
         }
-        // `sendfile` knows no flag for not waiting.
+        // `sendfile` has no flag for not waiting.
         let with_file = self.peer.is_sending_files();
         if with_file {
             self.set_nonblocking(true);
@@ -91,21 +89,21 @@ impl H1Conn {
     }
 
     fn set_nonblocking(&self, on: bool) {
-        // It worked once, when the connection was made.
+        // It succeeded when the connection was made.
         let _ = self.peer.io.socket.set_nonblocking(on);
     }
 
-    /// The kernel refused what we sent. What the server said before that may still be there to read.
+    /// The kernel refused output. A response that the server sent before may still be readable.
     pub(super) fn has_send_failed(&self) -> bool {
         self.send_failed
     }
 
-    /// Reads what is there.
+    /// Reads without waiting.
     pub(super) fn recv_at_once(&mut self, buffers: &mut BufferPool) -> RecvProgress {
         self.recv(buffers, libc::MSG_DONTWAIT)
     }
 
-    /// Reads what is about to come, where looking for it for a moment has paid lately.
+    /// Polls for input for a moment if that has succeeded lately.
     pub(super) fn recv_soon(&mut self, buffers: &mut BufferPool) -> RecvProgress {
         if !self.spin.should_spin() {
             return RecvProgress::Nothing;
@@ -125,9 +123,9 @@ impl H1Conn {
         }
     }
 
-    /// Reads, waiting for `most` at the longest.
+    /// Reads, waiting for `most` at most.
     pub(super) fn recv_within(&mut self, buffers: &mut BufferPool, most: Duration) -> RecvProgress {
-        // Zero would mean for ever.
+        // Zero would wait for ever.
         let most = most.max(Duration::from_millis(1));
         if self.recv_timeout != Some(most)
             && self.peer.io.socket.set_read_timeout(Some(most)).is_ok()
@@ -165,7 +163,7 @@ impl H1Conn {
         RecvProgress::Received
     }
 
-    /// Sleeps until the socket can be written, or read where there is room, for `most` at the longest.
+    /// Sleeps until the socket is writable, or readable if there is buffer space, for `most` at most.
     pub(super) fn poll(&self, most: Duration) -> io::Result<()> {
         let reads = self.peer.proto.interest().read;
         let events = libc::POLLOUT | if reads { libc::POLLIN } else { 0 };
@@ -180,10 +178,11 @@ impl H1Conn {
 
 impl Drop for H1Conn {
     fn drop(&mut self) {
-        // In a child of fork the socket is the parent's: no word on it, and `SharedPool::abandon` closes it.
+        // In a forked child the socket is the parent's: nothing is sent on it, and
+        // `SharedPool::close_after_fork` closes it.
         if self.generation == fork::generation() {
             self.peer.close(Instant::now());
-            // SAFETY: nobody sees the field again.
+            // SAFETY: the field is not used again.
             unsafe { ManuallyDrop::drop(&mut self.peer) };
         }
     }
@@ -195,7 +194,7 @@ thread_local! {
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// Receive blocks of this thread.
+/// Runs `act` with the receive buffers of this thread.
 pub(super) fn with_buffers<T>(act: impl FnOnce(&mut BufferPool) -> T) -> T {
     let mut act = Some(act);
     let done = BUFFERS.try_with(|buffers| {
@@ -204,18 +203,18 @@ pub(super) fn with_buffers<T>(act: impl FnOnce(&mut BufferPool) -> T) -> T {
     });
     match (done, act) {
         (Ok(Some(value)), _) => value,
-        // While the thread ends its store is gone.
+        // The thread-local storage is gone while the thread ends.
         (_, Some(act)) => act(&mut BufferPool::new(BUFFER_BYTES, 0)),
         (_, None) => unreachable!("what was taken has been called"),
     }
 }
 
-/// `poll(2)`; a signal ends it as the end of the time does.
+/// `poll(2)`; a signal ends it like a timeout.
 pub(super) fn poll(entries: &mut [libc::pollfd], most: Duration) -> io::Result<usize> {
-    // Rounded up: waking a little too early would spin through the last millisecond.
+    // Rounded up: waking too early would spin through the last millisecond.
     let millis = most.as_micros().div_ceil(1000);
     let millis = libc::c_int::try_from(millis).unwrap_or(libc::c_int::MAX);
-    // SAFETY: whole pollfds that outlive the call, as many as said.
+    // SAFETY: valid pollfds that outlive the call, as many as stated.
     let count = unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, millis) };
     usize::try_from(count).or_else(|_| match io::Error::last_os_error() {
         error if error.kind() == io::ErrorKind::Interrupted => Ok(0),

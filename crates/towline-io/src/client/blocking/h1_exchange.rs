@@ -1,4 +1,4 @@
-//! One exchange on a line: the request out, the response in, and every wait in between.
+//! One HTTP/1 exchange: sending the request, receiving the response, and every wait in between.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,7 +13,7 @@ use crate::client::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
 };
 
-/// The final head.
+/// State of the final response head.
 pub(super) enum HeadState {
     Awaited,
     /// `end`: no body follows.
@@ -21,7 +21,7 @@ pub(super) enum HeadState {
         head: OwnedHead,
         end: bool,
     },
-    /// The program has it.
+    /// The program has taken it.
     Taken {
         end: bool,
     },
@@ -39,7 +39,7 @@ impl HeadState {
     }
 }
 
-/// The state of a call on its connection.
+/// The state of an exchange on its connection.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "four facts, none of which implies another"
@@ -50,16 +50,16 @@ pub(super) struct Exchange {
     pub(super) informational: Vec<OwnedHead>,
     failure: Option<Arc<ConnectionError>>,
     timeouts: Timeouts,
-    /// Of the request; the bytes are counted here.
+    /// The facts of the request; `sent` counts its bytes.
     facts: ExchangeFacts,
     size: BodySize,
     /// The program has not finished a streamed body.
     pub(super) uploading: bool,
-    /// The body waits for the server to want it.
+    /// The body waits for `100 Continue`.
     held: bool,
-    /// No other call of this client is under way: nobody here needs the time spent in looking.
+    /// No other call of this client is in progress, so no other thread here needs the CPU time spent polling.
     alone: bool,
-    /// Bytes of the request that have been made, and that have left.
+    /// Bytes of the request that were queued, and that were sent.
     queued: u64,
     sent: u64,
 }
@@ -87,7 +87,7 @@ impl Exchange {
         }
     }
 
-    /// Writes the head, and the body as far as it is at hand, into the connection.
+    /// Queues the head and, as far as available, the body.
     pub(super) fn start(
         &mut self,
         conn: &mut H1Conn,
@@ -105,7 +105,7 @@ impl Exchange {
         self.queue_body(conn, &request.body)
     }
 
-    /// The body as far as it is at hand, and what waits before it.
+    /// Queues as much of the body as is available.
     fn queue_body(&mut self, conn: &mut H1Conn, body: &Body) -> Result<(), Box<CallError>> {
         let before = conn.peer.proto.pending_bytes();
         let protocol = &mut conn.peer.proto;
@@ -127,8 +127,8 @@ impl Exchange {
         done.map_err(|error| Box::new(CallError::local(error)))
     }
 
-    /// Holds the body back until the server wants it, has answered, or has had its time
-    /// (RFC 9110 10.1.1). Whether the body goes.
+    /// Waits with the body until the server asks for it, responds, or the time for that has passed (RFC 9110
+    /// 10.1.1). Whether to send the body.
     pub(super) fn await_continue(
         &mut self,
         conn: &mut H1Conn,
@@ -170,7 +170,7 @@ impl Exchange {
         Ok(true)
     }
 
-    /// Sends what the kernel takes at once. Whether that leaves a rest.
+    /// Sends as much as the kernel accepts. Whether bytes are left.
     pub(super) fn flush(&mut self, conn: &mut H1Conn) -> bool {
         let blocked = conn.flush();
         if !conn.has_send_failed() {
@@ -180,7 +180,7 @@ impl Exchange {
         blocked
     }
 
-    /// Counts bytes that the program has added.
+    /// Counts bytes that were queued.
     pub(super) fn count_queued(&mut self, pending_before: usize, conn: &H1Conn) {
         let added = conn
             .peer
@@ -190,7 +190,7 @@ impl Exchange {
         self.queued += added as u64;
     }
 
-    /// Waits until the final head is here.
+    /// Waits until the final head has arrived.
     pub(super) fn await_head(
         &mut self,
         conn: &mut H1Conn,
@@ -212,7 +212,7 @@ impl Exchange {
         }
     }
 
-    /// One step of sending or receiving, waited for. Look at the events, and at the room, afterwards.
+    /// Sends or receives once, waiting if necessary. The caller checks events and buffer space afterwards.
     pub(super) fn step(
         &mut self,
         conn: &mut H1Conn,
@@ -251,7 +251,7 @@ impl Exchange {
         }
     }
 
-    /// Notes what has happened.
+    /// Processes the events of the connection.
     pub(super) fn take_events(&mut self, conn: &mut H1Conn) {
         if !matches!(self.head_state, HeadState::Awaited) && !conn.peer.proto.has_events() {
             return;
@@ -261,7 +261,7 @@ impl Exchange {
                 Event::Head { head, end, .. } => {
                     let head = head.to_owned_head();
                     self.head_state = HeadState::Here { head, end };
-                    // What follows is the body's business.
+                    // The events after it belong to the body.
                     return;
                 }
                 Event::Informational { head, .. } => self.informational.push(head.to_owned_head()),
@@ -295,7 +295,7 @@ impl Exchange {
         }
     }
 
-    /// The body can no longer be completed.
+    /// The error of a body that cannot be completed.
     pub(super) fn body_failed(&mut self, conn: &mut H1Conn) -> BlockingError {
         self.take_events(conn);
         if let Err(ended) = self.check(conn, CallPhase::Body) {
@@ -356,7 +356,7 @@ pub(super) fn stop_error(stop: Stop, phase: CallPhase) -> Option<CallError> {
     Some(outcome::timeout(kind, phase))
 }
 
-/// The program may have been elsewhere for a while.
+/// Reads the clock again: the program may not have called for a while.
 pub(super) fn refresh_clock(conn: &mut H1Conn) {
     conn.now = Instant::now();
 }

@@ -1,4 +1,4 @@
-//! One call on a connection that it shares with others.
+//! A call on a shared HTTP/2 connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,44 +19,44 @@ use crate::client::conn_ext::{duplicate, write_body, write_request};
 use crate::client::outcome::{self, DRAIN_BYTES, ExchangeFacts, RetryContext};
 use crate::client::request::{Body, CallError, CallOptions, CallPhase, OutgoingRequest, Timeouts};
 
-/// Bytes taken from the connection at once, and of a whole body that need not wait to be asked for.
+/// Most bytes taken from the connection at once; a response body of at most this size is taken with its head.
 const MOST_PULLED: usize = 64 * 1024;
 
-/// A place on a shared connection. It is given up when this is dropped, and the connection goes on.
+/// A stream on a shared connection. Dropping it ends the stream; the connection stays open.
 pub(super) struct H2Call {
     conn: Arc<H2Conn>,
     pool: Arc<SharedPool>,
     stream: StreamId,
     timeouts: Timeouts,
     begun: Instant,
-    /// Of the request; the bytes are the stream's.
+    /// The facts of the request; the stream counts its bytes.
     facts: ExchangeFacts,
     size: BodySize,
-    /// The body waits for the server to want it.
+    /// The body waits for `100 Continue`.
     held: bool,
     upload: Upload,
     has_head: bool,
-    /// Why it failed.
+    /// The reason why the exchange failed.
     failure: Option<StreamFailure>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Upload {
-    /// It was given whole, or is finished.
+    /// The body was given whole, or is finished.
     Done,
-    /// The program writes it.
+    /// The program is writing it.
     Open,
 }
 
-/// Why a call could not begin.
+/// The reason why a call could not begin.
 pub(super) enum Refused {
-    /// The connection takes no more calls now.
+    /// The connection has no capacity for another stream.
     NoCapacity,
     Failed(Box<CallError>),
 }
 
 impl H2Call {
-    /// Writes the request as far as it is at hand.
+    /// Writes the request, with as much of the body as is available.
     pub(super) fn begin(
         conn: Arc<H2Conn>,
         pool: &Arc<SharedPool>,
@@ -101,8 +101,8 @@ impl H2Call {
 
     // The response.
 
-    /// Waits for the final head; whether that is all there is. A body that has come with it whole is
-    /// taken at once.
+    /// Waits for the final head. Returns it and whether the response ends with it. A small body that arrived
+    /// whole is taken at once.
     pub(super) fn await_head(
         &mut self,
         body: &Body,
@@ -129,8 +129,8 @@ impl H2Call {
         Ok((head, is_over))
     }
 
-    /// Waits until more of the body is here, and takes it as far as `rest` was asked for. Whether that was
-    /// the last of it.
+    /// Waits until more of the body has arrived and takes as much as `buffer` wants. Whether that was the
+    /// end.
     pub(super) fn fill(
         &mut self,
         buffer: &mut ReadBuffer,
@@ -150,7 +150,7 @@ impl H2Call {
         })
     }
 
-    /// Bytes of the body that are held here and have not been read.
+    /// Bytes of the body that are buffered on the connection.
     pub(super) fn buffered(&self) -> usize {
         if self.conn.is_foreign() {
             return 0;
@@ -164,8 +164,8 @@ impl H2Call {
 
     // The request.
 
-    /// Holds the body back until the server wants it, has answered, or has had its time
-    /// (RFC 9110 10.1.1). Whether the body goes.
+    /// Waits with the body until the server asks for it, responds, or the time for that has passed (RFC 9110
+    /// 10.1.1). Whether to send the body.
     fn await_continue(
         &mut self,
         body: &Body,
@@ -207,7 +207,7 @@ impl H2Call {
         }
     }
 
-    /// Sends a piece of a streamed body, waiting for room.
+    /// Sends a piece of a streamed body, waiting for buffer space.
     pub(super) fn write(
         &mut self,
         data: Bytes,
@@ -234,7 +234,7 @@ impl H2Call {
             }
             match state.peer.proto.stream(stream) {
                 Ok(body) => (body.send_capacity() > 0).then_some(Ok(WriteOutcome::Continue)),
-                // The response is complete and has been taken.
+                // The response is complete and has been read.
                 Err(_) => Some(Ok(WriteOutcome::Responded)),
             }
         })
@@ -255,8 +255,8 @@ impl H2Call {
         Ok(())
     }
 
-    /// Does something with the body that is being sent; `false`: nobody wants it any more, and the head, or
-    /// the failure, says why.
+    /// Runs `act` on the request body; `false`: the server does not want it any more, and the head or the
+    /// failure says why.
     fn on_body(
         &mut self,
         act: impl FnOnce(StreamMut<'_>) -> Result<(), UserError>,
@@ -297,7 +297,7 @@ impl H2Call {
         self.conn.wait(&terms, policy, ready)
     }
 
-    /// Waits; `ready` may also find that the exchange has failed.
+    /// Waits until `ready` returns something; it may also find that the exchange has failed.
     fn wait<T>(
         &mut self,
         phase: CallPhase,
@@ -345,7 +345,7 @@ impl H2Call {
         facts.describe(error, unprocessed)
     }
 
-    /// How the exchange stood when it failed, if that was not its own fault.
+    /// The retry context of the failed exchange; `None` if it would fail again.
     pub(super) fn retry_context(&self, resends: u8) -> Option<RetryContext> {
         let failure = self.failure.as_ref()?;
         let retry_context = RetryContext {
@@ -357,7 +357,7 @@ impl H2Call {
         retry_context.failed(&failure.why, self.pool.service.protocols)
     }
 
-    /// It has failed because the server wants it over HTTP/1.1.
+    /// The exchange failed because the server requires HTTP/1.1.
     pub(super) fn wants_http1(&self) -> bool {
         let failure = self.failure.as_ref();
         failure
@@ -365,8 +365,7 @@ impl H2Call {
     }
 }
 
-/// Takes up to `most` bytes of a body that are here. Whether that was the last of it: nobody has to do with
-/// the stream any more then.
+/// Takes up to `most` buffered bytes of a body. Whether that was the end, after which the stream is gone.
 fn pull(state: &mut SharedState, stream: StreamId, most: usize, buffer: &mut ReadBuffer) -> bool {
     let Ok(mut body) = state.peer.proto.stream(stream) else {
         return false;
@@ -405,7 +404,7 @@ impl Drop for H2Call {
             {
                 left -= data.len();
             }
-            // Without effect when both directions are complete.
+            // No effect if both directions are complete.
             body.reset();
         });
         self.pool.release(self.conn.slot(), Instant::now());

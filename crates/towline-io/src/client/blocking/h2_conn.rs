@@ -1,14 +1,14 @@
 //! A connection that carries the calls of many threads at once (HTTP/2), without a thread of its own.
 //!
 //! ```text
-//!             ┌─ post vacant ─► at the post: poll(2) for all ─► receive, tell each stream, send ─┐
-//!  wait ──────┤                                                                                  ├─► look again
-//!             └─ post held ───► asleep ◄── rung: there are news, or the post has become vacant ──┘
+//!             ┌─ no leader ─► Polling: poll(2) for all ─► receive, wake streams, send ───────────┐
+//!  wait ──────┤                                                                                  ├─► check again
+//!             └─ a leader ──► parked ◄── unparked: an event arrived, or it is elected leader ────┘
 //! ```
 //!
-//! The lock is never held over a wait. Whoever lets go of it leaves the connection in order: what the kernel
-//! takes has been sent, those with news are rung, and when anybody waits somebody is at the post, or has been
-//! called to it. While nobody waits nobody reads: the next call looks at what has come before it begins.
+//! The lock is never held over a wait. Invariant on unlock: output is flushed as far as the kernel accepts it,
+//! streams with events are woken, and if any thread waits, one is polling or has been elected to poll. While no
+//! thread waits nothing is read: the next call processes the input that has arrived before it begins.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -30,72 +30,72 @@ use crate::client::request::{CallPhase, Timeouts};
 use crate::conn::stream_map::StreamMap;
 use crate::conn::{Conn, Output, failure_rule};
 
-/// Reads of one visit: others want the lock, too.
+/// Reads per service: other threads want the lock, too.
 const MOST_READS: usize = 8;
 
 pub(super) struct H2Conn {
-    /// Its place in the pool.
+    /// Its slot in the pool.
     slot: SlotId,
     fd: RawFd,
-    /// Rings at whoever is at the post.
-    bell: WakePipe,
-    /// The process that it belongs to.
+    /// Wakes the thread that polls.
+    wake_pipe: WakePipe,
+    /// The process that opened it.
     generation: u64,
     state: Mutex<SharedState>,
 }
 
-/// What the lock protects.
+/// The state behind the lock.
 pub(super) struct SharedState {
     pub(super) peer: ManuallyDrop<Conn<()>>,
     pub(super) streams: StreamMap<StreamSlot>,
     leader: Leader,
-    /// When something was received last.
+    /// When bytes were last received.
     last_received: Instant,
-    /// How many calls at once the pool has been told of.
+    /// The capacity that the pool was last given.
     reported_capacity: Option<u32>,
 }
 
-/// Who polls the socket.
+/// Which thread polls the socket for all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Leader {
     None,
-    /// Whoever waits for this stream has been rung, and will come or see to it that another does.
+    /// The thread that waits for this stream was woken to poll; it will, or will elect another.
     Elected(StreamId),
     Polling(PollInterest),
 }
 
-/// What is polled for.
+/// The events polled for, and until when.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct PollInterest {
     events: libc::c_short,
     until: Instant,
 }
 
-/// What has come for a call and has not been taken by it. Its body is kept by the wire core.
+/// Events of a stream that its call has not taken yet. The protocol core buffers its body.
 #[derive(Default)]
 pub(super) struct StreamSlot {
-    /// The final head, and whether no body follows.
+    /// The final head, and whether the response ends with it.
     pub(super) head: Option<(OwnedHead, bool)>,
     pub(super) informational: Vec<OwnedHead>,
     pub(super) failure: Option<StreamFailure>,
-    /// Asleep, and to be rung.
+    /// The thread to unpark when something arrives.
     sleeper: Option<Thread>,
 }
 
-/// How an exchange has failed. With its event the wire core forgets the stream.
+/// The failure of an exchange. The protocol core forgets the stream with this event.
 pub(super) struct StreamFailure {
     pub(super) why: StreamError,
     pub(super) stats: StreamStats,
 }
 
-/// Why a wait ended in vain, what was being done, and what the stream had carried by then.
+/// Why a wait ended, what the call was doing, and what its stream had carried by then.
 pub(super) struct WaitError {
     pub(super) stop: Stop,
     pub(super) doing: CallPhase,
     pub(super) stats: StreamStats,
 }
 
-/// Whose wait it is, and on which terms.
+/// The parameters of a wait on a stream.
 pub(super) struct StreamWait<'a> {
     pub(super) pool: &'a SharedPool,
     pub(super) stream: StreamId,
@@ -103,28 +103,28 @@ pub(super) struct StreamWait<'a> {
     pub(super) phase: CallPhase,
     /// When the call got its connection.
     pub(super) begun: Instant,
-    /// The wait ends then, as its timeout would end it.
+    /// The wait ends then as if its timeout had expired.
     pub(super) until: Option<Instant>,
 }
 
 impl StreamWait<'_> {
-    /// Since when the server has had its time, where the wait ends because that is over.
+    /// Since when the server has been expected to act, if the wait ended because of that.
     fn server_idle_since(&self, stop: Stop, since: Instant) -> Option<Instant> {
         match stop {
             Stop::Interrupted => None,
-            // However slow it was: only a connection without a sign of life is in doubt.
+            // However slow it was: only a connection that received nothing at all is suspect.
             Stop::Total => Some(self.begun),
             Stop::Phase => self.until.is_none().then_some(since),
         }
     }
 }
 
-/// What is done when the lock is open again.
+/// Work done after unlocking.
 #[derive(Default)]
 struct Deferred {
     ring: Vec<Thread>,
-    /// Whoever is at the post has to poll for something else.
-    bell: bool,
+    /// The polling thread has to poll for something else.
+    wake_pipe: bool,
 }
 
 impl H2Conn {
@@ -135,12 +135,12 @@ impl H2Conn {
         now: Instant,
     ) -> io::Result<Self> {
         let mut peer = peer;
-        // TLS may have taken bytes in that no poll tells of.
+        // TLS may have buffered bytes that poll(2) does not report.
         peer.input.readable = true;
         Ok(Self {
             slot,
             fd: peer.as_raw_fd(),
-            bell: WakePipe::new()?,
+            wake_pipe: WakePipe::new()?,
             generation,
             state: Mutex::new(SharedState {
                 peer: ManuallyDrop::new(peer),
@@ -161,10 +161,10 @@ impl H2Conn {
     }
 
     pub(super) fn wake_pipe_fds(&self) -> [RawFd; 2] {
-        self.bell.fds()
+        self.wake_pipe.fds()
     }
 
-    /// In a child of fork the lock may be held by a thread that does not exist there: leave it alone.
+    /// In a forked child a thread that does not exist there may hold the lock.
     pub(super) fn is_foreign(&self) -> bool {
         self.generation != fork::generation()
     }
@@ -173,7 +173,7 @@ impl H2Conn {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the connection without waiting.
+    /// Runs `act` on the connection without waiting.
     pub(super) fn with<T>(&self, pool: &SharedPool, act: impl FnOnce(&mut SharedState) -> T) -> T {
         let mut state = self.lock();
         let value = act(&mut state);
@@ -181,7 +181,7 @@ impl H2Conn {
         value
     }
 
-    /// Whether it takes calls still, as far as can be told without waiting.
+    /// Whether it still accepts calls, as far as can be known without waiting.
     pub(super) fn is_alive(&self, pool: &SharedPool) -> bool {
         let mut deferred = Deferred::default();
         let mut state = self.lock();
@@ -194,7 +194,7 @@ impl H2Conn {
         is_alive
     }
 
-    /// Waits until `ready` has something.
+    /// Waits until `ready` returns something.
     pub(super) fn wait<T>(
         &self,
         terms: &StreamWait<'_>,
@@ -219,7 +219,8 @@ impl H2Conn {
             }
             let has_unsent = state.peer.has_unsent(terms.stream);
             if std::mem::replace(&mut was_sending, has_unsent) && !has_unsent {
-                // The server's turn begins when the last of it has left, with whatever it waited for.
+                // The server is expected to respond once the last byte, with everything queued before it, was
+                // sent.
                 since = state
                     .peer
                     .traffic
@@ -237,7 +238,7 @@ impl H2Conn {
             }
             let look_by = phase.look_by(asked, now);
             if was_signalled || now >= look_by {
-                // Whoever is asked may wait for a thread that wants this lock.
+                // The interrupt check may run for a thread that wants this lock.
                 self.unlock_with(state, terms.pool, std::mem::take(&mut deferred));
                 let looked = phase.look();
                 state = self.lock();
@@ -248,7 +249,7 @@ impl H2Conn {
                         .is_some_and(|since| state.last_received <= since);
                     self.unlock(state, terms.pool);
                     if is_silent {
-                        // As dead as the call, it seems: none is to follow it there.
+                        // Nothing was received during the timeout: stop assigning calls to this connection.
                         terms.pool.retire(self.slot);
                     }
                     return Err(WaitError { stop, doing, stats });
@@ -266,7 +267,7 @@ impl H2Conn {
         }
     }
 
-    /// Somebody else is at the post: waits to be rung.
+    /// Another thread polls: waits to be unparked.
     fn sleep<'a>(
         &'a self,
         mut state: MutexGuard<'a, SharedState>,
@@ -289,7 +290,7 @@ impl H2Conn {
         state
     }
 
-    /// Polls for all. Also returned: whether a signal ended it.
+    /// Polls for all threads. Also returns whether a signal interrupted it.
     fn poll_as_leader<'a>(
         &'a self,
         mut state: MutexGuard<'a, SharedState>,
@@ -313,7 +314,7 @@ impl H2Conn {
         (state, was_signalled)
     }
 
-    /// What the socket has to say.
+    /// Polls the socket and the wake-up pipe.
     fn poll(&self, watch: PollInterest, now: Instant) -> (io::Result<libc::c_short>, bool) {
         let entry = |fd, events| libc::pollfd {
             fd,
@@ -322,13 +323,13 @@ impl H2Conn {
         };
         let mut entries = [
             entry(self.fd, watch.events),
-            entry(self.bell.fd(), libc::POLLIN),
+            entry(self.wake_pipe.fd(), libc::POLLIN),
         ];
         let most = watch.until.saturating_duration_since(now);
         match poll(&mut entries, most) {
             Ok(count) => {
                 if entries[1].revents != 0 {
-                    self.bell.clear();
+                    self.wake_pipe.clear();
                 }
                 let is_early = Instant::now() < watch.until;
                 (Ok(entries[0].revents), count == 0 && is_early)
@@ -337,7 +338,7 @@ impl H2Conn {
         }
     }
 
-    /// Lets go of the connection.
+    /// Unlocks the connection.
     fn unlock(&self, state: MutexGuard<'_, SharedState>, pool: &SharedPool) {
         self.unlock_with(state, pool, Deferred::default());
     }
@@ -352,16 +353,16 @@ impl H2Conn {
         state.elect_leader(&mut deferred);
         self.report(&mut state, pool);
         drop(state);
-        if deferred.bell {
-            self.bell.notify();
+        if deferred.wake_pipe {
+            self.wake_pipe.notify();
         }
         for sleeper in deferred.ring {
             sleeper.unpark();
         }
     }
 
-    /// Tells the pool how many calls it takes, when that has changed. Under the lock, so that the last
-    /// word is the right one: the desk never locks a connection.
+    /// Reports a changed capacity to the pool. Under the lock, so that the last report is right: the pool
+    /// never locks a connection.
     fn report(&self, state: &mut SharedState, pool: &SharedPool) {
         let limit = state.limit();
         let is_known = limit == 0 || state.peer.received_bytes() > 0;
@@ -382,7 +383,7 @@ impl SharedState {
         u32::try_from(self.peer.proto.stream_limit()).unwrap_or(u32::MAX)
     }
 
-    /// What the stream of a call has carried so far.
+    /// Byte counts of a stream so far.
     fn stream_stats(&mut self, stream: StreamId) -> StreamStats {
         let slot = self.streams.get(stream);
         match slot.and_then(|slot| slot.failure.as_ref()) {
@@ -391,7 +392,7 @@ impl SharedState {
         }
     }
 
-    /// Reads what is there, where the poll has said that something is, and does what is due.
+    /// Reads if poll(2) reported input, and handles due timers.
     fn service(&mut self, now: Instant, deferred: &mut Deferred) {
         if self.peer.deadline().is_some_and(|at| at <= now) {
             self.peer.on_timeout(now);
@@ -409,7 +410,7 @@ impl SharedState {
         });
     }
 
-    /// What the poll has said.
+    /// Processes the result of poll(2).
     fn on_poll(&mut self, revents: libc::c_short) {
         if revents & libc::POLLOUT != 0 && self.peer.output == Output::Blocked {
             self.peer.output = Output::Open;
@@ -420,13 +421,13 @@ impl SharedState {
         }
     }
 
-    /// Sends what the kernel takes. Whether there were events.
+    /// Sends as much as the kernel accepts. Whether there were events.
     fn flush_and_take_events(&mut self, now: Instant, deferred: &mut Deferred) -> bool {
         if self.peer.output == Output::Open {
             self.peer.flush(now, usize::MAX);
         }
         if self.peer.output == Output::Broken && !self.peer.proto.interest().read {
-            // Neither direction goes on.
+            // Neither direction is usable.
             self.peer
                 .on_failure(now, "connection closed while we were sending");
         }
@@ -459,7 +460,7 @@ impl SharedState {
         true
     }
 
-    /// What to poll for, and for how long.
+    /// The events to poll for, and for how long.
     fn watch(&self, until: Instant, now: Instant) -> PollInterest {
         let interest = self.peer.proto.interest();
         let read = if interest.read { libc::POLLIN } else { 0 };
@@ -471,7 +472,7 @@ impl SharedState {
         let until = self.peer.deadline().map_or(until, |at| at.min(until));
         PollInterest {
             events: read | write,
-            // What TLS holds already no poll tells.
+            // poll(2) does not report bytes that TLS has already buffered.
             until: if self.peer.input.readable && interest.read {
                 now
             } else {
@@ -480,15 +481,16 @@ impl SharedState {
         }
     }
 
-    /// Whoever is there may have to poll for something else now; where nobody is, one who sleeps is called:
-    /// of those the one whose call is the youngest, who will stay longest as a rule.
+    /// Makes sure that a thread polls, if any waits: a polling thread is woken if it must poll for something
+    /// else; if there is none, the waiting thread of the youngest call, which usually stays longest, is
+    /// elected.
     fn elect_leader(&mut self, deferred: &mut Deferred) {
         match self.leader {
             Leader::Elected(_) => {}
             Leader::Polling(held) => {
-                // What it can read at once is no reason to ring: it is awake.
+                // Input that it could read at once is no reason to wake it: it is awake.
                 let wanted = self.watch(held.until, held.until);
-                deferred.bell = wanted.events & !held.events != 0 || wanted.until < held.until;
+                deferred.wake_pipe = wanted.events & !held.events != 0 || wanted.until < held.until;
             }
             Leader::None => {
                 let mut streams = self.streams.iter().rev();
@@ -509,13 +511,13 @@ impl SharedState {
 
 impl Drop for H2Conn {
     fn drop(&mut self) {
-        // As for a `H1Conn`: not in a child of fork.
+        // As for an `H1Conn`: not in a forked child.
         if self.generation == fork::generation() {
             let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
             state.peer.take_leave(now);
             state.peer.close(now);
-            // SAFETY: nobody sees the field again.
+            // SAFETY: the field is not used again.
             unsafe { ManuallyDrop::drop(&mut state.peer) };
         }
     }

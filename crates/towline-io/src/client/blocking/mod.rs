@@ -1,18 +1,18 @@
-//! The synchronous client below Python: one pool for all threads, and every call on the thread that
-//! makes it, blocking on its own socket.
+//! The synchronous client below Python: one pool for all threads, and every call on the thread that makes it,
+//! blocking on its own socket.
 //!
 //! ```text
-//!   begin ─► SharedPool: a connection that is free, waited for, or dialled here ─► request written
+//!   begin ─► SharedPool: a free connection, waited for, or dialled here ─► request written
 //!              ▲                                                              │ (write, finish)
 //!              └── stale: sent again on another ◄── await_head ◄──────────────┘
-//!                                                      └─► take / fill ... End ─► connection back
+//!                                                      └─► take / fill ... End ─► connection released
 //! ```
 //!
-//! A connection of HTTP/1 is one call's at a time (`solo`, `exchange`, `line`); one of HTTP/2 is shared
-//! (`ride`, `shared`).
+//! An HTTP/1 connection carries one call at a time (`h1_call`, `h1_exchange`, `h1_conn`); an HTTP/2 connection is
+//! shared (`h2_call`, `h2_conn`).
 //!
-//! A warm request over HTTP/1 costs three system calls: one look at the idle connection, one send, one
-//! receive; a thread that is alone may receive a few times without waiting first (`haste`).
+//! A warm request over HTTP/1 costs three system calls: one check of the idle connection, one send, one receive; a
+//! thread that is alone may poll for the response a few times before it sleeps (`adaptive_spin`).
 
 mod acquire;
 mod adaptive_spin;
@@ -48,12 +48,12 @@ pub use websocket::{BlockingWebSocket, UpgradeOutcome, WsRecvOutcome};
 
 use shared_pool::SharedPool;
 
-/// The bounds and terms of a client.
+/// The configuration of a client.
 #[derive(Clone, Debug)]
 pub struct BlockingConfig {
     pub pool: PoolLimits,
     pub dial: Arc<DialConfig>,
-    /// Of each connection; `window_bytes` is what a response may have here that nobody has read.
+    /// Limits of each connection; `window_bytes` bounds the unread bytes of a response.
     pub limits: Arc<Limits>,
 }
 
@@ -67,10 +67,10 @@ impl Default for BlockingConfig {
     }
 }
 
-/// Why an operation ended without its result.
+/// The reason why an operation ended without its result.
 #[derive(Debug)]
 pub enum BlockingError {
-    /// The patience said so; the call is over.
+    /// The interrupt check stopped it; the call is over.
     Interrupted,
     Failed(Box<CallError>),
 }
@@ -92,7 +92,7 @@ impl fmt::Display for BlockingError {
 
 impl std::error::Error for BlockingError {}
 
-/// See the module's picture.
+/// The client; see the module's diagram.
 pub struct BlockingClient {
     pool: Arc<SharedPool>,
 }
@@ -104,7 +104,7 @@ impl BlockingClient {
         }
     }
 
-    /// Finds a connection and writes the request, the whole body where it is not streamed. Then
+    /// Acquires a connection and writes the request, with the whole body unless it is streamed. Then
     /// [`BlockingCall::write`] and [`finish`](BlockingCall::finish) a streamed body, and
     /// [`await_head`](BlockingCall::await_head).
     pub fn begin(
@@ -116,7 +116,7 @@ impl BlockingClient {
         BlockingCall::begin(Arc::clone(&self.pool), request, options, policy)
     }
 
-    /// Opens connections ahead of need, until there are `n` of this route; returns how many it opened.
+    /// Opens connections until the route has `n`. Returns how many were opened.
     pub fn prewarm(
         &self,
         route: &Arc<Route>,
@@ -131,17 +131,17 @@ impl BlockingClient {
         self.pool.status()
     }
 
-    /// Closes what is idle and fails those who wait; connections in use close when their calls end.
+    /// Closes idle connections and fails waiting calls; connections in use close when their calls end.
     pub fn close(&self) {
         self.pool.close();
     }
 
-    /// It was made in another process: [`abandon`](Self::abandon) it and make a new one.
+    /// It was made in another process: call [`close_after_fork`](Self::close_after_fork) and make a new one.
     pub fn is_foreign(&self) -> bool {
         self.pool.generation != fork::generation()
     }
 
-    /// Closes the parent's sockets in this process, without a word to the servers.
+    /// Closes the parent's sockets in this process without sending anything.
     pub fn close_after_fork(&self) {
         if self.is_foreign() {
             self.pool.close_after_fork();

@@ -1,4 +1,4 @@
-//! One connection as the pool holds it, and as calls get it.
+//! A connection as the pool stores it and calls use it.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -12,7 +12,7 @@ use crate::client::dial::DialTimings;
 use crate::client::pool::SlotId;
 use crate::conn::Conn;
 
-/// The name of a connection in the pool.
+/// A pooled connection: one HTTP/1 call at a time, or a shared HTTP/2 connection.
 #[derive(Clone)]
 pub(super) struct PooledConn {
     pub(super) fd: RawFd,
@@ -29,7 +29,7 @@ pub(super) enum ConnKind {
 }
 
 impl PooledConn {
-    /// `slot`: its place in the pool.
+    /// `slot`: its slot in the pool.
     pub(super) fn new(
         peer: Conn<()>,
         slot: SlotId,
@@ -49,7 +49,7 @@ impl PooledConn {
         })
     }
 
-    /// How many calls it takes at once, as far as is known.
+    /// Calls that it carries at once, as far as known.
     pub(super) fn capacity(&self) -> u32 {
         match &self.kind {
             ConnKind::H1(_) => 1,
@@ -57,7 +57,7 @@ impl PooledConn {
         }
     }
 
-    /// All the descriptors that it holds open.
+    /// All descriptors that it holds open.
     pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
         let more = match &self.kind {
             ConnKind::H1(_) => None,

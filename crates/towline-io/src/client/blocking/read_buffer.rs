@@ -1,15 +1,15 @@
-//! What has been taken from a shared connection for a call and not yet by its program.
+//! Bytes of a response body that were taken from a shared connection and not yet read by the program.
 
 use super::call::Trailer;
 
 #[derive(Default)]
 pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
-    /// Bytes that the program has taken.
+    /// Bytes that the program has read.
     taken: usize,
-    /// How many the program has asked for.
+    /// Bytes that the program has asked for.
     pub(super) wanted: usize,
-    /// Of a body that has been taken to its end.
+    /// Trailers of a body that was taken to its end.
     pub(super) trailers: Vec<Trailer>,
 }
 
@@ -26,7 +26,7 @@ impl ReadBuffer {
         self.bytes.extend_from_slice(data);
     }
 
-    /// Gives `sink` up to `max` bytes. `None`: there are none, and so many are wanted.
+    /// Passes up to `max` bytes to `sink`. `None`: the buffer is empty, and `max` bytes are wanted.
     pub(super) fn take<T>(&mut self, max: usize, sink: impl FnOnce(&[u8]) -> T) -> Option<T> {
         if self.is_empty() {
             self.wanted = max;
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_pushed_is_taken_in_pieces() {
+    fn pushed_bytes_are_taken_in_pieces() {
         let mut buffer = ReadBuffer::default();
         assert_eq!(buffer.take(7, <[u8]>::to_vec), None);
         assert_eq!(buffer.wanted, 7);

@@ -1,14 +1,14 @@
-//! Who gets which connection: the pool behind its lock, and the threads that wait for it.
+//! The connection pool behind its lock, and the threads that wait for a connection.
 //!
 //! ```text
 //!   acquire ─► free connection ─────────────────────────────────────────────► Lease
-//!      └─none─► a Waiter: parked, or driving a dial (poll(2)) ──Served──────────► Lease
-//!                         │ served by another's connection: the dial goes to one who is parked
+//!      └─none─► a Waiter: parked, or driving a dial (poll(2)) ──Assigned──────► Lease
+//!                         │ assigned another connection: its dial goes to a parked waiter
 //!                         └─ Failed, timeout, interrupted
 //! ```
 //!
-//! The lock is held for a few hundred nanoseconds, never over a system call. There is no thread but the
-//! callers': each waiting one drives at most one dial, and a dial that nobody is left to drive is dropped.
+//! The lock is held for a few hundred nanoseconds, never over a system call. There is no thread but the callers':
+//! each waiting one drives at most one dial, and a dial without a waiter to drive it is dropped.
 
 use std::collections::{BTreeMap, HashSet};
 use std::os::fd::RawFd;
@@ -24,7 +24,7 @@ use crate::client::route::Route;
 use crate::client::{fork, outcome};
 use crate::conn::config::ConnConfig;
 
-/// What the threads of one client share.
+/// The state that all threads of one client share.
 pub(super) struct SharedPool {
     pub(super) config: BlockingConfig,
     pub(super) service: Arc<ConnConfig>,
@@ -34,23 +34,23 @@ pub(super) struct SharedPool {
 
 struct State {
     pool: Pool<Route, PooledConn, Arc<Waiter>>,
-    /// Those who wait and drive nothing, the first come first.
+    /// Waiters without a dial, in order of arrival.
     parked: BTreeMap<u64, Arc<Waiter>>,
-    /// Who drives which dial.
+    /// The waiter that drives each dial.
     drivers: Vec<(SlotId, Arc<Waiter>)>,
     /// Dials without a driver: connections opened ahead of need.
     undriven: Vec<(OriginId, PendingDial)>,
-    /// What a child of fork has to close.
+    /// Descriptors that a forked child has to close.
     fds: HashSet<RawFd>,
     waiters: u64,
     closed: bool,
 }
 
-/// What is done when the lock is open again.
+/// Work done after unlocking.
 #[derive(Default)]
 struct Deferred {
     wake: Vec<Arc<Waiter>>,
-    /// Connections and dials; closing them takes system calls.
+    /// Connections and dials to drop; closing them takes system calls.
     closed: Vec<PooledConn>,
     dropped: Vec<PendingDial>,
 }
@@ -63,13 +63,13 @@ impl Drop for Deferred {
     }
 }
 
-/// A place in the queue.
+/// An entry in the queue.
 pub(super) struct QueueEntry {
     pub(super) waiter: Arc<Waiter>,
     id: WaiterId,
 }
 
-/// What asking for a connection gave.
+/// The result of `try_acquire`.
 pub(super) enum AcquireOutcome {
     Free(Acquired),
     Wait(QueueEntry),
@@ -78,7 +78,7 @@ pub(super) enum AcquireOutcome {
 /// A connection for a call.
 pub(super) struct Acquired {
     pub(super) lease: Lease<PooledConn>,
-    /// No other call of this client has one.
+    /// No other call of this client has a connection.
     pub(super) alone: bool,
 }
 
@@ -110,7 +110,7 @@ impl SharedPool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something with the state, and then what the pool wants done because of it.
+    /// Changes the state, then runs the resulting actions of the pool.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
         // Dropped after the guard.
         let mut deferred = Deferred::default();
@@ -121,8 +121,8 @@ impl SharedPool {
         result
     }
 
-    /// A connection that is free now, or a place in the queue. `urgent`: in front, for one that has had
-    /// its turn and whose connection turned out to be dead.
+    /// Returns a free connection, or an entry in the queue. `urgent`: at its front, for a call whose
+    /// connection turned out to be dead.
     pub(super) fn try_acquire(
         &self,
         route: &Arc<Route>,
@@ -149,7 +149,7 @@ impl SharedPool {
         })
     }
 
-    /// The exchange is over and the connection can carry another.
+    /// Returns a reusable connection to the pool.
     pub(super) fn release(&self, slot: SlotId, now: Instant) {
         self.change(|state| {
             state.pool.expire(now);
@@ -157,7 +157,7 @@ impl SharedPool {
         });
     }
 
-    /// The connection is of no more use. Its descriptor is about to be closed.
+    /// Removes a connection from the pool. Its descriptor is about to be closed.
     pub(super) fn remove(&self, slot: SlotId, fd: RawFd) {
         self.change(|state| {
             state.fds.remove(&fd);
@@ -165,18 +165,18 @@ impl SharedPool {
         });
     }
 
-    /// A shared connection takes so many calls at once.
+    /// Sets the number of calls that a shared connection carries at once.
     pub(super) fn set_capacity(&self, slot: SlotId, capacity: u32) {
         self.change(|state| state.pool.set_capacity(slot, capacity));
     }
 
-    /// A shared connection takes no further call. It closes with its last one.
+    /// Stops assigning calls to a shared connection. It closes with its last call.
     pub(super) fn retire(&self, slot: SlotId) {
         self.change(|state| state.pool.retire(slot));
     }
 
-    /// Leaves the queue; what had been served meanwhile goes to the next one.
-    pub(super) fn unlock(
+    /// Leaves the queue. A connection assigned meanwhile goes to the next waiter.
+    pub(super) fn cancel_wait(
         &self,
         entry: &QueueEntry,
         mut driving: Option<PendingDial>,
@@ -196,7 +196,7 @@ impl SharedPool {
         self.hand_over(driving);
     }
 
-    /// One who drives leaves: another one takes the dial over.
+    /// Gives the dial of a leaving waiter to another one.
     pub(super) fn hand_over(&self, pending: Option<PendingDial>) {
         let Some(pending) = pending else {
             return;
@@ -224,7 +224,7 @@ impl SharedPool {
         drop(dropped);
     }
 
-    /// A dial has made its connection, which goes to whoever is first.
+    /// Pools the connection of a completed dial; the first waiter gets it.
     pub(super) fn dialled(
         &self,
         slot: SlotId,
@@ -240,8 +240,8 @@ impl SharedPool {
         });
     }
 
-    /// A dial has failed: another attempt after a pause, in which it keeps its place in the pool, where
-    /// the one for whom it was begun wants that and still waits.
+    /// Repeats a failed dial after a pause, in its pool slot, if the waiter that it was begun for wants that
+    /// and still waits.
     pub(super) fn redial(
         &self,
         pending: &mut PendingDial,
@@ -261,11 +261,11 @@ impl SharedPool {
         pending.dial = None;
         pending.begin_at = Some(at);
         pending.deadline = whose.bound().map(|(at, _)| at);
-        // Who waits elsewhere finds that it may wait longer when its time is over.
+        // A waiter elsewhere finds out about its longer wait when its time expires.
         true
     }
 
-    /// A dial has failed for good: the one for whom it was begun is told.
+    /// Fails the waiter that a finally failed dial was begun for.
     pub(super) fn dial_failed(&self, slot: SlotId, error: CallError, waiter: &Arc<Waiter>) {
         let told = self.change(|state| {
             state.drop_driver(slot, waiter);
@@ -312,7 +312,7 @@ impl SharedPool {
         self.lock().pool.status()
     }
 
-    /// Closes what is idle and takes no further calls.
+    /// Closes idle connections and accepts no further calls.
     pub(super) fn close(&self) {
         let waiting = self.change(|state| {
             state.closed = true;
@@ -328,21 +328,20 @@ impl SharedPool {
         }
     }
 
-    /// In a child of fork nothing of the parent's is dropped: another thread may have been in the middle
-    /// of changing it.
+    /// In a forked child nothing of the parent's is dropped: another thread may have been changing it.
     pub(super) fn outlive_fork(self: &Arc<Self>) {
         if self.generation != fork::generation() {
             std::mem::forget(Arc::clone(self));
         }
     }
 
-    /// In a child of fork: closes the parent's sockets without a word to anybody. The connections
-    /// themselves are not touched: their locks may be held by threads that do not exist here.
+    /// In a forked child: closes the parent's sockets without sending anything. The connections themselves
+    /// are not touched: threads that do not exist here may hold their locks.
     pub(super) fn close_after_fork(&self) {
         if let Ok(mut state) = self.state.try_lock() {
             for fd in state.fds.drain() {
-                // SAFETY: the descriptor belongs to a connection of this pool, which is never dropped
-                // in this process (`H1Conn::drop` sees to that), so nobody closes it twice.
+                // SAFETY: the descriptor belongs to a connection of this pool, which is never dropped in this
+                // process (see `H1Conn::drop`), so it is closed once.
                 unsafe { libc::close(fd) };
             }
         }
@@ -359,7 +358,7 @@ impl State {
     ) -> Result<QueueEntry, Box<CallError>> {
         self.waiters += 1;
         let waiter = Arc::new(Waiter::new(self.waiters, origin, *options, now));
-        // Before the pool can have a dial for it.
+        // Before the pool can assign a dial to it.
         self.parked.insert(waiter.number, Arc::clone(&waiter));
         match self.pool.wait(origin, Arc::clone(&waiter), urgent) {
             Ok(id) => Ok(QueueEntry { waiter, id }),
@@ -418,7 +417,7 @@ impl State {
         }
     }
 
-    /// Gives a dial to the first who is parked at this origin.
+    /// Gives a dial to the first parked waiter of this origin.
     fn assign(
         &mut self,
         origin: OriginId,
@@ -453,7 +452,7 @@ impl State {
         }
     }
 
-    /// Its dial is over: who drove it is parked like the others.
+    /// Its dial has ended: the waiter that drove it is parked like the others.
     fn drop_driver(&mut self, slot: SlotId, waiter: &Arc<Waiter>) {
         let before = self.drivers.len();
         self.drivers.retain(|(of, _)| *of != slot);
@@ -468,7 +467,7 @@ impl State {
         }
     }
 
-    /// Its wait is over: it drives nothing new.
+    /// Its wait has ended: it gets no dial.
     fn retire(&mut self, waiter: &Waiter) {
         waiter.set_over();
         self.parked.remove(&waiter.number);

@@ -1,25 +1,24 @@
-//! How long a thread may wait, and what ends its waiting early.
+//! How long a thread may wait, and what interrupts its wait.
 
 use std::time::{Duration, Instant};
 
-/// A wait is cut into slices of at most this, so that usual timeouts are all the same to `SO_RCVTIMEO`.
+/// Longest slice of a wait, so that the usual timeouts need the same `SO_RCVTIMEO`.
 const LONGEST_SLICE: Duration = Duration::from_secs(1);
 
-/// Why a wait ended without what it waited for.
+/// The reason why a wait was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stop {
-    /// The program wants to be elsewhere.
+    /// The program interrupted it.
     Interrupted,
-    /// The time of this phase is over.
+    /// The timeout of this phase expired.
     Phase,
-    /// The time of the whole call is over.
+    /// The total timeout of the call expired.
     Total,
 }
 
-/// The patience of one call.
-///
-/// A signal that arrives during a system call ends it at once; one that arrives between looking and
-/// sleeping does not. So the thread that handles signals never sleeps longer than `look_every`.
+/// Deadlines and interrupt check of the waits of one call. A signal that arrives during a system call ends it
+/// at once; one that arrives between the check and the sleep does not. The thread that handles signals
+/// therefore never sleeps longer than `look_every`.
 pub struct WaitPolicy<'a> {
     interrupted: &'a mut dyn FnMut() -> bool,
     look_every: Duration,
@@ -27,8 +26,8 @@ pub struct WaitPolicy<'a> {
 }
 
 impl<'a> WaitPolicy<'a> {
-    /// `interrupted` is asked at least every `look_every` (`None`: only when a signal came) whether to
-    /// give up.
+    /// `interrupted` is called at least every `look_every` (`None`: only after a signal) and says whether to
+    /// stop waiting.
     pub fn new(interrupted: &'a mut dyn FnMut() -> bool, look_every: Option<Duration>) -> Self {
         Self {
             interrupted,
@@ -41,7 +40,7 @@ impl<'a> WaitPolicy<'a> {
         self.total = deadline;
     }
 
-    /// One wait, which began at `since`.
+    /// Starts a wait that counts from `since`.
     pub(super) fn phase(&mut self, since: Instant, timeout: Option<Duration>) -> Phase<'_, 'a> {
         // A time beyond the clock's range is no bound.
         Phase {
@@ -52,7 +51,7 @@ impl<'a> WaitPolicy<'a> {
     }
 }
 
-/// One wait of a call: for the head, for more of the body, for room to send.
+/// One wait of a call: for the head, for more of the body, for buffer space.
 pub(super) struct Phase<'p, 'a> {
     since: Instant,
     deadline: Option<Instant>,
@@ -60,29 +59,29 @@ pub(super) struct Phase<'p, 'a> {
 }
 
 impl Phase<'_, '_> {
-    /// How long to sleep at first, by the clock as it was when the wait began.
+    /// How long to sleep first, by the clock as read when the wait began.
     pub(super) fn first_slice(&self) -> Duration {
         self.slice(self.since)
     }
 
-    /// After a sleep that brought nothing: how long to sleep next, or why not to.
+    /// After a sleep without result: how long to sleep next, or why to stop.
     pub(super) fn next_slice(&mut self) -> Result<Duration, Stop> {
         let now = Instant::now();
         self.check(now)?;
         Ok(self.slice(now))
     }
 
-    /// When to ask `look` next, having asked at `asked`: at the latest.
+    /// The latest time for the next `look`, the last one having been at `asked`.
     pub(super) fn look_by(&self, asked: Instant, now: Instant) -> Instant {
         (asked + self.policy.look_every).min(now + self.slice(now))
     }
 
-    /// Whether it is to end.
+    /// Whether the wait has to stop.
     pub(super) fn look(&mut self) -> Result<(), Stop> {
         self.check(Instant::now())
     }
 
-    /// What ends it, in place of its timeout.
+    /// Sets a deadline that replaces the timeout.
     pub(super) fn end_at(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }

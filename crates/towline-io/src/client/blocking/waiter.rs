@@ -1,4 +1,4 @@
-//! Where a thread waits for a connection: its own place, with its own bell.
+//! A thread that waits for a connection, with its mailbox.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,44 +15,44 @@ use crate::client::pool::{Lease, OriginId, SlotId};
 use crate::client::request::{CallError, CallErrorKind, CallOptions};
 use crate::client::route::Route;
 
-/// A dial, and the thread that waits drives it.
+/// A dial that the waiting thread drives.
 pub(super) struct PendingDial {
     pub(super) slot: SlotId,
     pub(super) route: Arc<Route>,
-    /// `None`: not begun.
+    /// `None`: not started.
     pub(super) dial: Option<Box<Dial>>,
-    /// Not before.
+    /// Not started before this time.
     pub(super) begin_at: Option<Instant>,
     pub(super) deadline: Option<Instant>,
 }
 
-/// What one who waits is told.
+/// A message to a waiter.
 pub(super) enum Message {
-    /// The end of the wait.
+    /// Ends the wait.
     Assigned(Lease<PooledConn>),
-    /// The end of the wait, too.
+    /// Ends the wait, too.
     Failed(Box<CallError>),
-    /// Wait by driving this.
+    /// Drive this dial while waiting.
     Dial(PendingDial),
-    /// Nobody needs that dial any more.
+    /// The dial of this slot is not needed any more.
     DropDial(SlotId),
     /// `bound` has changed.
     Recheck,
 }
 
 pub(super) struct Waiter {
-    /// Earlier ones have smaller numbers.
+    /// Waiters that came earlier have smaller numbers.
     pub(super) number: u64,
     pub(super) origin: OriginId,
     pub(super) options: CallOptions,
-    /// Dials that failed in its name.
+    /// Dials that failed for it.
     attempts: AtomicU8,
     waiting: Mutex<AcquireTimer>,
-    /// Served or failed, or its thread has left. Changed under the desk's lock.
+    /// Assigned, failed, or its thread has left. Changed under the pool's lock.
     over: AtomicBool,
     inbox: Mutex<VecDeque<Message>>,
     bell: Condvar,
-    /// Rings where the thread sleeps on descriptors.
+    /// Wakes the thread while it sleeps in poll(2).
     wake_pipe: OnceLock<WakePipe>,
 }
 
@@ -76,13 +76,13 @@ impl Waiter {
         before.saturating_add(1)
     }
 
-    /// Changes how its wait is measured.
+    /// Changes its timer.
     pub(super) fn measure(&self, change: impl FnOnce(&mut AcquireTimer)) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut waiting);
     }
 
-    /// When its wait ends in vain, and as what.
+    /// When the wait times out, and with which timeout.
     pub(super) fn bound(&self) -> Option<(Instant, CallErrorKind)> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.bound(&self.options.timeouts)
@@ -100,7 +100,7 @@ impl Waiter {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `ring` follows, when no lock is held.
+    /// Queues a message. `notify` follows, when no lock is held.
     pub(super) fn send(&self, message: Message) {
         self.inbox().push_back(message);
     }
@@ -116,7 +116,7 @@ impl Waiter {
         self.inbox().pop_front()
     }
 
-    /// Sleeps until something is told, for `most` at the longest.
+    /// Sleeps until a message arrives, for `most` at most.
     pub(super) fn park(&self, most: Duration) {
         let inbox = self.inbox();
         if inbox.is_empty() {
@@ -124,10 +124,10 @@ impl Waiter {
         }
     }
 
-    /// A descriptor that is readable when something has been told since.
+    /// A descriptor that becomes readable when a message arrives.
     pub(super) fn wake_pipe(&self) -> io::Result<RawFd> {
         if self.wake_pipe.get().is_none() {
-            // Only its own thread comes here.
+            // Only the waiter's own thread gets here.
             let _ = self.wake_pipe.set(WakePipe::new()?);
         }
         let bell = self.wake_pipe.get().ok_or(io::ErrorKind::Other)?;
@@ -135,7 +135,7 @@ impl Waiter {
         Ok(bell.fd())
     }
 
-    /// Something has been told and not yet heard.
+    /// Whether messages are queued.
     pub(super) fn has_messages(&self) -> bool {
         !self.inbox().is_empty()
     }

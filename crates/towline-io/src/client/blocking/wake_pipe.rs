@@ -1,4 +1,4 @@
-//! What rings at a thread that sleeps on descriptors.
+//! A pipe that wakes a thread sleeping in poll(2).
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -18,21 +18,21 @@ impl WakePipe {
     }
 
     pub(super) fn notify(&self) {
-        // Full: it is ringing already.
+        // Full: the thread is being woken already.
         let _ = (&self.writer).write(&[0]);
     }
 
-    /// It has been heard.
+    /// Reads the pending wake-ups.
     pub(super) fn clear(&self) {
         let _ = (&self.reader).read(&mut [0; 64]);
     }
 
-    /// Readable from a ring until `hush`.
+    /// Readable from `notify` until `clear`.
     pub(super) fn fd(&self) -> RawFd {
         self.reader.as_raw_fd()
     }
 
-    /// All that it holds open.
+    /// All descriptors that it holds open.
     pub(super) fn fds(&self) -> [RawFd; 2] {
         [self.reader.as_raw_fd(), self.writer.as_raw_fd()]
     }

@@ -1,11 +1,11 @@
-//! A WebSocket on the calling threads: a caller of its own, which moves only while some thread is in here.
+//! A WebSocket on the calling threads: it has a `ClientDriver` of its own, which runs only while a thread is in here.
 //!
-//! One thread may receive while others send. Whoever has to wait sleeps on the caller's descriptor, without the
-//! lock; of several, one sleeps there and the others wait for its word.
+//! One thread may receive while others send. A thread that has to wait sleeps on the driver's descriptor, without
+//! the lock; of several, one sleeps there and the others wait until it has run a turn.
 //!
 //! ```text
-//!   receive, say, close ─lock─► ClientDriver ─► done
-//!        └─ nothing yet ─► wait ─► [driver] poll(2) ─lock─► turn ─► bell ─► all look again
+//!   receive, send, close ─lock─► ClientDriver ─► done
+//!        └─ no event yet ─► wait ─► [driver] poll(2) ─lock─► turn ─► condvar ─► all check again
 //! ```
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,46 +22,46 @@ use crate::client::fork;
 use crate::client::request::{CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest};
 use crate::client::websocket::{Outgoing, WebSocketConfig, WsClosed, WsReceived, WsSendError};
 
-/// A WebSocket that has been granted. Dropping it ends it without a word.
+/// An open WebSocket. Dropping it closes the connection without a close frame.
 pub struct BlockingWebSocket {
     generation: u64,
     fd: std::os::fd::RawFd,
     id: CallId,
     inner: Mutex<Inner>,
-    bell: Condvar,
+    turned: Condvar,
 }
 
 struct Inner {
-    /// `None`: it was given up.
-    caller: Option<ClientDriver>,
-    /// Some thread is asleep on the descriptor.
-    driven: bool,
-    /// Counts what has happened.
-    news: u64,
-    /// Some thread is receiving.
+    /// `None`: it was aborted.
+    driver: Option<ClientDriver>,
+    /// A thread sleeps on the descriptor.
+    polling: bool,
+    /// Counts turns that had events.
+    turns: u64,
+    /// A thread is receiving.
     receiving: bool,
 }
 
-/// What became of a request for a WebSocket.
+/// The result of a WebSocket handshake.
 pub enum UpgradeOutcome {
     Granted(OwnedHead, Box<BlockingWebSocket>),
-    /// Another answer, with the first part of its content.
+    /// Another response, with the first part of its content.
     Refused(OwnedHead, Vec<u8>),
 }
 
-/// What [`BlockingWebSocket::receive`] found.
+/// The result of [`BlockingWebSocket::receive`].
 #[derive(Debug)]
 pub enum WsRecvOutcome {
     Message(Kind, Vec<u8>),
     Closed(WsClosed),
-    /// The time is over.
+    /// The given time has passed.
     TimedOut,
     /// Another thread is receiving.
     Busy,
 }
 
 impl BlockingWebSocket {
-    /// Asks for a WebSocket and waits for the answer.
+    /// Requests a WebSocket and waits for the response.
     pub fn open(
         config: ClientDriverConfig,
         request: OutgoingRequest,
@@ -69,37 +69,37 @@ impl BlockingWebSocket {
         terms: WebSocketConfig,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<UpgradeOutcome, BlockingError> {
-        let mut caller = ClientDriver::new(config).map_err(|error| {
+        let mut driver = ClientDriver::new(config).map_err(|error| {
             let (kind, phase) = (CallErrorKind::Connect, CallPhase::Pool);
             BlockingError::Failed(Box::new(CallError {
                 os_error: error.raw_os_error(),
                 ..CallError::new(kind, phase, error.to_string())
             }))
         })?;
-        let id = caller
+        let id = driver
             .begin_websocket(request, options, terms)
             .map_err(BlockingError::Failed)?;
-        caller.flush();
+        driver.flush();
         let mut phase = policy.phase(Instant::now(), None);
         let mut slice = phase.first_slice();
         let mut answer: Option<OwnedHead> = None;
         let mut content = Vec::new();
         loop {
-            take_turn(&mut caller, Some(slice));
-            while let Some((_, event)) = caller.next_event() {
+            take_turn(&mut driver, Some(slice));
+            while let Some((_, event)) = driver.next_event() {
                 match event {
-                    CallEvent::Head { .. } => answer = caller.take_head(id),
+                    CallEvent::Head { .. } => answer = driver.take_head(id),
                     CallEvent::Failed(error) if answer.is_none() => {
                         return Err(BlockingError::Failed(error));
                     }
                     _ => {}
                 }
             }
-            caller.flush();
-            if answer.is_some() && caller.is_websocket(id) {
+            driver.flush();
+            if answer.is_some() && driver.is_websocket(id) {
                 break;
             }
-            if answer.is_some() && caller.refusal(id, &mut content).is_some() {
+            if answer.is_some() && driver.refusal(id, &mut content).is_some() {
                 break;
             }
             slice = phase.next_slice().map_err(|_| BlockingError::Interrupted)?;
@@ -107,26 +107,26 @@ impl BlockingWebSocket {
         let Some(head) = answer else {
             return Err(BlockingError::Interrupted);
         };
-        if !caller.is_websocket(id) {
-            caller.cancel(id);
+        if !driver.is_websocket(id) {
+            driver.cancel(id);
             return Ok(UpgradeOutcome::Refused(head, content));
         }
         let socket = Self {
             generation: fork::generation(),
-            fd: caller.as_raw_fd(),
+            fd: driver.as_raw_fd(),
             id,
             inner: Mutex::new(Inner {
-                caller: Some(caller),
-                driven: false,
-                news: 0,
+                driver: Some(driver),
+                polling: false,
+                turns: 0,
                 receiving: false,
             }),
-            bell: Condvar::new(),
+            turned: Condvar::new(),
         };
         Ok(UpgradeOutcome::Granted(head, Box::new(socket)))
     }
 
-    /// The next message.
+    /// Returns the next message.
     pub fn receive(
         &self,
         until: Option<Instant>,
@@ -135,29 +135,29 @@ impl BlockingWebSocket {
         if std::mem::replace(&mut self.open_inner()?.receiving, true) {
             return Ok(WsRecvOutcome::Busy);
         }
-        let heard = self.hear(until, policy);
+        let received = self.recv_message(until, policy);
         if let Ok(mut inner) = self.open_inner() {
             inner.receiving = false;
-            if let Some(caller) = &mut inner.caller {
-                caller.stop_receiving(self.id);
+            if let Some(driver) = &mut inner.driver {
+                driver.stop_receiving(self.id);
             }
         }
-        heard
+        received
     }
 
-    fn hear(
+    fn recv_message(
         &self,
         until: Option<Instant>,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<WsRecvOutcome, BlockingError> {
         loop {
             let mut inner = self.open_inner()?;
-            let seen = inner.news;
-            let Some(caller) = &mut inner.caller else {
+            let seen = inner.turns;
+            let Some(driver) = &mut inner.driver else {
                 return Err(given_up());
             };
-            let received = caller.receive(self.id, until, |kind, data| (kind, data.to_vec()));
-            caller.flush();
+            let received = driver.receive(self.id, until, |kind, data| (kind, data.to_vec()));
+            driver.flush();
             drop(inner);
             match received {
                 WsReceived::Message((kind, data)) => return Ok(WsRecvOutcome::Message(kind, data)),
@@ -171,33 +171,33 @@ impl BlockingWebSocket {
         }
     }
 
-    /// Sends a message or a ping, waiting for room. What has come meanwhile is looked at: pings are answered.
-    pub fn say(
+    /// Sends a message or a ping, waiting for buffer space. Input is processed meanwhile: pings are answered.
+    pub fn send(
         &self,
         what: &Outgoing<'_>,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<Result<(), WsSendError>, BlockingError> {
         loop {
             let mut inner = self.open_inner()?;
-            let seen = inner.news;
-            let Some(caller) = &mut inner.caller else {
+            let seen = inner.turns;
+            let Some(driver) = &mut inner.driver else {
                 return Err(given_up());
             };
-            let said = caller.say(self.id, what.clone());
-            caller.flush();
-            if !inner.driven {
+            let sent = driver.send_message(self.id, what.clone());
+            driver.flush();
+            if !inner.polling {
                 inner.turn();
             }
             drop(inner);
-            self.bell.notify_all();
-            match said {
+            self.turned.notify_all();
+            match sent {
                 Err(WsSendError::NoRoom) => self.wait(seen, policy)?,
-                said => return Ok(said),
+                sent => return Ok(sent),
             }
         }
     }
 
-    /// Closes in order: waits for the end of the closing handshake, which its own clock bounds.
+    /// Closes with the closing handshake and waits for its end, which has a timeout of its own.
     pub fn close(
         &self,
         code: u16,
@@ -206,23 +206,23 @@ impl BlockingWebSocket {
     ) -> Result<Result<(), SendError>, BlockingError> {
         {
             let mut inner = self.open_inner()?;
-            let Some(caller) = &mut inner.caller else {
+            let Some(driver) = &mut inner.driver else {
                 return Ok(Ok(()));
             };
-            if let Err(mistake) = caller.close_websocket(self.id, code, reason) {
+            if let Err(mistake) = driver.close_websocket(self.id, code, reason) {
                 return Ok(Err(mistake));
             }
-            caller.flush();
-            inner.news += 1;
+            driver.flush();
+            inner.turns += 1;
         }
-        self.bell.notify_all();
+        self.turned.notify_all();
         loop {
             let inner = self.open_inner()?;
-            let seen = inner.news;
+            let seen = inner.turns;
             let over = inner
-                .caller
+                .driver
                 .as_ref()
-                .is_none_or(|caller| caller.is_over(self.id));
+                .is_none_or(|driver| driver.is_over(self.id));
             drop(inner);
             if over {
                 return Ok(Ok(()));
@@ -231,51 +231,51 @@ impl BlockingWebSocket {
         }
     }
 
-    /// Ends it without a word.
+    /// Closes the connection without a close frame.
     pub fn abort(&self) {
         if let Ok(mut inner) = self.open_inner() {
-            if let Some(caller) = &mut inner.caller {
-                caller.cancel(self.id);
+            if let Some(driver) = &mut inner.driver {
+                driver.cancel(self.id);
             }
-            inner.news += 1;
+            inner.turns += 1;
             drop(inner);
-            self.bell.notify_all();
+            self.turned.notify_all();
         }
     }
 
     pub fn subprotocol(&self) -> Option<Vec<u8>> {
         let inner = self.open_inner().ok()?;
-        let chosen = inner.caller.as_ref()?.subprotocol(self.id)?;
+        let chosen = inner.driver.as_ref()?.subprotocol(self.id)?;
         Some(chosen.to_vec())
     }
 
-    /// How it has ended, once the messages before have been received.
+    /// How it ended, once the messages before have been received.
     pub fn closed(&self) -> Option<WsClosed> {
         let inner = self.open_inner().ok()?;
-        inner.caller.as_ref()?.closed(self.id).cloned()
+        inner.driver.as_ref()?.closed(self.id).cloned()
     }
 
-    /// Waits until more has happened than `seen`.
+    /// Waits until the event counter exceeds `seen`.
     fn wait(&self, seen: u64, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
         let mut phase = policy.phase(Instant::now(), None);
         let mut slice = phase.first_slice();
         loop {
             let mut inner = self.open_inner()?;
-            if inner.news != seen {
+            if inner.turns != seen {
                 return Ok(());
             }
-            if inner.driven {
-                let waited = self.bell.wait_timeout(inner, slice);
+            if inner.polling {
+                let waited = self.turned.wait_timeout(inner, slice);
                 drop(waited.unwrap_or_else(PoisonError::into_inner));
             } else {
-                inner.driven = true;
+                inner.polling = true;
                 drop(inner);
                 self.sleep(slice);
                 let mut inner = self.open_inner()?;
-                inner.driven = false;
+                inner.polling = false;
                 inner.turn();
                 drop(inner);
-                self.bell.notify_all();
+                self.turned.notify_all();
             }
             slice = phase.next_slice().map_err(|_| BlockingError::Interrupted)?;
         }
@@ -287,13 +287,13 @@ impl BlockingWebSocket {
             events: libc::POLLIN,
             revents: 0,
         };
-        // What goes wrong here goes wrong in the turn that follows as well.
+        // A failure here occurs in the following turn as well.
         let _ = poll(std::slice::from_mut(&mut entry), most);
     }
 
     fn open_inner(&self) -> Result<MutexGuard<'_, Inner>, BlockingError> {
         if self.generation != fork::generation() {
-            // Its lock may be held by a thread of the parent.
+            // A thread of the parent process may hold its lock.
             return Err(BlockingError::Failed(Box::new(CallError::new(
                 CallErrorKind::Read,
                 CallPhase::Body,
@@ -305,22 +305,22 @@ impl BlockingWebSocket {
 }
 
 impl Inner {
-    /// Looks at what is there.
+    /// Runs one turn without waiting.
     fn turn(&mut self) {
-        let Some(caller) = &mut self.caller else {
+        let Some(driver) = &mut self.driver else {
             return;
         };
-        take_turn(caller, Some(Duration::ZERO));
-        while caller.next_event().is_some() {
-            self.news += 1;
+        take_turn(driver, Some(Duration::ZERO));
+        while driver.next_event().is_some() {
+            self.turns += 1;
         }
-        caller.flush();
+        driver.flush();
     }
 }
 
-fn take_turn(caller: &mut ClientDriver, wait: Option<Duration>) {
-    // An interrupted system call; what is there stays there.
-    let _ = caller.turn(wait);
+fn take_turn(driver: &mut ClientDriver, wait: Option<Duration>) {
+    // An interrupted system call; input stays readable.
+    let _ = driver.turn(wait);
 }
 
 fn given_up() -> BlockingError {
@@ -330,9 +330,9 @@ fn given_up() -> BlockingError {
 impl Drop for BlockingWebSocket {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // Its connection and its poll are the parent's.
+            // Its connection and its poll belong to the parent.
             let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
-            std::mem::forget(inner.caller.take());
+            std::mem::forget(inner.driver.take());
         }
     }
 }

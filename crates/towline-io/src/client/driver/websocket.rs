@@ -150,7 +150,7 @@ impl ClientDriver {
     }
 
     /// Queues a message or a ping, whole or not at all, where there is room for one to begin.
-    pub fn say(&mut self, id: CallId, what: Outgoing<'_>) -> Result<(), WsSendError> {
+    pub fn send_message(&mut self, id: CallId, what: Outgoing<'_>) -> Result<(), WsSendError> {
         let Some(call) = self.call(id) else {
             return Err(WsSendError::Closed(vanished()));
         };

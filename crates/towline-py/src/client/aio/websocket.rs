@@ -76,7 +76,7 @@ impl PendingOp for WsOp {
             Self::Send(state, message) => {
                 let sent = {
                     let mut calls = state.loop_driver.get().calls(py)?;
-                    calls.driver.say(state.id, message.as_outgoing())
+                    calls.driver.send_message(state.id, message.as_outgoing())
                 };
                 match sent {
                     Ok(()) => {

@@ -45,7 +45,7 @@ pub fn open(
 
 impl SyncSocket {
     fn send_message(&self, py: Python<'_>, message: &OutgoingMessage) -> PyResult<()> {
-        let sent = detached(py, |wait| self.socket.say(&message.as_outgoing(), wait))?;
+        let sent = detached(py, |wait| self.socket.send(&message.as_outgoing(), wait))?;
         sent.or_else(|refused| send_refusal(py, &refused).map_or(Ok(()), Err))
     }
 }
