@@ -160,12 +160,12 @@ fn a_body_over_the_limit_counts_as_a_reset() {
 fn requests_in_processing_are_bounded_despite_resets() {
     let mut limits = Limits::server();
     limits.http2.resets.burst = 100_000;
-    let most = limits.http2.max_concurrent_streams as usize;
+    let max = limits.http2.max_concurrent_streams as usize;
     let mut end = server_with(App::Silent, limits);
     for id in (3..2003).step_by(2) {
         end.feed(&[h2::get(id), h2::reset(id, ErrorCode::CANCEL)].concat());
     }
-    assert_eq!(end.log.text().matches("request ").count(), 1 + most);
+    assert_eq!(end.log.text().matches("request ").count(), 1 + max);
     assert!(!end.is_closed());
 }
 

@@ -306,8 +306,8 @@ impl Program {
     }
 
     fn assert_bounded(&mut self, limits: &Limits) {
-        let most = limits.send_window_bytes + MAX_WRITE_BYTES + OTHER_BYTES;
-        assert!(self.conn.pending_bytes() <= most);
+        let max = limits.send_window_bytes + MAX_WRITE_BYTES + OTHER_BYTES;
+        assert!(self.conn.pending_bytes() <= max);
         let window = limits.http2.stream_window_bytes.max(65_535) as usize;
         for id in self.exchanges.keys() {
             if let Ok(stream) = self.conn.stream(StreamId(*id)) {
@@ -428,8 +428,8 @@ impl Harness {
     /// The client changes the initial window of its streams, between two of its frames.
     fn change_window(&mut self, how: usize) {
         // Never more than its limit.
-        let most = self.limits[0].http2.stream_window_bytes;
-        self.send_initial_window([0, 1, 500, most / 2, most][how % 5]);
+        let max = self.limits[0].http2.stream_window_bytes;
+        self.send_initial_window([0, 1, 500, max / 2, max][how % 5]);
     }
 
     fn send_initial_window(&mut self, size: u32) {

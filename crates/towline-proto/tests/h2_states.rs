@@ -41,7 +41,7 @@ PING                    C1    C1    C1      C1     C1     C1     C1      C1
 GOAWAY                  C1    C1    C1      C1     C1     C1     C1      C1
 WINDOW_UPDATE           C1    -     -       -      -      -      -       -
 WINDOW_UPDATE by 0      C1    S1    S1      S1     C1     C1     C1      C1
-WINDOW_UPDATE by most   C1    S3    S3      S3     -      -      -       -
+WINDOW_UPDATE by max   C1    S3    S3      S3     -      -      -       -
 WINDOW_UPDATE too short C6    C6    C6      C6     C6     C6     C6      C6
 CONTINUATION            C1    C1    C1      C1     C1     C1     C1      C1
 PRIORITY_UPDATE         -     -     -       -      -      -      -       -
@@ -74,7 +74,7 @@ PING                    C1    C1    C1     C1    C1        C1     C1     C1
 GOAWAY                  C1    C1    C1     C1    C1        C1     C1     C1
 WINDOW_UPDATE           C1    -     -      -     -         -      -      -
 WINDOW_UPDATE by 0      C1    S1    S1     S1    S1        C1     C1     C1
-WINDOW_UPDATE by most   C1    S3    S3     S3    S3        -      -      -
+WINDOW_UPDATE by max   C1    S3    S3     S3    S3        -      -      -
 CONTINUATION            C1    C1    C1     C1    C1        C1     C1     C1
 PRIORITY_UPDATE         C1    C1    C1     C1    C1        C1     C1     C1
 unknown                 -     -     -      -     -         -      -      -
@@ -121,7 +121,7 @@ fn input(name: &str) -> Vec<u8> {
         "GOAWAY" => h2::frame(h2::GOAWAY, 0, ID, &[0; 8]),
         "WINDOW_UPDATE" => h2::window_update(ID, 1),
         "WINDOW_UPDATE by 0" => h2::window_update(ID, 0),
-        "WINDOW_UPDATE by most" => h2::window_update(ID, 0x7fff_ffff),
+        "WINDOW_UPDATE by max" => h2::window_update(ID, 0x7fff_ffff),
         "WINDOW_UPDATE too short" => h2::frame(h2::WINDOW_UPDATE, 0, ID, b"123"),
         "CONTINUATION" => h2::frame(h2::CONTINUATION, END_HEADERS, ID, b""),
         "PRIORITY_UPDATE" => h2::priority_update(ID, "u=1"),

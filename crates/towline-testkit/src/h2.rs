@@ -158,13 +158,13 @@ fn text(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// An integer with a prefix of `bits` bits, whose first byte contains `first` above it (RFC 7541 5.1).
 pub fn integer(out: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
-    let most = (1_usize << bits) - 1;
-    if value < most {
+    let max = (1_usize << bits) - 1;
+    if value < max {
         out.push(first | value as u8);
         return;
     }
-    out.push(first | most as u8);
-    let mut rest = value - most;
+    out.push(first | max as u8);
+    let mut rest = value - max;
     while rest >= 128 {
         out.push(rest as u8 | 0x80);
         rest >>= 7;

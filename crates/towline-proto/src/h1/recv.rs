@@ -256,7 +256,7 @@ impl Connection {
 
     fn check_body_limit(&self, length: Length) -> Result<(), ConnectionError> {
         match (length, self.limits.max_body_bytes) {
-            (Length::Bytes(bytes), Some(most)) if bytes > most => Err(rules::BODY),
+            (Length::Bytes(bytes), Some(max)) if bytes > max => Err(rules::BODY),
             _ => Ok(()),
         }
     }
@@ -404,7 +404,7 @@ impl Connection {
             RecvState::UntilClose => {
                 let bytes = self.exchange.body_bytes + arrived as u64;
                 match self.limits.max_body_bytes {
-                    Some(most) if bytes > most => self.body_failed(rules::BODY),
+                    Some(max) if bytes > max => self.body_failed(rules::BODY),
                     _ => BodyFront::Data(arrived),
                 }
             }
@@ -428,7 +428,7 @@ impl Connection {
                 if self
                     .limits
                     .max_body_bytes
-                    .is_some_and(|most| data_bytes + left > most)
+                    .is_some_and(|max| data_bytes + left > max)
                 {
                     return self.body_failed(rules::BODY);
                 }
@@ -497,15 +497,15 @@ impl Connection {
     /// Skips a request body that will not be read, as long as that is cheaper than a new connection.
     pub(super) fn drain(&mut self) {
         while self.is_draining() {
-            let most = self
+            let max = self
                 .limits
                 .max_drain_bytes
                 .saturating_sub(self.exchange.drained_bytes);
-            if matches!(self.recv_state, RecvState::Length(left) if left > most) {
+            if matches!(self.recv_state, RecvState::Length(left) if left > max) {
                 return self.close_gracefully(rules::UNREAD_BODY);
             }
             match self.body_ready() {
-                BodyFront::Data(n) if n as u64 > most => {
+                BodyFront::Data(n) if n as u64 > max => {
                     return self.close_gracefully(rules::UNREAD_BODY);
                 }
                 BodyFront::Data(n) => {

@@ -66,17 +66,17 @@ fn decimal(mut n: u64, digits: &mut [u8; 20]) -> &[u8] {
 
 /// Writes the length of the HEADERS frame that starts at `start` and ends with `out`; bytes over `most` go into
 /// CONTINUATION frames (RFC 9113 6.10).
-pub(super) fn end_block(out: &mut Vec<u8>, start: usize, most: usize, id: u32) {
+pub(super) fn end_block(out: &mut Vec<u8>, start: usize, max: usize, id: u32) {
     let block = start + HEADER_BYTES;
     let len = out.len() - block;
-    let [_, l0, l1, l2] = (len.min(most) as u32).to_be_bytes();
+    let [_, l0, l1, l2] = (len.min(max) as u32).to_be_bytes();
     out[start..start + 3].copy_from_slice(&[l0, l1, l2]);
-    if len <= most {
+    if len <= max {
         return;
     }
     out[start + 4] &= !flag::END_HEADERS;
-    let rest = out.split_off(block + most);
-    let mut pieces = rest.chunks(most).peekable();
+    let rest = out.split_off(block + max);
+    let mut pieces = rest.chunks(max).peekable();
     while let Some(piece) = pieces.next() {
         let flags = if pieces.peek().is_none() {
             flag::END_HEADERS

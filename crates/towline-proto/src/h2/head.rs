@@ -194,10 +194,7 @@ impl HeadDecoder {
         if info.expect == Expect::Other {
             return Err(Rejection::Respond(417));
         }
-        if limits
-            .max_body_bytes
-            .is_some_and(|most| length > Some(most))
-        {
+        if limits.max_body_bytes.is_some_and(|max| length > Some(max)) {
             return Err(Rejection::Respond(413));
         }
         if !is_cached {

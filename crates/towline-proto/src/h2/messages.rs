@@ -81,8 +81,8 @@ impl Connection {
     }
 
     fn append_to_block(&mut self, at: usize, len: usize) -> Result<(), Fault> {
-        let most = self.limits.http2.max_header_block_bytes as usize;
-        if self.partial_block.bytes.len() + len > most {
+        let max = self.limits.http2.max_header_block_bytes as usize;
+        if self.partial_block.bytes.len() + len > max {
             return Err(rules::BLOCK);
         }
         let bytes = self.recv.consumed(at, len);
@@ -175,10 +175,10 @@ impl Connection {
             return Ok(Step::Next);
         }
         self.last_peer = id;
-        let most = self.limits.http2.max_concurrent_streams as usize;
+        let max = self.limits.http2.max_concurrent_streams as usize;
         let request = if self_dependent {
             Err(Rejection::Reset(rules::SELF_DEPENDENCY))
-        } else if self.streams.len() >= most {
+        } else if self.streams.len() >= max {
             Err(Rejection::Reset(rules::REFUSED))
         } else if decoded == DecodedFields::Truncated {
             Err(Rejection::Respond(431))
@@ -276,7 +276,7 @@ impl Connection {
         if end && stream.announced.is_some_and(|announced| announced > 0) {
             return Err(rules::BODY_LENGTH);
         }
-        let over_limit = |most| stream.announced > Some(most);
+        let over_limit = |max| stream.announced > Some(max);
         if self.limits.max_body_bytes.is_some_and(over_limit) {
             return Err(rules::BODY);
         }
@@ -420,7 +420,7 @@ impl Connection {
 
     /// Returns credit for bytes of a stream that the program has read, or that were padding.
     pub(super) fn release_credit(&mut self, key: StreamKey, n: u32) {
-        let most = self.limits.http2.max_stream_window_bytes;
+        let max = self.limits.http2.max_stream_window_bytes;
         let is_read = self.buffered(key) <= n as usize;
         let stream = self.streams.get_mut(key);
         // After the end the peer needs no more credit.
@@ -428,7 +428,7 @@ impl Connection {
             && let Some(mut increment) = stream.recv_window.release(n)
         {
             // The reader has read everything, so the window limits the peer, not the reader.
-            if is_read && let Some(more) = stream.recv_window.grow(most) {
+            if is_read && let Some(more) = stream.recv_window.grow(max) {
                 increment += more;
             }
             let id = stream.id;

@@ -331,9 +331,9 @@ impl Connection {
         // Bytes of a body cost little each; other frames can cause work with each byte, which delays other
         // connections.
         let is_bulk = self.side == Side::Client || matches!(self.input, InputState::Data(_));
-        let most = if is_bulk { space.len() } else { MAX_RECV_BYTES };
-        let most = most.min(space.len());
-        &mut space[..most]
+        let max = if is_bulk { space.len() } else { MAX_RECV_BYTES };
+        let max = max.min(space.len());
+        &mut space[..max]
     }
 
     pub fn received(&mut self, now: Instant, n: usize) {
@@ -511,13 +511,13 @@ impl Connection {
         if !is_open {
             return 0;
         }
-        let most = self
+        let max = self
             .peer_settings
             .max_streams
             .min(self.limits.http2.max_concurrent_streams) as usize;
         // Identifiers cannot be reused (RFC 9113 5.1.1).
         let ids = (0x8000_0000 - self.next_id.min(0x8000_0000)).div_ceil(2) as usize;
-        most.min(self.open_streams() + ids)
+        max.min(self.open_streams() + ids)
     }
 
     pub fn response_started(&self) -> bool {

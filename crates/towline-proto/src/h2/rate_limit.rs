@@ -28,8 +28,8 @@ impl TokenBucket {
         let elapsed = u64::try_from(elapsed).unwrap_or(u64::MAX);
         if elapsed > 0 {
             let back = elapsed.saturating_mul(u64::from(limit.per_s));
-            let most = u64::from(limit.burst) * TOKEN;
-            self.milli = self.milli.saturating_add(back).min(most);
+            let max = u64::from(limit.burst) * TOKEN;
+            self.milli = self.milli.saturating_add(back).min(max);
             // The rest of a millisecond counts the next time.
             self.filled += Duration::from_millis(elapsed);
         }

@@ -525,11 +525,7 @@ impl Connection {
         }
         stream.received_bytes += n;
         let received = stream.received_bytes;
-        if self
-            .limits
-            .max_body_bytes
-            .is_some_and(|most| received > most)
-        {
+        if self.limits.max_body_bytes.is_some_and(|max| received > max) {
             return Err(rules::BODY);
         }
         Ok(())

@@ -226,14 +226,14 @@ impl Connection {
         fill: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) -> usize {
         let start = self.send.end();
-        let most = self.peer_settings.max_frame as usize;
+        let max = self.peer_settings.max_frame as usize;
         let Self { encoder, send, .. } = self;
         let written = send.fill(|out| {
             let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
             frame::header(out, FrameType::Headers, flags, id, 0);
             encoder.start(out);
             fill(encoder, out);
-            encode::end_block(out, start, most, id);
+            encode::end_block(out, start, max, id);
         });
         self.last_frame = (!end).then_some((id, start));
         // The peer has not caused the heads of a client.

@@ -176,11 +176,11 @@ impl Connection {
         if last {
             stream.outbox.end = EndStream::Sent;
         }
-        let most = self.peer_settings.max_frame as usize;
-        stream.stats.sent += (n + n.div_ceil(most) * HEADER_BYTES) as u64;
+        let max = self.peer_settings.max_frame as usize;
+        stream.stats.sent += (n + n.div_ceil(max) * HEADER_BYTES) as u64;
         let mut from = 0;
         while from < n {
-            let to = n.min(from + most);
+            let to = n.min(from + max);
             let ends = last && to == n;
             self.begin_frame(id, to - from, ends);
             match data {
@@ -251,12 +251,12 @@ impl Connection {
 
     /// Sends one frame of a stream that has bytes and a window.
     fn send_frame(&mut self, key: StreamKey) {
-        let most = self
+        let max = self
             .send_window
             .bytes()
             .min(self.peer_settings.max_frame as usize);
         let stream = self.streams.get_mut(key);
-        let window = stream.send_window.bytes().min(most);
+        let window = stream.send_window.bytes().min(max);
         let piece = stream.outbox.take(window);
         let n = piece.len();
         stream.send_window.take(n);
@@ -276,7 +276,7 @@ impl Connection {
         self.send_window.take(n);
         self.timers.window.advance(self.now, n);
         self.begin_frame(id, n, ends);
-        if is_clipped && n < most {
+        if is_clipped && n < max {
             // A frame cut by the stream's window earns the peer no window update.
             self.earned_updates = self.earned_updates.saturating_sub(2);
         }

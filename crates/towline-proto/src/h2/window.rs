@@ -83,10 +83,10 @@ impl RecvWindow {
         Some(credit)
     }
 
-    /// Doubles the window, up to `most`: the reader keeps up, so the window is what limits the peer. Returns
+    /// Doubles the window, up to `max`: the reader keeps up, so the window is what limits the peer. Returns
     /// the increment, if there is one.
-    pub fn grow(&mut self, most: u32) -> Option<u32> {
-        let size = self.size.saturating_mul(2).min(most);
+    pub fn grow(&mut self, max: u32) -> Option<u32> {
+        let size = self.size.saturating_mul(2).min(max);
         let more = size.checked_sub(self.size).filter(|&more| more > 0)?;
         self.size = size;
         self.left += i64::from(more);
@@ -146,7 +146,7 @@ mod tests {
         window.receive(100).unwrap();
         assert_eq!(window.release(100), Some(100));
         assert_eq!(
-            [250; 3].map(|most| window.grow(most)),
+            [250; 3].map(|max| window.grow(max)),
             [Some(100), Some(50), None]
         );
         assert_eq!(window.receive(251), Err(Overflow));

@@ -152,14 +152,14 @@ impl WebSocket {
             _ => 0,
         };
         message.charged = message.charged.saturating_add(len.max(least));
-        let most = self.limits.max_message_bytes as u64;
+        let max = self.limits.max_message_bytes as u64;
         let held = message.data.len() as u64;
-        if message.inflation.is_none() && len > most.saturating_sub(held) {
+        if message.inflation.is_none() && len > max.saturating_sub(held) {
             return Err(rules::MESSAGE_SIZE);
         }
         // Incompressible data have a few extra bytes per block.
-        let most = most.max(self.limits.max_fragments_bytes as u64);
-        if message.charged > most.saturating_add(most / 256 + 64) {
+        let max = max.max(self.limits.max_fragments_bytes as u64);
+        if message.charged > max.saturating_add(max / 256 + 64) {
             return Err(rules::FRAGMENTS);
         }
         Ok(())
@@ -179,16 +179,16 @@ impl WebSocket {
         if start.opcode.is_control() {
             mask.append(piece, &mut self.control);
         } else if let Some(message) = &mut self.message {
-            let most = self.limits.max_message_bytes;
+            let max = self.limits.max_message_bytes;
             let before = message.data.len();
             if let (Some(inflation), Some(inbound)) = (&mut message.inflation, &self.inbound) {
                 let mut compressed = scratch.buffer();
                 mask.append(piece, &mut compressed);
-                let result = inbound.inflate(inflation, &compressed, &mut message.data, most);
+                let result = inbound.inflate(inflation, &compressed, &mut message.data, max);
                 scratch.recycle(compressed);
                 if let Err(violation) = result {
                     // Errors in the text before it take precedence, however the frame was cut.
-                    message.data.truncate(most);
+                    message.data.truncate(max);
                     message.check_text(before)?;
                     return Err(violation);
                 }
@@ -236,8 +236,8 @@ impl WebSocket {
         };
         if let (Some(inflation), Some(inbound)) = (message.inflation.take(), &mut self.inbound) {
             let before = message.data.len();
-            let most = self.limits.max_message_bytes;
-            inbound.finish(inflation, &mut message.data, most, scratch)?;
+            let max = self.limits.max_message_bytes;
+            inbound.finish(inflation, &mut message.data, max, scratch)?;
             message.check_text(before)?;
         }
         message.text.finish().map_err(|_| rules::TEXT)?;

@@ -153,17 +153,17 @@ impl WebSocket {
     }
 
     /// For programs that do not handle pings and pongs: reads until a message, the close or a failure waits
-    /// for `next_event`, and sends pongs meanwhile. Until the program asks for a message, no more than `most`
+    /// for `next_event`, and sends pongs meanwhile. Until the program asks for a message, no more than `max`
     /// bytes of one are read.
     pub fn read_ahead(
         &mut self,
         stream: &mut StreamMut<'_>,
         now: Instant,
         scratch: &mut Scratch,
-        most: usize,
+        max: usize,
     ) -> ReadAhead {
         loop {
-            let ahead = self.fill(stream, now, scratch, most);
+            let ahead = self.fill(stream, now, scratch, max);
             match self.pending {
                 PendingEvent::Ping => {
                     self.next_event();
@@ -179,13 +179,13 @@ impl WebSocket {
         }
     }
 
-    /// Reads until an event waits, buffering no more than `most` bytes of a message.
+    /// Reads until an event waits, buffering no more than `max` bytes of a message.
     fn fill(
         &mut self,
         stream: &mut StreamMut<'_>,
         now: Instant,
         scratch: &mut Scratch,
-        most: usize,
+        max: usize,
     ) -> ReadAhead {
         while !self.has_event() {
             let awaiting_eof = matches!(self.phase, Phase::AwaitingEof { .. });
@@ -193,7 +193,7 @@ impl WebSocket {
             if wanted == 0 && !awaiting_eof {
                 return ReadAhead::Ended;
             }
-            let may = most.saturating_sub(self.held_bytes());
+            let may = max.saturating_sub(self.held_bytes());
             if may == 0 && !awaiting_eof && !self.recv.is_short() {
                 return ReadAhead::Full;
             }
