@@ -41,7 +41,7 @@ PING                    C1    C1    C1      C1     C1     C1     C1      C1
 GOAWAY                  C1    C1    C1      C1     C1     C1     C1      C1
 WINDOW_UPDATE           C1    -     -       -      -      -      -       -
 WINDOW_UPDATE by 0      C1    S1    S1      S1     C1     C1     C1      C1
-WINDOW_UPDATE by max   C1    S3    S3      S3     -      -      -       -
+WINDOW_UPDATE by max    C1    S3    S3      S3     -      -      -       -
 WINDOW_UPDATE too short C6    C6    C6      C6     C6     C6     C6      C6
 CONTINUATION            C1    C1    C1      C1     C1     C1     C1      C1
 PRIORITY_UPDATE         -     -     -       -      -      -      -       -
@@ -74,7 +74,7 @@ PING                    C1    C1    C1     C1    C1        C1     C1     C1
 GOAWAY                  C1    C1    C1     C1    C1        C1     C1     C1
 WINDOW_UPDATE           C1    -     -      -     -         -      -      -
 WINDOW_UPDATE by 0      C1    S1    S1     S1    S1        C1     C1     C1
-WINDOW_UPDATE by max   C1    S3    S3     S3    S3        -      -      -
+WINDOW_UPDATE by max    C1    S3    S3     S3    S3        -      -      -
 CONTINUATION            C1    C1    C1     C1    C1        C1     C1     C1
 PRIORITY_UPDATE         C1    C1    C1     C1    C1        C1     C1     C1
 unknown                 -     -     -      -     -         -      -      -
