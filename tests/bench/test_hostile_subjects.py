@@ -16,7 +16,7 @@ from towline.bench.subjects import Process, Server, SubjectFailed, kill_orphans
 from towline.bench.subjects.probe import free_port, probe_status
 
 from tests.bench.hostile import define, hostile, processes_with
-from tests.lifecycle.harness import eventually
+from tests.support.process import eventually
 
 
 def failure_of(server: Server, timeout_s: float | None = None) -> SubjectFailed:

@@ -1,7 +1,7 @@
 """What other clients do with the malicious server: `python -m tests.client.peers [--subjects a,b] [--scripts x,y]`.
 
 Recorded, not asserted: benches/results/client_faults.md. Each attempt has a client of its own: a good request,
-the script, and a good request again, each within ten seconds. `--life` records what peers_life.py is about.
+the script, and a good request again, each within ten seconds. `--life` records what peers_lifecycle.py is about.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 from towline.bench.clients.subjects import Missing
 
 from benches import report
+from tests.support.hostile_peer import SCRIPTS, Hostile
 
-from . import peers_life
-from .hostile import SCRIPTS, Hostile
+from . import peers_lifecycle
 from .peers_adapters import PATHS, interpreter
 
 PATIENCE = 10.0
@@ -33,7 +33,7 @@ CHOSEN = (
     "niquests-sync", "pycurl", "pyreqwest", "rnet", "primp",
 )  # fmt: skip
 
-LIVES = tuple(dict.fromkeys((*peers_life.SYNC, *peers_life.ASYNC)))
+LIVES = tuple(dict.fromkeys((*peers_lifecycle.SYNC, *peers_lifecycle.ASYNC)))
 
 
 def main() -> int:
@@ -41,14 +41,14 @@ def main() -> int:
         prog="python -m tests.client.peers", description=(__doc__ or "").split("\n\n")[0]
     )
     parser.add_argument("--subjects")
-    parser.add_argument("--life", metavar="BEHAVIOURS", nargs="?", const=",".join(peers_life.BEHAVIOURS))
+    parser.add_argument("--life", metavar="BEHAVIOURS", nargs="?", const=",".join(peers_lifecycle.BEHAVIOURS))
     parser.add_argument("--scripts", default=",".join(name for name in SCRIPTS if name != "good"))
     options = parser.parse_args()
     part, chosen = ("life", LIVES) if options.life else ("found", CHOSEN)
     for subject in options.subjects.split(",") if options.subjects else chosen:
         try:
             if options.life:
-                found = peers_life.record(subject, options.life.split(","))
+                found = peers_lifecycle.record(subject, options.life.split(","))
             else:
                 found = record(subject, options.scripts.split(","))
         except Missing as missing:
@@ -58,7 +58,7 @@ def main() -> int:
         entry = kept | {"date": datetime.date.today().isoformat(), part: kept.get(part, {}) | found}
         report.save("client_faults", {subject: entry})
         write_tables()
-        judge = peers_life.verdict if options.life else lambda _, one: verdict(one)
+        judge = peers_lifecycle.verdict if options.life else lambda _, one: verdict(one)
         print(subject, {name: judge(name, one) for name, one in found.items()}, flush=True)
     return 0
 
@@ -150,11 +150,11 @@ def write_tables() -> None:
         for name in SCRIPTS
         if name != "good"
     ]
-    lead = "Scripts: tests/client/hostile.py. An error's name, or the answer that was taken for good; then what a good"
+    lead = "Scripts: tests/support/hostile_peer.py. An error's name, or the answer that was taken for good; then what a good"
     lead += " request over the same client got. Each as it comes, without a deadline or a limit set. Memory is the peak of the process, where it grew by 16 MiB or more.\n\n"
     report.write_markdown(
         "client_faults", "Clients and a malicious server",
-        [lead + report.table(["script", *subjects], rows), *peers_life.tables(measured)],
+        [lead + report.table(["script", *subjects], rows), *peers_lifecycle.tables(measured)],
         command="python -m tests.client.peers",
     )  # fmt: skip
 

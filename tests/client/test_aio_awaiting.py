@@ -15,8 +15,8 @@ import pytest
 import towline
 from towline import AsyncClient
 
-from .aio_harness import BACKENDS, Upstream, run, sleep
-from .aio_harness import upstream as upstream
+from tests.support.asyncio_client import BACKENDS, Upstream, run, sleep
+from tests.support.asyncio_client import upstream as upstream
 
 LOOPS = ["asyncio", "uvloop"]
 

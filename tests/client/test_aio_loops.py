@@ -14,8 +14,8 @@ import pytest
 import towline
 from towline import AsyncClient
 
-from .aio_harness import BACKENDS, Upstream, run
-from .aio_harness import upstream as upstream
+from tests.support.asyncio_client import BACKENDS, Upstream, run
+from tests.support.asyncio_client import upstream as upstream
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

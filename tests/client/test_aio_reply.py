@@ -18,9 +18,9 @@ from towline import AsyncClient
 from towline._native import AsyncPool
 from towline.client.options import PoolOptions
 
-from .aio_harness import BACKENDS, Upstream, run, sleep
-from .aio_harness import upstream as upstream
-from .dropin_harness import Peer, scripted
+from tests.support.asyncio_client import BACKENDS, Upstream, run, sleep
+from tests.support.asyncio_client import upstream as upstream
+from tests.support.dropin_peer import Peer, scripted
 
 
 def exchange(

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from towline import AsyncClient
 
-from .aio_harness import Upstream, run
-from .aio_harness import upstream as upstream
+from tests.support.asyncio_client import Upstream, run
+from tests.support.asyncio_client import upstream as upstream
 
 LOOPS = ["asyncio", "uvloop"]
 

@@ -13,7 +13,7 @@ import towline
 import trustme
 from towline import AsyncClient
 
-from .aio_harness import BACKENDS, run
+from tests.support.asyncio_client import BACKENDS, run
 
 BODY = b"x" * 300_000
 

@@ -25,7 +25,7 @@ from towline import (
 )
 from towline.client.digest import Challenge, strongest
 
-from .faces import FACES, Caller, Recorder
+from tests.support.client_callers import FACES, Caller, Recorder
 
 
 @pytest.fixture(params=FACES)

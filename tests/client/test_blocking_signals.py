@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import towline
 
-from .scripted import OK, answering, read_head, serving
+from tests.support.scripted_peer import OK, answering, read_head, serving
 
 
 def _silent(connection: socket.socket, number: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 import towline
 from towline import errors
 
-from .scripted import OK, answering, echo_path, python, read_head, serving
+from tests.support.scripted_peer import OK, answering, echo_path, python, read_head, serving
 
 
 def test_forty_threads_get_each_their_own_answer() -> None:

@@ -30,7 +30,7 @@ from towline import (
 )
 from towline.client.options import PoolOptions, tls_of
 
-from .faces import FACES, Caller, Recorder
+from tests.support.client_callers import FACES, Caller, Recorder
 
 
 @pytest.fixture(params=FACES)

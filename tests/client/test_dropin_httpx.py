@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.client.dropin_harness import OK, Peer, answer, scripted
+from tests.support.dropin_peer import OK, Peer, answer, scripted
 
 PACKAGES = ["httpx", "httpx2"]
 

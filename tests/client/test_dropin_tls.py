@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.client.dropin_harness import OK, answer, scripted, tunnel
+from tests.support.dropin_peer import OK, answer, scripted, tunnel
 
 
 class Trust:

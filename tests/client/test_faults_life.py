@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import towline
 
-from .hostile import Hostile
-from .lasting import CHURN, ENDLESS, Numbered, closes_soon, events
-from .two_faces import FACES, MIB, rss_bytes
+from tests.support.client_backends import FACES, MIB, rss_bytes
+from tests.support.hostile_peer import Hostile
+from tests.support.streaming_peer import CHURN, ENDLESS, Numbered, closes_soon, events
 
 OPTIONS: dict[str, Any] = {"trust_env": False, "timeout": towline.Timeout(10, total=60)}
 CROWD = int(os.environ.get("TOWLINE_CROWD", "4000"))

@@ -14,8 +14,8 @@ import pytest
 import towline
 import trustme
 
-from .failing_tls import FAILURES, HOST, certificate_that_is, serving
-from .two_faces import FACES
+from tests.support.client_backends import FACES
+from tests.support.tls import FAILURES, HOST, certificate_that_is, serving
 
 
 @pytest.fixture(scope="module")

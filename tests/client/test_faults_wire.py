@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import towline
 
-from .hostile import SCRIPTS, Hostile
-from .two_faces import FACES, MIB, rss_bytes
+from tests.support.client_backends import FACES, MIB, rss_bytes
+from tests.support.hostile_peer import SCRIPTS, Hostile
 
 REMOTE = towline.RemoteProtocolError
 

@@ -6,7 +6,7 @@ import pytest
 from towline import MockTransport, RemoteProtocolError, Request, Response, TooManyRedirects, UsageError
 from towline.client.redirects import redirect_request
 
-from .faces import FACES, Caller, Recorder
+from tests.support.client_callers import FACES, Caller, Recorder
 
 
 def to(where, status=302):

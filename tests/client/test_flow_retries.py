@@ -9,7 +9,7 @@ from towline import ConfigError, MockTransport, Request, Response, Retry, Timeou
 from towline.client import backends
 from towline.client.retrying import Budget, delay_s, retry_after_s
 
-from .faces import FACES, Caller, Recorder
+from tests.support.client_callers import FACES, Caller, Recorder
 
 NOW = 1_700_000_000.0
 

@@ -20,7 +20,7 @@ import towline.httpx2
 import trustme
 from towline.bench.subjects.probe import free_port
 
-from .two_faces import FACES
+from tests.support.client_backends import FACES
 
 NGHTTPD = shutil.which("nghttpd")
 needs_nghttpd = pytest.mark.skipif(NGHTTPD is None, reason="nghttpd is not installed (apt: nghttp2-server)")

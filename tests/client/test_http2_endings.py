@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import towline
 
-from .http2_harness import Open, h2_face  # noqa: F401
-from .http2_server import (
+from tests.support.http2_clients import Open, h2_face  # noqa: F401
+from tests.support.http2_server import (
     CANCEL,
     INTERNAL_ERROR,
     MAX_STREAMS,

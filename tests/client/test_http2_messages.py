@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import towline
 
-from . import http2_server
-from .http2_harness import Open, h2_face  # noqa: F401
-from .http2_server import Asked, Peer, always, serving
+from tests.support import http2_server
+from tests.support.http2_clients import Open, h2_face  # noqa: F401
+from tests.support.http2_server import Asked, Peer, always, serving
 
 WINDOW = 65_536
 MIB = 1 << 20

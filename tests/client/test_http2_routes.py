@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 import towline
 
-from . import dropin_harness
-from .dropin_harness import scripted, tunnel
-from .http2_harness import Open, h2_face  # noqa: F401
-from .http2_server import HTTP_1_1_REQUIRED, Asked, GoneError, Peer, always, offering, serving
+from tests.support import dropin_peer
+from tests.support.dropin_peer import scripted, tunnel
+from tests.support.http2_clients import Open, h2_face  # noqa: F401
+from tests.support.http2_server import HTTP_1_1_REQUIRED, Asked, GoneError, Peer, always, offering, serving
+
 from .test_dropin_tls import Trust
 
 
@@ -40,11 +41,11 @@ class Either:
         self.refuse = refuse
         self.spoken: list[str] = []
 
-    def __call__(self, raw: dropin_harness.Peer) -> None:
+    def __call__(self, raw: dropin_peer.Peer) -> None:
         assert isinstance(raw.sock, ssl.SSLSocket)
         if raw.sock.selected_alpn_protocol() != "h2":
             self.spoken.append("one")
-            return dropin_harness.answer(ONE)(raw)
+            return dropin_peer.answer(ONE)(raw)
         peer = Peer(raw.sock, {})
         while True:
             request = peer.asked()
@@ -61,10 +62,10 @@ def test_the_server_chooses_by_alpn(h2_face: Open, trust: Trust, offered: tuple[
     if offered:
         offering(context, *offered)
 
-    def handler(raw: dropin_harness.Peer) -> None:
+    def handler(raw: dropin_peer.Peer) -> None:
         if raw.sock.selected_alpn_protocol() == "h2":  # type: ignore[attr-defined]
             return always(good)(Peer(raw.sock, {}), 0)
-        return dropin_harness.answer(ONE)(raw)
+        return dropin_peer.answer(ONE)(raw)
 
     with scripted(handler, context) as server:
         answer = h2_face(http1=True, verify=trust.path).get(server.url)
@@ -79,7 +80,7 @@ def test_the_server_chooses_by_alpn(h2_face: Open, trust: Trust, offered: tuple[
 
 
 def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_face: Open, trust: Trust) -> None:  # noqa: F811
-    with scripted(dropin_harness.answer(ONE), trust.server()) as server:
+    with scripted(dropin_peer.answer(ONE), trust.server()) as server:
         face = h2_face(http1=True, verify=trust.path)
         answers = face.at_once(*(("GET", server.url, {}) for _ in range(12)))
         assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/1.1", "one")}
@@ -87,7 +88,7 @@ def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_face: 
 
 
 def test_without_tls_http2_is_spoken_only_where_nothing_else_is_allowed(h2_face: Open) -> None:  # noqa: F811
-    with scripted(dropin_harness.answer(ONE)) as server:
+    with scripted(dropin_peer.answer(ONE)) as server:
         assert h2_face(http1=True).get(server.url).http_version == "HTTP/1.1"
     with serving(always(good)) as other:
         assert h2_face().get(other.url).http_version == "HTTP/2"
@@ -162,7 +163,7 @@ def test_through_the_tunnel_of_a_proxy(h2_face: Open, trust: Trust) -> None:  # 
 
 
 def test_http_through_an_http_proxy_is_http1(h2_face: Open) -> None:  # noqa: F811
-    with scripted(dropin_harness.answer(ONE)) as proxy:
+    with scripted(dropin_peer.answer(ONE)) as proxy:
         url = f"http://127.0.0.1:{proxy.port}"
         assert h2_face(http1=True, proxy=url).get("http://a.test/").http_version == "HTTP/1.1"
         with pytest.raises(towline.LocalProtocolError, match="proxy"):
@@ -207,8 +208,8 @@ def test_what_a_trace_is_told(name: str, offered: str, trust: Trust) -> None:
         async with ours.AsyncClient(http2=True, verify=trust.path) as client:
             await client.get(url, extensions={"trace": trace})
 
-    def handler(raw: dropin_harness.Peer) -> None:
-        always(good)(Peer(raw.sock, {}), 0) if offered == "h2" else dropin_harness.answer(ONE)(raw)
+    def handler(raw: dropin_peer.Peer) -> None:
+        always(good)(Peer(raw.sock, {}), 0) if offered == "h2" else dropin_peer.answer(ONE)(raw)
 
     with scripted(handler, offering(trust.server(), offered)) as server:
         asyncio.run(main(server.url))

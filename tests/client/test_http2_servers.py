@@ -13,7 +13,8 @@ import pytest
 import towline
 from towline.bench.subjects.probe import free_port
 
-from .http2_harness import Open, h2_face  # noqa: F401
+from tests.support.http2_clients import Open, h2_face  # noqa: F401
+
 from .interop_app import LARGE, SMALL
 from .interop_servers import PATIENCE, SERVERS, Place, Running, nginx
 

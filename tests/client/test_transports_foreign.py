@@ -10,7 +10,7 @@ import pytest
 import towline
 from towline import AsyncClient, Client
 
-from .faces import Caller
+from tests.support.client_callers import Caller
 
 BODY = b"hello " * 20_000
 

@@ -16,9 +16,9 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection
 
-from tests.client.scripted import read_head, serving
-from tests.client.two_faces import MIB, rss_bytes
-from tests.client.websocket_faces import FACES, drained, echo, frame, next_frame, peer, shake
+from tests.support.client_backends import MIB, rss_bytes
+from tests.support.scripted_peer import read_head, serving
+from tests.support.websocket_clients import FACES, drained, echo, frame, next_frame, peer, shake
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 PATIENCE = 10.0

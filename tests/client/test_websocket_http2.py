@@ -16,10 +16,10 @@ import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from tests.client.scripted import serving as scripted
-from tests.client.websocket_faces import FACES, frame, next_frame, shake
-from tests.server.asgi_harness import Receive, Scope, Send, answer, serving
-from tests.server.websocket_harness import echo as echo_app
+from tests.support.asgi_server import Receive, Scope, Send, answer, serving
+from tests.support.scripted_peer import serving as scripted
+from tests.support.websocket_clients import FACES, frame, next_frame, shake
+from tests.support.websocket_server import echo as echo_app
 
 PATIENCE = 10.0
 MIB = 1 << 20

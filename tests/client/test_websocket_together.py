@@ -12,8 +12,8 @@ import towline
 import trio
 from websockets.sync.server import ServerConnection
 
-from tests.client.scripted import python
-from tests.client.websocket_faces import echo, peer
+from tests.support.scripted_peer import python
+from tests.support.websocket_clients import echo, peer
 
 PATIENCE = 10.0
 LARGE = 200 * 1024

@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from tests.lifecycle.harness import eventually
+from tests.support.process import eventually
 
 
 def _folder_of_binaries() -> Path | None:

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from towline.bench.subjects.probe import free_port
 
-from tests.lifecycle.harness import Program, eventually, running
+from tests.support.process import Program, eventually, running
 
 from .test_webhook_store import rows
 

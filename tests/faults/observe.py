@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lifecycle.harness import Program
+from tests.support.process import Program
 
 HERE = Path(__file__).parent
 HEAD = b"GET /ok HTTP/1.1\r\nhost: test\r\n\r\n"

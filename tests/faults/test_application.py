@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.lifecycle.harness import Program, connect, eventually, request, running
+from tests.support.process import Program, connect, eventually, request, running
 
 from . import apps
 from .observe import HERE, descriptors, every_face, open_socket, reset, settled_descriptors, worker

@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from tests.lifecycle.harness import eventually, request, running
+from tests.support.process import eventually, request, running
 
 from .observe import (
     HEAD,

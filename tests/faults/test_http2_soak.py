@@ -11,8 +11,8 @@ import urllib.request
 
 import pytest
 
-from tests.lifecycle.harness import eventually, running
-from tests.server.http2_client import Client
+from tests.support.http2_client import Client
+from tests.support.process import eventually, running
 
 from .observe import HERE, resident_bytes, worker
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from towline.bench.subjects.probe import free_port
 
-from tests.lifecycle.harness import eventually, request, running
+from tests.support.process import eventually, request, running
 
 from .observe import HERE, every_face
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tests.lifecycle.harness import connect, eventually, request, running
+from tests.support.process import connect, eventually, request, running
 
 from .observe import HERE, cpu_seconds_during, descriptors, every_face, open_socket, worker
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from towline.config import ServerConfig
 
-from tests.lifecycle.harness import running
-from tests.server.http2_client import Client
+from tests.support.http2_client import Client
+from tests.support.process import running
 
 from .observe import HERE, resident_bytes, worker
 

@@ -11,8 +11,9 @@ import pytest
 import towline
 from towline import testing
 
+from tests.support.process import connect, eventually, request
+
 from . import apps
-from .harness import connect, eventually, request
 
 
 @pytest.mark.parametrize("app", [apps.asgi, apps.wsgi])

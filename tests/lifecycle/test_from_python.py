@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .harness import HERE, request
+from tests.support.process import HERE, request
 
 SERVE = """
     import apps, towline

@@ -9,11 +9,10 @@ import time
 
 import pytest
 
-from tests.server.http2_client import PATIENCE, Client
 from tests.server.test_websocket_http2 import open_stream
-from tests.server.websocket_harness import CLOSE, TEXT, close_frame, frame
-
-from .harness import eventually, running
+from tests.support.http2_client import PATIENCE, Client
+from tests.support.process import eventually, running
+from tests.support.websocket_server import CLOSE, TEXT, close_frame, frame
 
 SERVING = [
     pytest.param(["apps:asgi"], id="asgi"),

@@ -8,7 +8,7 @@ import signal
 
 from towline.bench.subjects.probe import free_port
 
-from .harness import Program, eventually, request, running
+from tests.support.process import Program, eventually, request, running
 
 
 def page(program: Program, port: int) -> dict[str, float]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from .harness import HERE, eventually, request, running
+from tests.support.process import HERE, eventually, request, running
 
 
 def test_the_banner_and_nothing_else() -> None:

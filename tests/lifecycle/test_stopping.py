@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from .harness import Load, Program, alive, connect, eventually, request, running
+from tests.support.process import Load, Program, alive, connect, eventually, request, running
 
 APPS = [pytest.param("apps:asgi", id="asgi"), pytest.param("apps:wsgi", id="wsgi")]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from .harness import HERE, Load, alive, connect, eventually, running
+from tests.support.process import HERE, Load, alive, connect, eventually, running
 
 APPS = [pytest.param("apps:asgi", id="asgi"), pytest.param("apps:wsgi", id="wsgi")]
 ROOT = HERE.parent.parent

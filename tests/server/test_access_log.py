@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from towline.errors import ConfigError, StartupError
 
-from tests.server.features_harness import TEXT, ask, every_kind, exchange, serving, until
+from tests.support.feature_server import TEXT, ask, every_kind, exchange, serving, until
 
 
 @every_kind

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from towline.errors import ClientDisconnected
 
-from tests.server.asgi_harness import LOOPS, Receive, Scope, Send, answer, read_all, read_body, serving
-from tests.server.features_harness import until
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, read_all, read_body, serving
+from tests.support.feature_server import until
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from towline import _native
 
-from tests.server.asgi_harness import LOOPS, Receive, Scope, Send, answer, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
 
 seen: list[Scope] = []
 

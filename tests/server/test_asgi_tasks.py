@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.asgi_harness import LOOPS, Receive, Scope, Send, answer, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")

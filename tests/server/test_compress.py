@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from towline.testing import Running
 
-from tests.server.features_harness import KINDS, TEXT, ask, parse, serving
+from tests.support.feature_server import KINDS, TEXT, ask, parse, serving
 
 
 @pytest.fixture(params=list(KINDS), scope="module")

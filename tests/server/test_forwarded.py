@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.features_harness import ask, every_kind, serving
+from tests.support.feature_server import ask, every_kind, serving
 
 
 @every_kind

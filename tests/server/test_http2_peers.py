@@ -19,11 +19,11 @@ from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessag
 from wsproto.extensions import PerMessageDeflate
 
 from tests.bench.browser import Browser, program
-from tests.server.asgi_harness import Receive, Scope, Send, answer
-from tests.server.http2_apps import APPS, payload
-from tests.server.http2_client import Client, serving, talking
 from tests.server.test_websocket_http2 import open_stream
-from tests.server.websocket_harness import echo
+from tests.support.asgi_server import Receive, Scope, Send, answer
+from tests.support.http2_apps import APPS, payload
+from tests.support.http2_client import Client, serving, talking
+from tests.support.websocket_server import echo
 
 every_kind = pytest.mark.parametrize("kind", APPS)
 SECURE = [pytest.param(False, id="plain"), pytest.param(True, id="tls")]

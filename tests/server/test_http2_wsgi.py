@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.server.features_harness import until
-from tests.server.http2_client import Client, serving, talking
+from tests.support.feature_server import until
+from tests.support.http2_client import Client, serving, talking
 
 MODES = pytest.mark.parametrize("kind", ["wsgi", "wsgi-threads"])
 

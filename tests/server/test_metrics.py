@@ -8,8 +8,8 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from tests.server.features_harness import ask, every_kind, exchange, samples, serving, until
-from tests.server.http2_client import Client
+from tests.support.feature_server import ask, every_kind, exchange, samples, serving, until
+from tests.support.http2_client import Client
 
 
 @every_kind

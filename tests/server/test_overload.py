@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from towline.testing import serve
 
-from tests.server.features_harness import ask
+from tests.support.feature_server import ask
 
 
 class Applications:

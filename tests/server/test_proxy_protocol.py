@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.server.features_harness import ask, every_kind, parse, serving
+from tests.support.feature_server import ask, every_kind, parse, serving
 
 V1 = b"PROXY TCP4 192.0.2.9 198.51.100.7 5555 80\r\n"
 V2 = (

@@ -12,7 +12,7 @@ import pytest
 from towline.errors import ConfigError, StartupError
 from towline.testing import Running
 
-from tests.server.features_harness import KINDS, ask, parse, serving
+from tests.support.feature_server import KINDS, ask, parse, serving
 
 BIG = bytes(range(256)) * 8192  # 2 MiB: more than a socket's buffer
 

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PrivateFormat
 from towline.config import ServerConfig
 from towline.errors import StartupError
 
-from tests.server.features_harness import KINDS, parse, serving
+from tests.support.feature_server import KINDS, parse, serving
 
 PASSWORD = "open sesame"
 FORMS = {

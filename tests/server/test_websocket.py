@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.server.asgi_harness import LOOPS, Receive, Scope, Send, answer, serving
-from tests.server.websocket_harness import (
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
+from tests.support.websocket_server import (
     BINARY,
     BOTH_VERSIONS,
     CLOSE,

@@ -22,10 +22,10 @@ from towline.testing import Running, serve
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from tests.server.asgi_harness import Receive, Scope, Send, serving
-from tests.server.features_harness import ask, until
-from tests.server.features_harness import serving as serving_features
-from tests.server.websocket_harness import (
+from tests.support.asgi_server import Receive, Scope, Send, serving
+from tests.support.feature_server import ask, until
+from tests.support.feature_server import serving as serving_features
+from tests.support.websocket_server import (
     BINARY,
     BOTH_VERSIONS,
     CONTINUATION,
@@ -40,7 +40,7 @@ from tests.server.websocket_harness import (
     open_ws,
     request,
 )
-from tests.server.websocket_tunnel import tunnel
+from tests.support.websocket_tunnel import tunnel
 
 MIB = 1024 * 1024
 MOST = {"1.1": 24 * MIB, "2": 4 * MIB}
@@ -310,7 +310,7 @@ def test_access_log(version: str, tmp_path: Path) -> None:
 @BOTH_VERSIONS
 def test_metrics(version: str, tmp_path: Path) -> None:
     """The request is counted when it is answered, the connection for as long as it is open."""
-    (tmp_path / "echoing.py").write_text("from tests.server.websocket_harness import echo as app\n")
+    (tmp_path / "echoing.py").write_text("from tests.support.websocket_server import echo as app\n")
     command = [sys.executable, "-m", "towline", "serve", "echoing:app", "--port", "0", "--interface", "asgi"]
     command += ["--metrics", "--lifespan", "off", "--app-dir", str(tmp_path)]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

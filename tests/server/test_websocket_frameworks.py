@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.server.asgi_harness import serving
-from tests.server.websocket_harness import BOTH_VERSIONS, open_ws
+from tests.support.asgi_server import serving
+from tests.support.websocket_server import BOTH_VERSIONS, open_ws
 
 
 def starlette() -> Any:

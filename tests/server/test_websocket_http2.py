@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from towline.config import ServerConfig
 
-from tests.server.asgi_harness import Receive, Scope, Send, answer, serving
-from tests.server.http2_client import Client, talking
-from tests.server.websocket_harness import BINARY, CLOSE, PING, PONG, TEXT, close_frame, echo, frame
+from tests.support.asgi_server import Receive, Scope, Send, answer, serving
+from tests.support.http2_client import Client, talking
+from tests.support.websocket_server import BINARY, CLOSE, PING, PONG, TEXT, close_frame, echo, frame
 
 WINDOW = ServerConfig("").http2_initial_stream_window_size
 WEBSOCKET = [(":protocol", "websocket"), ("sec-websocket-version", "13")]

@@ -11,7 +11,7 @@ from wsgiref.validate import validator
 import pytest
 import trustme
 
-from tests.server.wsgi_harness import MODES, Served, read_all, serving
+from tests.support.wsgi_server import MODES, Served, read_all, serving
 
 KEYS_AS_TEXT = (str, int, bool)
 

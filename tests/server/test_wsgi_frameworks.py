@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.wsgi_harness import MODES, serving
+from tests.support.wsgi_server import MODES, serving
 
 FORM = (
     b'--B\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n'

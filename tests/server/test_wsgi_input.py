@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from towline.errors import ClientDisconnected
 
-from tests.server.wsgi_harness import MODES, eventually, plain, read_all, serving
+from tests.support.wsgi_server import MODES, eventually, plain, read_all, serving
 
 TEXT = [("Content-Type", "text/plain")]
 LINES = b"one\ntwo\r\n\nlast"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.wsgi_harness import MODES, eventually, plain, read_all, serving
+from tests.support.wsgi_server import MODES, eventually, plain, read_all, serving
 
 TEXT = [("Content-Type", "text/plain")]
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.wsgi_harness import MODES, eventually, plain, serving
+from tests.support.wsgi_server import MODES, eventually, plain, serving
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 HEAD = GET.replace(b"GET", b"HEAD")

@@ -22,10 +22,10 @@ import trustme
 from towline.bench.clients.subjects import CLIENTS, Missing
 
 from benches import report
+from tests.support.hostile_peer import Hostile, says
+from tests.support.streaming_peer import CHURN, ENDLESS, Each, Numbered, closes_soon, events
+from tests.support.tls import FAILURES, certificate_that_is, serving
 
-from .failing_tls import FAILURES, certificate_that_is, serving
-from .hostile import Hostile, says
-from .lasting import CHURN, ENDLESS, Each, Numbered, closes_soon, events
 from .peers_adapters import PATHS, interpreter
 from .peers_tls import AUTHORITY
 
@@ -93,7 +93,7 @@ def twice(carried: list[tuple[int, str]]) -> int:
 
 
 def child(subject: str, behaviour: str, url: str, patience: float, env: dict[str, str]) -> dict[str, Any]:
-    command = [interpreter(subject), "-m", "tests.client.peers_life_child", subject, behaviour, url]
+    command = [interpreter(subject), "-m", "tests.client.peers_lifecycle_child", subject, behaviour, url]
     with subprocess.Popen(
         command, cwd=ROOT, env=os.environ | env | {"PYTHONPATH": PATHS}, stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=many_descriptors,
@@ -213,7 +213,7 @@ def refusal(behaviour: str, found: dict[str, Any]) -> str:
 
 def tables(measured: dict[str, Any]) -> list[str]:
     parts = [
-        "## Over a long life\n\nServers: tests/client/lasting.py and failing_tls.py; the same tests of ours are"
+        "## Over a long life\n\nServers: tests/support/streaming_peer.py and tls.py; the same tests of ours are"
         " test_faults_life.py and test_faults_tls.py. A pool of 100 connections (20 for the threads, 10 for the"
         " cancels) where a client has one. The crowd counts the connections that were used. A slow reader takes"
         " 64 KB every 50 ms, or 10 of 500 events of 8 KiB, for 4 s: what resident memory grew by. TLS is asked of"

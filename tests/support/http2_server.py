@@ -17,7 +17,7 @@ import h2.events
 import h2.settings
 import hyperframe.frame
 
-from . import dropin_harness
+from tests.support import dropin_peer
 
 PATIENCE = 20.0
 """Seconds that anything may take on a busy machine."""
@@ -247,7 +247,7 @@ def serving(
     peers: list[Peer] = []
     lock = threading.Lock()
 
-    def handler(raw: dropin_harness.Peer) -> None:
+    def handler(raw: dropin_peer.Peer) -> None:
         try:
             peer = Peer(raw.sock, settings or {}, generous)
             with lock:
@@ -259,7 +259,7 @@ def serving(
         except BaseException as error:
             failures.append(error)
 
-    with dropin_harness.scripted(handler, tls) as running:
+    with dropin_peer.scripted(handler, tls) as running:
         try:
             yield Server(running.url, running.port, peers)
         except BaseException as error:

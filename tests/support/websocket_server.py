@@ -14,8 +14,8 @@ import pytest
 from towline.testing import Running
 from websockets.sync.client import ClientConnection, connect
 
-from tests.server.asgi_harness import Receive, Scope, Send, Served, serving
-from tests.server.websocket_tunnel import tunnel
+from tests.support.asgi_server import Receive, Scope, Send, Served, serving
+from tests.support.websocket_tunnel import tunnel
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", ["1.1", "2"])
 """Over HTTP/1.1, and through `tunnel` over a stream of HTTP/2."""

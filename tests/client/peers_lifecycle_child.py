@@ -1,4 +1,4 @@
-"""One client and one of the long-life behaviours: `python -m tests.client.peers_life_child SUBJECT BEHAVIOUR URL`.
+"""One client and one of the long-life behaviours: `python -m tests.client.peers_lifecycle_child SUBJECT BEHAVIOUR URL`.
 
 Prints JSON: what was found. The parent ends it when it takes too long. Nothing of ours is imported but the bench's
 adapters: some clients have an environment of their own.

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "lifecycle"
 PATIENCE = 20.0
 """Seconds that anything may take on a busy machine before a test gives up."""
 

@@ -17,7 +17,7 @@ import h2.events
 import h2.settings
 from towline.testing import Running, serve
 
-from tests.server.features_harness import KINDS
+from tests.support.feature_server import KINDS
 
 PATIENCE = 20.0
 """Seconds that anything may take on a busy machine."""

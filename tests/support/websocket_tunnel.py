@@ -14,7 +14,7 @@ import socket
 import ssl
 import threading
 
-from tests.server.http2_client import PATIENCE, Client, Exchange
+from tests.support.http2_client import PATIENCE, Client, Exchange
 
 PIECE = 65536
 CANCEL = 8

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .two_faces import FACES, HTTP2_FACES
+from tests.support.client_backends import FACES, HTTP2_FACES
 
 Open = Callable[..., Any]
 

@@ -8,7 +8,7 @@ import socket
 import time
 from typing import Any
 
-from .hostile import GOOD, SCRIPTS, Hostile, Script, endless, says
+from tests.support.hostile_peer import GOOD, SCRIPTS, Hostile, Script, endless, says
 
 
 def closes_soon(connection: socket.socket) -> bool:

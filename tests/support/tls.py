@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from .hostile import GOOD, requests_on
+from tests.support.hostile_peer import GOOD, requests_on
 
 HOST = "127.0.0.1"
 # One of these words says in a message what is wrong.

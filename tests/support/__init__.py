@@ -1,0 +1,1 @@
+"""Peers, servers, clients and processes that several test folders use."""
