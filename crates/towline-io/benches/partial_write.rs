@@ -25,7 +25,7 @@ const SIZES: [usize; 8] = [
     8 << 20,
     16 << 20,
 ];
-/// What the server reads at once: the writer meets a full socket again and again.
+/// Size of the server's reads: small, so that the writer often finds a full socket.
 const READ_BYTES: usize = 32 * 1024;
 
 fn main() -> std::io::Result<()> {

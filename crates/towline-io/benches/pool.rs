@@ -1,4 +1,4 @@
-//! What the client's pool costs: assignment with callers in line, and an acquire with room.
+//! Cost of the client's pool: assignment with waiters, and an acquire with a free connection.
 //!
 //! `cargo bench -p towline-io --bench pool`
 

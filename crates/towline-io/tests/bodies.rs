@@ -21,7 +21,7 @@ const SHORT: Duration = Duration::from_millis(100);
 const LONGER: Duration = Duration::from_millis(1500);
 
 /// Only what is under test can time out.
-fn patient() -> Timeouts {
+fn with_timeouts() -> Timeouts {
     Timeouts {
         connect: Some(PATIENCE),
         read: Some(PATIENCE),
@@ -246,12 +246,12 @@ fn every_phase_has_its_own_timeout() {
     let read = |timeout| {
         with(Timeouts {
             read: Some(timeout),
-            ..patient()
+            ..with_timeouts()
         })
     };
     let write = with(Timeouts {
         write: Some(SHORT),
-        ..patient()
+        ..with_timeouts()
     });
     let big = || Body::Bytes(Bytes::from(vec![0; 64 << 20]));
     let cases = [
@@ -298,11 +298,11 @@ fn waiting_and_the_whole_call_have_timeouts() {
     let slow = hand.begin(get(&route, "/"));
     let pool = with(Timeouts {
         pool: Some(SHORT),
-        ..patient()
+        ..with_timeouts()
     });
     let total = with(Timeouts {
         total: Some(SHORT),
-        ..patient()
+        ..with_timeouts()
     });
     for (options, kind) in [
         (pool, CallErrorKind::PoolTimeout),
@@ -326,7 +326,7 @@ fn waiting_and_the_whole_call_have_timeouts() {
     let options = with(Timeouts {
         read: Some(LONGER),
         total: Some(2 * LONGER),
-        ..patient()
+        ..with_timeouts()
     });
     let drip = support::calls::route(drip.addr);
     let call = hand.caller.begin(get(&drip, "/"), options).unwrap();
@@ -342,7 +342,7 @@ fn a_paused_reader_is_not_a_silent_server() {
     let mut hand = Hand::new(|_| {});
     let options = with(Timeouts {
         read: Some(LONGER),
-        ..patient()
+        ..with_timeouts()
     });
     let call = hand.caller.begin(get(&route, "/large"), options).unwrap();
     assert!(matches!(hand.event(call), CallEvent::Head { .. }));
@@ -373,7 +373,7 @@ fn the_read_timeout_counts_from_the_reading() {
     let mut hand = Hand::new(|_| {});
     let options = with(Timeouts {
         read: Some(LONGER),
-        ..patient()
+        ..with_timeouts()
     });
     let call = hand.caller.begin(get(&route, "/"), options).unwrap();
     assert!(matches!(hand.event(call), CallEvent::Head { .. }));

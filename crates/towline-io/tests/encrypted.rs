@@ -1,4 +1,4 @@
-//! TLS: files, handshakes, certificates of both sides, and ends that are cut off.
+//! TLS: files, handshakes, certificates of both sides, and truncation.
 
 mod support;
 
@@ -132,7 +132,7 @@ fn requests_go_through_tls() {
 }
 
 #[test]
-fn a_close_is_announced() {
+fn a_close_sends_close_notify() {
     let files = Files::new("close");
     let server = files.plain_server();
     let mut stream = files.connect(&server, false);
@@ -158,7 +158,7 @@ fn a_file_is_sent_encrypted() {
 }
 
 #[test]
-fn client_certificates_are_asked_for_as_configured() {
+fn client_certificates_are_requested_as_configured() {
     let files = Files::new("client");
     let config = EngineConfig::default;
     let required = files.server(ClientCerts::Required, Limits::server(), config());
@@ -202,7 +202,7 @@ fn a_handshake_that_stalls_ends_at_the_header_deadline() {
 }
 
 #[test]
-fn the_oldest_handshake_makes_room() {
+fn the_oldest_handshake_is_evicted() {
     let files = Files::new("flood");
     let config = EngineConfig {
         max_handshakes: 8,
@@ -229,7 +229,7 @@ fn the_oldest_handshake_makes_room() {
 }
 
 #[test]
-fn plain_http_on_a_tls_port_is_told_so_by_an_alert() {
+fn plain_http_on_a_tls_port_gets_an_alert() {
     let files = Files::new("plain");
     let server = files.plain_server();
     let mut stream = server.connect();

@@ -1,4 +1,4 @@
-//! Requests and answers over real sockets.
+//! Requests and responses over real sockets.
 
 mod support;
 
@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use support::{PATIENCE, Server, answer, ask, get, patient, post, rest};
+use support::{PATIENCE, Server, answer, ask, get, post, rest, with_timeouts};
 use towline_io::{ConnConfig, EngineConfig, Listener};
 use towline_proto::Limits;
 
@@ -47,7 +47,7 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_request_behind_a_delayed_one_waits_for_its_turn() {
+fn a_request_after_a_delayed_one_is_answered_in_order() {
     let server = Server::plain();
     let mut stream = server.connect();
     stream
@@ -71,7 +71,7 @@ fn a_request_may_come_byte_by_byte() {
 }
 
 #[test]
-fn a_body_passes_through_while_both_sides_are_bounded() {
+fn a_body_is_echoed_with_bounded_buffers_on_both_sides() {
     let server = Server::plain();
     let mut stream = server.connect();
     let body: Vec<u8> = (0..5_000_000u32).map(|n| (n % 251) as u8).collect();
@@ -91,7 +91,7 @@ fn a_large_upload_is_counted() {
 }
 
 #[test]
-fn a_reader_that_sleeps_gets_everything_in_the_end() {
+fn a_slow_reader_gets_the_whole_body() {
     let server = Server::plain();
     let mut stream = server.connect();
     let asked = 400;
@@ -99,7 +99,7 @@ fn a_reader_that_sleeps_gets_everything_in_the_end() {
     let requests = get("/large").repeat(asked);
     let writing = std::thread::spawn(move || writer.write_all(&requests).unwrap());
     std::thread::sleep(Duration::from_millis(200));
-    // Others are served meanwhile.
+    // Other connections are served meanwhile.
     assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
     for _ in 0..asked {
         assert_eq!(answer(&mut stream).body.len(), 65_536);
@@ -108,7 +108,7 @@ fn a_reader_that_sleeps_gets_everything_in_the_end() {
 }
 
 #[test]
-fn a_half_closed_client_still_gets_its_answer() {
+fn a_half_closed_client_gets_its_response() {
     let server = Server::plain();
     let mut stream = server.connect();
     stream.write_all(&get("/delay?ms=30")).unwrap();
@@ -121,7 +121,7 @@ fn a_half_closed_client_still_gets_its_answer() {
 }
 
 #[test]
-fn a_chunked_answer_ends() {
+fn a_chunked_response_ends() {
     let server = Server::plain();
     let mut stream = server.connect();
     stream
@@ -132,7 +132,7 @@ fn a_chunked_answer_ends() {
 }
 
 #[test]
-fn a_broken_request_is_refused_and_closed() {
+fn a_malformed_request_is_refused_and_the_connection_closed() {
     let server = Server::plain();
     let mut stream = server.connect();
     stream
@@ -143,7 +143,7 @@ fn a_broken_request_is_refused_and_closed() {
 }
 
 #[test]
-fn a_vanished_client_does_no_harm() {
+fn a_client_that_resets_does_not_affect_others() {
     let server = Server::plain();
     for _ in 0..50 {
         let mut stream = server.connect();
@@ -197,7 +197,7 @@ fn a_file_is_sent_whole() {
             .unwrap()
             .contains("content-length: 4000000\r\n")
     );
-    // The connection is as good as before.
+    // The connection can be reused.
     assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
     std::fs::remove_file(&path).unwrap();
 }
@@ -227,7 +227,7 @@ fn an_idle_connection_is_closed_after_the_keep_alive_time() {
     };
     let server = Server::start(ConnConfig::plain(limits));
     let mut stream = server.connect();
-    // Longer in all than the time, which each request begins anew.
+    // Longer in total than the timeout, which each request restarts.
     for _ in 0..4 {
         assert_eq!(ask(&mut stream, &get("/")).status, 200);
         std::thread::sleep(Duration::from_millis(600));
@@ -254,7 +254,7 @@ fn unix_sockets_are_served_and_cleaned_up() {
     }
     drop(server);
     assert!(!path.exists());
-    // A file that a killed process left behind is replaced.
+    // A socket file left by a killed process is replaced.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.exists());
     drop(Listener::unix(&path, None, 64).unwrap());
@@ -273,7 +273,7 @@ fn the_unspecified_ipv6_address_serves_both_families() {
         EngineConfig::default(),
     );
     for host in ["127.0.0.1", "::1"] {
-        let mut stream = patient(TcpStream::connect((host, port)).unwrap());
+        let mut stream = with_timeouts(TcpStream::connect((host, port)).unwrap());
         assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
     }
 }
@@ -328,7 +328,7 @@ fn a_proxy_header_gives_the_addresses_and_goes_before_http() {
         HELLO
     );
     assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
-    // Without one: closed, and no answer.
+    // Without a header: closed without a response.
     let mut bare = server.connect();
     bare.write_all(&get("/")).unwrap();
     let mut answer = Vec::new();

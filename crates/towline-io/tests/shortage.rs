@@ -1,5 +1,5 @@
-//! No descriptor left: the server waits without burning time, tells once a second, and recovers. Alone
-//! in its file, since the limit it sets holds for the whole process.
+//! Without free descriptors the server waits without using CPU time, logs once a second, and recovers. In a
+//! file of its own, because the limit that it sets applies to the whole process.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::routes::{Jobs, serve};
-use support::{PATIENCE, answer, get, patient};
+use support::{PATIENCE, answer, get, with_timeouts};
 use towline_io::{ConnConfig, Engine, EngineConfig, Listener, Notice};
 use towline_proto::Limits;
 
@@ -40,7 +40,7 @@ fn cpu_time() -> Duration {
     )
 }
 
-/// One turn that waits for 20 ms at most.
+/// Runs one turn that waits for 20 ms at most.
 fn turn(engine: &mut Engine<Jobs>, notices: &mut Vec<Notice>) {
     engine.turn_start(Some(Duration::from_millis(20))).unwrap();
     while let Some(id) = engine.next_ready() {
@@ -66,12 +66,12 @@ fn turns_until(
     }
 }
 
-fn settled(engine: &Engine<Jobs>, notices: &[Notice]) -> u64 {
+fn handled(engine: &Engine<Jobs>, notices: &[Notice]) -> u64 {
     engine.accepted() + notices.iter().map(|notice| notice.shed).sum::<u64>()
 }
 
 #[test]
-fn a_shortage_of_descriptors_costs_nothing_and_ends() {
+fn descriptor_exhaustion_costs_no_cpu_time_and_ends() {
     let mut engine = Engine::<Jobs>::new(EngineConfig::default()).unwrap();
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
     let addr = listener.local_addr().unwrap().inet().unwrap();
@@ -79,11 +79,11 @@ fn a_shortage_of_descriptors_costs_nothing_and_ends() {
         .add_listener(listener, Arc::new(ConnConfig::plain(Limits::server())))
         .unwrap();
     let mut notices = Vec::new();
-    // The clients' own descriptors first, so that only the accepting side runs dry.
+    // The clients' own descriptors are opened first, so that only the accepting side runs out of them.
     let mut clients: Vec<TcpStream> = (0..40)
-        .map(|_| patient(TcpStream::connect(addr).unwrap()))
+        .map(|_| with_timeouts(TcpStream::connect(addr).unwrap()))
         .collect();
-    // The lowest free number decides what the limit lets through.
+    // The limit applies to the lowest free number.
     let lowest = std::os::fd::AsRawFd::as_raw_fd(&std::fs::File::open("/dev/null").unwrap());
     limit_descriptors(u64::try_from(lowest).unwrap() + 10);
     let (begun, before) = (Instant::now(), cpu_time());
@@ -93,7 +93,7 @@ fn a_shortage_of_descriptors_costs_nothing_and_ends() {
         turns += 1;
     }
     let spent = cpu_time().saturating_sub(before);
-    // 150 turns that wait, and one for each of the clients; without waiting they would be many thousands.
+    // 150 turns that wait, and one per client; without waiting there would be many thousands.
     assert!(turns < 400, "{turns} turns");
     assert!(spent < Duration::from_millis(500), "{spent:?}");
     let seconds = begun.elapsed().as_secs();
@@ -109,9 +109,9 @@ fn a_shortage_of_descriptors_costs_nothing_and_ends() {
     assert!(engine.len() <= 10);
     limit_descriptors(1024);
     turns_until(&mut engine, &mut notices, |engine, notices| {
-        settled(engine, notices) == 40
+        handled(engine, notices) == 40
     });
-    let mut client = patient(TcpStream::connect(addr).unwrap());
+    let mut client = with_timeouts(TcpStream::connect(addr).unwrap());
     std::io::Write::write_all(&mut client, &get("/")).unwrap();
     client.set_nonblocking(true).unwrap();
     turns_until(&mut engine, &mut notices, |_, _| {
@@ -119,6 +119,6 @@ fn a_shortage_of_descriptors_costs_nothing_and_ends() {
     });
     client.set_nonblocking(false).unwrap();
     assert_eq!(answer(&mut client).status, 200);
-    assert_eq!(settled(&engine, &notices), 41);
+    assert_eq!(handled(&engine, &notices), 41);
     clients.clear();
 }

@@ -1,4 +1,4 @@
-//! The engine inside somebody else's loop: its descriptor says everything there is to know.
+//! The engine inside another event loop, which watches only its descriptor.
 
 mod support;
 
@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use support::routes::{Jobs, State, serve};
-use support::{PATIENCE, answer, get, patient, post, rest};
+use support::{PATIENCE, answer, get, post, rest, with_timeouts};
 use towline_io::serve::metrics::Slots;
 use towline_io::{ConnConfig, ConnId, Engine, EngineConfig, Listener, WaitOutcome};
 use towline_proto::{BufferPool, Limits};
@@ -36,7 +36,7 @@ fn readable(fd: RawFd, time: Duration) -> bool {
     result == 1
 }
 
-/// One turn as a foreign loop gives it; how many connections it served.
+/// Runs one turn as an event loop does; returns the number of connections served.
 fn turn(engine: &mut Engine<Jobs>) -> usize {
     let mut served = 0;
     engine.turn_start(Some(Duration::ZERO)).unwrap();
@@ -49,7 +49,7 @@ fn turn(engine: &mut Engine<Jobs>) -> usize {
     served
 }
 
-/// Turns while the descriptor asks for them; how many connections each served.
+/// Runs turns while the descriptor is readable; returns the number of connections that each served.
 fn turns_until(
     engine: &mut Engine<Jobs>,
     mut done: impl FnMut(&Engine<Jobs>) -> bool,
@@ -67,7 +67,7 @@ fn turns_until(
     served
 }
 
-/// Whether an answer waits to be read.
+/// Whether a response can be read.
 fn has_answer(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let waits = matches!(stream.peek(&mut [0; 16]), Ok(n) if n > 0);
@@ -77,12 +77,12 @@ fn has_answer(stream: &TcpStream) -> bool {
 
 fn connections(addr: std::net::SocketAddr, n: usize) -> Vec<TcpStream> {
     (0..n)
-        .map(|_| patient(TcpStream::connect(addr).unwrap()))
+        .map(|_| with_timeouts(TcpStream::connect(addr).unwrap()))
         .collect()
 }
 
 #[test]
-fn a_turn_is_bounded_and_nobody_starves() {
+fn a_turn_is_bounded_and_no_connection_starves() {
     let config = EngineConfig {
         turn_time: Duration::from_secs(5),
         ..EngineConfig::default()
@@ -112,7 +112,7 @@ fn a_turn_that_ran_out_of_time_announces_the_rest() {
     }
     let mut answered = 0;
     while answered < 20 {
-        // Nothing new happens on any socket: only the engine's own word keeps this going.
+        // There are no socket events: only the engine's own waker causes further turns.
         assert!(
             readable(engine.as_raw_fd(), PATIENCE),
             "{answered} answered"
@@ -131,7 +131,7 @@ fn an_idle_engine_is_silent() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     let mut streams = connections(addr, 3);
     turns_until(&mut engine, |engine| engine.len() == 3);
-    // Half a request is no more of a reason to turn than a whole one that is answered.
+    // Half a request causes no further turn, nor does an answered one.
     for (stream, wire) in streams
         .iter_mut()
         .zip([&get("/")[..], b"GET / HTTP/1.1\r\nho", b"\r"])
@@ -145,7 +145,7 @@ fn an_idle_engine_is_silent() {
 }
 
 #[test]
-fn deadlines_come_through_the_descriptor() {
+fn deadlines_make_the_descriptor_readable() {
     let header_timeout = Some(Duration::from_millis(120));
     let limits = Limits {
         header_timeout,
@@ -162,7 +162,7 @@ fn deadlines_come_through_the_descriptor() {
 }
 
 #[test]
-fn an_answer_given_between_turns_is_sent_at_once() {
+fn a_response_between_turns_is_sent_at_once() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     let mut stream = connections(addr, 1).remove(0);
     stream
@@ -186,7 +186,7 @@ fn an_answer_given_between_turns_is_sent_at_once() {
 }
 
 #[test]
-fn another_thread_can_wake_it() {
+fn another_thread_can_wake_the_engine() {
     let (mut engine, _addr) = engine(EngineConfig::default(), Limits::server());
     while readable(engine.as_raw_fd(), Duration::from_millis(20)) {
         turn(&mut engine);
@@ -206,7 +206,7 @@ fn draining_closes_idle_connections_and_lets_others_finish() {
     let mut streams = connections(addr, 2);
     turns_until(&mut engine, |engine| engine.len() == 2);
     let mut busy = streams.remove(0);
-    // A request whose body is not there yet is in flight.
+    // A request with an incomplete body is in flight.
     let request = post("/echo", b"abcdef");
     let (first, second) = request.split_at(request.len() - 3);
     busy.write_all(first).unwrap();
@@ -226,9 +226,9 @@ fn draining_closes_idle_connections_and_lets_others_finish() {
 }
 
 #[test]
-fn what_was_sent_before_a_drain_is_answered() {
+fn requests_sent_before_a_drain_are_answered() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
-    // One in the kernel's queue, one accepted, one kept alive; none of the requests read.
+    // One in the kernel's queue, one accepted, one persistent; no request has been read.
     let mut kept = connections(addr, 1).remove(0);
     kept.write_all(&get("/")).unwrap();
     turns_until(&mut engine, |engine| engine.len() == 1);
@@ -283,7 +283,7 @@ fn workers_that_share_a_listener_share_its_connections() {
     for n in 1..=40 {
         streams.extend(connections(addr, 1));
         let start = Instant::now();
-        // The first always comes first; the second has to ask to be seen.
+        // The first worker always runs first.
         while engines.iter().map(Engine::len).sum::<usize>() < n {
             assert!(start.elapsed() < PATIENCE, "{n} is parked");
             for engine in &mut engines {
@@ -295,7 +295,7 @@ fn workers_that_share_a_listener_share_its_connections() {
     }
     let shares: Vec<usize> = engines.iter().map(Engine::len).collect();
     assert!(shares.iter().all(|&n| n >= 10), "{shares:?}");
-    // One that does not come to its turns must not hold up the others for long.
+    // A worker without turns must not delay the others for long.
     streams.extend(connections(addr, 20));
     turns_until(&mut engines[0], |engine| engine.len() == shares[0] + 20);
 }
@@ -348,7 +348,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         let mut buffers = BufferPool::new(64 * 1024, 1);
         let mut state = State::default();
         serve(&mut conn, &mut state);
-        // Nothing more comes for now.
+        // There is no further input for now.
         let soon = Some(Instant::now() + Duration::from_millis(50));
         assert_eq!(
             conn.fill(&mut buffers, soon).unwrap(),
@@ -364,7 +364,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
     stream.write_all(second).unwrap();
     assert_eq!(answer(&mut stream).body, b"10");
     let conn = thread.join().unwrap();
-    // What arrives while it is away is not lost.
+    // Bytes that arrive while it is checked out are not lost.
     stream.write_all(&get("/")).unwrap();
     std::thread::sleep(Duration::from_millis(30));
     while readable(engine.as_raw_fd(), Duration::from_millis(20)) {
@@ -376,7 +376,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
 }
 
 #[test]
-fn names_of_closed_connections_find_nothing() {
+fn ids_of_closed_connections_find_nothing() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     let first = connections(addr, 1).remove(0);
     turns_until(&mut engine, |engine| engine.len() == 1);
@@ -394,7 +394,7 @@ fn names_of_closed_connections_find_nothing() {
 }
 
 #[test]
-fn one_that_always_has_more_to_do_is_visited_once_a_turn() {
+fn a_connection_that_always_has_more_to_do_is_serviced_once_per_turn() {
     let config = EngineConfig {
         turn_time: Duration::from_secs(5),
         service_time: Duration::ZERO,

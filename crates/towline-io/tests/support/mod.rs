@@ -1,4 +1,4 @@
-//! A responder on a thread of the test, and a client that is as dumb as possible.
+//! A server on a thread of the test, and a minimal client.
 #![allow(dead_code)] // every test file uses its own part
 
 #[path = "../../../towline-load/src/responder/routes/mod.rs"]
@@ -20,7 +20,7 @@ use socket2::{Domain, Socket, Type};
 use towline_io::{ConnConfig, Engine, EngineConfig, EngineWaker, Listener};
 use towline_proto::Limits;
 
-/// Nothing in a test waits longer than this for something that must come.
+/// Timeout of every wait in a test.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct Server {
@@ -73,7 +73,7 @@ impl Server {
     }
 
     pub fn connect(&self) -> TcpStream {
-        patient(TcpStream::connect(self.addr).unwrap())
+        with_timeouts(TcpStream::connect(self.addr).unwrap())
     }
 }
 
@@ -88,21 +88,21 @@ impl Drop for Server {
     }
 }
 
-pub fn patient(stream: TcpStream) -> TcpStream {
+pub fn with_timeouts(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.set_write_timeout(Some(PATIENCE)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }
 
-/// An address that refuses. The port stays taken as long as the process lives, so that no other test is given it.
+/// An address that refuses connections. Its port stays bound while the process lives, so that no other test gets it.
 pub fn nobody() -> SocketAddr {
     let (socket, addr) = unheard();
     std::mem::forget(socket);
     addr
 }
 
-/// A socket that is bound and does not listen yet.
+/// A socket that is bound but does not listen.
 pub fn unheard() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -128,7 +128,7 @@ pub struct Answer {
     pub body: Vec<u8>,
 }
 
-/// Reads one response with a content-length, and not a byte more.
+/// Reads exactly one response with a Content-Length.
 pub fn answer(stream: &mut impl Read) -> Answer {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -152,7 +152,7 @@ pub fn ask(stream: &mut (impl Read + Write), request: &[u8]) -> Answer {
     answer(stream)
 }
 
-/// Everything until the end of input.
+/// Reads until the end of input.
 pub fn rest(stream: &mut impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();

@@ -28,7 +28,7 @@ impl TestMount {
         Self::new(name, Options::default())
     }
 
-    fn ask(&self, method: &str, target: &str, fields: Fields<'_>) -> Received {
+    fn ask(&self, method: &str, target: &str, fields: Fields<'_>) -> TestResponse {
         let fields = fields
             .iter()
             .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
@@ -38,22 +38,22 @@ impl TestMount {
             fields,
             SystemTime::now(),
         );
-        Received::of(response.expect("the target is covered"))
+        TestResponse::of(response.expect("the target is covered"))
     }
 
-    fn get(&self, target: &str, fields: Fields<'_>) -> Received {
+    fn get(&self, target: &str, fields: Fields<'_>) -> TestResponse {
         self.ask("GET", target, fields)
     }
 }
 
-struct Received {
+struct TestResponse {
     status: u16,
     fields: Vec<(String, String)>,
     length: Option<u64>,
     body: String,
 }
 
-impl Received {
+impl TestResponse {
     fn of(response: FileResponse) -> Self {
         let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
         let body = match response.body {
@@ -184,7 +184,7 @@ fn the_root_prefix_covers_everything() {
     let response = mount
         .response(b"GET", b"/sub/index.html", fields, SystemTime::now())
         .unwrap();
-    assert_eq!(Received::of(response).body, "index");
+    assert_eq!(TestResponse::of(response).body, "index");
 }
 
 #[test]
