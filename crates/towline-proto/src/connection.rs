@@ -234,7 +234,7 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.request_pipelined(head, body))
     }
 
-    /// [`request_pipelined`](Self::request_pipelined) with a request that is validated and encoded already,
+    /// Like [`request_pipelined`](Self::request_pipelined), with a request that is validated and encoded already,
     /// for programs that send the same one many times.
     pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
         dispatch!(&mut self.inner, conn => conn.request_prepared(request))
