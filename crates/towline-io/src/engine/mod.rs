@@ -122,7 +122,7 @@ pub struct Engine<S> {
 pub(crate) struct Turn {
     pub(crate) running: bool,
     /// Started from the caller's event loop, which must be woken when work is left.
-    pub(crate) foreign: bool,
+    pub(crate) in_event_loop: bool,
     /// The engine has made its own descriptor readable.
     pub(crate) rearmed: bool,
     pub(crate) started: Instant,
@@ -163,7 +163,7 @@ impl<S: Default> Engine<S> {
             ready: VecDeque::new(),
             turn: Turn {
                 running: false,
-                foreign: false,
+                in_event_loop: false,
                 rearmed: false,
                 started: now,
                 now,
@@ -228,7 +228,7 @@ impl<S: Default> Engine<S> {
     /// Polls, accepts and handles due timers. `Some(0)` never blocks and is for use within an event loop;
     /// a front end with its own thread waits with `None` (until there is work) or for a time.
     pub fn turn_start(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        self.turn.foreign = wait == Some(Duration::ZERO);
+        self.turn.in_event_loop = wait == Some(Duration::ZERO);
         self.begin_turn(wait)
     }
 
@@ -236,7 +236,7 @@ impl<S: Default> Engine<S> {
     /// where the system supports it ([`exact_timers`](crate::exact_timers)); `turn_start` rounds up to
     /// milliseconds. Does not wait when `at` has passed.
     pub fn turn_start_by(&mut self, at: Instant) -> io::Result<()> {
-        self.turn.foreign = false;
+        self.turn.in_event_loop = false;
         let wait = at.saturating_duration_since(Instant::now());
         #[cfg(target_os = "linux")]
         if !wait.is_zero() && self.ready.is_empty() && !self.accept_pending() {
@@ -286,7 +286,7 @@ impl<S: Default> Engine<S> {
             served: 0,
             service_started: now,
             unserved: 0,
-            foreign: self.turn.foreign,
+            in_event_loop: self.turn.in_event_loop,
         };
         now
     }
@@ -367,7 +367,7 @@ impl<S: Default> Engine<S> {
         if !std::mem::replace(queued, true) {
             self.ready.push_back(id);
             // A front end with its own thread starts another turn anyway.
-            if self.turn.foreign && !self.turn.running {
+            if self.turn.in_event_loop && !self.turn.running {
                 self.rearm();
             }
         }
@@ -455,7 +455,7 @@ impl<S: Default> Engine<S> {
     pub fn turn_end(&mut self) {
         self.turn.running = false;
         self.set_timer(self.turn.now);
-        if self.turn.foreign && (!self.ready.is_empty() || self.accept_pending()) {
+        if self.turn.in_event_loop && (!self.ready.is_empty() || self.accept_pending()) {
             self.rearm();
         }
     }

@@ -295,7 +295,7 @@ mod tests {
             let name = series.split('{').next().unwrap();
             assert!(
                 name.starts_with(families.last().unwrap()),
-                "{name} stands in the wrong family"
+                "{name} is in the wrong family"
             );
             value.parse::<f64>().unwrap();
         }
