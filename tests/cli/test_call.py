@@ -164,7 +164,7 @@ def test_a_short_url(given: str, meant: str) -> None:
     assert parse([given], "GET")[0] == meant
 
 
-def test_progress_says_share_rate_and_what_is_left() -> None:
+def test_progress_shows_share_rate_and_remaining_time() -> None:
     progress = Progress(10 << 20, io.StringIO())
     progress.done = 5 << 20
     assert progress.line(2.0, 80) == f"[{'#' * 14}{'.' * 15}]  50%  5.0 MiB of 10.0 MiB  2.5 MiB/s  0:02 left"
@@ -340,7 +340,7 @@ def one_line(ended: subprocess.CompletedProcess[bytes], status: int, *words: str
     assert all(word in text for word in words), text
 
 
-def test_what_fails_is_one_line_and_curls_status(url: str) -> None:
+def test_a_failure_prints_one_line_and_exits_with_curls_status(url: str) -> None:
     one_line(towline("get", f"http://127.0.0.1:{free_port()}/"), 7, "127.0.0.1")
     one_line(towline("get", "http://name.invalid/"), 6, "name.invalid")
     one_line(towline("get", "gopher://127.0.0.1/"), 3)

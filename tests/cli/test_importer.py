@@ -70,7 +70,7 @@ def test_detection(app: Any, expected: str) -> None:
     assert detect(app) == expected
 
 
-def test_what_was_asked_for_wins() -> None:
+def test_an_explicit_setting_wins() -> None:
     assert resolve(wsgi, "asgi")[1] == "asgi"
     assert resolve(asgi, "wsgi")[1] == "wsgi"
     with pytest.raises(StartupError, match="cannot be called"):

@@ -181,7 +181,7 @@ def test_toml_types(tmp_path: Path) -> None:
     assert config.mount == (("/x", "x:app"), ("/y", "y:app"))
 
 
-def test_an_optional_argument_does_not_swallow_the_application() -> None:
+def test_an_optional_argument_does_not_consume_the_application() -> None:
     for flag, name, expected in [("--access-log", "access_log", "-"), ("--compress", "compress", CODINGS)]:
         config = configure([flag, APP], {})
         assert (config.app, getattr(config, name)) == (APP, expected)

@@ -27,7 +27,7 @@ from .peers_adapters import PATHS, interpreter
 
 PATIENCE = 10.0
 ROOT = Path(__file__).parent.parent.parent
-# One face of each: what lies below is the same.
+# One backend of each: what lies below is the same.
 CHOSEN = (
     "towline", "towline-sync", "aiohttp", "httpx-sync", "httpx2-sync", "httpcorexyz-sync", "urllib3", "requests",
     "niquests-sync", "pycurl", "pyreqwest", "rnet", "primp",

@@ -26,7 +26,7 @@ def child(subject_name: str) -> int:
     except (ImportError, AttributeError) as error:
         print(json.dumps({"missing": str(error)}), flush=True)
         return 0
-    loop = asyncio.new_event_loop() if subject.face == "async" else None
+    loop = asyncio.new_event_loop() if subject.backend == "async" else None
     print("{}", flush=True)
     for line in sys.stdin:
         base, script = line.split()

@@ -22,7 +22,7 @@ import trustme
 from towline.bench.clients.subjects import CLIENTS, Missing
 
 from benches import report
-from tests.support.hostile_peer import Hostile, says
+from tests.support.hostile_peer import Hostile, script_of
 from tests.support.streaming_peer import CHURN, ENDLESS, Each, Numbered, closes_soon, events
 from tests.support.tls import FAILURES, certificate_that_is, serving
 
@@ -34,7 +34,7 @@ PATIENCE = 60.0
 STALL_PATIENCE = 15.0
 CROWD = 4000
 
-# Name, what it is, the faces that have it.
+# Name, what it is, the backends that have it.
 BEHAVIOURS = {
     "race_get": ("keep-alive race, 400 GETs", ("async", "sync")),
     "race_post": ("keep-alive race, 400 POSTs", ("async", "sync")),
@@ -60,10 +60,10 @@ SYNC = (
 
 
 def has(subject: str, behaviour: str) -> bool:
-    """TLS is asked of one face; aiohttp has but one."""
+    """TLS is asked of one backend; aiohttp has but one."""
     if behaviour.startswith("tls_"):
         return subject in SYNC
-    return CLIENTS[subject].face in BEHAVIOURS[behaviour][1]
+    return CLIENTS[subject].backend in BEHAVIOURS[behaviour][1]
 
 
 def record(subject: str, names: list[str]) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def server_of(behaviour: str, folder: Path) -> Iterator[tuple[str, Any]]:
     if behaviour.startswith("race_"):
         server = Each(lambda _: closes_soon)
     elif behaviour.startswith("slow_"):
-        warm_up = {"bytes": says(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n" + b"x" * 4000000)}
+        warm_up = {"bytes": script_of(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n" + b"x" * 4000000)}
         streams = {"sse": events(2000, 200, 100), "events": events(500, 8192)}
         server = Hostile({**ENDLESS, **warm_up, **streams})
     elif behaviour in ("churn", "loops"):

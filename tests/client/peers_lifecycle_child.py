@@ -49,11 +49,11 @@ class Tally:
         return {"answered": self.answered, "wrong": self.wrong, "errors": dict(self.errors)}
 
 
-class Face:
-    """Both faces called from outside, the asynchronous one in a loop that goes on."""
+class Backend:
+    """Both backends called from outside, the asynchronous one in a loop that goes on."""
 
     def __init__(self, subject: str, base: str, pool: int = POOL) -> None:
-        self.is_async = CLIENTS[subject].face == "async"
+        self.is_async = CLIENTS[subject].backend == "async"
         self.loop = asyncio.new_event_loop() if self.is_async else None
         if self.loop is not None:
             asyncio.set_event_loop(self.loop)
@@ -81,60 +81,60 @@ class Face:
             self.loop.run_until_complete(asyncio.sleep(seconds))
 
 
-def race(face: Face, call: Callable[[str], Any]) -> dict[str, Any]:
+def race(backend: Backend, call: Callable[[str], Any]) -> dict[str, Any]:
     """Each request races with the close of the connection that it would reuse."""
     tally = Tally()
     for number in range(RACES):
-        tally.note(face.attempt(lambda number=number: call(f"/{number}")), b"good")
-        face.rest((number % 10) * 0.0005)
+        tally.note(backend.attempt(lambda number=number: call(f"/{number}")), b"good")
+        backend.rest((number % 10) * 0.0005)
     return tally.found()
 
 
-def race_get(face: Face) -> dict[str, Any]:
-    return race(face, face.adapter.get)
+def race_get(backend: Backend) -> dict[str, Any]:
+    return race(backend, backend.adapter.get)
 
 
-def race_post(face: Face) -> dict[str, Any]:
-    return race(face, lambda path: face.adapter.upload(path, b"once"))
+def race_post(backend: Backend) -> dict[str, Any]:
+    return race(backend, lambda path: backend.adapter.upload(path, b"once"))
 
 
-def churn(face: Face) -> dict[str, Any]:
+def churn(backend: Backend) -> dict[str, Any]:
     """2,000 cancels at any point; then 20 requests, for which there is plenty of time."""
     chance = random.Random(1)
 
     async def main() -> dict[str, Any]:
         for _ in range(20):
             paths = [chance.choice(("/good", "/held", "/slow_body")) for _ in range(100)]
-            tasks = [asyncio.ensure_future(face.adapter.get(path)) for path in paths]
+            tasks = [asyncio.ensure_future(backend.adapter.get(path)) for path in paths]
             for task in tasks:
                 asyncio.get_running_loop().call_later(chance.uniform(0, 0.01), task.cancel)
             await asyncio.gather(*tasks, return_exceptions=True)
-        waits = (asyncio.wait_for(face.adapter.get("/good"), 10) for _ in range(20))
+        waits = (asyncio.wait_for(backend.adapter.get("/good"), 10) for _ in range(20))
         tally = Tally()
         for answer in await asyncio.gather(*waits, return_exceptions=True):
             tally.note(answer, b"good")
         return tally.found()
 
-    return dict(face.result(main()))
+    return dict(backend.result(main()))
 
 
-def fork(face: Face) -> dict[str, Any]:
+def fork(backend: Backend) -> dict[str, Any]:
     """Four children and their parent ask at once, all with the client that the parent has used."""
-    face.attempt(lambda: face.adapter.get("/warm"))
+    backend.attempt(lambda: backend.adapter.get("/warm"))
     children = []
     for number in range(4):
         read, write = os.pipe()
         pid = os.fork()
         if pid == 0:
             signal.alarm(10)  # a child that hangs is a finding
-            if face.is_async:
-                face.loop = asyncio.new_event_loop()
-                asyncio.set_event_loop(face.loop)
-            os.write(write, json.dumps(asks(face, f"child{number}")).encode())
+            if backend.is_async:
+                backend.loop = asyncio.new_event_loop()
+                asyncio.set_event_loop(backend.loop)
+            os.write(write, json.dumps(asks(backend, f"child{number}")).encode())
             os._exit(0)
         os.close(write)
         children.append((pid, read))
-    mine = asks(face, "parent")
+    mine = asks(backend, "parent")
     found: dict[str, Any] = {"parent": mine, "children": []}
     for pid, read in children:
         said = os.read(read, 65536)
@@ -143,11 +143,11 @@ def fork(face: Face) -> dict[str, Any]:
     return found
 
 
-def asks(face: Face, who: str) -> dict[str, Any]:
+def asks(backend: Backend, who: str) -> dict[str, Any]:
     tally = Tally()
     for number in range(50):
         path = f"{who}-{number}"
-        tally.note(face.attempt(lambda path=path: face.adapter.get(f"/{path}")), path.encode())
+        tally.note(backend.attempt(lambda path=path: backend.adapter.get(f"/{path}")), path.encode())
     return tally.found()
 
 
@@ -168,19 +168,21 @@ def loops(subject: str, base: str) -> dict[str, Any]:
     return tally.found()
 
 
-def threads(face: Face) -> dict[str, Any]:
+def threads(backend: Backend) -> dict[str, Any]:
     """40 threads, 50 requests each."""
     tallies = [Tally() for _ in range(40)]
 
-    def lane(index: int) -> None:
+    def worker(index: int) -> None:
         for number in range(50):
             path = f"{index}-{number}"
-            tallies[index].note(face.attempt(lambda path=path: face.adapter.get(f"/{path}")), path.encode())
+            tallies[index].note(
+                backend.attempt(lambda path=path: backend.adapter.get(f"/{path}")), path.encode()
+            )
 
-    lanes = [threading.Thread(target=lane, args=(index,)) for index in range(40)]
-    for one in lanes:
+    workers = [threading.Thread(target=worker, args=(index,)) for index in range(40)]
+    for one in workers:
         one.start()
-    for one in lanes:
+    for one in workers:
         one.join()
     total = Tally()
     for tally in tallies:
@@ -190,24 +192,24 @@ def threads(face: Face) -> dict[str, Any]:
     return total.found()
 
 
-def crowd(face: Face) -> dict[str, Any]:
+def crowd(backend: Backend) -> dict[str, Any]:
     async def main() -> dict[str, Any]:
         tally, began = Tally(), time.monotonic()
-        calls = [face.adapter.get(f"/{number}") for number in range(CROWD)]
+        calls = [backend.adapter.get(f"/{number}") for number in range(CROWD)]
         for number, answer in enumerate(await asyncio.gather(*calls, return_exceptions=True)):
             tally.note(answer, str(number).encode())
         return {**tally.found(), "seconds": round(time.monotonic() - began, 1)}
 
-    return dict(face.result(main()))
+    return dict(backend.result(main()))
 
 
-def slow(face: Face, path: str) -> dict[str, Any]:
+def slow(backend: Backend, path: str) -> dict[str, Any]:
     work: Work = "slow_events" if path == "events" else "slow_pieces"
-    job = Job(work, "async" if face.is_async else "sync", path=f"/{path}")
-    if face.is_async:
-        found = face.result(async_slow(face.adapter, job, 4.0))
+    job = Job(work, "async" if backend.is_async else "sync", path=f"/{path}")
+    if backend.is_async:
+        found = backend.result(async_slow(backend.adapter, job, 4.0))
     else:
-        found = sync_slow(face.adapter, job, 4.0)
+        found = sync_slow(backend.adapter, job, 4.0)
     extra = found["extra"]
     return {
         "growth_mib": round(extra["rss_growth_bytes"] / (1 << 20), 2),
@@ -227,13 +229,15 @@ def main(subject: str, behaviour: str, base: str) -> dict[str, Any]:
         return failure_of(subject, base, behaviour)
     if behaviour == "loops":
         return loops(subject, base)
-    face = Face(subject, base, pool=20 if behaviour == "threads" else 10 if behaviour == "churn" else POOL)
+    backend = Backend(
+        subject, base, pool=20 if behaviour == "threads" else 10 if behaviour == "churn" else POOL
+    )
     if behaviour.startswith("slow_"):
-        return slow(face, behaviour.removeprefix("slow_"))
-    return dict(BEHAVIOURS[behaviour](face))
+        return slow(backend, behaviour.removeprefix("slow_"))
+    return dict(BEHAVIOURS[behaviour](backend))
 
 
-BEHAVIOURS: dict[str, Callable[[Face], dict[str, Any]]] = {
+BEHAVIOURS: dict[str, Callable[[Backend], dict[str, Any]]] = {
     "race_get": race_get, "race_post": race_post, "churn": churn, "fork": fork, "threads": threads, "crowd": crowd,
 }  # fmt: skip
 

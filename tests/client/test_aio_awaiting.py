@@ -266,7 +266,7 @@ def test_errors_are_raised_where_the_call_is_awaited(upstream: Upstream) -> None
     run("asyncio", main)
 
 
-def test_without_a_loop_it_says_so() -> None:
+def test_without_a_loop_is_a_clear_error() -> None:
     client = AsyncClient()
     with pytest.raises(RuntimeError, match="no running event loop"):
         client.get("http://127.0.0.1:1/")

@@ -74,7 +74,7 @@ def test_a_context_of_the_program(backend: str, authority: trustme.CA, server: S
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_what_the_context_refuses(backend: str, server: Server) -> None:
+def test_a_refusal_of_the_context_fails_the_call(backend: str, server: Server) -> None:
     async def main() -> None:
         async with AsyncClient(verify=ssl.create_default_context(), trust_env=False) as client:
             with pytest.raises(towline.TLSError) as caught:

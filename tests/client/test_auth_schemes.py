@@ -25,45 +25,46 @@ from towline import (
 )
 from towline.client.digest import Challenge, strongest
 
-from tests.support.client_callers import FACES, Caller, Recorder
+from tests.support.client_callers import BACKENDS, Caller, Recorder
 
 
-@pytest.fixture(params=FACES)
-def face(request):
+@pytest.fixture(params=BACKENDS)
+def backend(request):
     return request.param
 
 
-def authorization(face, auth, url="http://h/"):
+def authorization(backend, auth, url="http://h/"):
     recorder = Recorder()
-    Caller(face, transport=MockTransport(recorder)).get(url, auth=auth)
+    Caller(backend, transport=MockTransport(recorder)).get(url, auth=auth)
     return recorder.requests[0].headers.get("authorization")
 
 
-def test_simple_schemes(face):
-    assert authorization(face, ("Aladdin", "open sesame")) == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
-    assert authorization(face, BasicAuth("test", "123\u00a3")) == "Basic dGVzdDoxMjPCow=="
-    assert authorization(face, BearerAuth("token")) == "Bearer token"
-    assert authorization(face, BearerAuth(lambda: "fresh")) == "Bearer fresh"
-    assert authorization(face, None) is None
+def test_simple_schemes(backend):
+    assert authorization(backend, ("Aladdin", "open sesame")) == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+    assert authorization(backend, BasicAuth("test", "123\u00a3")) == "Basic dGVzdDoxMjPCow=="
+    assert authorization(backend, BearerAuth("token")) == "Bearer token"
+    assert authorization(backend, BearerAuth(lambda: "fresh")) == "Bearer fresh"
+    assert authorization(backend, None) is None
     assert (
-        authorization(face, None, "http://Aladdin:open%20sesame@h/") == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
+        authorization(backend, None, "http://Aladdin:open%20sesame@h/")
+        == "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="
     )
-    assert authorization(face, httpx.BasicAuth("a", "b")) == "Basic YTpi"
+    assert authorization(backend, httpx.BasicAuth("a", "b")) == "Basic YTpi"
 
     def function(request):
         request.headers["Authorization"] = "mine"
         return request
 
-    assert authorization(face, function) == "mine"
+    assert authorization(backend, function) == "mine"
 
 
-def test_netrc(face, tmp_path, monkeypatch):
+def test_netrc(backend, tmp_path, monkeypatch):
     (tmp_path / "netrc").write_text("machine h.example login user password pass\n")
     auth = NetRCAuth(tmp_path / "netrc")
-    assert authorization(face, auth, "http://h.example/") == "Basic dXNlcjpwYXNz"
-    assert authorization(face, auth, "http://other.example/") is None
+    assert authorization(backend, auth, "http://h.example/") == "Basic dXNlcjpwYXNz"
+    assert authorization(backend, auth, "http://other.example/") is None
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert authorization(face, NetRCAuth(), "http://h.example/") is not None
+    assert authorization(backend, NetRCAuth(), "http://h.example/") is not None
     with pytest.raises(UsageError, match="does not exist"):
         NetRCAuth(tmp_path / "none")
     (tmp_path / "bad").write_text("machine")
@@ -99,33 +100,33 @@ class Tokens(Auth):
             yield request
 
 
-def test_a_generator_of_requests(face):
+def test_a_generator_of_requests(backend):
     tokens = iter(["old", "new"])
     recorder = Recorder(
         token=lambda request: Response(200, text=next(tokens)),
         root=lambda request: Response(200 if request.headers["authorization"] == "Bearer new" else 401),
     )
-    response = Caller(face, transport=MockTransport(recorder), auth=Tokens()).get("http://h/")
+    response = Caller(backend, transport=MockTransport(recorder), auth=Tokens()).get("http://h/")
     assert response.status_code == 200
     assert recorder.lines == ["POST http://h/token", "GET http://h/", "POST http://h/token", "GET http://h/"]
     assert [one.status_code for one in response.history] == [200, 401, 200]
 
 
-def test_a_generator_of_each_face():
+def test_a_generator_of_each_backend():
     class Both(Auth):
         def sync_auth_flow(self, request):
-            request.headers["Face"] = "blocking"
+            request.headers["Backend"] = "blocking"
             yield request
 
         async def async_auth_flow(self, request):
             await asyncio.sleep(0)
-            request.headers["Face"] = "asynchronous"
+            request.headers["Backend"] = "asynchronous"
             yield request
 
-    for face, expected in [("blocking", "blocking"), ("asyncio", "asynchronous")]:
+    for backend, expected in [("blocking", "blocking"), ("asyncio", "asynchronous")]:
         recorder = Recorder()
-        Caller(face, transport=MockTransport(recorder)).get("http://h/", auth=Both())
-        assert recorder.requests[0].headers["face"] == expected
+        Caller(backend, transport=MockTransport(recorder)).get("http://h/", auth=Both())
+        assert recorder.requests[0].headers["backend"] == expected
 
 
 def test_no_secret_is_shown():
@@ -220,11 +221,11 @@ class Server:
 
 @pytest.mark.parametrize("algorithm", ["MD5", "SHA-256", "MD5-sess", "SHA-256-sess"])
 @pytest.mark.parametrize("qop", ["auth", "auth-int", "auth,auth-int", ""])
-def test_digest_is_accepted(face, algorithm, qop):
+def test_digest_is_accepted(backend, algorithm, qop):
     if algorithm.endswith("-sess") and not qop:
         pytest.skip("-sess needs a cnonce")
     server = Server(qop, algorithm)
-    client = Caller(face, transport=MockTransport(server), auth=DigestAuth("user", "pass"))
+    client = Caller(backend, transport=MockTransport(server), auth=DigestAuth("user", "pass"))
     response = client.post("http://h/x?y=1", content=b"body")
     assert response.text == "in"
     assert [one.status_code for one in response.history] == [401]
@@ -234,16 +235,16 @@ def test_digest_is_accepted(face, algorithm, qop):
         assert "nc=00000002" in server.seen[2]
 
 
-def test_a_wrong_password_is_tried_once(face):
+def test_a_wrong_password_is_tried_once(backend):
     server = Server(password="other")
-    client = Caller(face, transport=MockTransport(server), auth=DigestAuth("user", "pass"))
+    client = Caller(backend, transport=MockTransport(server), auth=DigestAuth("user", "pass"))
     assert client.get("http://h/").status_code == 401
     assert len(server.seen) == 2
 
 
-def test_a_stale_nonce_is_renewed(face):
+def test_a_stale_nonce_is_renewed(backend):
     server = Server()
-    client = Caller(face, transport=MockTransport(server), auth=DigestAuth("user", "pass"))
+    client = Caller(backend, transport=MockTransport(server), auth=DigestAuth("user", "pass"))
     client.get("http://h/")
     server.nonce, server.stale = "nonce-2", True
     assert client.get("http://h/").text == "in"

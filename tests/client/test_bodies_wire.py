@@ -99,18 +99,18 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture(params=["sync", "asyncio", "trio"])
-def face(request: pytest.FixtureRequest) -> str:
+def backend(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
 
 
-def run(face: str, main: Callable[[], Any]) -> Any:
-    return trio.run(main) if face == "trio" else asyncio.run(main())
+def run(backend: str, main: Callable[[], Any]) -> Any:
+    return trio.run(main) if backend == "trio" else asyncio.run(main())
 
 
-def fetched(face: str, url: str, **options: Any) -> Any:
+def fetched(backend: str, url: str, **options: Any) -> Any:
     """The response of a plain GET."""
-    if face == "sync":
+    if backend == "sync":
         with towline.Client(**options) as client:
             return client.get(url)
 
@@ -118,12 +118,12 @@ def fetched(face: str, url: str, **options: Any) -> Any:
         async with towline.AsyncClient(**options) as client:
             return await client.get(url)
 
-    return run(face, main)
+    return run(backend, main)
 
 
-def streamed(face: str, url: str, kind: str, items: list[Any], **options: Any) -> None:
+def streamed(backend: str, url: str, kind: str, items: list[Any], **options: Any) -> None:
     """Puts what `iter_<kind>` gives into `items`; a list that says `full` is enough."""
-    if face == "sync":
+    if backend == "sync":
         with towline.Client(**options) as client, client.stream("GET", url) as response:
             for item in getattr(response, f"iter_{kind}")():
                 items.append(item)
@@ -138,11 +138,11 @@ def streamed(face: str, url: str, kind: str, items: list[Any], **options: Any) -
                 if getattr(items, "full", False):
                     return
 
-    run(face, main)
+    run(backend, main)
 
 
-def posted(face: str, url: str, **arguments: Any) -> Any:
-    if face == "sync":
+def posted(backend: str, url: str, **arguments: Any) -> Any:
+    if backend == "sync":
         with towline.Client() as client:
             return client.post(url, **arguments).json()
 
@@ -150,7 +150,7 @@ def posted(face: str, url: str, **arguments: Any) -> Any:
         async with towline.AsyncClient() as client:
             return (await client.post(url, **arguments)).json()
 
-    return run(face, main)
+    return run(backend, main)
 
 
 def cut(data: bytes, size: int) -> Callable[[], Iterable[bytes]]:
@@ -167,35 +167,35 @@ CODED = [
 
 
 @pytest.mark.parametrize(("coding", "wire", "body"), CODED)
-def test_codings(face: str, server: Server, coding: str, wire: bytes, body: bytes) -> None:
+def test_codings(backend: str, server: Server, coding: str, wire: bytes, body: bytes) -> None:
     url = server.add(f"/{coding.replace(', ', '-')}", cut(wire, 7000), coding)
-    response = fetched(face, url)
+    response = fetched(backend, url)
     assert (response.content, response.text) == (body, body.decode())
     pieces: list[bytes] = []
-    streamed(face, url, "bytes", pieces)
+    streamed(backend, url, "bytes", pieces)
     assert b"".join(pieces) == body
     raw: list[bytes] = []
-    streamed(face, url, "raw", raw)
+    streamed(backend, url, "raw", raw)
     assert b"".join(raw) == wire
 
 
-def test_a_body_that_ends_inside_its_coding(face: str, server: Server) -> None:
+def test_a_body_that_ends_inside_its_coding(backend: str, server: Server) -> None:
     url = server.add("/short", cut(gzip.compress(BODY)[:-4], 5000), "gzip")
     with pytest.raises(towline.DecodingError, match="ends inside its gzip"):
-        fetched(face, url)
+        fetched(backend, url)
     pieces: list[bytes] = []
     with pytest.raises(towline.DecodingError, match="ends inside its gzip"):
-        streamed(face, url, "bytes", pieces)
+        streamed(backend, url, "bytes", pieces)
     assert b"".join(pieces) == BODY
 
 
-def test_a_bound_on_what_is_decoded(face: str, server: Server) -> None:
+def test_a_bound_on_what_is_decoded(backend: str, server: Server) -> None:
     url = server.add("/bomb", cut(gzip.compress(bytes(50 << 20)), 5000), "gzip")
     with pytest.raises(towline.DecompressionLimit, match="1000000 bytes"):
-        fetched(face, url, max_decompressed_size=1_000_000)
+        fetched(backend, url, max_decompressed_size=1_000_000)
     pieces: list[bytes] = []
     with pytest.raises(towline.DecompressionLimit):
-        streamed(face, url, "bytes", pieces, max_decompressed_size=1_000_000)
+        streamed(backend, url, "bytes", pieces, max_decompressed_size=1_000_000)
     assert sum(map(len, pieces)) == 1_000_000
 
 
@@ -211,12 +211,12 @@ class Enough(list[Any]):
         return len(self) >= self._most
 
 
-def test_leaving_early_decodes_nothing_more(face: str, server: Server) -> None:
+def test_leaving_early_decodes_nothing_more(backend: str, server: Server) -> None:
     # Behind the first member stands what would be an error, if anybody decoded it.
     wire = gzip.compress(BODY[:100]) + b"\x1f\x8bnonsense"
     url = server.add("/early", lambda: [wire[:-10], wire[-10:]], "gzip")
     items = Enough(1)
-    streamed(face, url, "bytes", items)
+    streamed(backend, url, "bytes", items)
     assert items == [BODY[:100]]
 
 
@@ -224,13 +224,13 @@ EVENTS = b"\xef\xbb\xbf: hello\r\nevent: add\rdata: 1\ndata: \xc3\xa9\r\n\r\nid:
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])
-def test_events(face: str, server: Server, size: int) -> None:
+def test_events(backend: str, server: Server, size: int) -> None:
     events: list[towline.ServerSentEvent] = []
-    streamed(face, server.add(f"/events{size}", cut(EVENTS, size)), "sse", events)
+    streamed(backend, server.add(f"/events{size}", cut(EVENTS, size)), "sse", events)
     assert events == [towline.ServerSentEvent("add", "1\né"), towline.ServerSentEvent(data="{}", id="7")]
 
 
-def test_an_event_comes_when_it_is_sent(face: str, server: Server) -> None:
+def test_an_event_comes_when_it_is_sent(backend: str, server: Server) -> None:
     """The server goes on only when the reader has had the event before."""
     had = threading.Semaphore(0)
 
@@ -240,13 +240,13 @@ def test_an_event_comes_when_it_is_sent(face: str, server: Server) -> None:
             if not had.acquire(timeout=10):
                 yield b"data: the event before was held back\n\n"
 
-    class Telling(list[Any]):
+    class Recording(list[Any]):
         def append(self, item: Any) -> None:
             super().append(item.data)
             had.release()
 
-    events = Telling()
-    streamed(face, server.add("/tokens", pieces), "sse", events)
+    events = Recording()
+    streamed(backend, server.add("/tokens", pieces), "sse", events)
     assert events == ["0", "1", "2"]
 
 
@@ -254,33 +254,33 @@ def endless(piece: bytes) -> Callable[[], Iterable[bytes]]:
     return lambda: (piece for _ in range(10_000))
 
 
-def test_an_event_without_end(face: str, server: Server) -> None:
+def test_an_event_without_end(backend: str, server: Server) -> None:
     events: list[Any] = []
     with pytest.raises(towline.DecodingError, match="longer than 10485760 bytes"):
-        streamed(face, server.add("/endless", endless(b"data: " + b"x" * 65_000 + b"\n")), "sse", events)
+        streamed(backend, server.add("/endless", endless(b"data: " + b"x" * 65_000 + b"\n")), "sse", events)
     assert events == []
 
 
-def test_a_line_without_end(face: str, server: Server) -> None:
+def test_a_line_without_end(backend: str, server: Server) -> None:
     with pytest.raises(towline.DecodingError, match="a line is longer than 65536 bytes"):
-        streamed(face, server.add("/line", endless(b"x" * 65_000)), "lines", [])
+        streamed(backend, server.add("/line", endless(b"x" * 65_000)), "lines", [])
 
 
-def test_lines_and_ndjson(face: str, server: Server) -> None:
+def test_lines_and_ndjson(backend: str, server: Server) -> None:
     wire = b'{"a": 1}\r\n\r\n[2, "\xc3\xa9"]\r3\n4'
     url = server.add("/ndjson", cut(wire, 5), "identity")
     lines: list[str] = []
-    streamed(face, url, "lines", lines)
+    streamed(backend, url, "lines", lines)
     assert lines == ['{"a": 1}', "", '[2, "é"]', "3", "4"]
     values: list[Any] = []
-    streamed(face, url, "ndjson", values)
+    streamed(backend, url, "ndjson", values)
     assert values == [{"a": 1}, [2, "é"], 3, 4]
 
 
-def test_a_reader_that_stops_stops_the_server(face: str, server: Server) -> None:
+def test_a_reader_that_stops_stops_the_server(backend: str, server: Server) -> None:
     server.sent = 0
     items = Enough(2)
-    streamed(face, server.add("/fast", endless(b"data: " + b"x" * 1000 + b"\n\n")), "sse", items)
+    streamed(backend, server.add("/fast", endless(b"data: " + b"x" * 1000 + b"\n\n")), "sse", items)
     assert server.sent < 8 << 20  # what two sockets and the window hold
 
 
@@ -298,41 +298,41 @@ def check(told: Any, body: bytes, length: bool) -> None:
     assert (told["length"], told["coding"]) == ((str(len(body)), None) if length else (None, "chunked"))
 
 
-def test_uploads(face: str, server: Server, tmp_path: Path) -> None:
+def test_uploads(backend: str, server: Server, tmp_path: Path) -> None:
     url = server.upload
-    check(posted(face, url, content=BODY), BODY, True)
-    check(posted(face, url, content=BODY.decode()), BODY, True)
-    check(posted(face, url, content=cut(BODY, 7000)()), BODY, False)
-    check(posted(face, url, content=list(cut(BODY, 7000)())), BODY, False)
-    if face != "sync":
-        check(posted(face, url, content=Pieces()), BODY, False)
+    check(posted(backend, url, content=BODY), BODY, True)
+    check(posted(backend, url, content=BODY.decode()), BODY, True)
+    check(posted(backend, url, content=cut(BODY, 7000)()), BODY, False)
+    check(posted(backend, url, content=list(cut(BODY, 7000)())), BODY, False)
+    if backend != "sync":
+        check(posted(backend, url, content=Pieces()), BODY, False)
     (tmp_path / "file").write_bytes(BODY)
     with (tmp_path / "file").open("rb") as file:
-        check(posted(face, url, content=file), BODY, True)
+        check(posted(backend, url, content=file), BODY, True)
         file.seek(1000)
-        check(posted(face, url, content=file), BODY[1000:], True)
-    check(posted(face, url, content=io.BytesIO(BODY)), BODY, True)
+        check(posted(backend, url, content=file), BODY[1000:], True)
+    check(posted(backend, url, content=io.BytesIO(BODY)), BODY, True)
 
 
-def test_large_uploads(face: str, server: Server, tmp_path: Path) -> None:
+def test_large_uploads(backend: str, server: Server, tmp_path: Path) -> None:
     body = BODY * 60  # 17 MB
-    check(posted(face, server.upload, content=body), body, True)
+    check(posted(backend, server.upload, content=body), body, True)
     (tmp_path / "file").write_bytes(body)
     with (tmp_path / "file").open("rb") as file:
-        check(posted(face, server.upload, content=file), body, True)
+        check(posted(backend, server.upload, content=file), body, True)
 
 
-def test_forms(face: str, server: Server) -> None:
-    told = posted(face, server.upload, data={"a": ["1", "2"], "b": "é"})
+def test_forms(backend: str, server: Server) -> None:
+    told = posted(backend, server.upload, data={"a": ["1", "2"], "b": "é"})
     check(told, b"a=1&a=2&b=%C3%A9", True)
     assert told["type"] == "application/x-www-form-urlencoded"
-    told = posted(face, server.upload, json={"a": [1, "é"]})
+    told = posted(backend, server.upload, json={"a": [1, "é"]})
     check(told, '{"a":[1,"é"]}'.encode(), True)
     assert told["type"] == "application/json"
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])
-def test_multipart(face: str, server: Server, size: int) -> None:
+def test_multipart(backend: str, server: Server, size: int) -> None:
     headers = {"Content-Type": "multipart/form-data; boundary=edge"}
     content = bytes(size)
     expected = (
@@ -341,6 +341,6 @@ def test_multipart(face: str, server: Server, size: int) -> None:
         b"Content-Type: application/octet-stream\r\n\r\n" + content + b"\r\n--edge--\r\n"
     )
     for file in (content, io.BytesIO(content)):
-        told = posted(face, server.upload, data={"a": "1"}, files={"f": ("n.bin", file)}, headers=headers)
+        told = posted(backend, server.upload, data={"a": "1"}, files={"f": ("n.bin", file)}, headers=headers)
         check(told, expected, True)
         assert told["type"] == "multipart/form-data; boundary=edge"

@@ -30,11 +30,11 @@ from towline import (
 )
 from towline.client.options import PoolOptions, tls_of
 
-from tests.support.client_callers import FACES, Caller, Recorder
+from tests.support.client_callers import BACKENDS, Caller, Recorder
 
 
-@pytest.fixture(params=FACES)
-def face(request):
+@pytest.fixture(params=BACKENDS)
+def backend(request):
     return request.param
 
 
@@ -278,7 +278,7 @@ def test_timeouts():
             Timeout(wrong)
 
 
-def test_options_say_what_is_wrong():
+def test_option_errors_name_the_mistake():
     for make, message in [
         (lambda: Limits(max_connections=0), "limits.max_connections"),
         (lambda: Limits(keepalive_expiry=-1), "limits.keepalive_expiry"),
@@ -320,10 +320,10 @@ def test_tls_and_proxy_options():
 # --- calls ---
 
 
-def test_merging(face):
+def test_merging(backend):
     recorder = Recorder()
     caller = Caller(
-        face,
+        backend,
         transport=MockTransport(recorder),
         base_url="https://h.example/api",
         params={"key": "1"},
@@ -350,14 +350,14 @@ def test_merging(face):
     assert recorder.requests[-1].headers["x-b"] == "later"
 
 
-def test_hooks(face):
+def test_hooks(backend):
     seen = []
     hooks = {
         "request": [lambda request: seen.append(request.url.path)],
         "response": [lambda response: seen.append(response.status_code)],
     }
     recorder = Recorder(a=Response(302, headers={"Location": "/b"}))
-    caller = Caller(face, transport=MockTransport(recorder), event_hooks=hooks, follow_redirects=True)
+    caller = Caller(backend, transport=MockTransport(recorder), event_hooks=hooks, follow_redirects=True)
     caller.get("http://h/a")
     assert seen == ["/a", 302, "/b", 200]
 
@@ -385,10 +385,10 @@ def test_asynchronous_hooks():
         )
 
 
-def test_streams_and_progress(face):
+def test_streams_and_progress(backend):
     seen: list[Progress] = []
-    answer = lambda request: Response(200, headers={"Content-Length": "6"}, content=pieces(face))  # noqa: E731
-    caller = Caller(face, transport=MockTransport(Recorder(root=answer)))
+    answer = lambda request: Response(200, headers={"Content-Length": "6"}, content=pieces(backend))  # noqa: E731
+    caller = Caller(backend, transport=MockTransport(Recorder(root=answer)))
     response, content = caller.read_stream("GET", "http://h/", progress=seen.append)
     assert content == b"abcdef"
     assert response.is_closed
@@ -397,8 +397,8 @@ def test_streams_and_progress(face):
     assert response.elapsed.total_seconds() >= 0
 
 
-def pieces(face):
-    if face == "blocking":
+def pieces(backend):
+    if backend == "blocking":
         return iter([b"abc", b"def"])
 
     async def parts():
@@ -408,7 +408,7 @@ def pieces(face):
     return parts()
 
 
-def test_events(face):
+def test_events(backend):
     def answer(request):
         assert request.headers["accept"] == "text/event-stream"
         assert request.headers["x-a"] == "1"
@@ -419,7 +419,7 @@ def test_events(face):
             content=b"data: 1\n\ndata: 2\n\n",
         )
 
-    caller = Caller(face, transport=MockTransport(answer), headers={"X-A": "1"})
+    caller = Caller(backend, transport=MockTransport(answer), headers={"X-A": "1"})
 
     def blocking(url, **arguments):
         with caller.client.sse(url, **arguments) as events:
@@ -429,7 +429,7 @@ def test_events(face):
         async with caller.client.sse(url, **arguments) as events:
             return [event.data async for event in events]
 
-    read = blocking if face == "blocking" else asynchronous
+    read = blocking if backend == "blocking" else asynchronous
     assert caller.run(read, "http://h/", method="POST", json={}) == ["1", "2"]
     with pytest.raises(DecodingError, match="text/html"):
         caller.run(read, "http://h/")
@@ -437,7 +437,7 @@ def test_events(face):
         caller.run(read, "http://h/gone")
 
 
-def test_closing(face):
+def test_closing(backend):
     closed = []
 
     class Transport(MockTransport):
@@ -447,19 +447,19 @@ def test_closing(face):
         async def aclose(self):
             closed.append("asynchronous")
 
-    caller = Caller(face, transport=Transport(Recorder()))
+    caller = Caller(backend, transport=Transport(Recorder()))
     caller.get("http://h/")
     caller.close()
     caller.close()
     assert caller.client.is_closed
-    assert closed == ["blocking" if face == "blocking" else "asynchronous"]
+    assert closed == ["blocking" if backend == "blocking" else "asynchronous"]
     with pytest.raises(ClientClosed):
         caller.get("http://h/")
     assert "closed" in repr(caller.client)
 
 
-def test_what_cannot_be_requested(face):
-    caller = Caller(face)
+def test_an_invalid_request_is_refused(backend):
+    caller = Caller(backend)
     for url in ("/relative", "ftp://h/", "mailto:a@b", "h", "http://"):
         with pytest.raises(InvalidURL):
             caller.get(url)
@@ -467,9 +467,9 @@ def test_what_cannot_be_requested(face):
         caller.prewarm("ftp://h/", 1)
 
 
-def test_a_request_built_apart(face):
+def test_a_request_built_apart(backend):
     recorder = Recorder()
-    caller = Caller(face, transport=MockTransport(recorder), headers={"X-A": "1"})
+    caller = Caller(backend, transport=MockTransport(recorder), headers={"X-A": "1"})
     request = caller.client.build_request("PUT", "http://h/", content=b"x", timeout=3)
     assert request.extensions["timeout"]["read"] == 3
     assert caller.send(request).request is request
@@ -494,10 +494,10 @@ def test_the_functions(monkeypatch):
     assert methods == ["GET", "POST", "GET", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"]
 
 
-def test_json_of_ones_own(face):
+def test_json_of_ones_own(backend):
     recorder = Recorder(root=Response(200, text="x"))
     caller = Caller(
-        face,
+        backend,
         transport=MockTransport(recorder),
         json_dumps=lambda value: f"<{value}>",
         json_loads=lambda text: [text],
@@ -506,10 +506,10 @@ def test_json_of_ones_own(face):
     assert recorder.requests[0].content == b"<5>"
 
 
-def test_the_largest_response_is_bounded(face):
+def test_the_largest_response_is_bounded(backend):
     caller = Caller(
-        face,
-        transport=MockTransport(Recorder(root=lambda request: Response(200, content=pieces(face)))),
+        backend,
+        transport=MockTransport(Recorder(root=lambda request: Response(200, content=pieces(backend)))),
         max_response_size=5,
     )
     with pytest.raises(towline.ResponseError, match="max_response_size"):

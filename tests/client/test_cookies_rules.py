@@ -80,7 +80,7 @@ def test_where_a_cookie_goes(origin, field, goes_to, stays_from):
         ("http://h.example/", "n=v; Expires=Thu, 01 Jan 1970 00:00:00 GMT"),
     ],
 )
-def test_what_is_not_stored(origin, field):
+def test_an_invalid_cookie_is_not_stored(origin, field):
     assert len(jar(origin, field)) == 0
 
 

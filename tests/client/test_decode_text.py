@@ -110,7 +110,7 @@ def test_lines_before_a_violation_in_the_same_piece_are_given() -> None:
         next(lines)
 
 
-def test_nothing_is_read_before_it_is_asked_for() -> None:
+def test_nothing_is_read_before_iteration() -> None:
     asked = []
 
     def read(n: int) -> bytes:

@@ -73,8 +73,8 @@ class Async:
         asyncio.run(self.transport.aclose())
 
 
-@pytest.fixture(params=[Sync, Async], ids=lambda face: face.name)
-def face(request: pytest.FixtureRequest, ours: ModuleType) -> Iterator[Any]:
+@pytest.fixture(params=[Sync, Async], ids=lambda backend: backend.name)
+def backend(request: pytest.FixtureRequest, ours: ModuleType) -> Iterator[Any]:
     made = []
 
     def make(**options: Any) -> Any:
@@ -114,17 +114,17 @@ def test_a_transport_given_is_the_transport_used(package: ModuleType, ours: Modu
         assert client.get("http://any").status_code == 204
 
 
-def test_fields_keep_their_order_and_case_both_ways(package: ModuleType, face: Any) -> None:
+def test_fields_keep_their_order_and_case_both_ways(package: ModuleType, backend: Any) -> None:
     sent = [(b"Host", b"a.test"), (b"x-LOWER", b"1"), (b"X-Upper", b"2"), (b"x-lower", b"3")]
     got = [(b"X-zeta", b"1"), (b"x-Alpha", b"2"), (b"X-ZETA", b"3"), (b"Content-Length", b"0")]
     head = b"".join(b"%b: %b\r\n" % field for field in got)
     with scripted(answer(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")) as server:
-        response = face().exchange(package.Request("GET", server.url + "/p?q=%41", headers=sent))
+        response = backend().exchange(package.Request("GET", server.url + "/p?q=%41", headers=sent))
     assert server.heads == [b"GET /p?q=%41 HTTP/1.1\r\n" + b"\r\n".join(b"%b: %b" % field for field in sent)]
     assert response.headers.raw == got
 
 
-def test_fields_about_framing_keep_their_place_and_case(package: ModuleType, face: Any) -> None:
+def test_fields_about_framing_keep_their_place_and_case(package: ModuleType, backend: Any) -> None:
     sent = [
         (b"Connection", b"keep-alive"),
         (b"CONTENT-Length", b"2"),
@@ -146,29 +146,29 @@ def test_fields_about_framing_keep_their_place_and_case(package: ModuleType, fac
             yield b"hi"
 
     with scripted(handler) as server:
-        one = face()
+        one = backend()
         one.exchange(package.Request("POST", server.url, headers=sent, content=b"hi"))
         one.exchange(package.Request("POST", server.url, headers=streamed, stream=Body()))
     lines = [b"\r\n".join(b"%b: %b" % field for field in fields) for fields in (sent, streamed)]
     assert server.heads == [b"POST / HTTP/1.1\r\n" + fields for fields in lines]
 
 
-def test_nothing_is_followed_decoded_or_remembered(package: ModuleType, face: Any) -> None:
+def test_nothing_is_followed_decoded_or_remembered(package: ModuleType, backend: Any) -> None:
     coded = gzip.compress(b"text")
     fields = b"Location: /other\r\nSet-Cookie: a=1\r\nContent-Encoding: gzip\r\nContent-Length: %d" % len(
         coded
     )
     with scripted(answer(b"HTTP/1.1 302 Found\r\n" + fields + b"\r\n\r\n" + coded)) as server:
-        one = face()
+        one = backend()
         responses = [one.exchange(package.Request("GET", server.url)) for _ in range(2)]
     assert [(response.status_code, response.body) for response in responses] == [(302, coded)] * 2
     assert len(server.heads) == 2
     assert not any(b"cookie" in head.lower() for head in server.heads)
 
 
-def test_extensions_of_a_response(package: ModuleType, face: Any) -> None:
+def test_extensions_of_a_response(package: ModuleType, backend: Any) -> None:
     with scripted(answer(b"HTTP/1.1 200 Quite Fine\r\nContent-Length: 0\r\n\r\n")) as server:
-        extensions = face().exchange(package.Request("GET", server.url)).extensions
+        extensions = backend().exchange(package.Request("GET", server.url)).extensions
     assert extensions["http_version"] == b"HTTP/1.1"
     assert extensions["reason_phrase"] == b"Quite Fine"
     assert "stream_id" not in extensions  # HTTP/1.1 has none, and httpcore gives none
@@ -181,10 +181,10 @@ def test_extensions_of_a_response(package: ModuleType, face: Any) -> None:
     assert stream.get_extra_info("unheard-of") is None
 
 
-def test_the_target_extension_is_the_target(package: ModuleType, face: Any) -> None:
+def test_the_target_extension_is_the_target(package: ModuleType, backend: Any) -> None:
     with scripted(answer(OK)) as server:
         request = package.Request("OPTIONS", server.url, extensions={"target": b"*"})
-        face().exchange(request)
+        backend().exchange(request)
     assert server.heads[0].startswith(b"OPTIONS * HTTP/1.1\r\n")
 
 
@@ -326,9 +326,9 @@ def test_leaving_early_frees_the_connection(package: ModuleType, ours: ModuleTyp
         asyncio.run(run(server.url))
 
 
-def test_a_connection_is_used_again(package: ModuleType, face: Any) -> None:
+def test_a_connection_is_used_again(package: ModuleType, backend: Any) -> None:
     with scripted(answer(OK)) as server:
-        one = face()
+        one = backend()
         if one.name == "sync":
             for _ in range(3):
                 one.exchange(package.Request("GET", server.url))
@@ -368,20 +368,20 @@ def test_a_cancelled_call_leaves_the_pool_whole(package: ModuleType, ours: Modul
         asyncio.run(run(server.url))
 
 
-def test_a_unix_socket_and_a_local_address(package: ModuleType, face: Any, tmp_path: Any) -> None:
+def test_a_unix_socket_and_a_local_address(package: ModuleType, backend: Any, tmp_path: Any) -> None:
     path = str(tmp_path / "s")
     with scripted(answer(OK), uds=path):
-        assert face(uds=path).exchange(package.Request("GET", "http://a.test/")).body == b"hello"
+        assert backend(uds=path).exchange(package.Request("GET", "http://a.test/")).body == b"hello"
     with scripted(answer(OK)) as server:
-        response = face(local_address="127.0.0.1").exchange(package.Request("GET", server.url))
+        response = backend(local_address="127.0.0.1").exchange(package.Request("GET", server.url))
         assert response.extensions["network_stream"].get_extra_info("client_addr")[0] == "127.0.0.1"
 
 
-def test_through_a_proxy(package: ModuleType, face: Any) -> None:
+def test_through_a_proxy(package: ModuleType, backend: Any) -> None:
     """A plain request in absolute form (RFC 9112 3.2.2), with the proxy's own fields."""
     with scripted(answer(OK)) as proxy:
         chosen = package.Proxy(f"http://user:pass@127.0.0.1:{proxy.port}", headers={"X-Proxy": "1"})
-        response = face(proxy=chosen).exchange(package.Request("GET", "http://a.test/path"))
+        response = backend(proxy=chosen).exchange(package.Request("GET", "http://a.test/path"))
         assert response.body == b"hello"
     head = proxy.heads[0].lower()
     assert head.startswith(b"get http://a.test/path http/1.1\r\n")
@@ -389,7 +389,7 @@ def test_through_a_proxy(package: ModuleType, face: Any) -> None:
     assert b"x-proxy: 1" in head
 
 
-def test_trace_tells_httpcores_events(package: ModuleType, ours: ModuleType) -> None:
+def test_trace_reports_httpcores_events(package: ModuleType, ours: ModuleType) -> None:
     told: list[str] = []
     infos: dict[str, Any] = {}
 
@@ -485,32 +485,32 @@ def reset(peer: Peer) -> None:
     ids=["silence", "silence in the body", "cut body", "no response", "no HTTP", "reset in the body"],
 )
 def test_failures_are_the_packages_own(
-    package: ModuleType, face: Any, handler: Any, names: list[str]
+    package: ModuleType, backend: Any, handler: Any, names: list[str]
 ) -> None:
     with scripted(handler) as server:
         read = 0.3 if names == ["ReadTimeout"] else 10.0
         request = package.Request("GET", server.url, extensions={"timeout": {"read": read, "connect": 5}})
         with pytest.raises(package.TransportError) as caught:
-            face().exchange(request)
+            backend().exchange(request)
     assert type(caught.value).__name__ in names, caught.value
     assert caught.value.request is request
     assert str(caught.value)
 
 
-def test_failures_before_anything_is_sent(package: ModuleType, face: Any) -> None:
+def test_failures_before_anything_is_sent(package: ModuleType, backend: Any) -> None:
     with pytest.raises(package.ConnectError) as caught:
-        face().exchange(package.Request("GET", "http://127.0.0.1:1/"))
+        backend().exchange(package.Request("GET", "http://127.0.0.1:1/"))
     assert caught.value.request.url == "http://127.0.0.1:1/"
     with pytest.raises(package.ConnectError):
-        face().exchange(package.Request("GET", "http://no-such-name.invalid/"))
+        backend().exchange(package.Request("GET", "http://no-such-name.invalid/"))
     with pytest.raises(package.UnsupportedProtocol, match="unsupported protocol 'ftp://'"):
-        face().exchange(package.Request("GET", "ftp://127.0.0.1/"))
+        backend().exchange(package.Request("GET", "ftp://127.0.0.1/"))
     with pytest.raises(package.UnsupportedProtocol, match="missing an 'http://'"):
-        face().exchange(package.Request("GET", "//127.0.0.1/"))
+        backend().exchange(package.Request("GET", "//127.0.0.1/"))
     with pytest.raises(package.ConnectError, match="123456"):
-        face().exchange(package.Request("GET", "http://127.0.0.1:123456/"))
+        backend().exchange(package.Request("GET", "http://127.0.0.1:123456/"))
     with pytest.raises(package.ConnectError):
-        face(uds="/nowhere/s").exchange(package.Request("GET", "http://a.test/"))
+        backend(uds="/nowhere/s").exchange(package.Request("GET", "http://a.test/"))
 
 
 def test_waiting_for_a_connection_ends_in_pool_timeout(package: ModuleType, ours: ModuleType) -> None:
@@ -567,7 +567,7 @@ def test_socket_options_become_keepalive(ours: ModuleType) -> None:
         ours.Transport(socket_options=[(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)])
 
 
-def test_what_cannot_be_honoured_is_refused(ours: ModuleType) -> None:
+def test_an_unsupported_option_is_refused(ours: ModuleType) -> None:
     with pytest.raises(ValueError, match="http1"):
         ours.Transport(http1=False)
     with pytest.raises(ValueError, match="proxy"):

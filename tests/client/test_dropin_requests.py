@@ -46,7 +46,7 @@ def test_the_adapter_is_requests_own() -> None:
     assert towline.requests.__all__ == ["Adapter"]
 
 
-def test_what_is_sent_and_what_comes_back(session: Any) -> None:
+def test_request_and_response_round_trip(session: Any) -> None:
     fields = (
         b"X-One: 1\r\nx-two: 2\r\nX-Two: 3\r\nContent-Type: text/plain; charset=latin-1\r\nContent-Length: 1"
     )
@@ -93,7 +93,7 @@ def test_raw_has_urllib3s_surface(session: Any) -> None:
     assert server.connections == 1
 
 
-def test_iter_content_is_decoded_and_in_the_sizes_asked_for(session: Any) -> None:
+def test_iter_content_is_decoded_and_in_the_requested_sizes(session: Any) -> None:
     coded = gzip.compress(b"0123456789")
     fields = b"Content-Encoding: gzip\r\nContent-Length: %d" % len(coded)
     with scripted(answer(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n\r\n" + coded)) as server:

@@ -104,7 +104,7 @@ def test_our_own_certificate_is_shown(ours: ModuleType, trust: Trust) -> None:
             assert client.get(server.url).text == "hello"
 
 
-def test_ssl_object_tells_of_the_handshake(ours: ModuleType, trust: Trust) -> None:
+def test_ssl_object_describes_the_handshake(ours: ModuleType, trust: Trust) -> None:
     with scripted(answer(OK), trust.server()) as server:
         for verify in (trust.path, trust.context()):
             with ours.Client(verify=verify) as client:

@@ -104,7 +104,7 @@ def test_pieces_that_are_no_bytes() -> None:
 
 
 @pytest.mark.parametrize("content", [{"a": 1}, 5, object()])
-def test_what_cannot_be_content(content: Any) -> None:
+def test_invalid_content_is_refused(content: Any) -> None:
     with pytest.raises(TypeError, match="content: expected bytes"):
         encode_content(content)
 
@@ -132,7 +132,7 @@ def test_a_file_that_grows_stays_within_its_length(tmp_path: Path) -> None:
         assert sent(body) == b"1234"
 
 
-def test_what_was_written_and_not_flushed_counts(tmp_path: Path) -> None:
+def test_unflushed_writes_are_counted(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w+b") as file:
         file.write(b"x" * 10)
         file.seek(0)

@@ -191,13 +191,13 @@ def test_a_file_is_read_once_and_never_held_whole() -> None:
 
 
 @pytest.mark.parametrize("files", [{"f": 5}, {"f": io.StringIO("text")}, {"f": ("a", b"", "t", {}, 1)}])
-def test_what_cannot_be_a_file(files: Any) -> None:
+def test_an_invalid_file_is_refused(files: Any) -> None:
     with pytest.raises(TypeError):
         MultipartBody({}, files)
 
 
 @pytest.mark.parametrize("data", [{1: "a"}, {"a": {"b": 1}}, {"a": object()}])
-def test_what_cannot_be_a_field(data: Any) -> None:
+def test_an_invalid_field_is_refused(data: Any) -> None:
     with pytest.raises(TypeError):
         MultipartBody(data, {"f": b""})
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import towline
 
-from tests.support.client_backends import FACES, MIB, rss_bytes
+from tests.support.client_backends import BACKENDS, MIB, rss_bytes
 from tests.support.hostile_peer import Hostile
 from tests.support.streaming_peer import CHURN, ENDLESS, Numbered, closes_soon, events
 
@@ -24,17 +24,17 @@ OPTIONS: dict[str, Any] = {"trust_env": False, "timeout": towline.Timeout(10, to
 CROWD = int(os.environ.get("TOWLINE_CROWD", "4000"))
 
 
-@pytest.mark.parametrize("face_name", FACES)
+@pytest.mark.parametrize("face_name", BACKENDS)
 def test_keep_alive_race(face_name: str) -> None:
     """400 requests, each racing with the close of the connection it would reuse: none fails."""
     with Hostile({"race": closes_soon}) as server:
-        face = FACES[face_name](**OPTIONS)
+        backend = BACKENDS[face_name](**OPTIONS)
         try:
             for number in range(400):
-                assert face.get(server.url("race")).content == b"good", number
+                assert backend.get(server.url("race")).content == b"good", number
                 time.sleep((number % 10) * 0.0005)
         finally:
-            face.close()
+            backend.close()
 
 
 @pytest.mark.parametrize("pool", [1, 10])
@@ -96,7 +96,7 @@ def test_a_cancel_after_every_number_of_steps() -> None:
         asyncio.run(every())
 
 
-@pytest.mark.parametrize("face_name", FACES)
+@pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_fork_with_a_warm_connection(face_name: str) -> None:
     """Parent and children ask at the same time; each has its own answers."""
 
@@ -105,32 +105,32 @@ def test_a_fork_with_a_warm_connection(face_name: str) -> None:
         return True
 
     with Hostile({"warm": mine}) as server:
-        face = FACES[face_name](**OPTIONS)
-        assert face.get(server.url("warm")).content == b"good"
+        backend = BACKENDS[face_name](**OPTIONS)
+        assert backend.get(server.url("warm")).content == b"good"
         parents = server.connection_of("warm")
         children = []
         for _ in range(4):
             pid = os.fork()
             if pid == 0:
-                os._exit(in_child(face, server))
+                os._exit(in_child(backend, server))
             children.append(pid)
         for _ in range(50):
-            assert face.get(server.url("warm")).content == b"good"
+            assert backend.get(server.url("warm")).content == b"good"
         assert [ended(pid) for pid in children] == [0] * 4
         # The parent's connection has survived its children's use and their end.
-        assert face.get(server.url("warm")).content == b"good"
+        assert backend.get(server.url("warm")).content == b"good"
         assert server.connection_of("warm") == parents
         assert len({number for number, _ in server.carried}) >= 5
-        face.close()
+        backend.close()
 
 
-def in_child(face: Any, server: Hostile) -> int:
+def in_child(backend: Any, server: Hostile) -> int:
     """Runs in the forked process: no pytest here, only a status."""
     signal.alarm(20)
     try:
-        fresh = FACES[face.name](**OPTIONS) if face.name == "async" else face
-        if face.name == "async":
-            fresh.client = face.client  # the parent's client in a loop of the child's
+        fresh = BACKENDS[backend.name](**OPTIONS) if backend.name == "async" else backend
+        if backend.name == "async":
+            fresh.client = backend.client  # the parent's client in a loop of the child's
         return 0 if all(fresh.get(server.url("warm")).content == b"good" for _ in range(50)) else 1
     except BaseException:
         return 2
@@ -164,19 +164,19 @@ def test_one_client_in_three_successive_loops() -> None:
 def in_threads(number: int, work: Callable[[int], None]) -> None:
     errors: list[BaseException] = []
 
-    def lane(index: int) -> None:
+    def worker(index: int) -> None:
         try:
             work(index)
         except BaseException as error:
             errors.append(error)
 
-    lanes = [threading.Thread(target=lane, args=(index,)) for index in range(number)]
-    for thread in lanes:
+    workers = [threading.Thread(target=worker, args=(index,)) for index in range(number)]
+    for thread in workers:
         thread.start()
-    for thread in lanes:
+    for thread in workers:
         thread.join(60)
     assert not errors
-    assert not any(thread.is_alive() for thread in lanes)
+    assert not any(thread.is_alive() for thread in workers)
 
 
 def test_40_threads_share_one_client() -> None:
@@ -234,43 +234,43 @@ def test_thousands_at_once(descriptors: None) -> None:
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-@pytest.mark.parametrize("face_name", FACES)
+@pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
     with Hostile(ENDLESS) as server:
-        face = FACES[face_name](**OPTIONS, stream_window=65536)
+        backend = BACKENDS[face_name](**OPTIONS, stream_window=65536)
         try:
-            assert face.get(server.url("good")).content == b"good"
-            most = slowly(face, server.url(name))
+            assert backend.get(server.url("good")).content == b"good"
+            most = slowly(backend, server.url(name))
             assert most["growth"] < 4 * MIB
             # The window, and what framing came with it.
             assert most["buffered"] <= 65536 + 64
         finally:
-            face.close()
+            backend.close()
 
 
-@pytest.mark.parametrize("face_name", FACES)
+@pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_slow_reader_of_events_holds_a_window(face_name: str) -> None:
     """500 events of 8 KiB come in a second, 10 are taken: 4 MiB would pile up in each of the three."""
     with Hostile({"events": events(500, 8192)}) as server:
-        face = FACES[face_name](**OPTIONS, stream_window=65536)
+        backend = BACKENDS[face_name](**OPTIONS, stream_window=65536)
         try:
-            assert face.get(server.url("good")).content == b"good"
-            taken = face.pieces(server.url("events"), "sse")
+            assert backend.get(server.url("good")).content == b"good"
+            taken = backend.pieces(server.url("events"), "sse")
             assert len(next(taken).data) == 8192
             base, growth, buffered = rss_bytes(), 0, 0
             for _ in range(30):
-                face.rest(0.1)
+                backend.rest(0.1)
                 assert len(next(taken).data) == 8192
                 growth = max(growth, rss_bytes() - base)
-                buffered = max(buffered, face.streamed.buffered)
+                buffered = max(buffered, backend.streamed.buffered)
             assert growth < 4 * MIB
             assert buffered <= 65536
             taken.close()
         finally:
-            face.close()
+            backend.close()
 
 
-def slowly(face: Any, url: str) -> dict[str, int]:
+def slowly(backend: Any, url: str) -> dict[str, int]:
     """Takes 64 KB twenty times a second for two seconds; what was held at most."""
     most = {"growth": 0, "buffered": 0}
     base: list[int] = []
@@ -281,8 +281,8 @@ def slowly(face: Any, url: str) -> dict[str, int]:
         most["growth"] = max(most["growth"], rss_bytes() - base[0])
         most["buffered"] = max(most["buffered"], response.buffered)
 
-    if face.name == "sync":
-        with face.client.stream("GET", url) as response:
+    if backend.name == "sync":
+        with backend.client.stream("GET", url) as response:
             for _ in range(40):
                 response.read(65536)
                 look(response)
@@ -291,7 +291,7 @@ def slowly(face: Any, url: str) -> dict[str, int]:
         return most
 
     async def read() -> None:
-        async with face.client.stream("GET", url) as response:
+        async with backend.client.stream("GET", url) as response:
             for _ in range(40):
                 await response.aread(65536)
                 look(response)
@@ -299,5 +299,5 @@ def slowly(face: Any, url: str) -> dict[str, int]:
                 look(response)
 
     work: Awaitable[None] = read()
-    face.loop.run_until_complete(work)
+    backend.loop.run_until_complete(work)
     return most

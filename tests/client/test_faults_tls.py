@@ -14,7 +14,7 @@ import pytest
 import towline
 import trustme
 
-from tests.support.client_backends import FACES
+from tests.support.client_backends import BACKENDS
 from tests.support.tls import FAILURES, HOST, certificate_that_is, serving
 
 
@@ -26,28 +26,28 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, str
     return authority, str(path)
 
 
-@pytest.fixture(params=FACES)
+@pytest.fixture(params=BACKENDS)
 def make(request: pytest.FixtureRequest) -> Iterator[Any]:
     made: list[Any] = []
 
     def make(**options: Any) -> Any:
         options = {"trust_env": False, **options}
-        made.append(FACES[request.param](timeout=towline.Timeout(5, total=15), **options))
+        made.append(BACKENDS[request.param](timeout=towline.Timeout(5, total=15), **options))
         return made[-1]
 
     yield make
-    for face in made:
-        face.close()
+    for backend in made:
+        backend.close()
 
 
 def test_a_good_one_passes(make: Any, authority: tuple[trustme.CA, str]) -> None:
     """Or the others would prove nothing."""
     ca, path = authority
     with serving(ca.issue_cert(HOST, "localhost")) as server:
-        face = make(verify=path)
-        assert face.get(server.url()).content == b"good"
-        assert face.get(server.url()).content == b"good"
-        assert face.get(server.url("localhost")).content == b"good"
+        backend = make(verify=path)
+        assert backend.get(server.url()).content == b"good"
+        assert backend.get(server.url()).content == b"good"
+        assert backend.get(server.url("localhost")).content == b"good"
 
 
 @pytest.mark.parametrize("with_context", [False, True], ids=["rustls", "SSLContext"])
@@ -58,9 +58,9 @@ def test_a_certificate_that_is_refused(
     ca, path = authority
     with serving(certificate_that_is(failure, ca, tmp_path)) as server:
         verify = ssl.create_default_context(cafile=path) if with_context else path
-        face = make(verify=verify)
+        backend = make(verify=verify)
         with pytest.raises(towline.TLSError) as raised:
-            face.get(server.url("localhost"))
+            backend.get(server.url("localhost"))
         message = str(raised.value)
         assert any(word in message.lower() for word in FAILURES[failure]), message
         assert "localhost" in message
@@ -88,18 +88,20 @@ def test_a_name_is_verified_for_each_route(make: Any, authority: tuple[trustme.C
     """A connection that was made for one name is not lent to another."""
     ca, path = authority
     with serving(ca.issue_cert("localhost")) as server:
-        face = make(verify=path)
-        assert face.get(server.url("localhost")).content == b"good"
+        backend = make(verify=path)
+        assert backend.get(server.url("localhost")).content == b"good"
         with pytest.raises(towline.TLSError):
-            face.get(server.url(HOST))
+            backend.get(server.url(HOST))
 
 
 def test_a_handshake_that_stalls_is_a_connect_timeout(make: Any) -> None:
     with socket.create_server((HOST, 0)) as listener:
-        face = make(verify=False)
+        backend = make(verify=False)
         began = time.monotonic()
         with pytest.raises(towline.ConnectTimeout) as raised:
-            face.get(f"https://{HOST}:{listener.getsockname()[1]}/", timeout=towline.Timeout(30, connect=0.5))
+            backend.get(
+                f"https://{HOST}:{listener.getsockname()[1]}/", timeout=towline.Timeout(30, connect=0.5)
+            )
         assert 0.4 < time.monotonic() - began < 10
         assert raised.value.phase == "tls"
 
@@ -142,7 +144,7 @@ def test_an_end_without_close_notify_is_not_the_end_of_a_body(
 
 
 @pytest.mark.parametrize("with_context", [False, True])
-def test_a_close_notify_beside_the_last_data_is_heard(
+def test_a_close_notify_with_the_last_data_is_received(
     make: Any, authority: tuple[trustme.CA, str], with_context: bool
 ) -> None:
     """Some servers hold the connection open until ours has come: no event of the socket tells of theirs."""

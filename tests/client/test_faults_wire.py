@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import towline
 
-from tests.support.client_backends import FACES, MIB, rss_bytes
+from tests.support.client_backends import BACKENDS, MIB, rss_bytes
 from tests.support.hostile_peer import SCRIPTS, Hostile
 
 REMOTE = towline.RemoteProtocolError
@@ -64,35 +64,35 @@ def server() -> Iterator[Hostile]:
         yield running
 
 
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made = FACES[request.param](**OPTIONS)
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
+    made = BACKENDS[request.param](**OPTIONS)
     yield made
     made.close()
 
 
-def unharmed(face: Any, server: Hostile, after: str, *, fresh: bool = True) -> None:
+def unharmed(backend: Any, server: Hostile, after: str, *, fresh: bool = True) -> None:
     """The next request has its own answer, and not over the connection that misbehaved."""
-    response = face.get(server.url("good"))
+    response = backend.get(server.url("good"))
     assert (response.status_code, response.content) == (200, b"good")
     if fresh:
         assert server.connection_of("good") != server.connection_of(after)
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_by_name(face: Any, server: Hostile, name: str) -> None:
+def test_it_is_refused_by_name(backend: Any, server: Hostile, name: str) -> None:
     kind, words = REFUSED[name]
-    unharmed(face, server, "good", fresh=False)
+    unharmed(backend, server, "good", fresh=False)
     before, began = rss_bytes(), time.monotonic()
     with pytest.raises(kind) as raised:
-        face.get(server.url(name))
+        backend.get(server.url(name))
     assert time.monotonic() - began < 10
     assert rss_bytes() - before < 8 * MIB
     if issubclass(kind, towline.ProtocolError) and kind is REMOTE:
         rule = raised.value.rule or ""
         assert rule
         assert not words or any(word in rule.lower() for word in words.split("|")), rule
-    unharmed(face, server, name, fresh=name not in REUSABLE)
+    unharmed(backend, server, name, fresh=name not in REUSABLE)
 
 
 def test_every_script_is_tried() -> None:
@@ -104,48 +104,48 @@ def test_every_script_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", ["drip_head", "drip_body"])
-def test_a_drip_outlives_read_but_not_total(face: Any, server: Hostile, name: str) -> None:
+def test_a_drip_outlives_read_but_not_total(backend: Any, server: Hostile, name: str) -> None:
     began = time.monotonic()
     with pytest.raises(towline.TotalTimeout):
-        face.get(server.url(name), timeout=towline.Timeout(read=2.0, total=3.0))
+        backend.get(server.url(name), timeout=towline.Timeout(read=2.0, total=3.0))
     assert 2.9 < time.monotonic() - began < 10
-    unharmed(face, server, name)
+    unharmed(backend, server, name)
 
 
 @pytest.mark.parametrize("name", ["poison_idle", "poison_at_once"])
-def test_bytes_that_nobody_asked_for_are_never_an_answer(face: Any, server: Hostile, name: str) -> None:
-    response = face.get(server.url(name))
+def test_unsolicited_bytes_are_never_a_response(backend: Any, server: Hostile, name: str) -> None:
+    response = backend.get(server.url(name))
     assert response.content == b"good"
     if name == "poison_idle":
         time.sleep(0.2)
     for _ in range(3):
-        unharmed(face, server, name)
+        unharmed(backend, server, name)
 
 
 @pytest.mark.parametrize(("name", "status"), [("body_of_204", 204), ("body_of_304", 304)])
-def test_a_body_where_none_can_be(face: Any, server: Hostile, name: str, status: int) -> None:
+def test_a_body_where_none_can_be(backend: Any, server: Hostile, name: str, status: int) -> None:
     """RFC 9112 6.3: these end with their head, whatever the fields say; what follows is not an answer."""
-    response = face.get(server.url(name))
+    response = backend.get(server.url(name))
     assert (response.status_code, response.content) == (status, b"")
     for _ in range(3):
-        unharmed(face, server, name)
+        unharmed(backend, server, name)
 
 
-@pytest.mark.parametrize("face_name", FACES)
+@pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_bomb_ends_at_its_limit(server: Hostile, face_name: str) -> None:
-    face = FACES[face_name](**OPTIONS, max_decompressed_size=4 * MIB)
+    backend = BACKENDS[face_name](**OPTIONS, max_decompressed_size=4 * MIB)
     try:
         before = rss_bytes()
         with pytest.raises(towline.DecompressionLimit):
-            face.get(server.url("bomb"))
+            backend.get(server.url("bomb"))
         assert rss_bytes() - before < 24 * MIB
-        unharmed(face, server, "bomb", fresh=False)
+        unharmed(backend, server, "bomb", fresh=False)
     finally:
-        face.close()
+        backend.close()
 
 
-def test_a_bomb_that_is_streamed_is_never_held(face: Any, server: Hostile) -> None:
-    pieces = face.pieces(server.url("bomb"), "bytes")
+def test_a_bomb_that_is_streamed_is_never_held(backend: Any, server: Hostile) -> None:
+    pieces = backend.pieces(server.url("bomb"), "bytes")
     seen = len(next(pieces))
     before = rss_bytes()
     for piece in pieces:
@@ -155,27 +155,27 @@ def test_a_bomb_that_is_streamed_is_never_held(face: Any, server: Hostile) -> No
     pieces.close()
     assert seen > 64 * MIB
     assert rss_bytes() - before < 8 * MIB
-    unharmed(face, server, "bomb", fresh=False)
+    unharmed(backend, server, "bomb", fresh=False)
 
 
 @pytest.mark.parametrize(("name", "how"), [("endless_sse", "sse"), ("endless_text", "lines")])
-def test_a_line_without_an_end_is_an_error(face: Any, server: Hostile, name: str, how: str) -> None:
+def test_a_line_without_an_end_is_an_error(backend: Any, server: Hostile, name: str, how: str) -> None:
     before = rss_bytes()
     with pytest.raises(towline.DecodingError):
-        for _ in face.pieces(server.url(name), how):
+        for _ in backend.pieces(server.url(name), how):
             pass
     assert rss_bytes() - before < 48 * MIB  # an event may have 10 MiB
-    unharmed(face, server, name)
+    unharmed(backend, server, name)
 
 
-@pytest.mark.parametrize("face_name", FACES)
+@pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_body_longer_than_allowed(server: Hostile, face_name: str) -> None:
-    face = FACES[face_name](**OPTIONS, max_response_size=MIB)
+    backend = BACKENDS[face_name](**OPTIONS, max_response_size=MIB)
     try:
         before = rss_bytes()
         with pytest.raises(towline.ResponseError):
-            face.get(server.url("endless_text"))
+            backend.get(server.url("endless_text"))
         assert rss_bytes() - before < 8 * MIB
-        unharmed(face, server, "endless_text")
+        unharmed(backend, server, "endless_text")
     finally:
-        face.close()
+        backend.close()

@@ -87,9 +87,9 @@ def upstream():
 
 
 @contextmanager
-def calls(face, **arguments):
-    """A function that calls on the face, on one loop for all."""
-    if face == "blocking":
+def calls(backend, **arguments):
+    """A function that calls on the backend, on one loop for all."""
+    if backend == "blocking":
         with Client(**arguments) as client:
             yield client, lambda function, *args, **kwargs: function(*args, **kwargs)
         return
@@ -143,7 +143,7 @@ BODIES = st.one_of(
 PATHS = st.text("ab/.?&=% üß+~:@", max_size=12).map(lambda text: "/" + text)
 
 
-@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+@pytest.mark.parametrize("backend", ["blocking", "asyncio"])
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     method=st.sampled_from(["GET", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "HEAD", "get", "BREW"]),
@@ -152,13 +152,16 @@ PATHS = st.text("ab/.?&=% üß+~:@", max_size=12).map(lambda text: "/" + text)
     body=BODIES,
     base=st.booleans(),
 )
-def test_both_ways_send_the_same_bytes(upstream, face, method, path, arguments, body, base):
+def test_both_ways_send_the_same_bytes(upstream, backend, method, path, arguments, body, base):
     sent = []
     # a hook asks for Python: the same client without it goes the short way wherever it can
     for hooks in ({}, {"request": [lambda request: None]}):
         upstream.requests.clear()
         base_url = upstream.url + "/base" if base else ""
-        with calls(face, base_url=base_url, event_hooks=hooks, headers={"X-Client": "1"}) as (client, call):
+        with calls(backend, base_url=base_url, event_hooks=hooks, headers={"X-Client": "1"}) as (
+            client,
+            call,
+        ):
             assert client._fast_path is not bool(hooks)
             url = path if base else upstream.url + path
             try:
@@ -170,9 +173,9 @@ def test_both_ways_send_the_same_bytes(upstream, face, method, path, arguments, 
     assert sent[0] == sent[1]
 
 
-@pytest.mark.parametrize("face", ["blocking", "asyncio"])
-def test_a_timeout_means_the_same_in_every_form(upstream, face):
-    with calls(face, timeout=None) as (client, call):
+@pytest.mark.parametrize("backend", ["blocking", "asyncio"])
+def test_a_timeout_means_the_same_in_every_form(upstream, backend):
+    with calls(backend, timeout=None) as (client, call):
         for hooks in ([], [lambda request: None]):
             client.event_hooks["request"] = hooks
             for timeout, error in [
@@ -189,8 +192,8 @@ def test_a_timeout_means_the_same_in_every_form(upstream, face):
                     call(client.get, upstream.url + "/silent", timeout=timeout)
 
 
-@pytest.mark.parametrize("face", ["blocking", "asyncio"])
-def test_hosts_in_capitals_and_ipv6_addresses(upstream, face):
+@pytest.mark.parametrize("backend", ["blocking", "asyncio"])
+def test_hosts_in_capitals_and_ipv6_addresses(upstream, backend):
     with socket.create_server(("::1", 0), family=socket.AF_INET6) as listener:
         other = Upstream.__new__(Upstream)
         other.listener, other.requests = listener, []
@@ -201,18 +204,18 @@ def test_hosts_in_capitals_and_ipv6_addresses(upstream, face):
             sent = []
             for hooks in ({}, {"request": [lambda request: None]}):
                 server.requests.clear()
-                with calls(face, event_hooks=hooks, resolve={}) as (client, call):
+                with calls(backend, event_hooks=hooks, resolve={}) as (client, call):
                     response = call(client.get, f"http://{host}:{server.port}/a")
                 sent.append((str(response.url), b"".join(server.requests)))
             assert sent[0] == sent[1]
             assert b"Host: %s:PORT" % host.lower().replace("0:0::", "::").encode() in sent[0][1]
 
 
-@pytest.mark.parametrize("face", ["blocking", "asyncio"])
-def test_where_the_native_half_hands_over(upstream, face):
+@pytest.mark.parametrize("backend", ["blocking", "asyncio"])
+def test_where_the_native_half_hands_over(upstream, backend):
     upstream.requests.clear()
     retries = Retry(status=(503,), backoff=0.001, times=2)
-    with calls(face, base_url=upstream.url, retries=retries) as (client, call):
+    with calls(backend, base_url=upstream.url, retries=retries) as (client, call):
         assert call(client.get, "/redirect").status_code == 302
         response = call(client.get, "/redirect", follow_redirects=True, headers={"X-A": "1"})
         assert (response.status_code, response.text, response.url.path) == (200, "ok", "/end")
@@ -232,9 +235,9 @@ def test_where_the_native_half_hands_over(upstream, face):
         assert call(client.get, "/redirect").url.path == "/end"
 
 
-@pytest.mark.parametrize("face", ["blocking", "asyncio"])
-def test_settings_reach_the_native_half(upstream, face):
-    with calls(face, base_url=upstream.url) as (client, call):
+@pytest.mark.parametrize("backend", ["blocking", "asyncio"])
+def test_settings_reach_the_native_half(upstream, backend):
+    with calls(backend, base_url=upstream.url) as (client, call):
         client.headers["X-New"] = "1"
         call(client.get, "/end")
         assert b"X-New: 1" in upstream.requests[-1]
@@ -265,7 +268,7 @@ def test_settings_reach_the_native_half(upstream, face):
         assert call(client.prewarm, upstream.url, 1) >= 1
 
 
-@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+@pytest.mark.parametrize("backend", ["blocking", "asyncio"])
 @pytest.mark.parametrize(
     ("path", "settings", "error"),
     [
@@ -280,9 +283,9 @@ def test_settings_reach_the_native_half(upstream, face):
     ],
 )
 @pytest.mark.parametrize("way", ["short", "long", "stream"])
-def test_bounds_and_errors_are_those_of_every_way(upstream, face, path, settings, error, way):
+def test_bounds_and_errors_are_those_of_every_way(upstream, backend, path, settings, error, way):
     hooks = {"request": [lambda request: None]} if way == "long" else {}
-    with calls(face, base_url=upstream.url, event_hooks=hooks, **settings) as (client, call):
+    with calls(backend, base_url=upstream.url, event_hooks=hooks, **settings) as (client, call):
 
         def read():
             with client.stream("GET", path) as response:
@@ -293,7 +296,7 @@ def test_bounds_and_errors_are_those_of_every_way(upstream, face, path, settings
                 return b"".join([piece async for piece in response.aiter_bytes()])
 
         if way == "stream":
-            use = lambda: call(read if face == "blocking" else aread)  # noqa: E731
+            use = lambda: call(read if backend == "blocking" else aread)  # noqa: E731
         else:
             use = lambda: call(client.get, path).content  # noqa: E731
         if error is None:

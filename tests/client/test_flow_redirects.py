@@ -1,4 +1,4 @@
-"""Redirects: RFC 9110 15.4 and Fetch, on both faces."""
+"""Redirects: RFC 9110 15.4 and Fetch, on both backends."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import pytest
 from towline import MockTransport, RemoteProtocolError, Request, Response, TooManyRedirects, UsageError
 from towline.client.redirects import redirect_request
 
-from tests.support.client_callers import FACES, Caller, Recorder
+from tests.support.client_callers import BACKENDS, Caller, Recorder
 
 
 def to(where, status=302):
     return lambda request: Response(status, headers=[(b"Location", where.encode())], text="moved")
 
 
-@pytest.fixture(params=FACES)
-def face(request):
+@pytest.fixture(params=BACKENDS)
+def backend(request):
     return request.param
 
 
-def caller(face, recorder, **settings):
-    return Caller(face, transport=MockTransport(recorder), follow_redirects=True, **settings)
+def caller(backend, recorder, **settings):
+    return Caller(backend, transport=MockTransport(recorder), follow_redirects=True, **settings)
 
 
 @pytest.mark.parametrize(
@@ -36,9 +36,9 @@ def caller(face, recorder, **settings):
         ("HEAD", 303, "HEAD", b"body"),
     ],
 )
-def test_methods(face, method, status, onward, body):
+def test_methods(backend, method, status, onward, body):
     recorder = Recorder(a=to("/b", status))
-    response = caller(face, recorder).request(
+    response = caller(backend, recorder).request(
         method, "http://h/a", content=b"body", headers={"Content-Type": "x/y"}
     )
     assert [(one.method, one.content) for one in recorder.requests] == [(method, b"body"), (onward, body)]
@@ -50,9 +50,9 @@ def test_methods(face, method, status, onward, body):
 
 
 @pytest.mark.parametrize("status", [300, 304, 305, 306])
-def test_what_is_no_redirect(face, status):
+def test_a_response_that_is_no_redirect_is_returned(backend, status):
     recorder = Recorder(a=to("/b", status))
-    assert caller(face, recorder).get("http://h/a").status_code == status
+    assert caller(backend, recorder).get("http://h/a").status_code == status
     assert len(recorder.requests) == 1
 
 
@@ -68,17 +68,17 @@ def test_what_is_no_redirect(face, status):
         ("/ü b", "http://h:8/%C3%BC%20b"),
     ],
 )
-def test_locations(face, location, url):
+def test_locations(backend, location, url):
     recorder = Recorder(
         **{"x/a": lambda request: to(location)(request) if len(recorder.requests) == 1 else Response(200)}
     )
-    response = caller(face, recorder).get("http://h:8/x/a")
+    response = caller(backend, recorder).get("http://h:8/x/a")
     assert str(response.url) == url
 
 
-def test_the_fragment_is_kept(face):
-    assert str(caller(face, Recorder(a=to("/b"))).get("http://h/a#frag").url) == "http://h/b#frag"
-    assert str(caller(face, Recorder(a=to("/b#x"))).get("http://h/a#frag").url) == "http://h/b#x"
+def test_the_fragment_is_kept(backend):
+    assert str(caller(backend, Recorder(a=to("/b"))).get("http://h/a#frag").url) == "http://h/b#frag"
+    assert str(caller(backend, Recorder(a=to("/b#x"))).get("http://h/a#frag").url) == "http://h/b#x"
 
 
 SECRETS = {"Authorization": "a", "Cookie": "b", "Proxy-Authorization": "c", "X-Api-Key": "d", "Api-Key": "e"}
@@ -96,9 +96,9 @@ SECRETS = {"Authorization": "a", "Cookie": "b", "Proxy-Authorization": "c", "X-A
         ("http://h/a", "http://sub.h/b", False),
     ],
 )
-def test_credentials_stay_with_their_origin(face, start, location, kept):
+def test_credentials_stay_with_their_origin(backend, start, location, kept):
     recorder = Recorder(a=to(location))
-    caller(face, recorder).get(start, headers={**SECRETS, "X-Other": "f"})
+    caller(backend, recorder).get(start, headers={**SECRETS, "X-Other": "f"})
     onward = recorder.requests[1].headers
     assert onward["x-other"] == "f"
     for name in SECRETS:
@@ -108,33 +108,33 @@ def test_credentials_stay_with_their_origin(face, start, location, kept):
     assert onward["host"] == recorder.requests[1].url.netloc.decode()
 
 
-def test_auth_does_not_go_along_nor_come_back(face):
+def test_auth_does_not_go_along_nor_come_back(backend):
     recorder = Recorder(a=to("http://other/b"), b=to("http://h/c"))
-    caller(face, recorder, auth=("user", "pass")).get("http://h/a")
+    caller(backend, recorder, auth=("user", "pass")).get("http://h/a")
     assert ["authorization" in one.headers for one in recorder.requests] == [True, False, False]
     recorder = Recorder(a=to("/b"))
-    caller(face, recorder, auth=("user", "pass")).get("http://h/a")
+    caller(backend, recorder, auth=("user", "pass")).get("http://h/a")
     assert ["authorization" in one.headers for one in recorder.requests] == [True, True]
 
 
-def test_too_many(face):
+def test_too_many(backend):
     recorder = Recorder(a=to("/a"))
     with pytest.raises(TooManyRedirects, match="max_redirects") as caught:
-        caller(face, recorder).get("http://h/a")
+        caller(backend, recorder).get("http://h/a")
     assert len(recorder.requests) == 21
     assert len(caught.value.response.history) == 20
     assert caught.value.request.url == "http://h/a"
     with pytest.raises(TooManyRedirects):
-        caller(face, Recorder(a=to("/a")), max_redirects=0).get("http://h/a")
+        caller(backend, Recorder(a=to("/a")), max_redirects=0).get("http://h/a")
 
 
 @pytest.mark.parametrize(
     "location",
     ["ftp://h/", "file:///etc/passwd", "javascript:alert(1)", "http://h:99999/", "http://a b/", "mailto:a@b"],
 )
-def test_where_no_redirect_leads(face, location):
+def test_where_no_redirect_leads(backend, location):
     with pytest.raises(RemoteProtocolError, match="redirect") as caught:
-        caller(face, Recorder(a=to(location))).get("http://h/a")
+        caller(backend, Recorder(a=to(location))).get("http://h/a")
     assert "RFC 9110" in caught.value.rule
 
 
@@ -145,9 +145,9 @@ def test_a_body_that_cannot_be_sent_again():
     assert redirect_request(request, Response(303, headers={"Location": "/b"})).content == b""
 
 
-def test_not_followed(face):
+def test_not_followed(backend):
     recorder = Recorder(a=to("/b", 303))
-    client = Caller(face, transport=MockTransport(recorder))
+    client = Caller(backend, transport=MockTransport(recorder))
     response = client.post("http://h/a", content=b"x")
     assert response.has_redirect_location
     assert response.next_request.method == "GET"
@@ -156,7 +156,7 @@ def test_not_followed(face):
     assert client.get("http://h/a", follow_redirects=True).next_request is None
 
 
-def test_a_long_body_of_a_redirect_is_not_kept(face):
+def test_a_long_body_of_a_redirect_is_not_kept(backend):
     def endless(request):
         return Response(302, headers={"Location": "/b"}, content=(b"x" * 65536 for _ in range(10_000)))
 
@@ -167,7 +167,7 @@ def test_a_long_body_of_a_redirect_is_not_kept(face):
 
         return Response(302, headers={"Location": "/b"}, content=pieces())
 
-    response = caller(face, Recorder(a=endless if face == "blocking" else aendless)).get("http://h/a")
+    response = caller(backend, Recorder(a=endless if backend == "blocking" else aendless)).get("http://h/a")
     assert response.text == "end"
     assert response.history[0].num_bytes_downloaded <= 2 * 65536
     assert response.history[0].is_closed

@@ -9,13 +9,13 @@ from towline import ConfigError, MockTransport, Request, Response, Retry, Timeou
 from towline.client import backends
 from towline.client.retrying import Budget, delay_s, retry_after_s
 
-from tests.support.client_callers import FACES, Caller, Recorder
+from tests.support.client_callers import BACKENDS, Caller, Recorder
 
 NOW = 1_700_000_000.0
 
 
-@pytest.fixture(params=FACES)
-def face(request):
+@pytest.fixture(params=BACKENDS)
+def backend(request):
     return request.param
 
 
@@ -96,9 +96,9 @@ def test_only_what_may_be_sent_again():
     assert wait(retry, Response(503), of=request("PUT", content=iter([b"x"]))) is None
 
 
-def test_on_both_faces(face, slept):
+def test_on_both_backends(backend, slept):
     recorder = Recorder(root=failing(2))
-    client = Caller(face, transport=MockTransport(recorder), retries=Retry(status=(503,), jitter=False))
+    client = Caller(backend, transport=MockTransport(recorder), retries=Retry(status=(503,), jitter=False))
     assert client.get("http://h/").status_code == 200
     assert slept == [0.5, 1.0]
     assert len(recorder.requests) == 3
@@ -111,16 +111,16 @@ def test_on_both_faces(face, slept):
     assert len(recorder.requests) == 3 + 1 + 4 + 1
 
 
-def test_none_by_default(face, slept):
+def test_none_by_default(backend, slept):
     recorder = Recorder(root=failing(9))
-    assert Caller(face, transport=MockTransport(recorder)).get("http://h/").status_code == 503
+    assert Caller(backend, transport=MockTransport(recorder)).get("http://h/").status_code == 503
     assert len(recorder.requests) == 1
 
 
-def test_a_budget(face, slept):
+def test_a_budget(backend, slept):
     recorder = Recorder(root=failing(10**9))
     retries = Retry(status=(503,), budget=0.1, times=3)
-    client = Caller(face, transport=MockTransport(recorder), retries=retries)
+    client = Caller(backend, transport=MockTransport(recorder), retries=retries)
     for _ in range(100):
         client.get("http://h/")
     # ten in reserve, and one for each ten calls
@@ -133,14 +133,14 @@ def test_a_budget_is_bounded():
     assert sum(budget.withdraw() for _ in range(5000)) == 1000
 
 
-def test_the_total_time_holds_for_waiting(face, slept):
+def test_the_total_time_holds_for_waiting(backend, slept):
     recorder = Recorder(root=failing(9, **{"Retry-After": "30"}))
     client = Caller(
-        face, transport=MockTransport(recorder), retries=Retry(status=(503,)), timeout=Timeout(total=5)
+        backend, transport=MockTransport(recorder), retries=Retry(status=(503,)), timeout=Timeout(total=5)
     )
     assert client.get("http://h/").status_code == 503
     assert slept == []
-    client = Caller(face, transport=MockTransport(recorder), timeout=Timeout(total=0))
+    client = Caller(backend, transport=MockTransport(recorder), timeout=Timeout(total=0))
     with pytest.raises(TotalTimeout):
         client.get("http://h/")
 
@@ -156,6 +156,6 @@ def test_the_total_time_holds_for_waiting(face, slept):
         {"connect": 1.5},
     ],
 )
-def test_wrong_settings_say_which(arguments):
+def test_an_invalid_setting_is_named(arguments):
     with pytest.raises(ConfigError, match=f"retries.{next(iter(arguments))}"):
         Retry(**arguments)

@@ -20,7 +20,7 @@ import towline.httpx2
 import trustme
 from towline.bench.subjects.probe import free_port
 
-from tests.support.client_backends import FACES
+from tests.support.client_backends import BACKENDS
 
 NGHTTPD = shutil.which("nghttpd")
 needs_nghttpd = pytest.mark.skipif(NGHTTPD is None, reason="nghttpd is not installed (apt: nghttp2-server)")
@@ -67,12 +67,12 @@ def certificate(folder: Path) -> tuple[tuple[str, str], str]:
     return (key, chain), trust
 
 
-@pytest.fixture(params=FACES)
-def face(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(**options: Any) -> Any:
-        made.append(FACES[request.param](**options))
+        made.append(BACKENDS[request.param](**options))
         return made[-1]
 
     yield make
@@ -80,14 +80,16 @@ def face(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
         each.close()
 
 
-def without_asking(face: Callable[..., Any], port: int, **options: Any) -> Any:
-    return face(http1=False, http2=True, base_url=f"http://127.0.0.1:{port}", **options)
+def without_asking(backend: Callable[..., Any], port: int, **options: Any) -> Any:
+    return backend(http1=False, http2=True, base_url=f"http://127.0.0.1:{port}", **options)
 
 
 @needs_nghttpd
-def test_one_connection_carries_everything_with_prior_knowledge(root: Path, face: Callable[..., Any]) -> None:
+def test_one_connection_carries_everything_with_prior_knowledge(
+    root: Path, backend: Callable[..., Any]
+) -> None:
     with nghttpd(root) as port:
-        caller = without_asking(face, port)
+        caller = without_asking(backend, port)
         answers = caller.together("GET", "/small", 300)
         assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "hello")}
         large = caller.together("GET", "/large", 10)
@@ -102,9 +104,9 @@ def test_one_connection_carries_everything_with_prior_knowledge(root: Path, face
 
 
 @needs_nghttpd
-def test_a_reader_that_rests_stops_nobody(root: Path, face: Callable[..., Any]) -> None:
+def test_a_reader_that_rests_stops_nobody(root: Path, backend: Callable[..., Any]) -> None:
     with nghttpd(root) as port:
-        caller = without_asking(face, port)
+        caller = without_asking(backend, port)
         pieces = caller.pieces("/large", "bytes", 1000)
         read = [next(pieces)]
         slow = caller.streamed
@@ -118,9 +120,9 @@ def test_a_reader_that_rests_stops_nobody(root: Path, face: Callable[..., Any]) 
 
 
 @needs_nghttpd
-def test_a_body_that_is_left_ends_its_stream_only(root: Path, face: Callable[..., Any]) -> None:
+def test_a_body_that_is_left_ends_its_stream_only(root: Path, backend: Callable[..., Any]) -> None:
     with nghttpd(root) as port:
-        caller = without_asking(face, port)
+        caller = without_asking(backend, port)
         kept = caller.pieces("/large", "bytes")
         read = [next(kept)]
         for _ in range(10):
@@ -151,11 +153,11 @@ def test_tasks_that_are_cancelled_leave_the_others_alone(root: Path) -> None:
 
 
 @needs_nghttpd
-def test_alpn_chooses(root: Path, tmp_path: Path, face: Callable[..., Any]) -> None:
+def test_alpn_chooses(root: Path, tmp_path: Path, backend: Callable[..., Any]) -> None:
     tls, trust = certificate(tmp_path)
     with nghttpd(root, tls=tls) as port:
         for http1 in (True, False):
-            caller = face(verify=trust, http1=http1, http2=True)
+            caller = backend(verify=trust, http1=http1, http2=True)
             answers = caller.together("GET", f"https://127.0.0.1:{port}/large", 10)
             assert {(answer.http_version, len(answer.content)) for answer in answers} == {
                 ("HTTP/2", 256 * 12_000)

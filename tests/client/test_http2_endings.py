@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 import towline
 
-from tests.support.http2_clients import Open, h2_face  # noqa: F401
+from tests.support.http2_clients import Open, h2_client  # noqa: F401
 from tests.support.http2_server import (
     CANCEL,
     INTERNAL_ERROR,
     MAX_STREAMS,
     NO_ERROR,
     REFUSED_STREAM,
-    Asked,
     Peer,
+    ReceivedRequest,
     always,
     serving,
 )
@@ -37,25 +37,25 @@ def post(url: str, content: Any, **arguments: Any) -> tuple[str, str, dict[str, 
     return "POST", url, {"content": content, **arguments}
 
 
-def good(peer: Peer, request: Asked) -> None:
+def good(peer: Peer, request: ReceivedRequest) -> None:
     peer.answer(request, b"good")
 
 
-def test_leaving_a_response_resets_its_stream(h2_face: Open) -> None:  # noqa: F811
+def test_leaving_a_response_resets_its_stream(h2_client: Open) -> None:  # noqa: F811
     codes: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
-        left = peer.asked()
+        left = peer.next_request()
         peer.begin(left)
         peer.write(left, b"x" * 10)
         codes.append(peer.until_reset(left))
         always(good)(peer, number)
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
-        with face.opened("GET", "/left") as response:
+        backend = h2_client(base_url=server.url)
+        with backend.opened("GET", "/left") as response:
             assert response.read(4) == b"xxxx"
-        assert face.get("/").text == "good"
+        assert backend.get("/").text == "good"
     assert codes == [CANCEL]
     assert len(server.peers) == 1
 
@@ -64,7 +64,7 @@ def test_cancelled_tasks_reset_their_streams() -> None:
     reset: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
-        calls = [peer.asked() for _ in range(10)]
+        calls = [peer.next_request() for _ in range(10)]
         arrived.set()
         for call in calls[::2]:
             reset.append(peer.until_reset(call))
@@ -91,11 +91,11 @@ def test_cancelled_tasks_reset_their_streams() -> None:
     assert len(server.peers) == 1
 
 
-def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_face: Open) -> None:  # noqa: F811
+def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_client: Open) -> None:  # noqa: F811
     codes: list[int | None] = []
 
     def script(peer: Peer, number: int) -> None:
-        asked = {request[":path"]: request for request in (peer.asked() for _ in range(3))}
+        asked = {request[":path"]: request for request in (peer.next_request() for _ in range(3))}
         peer.begin(asked["/body"])
         peer.write(asked["/body"], b"half")
         # A sign of life, without which the connection would be in doubt too.
@@ -110,10 +110,10 @@ def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_face: Open) -> Non
         always(good)(peer, number)
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
+        backend = h2_client(base_url=server.url)
         # The head must come before.
         short = towline.Timeout(5, read=1.5)
-        head, body, kept = face.at_once(
+        head, body, kept = backend.at_once(
             get("/head", timeout=short), get("/body", timeout=short), get("/kept")
         )
         assert isinstance(head, towline.ReadTimeout)
@@ -121,14 +121,14 @@ def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_face: Open) -> Non
         assert head.bytes_sent > 9
         assert head.bytes_received == 0
         assert 9 + 9 + 4 < body.bytes_received < 100
-        assert face.get("/").text == "good"
+        assert backend.get("/").text == "good"
     assert codes == [CANCEL, CANCEL]
     assert len(server.peers) == 1
 
 
-def test_a_total_timeout_ends_a_body_that_drips(h2_face: Open) -> None:  # noqa: F811
+def test_a_total_timeout_ends_a_body_that_drips(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
-        request = peer.asked()
+        request = peer.next_request()
         peer.begin(request)
         while request.reset is None:
             peer.write(request, b"drop")
@@ -137,31 +137,31 @@ def test_a_total_timeout_ends_a_body_that_drips(h2_face: Open) -> None:  # noqa:
         always(good)(peer, number)
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
+        backend = h2_client(base_url=server.url)
         with pytest.raises(towline.TotalTimeout):
-            face.get("/", timeout=towline.Timeout(5, total=0.4))
-        assert face.get("/").text == "good"
+            backend.get("/", timeout=towline.Timeout(5, total=0.4))
+        assert backend.get("/").text == "good"
     assert len(server.peers) == 1
 
 
-def test_a_call_that_hears_nothing_leaves_its_connection_to_no_other(h2_face: Open) -> None:  # noqa: F811
+def test_a_call_that_receives_nothing_retires_its_connection(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
         if number == 0:
-            peer.answer(peer.asked(), b"good")
+            peer.answer(peer.next_request(), b"good")
             return peer.until_closed()
         return always(good)(peer, number)
 
     for timeout in (towline.Timeout(5, read=0.3), towline.Timeout(5, total=0.3)):
         with serving(script) as server:
-            face = h2_face(base_url=server.url)
-            assert face.get("/").text == "good"
+            backend = h2_client(base_url=server.url)
+            assert backend.get("/").text == "good"
             with pytest.raises(towline.TimeoutError):
-                face.get("/", timeout=timeout)
-            assert face.get("/").text == "good"
+                backend.get("/", timeout=timeout)
+            assert backend.get("/").text == "good"
         assert len(server.peers) == 2
 
 
-def test_a_write_timeout_comes_when_it_is_due(h2_face: Open) -> None:  # noqa: F811
+def test_a_write_timeout_comes_when_it_is_due(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
         stuck = peer.head()
         assert peer.until_reset(stuck) == CANCEL
@@ -173,24 +173,24 @@ def test_a_write_timeout_comes_when_it_is_due(h2_face: Open) -> None:  # noqa: F
     # Counted from the last byte that left, not from when somebody looked, which would be 2 s each time.
     for _ in range(5):
         with serving(script, generous=False) as server:
-            face = h2_face(base_url=server.url)
+            backend = h2_client(base_url=server.url)
             began = time.monotonic()
             with pytest.raises(towline.WriteTimeout):
-                face.call("POST", "/", content=b"x" * MIB, timeout=towline.Timeout(30, write=1))
+                backend.call("POST", "/", content=b"x" * MIB, timeout=towline.Timeout(30, write=1))
             took = time.monotonic() - began
-            assert face.get("/").text == "good"
+            assert backend.get("/").text == "good"
         assert took >= 1
         if took < 1.9:
             break
     assert took < 1.9
 
 
-def test_goaway_sends_elsewhere_what_was_not_begun(h2_face: Open) -> None:  # noqa: F811
+def test_goaway_sends_elsewhere_what_was_not_begun(h2_client: Open) -> None:  # noqa: F811
     seen: list[list[str]] = [[], []]
 
     def script(peer: Peer, number: int) -> None:
         if number == 0:
-            calls = [peer.asked() for _ in range(6)]
+            calls = [peer.next_request() for _ in range(6)]
             calls.sort(key=lambda call: call.stream)
             peer.leave(calls[2].stream)
             for call in calls[:3]:
@@ -198,24 +198,24 @@ def test_goaway_sends_elsewhere_what_was_not_begun(h2_face: Open) -> None:  # no
                 peer.answer(call, b"old")
             return peer.until_closed()
 
-        def respond(peer: Peer, request: Asked) -> None:
+        def respond(peer: Peer, request: ReceivedRequest) -> None:
             seen[1].append(request.line)
             peer.answer(request, b"new")
 
         return always(respond)(peer, number)
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
+        backend = h2_client(base_url=server.url)
         # A POST too: the server has said that it never saw it (RFC 9113 6.8).
-        answers = face.at_once(*(post(f"/{n}", b"body") for n in range(6)))
+        answers = backend.at_once(*(post(f"/{n}", b"body") for n in range(6)))
         assert sorted(answer.text for answer in answers) == ["new"] * 3 + ["old"] * 3
-        assert face.get("/after").text == "new"
+        assert backend.get("/after").text == "new"
     assert len(server.peers) == 2
     assert (len(seen[0]), len(seen[1])) == (3, 4)
     assert not set(seen[0]) & set(seen[1])
 
 
-def test_what_cannot_be_sent_again_fails_with_its_reason(h2_face: Open) -> None:  # noqa: F811
+def test_a_request_that_cannot_be_resent_fails_with_its_reason(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
         if number == 0:
             peer.head()
@@ -224,20 +224,20 @@ def test_what_cannot_be_sent_again_fails_with_its_reason(h2_face: Open) -> None:
         return always(good)(peer, number)
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
+        backend = h2_client(base_url=server.url)
         with pytest.raises(towline.RemoteProtocolError, match="GOAWAY") as caught:
-            face.call("POST", "/", content=face.body(b"a", b"b"))
+            backend.call("POST", "/", content=backend.body(b"a", b"b"))
         assert not caught.value.retryable
-        assert face.get("/").text == "good"
+        assert backend.get("/").text == "good"
     assert len(server.peers) == 2
 
 
-def test_refused_calls_are_sent_again_up_to_eight_times(h2_face: Open) -> None:  # noqa: F811
+def test_refused_calls_are_sent_again_up_to_eight_times(h2_client: Open) -> None:  # noqa: F811
     seen: list[str] = []
 
     def script(peer: Peer, number: int) -> None:
         while True:
-            request = peer.asked()
+            request = peer.next_request()
             seen.append(request[":path"])
             refusals = int(request[":path"][1:])
             if seen.count(request[":path"]) <= refusals:
@@ -246,78 +246,78 @@ def test_refused_calls_are_sent_again_up_to_eight_times(h2_face: Open) -> None: 
                 peer.answer(request, b"good")
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
-        assert face.call("POST", "/8", content=b"body").text == "good"
+        backend = h2_client(base_url=server.url)
+        assert backend.call("POST", "/8", content=b"body").text == "good"
         with pytest.raises(towline.RemoteProtocolError, match="REFUSED_STREAM") as caught:
-            face.call("POST", "/9", content=b"body")
+            backend.call("POST", "/9", content=b"body")
         assert caught.value.retryable
         with pytest.raises(towline.RemoteProtocolError, match="REFUSED_STREAM"):
-            face.get("/1", retries=None)
+            backend.get("/1", retries=None)
     assert [seen.count(path) for path in ("/8", "/9", "/1")] == [9, 9, 1]
     assert len(server.peers) == 1
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-def test_a_reset_that_promises_nothing_is_not_followed_by_another_attempt(
-    h2_face: Open,  # noqa: F811
+def test_a_reset_after_possible_processing_is_not_retried(
+    h2_client: Open,  # noqa: F811
     method: str,
 ) -> None:
     seen: list[str] = []
 
-    def respond(peer: Peer, request: Asked) -> None:
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         seen.append(request[":path"])
         peer.reset(request, INTERNAL_ERROR) if request[":path"] == "/bad" else peer.answer(request, b"good")
 
     with serving(always(respond)) as server:
-        face = h2_face(base_url=server.url)
-        assert face.get("/").text == "good"
+        backend = h2_client(base_url=server.url)
+        assert backend.get("/").text == "good"
         with pytest.raises(towline.RemoteProtocolError, match="INTERNAL_ERROR"):
-            face.call(method, "/bad")
-        assert face.get("/").text == "good"
+            backend.call(method, "/bad")
+        assert backend.get("/").text == "good"
     assert seen == ["/", "/bad", "/"]
     assert len(server.peers) == 1
 
 
 @pytest.mark.parametrize("politely", [False, True])
-def test_a_connection_lost_with_fifty_calls_on_it(h2_face: Open, politely: bool) -> None:  # noqa: F811
+def test_a_connection_lost_with_fifty_calls_on_it(h2_client: Open, politely: bool) -> None:  # noqa: F811
     seen: list[str] = []
 
     def script(peer: Peer, number: int) -> None:
         if number == 0:
-            peer.answer(peer.asked(), b"good")
-            calls = [peer.asked() for _ in range(50)]
+            peer.answer(peer.next_request(), b"good")
+            calls = [peer.next_request() for _ in range(50)]
             seen.extend(call.line for call in calls)
             if politely:
                 # All of them may have been begun with (RFC 9113 6.8).
                 peer.leave(2**31 - 1, NO_ERROR)
             return
         while True:
-            request = peer.asked()
+            request = peer.next_request()
             seen.append(request.line)
             peer.answer(request, b"again")
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url, limits=towline.Limits(max_connections_per_host=1))
-        assert face.get("/").text == "good"
+        backend = h2_client(base_url=server.url, limits=towline.Limits(max_connections_per_host=1))
+        assert backend.get("/").text == "good"
         calls = [(("GET", "POST")[n % 2], f"/{n}", {}) for n in range(50)]
-        answers = face.at_once(*calls)
+        answers = backend.at_once(*calls)
         # Idempotent, on a connection that had served: sent again. What may have had its effect is not.
         assert [answer.text for answer in answers[::2]] == ["again"] * 25
         for error in answers[1::2]:
             assert isinstance(error, (towline.ReadError, towline.ServerDisconnected))
             assert (error.retryable, error.reused) == (False, True)
-        assert face.client.pool_status()["waiting"] == 0
+        assert backend.client.pool_status()["waiting"] == 0
     assert all(seen.count(f"GET /{n}") == 2 for n in range(0, 50, 2))
     assert all(seen.count(f"POST /{n}") == 1 for n in range(1, 50, 2))
     assert len(server.peers) == 2
 
 
-def test_a_limit_of_streams_that_is_lowered_and_raised(h2_face: Open) -> None:  # noqa: F811
+def test_a_limit_of_streams_that_is_lowered_and_raised(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
         assert number == 0
         for limit in (8, 2, 8):
             peer.settings({MAX_STREAMS: limit})
-            peer.answer(peer.asked(), b"told")
+            peer.answer(peer.next_request(), b"told")
             left = 20
             while left:
                 peer.until(lambda left=left, limit=limit: len(waiting(peer)) >= min(limit, left))  # type: ignore[misc]
@@ -327,23 +327,23 @@ def test_a_limit_of_streams_that_is_lowered_and_raised(h2_face: Open) -> None:  
                 left -= 1
         peer.until_closed()
 
-    def waiting(peer: Peer) -> list[Asked]:
+    def waiting(peer: Peer) -> list[ReceivedRequest]:
         return [request for request in list(peer.requests.values())[peer.given :] if request.ended]
 
     with serving(script, settings={MAX_STREAMS: 1}) as server:
-        face = h2_face(base_url=server.url, limits=towline.Limits(max_connections_per_host=1))
+        backend = h2_client(base_url=server.url, limits=towline.Limits(max_connections_per_host=1))
         for _ in range(3):
             # The new limit comes before this answer.
-            assert face.get("/").text == "told"
-            answers = face.at_once(*(get(f"/{n}") for n in range(20)))
+            assert backend.get("/").text == "told"
+            answers = backend.at_once(*(get(f"/{n}") for n in range(20)))
             assert [answer.text for answer in answers] == ["good"] * 20
 
 
-def test_an_idle_connection_that_the_server_leaves_is_not_used_again(h2_face: Open) -> None:  # noqa: F811
+def test_an_idle_connection_that_the_server_leaves_is_not_used_again(h2_client: Open) -> None:  # noqa: F811
     left = threading.Event()
 
     def script(peer: Peer, number: int) -> None:
-        request = peer.asked()
+        request = peer.next_request()
         peer.answer(request, b"good")
         if number == 0:
             peer.leave(request.stream)
@@ -351,17 +351,17 @@ def test_an_idle_connection_that_the_server_leaves_is_not_used_again(h2_face: Op
         peer.until_closed()
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
-        assert face.get("/").text == "good"
+        backend = h2_client(base_url=server.url)
+        assert backend.get("/").text == "good"
         assert left.wait(20)
         # Not idempotent, so it must not meet the end of the first.
-        assert face.call("POST", "/", content=face.body(b"streamed")).text == "good"
+        assert backend.call("POST", "/", content=backend.body(b"streamed")).text == "good"
     assert len(server.peers) == 2
 
 
-def test_the_server_may_ask_whether_we_are_there(h2_face: Open) -> None:  # noqa: F811
+def test_the_server_may_ask_whether_we_are_there(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
-        request = peer.asked()
+        request = peer.next_request()
         peer.conn.ping(b"hello...")
         peer.flush()
         peer.until(lambda: peer.pongs)
@@ -369,28 +369,28 @@ def test_the_server_may_ask_whether_we_are_there(h2_face: Open) -> None:  # noqa
         peer.until_closed()
 
     with serving(script) as server:
-        assert h2_face(base_url=server.url).get("/").text == "good"
+        assert h2_client(base_url=server.url).get("/").text == "good"
 
 
-def test_a_client_that_is_closed_says_goodbye(h2_face: Open) -> None:  # noqa: F811
+def test_a_closed_client_sends_goaway(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
-        peer.answer(peer.asked(), b"good")
+        peer.answer(peer.next_request(), b"good")
         peer.until_closed()
         ended.set()
 
     ended = threading.Event()
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
-        assert face.get("/").text == "good"
-        face.close()
+        backend = h2_client(base_url=server.url)
+        assert backend.get("/").text == "good"
+        backend.close()
         assert ended.wait(20)
         (peer,) = server.peers
         assert peer.goaway == [(0, NO_ERROR)]
 
 
-def test_an_error_says_what_its_own_stream_carried(h2_face: Open) -> None:  # noqa: F811
+def test_an_error_reports_the_bytes_of_its_own_stream(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
-        calls = {request[":path"]: request for request in (peer.asked() for _ in range(2))}
+        calls = {request[":path"]: request for request in (peer.next_request() for _ in range(2))}
         peer.begin(calls["/up"])
         peer.write(calls["/up"], b"x" * 1000)
         peer.answer(calls["/other"], b"y" * 100_000)
@@ -398,8 +398,8 @@ def test_an_error_says_what_its_own_stream_carried(h2_face: Open) -> None:  # no
         peer.until_closed()
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
-        error, other = face.at_once(post("/up", b"z" * 20_000), get("/other"))
+        backend = h2_client(base_url=server.url)
+        error, other = backend.at_once(post("/up", b"z" * 20_000), get("/other"))
         assert len(other.content) == 100_000
         assert (type(error), error.phase, error.retryable) == (towline.RemoteProtocolError, "body", False)
         # The head, and two frames of DATA with nine bytes of their own each (RFC 9113 4.1); so for the answer.
@@ -407,11 +407,11 @@ def test_an_error_says_what_its_own_stream_carried(h2_face: Open) -> None:  # no
         assert 1000 + 9 + 9 < error.bytes_received < 1100
 
 
-def test_an_answer_is_kept_when_the_connection_breaks_right_behind_it(h2_face: Open) -> None:  # noqa: F811
+def test_an_answer_is_kept_when_the_connection_breaks_right_behind_it(h2_client: Open) -> None:  # noqa: F811
     """A server that refuses an upload answers and closes; what it never read becomes a reset."""
 
     def script(peer: Peer, number: int) -> None:
-        request = peer.asked()
+        request = peer.next_request()
         peer.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         peer.conn.send_headers(request.stream, [(":status", "413")])
@@ -422,6 +422,6 @@ def test_an_answer_is_kept_when_the_connection_breaks_right_behind_it(h2_face: O
     with serving(script) as server:
         # Many times: it depends on what the client finds when it looks.
         for number in range(30):
-            face = h2_face(base_url=server.url)
-            answer = face.call("POST", f"/{number}", content=b"x" * 10)
+            backend = h2_client(base_url=server.url)
+            answer = backend.call("POST", f"/{number}", content=b"x" * 10)
             assert (answer.status_code, answer.text) == (413, "too much")

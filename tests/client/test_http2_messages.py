@@ -13,19 +13,19 @@ import pytest
 import towline
 
 from tests.support import http2_server
-from tests.support.http2_clients import Open, h2_face  # noqa: F401
-from tests.support.http2_server import Asked, Peer, always, serving
+from tests.support.http2_clients import Open, h2_client  # noqa: F401
+from tests.support.http2_server import Peer, ReceivedRequest, always, serving
 
 WINDOW = 65_536
 MIB = 1 << 20
 
 
-def echo(peer: Peer, request: Asked) -> None:
+def echo(peer: Peer, request: ReceivedRequest) -> None:
     peer.answer(request, request.body)
 
 
-def test_what_a_response_says(h2_face: Open) -> None:  # noqa: F811
-    def respond(peer: Peer, request: Asked) -> None:
+def test_the_parts_of_a_response(h2_client: Open) -> None:  # noqa: F811
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         fields = [
             ("x-one", "a"),
             ("x-two", "b"),
@@ -36,8 +36,8 @@ def test_what_a_response_says(h2_face: Open) -> None:  # noqa: F811
         peer.answer(request, b"hello", 201, fields)
 
     with serving(always(respond)) as server:
-        face = h2_face(base_url=server.url)
-        answers = [face.get("/") for _ in range(2)]
+        backend = h2_client(base_url=server.url)
+        answers = [backend.get("/") for _ in range(2)]
         first = answers[0]
         assert (first.http_version, first.status_code, first.reason_phrase) == ("HTTP/2", 201, "Created")
         assert (first.headers["X-One"], first.headers.get_list("x-two"), first.text) == (
@@ -45,24 +45,24 @@ def test_what_a_response_says(h2_face: Open) -> None:  # noqa: F811
             ["b", "c"],
             "hello",
         )
-        assert dict(face.client.cookies) == {"k": "v", "l": "w"}
+        assert dict(backend.client.cookies) == {"k": "v", "l": "w"}
         assert [answer.reused for answer in answers] == [False, True]
         assert first.elapsed.total_seconds() > 0
     assert len(server.peers) == 1
 
 
-def test_what_a_request_says(h2_face: Open) -> None:  # noqa: F811
-    seen: list[Asked] = []
+def test_the_parts_of_a_request(h2_client: Open) -> None:  # noqa: F811
+    seen: list[ReceivedRequest] = []
 
-    def respond(peer: Peer, request: Asked) -> None:
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         seen.append(request)
         peer.answer(request)
 
     with serving(always(respond)) as server:
-        face = h2_face(base_url=server.url, cookies={"a": "1", "b": "2"}, headers={"X-Case": "Kept"})
-        face.get("/path?q=a%20b", headers={"Connection": "keep-alive", "TE": "trailers"})
-        face.call("POST", "/empty")
-        face.call("OPTIONS", "/", headers={"Host": "elsewhere.test"})
+        backend = h2_client(base_url=server.url, cookies={"a": "1", "b": "2"}, headers={"X-Case": "Kept"})
+        backend.get("/path?q=a%20b", headers={"Connection": "keep-alive", "TE": "trailers"})
+        backend.call("POST", "/empty")
+        backend.call("OPTIONS", "/", headers={"Host": "elsewhere.test"})
     get, post, options = seen
     assert [get[name] for name in (":method", ":scheme", ":path")] == ["GET", "http", "/path?q=a%20b"]
     assert get[":authority"] == f"127.0.0.1:{server.port}"
@@ -82,8 +82,8 @@ def test_what_a_request_says(h2_face: Open) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 200), ("GET", 204), ("GET", 304)])
-def test_responses_without_a_body(h2_face: Open, method: str, status: int) -> None:  # noqa: F811
-    def respond(peer: Peer, request: Asked) -> None:
+def test_responses_without_a_body(h2_client: Open, method: str, status: int) -> None:  # noqa: F811
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         fields = [("content-length", "1234")] if status != 204 else []
         peer.answer(
             request,
@@ -93,29 +93,29 @@ def test_responses_without_a_body(h2_face: Open, method: str, status: int) -> No
         )
 
     with serving(always(respond)) as server:
-        face = h2_face(base_url=server.url)
+        backend = h2_client(base_url=server.url)
         for _ in range(2):
-            answer = face.call(method, "/bare")
+            answer = backend.call(method, "/bare")
             assert (answer.status_code, answer.content) == (status, b"")
             assert answer.headers.get("content-length") == (None if status == 204 else "1234")
     assert len(server.peers) == 1
 
 
-def test_trailers_of_a_response(h2_face: Open) -> None:  # noqa: F811
-    def respond(peer: Peer, request: Asked) -> None:
+def test_trailers_of_a_response(h2_client: Open) -> None:  # noqa: F811
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         peer.begin(request)
         peer.write(request, b"counted")
         peer.trail(request, [("x-sum", "7"), ("grpc-status", "0")])
 
     with serving(always(respond)) as server:
-        face = h2_face(base_url=server.url)
-        with face.opened("GET", "/") as response:
+        backend = h2_client(base_url=server.url)
+        with backend.opened("GET", "/") as response:
             assert response.read() == b"counted"
             assert dict(response.trailers) == {"x-sum": "7", "grpc-status": "0"}
 
 
-def test_interim_responses_come_before_the_final_one(h2_face: Open) -> None:  # noqa: F811
-    def respond(peer: Peer, request: Asked) -> None:
+def test_interim_responses_come_before_the_final_one(h2_client: Open) -> None:  # noqa: F811
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         for link in ("</a>", "</b>"):
             peer.begin(request, 103, [("link", link)])
         peer.answer(request, b"final")
@@ -126,14 +126,14 @@ def test_interim_responses_come_before_the_final_one(h2_face: Open) -> None:  # 
         seen.append((status, dict(headers)))
 
     with serving(always(respond)) as server:
-        face = h2_face(base_url=server.url)
-        answer = face.get("/", extensions={"on_informational": note})
+        backend = h2_client(base_url=server.url)
+        answer = backend.get("/", extensions={"on_informational": note})
         assert (answer.status_code, answer.text) == (200, "final")
     assert seen == [(103, {b"link": b"</a>"}), (103, {b"link": b"</b>"})]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_a_body_waits_for_100_continue(h2_face: Open, streamed: bool) -> None:  # noqa: F811
+def test_a_body_waits_for_100_continue(h2_client: Open, streamed: bool) -> None:  # noqa: F811
     body = b"x" * 100_000
 
     def script(peer: Peer, number: int) -> None:
@@ -152,49 +152,54 @@ def test_a_body_waits_for_100_continue(h2_face: Open, streamed: bool) -> None:  
         peer.until_closed()
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url)
+        backend = h2_client(base_url=server.url)
         headers = {"Expect": "100-continue", "Content-Length": str(len(body))}
 
         def content() -> Any:
-            return face.body(body[:50_000], body[50_000:]) if streamed else body
+            return backend.body(body[:50_000], body[50_000:]) if streamed else body
 
-        assert face.call("PUT", "/", content=content(), headers=headers).text == "100000"
-        assert face.call("PUT", "/", content=content(), headers=headers).status_code == 417
+        assert backend.call("PUT", "/", content=content(), headers=headers).text == "100000"
+        assert backend.call("PUT", "/", content=content(), headers=headers).status_code == 417
 
 
-def bodies(folder: Path, face: Any) -> Iterator[tuple[str, Any, bytes, bool]]:
+def bodies(folder: Path, backend: Any) -> Iterator[tuple[str, Any, bytes, bool]]:
     """Name, content, its bytes, and whether its length is told ahead."""
     data = bytes(range(256)) * 4096
     path = folder / "upload"
     path.write_bytes(data)
     yield "bytes", data, data, True
     yield "text", "täglich", "täglich".encode(), True
-    yield "generated", face.body(*(data[at : at + 10_000] for at in range(0, len(data), 10_000))), data, False
-    yield "nothing generated", face.body(), b"", False
+    yield (
+        "generated",
+        backend.body(*(data[at : at + 10_000] for at in range(0, len(data), 10_000))),
+        data,
+        False,
+    )
+    yield "nothing generated", backend.body(), b"", False
     yield "file", path.open("rb"), data, True
 
 
-def test_bodies_go_up_at_the_pace_of_a_small_window(h2_face: Open, tmp_path: Path) -> None:  # noqa: F811
-    seen: list[Asked] = []
+def test_bodies_go_up_at_the_pace_of_a_small_window(h2_client: Open, tmp_path: Path) -> None:  # noqa: F811
+    seen: list[ReceivedRequest] = []
 
-    def respond(peer: Peer, request: Asked) -> None:
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         seen.append(request)
         peer.answer(request, request.body)
 
     with serving(always(respond), settings={http2_server.WINDOW: 5000}) as server:
-        face = h2_face(base_url=server.url)
-        for name, content, data, is_known in bodies(tmp_path, face):
-            answer = face.call("POST", "/", content=content)
+        backend = h2_client(base_url=server.url)
+        for name, content, data, is_known in bodies(tmp_path, backend):
+            answer = backend.call("POST", "/", content=content)
             assert answer.content == data, name
             assert ("content-length" in seen[-1]) == is_known, name
             assert "transfer-encoding" not in seen[-1]
-        form = face.call("POST", "/", data={"a": "b c"}, files={"f": ("n.txt", b"x" * 5000)})
+        form = backend.call("POST", "/", data={"a": "b c"}, files={"f": ("n.txt", b"x" * 5000)})
         assert b"x" * 5000 in form.content
-        assert face.call("POST", "/", json={"a": 1}).json() == {"a": 1}
+        assert backend.call("POST", "/", json={"a": 1}).json() == {"a": 1}
     assert len(server.peers) == 1
 
 
-def test_a_generator_is_asked_only_as_the_server_takes(h2_face: Open) -> None:  # noqa: F811
+def test_a_generator_advances_only_as_the_server_takes(h2_client: Open) -> None:  # noqa: F811
     pulled = threading.Semaphore(0)
     counted = 0
     piece = b"x" * 16_384
@@ -231,14 +236,14 @@ def test_a_generator_is_asked_only_as_the_server_takes(h2_face: Open) -> None:  
         peer.until_closed()
 
     with serving(script, generous=False) as server:
-        face = h2_face(base_url=server.url)
-        content = asynchronously() if hasattr(face, "loop") else blocking()
-        assert face.call("POST", "/", content=content).text == str(200 * len(piece))
+        backend = h2_client(base_url=server.url)
+        content = asynchronously() if hasattr(backend, "loop") else blocking()
+        assert backend.call("POST", "/", content=content).text == str(200 * len(piece))
     # The window, what waits in our own buffer, and one piece in hand.
     assert held[0] * len(piece) <= 65_535 + WINDOW + 2 * len(piece)
 
 
-def test_an_answer_that_comes_before_the_body_is_the_answer(h2_face: Open) -> None:  # noqa: F811
+def test_an_answer_that_comes_before_the_body_is_the_answer(h2_client: Open) -> None:  # noqa: F811
     """RFC 9113 8.1: the server asks for the rest not to be sent by RST_STREAM with NO_ERROR."""
 
     def script(peer: Peer, number: int) -> None:
@@ -250,21 +255,21 @@ def test_an_answer_that_comes_before_the_body_is_the_answer(h2_face: Open) -> No
         always(echo)(peer, number)
 
     with serving(script, generous=False) as server:
-        face = h2_face(base_url=server.url)
-        answer = face.call("POST", "/", content=b"x" * MIB)
+        backend = h2_client(base_url=server.url)
+        answer = backend.call("POST", "/", content=b"x" * MIB)
         assert (answer.status_code, answer.text) == (413, "too much")
-        assert face.call("POST", "/", content=b"next").text == "next"
+        assert backend.call("POST", "/", content=b"next").text == "next"
     assert len(server.peers) == 1
 
 
-def test_a_body_that_nobody_reads_stops_at_the_window(h2_face: Open) -> None:  # noqa: F811
+def test_a_body_that_nobody_reads_stops_at_the_window(h2_client: Open) -> None:  # noqa: F811
     sent: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
         slow = peer.head()
         peer.begin(slow)
         sent.append(peer.fill(slow))
-        other = peer.asked()
+        other = peer.next_request()
         sent.append(peer.fill(slow))
         # Another has a window of its own, and the connection has room.
         peer.answer(other, b"x" * MIB)
@@ -273,18 +278,18 @@ def test_a_body_that_nobody_reads_stops_at_the_window(h2_face: Open) -> None:  #
         peer.until_closed()
 
     with serving(script) as server:
-        face = h2_face(base_url=server.url, stream_window=WINDOW)
-        with face.opened("GET", "/slow") as response:
-            assert len(face.get("/fast").content) == MIB
+        backend = h2_client(base_url=server.url, stream_window=WINDOW)
+        with backend.opened("GET", "/slow") as response:
+            assert len(backend.get("/fast").content) == MIB
             assert response.buffered <= WINDOW
             assert response.read() == b"x" * sum(sent) + b"y" * MIB
     assert sum(sent) == WINDOW
 
 
-def test_a_compressed_body_is_decoded_as_it_comes(h2_face: Open) -> None:  # noqa: F811
+def test_a_compressed_body_is_decoded_as_it_comes(h2_client: Open) -> None:  # noqa: F811
     text = b"again and again " * 50_000
 
-    def respond(peer: Peer, request: Asked) -> None:
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         assert "gzip" in request["accept-encoding"]
         packed = gzip.compress(text)
         peer.answer(
@@ -292,24 +297,24 @@ def test_a_compressed_body_is_decoded_as_it_comes(h2_face: Open) -> None:  # noq
         )
 
     with serving(always(respond)) as server:
-        face = h2_face(base_url=server.url)
-        assert face.get("/").content == text
-        assert b"".join(face.pieces(f"{server.url}/", "bytes")) == text
-        assert gzip.decompress(b"".join(face.pieces(f"{server.url}/", "raw"))) == text
+        backend = h2_client(base_url=server.url)
+        assert backend.get("/").content == text
+        assert b"".join(backend.pieces(f"{server.url}/", "bytes")) == text
+        assert gzip.decompress(b"".join(backend.pieces(f"{server.url}/", "raw"))) == text
 
 
-def test_redirects_here_and_elsewhere(h2_face: Open) -> None:  # noqa: F811
+def test_redirects_here_and_elsewhere(h2_client: Open) -> None:  # noqa: F811
     seen: list[tuple[str, str, bool, bytes]] = []
 
-    def respond(peer: Peer, request: Asked) -> None:
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         seen.append((request.line, request[":authority"], "authorization" in request, request.body))
         to = {"/here": "/end", "/away": f"{other.url}/end"}.get(request[":path"])
         peer.answer(request, b"", 307, [("location", to)]) if to else peer.answer(request, b"end")
 
     with serving(always(respond)) as other, serving(always(respond)) as server:
-        face = h2_face(base_url=server.url, follow_redirects=True, headers={"Authorization": "Bearer x"})
+        backend = h2_client(base_url=server.url, follow_redirects=True, headers={"Authorization": "Bearer x"})
         for path in ("/here", "/away"):
-            answer = face.call("POST", path, content=b"body")
+            answer = backend.call("POST", path, content=b"body")
             assert (answer.text, len(answer.history), answer.http_version) == ("end", 1, "HTTP/2")
     here, away = f"127.0.0.1:{server.port}", f"127.0.0.1:{other.port}"
     assert seen == [
@@ -330,18 +335,18 @@ def test_redirects_here_and_elsewhere(h2_face: Open) -> None:  # noqa: F811
         ([("connection", "close")], b"hello", "connection"),
     ],
 )
-def test_a_malformed_response_fails_alone(h2_face: Open, fields: Any, body: bytes, rule: str) -> None:  # noqa: F811
-    def respond(peer: Peer, request: Asked) -> None:
+def test_a_malformed_response_fails_alone(h2_client: Open, fields: Any, body: bytes, rule: str) -> None:  # noqa: F811
+    def respond(peer: Peer, request: ReceivedRequest) -> None:
         is_bad = request[":path"] == "/bad"
         peer.conn.config.validate_outbound_headers = peer.conn.config.normalize_outbound_headers = not is_bad
         peer.answer(request, body if is_bad else b"good", fields=fields if is_bad else ())
 
     with serving(always(respond)) as server:
-        face = h2_face(base_url=server.url, max_header_size=4096)
+        backend = h2_client(base_url=server.url, max_header_size=4096)
         with pytest.raises(towline.RemoteProtocolError) as caught:
-            face.get("/bad")
+            backend.get("/bad")
         assert rule in str(caught.value).lower()
-        assert face.get("/good").text == "good"
+        assert backend.get("/good").text == "good"
     assert len(server.peers) == 1
 
 
@@ -349,7 +354,7 @@ def test_credit_is_given_when_it_is_read_and_not_with_the_next_read() -> None:
     room = threading.Event()
 
     def script(peer: Peer, number: int) -> None:
-        request = peer.asked()
+        request = peer.next_request()
         peer.begin(request)
         peer.fill(request)
         peer.until(lambda: peer.room(request))
@@ -373,12 +378,12 @@ def test_credit_is_given_when_it_is_read_and_not_with_the_next_read() -> None:
         asyncio.run(main(server.url))
 
 
-def test_the_window_grows_for_a_reader_that_keeps_up(h2_face: Open) -> None:  # noqa: F811
+def test_the_window_grows_for_a_reader_that_keeps_up(h2_client: Open) -> None:  # noqa: F811
     """As far as it is let, and for nobody else: a window carries no more than itself in each round trip."""
     rounds: list[list[int]] = []
 
     def script(peer: Peer, number: int) -> None:
-        request = peer.asked()
+        request = peer.next_request()
         peer.begin(request)
         filled = []
         while request[":path"] != f"/{len(filled)}":
@@ -391,8 +396,8 @@ def test_the_window_grows_for_a_reader_that_keeps_up(h2_face: Open) -> None:  # 
 
     for limit, most in ((MIB, MIB), (0, WINDOW)):
         with serving(script) as server:
-            face = h2_face(base_url=server.url, max_stream_window=limit)
-            assert len(face.get("/30").content) == sum(rounds[-1])
+            backend = h2_client(base_url=server.url, max_stream_window=limit)
+            assert len(backend.get("/30").content) == sum(rounds[-1])
         assert rounds[-1][0] == WINDOW
         assert max(rounds[-1]) <= most
         assert sum(rounds[-1]) > 5 * most

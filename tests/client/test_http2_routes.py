@@ -15,8 +15,16 @@ import towline
 
 from tests.support import dropin_peer
 from tests.support.dropin_peer import scripted, tunnel
-from tests.support.http2_clients import Open, h2_face  # noqa: F401
-from tests.support.http2_server import HTTP_1_1_REQUIRED, Asked, GoneError, Peer, always, offering, serving
+from tests.support.http2_clients import Open, h2_client  # noqa: F401
+from tests.support.http2_server import (
+    HTTP_1_1_REQUIRED,
+    GoneError,
+    Peer,
+    ReceivedRequest,
+    always,
+    offering,
+    serving,
+)
 
 from .test_dropin_tls import Trust
 
@@ -26,7 +34,7 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
     return Trust(tmp_path_factory.mktemp("tls"))
 
 
-def good(peer: Peer, request: Asked) -> None:
+def good(peer: Peer, request: ReceivedRequest) -> None:
     peer.answer(request, b"two")
 
 
@@ -36,7 +44,7 @@ ONE = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
 class Either:
     """Speaks what ALPN has chosen: HTTP/2 only to `refuse` it (RFC 9113 7), but for /two."""
 
-    def __init__(self, context: ssl.SSLContext, refuse: Callable[[Peer, Asked], None]) -> None:
+    def __init__(self, context: ssl.SSLContext, refuse: Callable[[Peer, ReceivedRequest], None]) -> None:
         self.context = offering(context, "h2", "http/1.1")
         self.refuse = refuse
         self.spoken: list[str] = []
@@ -48,7 +56,7 @@ class Either:
             return dropin_peer.answer(ONE)(raw)
         peer = Peer(raw.sock, {})
         while True:
-            request = peer.asked()
+            request = peer.next_request()
             self.spoken.append("two")
             if request[":path"] == "/two":
                 peer.answer(request, b"two")
@@ -57,7 +65,7 @@ class Either:
 
 
 @pytest.mark.parametrize("offered", [("h2", "http/1.1"), ("http/1.1",), ()])
-def test_the_server_chooses_by_alpn(h2_face: Open, trust: Trust, offered: tuple[str, ...]) -> None:  # noqa: F811
+def test_the_server_chooses_by_alpn(h2_client: Open, trust: Trust, offered: tuple[str, ...]) -> None:  # noqa: F811
     context = trust.server()
     if offered:
         offering(context, *offered)
@@ -68,47 +76,47 @@ def test_the_server_chooses_by_alpn(h2_face: Open, trust: Trust, offered: tuple[
         return dropin_peer.answer(ONE)(raw)
 
     with scripted(handler, context) as server:
-        answer = h2_face(http1=True, verify=trust.path).get(server.url)
+        answer = h2_client(http1=True, verify=trust.path).get(server.url)
         expected = ("HTTP/2", "two") if "h2" in offered else ("HTTP/1.1", "one")
         assert (answer.http_version, answer.text) == expected
-        assert h2_face(http1=True, http2=False, verify=trust.path).get(
+        assert h2_client(http1=True, http2=False, verify=trust.path).get(
             server.url
         ).text == "one" or offered == ("h2",)
         if "h2" not in offered:
             with pytest.raises(towline.TLSError, match="ALPN"):
-                h2_face(verify=trust.path).get(server.url)
+                h2_client(verify=trust.path).get(server.url)
 
 
-def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_face: Open, trust: Trust) -> None:  # noqa: F811
+def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_client: Open, trust: Trust) -> None:  # noqa: F811
     with scripted(dropin_peer.answer(ONE), trust.server()) as server:
-        face = h2_face(http1=True, verify=trust.path)
-        answers = face.at_once(*(("GET", server.url, {}) for _ in range(12)))
+        backend = h2_client(http1=True, verify=trust.path)
+        answers = backend.at_once(*(("GET", server.url, {}) for _ in range(12)))
         assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/1.1", "one")}
         assert server.connections > 1
 
 
-def test_without_tls_http2_is_spoken_only_where_nothing_else_is_allowed(h2_face: Open) -> None:  # noqa: F811
+def test_without_tls_http2_is_spoken_only_where_nothing_else_is_allowed(h2_client: Open) -> None:  # noqa: F811
     with scripted(dropin_peer.answer(ONE)) as server:
-        assert h2_face(http1=True).get(server.url).http_version == "HTTP/1.1"
+        assert h2_client(http1=True).get(server.url).http_version == "HTTP/1.1"
     with serving(always(good)) as other:
-        assert h2_face().get(other.url).http_version == "HTTP/2"
+        assert h2_client().get(other.url).http_version == "HTTP/2"
 
 
-def test_a_request_that_http1_is_required_for_goes_that_way(h2_face: Open, trust: Trust) -> None:  # noqa: F811
+def test_a_request_that_http1_is_required_for_goes_that_way(h2_client: Open, trust: Trust) -> None:  # noqa: F811
     either = Either(trust.server(), lambda peer, request: peer.reset(request, HTTP_1_1_REQUIRED))
     with scripted(either, either.context) as server:
-        face = h2_face(http1=True, verify=trust.path)
+        backend = h2_client(http1=True, verify=trust.path)
         for method, content in (("GET", b""), ("POST", b"body")):
-            answer = face.call(method, server.url, content=content or None)
+            answer = backend.call(method, server.url, content=content or None)
             assert (answer.http_version, answer.text) == ("HTTP/1.1", "one")
         # It is about the request, not about the server.
-        assert face.get(f"{server.url}/two").http_version == "HTTP/2"
+        assert backend.get(f"{server.url}/two").http_version == "HTTP/2"
         # What cannot be sent twice, or must not be, fails as it is.
-        for content, more in ((face.body(b"x"), {}), (b"x", {"retries": None})):
+        for content, more in ((backend.body(b"x"), {}), (b"x", {"retries": None})):
             with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED"):
-                face.call("POST", server.url, content=content, **more)
+                backend.call("POST", server.url, content=content, **more)
         with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED"):
-            h2_face(verify=trust.path).get(server.url)
+            h2_client(verify=trust.path).get(server.url)
     assert (either.spoken.count("one"), server.connections) == (1, 3)
 
 
@@ -124,8 +132,8 @@ def part(sock: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_server_that_leaves_for_want_of_http1(h2_face: Open, trust: Trust, begun: bool) -> None:  # noqa: F811
-    def leave(peer: Peer, request: Asked) -> None:
+def test_a_server_that_leaves_for_want_of_http1(h2_client: Open, trust: Trust, begun: bool) -> None:  # noqa: F811
+    def leave(peer: Peer, request: ReceivedRequest) -> None:
         peer.leave(request.stream if begun else 0, HTTP_1_1_REQUIRED)
         if begun:
             part(peer.socket)
@@ -134,40 +142,40 @@ def test_a_server_that_leaves_for_want_of_http1(h2_face: Open, trust: Trust, beg
 
     either = Either(trust.server(), leave)
     with scripted(either, either.context) as server:
-        face = h2_face(http1=True, verify=trust.path)
-        answer = face.get(server.url)
+        backend = h2_client(http1=True, verify=trust.path)
+        answer = backend.get(server.url)
         assert (answer.http_version, answer.text) == ("HTTP/1.1", "one")
         if begun:
             # It may have had its effect (RFC 9113 6.8).
             with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED") as caught:
-                face.call("POST", server.url, content=b"body")
+                backend.call("POST", server.url, content=b"body")
             assert not caught.value.retryable
         else:
-            assert face.call("POST", server.url, content=b"body").http_version == "HTTP/1.1"
+            assert backend.call("POST", server.url, content=b"body").http_version == "HTTP/1.1"
         # Asked for once, since HTTP/2 would be refused each time.
         before = len(either.spoken)
         with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED") as caught:
-            h2_face(verify=trust.path).get(server.url)
+            h2_client(verify=trust.path).get(server.url)
         assert caught.value.retryable
         assert either.spoken[before:] == ["two"]
 
 
-def test_through_the_tunnel_of_a_proxy(h2_face: Open, trust: Trust) -> None:  # noqa: F811
+def test_through_the_tunnel_of_a_proxy(h2_client: Open, trust: Trust) -> None:  # noqa: F811
     context = offering(trust.server(), "h2")
     with serving(always(good), tls=context) as server, scripted(tunnel) as proxy:
-        face = h2_face(http1=True, verify=trust.path, proxy=f"http://user:pass@127.0.0.1:{proxy.port}")
-        answers = face.at_once(*(("GET", server.url, {}) for _ in range(20)))
+        backend = h2_client(http1=True, verify=trust.path, proxy=f"http://user:pass@127.0.0.1:{proxy.port}")
+        answers = backend.at_once(*(("GET", server.url, {}) for _ in range(20)))
         assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "two")}
     assert (len(server.peers), proxy.connections) == (1, 1)
     assert proxy.heads[0].lower().startswith(b"connect 127.0.0.1:%d http/1.1" % server.port)
 
 
-def test_http_through_an_http_proxy_is_http1(h2_face: Open) -> None:  # noqa: F811
+def test_http_through_an_http_proxy_is_http1(h2_client: Open) -> None:  # noqa: F811
     with scripted(dropin_peer.answer(ONE)) as proxy:
         url = f"http://127.0.0.1:{proxy.port}"
-        assert h2_face(http1=True, proxy=url).get("http://a.test/").http_version == "HTTP/1.1"
+        assert h2_client(http1=True, proxy=url).get("http://a.test/").http_version == "HTTP/1.1"
         with pytest.raises(towline.LocalProtocolError, match="proxy"):
-            h2_face(proxy=url).get("http://a.test/")
+            h2_client(proxy=url).get("http://a.test/")
 
 
 @pytest.mark.parametrize("name", ["httpx", "httpx2"])
@@ -194,7 +202,7 @@ def test_the_drop_ins_speak_it(name: str, trust: Trust) -> None:
 
 @pytest.mark.parametrize("name", ["httpx", "httpx2"])
 @pytest.mark.parametrize("offered", ["h2", "http/1.1"])
-def test_what_a_trace_is_told(name: str, offered: str, trust: Trust) -> None:
+def test_the_events_of_a_trace(name: str, offered: str, trust: Trust) -> None:
     pytest.importorskip(name)
     ours: Any = importlib.import_module(f"towline.{name}")
     told: list[str] = []

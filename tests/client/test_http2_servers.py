@@ -13,7 +13,7 @@ import pytest
 import towline
 from towline.bench.subjects.probe import free_port
 
-from tests.support.http2_clients import Open, h2_face  # noqa: F401
+from tests.support.http2_clients import Open, h2_client  # noqa: F401
 
 from .interop_app import LARGE, SMALL
 from .interop_servers import PATIENCE, SERVERS, Place, Running, nginx
@@ -26,110 +26,111 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place(tmp_path, free_port(), request.param)
 
 
-def opened(h2_face: Open, server: Running, **options: Any) -> Any:  # noqa: F811
-    return h2_face(base_url=server.url, verify=server.trust, **options)
+def opened(h2_client: Open, server: Running, **options: Any) -> Any:  # noqa: F811
+    return h2_client(base_url=server.url, verify=server.trust, **options)
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_exchanges_of_every_kind(h2_face: Open, place: Place, name: str) -> None:  # noqa: F811
+def test_exchanges_of_every_kind(h2_client: Open, place: Place, name: str) -> None:  # noqa: F811
     with SERVERS[name](place) as server:
-        face = opened(h2_face, server)
-        small = face.get("/small")
+        backend = opened(h2_client, server)
+        small = backend.get("/small")
         assert (small.http_version, small.status_code, small.content) == ("HTTP/2", 200, SMALL)
-        assert face.get("/absent").status_code == 404
-        head = face.call("HEAD", "/large")
+        assert backend.get("/absent").status_code == 404
+        head = backend.call("HEAD", "/large")
         assert (head.headers["content-length"], head.content) == (str(len(LARGE)), b"")
-        answers = face.at_once(*(("GET", path, {}) for path in ["/small"] * 100 + ["/large"] * 5))
+        answers = backend.at_once(*(("GET", path, {}) for path in ["/small"] * 100 + ["/large"] * 5))
         assert {answer.content for answer in answers} == {SMALL, LARGE}
-        with face.opened("GET", "/large") as response:
+        with backend.opened("GET", "/large") as response:
             # Nobody reads it, and the others pass by.
-            assert [answer.content for answer in face.at_once(*[("GET", "/large", {})] * 3)] == [LARGE] * 3
-            assert response.buffered <= face.client._options.stream_window
+            assert [answer.content for answer in backend.at_once(*[("GET", "/large", {})] * 3)] == [LARGE] * 3
+            assert response.buffered <= backend.client._options.stream_window
             assert response.read() == LARGE
-        with face.opened("GET", "/large") as response:
+        with backend.opened("GET", "/large") as response:
             assert LARGE.startswith(response.read(10))
-        assert face.get("/small").content == SMALL
+        assert backend.get("/small").content == SMALL
 
 
 @pytest.mark.parametrize("name", [name for name in SERVERS if name != "nginx"])
-def test_uploads_come_back(h2_face: Open, place: Place, name: str) -> None:  # noqa: F811
+def test_uploads_come_back(h2_client: Open, place: Place, name: str) -> None:  # noqa: F811
     with SERVERS[name](place) as server:
         assert server.echo is not None
-        face = opened(h2_face, server)
+        backend = opened(h2_client, server)
         pieces = [UPLOAD[at : at + 50_000] for at in range(0, len(UPLOAD), 50_000)]
         calls = [
-            ("POST", server.echo, {"content": content}) for content in (UPLOAD, face.body(*pieces), b"x", b"")
+            ("POST", server.echo, {"content": content})
+            for content in (UPLOAD, backend.body(*pieces), b"x", b"")
         ]
-        answers = face.at_once(*calls)
+        answers = backend.at_once(*calls)
         assert [answer.content for answer in answers] == [UPLOAD, UPLOAD, b"x", b""]
 
 
-def test_uploads_to_nginx(h2_face: Open, place: Place) -> None:  # noqa: F811
+def test_uploads_to_nginx(h2_client: Open, place: Place) -> None:  # noqa: F811
     with nginx(place) as server:
-        face = opened(h2_face, server)
-        answers = face.at_once(
+        backend = opened(h2_client, server)
+        answers = backend.at_once(
             ("PUT", "/up/whole", {"content": UPLOAD}),
-            ("PUT", "/up/pieces", {"content": face.body(UPLOAD[:300_000], UPLOAD[300_000:])}),
+            ("PUT", "/up/pieces", {"content": backend.body(UPLOAD[:300_000], UPLOAD[300_000:])}),
         )
         assert [answer.status_code for answer in answers] == [201, 201]
-        assert {face.get(path).content for path in ("/up/whole", "/up/pieces")} == {UPLOAD}
+        assert {backend.get(path).content for path in ("/up/whole", "/up/pieces")} == {UPLOAD}
         # Refused before it has come: the answer counts, not the reset behind it (RFC 9113 8.1).
         for _ in range(3):
-            assert face.call("PUT", "/up/large", content=UPLOAD * 4).status_code == 413
-        assert face.get("/small").content == SMALL
+            assert backend.call("PUT", "/up/large", content=UPLOAD * 4).status_code == 413
+        assert backend.get("/small").content == SMALL
 
 
-def test_a_server_that_leaves_every_few_requests(h2_face: Open, place: Place) -> None:  # noqa: F811
+def test_a_server_that_leaves_every_few_requests(h2_client: Open, place: Place) -> None:  # noqa: F811
     """nginx says GOAWAY after so many, and refuses what was on its way (RFC 9113 6.8)."""
     with nginx(place, "keepalive_requests 20; http2_max_concurrent_streams 5;") as server:
-        face = opened(h2_face, server)
+        backend = opened(h2_client, server)
         for _ in range(5):
-            answers = face.at_once(*(("GET", "/small", {}) for _ in range(40)))
+            answers = backend.at_once(*(("GET", "/small", {}) for _ in range(40)))
             assert {getattr(answer, "content", answer) for answer in answers} == {SMALL}
         for _ in range(30):
-            assert face.get("/small").content == SMALL
+            assert backend.get("/small").content == SMALL
 
 
-def test_a_server_that_is_reloaded_under_load(h2_face: Open, place: Place) -> None:  # noqa: F811
+def test_a_server_that_is_reloaded_under_load(h2_client: Open, place: Place) -> None:  # noqa: F811
     with nginx(place) as server:
-        face = opened(h2_face, server)
+        backend = opened(h2_client, server)
         assert server.process is not None
         before = (place.folder / "log").read_text().count("start worker process ")
         for turn in itertools.count():
             if turn < 3:
                 server.process.send_signal(signal.SIGHUP)
-            answers = face.at_once(*(("GET", ("/small", "/large")[n % 2], {}) for n in range(20)))
+            answers = backend.at_once(*(("GET", ("/small", "/large")[n % 2], {}) for n in range(20)))
             assert {getattr(answer, "content", answer) for answer in answers} == {SMALL, LARGE}
             if turn >= 3 and (place.folder / "log").read_text().count("start worker process ") > before:
                 break
 
 
-def test_a_server_that_closes_what_is_idle(h2_face: Open, place: Place) -> None:  # noqa: F811
+def test_a_server_that_closes_what_is_idle(h2_client: Open, place: Place) -> None:  # noqa: F811
     with nginx(place, "keepalive_timeout 1s;") as server:
-        face = opened(h2_face, server)
-        assert face.get("/small").content == SMALL
-        assert face.client.pool_status()["idle"] == 1
+        backend = opened(h2_client, server)
+        assert backend.get("/small").content == SMALL
+        assert backend.client.pool_status()["idle"] == 1
         # The blocking client has nobody to see it before the next call.
         is_over = (
-            (lambda: face.client.pool_status()["idle"] == 0)
-            if face.name == "async"
+            (lambda: backend.client.pool_status()["idle"] == 0)
+            if backend.name == "async"
             else (lambda: not is_connected(place.port))
         )
-        wait_until(lambda: (face.rest(0.02), is_over())[1])
-        assert face.call("PUT", "/up/after", content=face.body(b"x")).status_code == 201
+        wait_until(lambda: (backend.rest(0.02), is_over())[1])
+        assert backend.call("PUT", "/up/after", content=backend.body(b"x")).status_code == 201
 
 
 @pytest.mark.parametrize("name", ["nginx", "nghttpd"])
-def test_a_server_that_is_restarted(h2_face: Open, place: Place, name: str) -> None:  # noqa: F811
+def test_a_server_that_is_restarted(h2_client: Open, place: Place, name: str) -> None:  # noqa: F811
     with SERVERS[name](place) as server:
-        face = opened(h2_face, server, retries=towline.Retry(connect=5, backoff=0.1))
-        assert face.get("/small").content == SMALL
+        backend = opened(h2_client, server, retries=towline.Retry(connect=5, backoff=0.1))
+        assert backend.get("/small").content == SMALL
         again = Place.__new__(Place)
         again.__dict__.update(place.__dict__)
     if name == "nginx":
         (place.folder / "tmp").rename(place.folder / "tmp-before")
     with SERVERS[name](again):
-        assert face.get("/small").content == SMALL
+        assert backend.get("/small").content == SMALL
 
 
 def is_connected(port: int) -> bool:

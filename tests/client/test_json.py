@@ -67,7 +67,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES)
-def test_what_is_encoded_is_the_standard_librarys(value):
+def test_encoding_matches_the_standard_library(value):
     same_dump(value)
 
 
@@ -143,7 +143,7 @@ def test_nasty_values(value):
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 1]), st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "utf-32", "utf-16-be", "utf-32-le"]))  # fmt: skip
-def test_what_is_decoded_is_the_standard_librarys(value, ascii_only, indent, encoding):
+def test_decoding_matches_the_standard_library(value, ascii_only, indent, encoding):
     try:
         document = json.dumps(value, ensure_ascii=ascii_only, indent=indent)
     except RecursionError:
@@ -153,7 +153,7 @@ def test_what_is_decoded_is_the_standard_librarys(value, ascii_only, indent, enc
 
 
 @given(st.text('{}[]",:0123456789.eE+-truefalsn NIityu\\\n\t\ud800é', max_size=30))
-def test_what_is_hardly_json(document):
+def test_malformed_json_matches_the_standard_library(document):
     same_load(document)
     same_load(document.encode("utf-8", "surrogatepass"))
 

@@ -60,7 +60,7 @@ def test_values_have_no_line_breaks(value):
         Headers({"a": value})
 
 
-def test_errors_say_what_to_do_and_no_secret():
+def test_errors_give_advice_and_no_secret():
     with pytest.raises(InvalidHeader, match=r"strip\(\)") as caught:
         Headers({"Authorization": "Bearer hunter2\n"})
     assert "hunter2" not in str(caught.value)
@@ -93,7 +93,7 @@ def test_encodings():
 
 
 @given(st.lists(st.tuples(st.text(max_size=6), st.text(max_size=12)), max_size=6))
-def test_what_is_accepted_is_one_line_each(pairs):
+def test_accepted_names_and_values_are_one_line_each(pairs):
     try:
         headers = Headers(pairs)
     except InvalidHeader:

@@ -314,7 +314,7 @@ def test_wsgi_write_and_errors():
             wsgi(app).get("/")
 
 
-def test_the_wrong_face_says_so():
+def test_the_wrong_backend_is_a_clear_error():
     with pytest.raises(ConfigError, match="AsyncClient"):
         Client(transport=ASGITransport(None))
     with pytest.raises(ConfigError, match="handle_request"):

@@ -62,19 +62,19 @@ def url():
     params=[("blocking", "httpx"), ("blocking", "urllib3"), ("asyncio", "httpx"), ("asyncio", "aiohttp")]
 )
 def client(request):
-    face, name = request.param
+    backend, name = request.param
     pytest.importorskip(name)
-    return lambda **settings: (Client if face == "blocking" else AsyncClient)(
+    return lambda **settings: (Client if backend == "blocking" else AsyncClient)(
         transport=name, **settings
-    ), face
+    ), backend
 
 
 def outcome(client, use):
     """Runs `use(call)` in one loop; `call(name, ...)` calls the client's method."""
-    make, face = client
+    make, backend = client
     made = make(follow_redirects=True)
     caller = Caller.__new__(Caller)
-    caller.face, caller.client = face, made
+    caller.backend, caller.client = backend, made
 
     def blocking():
         with made:
@@ -84,10 +84,10 @@ def outcome(client, use):
         async with made:
             return await use(lambda name, *args, **kwargs: getattr(made, name)(*args, **kwargs))
 
-    return caller.run(blocking if face == "blocking" else asynchronous)
+    return caller.run(blocking if backend == "blocking" else asynchronous)
 
 
-def body(face, *steps):
+def body(backend, *steps):
     """The same steps, awaited or not: each is given the results so far."""
 
     def blocking(call):
@@ -102,7 +102,7 @@ def body(face, *steps):
             results.append(await step(call, results))
         return results
 
-    return blocking if face == "blocking" else asynchronous
+    return blocking if backend == "blocking" else asynchronous
 
 
 def test_exchanges(client, url):

@@ -18,15 +18,15 @@ from websockets.sync.server import ServerConnection
 
 from tests.support.client_backends import MIB, rss_bytes
 from tests.support.scripted_peer import read_head, serving
-from tests.support.websocket_clients import FACES, drained, echo, frame, next_frame, peer, shake
+from tests.support.websocket_clients import BACKENDS, drained, echo, frame, next_frame, peer, shake
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 PATIENCE = 10.0
 
 
-@pytest.fixture(params=sorted(FACES))
-def face(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made = FACES[request.param]()
+@pytest.fixture(params=sorted(BACKENDS))
+def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
+    made = BACKENDS[request.param]()
     yield made
     made.close()
 
@@ -35,8 +35,8 @@ def face(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("compression", [True, False])
-def test_messages_come_back(face: Any, compression: bool) -> None:
-    with peer(echo) as url, face.open(url, compression=compression) as ws:
+def test_messages_come_back(backend: Any, compression: bool) -> None:
+    with peer(echo) as url, backend.open(url, compression=compression) as ws:
         offered = ws.response.headers.get("sec-websocket-extensions", "")
         assert ("permessage-deflate" in offered) is compression
         assert ws.response.status_code == 101
@@ -57,20 +57,20 @@ def test_messages_come_back(face: Any, compression: bool) -> None:
         assert ws.recv() == "still there"
 
 
-def test_fragments_are_put_together(face: Any) -> None:
+def test_fragments_are_put_together(backend: Any) -> None:
     def handler(ws: ServerConnection) -> None:
         ws.send(["one ", "two ", "", "three"])
         ws.send([b"\x00"] * 500)
 
-    with peer(handler) as url, face.open(url) as ws:
+    with peer(handler) as url, backend.open(url) as ws:
         assert list(ws) == ["one two three", b"\x00" * 500]
 
 
-def test_subprotocols(face: Any) -> None:
+def test_subprotocols(backend: Any) -> None:
     with peer(echo, select_subprotocol=lambda _, offered: offered[-1] if offered else None) as url:
-        with face.open(url, subprotocols=["a", "b"]) as ws:
+        with backend.open(url, subprotocols=["a", "b"]) as ws:
             assert ws.subprotocol == "b"
-        with face.open(url) as ws:
+        with backend.open(url) as ws:
             assert ws.subprotocol is None
 
 
@@ -78,12 +78,12 @@ def test_subprotocols(face: Any) -> None:
 
 
 @pytest.mark.parametrize("code", [1000, 1001])
-def test_iteration_ends_where_the_server_closes_in_order(face: Any, code: int) -> None:
+def test_iteration_ends_where_the_server_closes_in_order(backend: Any, code: int) -> None:
     def handler(ws: ServerConnection) -> None:
         ws.send("last")
         ws.close(code, "that is all")
 
-    with peer(handler) as url, face.open(url) as ws:
+    with peer(handler) as url, backend.open(url) as ws:
         assert ws.close_code is None
         assert list(ws) == ["last"]
         assert (ws.close_code, ws.close_reason) == (code, "that is all")
@@ -94,12 +94,12 @@ def test_iteration_ends_where_the_server_closes_in_order(face: Any, code: int) -
         ws.close()
 
 
-def test_iteration_raises_where_it_does_not(face: Any) -> None:
+def test_iteration_raises_where_it_does_not(backend: Any) -> None:
     def handler(ws: ServerConnection) -> None:
         ws.send("last")
         ws.close(4001, "no more")
 
-    with peer(handler) as url, face.open(url) as ws:
+    with peer(handler) as url, backend.open(url) as ws:
         got = []
         messages = iter(ws)
         got.append(next(messages))
@@ -109,18 +109,18 @@ def test_iteration_raises_where_it_does_not(face: Any) -> None:
         assert (caught.value.code, caught.value.reason, caught.value.rule) == (4001, "no more", None)
 
 
-def test_a_close_without_a_code_is_in_order(face: Any) -> None:
+def test_a_close_without_a_code_is_in_order(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
         shake(connection)
         connection.sendall(frame(CLOSE))
         assert next_frame(connection) == (CLOSE, b"")
 
-    with serving(serve) as server, face.open(server.url) as ws:
+    with serving(serve) as server, backend.open(server.url) as ws:
         assert list(ws) == []
         assert ws.close_code == 1005
 
 
-def test_leaving_the_block_closes_and_says_how(face: Any) -> None:
+def test_leaving_the_block_closes_with_the_right_code(backend: Any) -> None:
     codes: queue.Queue[int | None] = queue.Queue()
 
     def handler(ws: ServerConnection) -> None:
@@ -128,38 +128,38 @@ def test_leaving_the_block_closes_and_says_how(face: Any) -> None:
         codes.put(ws.close_code)
 
     with peer(handler) as url:
-        with face.open(url) as ws:
+        with backend.open(url) as ws:
             pass
         assert codes.get(timeout=PATIENCE) == 1000
-        with pytest.raises(ZeroDivisionError), face.open(url) as ws:
+        with pytest.raises(ZeroDivisionError), backend.open(url) as ws:
             raise ZeroDivisionError
         assert codes.get(timeout=PATIENCE) == 1011
-        with face.open(url) as ws:
+        with backend.open(url) as ws:
             with pytest.raises(ValueError, match="close code"):
                 ws.close(1005)
             ws.close(4242, "by")
             assert codes.get(timeout=PATIENCE) == 4242
             assert ws.close_code == 4242
-        assert face.client.pool_status() == {"active": 0, "idle": 0, "connecting": 0, "waiting": 0}
+        assert backend.client.pool_status() == {"active": 0, "idle": 0, "connecting": 0, "waiting": 0}
 
 
-def test_a_server_that_never_answers_a_close_is_not_waited_for(face: Any) -> None:
+def test_a_server_that_never_answers_a_close_is_not_waited_for(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
         shake(connection)
         while next_frame(connection):
             pass
 
-    with serving(serve) as server, face.open(server.url, close_timeout=0.05) as ws:
+    with serving(serve) as server, backend.open(server.url, close_timeout=0.05) as ws:
         ws.close()
         assert ws.close_code == 1006
 
 
-def test_a_connection_that_ends_without_a_close_frame(face: Any) -> None:
+def test_a_connection_that_ends_without_a_close_frame(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
         shake(connection)
         connection.sendall(frame(TEXT, b"last") + frame(TEXT, b"half", fin=False))
 
-    with serving(serve) as server, face.open(server.url) as ws:
+    with serving(serve) as server, backend.open(server.url) as ws:
         assert ws.recv() == "last"
         with pytest.raises(WebSocketClosed) as caught:
             ws.recv()
@@ -167,7 +167,7 @@ def test_a_connection_that_ends_without_a_close_frame(face: Any) -> None:
         assert "RFC 6455" in caught.value.rule
 
 
-def test_a_broken_rule_is_named_and_answered(face: Any) -> None:
+def test_a_broken_rule_is_named_and_answered(backend: Any) -> None:
     answers: queue.Queue[Any] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
@@ -175,7 +175,7 @@ def test_a_broken_rule_is_named_and_answered(face: Any) -> None:
         connection.sendall(frame(TEXT, b"\xff\xfe"))
         answers.put(next_frame(connection))
 
-    with serving(serve) as server, face.open(server.url) as ws:
+    with serving(serve) as server, backend.open(server.url) as ws:
         with pytest.raises(WebSocketClosed) as caught:
             ws.recv()
         assert caught.value.code == 1007
@@ -184,7 +184,7 @@ def test_a_broken_rule_is_named_and_answered(face: Any) -> None:
     assert answers.get(timeout=PATIENCE) == (CLOSE, close)
 
 
-def test_messages_over_the_limit(face: Any) -> None:
+def test_messages_over_the_limit(backend: Any) -> None:
     codes: queue.Queue[int | None] = queue.Queue()
 
     def handler(ws: ServerConnection) -> None:
@@ -194,7 +194,7 @@ def test_messages_over_the_limit(face: Any) -> None:
         codes.put(ws.close_code)
 
     with peer(handler) as url:
-        with face.open(url, max_message_bytes=1000) as ws:
+        with backend.open(url, max_message_bytes=1000) as ws:
             assert len(ws.recv()) == 1000
             with pytest.raises(WebSocketClosed) as caught:
                 ws.recv()
@@ -202,26 +202,26 @@ def test_messages_over_the_limit(face: Any) -> None:
         assert codes.get(timeout=PATIENCE) == 1009
 
 
-def test_messages_without_a_limit(face: Any) -> None:
+def test_messages_without_a_limit(backend: Any) -> None:
     def handler(ws: ServerConnection) -> None:
         ws.send("x" * 100_000)
         drained(ws)
 
-    with peer(handler) as url, face.open(url, max_message_bytes=None) as ws:
+    with peer(handler) as url, backend.open(url, max_message_bytes=None) as ws:
         assert len(ws.recv()) == 100_000
 
 
 # --- time and pings
 
 
-def test_a_timeout_of_recv_loses_nothing(face: Any) -> None:
+def test_a_timeout_of_recv_loses_nothing(backend: Any) -> None:
     go = threading.Event()
 
     def handler(ws: ServerConnection) -> None:
         go.wait(PATIENCE)
         ws.send("late")
 
-    with peer(handler) as url, face.open(url) as ws:
+    with peer(handler) as url, backend.open(url) as ws:
         for timeout in (0, 0.05):
             with pytest.raises(towline.ReadTimeout):
                 ws.recv(timeout=timeout)
@@ -229,7 +229,7 @@ def test_a_timeout_of_recv_loses_nothing(face: Any) -> None:
         assert ws.recv(timeout=PATIENCE) == "late"
 
 
-def test_the_timeouts_of_the_client_are_those_of_the_handshake(face: Any) -> None:
+def test_the_timeouts_of_the_client_are_those_of_the_handshake(backend: Any) -> None:
     go = threading.Event()
 
     def handler(ws: ServerConnection) -> None:
@@ -237,26 +237,26 @@ def test_the_timeouts_of_the_client_are_those_of_the_handshake(face: Any) -> Non
         ws.send("late")
 
     timeout = towline.Timeout(read=1.5, total=2.0)
-    with peer(handler) as url, face.open(url, timeout=timeout) as ws:
+    with peer(handler) as url, backend.open(url, timeout=timeout) as ws:
         with pytest.raises(towline.ReadTimeout):
             ws.recv(timeout=2.5)
         go.set()
         assert ws.recv() == "late"
     with serving(lambda connection, number: connection.recv(1 << 20) and threading.Event().wait(5)) as server:  # type: ignore[arg-type]
-        with pytest.raises(towline.TimeoutError), face.open(server.url, timeout=timeout):
+        with pytest.raises(towline.TimeoutError), backend.open(server.url, timeout=timeout):
             pass
 
 
-def test_pings_of_the_server_are_answered_in_recv(face: Any) -> None:
+def test_pings_of_the_server_are_answered_in_recv(backend: Any) -> None:
     def handler(ws: ServerConnection) -> None:
         ws.ping(b"are you there?").wait(PATIENCE)
         ws.send("answered")
 
-    with peer(handler) as url, face.open(url) as ws:
+    with peer(handler) as url, backend.open(url) as ws:
         assert ws.recv(timeout=PATIENCE) == "answered"
 
 
-def test_pings_of_the_program_and_of_the_clock(face: Any) -> None:
+def test_pings_of_the_program_and_of_the_clock(backend: Any) -> None:
     seen: queue.Queue[tuple[int, bytes]] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
@@ -269,7 +269,7 @@ def test_pings_of_the_program_and_of_the_clock(face: Any) -> None:
         next_frame(connection)
         connection.sendall(frame(CLOSE))
 
-    with serving(serve) as server, face.open(server.url, ping_interval=0.05) as ws:
+    with serving(serve) as server, backend.open(server.url, ping_interval=0.05) as ws:
         ws.ping(b"mine")
         assert seen.get(timeout=PATIENCE) == (PING, b"mine")
         with pytest.raises(ValueError, match="125"):
@@ -279,14 +279,14 @@ def test_pings_of_the_program_and_of_the_clock(face: Any) -> None:
         assert (opcode, len(payload)) == (PING, 4)
 
 
-def test_a_server_that_falls_silent(face: Any) -> None:
+def test_a_server_that_falls_silent(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
         shake(connection)
         while next_frame(connection)[0] != CLOSE:
             pass
 
     with serving(serve) as server:
-        with face.open(server.url, ping_interval=0.05, ping_timeout=0.05) as ws:
+        with backend.open(server.url, ping_interval=0.05, ping_timeout=0.05) as ws:
             with pytest.raises(WebSocketClosed) as caught:
                 ws.recv(timeout=PATIENCE)
             assert caught.value.code == 1011
@@ -296,7 +296,7 @@ def test_a_server_that_falls_silent(face: Any) -> None:
 # --- the handshake
 
 
-def test_the_handshake_is_a_call_like_others(face: Any) -> None:
+def test_the_handshake_is_a_call_like_others(backend: Any) -> None:
     heads: queue.Queue[bytes] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
@@ -305,9 +305,9 @@ def test_the_handshake_is_a_call_like_others(face: Any) -> None:
         next_frame(connection)
 
     with serving(serve) as server:
-        face.client.base_url = server.url
+        backend.client.base_url = server.url
         url = "chat?a=1"
-        with face.open(
+        with backend.open(
             url, params={"b": "2"}, headers={"X-Mine": "yes"}, auth=("user", "pass"), cookies={"c": "3"}
         ) as ws:
             assert list(ws) == []
@@ -318,13 +318,13 @@ def test_the_handshake_is_a_call_like_others(face: Any) -> None:
         assert b"Authorization: Basic dXNlcjpwYXNz" in lines
         assert b"Cookie: c=3" in lines
         assert b"Sec-WebSocket-Version: 13" in lines
-        assert face.client.cookies["session"] == "1"
-        with face.open(url):
+        assert backend.client.cookies["session"] == "1"
+        with backend.open(url):
             pass
         assert b"Cookie: session=1" in heads.get()
 
 
-def test_refusals_carry_the_response(face: Any) -> None:
+def test_refusals_carry_the_response(backend: Any) -> None:
     def refuse(connection: ServerConnection, request: Request) -> Response | None:
         if request.path == "/moved":
             return Response(302, "Found", Headers({"Location": "/", "Content-Length": "0"}))
@@ -333,21 +333,21 @@ def test_refusals_carry_the_response(face: Any) -> None:
         return None
 
     with peer(echo, process_request=refuse) as url:
-        with pytest.raises(WebSocketRefused) as caught, face.open(f"{url}/no"):
+        with pytest.raises(WebSocketRefused) as caught, backend.open(f"{url}/no"):
             pass
         assert caught.value.response.status_code == 403
         assert caught.value.response.text == "not you"
         assert caught.value.request.url.path == "/no"
-        with pytest.raises(WebSocketRefused) as caught, face.open(f"{url}/moved"):
+        with pytest.raises(WebSocketRefused) as caught, backend.open(f"{url}/moved"):
             pass
         assert caught.value.response.status_code == 302
-        with face.open(f"{url}/moved", follow_redirects=True) as ws:
+        with backend.open(f"{url}/moved", follow_redirects=True) as ws:
             ws.send("here")
             assert ws.recv() == "here"
             assert [earlier.status_code for earlier in ws.response.history] == [302]
 
 
-def test_a_refusal_without_end_is_cut(face: Any) -> None:
+def test_a_refusal_without_end_is_cut(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
         read_head(connection)
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
@@ -355,7 +355,7 @@ def test_a_refusal_without_end_is_cut(face: Any) -> None:
             connection.sendall(b"endless " * 1000)
 
     with serving(serve) as server:
-        with pytest.raises(WebSocketRefused) as caught, face.open(server.url):
+        with pytest.raises(WebSocketRefused) as caught, backend.open(server.url):
             pass
         assert 0 < len(caught.value.response.content) <= 65_536
 
@@ -369,18 +369,18 @@ def test_a_refusal_without_end_is_cut(face: Any) -> None:
     ],
 )
 def test_grants_that_break_a_rule(
-    face: Any, fields: tuple[str, ...], accept: bytes | None, rule: str
+    backend: Any, fields: tuple[str, ...], accept: bytes | None, rule: str
 ) -> None:
     def serve(connection: socket.socket, number: int) -> None:
         shake(connection, *fields, accept=accept)
         connection.recv(1)
 
     with serving(serve) as server:
-        with pytest.raises(towline.RemoteProtocolError, match=rule), face.open(server.url):
+        with pytest.raises(towline.RemoteProtocolError, match=rule), backend.open(server.url):
             pass
 
 
-def test_mistakes_of_the_program(face: Any) -> None:
+def test_mistakes_of_the_program(backend: Any) -> None:
     mistakes: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (towline.InvalidHeader, "ws://host/", {"headers": {"Sec-WebSocket-Key": "x"}}),
         (towline.InvalidHeader, "ws://host/", {"headers": {"Upgrade": "h2c"}}),
@@ -392,11 +392,11 @@ def test_mistakes_of_the_program(face: Any) -> None:
         (towline.UsageError, "ws://host/", {"transport": towline.MockTransport(lambda request: None)}),  # type: ignore[arg-type,return-value]
     ]
     for error, url, options in mistakes:
-        with pytest.raises(error), face.open(url, **options):
+        with pytest.raises(error), backend.open(url, **options):
             pass
 
 
-def test_through_a_proxy_it_is_a_tunnel(face: Any) -> None:
+def test_through_a_proxy_it_is_a_tunnel(backend: Any) -> None:
     asked: queue.Queue[bytes] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
@@ -408,7 +408,7 @@ def test_through_a_proxy_it_is_a_tunnel(face: Any) -> None:
         connection.sendall(frame(CLOSE))
 
     with serving(serve) as proxy:
-        proxied = FACES[face.name](proxy=proxy.url)
+        proxied = BACKENDS[backend.name](proxy=proxy.url)
         with proxied.open("ws://origin.example/") as ws:
             assert ws.recv() == "through"
         assert asked.get().startswith(b"CONNECT origin.example:80 HTTP/1.1\r\n")
@@ -418,7 +418,7 @@ def test_through_a_proxy_it_is_a_tunnel(face: Any) -> None:
 # --- pace
 
 
-def test_a_fast_sender_waits_for_a_slow_reader(face: Any) -> None:
+def test_a_fast_sender_waits_for_a_slow_reader(backend: Any) -> None:
     sent = [0]
 
     def handler(ws: ServerConnection) -> None:
@@ -426,7 +426,7 @@ def test_a_fast_sender_waits_for_a_slow_reader(face: Any) -> None:
             ws.send(bytes(MIB))
             sent[0] += 1
 
-    with peer(handler, compression=None) as url, face.open(url) as ws:
+    with peer(handler, compression=None) as url, backend.open(url) as ws:
         before, most = rss_bytes(), 0
         for number in range(1, 101):
             assert len(ws.recv(timeout=PATIENCE)) == MIB

@@ -18,7 +18,7 @@ from h2.connection import H2Connection
 
 from tests.support.asgi_server import Receive, Scope, Send, answer, serving
 from tests.support.scripted_peer import serving as scripted
-from tests.support.websocket_clients import FACES, frame, next_frame, shake
+from tests.support.websocket_clients import BACKENDS, frame, next_frame, shake
 from tests.support.websocket_server import echo as echo_app
 
 PATIENCE = 10.0
@@ -41,18 +41,18 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await echo_app(scope, receive, send)
 
 
-@pytest.fixture(params=sorted(FACES))
+@pytest.fixture(params=sorted(BACKENDS))
 def make(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Clients of either kind."""
     made: list[Any] = []
 
     def make(**settings: Any) -> Any:
-        made.append(FACES[request.param](**settings))
+        made.append(BACKENDS[request.param](**settings))
         return made[-1]
 
     yield make
-    for face in made:
-        face.close()
+    for backend in made:
+        backend.close()
 
 
 @contextmanager
@@ -67,19 +67,19 @@ def secure(folder: Path, **options: Any) -> Iterator[tuple[str, str]]:
         yield f"wss://127.0.0.1:{server.port}", str(trust)
 
 
-def check(face: Any, url: str, version: str) -> None:
-    with face.open(f"{url}/close", subprotocols=["a", "b"]) as ws:
+def check(backend: Any, url: str, version: str) -> None:
+    with backend.open(f"{url}/close", subprotocols=["a", "b"]) as ws:
         assert ws.response.http_version == f"HTTP/{version}"
         assert ws.subprotocol == "b"
         assert ws.recv(timeout=PATIENCE) == ("2" if version == "2" else version)
         with pytest.raises(towline.WebSocketClosed) as closed:
             ws.recv(timeout=PATIENCE)
         assert (closed.value.code, closed.value.reason) == (4000, "enough")
-    with face.open(url) as ws:
+    with backend.open(url) as ws:
         for message in ("text", b"\x00" * MIB, "a" * 300_000, ""):
             ws.send(message)
             assert ws.recv(timeout=PATIENCE) == message
-    with pytest.raises(towline.WebSocketRefused) as refused, face.open(f"{url}/no"):
+    with pytest.raises(towline.WebSocketRefused) as refused, backend.open(f"{url}/no"):
         pass
     assert refused.value.response.status_code == 403
 

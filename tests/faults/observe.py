@@ -18,7 +18,7 @@ from tests.support.process import Program
 HERE = Path(__file__).parent
 HEAD = b"GET /ok HTTP/1.1\r\nhost: test\r\n\r\n"
 
-every_face = pytest.mark.parametrize(
+every_front_end = pytest.mark.parametrize(
     "serving",
     [
         pytest.param(["apps:asgi"], id="asgi"),
@@ -33,7 +33,7 @@ def descriptors(pid: int) -> set[int]:
     return {int(entry) for entry in os.listdir(f"/proc/{pid}/fd")}
 
 
-def settled_descriptors(pid: int) -> int:
+def stable_descriptors(pid: int) -> int:
     """How many it holds once connections that have ended are really gone."""
     count = len(descriptors(pid))
     since = time.monotonic()

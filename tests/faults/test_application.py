@@ -12,7 +12,7 @@ import pytest
 from tests.support.process import Program, connect, eventually, request, running
 
 from . import apps
-from .observe import HERE, descriptors, every_face, open_socket, reset, settled_descriptors, worker
+from .observe import HERE, descriptors, every_front_end, open_socket, reset, stable_descriptors, worker
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +59,12 @@ def test_a_blocked_worker_does_not_stop_the_other(app: str) -> None:
         assert blocked.response().body == b"ok"
 
 
-@every_face
+@every_front_end
 @pytest.mark.parametrize("path", ["/listen", "/stream"])
 def test_clients_that_leave_release_everything(serving: list[str], path: str) -> None:
     with running(*serving, cwd=HERE) as program:
         request(program.port, "/ok")
-        baseline = settled_descriptors(worker(program))
+        baseline = stable_descriptors(worker(program))
         head = f"POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: 10\r\n\r\n12345".encode()
         for leave in (reset, lambda sock: sock.close()):
             sockets = [open_socket(program.port, head) for _ in range(3)]
@@ -78,7 +78,7 @@ def test_clients_that_leave_release_everything(serving: list[str], path: str) ->
 def test_an_asgi_application_that_never_answers_holds_no_socket() -> None:
     with running("apps:asgi", cwd=HERE) as program:
         request(program.port, "/ok")
-        baseline = settled_descriptors(worker(program))
+        baseline = stable_descriptors(worker(program))
         sockets = [open_socket(program.port, b"GET /never HTTP/1.1\r\nhost: test\r\n\r\n") for _ in range(20)]
         eventually(lambda: len(descriptors(worker(program))) >= baseline + 20, "twenty connections")
         for sock in sockets:

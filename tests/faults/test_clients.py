@@ -19,11 +19,11 @@ from .observe import (
     answer_time,
     cpu_seconds,
     descriptors,
-    every_face,
+    every_front_end,
     open_socket,
     reset,
     room_for,
-    settled_descriptors,
+    stable_descriptors,
     worker,
 )
 
@@ -40,12 +40,12 @@ STATES = {
 }
 
 
-@every_face
-def test_two_hundred_vanish_in_every_state(serving: list[str]) -> None:
+@every_front_end
+def test_two_hundred_clients_disconnect_in_every_state(serving: list[str]) -> None:
     with running(*serving, cwd=HERE) as program:
         request(program.port, "/ok")
         pid = worker(program)
-        baseline = settled_descriptors(pid)
+        baseline = stable_descriptors(pid)
         for state, data in STATES.items():
             # Responses without an end keep a WSGI thread each, one at a time where there is but one.
             count = 200 if state != "mid response" or "asgi" in serving[0] else 3
@@ -64,7 +64,7 @@ def test_two_hundred_vanish_in_every_state(serving: list[str]) -> None:
         assert worker(program) == pid
 
 
-@every_face
+@every_front_end
 def test_silent_and_idle_connections_do_not_slow_a_new_one(serving: list[str]) -> None:
     with room_for(3200), running(*serving, cwd=HERE) as program, contextlib.ExitStack() as held:
         for _ in range(1100):
@@ -92,7 +92,7 @@ def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> Non
     with room_for(CROWD), running(*serving, *options, cwd=HERE) as program, contextlib.ExitStack() as held:
         request(program.port, "/ok")
         pid = worker(program)
-        baseline = settled_descriptors(pid)
+        baseline = stable_descriptors(pid)
         crowd = [open_socket(program.port, b"GET /ok HTTP/1.1\r\nx: ") for _ in range(CROWD)]
         for sock in crowd:
             held.callback(sock.close)

@@ -23,7 +23,7 @@ HALVES = 2
 RESETS = 1
 GROWTH = 2 << 20
 
-FACES = [
+BACKENDS = [
     pytest.param(["apps:asgi"], id="asgi"),
     pytest.param(["apps:wsgi"], id="wsgi"),
     pytest.param(["apps:wsgi", "--threads", "4"], id="wsgi-threads"),
@@ -81,7 +81,7 @@ def metric(port: int, name: str) -> float:
     return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name))
 
 
-@pytest.mark.parametrize("serving", FACES)
+@pytest.mark.parametrize("serving", BACKENDS)
 def test_a_soak(serving: list[str]) -> None:
     with running(*serving, "--metrics", cwd=HERE) as program:
         resident = []

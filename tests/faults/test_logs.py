@@ -14,12 +14,12 @@ from towline.bench.subjects.probe import free_port
 
 from tests.support.process import eventually, request, running
 
-from .observe import HERE, every_face
+from .observe import HERE, every_front_end
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 
 
-@every_face
+@every_front_end
 def test_a_full_disk_costs_lines_and_no_request(serving: list[str]) -> None:
     with running(*serving, "--access-log", "/dev/full", "--metrics", cwd=HERE) as program:
         for _ in range(50):
@@ -52,7 +52,7 @@ def into_broken_pipes(app: str, *options: str) -> Iterator[tuple[subprocess.Pope
         process.wait(20)
 
 
-@every_face
+@every_front_end
 def test_broken_pipes_for_logs_cost_no_request(serving: list[str]) -> None:
     with into_broken_pipes(*serving, "--access-log", "-") as (process, port):
         for _ in range(20):

@@ -11,14 +11,14 @@ import pytest
 
 from tests.support.process import connect, eventually, request, running
 
-from .observe import HERE, cpu_seconds_during, descriptors, every_face, open_socket, worker
+from .observe import HERE, cpu_seconds_during, descriptors, every_front_end, open_socket, worker
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit and /proc are Linux's")
 
 SECONDS = 3.0
 
 
-@every_face
+@every_front_end
 def test_emfile_costs_no_cpu_and_few_lines_and_ends(serving: list[str]) -> None:
     with running(*serving, cwd=HERE) as program, contextlib.ExitStack() as held:
         pid = worker(program)

@@ -90,7 +90,7 @@ def test_sigterm_under_load_loses_nothing(app: str, workers: str) -> None:
         assert all(answer == b"chunk" * 3 for answer in load.answers)
 
 
-def test_keep_alive_connections_are_told_or_closed() -> None:
+def test_keep_alive_connections_are_notified_or_closed() -> None:
     with running("apps:asgi") as program:
         with connect(program.port) as idle, connect(program.port) as busy:
             assert idle.get("/pid").status == 200

@@ -64,7 +64,7 @@ def test_a_request_without_body_gives_one_empty_message(loop: str) -> None:
         assert served.log == []
 
 
-def test_continue_is_sent_when_the_body_is_asked_for(loop: str) -> None:
+def test_continue_is_sent_when_the_application_receives(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/":
             await read_body(receive)
@@ -82,7 +82,7 @@ def test_continue_is_sent_when_the_body_is_asked_for(loop: str) -> None:
         assert conn.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_the_body_is_not_read_before_it_is_asked_for(loop: str) -> None:
+def test_the_body_is_not_read_before_the_application_receives(loop: str) -> None:
     go = asyncio.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -319,7 +319,7 @@ def test_concurrency_limit() -> None:
         assert served.server.requests == 2  # refused ones count
 
 
-def test_compression_is_applied_when_asked_for() -> None:
+def test_compression_is_applied_when_configured() -> None:
     import gzip
 
     text = b"hello world " * 1000

@@ -57,7 +57,7 @@ def test_small_answers_stay_as_they_are(server: Running) -> None:
     assert (answer.body, answer.field("content-encoding"), answer.field("vary")) == (b"/small", None, None)
 
 
-def test_head_says_what_get_would(server: Running) -> None:
+def test_head_has_the_headers_of_get(server: Running) -> None:
     answer = ask(server, "/text", "Accept-Encoding: gzip", method="HEAD")
     assert (answer.body, answer.field("content-encoding")) == (b"", "gzip")
     assert answer.field("content-length") is None

@@ -325,7 +325,7 @@ def test_many_who_lose_their_client_at_once_do_not_hold_up_the_loop() -> None:
                 client.begin("POST", "/waits", end=False, send=False)
             client.flush()
             assert until(lambda: waiting == 90)
-            client.vanish()
+            client.disconnect()
         assert until(lambda: other.ask("GET", "/counts").body == b"90")
     assert sum(rounds.values()) == 90
     assert max(rounds.values()) <= 4, rounds
@@ -362,7 +362,7 @@ def test_many_who_suspend_at_once_do_not_hold_up_the_loop() -> None:
     assert max(rounds.values()) <= 4, rounds
 
 
-def test_who_has_news_does_not_wait_for_those_who_lose_their_client() -> None:
+def test_an_event_does_not_wait_for_disconnects_of_others() -> None:
     """Sixty lose it together; what another client sends meanwhile is told before most of them."""
     waiting, told = 0, 0
     sent = threading.Event()
@@ -386,7 +386,7 @@ def test_who_has_news_does_not_wait_for_those_who_lose_their_client() -> None:
                 client.begin("POST", "/", end=False, send=False)
             client.flush()
             assert until(lambda: waiting == 61)
-            client.vanish()
+            client.disconnect()
         assert until(lambda: told > 0)
         other.write(upload, b"news", end=True)
         sent.set()

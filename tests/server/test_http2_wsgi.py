@@ -144,7 +144,7 @@ def test_write_early_hints_and_a_generator(kind: str) -> None:
 
 
 @MODES
-def test_a_block_is_sent_before_the_next_is_asked_for(kind: str) -> None:
+def test_a_block_is_sent_before_the_next_is_requested(kind: str) -> None:
     go = threading.Event()
 
     def app(environ: dict[str, Any], start_response: Any) -> Iterator[bytes]:
@@ -175,7 +175,7 @@ def test_a_client_that_vanishes_frees_the_threads(kind: str) -> None:
                 client.reads = set()
                 streams = [client.begin("GET", "/endless") for _ in range(4)]
                 client.until_body(streams[0], 65535)
-                client.vanish()
+                client.disconnect()
         with Client((server.host, server.port)) as client:
             assert client.ask().body == b"fine"
 

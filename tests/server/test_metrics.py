@@ -13,7 +13,7 @@ from tests.support.http2_client import Client
 
 
 @every_kind
-def test_the_page_has_its_path_and_only_when_asked_for(kind: str) -> None:
+def test_the_page_has_its_path_and_is_off_by_default(kind: str) -> None:
     with serving(kind, metrics=True) as server:
         answer = ask(server, "/metrics")
         assert answer.status == 200

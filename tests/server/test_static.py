@@ -80,7 +80,7 @@ def test_other_methods(server: Running) -> None:
         "%00",
     ],
 )
-def test_what_is_not_served(server: Running, path: str) -> None:
+def test_a_path_that_is_not_served_is_404(server: Running, path: str) -> None:
     answer = ask(server, f"/static/{path}")
     assert answer.status == 404
     assert b"secret" not in answer.body
@@ -142,7 +142,7 @@ def test_files_and_application_take_turns_on_one_connection(server: Running) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_index_stands_for_its_directory_when_asked_for(kind: str, tmp_path: Path) -> None:
+def test_an_index_is_served_for_its_directory_when_configured(kind: str, tmp_path: Path) -> None:
     (tmp_path / "index.html").write_text("<p>index</p>")
     routes = (("/static", str(tmp_path)),)
     with serving(kind, static=routes, static_index="index.html") as server:

@@ -92,7 +92,7 @@ def test_mistakes_name_the_file(kind: str, password: str | None, told: str, file
     assert "sesame" not in repr(ServerConfig("app:app", **files.options("open sesame")))
 
 
-def test_a_missing_file_is_told_cleanly(tmp_path: Path) -> None:
+def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
     missing = tmp_path / "missing.pem"
     with pytest.raises(StartupError) as caught, serving("asgi", ssl_certfile=str(missing)):
         pass

@@ -1,4 +1,4 @@
-"""WebSocket in the ASGI face: the scope, the messages of both sides, how it begins and how it ends."""
+"""WebSocket in the ASGI front end: the scope, the messages of both sides, how it begins and how it ends."""
 
 from __future__ import annotations
 

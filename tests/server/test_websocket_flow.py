@@ -1,4 +1,4 @@
-"""WebSocket in the ASGI face: how much is held, compression, clocks, the end of the server, what is counted."""
+"""WebSocket in the ASGI front end: how much is held, compression, clocks, the end of the server, what is counted."""
 
 from __future__ import annotations
 

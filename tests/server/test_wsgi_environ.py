@@ -11,7 +11,7 @@ from wsgiref.validate import validator
 import pytest
 import trustme
 
-from tests.support.wsgi_server import MODES, Served, read_all, serving
+from tests.support.wsgi_server import MODES, RunningServer, read_all, serving
 
 KEYS_AS_TEXT = (str, int, bool)
 
@@ -23,7 +23,7 @@ def show(environ: dict[str, Any], start_response: Any) -> list[bytes]:
     return [json.dumps(shown).encode()]
 
 
-def environ_of(served: Served, wire: bytes) -> dict[str, Any]:
+def environ_of(served: RunningServer, wire: bytes) -> dict[str, Any]:
     answer = served.raw(wire)
     head, _, body = answer.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200"), answer
@@ -79,7 +79,7 @@ def test_requests_do_not_see_each_other(served: Any) -> None:
     assert not {"HTTP_X_ONLY", "HTTP_COOKIE"} & second.keys()
 
 
-def test_what_is_kept_from_one_request_to_the_next_is_told_again(served: Any) -> None:
+def test_a_cached_environ_is_complete_for_every_request(served: Any) -> None:
     """The template follows the requests: any order of them must give what each would alone."""
     lines = [b"GET /a?q HTTP/1.1", b"GET /a HTTP/1.1", b"PURGE /a HTTP/1.1", b"GET /%61?q HTTP/1.0"]
     keys = ("REQUEST_METHOD", "PATH_INFO", "QUERY_STRING", "RAW_URI", "REQUEST_URI", "SERVER_PROTOCOL")
@@ -163,7 +163,7 @@ def test_root_path(path: str, script: str, info: str) -> None:
 
 @pytest.mark.parametrize("threads", MODES.values(), ids=MODES.keys())
 @pytest.mark.parametrize("method", ["GET", "POST", "HEAD", "OPTIONS", "DELETE"])
-def test_the_validator_has_nothing_to_say(method: str, threads: int) -> None:
+def test_the_validator_finds_no_violation(method: str, threads: int) -> None:
     @validator
     def app(environ: dict[str, Any], start_response: Any) -> Any:
         body = environ["wsgi.input"].read(10)

@@ -138,7 +138,7 @@ def test_drain_finishes_what_is_in_flight(threads: int) -> None:
             served.connect()
 
 
-def test_a_response_that_begins_while_draining_says_close(threads: int) -> None:
+def test_a_response_that_begins_while_draining_has_connection_close(threads: int) -> None:
     entered, leave = threading.Event(), threading.Event()
 
     def app(environ: Any, start_response: Any) -> Any:

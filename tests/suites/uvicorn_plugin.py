@@ -70,12 +70,12 @@ class Connected:
     def data_received(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
             self._socket.sendall(data)
-        self._settle()
+        self._wait_until_idle()
 
     async def run_one(self) -> None:
         self._permits.append(True)
         await asyncio.to_thread(self._ended.get, True, PATIENCE_SECONDS)
-        self._settle()
+        self._wait_until_idle()
 
     def run_later(self, with_delay: float) -> None:
         time.sleep(with_delay + 0.3)
@@ -93,17 +93,17 @@ class Connected:
 
     @property
     def buffer(self) -> bytes:
-        self._settle()
+        self._wait_until_idle()
         return self._received
 
     def clear_buffer(self) -> None:
         self._received = b""
 
     def is_closing(self) -> bool:
-        self._settle()
+        self._wait_until_idle()
         return self._over
 
-    def _settle(self) -> None:
+    def _wait_until_idle(self) -> None:
         """Reads until nothing has come for a while."""
         if self._over:
             return

@@ -46,7 +46,7 @@ async def read_body(receive: Receive) -> bytes:
             return body
 
 
-class Served:
+class RunningServer:
     def __init__(self, server: Any, loop: asyncio.AbstractEventLoop, port: int) -> None:
         self.server, self.loop, self.port = server, loop, port
         self.log: list[tuple[int, str, BaseException | None]] = []
@@ -96,13 +96,13 @@ def serving(
     state: Any = None,
     prepare: Callable[[Any], None] = lambda loop: None,
     **options: Any,
-) -> Iterator[Served]:
+) -> Iterator[RunningServer]:
     """Serve `app` on a free port. At the end nothing may be in flight and the loop must close quietly."""
     running = new_loop(loop)
     noise: list[Any] = []
     running.set_exception_handler(lambda _, context: noise.append(context))
     ready, stop = threading.Event(), asyncio.Event()
-    held: list[Served] = []
+    held: list[RunningServer] = []
     listener = socket.create_server(("127.0.0.1", 0), backlog=128)
 
     async def main() -> None:
@@ -117,7 +117,7 @@ def serving(
             log=lambda level, text, error: held[0].log.append((level, text, error)),
         )
         listener.close()
-        held.append(Served(server, running, port))
+        held.append(RunningServer(server, running, port))
         running.add_reader(server.fileno(), server.turn)
         ready.set()
         try:

@@ -19,7 +19,7 @@ MIB = 1 << 20
 Call = tuple[str, str, dict[str, Any]]
 
 
-class SyncFace:
+class SyncBackend:
     name = "sync"
 
     def __init__(self, **options: Any) -> None:
@@ -74,7 +74,7 @@ class SyncFace:
         self.client.close()
 
 
-class AsyncFace:
+class AsyncBackend:
     name = "async"
 
     def __init__(self, **options: Any) -> None:
@@ -163,8 +163,8 @@ class _Awaited:
         return getattr(self._response, name)
 
 
-FACES: dict[str, Callable[..., Any]] = {"sync": SyncFace, "async": AsyncFace}
-HTTP2_FACES = ("sync", "async")
+BACKENDS: dict[str, Callable[..., Any]] = {"sync": SyncBackend, "async": AsyncBackend}
+HTTP2_BACKENDS = ("sync", "async")
 """Those that speak HTTP/2."""
 
 

@@ -1,4 +1,4 @@
-"""One test body for both faces: calls on a `Client` or, in an event loop, on an `AsyncClient`."""
+"""One test body for both backends: calls on a `Client` or, in an event loop, on an `AsyncClient`."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import towline
 import trio
 from towline import AsyncClient, Client
 
-FACES = ("blocking", "asyncio", "trio")
+BACKENDS = ("blocking", "asyncio", "trio")
 
 
 class Caller:
-    """`caller.get(...)` whatever the face is; `caller.client` for what does not block."""
+    """`caller.get(...)` whatever the backend is; `caller.client` for what does not block."""
 
-    def __init__(self, face: str, **settings: Any) -> None:
-        self.face = face
-        self.client: Any = (Client if face == "blocking" else AsyncClient)(**settings)
+    def __init__(self, backend: str, **settings: Any) -> None:
+        self.backend = backend
+        self.client: Any = (Client if backend == "blocking" else AsyncClient)(**settings)
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.face == "blocking":
+        if self.backend == "blocking":
             return function(*args, **kwargs)
 
         async def main() -> Any:
             return await function(*args, **kwargs)
 
-        return asyncio.run(main()) if self.face == "asyncio" else trio.run(main)
+        return asyncio.run(main()) if self.backend == "asyncio" else trio.run(main)
 
     def __getattr__(self, name: str) -> Any:
         return functools.partial(self.run, getattr(self.client, name))
@@ -42,10 +42,10 @@ class Caller:
             async with self.client.stream(method, url, **arguments) as response:
                 return response, b"".join([piece async for piece in response.aiter_bytes()])
 
-        return self.run(blocking if self.face == "blocking" else asynchronous)
+        return self.run(blocking if self.backend == "blocking" else asynchronous)
 
     def close(self) -> None:
-        self.run(self.client.close if self.face == "blocking" else self.client.aclose)
+        self.run(self.client.close if self.backend == "blocking" else self.client.aclose)
 
 
 class Recorder:

@@ -25,7 +25,7 @@ BOMB_BYTES = 512 << 20
 Script = Callable[[socket.socket], bool]
 
 
-def says(*parts: bytes) -> Script:
+def script_of(*parts: bytes) -> Script:
     """The answer as it stands, and then the connection is held open."""
 
     def script(connection: socket.socket) -> bool:
@@ -35,7 +35,7 @@ def says(*parts: bytes) -> Script:
     return script
 
 
-def says_and_closes(*parts: bytes) -> Script:
+def script_then_close(*parts: bytes) -> Script:
     def script(connection: socket.socket) -> bool:
         connection.sendall(b"".join(parts))
         return False
@@ -120,51 +120,53 @@ CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
 HALF_GZIP = gzip.compress(b"x" * 100_000 + bytes(range(256)))[:-200]
 
 SCRIPTS: dict[str, Script] = {
-    "good": says(GOOD),
+    "good": script_of(GOOD),
     # heads
     "endless_head": endless(OK, b"X-Field: " + b"a" * 100 + b"\r\n"),
     "endless_line": endless(OK + b"X-Field: ", b"a" * 1000),
     "endless_start": endless(b"HTTP/1.1 200 ", b"a" * 1000),
     "endless_1xx": endless(b"", b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"),
-    "nonsense": says(b"SSH-2.0-OpenSSH_9.0\r\n" + b"x" * 100),
-    "long_status": says(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
-    "bare_cr": says(OK + b"X-A: a\rContent-Length: 0\r\n\r\n"),
-    "nul": says(OK + b"X-A: a\0b\r\nContent-Length: 0\r\n\r\n"),
-    "space_before_colon": says(OK + b"Content-Length : 4\r\n\r\ngood"),
+    "nonsense": script_of(b"SSH-2.0-OpenSSH_9.0\r\n" + b"x" * 100),
+    "long_status": script_of(b"HTTP/1.1 2000 OK\r\nContent-Length: 0\r\n\r\n"),
+    "bare_cr": script_of(OK + b"X-A: a\rContent-Length: 0\r\n\r\n"),
+    "nul": script_of(OK + b"X-A: a\0b\r\nContent-Length: 0\r\n\r\n"),
+    "space_before_colon": script_of(OK + b"Content-Length : 4\r\n\r\ngood"),
     # framing
-    "both_lengths": says(
+    "both_lengths": script_of(
         OK + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\n0\r\n\r\n" + POISON
     ),
-    "two_lengths": says(OK + b"Content-Length: 4\r\nContent-Length: 44\r\n\r\ngood" + POISON),
-    "signed_length": says(OK + b"Content-Length: +4\r\n\r\ngood"),
-    "chunk_overflow": says(CHUNKED + b"10000000000000000\r\nx"),
-    "chunk_signed": says(CHUNKED + b"+4\r\ngood\r\n0\r\n\r\n"),
-    "chunk_longer": says(CHUNKED + b"4\r\ngoodXX0\r\n\r\n"),
+    "two_lengths": script_of(OK + b"Content-Length: 4\r\nContent-Length: 44\r\n\r\ngood" + POISON),
+    "signed_length": script_of(OK + b"Content-Length: +4\r\n\r\ngood"),
+    "chunk_overflow": script_of(CHUNKED + b"10000000000000000\r\nx"),
+    "chunk_signed": script_of(CHUNKED + b"+4\r\ngood\r\n0\r\n\r\n"),
+    "chunk_longer": script_of(CHUNKED + b"4\r\ngoodXX0\r\n\r\n"),
     "endless_extension": endless(CHUNKED + b"4;", b"a" * 1000),
     "endless_trailers": endless(CHUNKED + b"4\r\ngood\r\n0\r\n", b"X-Trailer: " + b"a" * 100 + b"\r\n"),
     # ends
-    "silent_close": says_and_closes(b""),
-    "half_head": says_and_closes(OK + b"Content-Le"),
-    "early_close": says_and_closes(OK + b"Content-Length: 100\r\n\r\nshort"),
-    "chunked_close": says_and_closes(CHUNKED + b"4\r\ngood\r\n"),
+    "silent_close": script_then_close(b""),
+    "half_head": script_then_close(OK + b"Content-Le"),
+    "early_close": script_then_close(OK + b"Content-Length: 100\r\n\r\nshort"),
+    "chunked_close": script_then_close(CHUNKED + b"4\r\ngood\r\n"),
     "reset_body": resets(OK + b"Content-Length: 100\r\n\r\nshort"),
     "reset_head": resets(OK + b"Content-Le"),
     "drip_head": drips(OK + b"X: " + b"a" * 4000, 0.02),
     "drip_body": drips(OK + b"Content-Length: 4000\r\n\r\n" + b"a" * 4000, 0.02),
     # what nobody asked for
     "poison_idle": later(GOOD, 0.05, POISON),
-    "poison_at_once": says(GOOD + POISON),
-    "body_of_204": says(b"HTTP/1.1 204 No Content\r\nContent-Length: 55\r\n\r\n" + POISON),
-    "body_of_304": says(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n" + POISON),
-    "unsolicited_101": says(
+    "poison_at_once": script_of(GOOD + POISON),
+    "body_of_204": script_of(b"HTTP/1.1 204 No Content\r\nContent-Length: 55\r\n\r\n" + POISON),
+    "body_of_304": script_of(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n" + POISON),
+    "unsolicited_101": script_of(
         b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" + POISON
     ),
     # contents
     "bomb": bomb,
-    "six_codings": says(length(b"x", b"Content-Encoding: " + b", ".join([b"gzip"] * 6))),
-    "half_gzip": says(length(HALF_GZIP, b"Content-Encoding: gzip")),
-    "no_gzip": says(length(b"this is not gzip", b"Content-Encoding: gzip")),
-    "redirect_loop": says(b"HTTP/1.1 302 Found\r\nLocation: /redirect_loop\r\nContent-Length: 0\r\n\r\n"),
+    "six_codings": script_of(length(b"x", b"Content-Encoding: " + b", ".join([b"gzip"] * 6))),
+    "half_gzip": script_of(length(HALF_GZIP, b"Content-Encoding: gzip")),
+    "no_gzip": script_of(length(b"this is not gzip", b"Content-Encoding: gzip")),
+    "redirect_loop": script_of(
+        b"HTTP/1.1 302 Found\r\nLocation: /redirect_loop\r\nContent-Length: 0\r\n\r\n"
+    ),
     "endless_sse": endless(
         OK + b"Content-Type: text/event-stream\r\n\r\n", b"data: aaaaaaaaaaaaaaaaaaaaaaaaa"
     ),

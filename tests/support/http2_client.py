@@ -82,7 +82,7 @@ class Client:
     def close(self) -> None:
         self.socket.close()
 
-    def vanish(self) -> None:
+    def disconnect(self) -> None:
         """Closes by a reset."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.socket.close()

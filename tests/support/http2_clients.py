@@ -1,4 +1,4 @@
-"""What the tests of clients over HTTP/2 share: a client with prior knowledge, of each face that speaks it."""
+"""What the tests of clients over HTTP/2 share: a client with prior knowledge, of each backend that speaks it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Any
 
 import pytest
 
-from tests.support.client_backends import FACES, HTTP2_FACES
+from tests.support.client_backends import BACKENDS, HTTP2_BACKENDS
 
 Open = Callable[..., Any]
 
 
-@pytest.fixture(params=HTTP2_FACES)
-def h2_face(request: pytest.FixtureRequest) -> Iterator[Open]:
+@pytest.fixture(params=HTTP2_BACKENDS)
+def h2_client(request: pytest.FixtureRequest) -> Iterator[Open]:
     """Makes clients that speak nothing else, and closes them."""
     made: list[Any] = []
 
-    def open_face(**options: Any) -> Any:
-        face = FACES[request.param](**{"http1": False, "http2": True, "trust_env": False, **options})
-        made.append(face)
-        return face
+    def open_client(**options: Any) -> Any:
+        backend = BACKENDS[request.param](**{"http1": False, "http2": True, "trust_env": False, **options})
+        made.append(backend)
+        return backend
 
-    yield open_face
-    for face in made:
-        face.close()
+    yield open_client
+    for backend in made:
+        backend.close()

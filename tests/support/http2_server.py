@@ -43,7 +43,7 @@ class Connection(h2.connection.H2Connection):
 
 
 @dataclasses.dataclass
-class Asked:
+class ReceivedRequest:
     """A request, as far as it has come."""
 
     stream: int
@@ -74,7 +74,7 @@ class Peer:
         self.generous = generous
         config = h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
         self.conn = Connection(config=config)
-        self.requests: dict[int, Asked] = {}
+        self.requests: dict[int, ReceivedRequest] = {}
         self.given = 0
         self.pongs = 0
         self.goaway: list[tuple[int, int]] = []
@@ -110,19 +110,19 @@ class Peer:
             while True:
                 self.take()
 
-    def head(self) -> Asked:
+    def head(self) -> ReceivedRequest:
         """The next request; its body may be still to come."""
         self.until(lambda: len(self.requests) > self.given)
         self.given += 1
         return list(self.requests.values())[self.given - 1]
 
-    def asked(self) -> Asked:
+    def next_request(self) -> ReceivedRequest:
         """The next request, whole."""
         request = self.head()
         self.until(lambda: request.ended or request.reset is not None)
         return request
 
-    def until_reset(self, request: Asked) -> int:
+    def until_reset(self, request: ReceivedRequest) -> int:
         self.until(lambda: request.reset is not None)
         assert request.reset is not None
         return request.reset
@@ -132,7 +132,7 @@ class Peer:
         match event:
             case h2.events.RequestReceived():
                 assert stream is not None
-                self.requests[stream] = Asked(stream, [(str(n), str(v)) for n, v in event.headers])
+                self.requests[stream] = ReceivedRequest(stream, [(str(n), str(v)) for n, v in event.headers])
             case h2.events.DataReceived():
                 assert stream is not None
                 self.requests[stream].body += event.data
@@ -161,15 +161,17 @@ class Peer:
         if data := self.conn.data_to_send():
             self.socket.sendall(data)
 
-    def begin(self, request: Asked, status: int = 200, fields: Fields = (), *, end: bool = False) -> None:
+    def begin(
+        self, request: ReceivedRequest, status: int = 200, fields: Fields = (), *, end: bool = False
+    ) -> None:
         self.conn.send_headers(request.stream, [(":status", str(status)), *fields], end_stream=end)
         self.flush()
 
-    def room(self, request: Asked) -> int:
+    def room(self, request: ReceivedRequest) -> int:
         room = self.conn.local_flow_control_window(request.stream)
         return min(room, self.conn.max_outbound_frame_size)
 
-    def write(self, request: Asked, data: bytes, *, end: bool = False) -> None:
+    def write(self, request: ReceivedRequest, data: bytes, *, end: bool = False) -> None:
         """All of it, as the client gives credit for it."""
         view = memoryview(data)
         while view:
@@ -184,7 +186,7 @@ class Peer:
             self.conn.end_stream(request.stream)
             self.flush()
 
-    def fill(self, request: Asked) -> int:
+    def fill(self, request: ReceivedRequest) -> int:
         """Sends until the client takes no more; how many bytes that were."""
         sent = 0
         while room := self.room(request):
@@ -193,20 +195,22 @@ class Peer:
             sent += room
         return sent
 
-    def answer(self, request: Asked, body: bytes = b"", status: int = 200, fields: Fields = ()) -> None:
+    def answer(
+        self, request: ReceivedRequest, body: bytes = b"", status: int = 200, fields: Fields = ()
+    ) -> None:
         self.begin(request, status, fields, end=not body)
         if body:
             self.write(request, body, end=True)
 
-    def trail(self, request: Asked, fields: Fields) -> None:
+    def trail(self, request: ReceivedRequest, fields: Fields) -> None:
         self.conn.send_headers(request.stream, list(fields), end_stream=True)
         self.flush()
 
-    def reset(self, request: Asked, code: int) -> None:
+    def reset(self, request: ReceivedRequest, code: int) -> None:
         self.conn.reset_stream(request.stream, code)
         self.flush()
 
-    def credit(self, request: Asked, length: int) -> None:
+    def credit(self, request: ReceivedRequest, length: int) -> None:
         """Lets the client send so much more."""
         self.conn.increment_flow_control_window(length, request.stream)
         self.conn.increment_flow_control_window(length)
@@ -269,12 +273,12 @@ def serving(
         raise failures[0]
 
 
-def always(respond: Callable[[Peer, Asked], None]) -> Script:
+def always(respond: Callable[[Peer, ReceivedRequest], None]) -> Script:
     """Each request in the order in which it came whole."""
 
     def script(peer: Peer, number: int) -> None:
         while True:
-            respond(peer, peer.asked())
+            respond(peer, peer.next_request())
 
     return script
 

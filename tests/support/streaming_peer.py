@@ -8,7 +8,7 @@ import socket
 import time
 from typing import Any
 
-from tests.support.hostile_peer import GOOD, SCRIPTS, Hostile, Script, endless, says
+from tests.support.hostile_peer import GOOD, SCRIPTS, Hostile, Script, endless, script_of
 
 
 def closes_soon(connection: socket.socket) -> bool:
@@ -88,4 +88,4 @@ class Numbered(Each):
 
 
 def named(name: str) -> Script:
-    return says(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(name), name.encode()))
+    return script_of(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(name), name.encode()))

@@ -82,7 +82,7 @@ class Driven:
                 return
 
 
-FACES: dict[str, Callable[..., Any]] = {"sync": SyncSockets, "async": AsyncSockets}
+BACKENDS: dict[str, Callable[..., Any]] = {"sync": SyncSockets, "async": AsyncSockets}
 
 
 @contextlib.contextmanager

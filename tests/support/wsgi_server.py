@@ -16,7 +16,7 @@ from towline.config import Bind, ServerConfig
 MODES = {"inline": 1, "threads": 3}
 
 
-class Served:
+class RunningServer:
     def __init__(self, server: Any, port: int, log: list[tuple[int, str, BaseException | None]]) -> None:
         self.server = server
         self.port = port
@@ -61,7 +61,7 @@ def read_all(conn: socket.socket) -> bytes:
 
 
 @contextlib.contextmanager
-def serving(app: Any, **options: Any) -> Iterator[Served]:
+def serving(app: Any, **options: Any) -> Iterator[RunningServer]:
     """Serve `app` on a free port; on leaving, the server must end by itself."""
     log: list[tuple[int, str, BaseException | None]] = []
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
@@ -76,7 +76,7 @@ def serving(app: Any, **options: Any) -> Iterator[Served]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        yield Served(server, port, log)
+        yield RunningServer(server, port, log)
     finally:
         server.stop()
         thread.join(5)

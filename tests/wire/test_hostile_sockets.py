@@ -79,7 +79,7 @@ def test_every_case_is_judged_as_it_must(served, cut):
     assert not problems
 
 
-def test_what_reached_the_application_is_what_h11_sees(served):
+def test_requests_reach_the_application_as_h11_parses_them(served):
     differ = {}
     for case, answer, _ in talk_all(served, [case for case in cases() if case.id not in NO_ORACLE], whole):
         ours, theirs = answer.requests, h11_requests(case.wire)

@@ -45,7 +45,7 @@ def with_towline_async(url: str, echo: bool) -> str | bytes | None:
 
     import towline
 
-    async def visit() -> str | bytes | None:
+    async def exchange() -> str | bytes | None:
         async with towline.AsyncClient() as client, client.websocket(url, **TOWLINE) as socket:
             async for message in socket:
                 if not echo:
@@ -54,7 +54,7 @@ def with_towline_async(url: str, echo: bool) -> str | bytes | None:
         return None
 
     try:
-        return asyncio.run(visit())
+        return asyncio.run(exchange())
     except towline.Error:
         return None
 
@@ -69,10 +69,10 @@ LIBRARIES: dict[str, Callable[[str, bool], str | bytes | None]] = {
 
 
 def main() -> None:
-    visit, url = LIBRARIES[sys.argv[1]], sys.argv[2]
-    count = visit(f"{url}/getCaseCount", False)
+    run_case, url = LIBRARIES[sys.argv[1]], sys.argv[2]
+    count = run_case(f"{url}/getCaseCount", False)
     for number in range(1, int(count or 0) + 1):
-        visit(f"{url}/runCase?case={number}&agent={sys.argv[1]}", True)
+        run_case(f"{url}/runCase?case={number}&agent={sys.argv[1]}", True)
 
 
 if __name__ == "__main__":
