@@ -11,9 +11,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use support::PATIENCE;
+use support::MAX_WAIT;
 use support::blocking::{
-    begin, body_of, client, exchange, failed, patiently, read_timeout, with_pool,
+    begin, body_of, client, exchange, failed, read_timeout, uninterrupted, with_pool,
 };
 use towline_io::client::{
     BlockingError, Body, CallErrorKind, CallOptions, OutgoingRequest, PoolLimits, ReadOutcome,
@@ -246,35 +246,35 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
         } else {
             let refusal = b"HTTP/1.1 413 Too Much\r\ncontent-length: 0\r\n\r\n";
             stream.write_all(refusal).unwrap();
-            thread::sleep(PATIENCE);
+            thread::sleep(MAX_WAIT);
         }
     });
     let client = client();
-    patiently(|patience| {
+    uninterrupted(|policy| {
         let prepared = request(&route, "POST", Body::Unknown);
         let mut call = client
-            .begin(prepared, CallOptions::default(), patience)
+            .begin(prepared, CallOptions::default(), policy)
             .unwrap();
         let piece = Bytes::from_static(b"hi");
-        assert_eq!(call.write(piece, patience).unwrap(), WriteOutcome::Continue);
-        call.finish(&[], patience).unwrap();
-        let head = call.await_head(patience).unwrap();
+        assert_eq!(call.write(piece, policy).unwrap(), WriteOutcome::Continue);
+        call.finish(&[], policy).unwrap();
+        let head = call.await_head(policy).unwrap();
         assert_eq!(head.view().status(), 204);
     });
     // The first server closes: its connection could be dying when it is taken again.
     let client = self::client();
-    patiently(|patience| {
+    uninterrupted(|policy| {
         let prepared = request(&route, "POST", Body::Unknown);
         let mut call = client
-            .begin(prepared, CallOptions::default(), patience)
+            .begin(prepared, CallOptions::default(), policy)
             .unwrap();
         let piece = Bytes::from(vec![0; 256 * 1024]);
         let mut pieces = 0;
-        while call.write(piece.clone(), patience).unwrap() == WriteOutcome::Continue {
+        while call.write(piece.clone(), policy).unwrap() == WriteOutcome::Continue {
             pieces += 1;
             assert!(pieces < 1000);
         }
-        let head = call.await_head(patience).unwrap();
+        let head = call.await_head(policy).unwrap();
         assert_eq!(head.view().status(), 413);
     });
 }
@@ -283,14 +283,14 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
 fn timeouts_of_every_phase() {
     // Accepts, reads nothing, says nothing.
     let silent = server(|_, stream| {
-        thread::sleep(PATIENCE);
+        thread::sleep(MAX_WAIT);
         drop(stream);
     });
     let client = client();
     let begun = Instant::now();
     let error = failed(begin(&client, get(&silent), read_timeout(50 * MS)));
     assert_eq!(error.kind, CallErrorKind::ReadTimeout);
-    assert!((50 * MS..PATIENCE / 2).contains(&begun.elapsed()));
+    assert!((50 * MS..MAX_WAIT / 2).contains(&begun.elapsed()));
 
     let total = Timeouts {
         total: Some(50 * MS),
@@ -352,7 +352,7 @@ fn the_pool_timeout_and_the_queue() {
 #[test]
 fn an_interruption_ends_every_wait() {
     let silent = server(|_, stream| {
-        thread::sleep(PATIENCE);
+        thread::sleep(MAX_WAIT);
         drop(stream);
     });
     let client = with_pool(PoolLimits {
@@ -364,24 +364,24 @@ fn an_interruption_ends_every_wait() {
         asked += 1;
         asked >= 2
     };
-    let mut patience = WaitPolicy::new(&mut interrupted, Some(20 * MS));
+    let mut policy = WaitPolicy::new(&mut interrupted, Some(20 * MS));
     let mut call = client
-        .begin(get(&silent), CallOptions::default(), &mut patience)
+        .begin(get(&silent), CallOptions::default(), &mut policy)
         .unwrap();
     let begun = Instant::now();
     assert!(matches!(
-        call.await_head(&mut patience),
+        call.await_head(&mut policy),
         Err(BlockingError::Interrupted)
     ));
-    assert!(begun.elapsed() < PATIENCE / 2);
+    assert!(begun.elapsed() < MAX_WAIT / 2);
     let mut no = || false;
-    let mut patience = WaitPolicy::new(&mut no, None);
+    let mut policy = WaitPolicy::new(&mut no, None);
     let _held = client
-        .begin(get(&silent), CallOptions::default(), &mut patience)
+        .begin(get(&silent), CallOptions::default(), &mut policy)
         .unwrap();
     let mut yes = || true;
-    let mut patience = WaitPolicy::new(&mut yes, Some(20 * MS));
-    let waited = client.begin(get(&silent), CallOptions::default(), &mut patience);
+    let mut policy = WaitPolicy::new(&mut yes, Some(20 * MS));
+    let waited = client.begin(get(&silent), CallOptions::default(), &mut policy);
     assert!(matches!(waited, Err(BlockingError::Interrupted)));
     assert_eq!(client.status().waiting, 0);
 }
@@ -396,7 +396,7 @@ fn an_unread_response_holds_no_more_than_its_window() {
     let client = client();
     let mut call = begin(&client, get(&route), CallOptions::default()).unwrap();
     for _ in 0..100 {
-        patiently(|patience| call.fill(patience)).unwrap();
+        uninterrupted(|policy| call.fill(policy)).unwrap();
         assert!(call.buffered() <= 64 * 1024);
         assert!(matches!(
             call.take(1000, <[u8]>::len),
@@ -488,8 +488,8 @@ fn forty_threads_share_five_connections() {
 }
 
 #[test]
-fn a_refused_connection_is_said_to_all_who_wait() {
-    let route = Arc::new(Route::plain("127.0.0.1", support::nobody().port()));
+fn a_refused_connection_fails_every_waiter() {
+    let route = Arc::new(Route::plain("127.0.0.1", support::refusing_addr().port()));
     let client = client();
     thread::scope(|scope| {
         for _ in 0..10 {
@@ -530,9 +530,9 @@ fn closing_ends_those_who_wait_and_refuses_those_who_come() {
 fn connections_opened_ahead_are_used() {
     let route = server(answering(OK));
     let client = client();
-    let opened = patiently(|patience| client.prewarm(&route, 3, None, patience)).unwrap();
+    let opened = uninterrupted(|policy| client.prewarm(&route, 3, None, policy)).unwrap();
     assert_eq!((opened, client.status().idle), (3, 3));
-    let opened = patiently(|patience| client.prewarm(&route, 3, None, patience)).unwrap();
+    let opened = uninterrupted(|policy| client.prewarm(&route, 3, None, policy)).unwrap();
     assert_eq!(opened, 0);
     exchange(&client, get(&route)).unwrap();
     assert_eq!(client.status().idle, 3);

@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use support::calls::{Hand, Scripted, get, head, ok, request, route, say};
-use support::{PATIENCE, Server};
+use support::calls::{Hand, Scripted, get, head, ok, request, route, send};
+use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallId, CallOptions, CallPhase, CallRead, PoolStatus, Timeouts,
 };
@@ -23,9 +23,9 @@ const LONGER: Duration = Duration::from_millis(1500);
 /// Only what is under test can time out.
 fn with_timeouts() -> Timeouts {
     Timeouts {
-        connect: Some(PATIENCE),
-        read: Some(PATIENCE),
-        write: Some(PATIENCE),
+        connect: Some(MAX_WAIT),
+        read: Some(MAX_WAIT),
+        write: Some(MAX_WAIT),
         pool: None,
         total: None,
     }
@@ -106,7 +106,7 @@ fn an_upload_waits_for_a_server_that_does_not_read() {
             let n = stream.read(&mut some).unwrap();
             rest.extend_from_slice(&some[..n]);
         }
-        say(&mut stream, &ok("got it"));
+        send(&mut stream, &ok("got it"));
     });
     let route = route(server.addr);
     let mut hand = Hand::new(|_| {});
@@ -125,12 +125,12 @@ fn an_upload_waits_for_a_server_that_does_not_read() {
 }
 
 #[test]
-fn an_early_answer_to_an_upload_is_heard() {
+fn an_early_response_to_an_upload_is_read() {
     // Refused and closed with most of the upload unread, which resets the connection.
     let server = Scripted::new(|_, mut stream| {
         head(&mut stream);
         let answer = "HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbig";
-        say(&mut stream, answer);
+        send(&mut stream, answer);
     });
     let route = route(server.addr);
     for _ in 0..20 {
@@ -147,7 +147,7 @@ fn an_early_answer_to_an_upload_is_heard() {
 fn an_answer_before_the_request_is_complete_ends_the_upload() {
     let server = Scripted::new(|_, mut stream| {
         head(&mut stream);
-        say(&mut stream, &ok("enough"));
+        send(&mut stream, &ok("enough"));
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let route = route(server.addr);
@@ -187,7 +187,7 @@ fn a_slow_reader_holds_no_more_than_its_window() {
         } else {
             "content-length: 99999999"
         };
-        say(
+        send(
             &mut stream,
             &format!("HTTP/1.1 200 OK\r\n{framing}\r\n\r\n"),
         );
@@ -231,16 +231,16 @@ fn every_phase_has_its_own_timeout() {
     let server = Scripted::new(|number, mut stream| {
         if number == 2 {
             // Takes nothing of the upload.
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(MAX_WAIT);
         }
         head(&mut stream);
         if number == 1 {
-            say(
+            send(
                 &mut stream,
                 "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhalf",
             );
         }
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(MAX_WAIT);
     });
     let route = route(server.addr);
     let read = |timeout| {
@@ -279,7 +279,7 @@ fn every_phase_has_its_own_timeout() {
             .unwrap();
         let error = hand.finish(call).failed();
         assert_eq!((error.kind, error.phase), (kind, phase));
-        assert!(start.elapsed() >= SHORT && start.elapsed() < PATIENCE);
+        assert!(start.elapsed() >= SHORT && start.elapsed() < MAX_WAIT);
         assert_eq!(hand.caller.status(), PoolStatus::default());
     }
 }
@@ -291,7 +291,7 @@ fn waiting_and_the_whole_call_have_timeouts() {
     let server = Scripted::new(move |_, mut stream| {
         head(&mut stream);
         let _ = allowed.lock().unwrap().recv();
-        say(&mut stream, &ok("slow"));
+        send(&mut stream, &ok("slow"));
     });
     let route = route(server.addr);
     let mut hand = Hand::new(|config| config.pool.max_connections_per_host = 1);
@@ -318,7 +318,7 @@ fn waiting_and_the_whole_call_have_timeouts() {
     // A steady drip keeps the read timeout away, and the total one comes all the same.
     let drip = Scripted::new(|_, mut stream| {
         head(&mut stream);
-        say(&mut stream, "HTTP/1.1 200 OK\r\n\r\n");
+        send(&mut stream, "HTTP/1.1 200 OK\r\n\r\n");
         while stream.write_all(b".").is_ok() {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -359,15 +359,15 @@ fn the_read_timeout_counts_from_the_reading() {
     let told = Mutex::new(told);
     let server = Scripted::new(move |_, mut stream| {
         head(&mut stream);
-        say(
+        send(
             &mut stream,
             "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf",
         );
         let _ = told.lock().unwrap().recv();
         // The client reads by now.
         std::thread::sleep(SHORT);
-        say(&mut stream, "half");
-        std::thread::sleep(PATIENCE);
+        send(&mut stream, "half");
+        std::thread::sleep(MAX_WAIT);
     });
     let route = route(server.addr);
     let mut hand = Hand::new(|_| {});
@@ -384,7 +384,7 @@ fn the_read_timeout_counts_from_the_reading() {
 }
 
 #[test]
-fn what_a_broken_server_sends_is_a_clear_error() {
+fn a_malformed_response_is_a_clear_error() {
     let cases = [
         ("", CallErrorKind::ServerDisconnected),
         ("HTTP/1.1 200", CallErrorKind::ServerDisconnected),
@@ -412,7 +412,7 @@ fn what_a_broken_server_sends_is_a_clear_error() {
     ];
     let server = Scripted::new(move |number, mut stream| {
         head(&mut stream);
-        say(&mut stream, cases[number].0);
+        send(&mut stream, cases[number].0);
         let _ = stream.shutdown(Shutdown::Write);
         let _ = stream.read_to_end(&mut Vec::new());
     });

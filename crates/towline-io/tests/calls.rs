@@ -10,8 +10,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use support::calls::{Hand, Scripted, get, head, ok, request, route, say};
-use support::{PATIENCE, Server};
+use support::calls::{Hand, Scripted, get, head, ok, request, route, send};
+use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, FlushPolicy, PoolStatus,
     Route, StaleRetry,
@@ -73,7 +73,7 @@ fn a_thousand_calls_over_ten_connections_are_answered_in_order() {
 }
 
 #[test]
-fn timings_tell_what_was_new() {
+fn timings_are_given_for_new_connections_only() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut hand = Hand::new(|_| {});
@@ -102,7 +102,7 @@ fn a_server_that_closes_after_a_few_requests_fails_no_get() {
             if head(&mut stream).is_none() {
                 return;
             }
-            say(&mut stream, &ok("hi"));
+            send(&mut stream, &ok("hi"));
         }
         if number % 2 == 0 {
             std::thread::sleep(Duration::from_micros(50 * (number as u64 % 7)));
@@ -126,11 +126,11 @@ fn a_post_is_not_sent_twice_unless_anything_goes() {
     // The second request of every connection is swallowed.
     let server = Scripted::new(move |number, mut stream| {
         head(&mut stream);
-        say(&mut stream, &ok("first"));
+        send(&mut stream, &ok("first"));
         head(&mut stream);
         seen.fetch_add(1, Relaxed);
         if number >= 2 {
-            say(&mut stream, &ok("second"));
+            send(&mut stream, &ok("second"));
         }
     });
     let route = route(server.addr);
@@ -161,13 +161,13 @@ fn an_idle_connection_that_speaks_or_ends_is_dropped_at_once() {
     for last_words in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"] {
         let server = Scripted::new(move |number, mut stream| {
             head(&mut stream);
-            say(&mut stream, &ok(&number.to_string()));
+            send(&mut stream, &ok(&number.to_string()));
             std::thread::sleep(Duration::from_millis(20));
-            say(&mut stream, last_words);
+            send(&mut stream, last_words);
             if last_words.is_empty() {
                 let _ = stream.shutdown(Shutdown::Both);
             }
-            std::thread::sleep(PATIENCE);
+            std::thread::sleep(MAX_WAIT);
         });
         let route = route(server.addr);
         let mut hand = Hand::new(|_| {});
@@ -184,7 +184,7 @@ fn a_post_never_meets_a_connection_that_is_known_to_have_ended() {
     let (gone, heard) = mpsc::channel();
     let server = Scripted::new(move |number, mut stream| {
         head(&mut stream);
-        say(&mut stream, &ok(&number.to_string()));
+        send(&mut stream, &ok(&number.to_string()));
         drop(stream);
         gone.send(()).unwrap();
     });
@@ -195,7 +195,7 @@ fn a_post_never_meets_a_connection_that_is_known_to_have_ended() {
         let (_, body) = hand.finish(call).answer();
         assert_eq!(body, round.to_string().as_bytes());
         // The client is not given a turn to notice.
-        heard.recv_timeout(PATIENCE).unwrap();
+        heard.recv_timeout(MAX_WAIT).unwrap();
     }
 }
 
@@ -205,7 +205,7 @@ fn junk_behind_a_response_never_answers_the_next_request() {
         while head(&mut stream).is_some() {
             let mut answer = ok(&number.to_string());
             answer.push_str(&ok("poison"));
-            say(&mut stream, &answer);
+            send(&mut stream, &answer);
         }
     });
     let route = route(server.addr);
@@ -271,7 +271,7 @@ fn a_small_rest_that_is_here_keeps_its_connection() {
 }
 
 #[test]
-fn the_queue_is_bounded_where_it_is_told_to_be() {
+fn max_queue_bounds_the_queue() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut hand = Hand::new(|config| {
@@ -315,7 +315,7 @@ fn idle_connections_expire_and_old_ones_are_not_used() {
     assert!(start.elapsed() >= Duration::from_millis(50));
     let start = Instant::now();
     while server.accepted.load(Relaxed) < 4 {
-        assert!(start.elapsed() < PATIENCE, "old ones are used");
+        assert!(start.elapsed() < MAX_WAIT, "old ones are used");
         hand.get(&route, "/delay?ms=10").answer();
     }
     // The second and the third have each served until they were old, or idle for too long.
@@ -365,7 +365,7 @@ fn closing_lets_what_is_under_way_finish() {
 
 #[test]
 fn nobody_there_is_an_error_after_the_retry() {
-    let route = route(support::nobody());
+    let route = route(support::refusing_addr());
     let mut hand = Hand::new(|_| {});
     let calls: Vec<_> = (0..5).map(|_| hand.begin(get(&route, "/"))).collect();
     for call in calls {
@@ -402,7 +402,7 @@ fn interim_responses_come_first_and_are_bounded() {
         head(&mut stream);
         let interim = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
         let count = if number == 0 { 3 } else { 100 };
-        say(&mut stream, &(interim.repeat(count) + &ok("done")));
+        send(&mut stream, &(interim.repeat(count) + &ok("done")));
         head(&mut stream);
     });
     let route = route(server.addr);
@@ -429,7 +429,7 @@ fn interim_responses_come_first_and_are_bounded() {
 fn a_switched_stream_carries_raw_bytes_both_ways() {
     let server = Scripted::new(|_, mut stream| {
         head(&mut stream);
-        say(
+        send(
             &mut stream,
             "HTTP/1.1 101 Switching Protocols\r\nupgrade: echo\r\nconnection: upgrade\r\n\r\nhello",
         );

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
 use support::calls::{Hand, Scripted, get, request};
-use support::{PATIENCE, Server};
+use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallOptions, CallPhase, DialConfig, PoolStatus, Route, Timeouts,
 };
@@ -125,7 +125,7 @@ fn a_route_with_other_trust_shares_no_connection() {
 
 #[test]
 fn a_handshake_that_stalls_is_a_connect_timeout() {
-    let silent = Scripted::new(|_, _stream| std::thread::sleep(PATIENCE));
+    let silent = Scripted::new(|_, _stream| std::thread::sleep(MAX_WAIT));
     let tls = Arc::new(ClientTls::new(ClientTlsSettings {
         trust: Trust::Insecure,
         ..ClientTlsSettings::default()
@@ -147,6 +147,6 @@ fn a_handshake_that_stalls_is_a_connect_timeout() {
         (CallErrorKind::ConnectTimeout, CallPhase::Tls)
     );
     assert!(error.retryable);
-    assert!(start.elapsed() >= Duration::from_millis(495) && start.elapsed() < PATIENCE / 2);
+    assert!(start.elapsed() >= Duration::from_millis(495) && start.elapsed() < MAX_WAIT / 2);
     assert_eq!(hand.caller.status(), PoolStatus::default());
 }

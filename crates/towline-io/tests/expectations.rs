@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use support::PATIENCE;
-use support::calls::{Hand, Scripted, head, ok, request, route, say};
+use support::MAX_WAIT;
+use support::calls::{Hand, Scripted, head, ok, request, route, send};
 use towline_io::client::{
     BlockingClient, BlockingConfig, Body, CallEvent, CallOptions, OutgoingRequest, Route,
     WaitPolicy, WriteOutcome,
@@ -34,10 +34,10 @@ fn server(manner: Manner) -> Scripted {
         while head(&mut stream).is_some() {
             assert_silent(&mut stream);
             match manner {
-                Manner::Asks => say(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n"),
+                Manner::Asks => send(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n"),
                 Manner::SaysNothing => {}
                 Manner::Refuses => {
-                    say(&mut stream, "HTTP/1.1 417 No\r\ncontent-length: 0\r\n\r\n");
+                    send(&mut stream, "HTTP/1.1 417 No\r\ncontent-length: 0\r\n\r\n");
                     assert_silent(&mut stream);
                     continue;
                 }
@@ -45,7 +45,7 @@ fn server(manner: Manner) -> Scripted {
             let mut body = [0; BODY.len()];
             stream.read_exact(&mut body).unwrap();
             assert_eq!(body, BODY);
-            say(&mut stream, &ok("thanks"));
+            send(&mut stream, &ok("thanks"));
         }
     })
 }
@@ -55,7 +55,7 @@ fn assert_silent(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(QUIET)).unwrap();
     let mut byte = [0];
     assert!(!matches!(stream.peek(&mut byte), Ok(1)), "unasked");
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
 }
 
 fn put(route: &Arc<Route>, body: Body) -> OutgoingRequest {
@@ -86,7 +86,7 @@ fn once_undisturbed(claim: impl Fn(Manner, Body)) {
                 claim(manner, if number == 0 { bytes } else { known });
             };
             while let Err(failure) = catch_unwind(AssertUnwindSafe(attempt)) {
-                if begun.elapsed() > 2 * PATIENCE {
+                if begun.elapsed() > 2 * MAX_WAIT {
                     resume_unwind(failure);
                 }
             }
@@ -136,21 +136,21 @@ fn a_thread_holds_its_body_back() {
         let start = Instant::now();
         let client = BlockingClient::new(BlockingConfig::default());
         let mut never = || false;
-        let mut patience = WaitPolicy::new(&mut never, None);
+        let mut policy = WaitPolicy::new(&mut never, None);
         let streamed = body.is_streamed();
         let options = CallOptions::default();
         let mut call = client
-            .begin(put(&route, body), options, &mut patience)
+            .begin(put(&route, body), options, &mut policy)
             .unwrap();
         if streamed {
-            let written = call.write(Bytes::from_static(BODY), &mut patience).unwrap();
+            let written = call.write(Bytes::from_static(BODY), &mut policy).unwrap();
             assert_eq!(
                 written == WriteOutcome::Responded,
                 manner == Manner::Refuses
             );
-            call.finish(&[], &mut patience).unwrap();
+            call.finish(&[], &mut policy).unwrap();
         }
-        let head = call.await_head(&mut patience).unwrap();
+        let head = call.await_head(&mut policy).unwrap();
         assert_eq!(head.view().status(), expected(manner));
         assert_eq!(
             start.elapsed() > Duration::from_secs(1),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
-use support::calls::{Hand, Outcome, Scripted, head, ok, request, say};
+use support::calls::{Hand, Outcome, Scripted, head, ok, request, send};
 use support::frames::{DATA, END_HEADERS, Frames, HEADERS, OK, RESET, frame, goaway};
 use towline_io::client::{
     BlockingClient, BlockingConfig, BlockingError, Body, CallError, CallErrorKind, CallEvent,
@@ -198,7 +198,7 @@ fn http1(script: impl Fn(TcpStream) + Send + Sync + 'static) -> Scripted {
 /// The same over HTTP/2; the script is given the stream of the request.
 fn http2(script: impl Fn(Frames, u32) + Send + Sync + 'static) -> Scripted {
     Scripted::new(move |_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         if let Some(stream) = frames.request() {
             script(frames, stream);
         }
@@ -290,15 +290,15 @@ fn an_end_before_the_head_may_be_retried_if_idempotent() {
 fn an_end_within_the_body_may_be_retried_if_idempotent() {
     const PART: &str = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
     fn part(frames: &mut Frames, stream: u32) {
-        frames.say(&frame(HEADERS, END_HEADERS, stream, OK));
-        frames.say(&frame(DATA, 0, stream, b"abc"));
+        frames.send(&frame(HEADERS, END_HEADERS, stream, OK));
+        frames.send(&frame(DATA, 0, stream, b"abc"));
     }
     for (method, retryable) in [("GET", true), ("POST", false)] {
         let case = Case::new(method);
         let eof = on_all(
             &case,
             |mut stream| {
-                say(&mut stream, PART);
+                send(&mut stream, PART);
                 let _ = stream.shutdown(Shutdown::Write);
                 drain(&stream);
             },
@@ -324,7 +324,7 @@ fn a_malformed_head_is_a_protocol_error() {
     for (method, retryable) in [("GET", true), ("POST", false)] {
         let case = Case::new(method);
         let server = http1(|mut stream| {
-            say(&mut stream, "HTTP/1.1 2x0 OK\r\n\r\n");
+            send(&mut stream, "HTTP/1.1 2x0 OK\r\n\r\n");
             drain(&stream);
         });
         let found = on_both(&case, Version::Http1, &route_to(&server));
@@ -334,7 +334,7 @@ fn a_malformed_head_is_a_protocol_error() {
         );
         let server = http2(|mut frames, stream| {
             // The index 0 is an error of HPACK (RFC 7541 6.1).
-            frames.say(&frame(HEADERS, END_HEADERS, stream, &[0x80]));
+            frames.send(&frame(HEADERS, END_HEADERS, stream, &[0x80]));
             drain(&frames.0);
         });
         let found = on_both(&case, Version::Http2, &route_to(&server));
@@ -348,7 +348,7 @@ fn a_malformed_head_is_a_protocol_error() {
 #[test]
 fn an_end_within_the_head_is_a_disconnect() {
     let server = http1(|mut stream| {
-        say(&mut stream, "HTTP/1.1 200 OK\r\nconte");
+        send(&mut stream, "HTTP/1.1 200 OK\r\nconte");
         let _ = stream.shutdown(Shutdown::Write);
         drain(&stream);
     });
@@ -360,7 +360,7 @@ fn an_end_within_the_head_is_a_disconnect() {
 }
 
 #[test]
-fn read_timeouts_tell_the_head_from_the_body() {
+fn a_read_timeout_reports_head_or_body() {
     for (method, retryable) in [("GET", true), ("POST", false)] {
         let case = Case::new(method).with_timeouts(|timeouts| timeouts.read = Some(SHORT));
         let silent = on_all(&case, |stream| drain(&stream), |frames, _| drain(&frames.0));
@@ -371,15 +371,15 @@ fn read_timeouts_tell_the_head_from_the_body() {
         let stalled = on_all(
             &case,
             |mut stream| {
-                say(
+                send(
                     &mut stream,
                     "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
                 );
                 drain(&stream);
             },
             |mut frames, stream| {
-                frames.say(&frame(HEADERS, END_HEADERS, stream, OK));
-                frames.say(&frame(DATA, 0, stream, b"abc"));
+                frames.send(&frame(HEADERS, END_HEADERS, stream, OK));
+                frames.send(&frame(DATA, 0, stream, b"abc"));
                 drain(&frames.0);
             },
         );
@@ -444,7 +444,7 @@ fn a_streamed_body_is_not_sent_again() {
 }
 
 #[test]
-fn http2_says_whether_a_request_was_processed() {
+fn http2_resets_are_retryable_if_unprocessed_or_idempotent() {
     // REFUSED_STREAM, CANCEL, INTERNAL_ERROR (RFC 9113 7).
     for (method, code, retryable) in [
         ("GET", 7_u32, true),
@@ -455,7 +455,7 @@ fn http2_says_whether_a_request_was_processed() {
         ("POST", 2, false),
     ] {
         let server = http2(move |mut frames, stream| {
-            frames.say(&frame(RESET, 0, stream, &code.to_be_bytes()));
+            frames.send(&frame(RESET, 0, stream, &code.to_be_bytes()));
             drain(&frames.0);
         });
         let found = on_both(&Case::new(method), Version::Http2, &route_to(&server));
@@ -464,7 +464,7 @@ fn http2_says_whether_a_request_was_processed() {
     }
     for method in ["GET", "POST"] {
         let server = http2(|mut frames, _| {
-            frames.say(&goaway(0, 0));
+            frames.send(&goaway(0, 0));
             drain(&frames.0);
         });
         let found = on_both(&Case::new(method), Version::Http2, &route_to(&server));
@@ -479,7 +479,7 @@ fn a_reset_within_the_body_may_be_retried_if_idempotent() {
         let found = on_all(
             &Case::new(method),
             |mut stream| {
-                say(
+                send(
                     &mut stream,
                     "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc",
                 );
@@ -488,8 +488,8 @@ fn a_reset_within_the_body_may_be_retried_if_idempotent() {
                 reset(&stream);
             },
             |mut frames, stream| {
-                frames.say(&frame(HEADERS, END_HEADERS, stream, OK));
-                frames.say(&frame(DATA, 0, stream, b"abc"));
+                frames.send(&frame(HEADERS, END_HEADERS, stream, OK));
+                frames.send(&frame(DATA, 0, stream, b"abc"));
                 std::thread::sleep(SHORT);
                 reset(&frames.0);
             },
@@ -510,7 +510,7 @@ fn a_tls_handshake_that_fails_or_stalls_may_be_retried() {
     // No TLS at all; then silence.
     let plain = Scripted::new(|_, mut stream| {
         let _ = stream.read(&mut [0; 512]);
-        say(&mut stream, "HTTP/1.1 400 Bad Request\r\n\r\n");
+        send(&mut stream, "HTTP/1.1 400 Bad Request\r\n\r\n");
         drain(&stream);
     });
     let silent = Scripted::new(|_, stream| drain(&stream));
@@ -582,7 +582,7 @@ fn a_stale_connection_is_replaced_for_an_idempotent_request() {
     // Each connection answers one request and ends when the next one arrives.
     let server = Scripted::new(|_, mut stream| {
         if head(&mut stream).is_some() {
-            say(&mut stream, &ok("first"));
+            send(&mut stream, &ok("first"));
             let _ = head(&mut stream);
         }
     });

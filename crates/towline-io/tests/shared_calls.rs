@@ -14,7 +14,7 @@ use support::calls::{Hand, Scripted, get, request, route};
 use support::frames::{
     DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, answer, frame, goaway,
 };
-use support::{PATIENCE, Server};
+use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, DialConfig, FlushPolicy,
     StaleRetry, Timeouts,
@@ -246,14 +246,14 @@ fn a_call_that_times_out_leaves_the_others_alone() {
 #[test]
 fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
     let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         if number == 0 {
             let all = [(); 4].map(|()| frames.request().unwrap());
             // The first two will be served, the others not; a POST is among them.
-            frames.say(&goaway(all[1], 0));
-            frames.say(&answer(all[0], b"old"));
+            frames.send(&goaway(all[1], 0));
+            frames.send(&answer(all[0], b"old"));
             std::thread::sleep(Duration::from_millis(30));
-            frames.say(&answer(all[1], b"old"));
+            frames.send(&answer(all[1], b"old"));
             assert!(
                 frames.until(HEADERS).is_none(),
                 "a call on a connection that ends"
@@ -261,7 +261,7 @@ fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
             return;
         }
         while let Some(stream) = frames.request() {
-            frames.say(&answer(stream, b"new"));
+            frames.send(&answer(stream, b"new"));
         }
     });
     let route = route(server.addr);
@@ -279,22 +279,22 @@ fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
 #[test]
 fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
     let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         let first = frames.request().unwrap();
         if number == 0 {
-            frames.say(&answer(first, b"whole"));
+            frames.send(&answer(first, b"whole"));
             let half = frames.request().unwrap();
             let silent = frames.request().unwrap();
             assert!(half < silent);
-            frames.say(&frame(HEADERS, END_HEADERS, half, OK));
-            frames.say(&frame(DATA, 0, half, b"ha"));
+            frames.send(&frame(HEADERS, END_HEADERS, half, OK));
+            frames.send(&frame(DATA, 0, half, b"ha"));
             std::thread::sleep(Duration::from_millis(20));
             let _ = frames.0.shutdown(Shutdown::Both);
             return;
         }
-        frames.say(&answer(first, b"again"));
+        frames.send(&answer(first, b"again"));
         while let Some(stream) = frames.request() {
-            frames.say(&answer(stream, b"again"));
+            frames.send(&answer(stream, b"again"));
         }
     });
     let route = route(server.addr);
@@ -315,10 +315,10 @@ fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
 #[test]
 fn answers_that_came_before_the_end_of_the_connection_can_be_read_after_it() {
     let server = Scripted::new(|_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         let all = [(); 3].map(|()| frames.request().unwrap());
         for stream in all {
-            frames.say(&answer(stream, &[b'x'; 9000]));
+            frames.send(&answer(stream, &[b'x'; 9000]));
         }
         let _ = frames.0.shutdown(Shutdown::Write);
         while frames.next().is_some() {}
@@ -344,19 +344,19 @@ fn answers_that_came_before_the_end_of_the_connection_can_be_read_after_it() {
 }
 
 #[test]
-fn a_reset_fails_its_call_and_says_why() {
+fn a_reset_fails_its_call_with_the_error_code() {
     let server = Scripted::new(|_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         for code in [2_u32, 0xd, 1] {
             let stream = frames.request().unwrap();
-            frames.say(&frame(RESET, 0, stream, &code.to_be_bytes()));
+            frames.send(&frame(RESET, 0, stream, &code.to_be_bytes()));
         }
         // A request body that is not needed is no failure (RFC 9113 8.1).
         let stream = frames.request().unwrap();
-        frames.say(&answer(stream, b"enough"));
-        frames.say(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
+        frames.send(&answer(stream, b"enough"));
+        frames.send(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
         while let Some(stream) = frames.request() {
-            frames.say(&answer(stream, b"ok"));
+            frames.send(&answer(stream, b"ok"));
         }
     });
     let route = route(server.addr);
@@ -380,10 +380,10 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
     let attempts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&attempts);
     let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         while let Some(stream) = frames.request() {
             counted.fetch_add(1, Relaxed);
-            frames.say(&frame(RESET, 0, stream, &7_u32.to_be_bytes()));
+            frames.send(&frame(RESET, 0, stream, &7_u32.to_be_bytes()));
         }
     });
     let route = route(server.addr);
@@ -405,10 +405,10 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
 #[test]
 fn a_connection_on_which_nothing_comes_takes_no_further_call() {
     let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         while let Some(stream) = frames.request() {
             if number > 0 {
-                frames.say(&answer(stream, b"alive"));
+                frames.send(&answer(stream, b"alive"));
             }
         }
     });
@@ -438,23 +438,23 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
 fn an_idle_connection_is_left_with_a_word() {
     let (told, heard) = mpsc::channel();
     let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         let stream = frames.request().unwrap();
-        frames.say(&answer(stream, b"ok"));
+        frames.send(&answer(stream, b"ok"));
         told.send(frames.until(GOAWAY).is_some()).unwrap();
     });
     let route = route(server.addr);
     let mut hand = hand();
     assert_eq!(hand.get(&route, "/").answer().1, b"ok");
     hand.caller.close();
-    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert!(heard.recv_timeout(MAX_WAIT).unwrap());
 }
 
 #[test]
 fn a_dead_peer_is_found_by_asking() {
     let (told, heard) = mpsc::channel();
     let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         frames.request().unwrap();
         // PING, which nobody answers.
         told.send(frames.until(6).is_some()).unwrap();
@@ -468,7 +468,7 @@ fn a_dead_peer_is_found_by_asking() {
     let mut hand = hand_with(limits);
     let call = hand.begin(get(&route, "/"));
     let error = hand.finish(call).failed();
-    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert!(heard.recv_timeout(MAX_WAIT).unwrap());
     assert_eq!(error.kind, CallErrorKind::ReadTimeout, "{error}");
     assert_eq!(hand.caller.status().active, 0);
 }

@@ -10,10 +10,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use support::PATIENCE;
+use support::MAX_WAIT;
 use support::blocking::{
-    answered, assert_at_rest, begin, body_of, exchange, failed, patiently, read_timeout,
-    sharing_client, sharing_client_of_one, sharing_client_within, whole,
+    answered, assert_at_rest, begin, body_of, exchange, failed, read_timeout, sharing_client,
+    sharing_client_of_one, sharing_client_within, uninterrupted, whole,
 };
 use support::calls::{Scripted, get, request, route};
 use support::frames::{
@@ -37,10 +37,10 @@ fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
     };
     let server = Scripted::new(move |number, stream| {
         assert_eq!(number, 0, "one connection is enough");
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         let first = frames.request().unwrap();
-        frames.say(&limit_of(2));
-        frames.say(&answer(first, b"x"));
+        frames.send(&limit_of(2));
+        frames.send(&answer(first, b"x"));
         frames.0.set_read_timeout(Some(100 * MS)).unwrap();
         let (mut open, mut served) = (Vec::new(), 0);
         while served < 40 {
@@ -52,15 +52,15 @@ fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
             // Nobody sends more: they keep the limit.
             served += open.len();
             if served >= 20 {
-                frames.say(&limit_of(5));
+                frames.send(&limit_of(5));
             }
             for stream in open.drain(..) {
-                frames.say(&answer(stream, b"x"));
+                frames.send(&answer(stream, b"x"));
             }
         }
-        frames.0.set_read_timeout(Some(PATIENCE)).unwrap();
+        frames.0.set_read_timeout(Some(MAX_WAIT)).unwrap();
         while let Some(stream) = frames.request() {
-            frames.say(&answer(stream, b"x"));
+            frames.send(&answer(stream, b"x"));
         }
     });
     let route = route(server.addr);
@@ -85,14 +85,14 @@ fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
 #[test]
 fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
     let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         if number == 0 {
             let all = [(); 4].map(|()| frames.request().unwrap());
             // The first two will be served, the others not.
-            frames.say(&goaway(all[1], 0));
-            frames.say(&answer(all[0], b"old"));
+            frames.send(&goaway(all[1], 0));
+            frames.send(&answer(all[0], b"old"));
             thread::sleep(30 * MS);
-            frames.say(&answer(all[1], b"old"));
+            frames.send(&answer(all[1], b"old"));
             assert!(
                 frames.until(HEADERS).is_none(),
                 "a call on a connection that ends"
@@ -100,7 +100,7 @@ fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
             return;
         }
         while let Some(stream) = frames.request() {
-            frames.say(&answer(stream, b"new"));
+            frames.send(&answer(stream, b"new"));
         }
     });
     let route = route(server.addr);
@@ -122,20 +122,20 @@ fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
 #[test]
 fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
     let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         let first = frames.request().unwrap();
         if number == 0 {
-            frames.say(&answer(first, b"whole"));
+            frames.send(&answer(first, b"whole"));
             let half = frames.request().unwrap();
-            frames.say(&frame(HEADERS, END_HEADERS, half, OK));
-            frames.say(&frame(DATA, 0, half, b"ha"));
+            frames.send(&frame(HEADERS, END_HEADERS, half, OK));
+            frames.send(&frame(DATA, 0, half, b"ha"));
             frames.request().unwrap();
             let _ = frames.0.shutdown(Shutdown::Both);
             return;
         }
-        frames.say(&answer(first, b"again"));
+        frames.send(&answer(first, b"again"));
         while let Some(stream) = frames.request() {
-            frames.say(&answer(stream, b"again"));
+            frames.send(&answer(stream, b"again"));
         }
     });
     let route = route(server.addr);
@@ -159,15 +159,15 @@ fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
 }
 
 #[test]
-fn what_came_before_the_end_of_the_connection_can_be_read_after_it() {
+fn data_received_before_the_end_of_the_connection_can_be_read_after_it() {
     let server = Scripted::new(|_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         let all = [(); 3].map(|()| frames.request().unwrap());
         for stream in all {
-            frames.say(&frame(HEADERS, END_HEADERS, stream, OK));
+            frames.send(&frame(HEADERS, END_HEADERS, stream, OK));
         }
         for stream in all {
-            frames.say(&frame(DATA, 1, stream, &[b'x'; 9000]));
+            frames.send(&frame(DATA, 1, stream, &[b'x'; 9000]));
         }
         let _ = frames.0.shutdown(Shutdown::Write);
         while frames.next().is_some() {}
@@ -186,19 +186,19 @@ fn what_came_before_the_end_of_the_connection_can_be_read_after_it() {
 }
 
 #[test]
-fn a_reset_fails_its_call_and_says_why() {
+fn a_reset_fails_its_call_with_the_error_code() {
     let server = Scripted::new(|_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         for code in [2_u32, 0xd, 1] {
             let stream = frames.request().unwrap();
-            frames.say(&frame(RESET, 0, stream, &code.to_be_bytes()));
+            frames.send(&frame(RESET, 0, stream, &code.to_be_bytes()));
         }
         // A request body that is not needed is no failure (RFC 9113 8.1).
         let stream = frames.request().unwrap();
-        frames.say(&answer(stream, b"enough"));
-        frames.say(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
+        frames.send(&answer(stream, b"enough"));
+        frames.send(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
         while let Some(stream) = frames.request() {
-            frames.say(&answer(stream, b"ok"));
+            frames.send(&answer(stream, b"ok"));
         }
     });
     let route = route(server.addr);
@@ -209,18 +209,17 @@ fn a_reset_fails_its_call_and_says_why() {
         assert!(error.rule.contains(code), "{error}");
         assert!(error.rule.contains("RFC 9113"), "{error}");
     }
-    patiently(|patience| {
+    uninterrupted(|policy| {
         let upload = request(&route, "POST", "/", Body::Unknown);
-        let mut call = client.begin(upload, CallOptions::default(), patience)?;
+        let mut call = client.begin(upload, CallOptions::default(), policy)?;
         let piece = Bytes::from(vec![b'x'; 100_000]);
         // Nobody takes it, and then nobody wants it.
-        while call.write(piece.clone(), patience)? == WriteOutcome::Continue && call.buffered() == 0
-        {
+        while call.write(piece.clone(), policy)? == WriteOutcome::Continue && call.buffered() == 0 {
         }
-        call.finish(&[], patience)?;
-        assert_eq!(call.await_head(patience)?.view().status(), 200);
+        call.finish(&[], policy)?;
+        assert_eq!(call.await_head(policy)?.view().status(), 200);
         let mut answer = Vec::new();
-        call.read_all(&mut answer, patience)?;
+        call.read_all(&mut answer, policy)?;
         assert_eq!(answer, b"enough");
         Ok::<_, BlockingError>(())
     })
@@ -234,10 +233,10 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
     let attempts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&attempts);
     let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         while let Some(stream) = frames.request() {
             counted.fetch_add(1, Relaxed);
-            frames.say(&frame(RESET, 0, stream, &7_u32.to_be_bytes()));
+            frames.send(&frame(RESET, 0, stream, &7_u32.to_be_bytes()));
         }
     });
     let route = route(server.addr);
@@ -258,10 +257,10 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
 #[test]
 fn a_connection_on_which_nothing_comes_takes_no_further_call() {
     let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         while let Some(stream) = frames.request() {
             if number > 0 {
-                frames.say(&answer(stream, b"alive"));
+                frames.send(&answer(stream, b"alive"));
             }
         }
     });
@@ -278,11 +277,11 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
 fn an_idle_connection_that_ended_is_not_used_and_is_left_with_a_word() {
     let (told, heard) = mpsc::channel();
     let server = Scripted::new(move |number, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         let stream = frames.request().unwrap();
-        frames.say(&answer(stream, b"ok"));
+        frames.send(&answer(stream, b"ok"));
         if number == 0 {
-            frames.say(&goaway(stream, 0));
+            frames.send(&goaway(stream, 0));
             let _ = frames.0.shutdown(Shutdown::Write);
         }
         told.send(frames.until(GOAWAY).is_some()).unwrap();
@@ -300,19 +299,19 @@ fn an_idle_connection_that_ended_is_not_used_and_is_left_with_a_word() {
         // The end may be on its way still.
         match answered(&client, post(), never) {
             Ok((200, _)) => break,
-            outcome => assert!(outcome.is_err() && begun.elapsed() < PATIENCE),
+            outcome => assert!(outcome.is_err() && begun.elapsed() < MAX_WAIT),
         }
     }
-    heard.recv_timeout(PATIENCE).unwrap();
+    heard.recv_timeout(MAX_WAIT).unwrap();
     client.close();
-    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert!(heard.recv_timeout(MAX_WAIT).unwrap());
 }
 
 #[test]
 fn a_dead_peer_is_found_by_asking() {
     let (told, heard) = mpsc::channel();
     let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         frames.request().unwrap();
         // PING, which nobody answers.
         told.send(frames.until(6).is_some()).unwrap();
@@ -327,7 +326,7 @@ fn a_dead_peer_is_found_by_asking() {
     thread::scope(|scope| {
         let dead = || failed(begin(&client, get(&route, "/"), CallOptions::default()));
         let calls: Vec<_> = (0..3).map(|_| scope.spawn(dead)).collect();
-        assert!(heard.recv_timeout(PATIENCE).unwrap());
+        assert!(heard.recv_timeout(MAX_WAIT).unwrap());
         for call in calls {
             let error = call.join().unwrap();
             assert_eq!(error.kind, CallErrorKind::ReadTimeout, "{error}");
@@ -340,7 +339,7 @@ fn a_dead_peer_is_found_by_asking() {
 fn timeouts_of_a_request_that_nobody_takes() {
     // No window for it beyond the first 64 KiB.
     let server = Scripted::new(|_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         while frames.next().is_some() {}
     });
     let route = route(server.addr);
@@ -376,20 +375,20 @@ fn timeouts_of_a_request_that_nobody_takes() {
 fn a_body_that_is_held_back_goes_when_it_is_wanted() {
     let (told, heard) = mpsc::channel();
     let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::greet(stream);
+        let mut frames = Frames::accept(stream);
         let stream = frames.request().unwrap();
         // :status 100, then the body, then the answer.
-        frames.say(&frame(
+        frames.send(&frame(
             HEADERS,
             END_HEADERS,
             stream,
             &[0x08, 3, b'1', b'0', b'0'],
         ));
         assert_eq!(frames.until(DATA).unwrap(), (stream, b"body".to_vec()));
-        frames.say(&answer(stream, b"taken"));
+        frames.send(&answer(stream, b"taken"));
         let stream = frames.request().unwrap();
         // :status 417 without having asked for it.
-        frames.say(&frame(
+        frames.send(&frame(
             HEADERS,
             END_HEADERS | 1,
             stream,
@@ -411,5 +410,5 @@ fn a_body_that_is_held_back_goes_when_it_is_wanted() {
     let (status, call) = answered(&client, expects(), CallOptions::default()).unwrap();
     assert_eq!((status, call.is_over()), (417, true));
     client.close();
-    assert!(heard.recv_timeout(PATIENCE).unwrap());
+    assert!(heard.recv_timeout(MAX_WAIT).unwrap());
 }

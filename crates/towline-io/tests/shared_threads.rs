@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use support::blocking::{
-    assert_at_rest, begin, body_of, exchange, failed, patiently, read_timeout, sharing,
-    sharing_client, sharing_client_of_one, sharing_client_within, whole,
+    assert_at_rest, begin, body_of, exchange, failed, read_timeout, sharing, sharing_client,
+    sharing_client_of_one, sharing_client_within, uninterrupted, whole,
 };
 use support::calls::{get, request, route};
-use support::{PATIENCE, Server};
+use support::{MAX_WAIT, Server};
 use towline_io::ConnConfig;
 use towline_io::client::{
     BlockingClient, BlockingConfig, BlockingError, Body, CallErrorKind, CallOptions, CallPhase,
@@ -140,7 +140,7 @@ fn a_reader_that_rests_stops_nobody() {
     assert!((1..=64 * 1024).contains(&slow.buffered()));
     // What is asked for is taken, and no more.
     while let ReadOutcome::Pending = slow.take(10, |data| assert_eq!(data.len(), 10)).unwrap() {
-        patiently(|patience| slow.fill(patience)).unwrap();
+        uninterrupted(|policy| slow.fill(policy)).unwrap();
     }
     assert!(slow.buffered() <= 64 * 1024);
     assert_eq!(body_of(&mut slow).unwrap().len(), 3_000_000 - 10);
@@ -171,17 +171,17 @@ fn bodies_go_up_in_every_way() {
     assert_eq!(whole(&client, with_file).1, b"3000000");
 
     for size in [Body::Unknown, Body::Known(LEN as u64)] {
-        patiently(|patience| {
+        uninterrupted(|policy| {
             let streamed = request(&route, "POST", "/upload", size);
-            let mut call = client.begin(streamed, CallOptions::default(), patience)?;
+            let mut call = client.begin(streamed, CallOptions::default(), policy)?;
             for _ in 0..60 {
                 let piece = Bytes::from(vec![7; LEN / 60]);
-                assert_eq!(call.write(piece, patience)?, WriteOutcome::Continue);
+                assert_eq!(call.write(piece, policy)?, WriteOutcome::Continue);
             }
-            call.finish(&[], patience)?;
-            assert_eq!(call.await_head(patience)?.view().status(), 200);
+            call.finish(&[], policy)?;
+            assert_eq!(call.await_head(policy)?.view().status(), 200);
             let mut answer = Vec::new();
-            call.read_all(&mut answer, patience)?;
+            call.read_all(&mut answer, policy)?;
             assert_eq!(answer, b"3000000");
             Ok::<_, BlockingError>(())
         })
@@ -204,9 +204,9 @@ fn a_call_that_is_given_up_ends_its_stream_only() {
             let target = ["/endless", "/bytes?n=500000", "/"][round % 3];
             let call = begin(&client, get(&route, target), CallOptions::default()).unwrap();
             drop(call);
-            patiently(|patience| {
+            uninterrupted(|policy| {
                 let silent = get(&route, "/delay?ms=10000");
-                drop(client.begin(silent, CallOptions::default(), patience));
+                drop(client.begin(silent, CallOptions::default(), policy));
             });
         }
         assert_eq!(kept.join().unwrap().0, 200);
@@ -216,7 +216,7 @@ fn a_call_that_is_given_up_ends_its_stream_only() {
 }
 
 #[test]
-fn whoever_leaves_the_post_is_followed_by_another() {
+fn a_leader_that_leaves_is_replaced() {
     // The one who polls for all runs out of time, is interrupted, or is answered; the others go on.
     let server = server();
     let route = route(server.addr);
@@ -230,10 +230,10 @@ fn whoever_leaves_the_post_is_followed_by_another() {
         let interrupted = scope.spawn(|| {
             let since = Instant::now();
             let mut over = || since.elapsed() > 1200 * MS;
-            let mut patience = WaitPolicy::new(&mut over, Some(20 * MS));
+            let mut policy = WaitPolicy::new(&mut over, Some(20 * MS));
             let slow = get(&route, "/delay?ms=10000");
-            let mut call = client.begin(slow, CallOptions::default(), &mut patience)?;
-            call.await_head(&mut patience).map(drop)
+            let mut call = client.begin(slow, CallOptions::default(), &mut policy)?;
+            call.await_head(&mut policy).map(drop)
         });
         let answered = scope.spawn(|| whole(&client, get(&route, "/delay?ms=1400")));
         // A connection on which nothing comes would not be trusted any more.
@@ -281,17 +281,17 @@ fn closing_lets_calls_under_way_end() {
             .map(|_| {
                 let begun = begun.clone();
                 scope.spawn(move || {
-                    patiently(|patience| {
+                    uninterrupted(|policy| {
                         let slow = get(route, "/delay?ms=200");
-                        let mut call = client.begin(slow, CallOptions::default(), patience)?;
+                        let mut call = client.begin(slow, CallOptions::default(), policy)?;
                         begun.send(()).unwrap();
-                        call.await_head(patience).map(|head| head.view().status())
+                        call.await_head(policy).map(|head| head.view().status())
                     })
                 })
             })
             .collect();
         for _ in 0..4 {
-            is_begun.recv_timeout(PATIENCE).unwrap();
+            is_begun.recv_timeout(MAX_WAIT).unwrap();
         }
         client.close();
         let refused = failed(exchange(client, get(route, "/")));

@@ -61,7 +61,7 @@ fn turns_until(
 ) {
     let start = Instant::now();
     while !is_reached(engine, notices) {
-        assert!(start.elapsed() < PATIENCE, "{notices:?}");
+        assert!(start.elapsed() < MAX_WAIT, "{notices:?}");
         turn(engine, notices);
     }
 }

@@ -57,7 +57,7 @@ fn turns_until(
     let (mut served, start) = (Vec::new(), Instant::now());
     while !done(engine) {
         assert!(
-            start.elapsed() < PATIENCE,
+            start.elapsed() < MAX_WAIT,
             "the descriptor stayed silent: {served:?}"
         );
         if readable(engine.as_raw_fd(), Duration::from_millis(100)) {
@@ -114,7 +114,7 @@ fn a_turn_that_ran_out_of_time_announces_the_rest() {
     while answered < 20 {
         // There are no socket events: only the engine's own waker causes further turns.
         assert!(
-            readable(engine.as_raw_fd(), PATIENCE),
+            readable(engine.as_raw_fd(), MAX_WAIT),
             "{answered} answered"
         );
         let served = turn(&mut engine);
@@ -157,7 +157,7 @@ fn deadlines_make_the_descriptor_readable() {
     let start = Instant::now();
     turns_until(&mut engine, Engine::is_empty);
     assert!(start.elapsed() >= Duration::from_millis(100));
-    assert!(start.elapsed() < PATIENCE / 2);
+    assert!(start.elapsed() < MAX_WAIT / 2);
     rest(&mut stream);
 }
 
@@ -171,7 +171,7 @@ fn a_response_between_turns_is_sent_at_once() {
     let mut state = State::default();
     let mut asked: Option<ConnId> = None;
     while asked.is_none() {
-        assert!(readable(engine.as_raw_fd(), PATIENCE));
+        assert!(readable(engine.as_raw_fd(), MAX_WAIT));
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         while let Some(id) = engine.next_ready() {
             serve(engine.conn(id).unwrap(), &mut state);
@@ -193,7 +193,7 @@ fn another_thread_can_wake_the_engine() {
     }
     let remote = engine.waker();
     let thread = std::thread::spawn(move || remote.wake().unwrap());
-    assert!(readable(engine.as_raw_fd(), PATIENCE));
+    assert!(readable(engine.as_raw_fd(), MAX_WAIT));
     thread.join().unwrap();
     engine.turn_start(None).unwrap();
     engine.turn_end();
@@ -285,7 +285,7 @@ fn workers_that_share_a_listener_share_its_connections() {
         let start = Instant::now();
         // The first worker always runs first.
         while engines.iter().map(Engine::len).sum::<usize>() < n {
-            assert!(start.elapsed() < PATIENCE, "{n} is parked");
+            assert!(start.elapsed() < MAX_WAIT, "{n} is parked");
             for engine in &mut engines {
                 if readable(engine.as_raw_fd(), Duration::ZERO) {
                     turn(engine);
@@ -333,7 +333,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
     stream.write_all(first).unwrap();
     let mut out = None;
     while out.is_none() {
-        assert!(readable(engine.as_raw_fd(), PATIENCE));
+        assert!(readable(engine.as_raw_fd(), MAX_WAIT));
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         while let Some(id) = engine.next_ready() {
             let conn = engine.check_out(id).unwrap();
@@ -360,7 +360,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         assert_eq!(conn.flush_blocking(None).unwrap(), WaitOutcome::Done);
         conn
     });
-    waited.recv_timeout(PATIENCE).unwrap();
+    waited.recv_timeout(MAX_WAIT).unwrap();
     stream.write_all(second).unwrap();
     assert_eq!(answer(&mut stream).body, b"10");
     let conn = thread.join().unwrap();
@@ -411,7 +411,7 @@ fn a_connection_that_always_has_more_to_do_is_serviced_once_per_turn() {
     }
     let mut visits = Vec::new();
     while !others.iter().all(has_answer) {
-        assert!(readable(engine.as_raw_fd(), PATIENCE), "{visits:?}");
+        assert!(readable(engine.as_raw_fd(), MAX_WAIT), "{visits:?}");
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         let mut served = Vec::new();
         while let Some(next) = engine.next_ready() {

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::PATIENCE;
-use support::calls::{Hand, get, head, ok, route, say};
+use support::MAX_WAIT;
+use support::calls::{Hand, get, head, ok, route, send};
 use towline_io::client::{
     Backoff, BlockingClient, BlockingConfig, BlockingError, CallError, CallErrorKind, CallId,
     CallOptions, Route, Timeouts, WaitPolicy,
@@ -79,7 +79,7 @@ fn each_call_waits_for_a_dial_by_its_own_connect_timeout() {
 }
 
 #[test]
-fn who_has_no_dial_waits_by_the_pool_timeout() {
+fn a_call_without_a_dial_waits_for_the_pool_timeout() {
     let (_listener, route) = silent();
     let mut hand = Hand::new(|config| config.pool.max_connections_per_host = 1);
     let start = Instant::now();
@@ -87,7 +87,7 @@ fn who_has_no_dial_waits_by_the_pool_timeout() {
         .caller
         .begin(get(&route, "/"), within(1500, None))
         .unwrap();
-    let patient = hand
+    let with_timeouts = hand
         .caller
         .begin(get(&route, "/"), within(50, None))
         .unwrap();
@@ -102,8 +102,8 @@ fn who_has_no_dial_waits_by_the_pool_timeout() {
         failure(&mut hand, first, start).0,
         CallErrorKind::ConnectTimeout
     );
-    // Only now something is dialled for the one who was patient.
-    let (kind, after) = failure(&mut hand, patient, start);
+    // Only now something is dialled for the one who was with_timeouts.
+    let (kind, after) = failure(&mut hand, with_timeouts, start);
     assert_eq!(kind, CallErrorKind::ConnectTimeout);
     assert!(after >= 1550 * MS, "{after:?}");
 }
@@ -120,8 +120,8 @@ fn begin_blocking(
     options: CallOptions,
 ) -> Result<(), CallError> {
     let mut never = || false;
-    let mut patience = WaitPolicy::new(&mut never, None);
-    match client.begin(get(route, "/"), options, &mut patience) {
+    let mut policy = WaitPolicy::new(&mut never, None);
+    match client.begin(get(route, "/"), options, &mut policy) {
         Ok(_) => Ok(()),
         Err(BlockingError::Failed(error)) => Err(*error),
         Err(BlockingError::Interrupted) => panic!("interrupted"),
@@ -155,7 +155,7 @@ fn threads_wait_by_their_own_timeouts() {
         scope.spawn(move || begin_blocking(client, route, first).unwrap_err());
         let start = Instant::now();
         while client.status().dialling == 0 {
-            assert!(start.elapsed() < PATIENCE, "no dial");
+            assert!(start.elapsed() < MAX_WAIT, "no dial");
             thread::sleep(MS);
         }
         let start = Instant::now();
@@ -180,7 +180,7 @@ fn retrying(times: u8) -> CallOptions {
 
 #[test]
 fn attempts_to_connect_are_a_growing_pause_apart() {
-    let route = route(support::nobody());
+    let route = route(support::refusing_addr());
     let start = Instant::now();
     let mut hand = Hand::new(|_| {});
     let call = hand.caller.begin(get(&route, "/"), retrying(3)).unwrap();
@@ -197,7 +197,7 @@ fn attempts_to_connect_are_a_growing_pause_apart() {
 
 #[test]
 fn a_call_in_its_pause_takes_what_comes_free_and_can_be_given_up() {
-    let (socket, addr) = support::unheard();
+    let (socket, addr) = support::bound_only();
     let route = route(addr);
     let mut hand = Hand::new(|_| {});
     let long = CallOptions {
@@ -218,7 +218,7 @@ fn a_call_in_its_pause_takes_what_comes_free_and_can_be_given_up() {
     let server = thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
         while head(&mut stream).is_some() {
-            say(&mut stream, &ok("hi"));
+            send(&mut stream, &ok("hi"));
         }
     });
     let other = hand.begin(get(&route, "/"));

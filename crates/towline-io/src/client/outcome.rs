@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_idempotent_is_sent_again_unless_anything_goes() {
+    fn only_idempotent_requests_are_resent_unless_the_policy_is_any() {
         let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
         for (policy, again, posted_again) in [
             (StaleRetry::Never, false, false),
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_sent_again_once_it_may_have_been_heard() {
+    fn a_request_that_may_have_been_processed_is_not_resent() {
         let options = stale(StaleRetry::Any);
         let get = request(true, Body::Bytes(Bytes::from_static(b"x")));
         assert!(may_resend(&get, &options, DYING));
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_has_not_begun_with_is_sent_again_whatever_it_is() {
+    fn an_unprocessed_request_is_resent_whatever_its_method() {
         let refused = RetryContext {
             reused: false,
             unprocessed: true,
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn http1_is_fallen_back_to_where_it_may_be_spoken() {
+    fn http1_required_falls_back_to_http1_where_allowed() {
         let unprocessed = StreamError::Http1Required { unprocessed: true };
         let begun = StreamError::Http1Required { unprocessed: false };
         let fresh = RetryContext {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_the_requests_own_fault_is_sent_again() {
+    fn a_stream_error_other_than_refused_is_not_resent() {
         let refused = StreamError::Refused("");
         let retry_context = DYING.failed(&refused, ProtocolPolicy::Http2).unwrap();
         assert!(retry_context.unprocessed);

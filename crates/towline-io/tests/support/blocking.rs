@@ -20,7 +20,7 @@ pub fn with_pool(pool: PoolLimits) -> BlockingClient {
     })
 }
 
-pub fn patiently<T>(act: impl FnOnce(&mut WaitPolicy<'_>) -> T) -> T {
+pub fn uninterrupted<T>(act: impl FnOnce(&mut WaitPolicy<'_>) -> T) -> T {
     act(&mut WaitPolicy::new(&mut || false, None))
 }
 
@@ -29,9 +29,9 @@ pub fn answered(
     prepared: OutgoingRequest,
     options: CallOptions,
 ) -> Result<(u16, BlockingCall), BlockingError> {
-    patiently(|patience| {
-        let mut call = client.begin(prepared, options, patience)?;
-        let head = call.await_head(patience)?;
+    uninterrupted(|policy| {
+        let mut call = client.begin(prepared, options, policy)?;
+        let head = call.await_head(policy)?;
         Ok((head.view().status(), call))
     })
 }
@@ -46,7 +46,7 @@ pub fn begin(
 
 pub fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, BlockingError> {
     let mut body = Vec::new();
-    patiently(|patience| call.read_all(&mut body, patience)).map(|()| body)
+    uninterrupted(|policy| call.read_all(&mut body, policy)).map(|()| body)
 }
 
 pub fn exchange(

@@ -11,7 +11,7 @@ use towline_io::client::{
     OutgoingRequest, RequestText, Route,
 };
 
-use super::PATIENCE;
+use super::MAX_WAIT;
 
 pub fn route(addr: SocketAddr) -> Arc<Route> {
     Arc::new(Route::plain(&addr.ip().to_string(), addr.port()))
@@ -87,7 +87,7 @@ impl Hand {
     pub fn until(&mut self, what: &str, mut so: impl FnMut(&mut Self) -> bool) {
         let start = Instant::now();
         while !so(self) {
-            assert!(start.elapsed() < PATIENCE, "{what}: {:?}", self.events);
+            assert!(start.elapsed() < MAX_WAIT, "{what}: {:?}", self.events);
             self.turn(Duration::from_millis(20));
         }
     }
@@ -158,7 +158,7 @@ impl Scripted {
         let thread = std::thread::spawn(move || {
             for (number, stream) in listener.incoming().enumerate() {
                 let Ok(stream) = stream else { return };
-                stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
                 stream.set_nodelay(true).unwrap();
                 let serve = Arc::clone(&serve);
                 std::thread::spawn(move || serve(number, stream));
@@ -184,7 +184,7 @@ pub fn head(stream: &mut TcpStream) -> Option<String> {
     Some(String::from_utf8(head).unwrap())
 }
 
-pub fn say(stream: &mut TcpStream, text: &str) {
+pub fn send(stream: &mut TcpStream, text: &str) {
     // The other end may be gone, which is what some tests are about.
     let _ = stream.write_all(text.as_bytes());
 }

@@ -39,16 +39,16 @@ pub struct Frames(pub TcpStream);
 
 impl Frames {
     /// The server's end, its SETTINGS said.
-    pub fn greet(mut stream: TcpStream) -> Self {
+    pub fn accept(mut stream: TcpStream) -> Self {
         let mut preface = [0; 24];
         stream.read_exact(&mut preface).unwrap();
         assert!(preface.starts_with(b"PRI * HTTP/2.0"));
-        let mut greeted = Self(stream);
-        greeted.say(&frame(SETTINGS, 0, 0, &[]));
-        greeted
+        let mut frames = Self(stream);
+        frames.send(&frame(SETTINGS, 0, 0, &[]));
+        frames
     }
 
-    pub fn say(&mut self, bytes: &[u8]) {
+    pub fn send(&mut self, bytes: &[u8]) {
         // The other end may be gone, which is what some tests are about.
         let _ = self.0.write_all(bytes);
     }

@@ -66,7 +66,7 @@ impl Waiter {
             waiting: Mutex::new(AcquireTimer::new(now)),
             over: AtomicBool::new(false),
             inbox: Mutex::default(),
-            bell: Condvar::new(),
+            mailed: Condvar::new(),
             wake_pipe: OnceLock::new(),
         }
     }
@@ -106,9 +106,9 @@ impl Waiter {
     }
 
     pub(super) fn notify(&self) {
-        self.bell.notify_one();
-        if let Some(bell) = self.wake_pipe.get() {
-            bell.notify();
+        self.mailed.notify_one();
+        if let Some(wake_pipe) = self.wake_pipe.get() {
+            wake_pipe.notify();
         }
     }
 
@@ -120,7 +120,7 @@ impl Waiter {
     pub(super) fn park(&self, most: Duration) {
         let inbox = self.inbox();
         if inbox.is_empty() {
-            drop(self.bell.wait_timeout(inbox, most));
+            drop(self.mailed.wait_timeout(inbox, most));
         }
     }
 
@@ -130,9 +130,9 @@ impl Waiter {
             // Only the waiter's own thread gets here.
             let _ = self.wake_pipe.set(WakePipe::new()?);
         }
-        let bell = self.wake_pipe.get().ok_or(io::ErrorKind::Other)?;
-        bell.clear();
-        Ok(bell.fd())
+        let wake_pipe = self.wake_pipe.get().ok_or(io::ErrorKind::Other)?;
+        wake_pipe.clear();
+        Ok(wake_pipe.fd())
     }
 
     /// Whether messages are queued.

@@ -129,8 +129,8 @@ impl Connecting {
         for (index, (addr, error)) in self.failures.iter().enumerate() {
             let before = if index == 0 { ": " } else { "; " };
             let _ = match addr.to_string() {
-                addr if addr == self.authority => write!(message, "{before}{}", said(error)),
-                addr => write!(message, "{before}{addr}: {}", said(error)),
+                addr if addr == self.authority => write!(message, "{before}{}", os_message(error)),
+                addr => write!(message, "{before}{addr}: {}", os_message(error)),
             };
         }
         let error = DialError::new(DialErrorKind::Connect, message);
@@ -148,7 +148,7 @@ impl Connecting {
             let _ = write!(text, "{before}no answer from {}", attempt.addr);
         }
         for (addr, error) in &self.failures {
-            let _ = write!(text, "; {addr}: {}", said(error));
+            let _ = write!(text, "; {addr}: {}", os_message(error));
         }
         text
     }
@@ -272,7 +272,7 @@ impl UnixRetry {
                 let message = format!(
                     "cannot connect to {}: {}",
                     self.path.display(),
-                    said(&error)
+                    os_message(&error)
                 );
                 Err(DialError::new(DialErrorKind::Connect, message).because(&error))
             }
@@ -292,7 +292,7 @@ impl UnixRetry {
 }
 
 /// What the system says, without its number.
-pub(super) fn said(error: &io::Error) -> String {
+pub(super) fn os_message(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
         Some((words, _)) => words.to_owned(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use towline_proto::ProtocolPolicy;
 
-use super::connect::{Connected, Connecting, SocketOptions, UnixRetry, said};
+use super::connect::{Connected, Connecting, SocketOptions, UnixRetry, os_message};
 use super::happy_eyeballs::HappyEyeballs;
 use super::partial_transport::PartialTransport;
 use super::proxy::{ProxyHandshake, Refusal, Step};
@@ -243,7 +243,7 @@ impl Dial {
             return self.resolved(whose, plan, &addrs, now);
         }
         let answer = self.config.resolver.ask(host).map_err(|error| {
-            let message = format!("cannot resolve {host:?}: {}", said(&error));
+            let message = format!("cannot resolve {host:?}: {}", os_message(&error));
             DialError::new(DialErrorKind::Dns, message).because(&error)
         })?;
         self.serial += 1;
@@ -379,7 +379,7 @@ impl Dial {
                     io::ErrorKind::UnexpectedEof => {
                         "closed the connection before its answer".to_owned()
                     }
-                    _ => format!("failed us: {}", said(&error)),
+                    _ => format!("failed us: {}", os_message(&error)),
                 };
                 let refusal = Refusal::new(text);
                 Err(refused(proxy, &refusal).because(&error))

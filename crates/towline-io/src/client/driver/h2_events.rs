@@ -155,8 +155,8 @@ impl ClientDriver {
         }
         // The peer's settings may have changed it.
         let room = peer.proto.stream_capacity() as u32;
-        let said = peer.proto.extended_connect().is_some();
-        let awaiting_settings = if said {
+        let has_settings = peer.proto.extended_connect().is_some();
+        let awaiting_settings = if has_settings {
             peer.state.h2.take_awaiting_settings()
         } else {
             Vec::new()

@@ -37,7 +37,7 @@ pub(super) struct OpenWebSocket {
     /// The connection is kept for the server's end until then: closed at once it could lose our close frame.
     pub(super) leaving: Option<Instant>,
     /// Those who wait have been told that it is not open any more.
-    pub(super) told: bool,
+    pub(super) is_end_notified: bool,
 }
 
 /// What the program waits for.
@@ -126,7 +126,7 @@ impl WsCall {
             ahead_at: None,
             closed: None,
             leaving: None,
-            told: false,
+            is_end_notified: false,
         }));
         Ok(true)
     }
@@ -254,7 +254,8 @@ impl OpenWebSocket {
     /// Somebody has to look: at a message, at the time, at the end.
     pub(super) fn has_events(&mut self, now: Instant, over: bool) -> bool {
         let late = self.asks.until().is_some_and(|until| until <= now);
-        let ends = self.socket.status() != Status::Open && !std::mem::replace(&mut self.told, true);
+        let ends = self.socket.status() != Status::Open
+            && !std::mem::replace(&mut self.is_end_notified, true);
         let ended = self.closed.is_some();
         let due = self.asks != PendingRecv::Nothing && (self.socket.has_event() || ended || late);
         if due {

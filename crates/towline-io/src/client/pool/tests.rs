@@ -62,8 +62,8 @@ struct Model {
     pool: Pool<usize, Conn, Who>,
     limits: PoolLimits,
     capacity: u32,
-    /// What a dial is hoped to carry before anything is known.
-    hoped: u32,
+    /// What a dial is expected to carry before anything is known.
+    expected: u32,
     /// What it is expected to carry, by origin.
     shares: [usize; 4],
     keys: Vec<Arc<usize>>,
@@ -77,13 +77,13 @@ struct Model {
 }
 
 impl Model {
-    fn new(limits: PoolLimits, capacity: u32, hoped: u32) -> Self {
+    fn new(limits: PoolLimits, capacity: u32, expected: u32) -> Self {
         Self {
             pool: Pool::new(limits),
             limits,
             capacity,
-            hoped,
-            shares: [hoped as usize; 4],
+            expected,
+            shares: [expected as usize; 4],
             keys: (0..4).map(Arc::new).collect(),
             now: Instant::now(),
             dials: Vec::new(),
@@ -142,7 +142,7 @@ impl Model {
             Step::Change(n, capacity) => self.change(n, capacity),
             Step::Cancel(n) => self.cancel(n),
             Step::Prewarm(origin, n) => {
-                let id = self.pool.origin(&self.keys[origin], self.hoped);
+                let id = self.pool.origin(&self.keys[origin], self.expected);
                 self.pool.prewarm(id, n);
             }
             Step::Pass(seconds) => {
@@ -159,7 +159,7 @@ impl Model {
     fn ask(&mut self, origin: usize) {
         self.next += 1;
         let who = self.next;
-        let id = self.pool.origin(&self.keys[origin], self.hoped);
+        let id = self.pool.origin(&self.keys[origin], self.expected);
         if let Some(lease) = self.pool.acquire(id, self.now) {
             assert!(self.queue(origin).is_empty(), "overtook a waiter");
             return self.leased(&lease, who, origin);
@@ -427,10 +427,10 @@ proptest! {
     fn the_rules_hold_in_every_history(
         limits in limits(),
         capacity in 1..4_u32,
-        hoped in 1..4_u32,
+        expected in 1..4_u32,
         steps in prop::collection::vec(step(), 1..120),
     ) {
-        let mut model = Model::new(limits, capacity, hoped);
+        let mut model = Model::new(limits, capacity, expected);
         for step in &steps {
             model.run(step);
         }
@@ -499,7 +499,7 @@ fn an_origin_without_a_connection_is_not_starved_by_one_under_load() {
 }
 
 #[test]
-fn a_full_queue_says_so_and_an_urgent_waiter_is_not_refused() {
+fn a_full_queue_refuses_all_but_urgent_waiters() {
     let mut pool: Pool<usize, Conn, Who> = Pool::new(PoolLimits {
         max_connections_per_host: 1,
         max_queue: Some(1),

@@ -76,7 +76,7 @@ fn refused(text: &str, status: Option<u16>) -> Result<Step, Refusal> {
 }
 
 #[test]
-fn a_tunnel_is_asked_for_and_given() {
+fn a_tunnel_is_requested_and_established() {
     let mut proxy = http();
     proxy.credentials = Some(Credentials::new("Aladdin", "open sesame"));
     proxy.headers = vec![(b"x-team".to_vec(), b"blue".to_vec())];
@@ -171,7 +171,7 @@ fn answers_to_connect() {
 }
 
 #[test]
-fn what_would_break_the_request_is_refused() {
+fn characters_that_break_the_request_are_refused() {
     let mut proxy = http();
     proxy.headers = vec![(b"a".to_vec(), b"b\r\nc: d".to_vec())];
     let end = talk(&proxy, &origin(), None, &[]).1;

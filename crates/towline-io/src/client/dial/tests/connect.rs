@@ -42,10 +42,10 @@ impl Blackhole {
 
 #[test]
 fn addresses_of_both_families() {
-    for face in FACES {
+    for front in FRONTS {
         for at in ["127.0.0.1:0", "[::1]:0"] {
             let (listener, addr) = listener(at);
-            let established = dial(face, &plain(addr), &DialConfig::default()).unwrap();
+            let established = dial(front, &plain(addr), &DialConfig::default()).unwrap();
             assert_eq!(established.remote, PeerAddr::Inet(addr));
             assert_eq!(
                 (established.timings.dns, established.timings.tls),
@@ -70,10 +70,10 @@ fn addresses_of_both_families() {
 
 #[test]
 fn a_name_is_looked_up() {
-    for face in FACES {
+    for front in FRONTS {
         let (listener, addr) = listener("127.0.0.1:0");
         let route = Route::plain("localhost", addr.port());
-        let established = dial(face, &route, &DialConfig::default()).unwrap();
+        let established = dial(front, &route, &DialConfig::default()).unwrap();
         assert_eq!(established.remote, PeerAddr::Inet(addr));
         assert!(established.timings.dns.is_some());
         listener.accept().unwrap();
@@ -82,12 +82,12 @@ fn a_name_is_looked_up() {
 
 #[test]
 fn a_refusal_starts_the_next_at_once() {
-    for face in FACES {
+    for front in FRONTS {
         let (_listener, good) = listener("127.0.0.1:0");
         let mut config = with_overrides("host", &[closed_port("[::1]:0"), good]);
         config.happy_eyeballs_delay = Duration::from_secs(10);
         let start = Instant::now();
-        let established = dial(face, &Route::plain("host", 1), &config).unwrap();
+        let established = dial(front, &Route::plain("host", 1), &config).unwrap();
         assert_eq!(established.remote, PeerAddr::Inet(good));
         assert!(start.elapsed() < Duration::from_secs(5));
     }
@@ -96,12 +96,12 @@ fn a_refusal_starts_the_next_at_once() {
 #[test]
 fn a_silent_address_is_overtaken() {
     let hole = Blackhole::new("127.0.0.1:0");
-    for face in FACES {
+    for front in FRONTS {
         let (_listener, good) = listener("[::1]:0");
         let mut config = with_overrides("host", &[hole.addr, good]);
         config.happy_eyeballs_delay = Duration::from_millis(100);
         let start = Instant::now();
-        let established = dial(face, &Route::plain("host", 1), &config).unwrap();
+        let established = dial(front, &Route::plain("host", 1), &config).unwrap();
         assert_eq!(established.remote, PeerAddr::Inet(good));
         let spent = start.elapsed();
         assert!(spent >= Duration::from_millis(100), "{spent:?}");
@@ -134,16 +134,16 @@ fn every_address_that_failed_is_named() {
 fn silence_ends_at_the_deadline() {
     let hole = Blackhole::new("127.0.0.1:0");
     let closed = closed_port("[::1]:0");
-    for face in FACES {
+    for front in FRONTS {
         let mut config = with_overrides("host", &[closed, hole.addr]);
         config.connect_timeout = Some(Duration::from_millis(200));
         let start = Instant::now();
-        let Err(error) = dial(face, &Route::plain("host", 80), &config) else {
+        let Err(error) = dial(front, &Route::plain("host", 80), &config) else {
             panic!("connected to a black hole");
         };
         let spent = start.elapsed();
         assert!(
-            spent >= Duration::from_millis(200) && spent < PATIENCE / 2,
+            spent >= Duration::from_millis(200) && spent < MAX_WAIT / 2,
             "{spent:?}"
         );
         assert_eq!(
@@ -190,7 +190,7 @@ fn names_that_do_not_resolve() {
     static SLOW: AtomicUsize = AtomicUsize::new(0);
     let with = |lookup| DialConfig {
         resolver: Arc::new(Resolver::with(lookup)),
-        connect_timeout: Some(PATIENCE),
+        connect_timeout: Some(MAX_WAIT),
         ..DialConfig::default()
     };
     let route = Route::plain("exmaple.com", 80);
@@ -215,8 +215,8 @@ fn names_that_do_not_resolve() {
         Err(LookupError::NoSuchHost)
     });
     slow.connect_timeout = Some(Duration::from_millis(150));
-    for face in FACES {
-        let Err(error) = dial(face, &route, &slow) else {
+    for front in FRONTS {
+        let Err(error) = dial(front, &route, &slow) else {
             panic!("resolved");
         };
         assert_eq!(
@@ -233,7 +233,7 @@ fn from_a_local_address() {
     let (listener, addr) = listener("127.0.0.1:0");
     let mut route = plain(addr);
     route.local_address = Some("127.0.0.2".parse().unwrap());
-    dial(Face::BlockingClient, &route, &DialConfig::default()).unwrap();
+    dial(Front::BlockingClient, &route, &DialConfig::default()).unwrap();
     assert_eq!(listener.accept().unwrap().1.ip().to_string(), "127.0.0.2");
     route.local_address = Some("::1".parse().unwrap());
     let error = refused(&route, &DialConfig::default());
@@ -260,8 +260,8 @@ fn unix_sockets() {
         (DialErrorKind::Connect, expected)
     );
     let listener = UnixListener::bind(&path).unwrap();
-    for face in FACES {
-        let mut established = dial(face, &route, &DialConfig::default()).unwrap();
+    for front in FRONTS {
+        let mut established = dial(front, &route, &DialConfig::default()).unwrap();
         assert_eq!(established.remote, PeerAddr::Unix(path.as_path().into()));
         let mut server = listener.accept().unwrap().0;
         let server = thread::spawn(move || echo(&mut server));
@@ -273,7 +273,7 @@ fn unix_sockets() {
 }
 
 #[test]
-fn a_full_queue_is_knocked_at_again() {
+fn a_full_accept_queue_is_retried() {
     let path = std::env::temp_dir().join(format!("towline-knock-{}", std::process::id()));
     let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
     listener
@@ -289,7 +289,7 @@ fn a_full_queue_is_knocked_at_again() {
     let mut waiting = Vec::new();
     let error = loop {
         assert!(waiting.len() < 512, "the queue has no end");
-        match dial(Face::Async, &route, &config) {
+        match dial(Front::Async, &route, &config) {
             Ok(established) => waiting.push(established),
             Err(error) => break error,
         }
@@ -307,8 +307,8 @@ fn a_full_queue_is_knocked_at_again() {
         listener.accept().unwrap();
         listener
     });
-    config.connect_timeout = Some(PATIENCE);
-    let established = dial(Face::Async, &route, &config).unwrap();
+    config.connect_timeout = Some(MAX_WAIT);
+    let established = dial(Front::Async, &route, &config).unwrap();
     assert!(established.transport.socket.as_raw_fd() >= 0);
     server.join().unwrap();
     std::fs::remove_file(&path).unwrap();

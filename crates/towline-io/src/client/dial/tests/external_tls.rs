@@ -85,29 +85,29 @@ fn a_foreign_tls_carries_all_bytes() {
     let mut server = authority.server(authority.sign(&params("host")), false);
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     let addr = tls_server(server);
-    for face in FACES {
+    for front in FRONTS {
         let route = Route::secure("host", addr.port(), context(authority.roots()));
-        let mut established = dial(face, &route, &with_overrides("host", &[addr])).unwrap();
+        let mut established = dial(front, &route, &with_overrides("host", &[addr])).unwrap();
         assert_eq!(established.alpn.as_deref(), Some(&b"http/1.1"[..]));
         let large: Vec<u8> = (0..600_000u32).map(|n| (n % 251) as u8).collect();
         for piece in large.chunks(100_000) {
-            say(&mut established, piece);
-            assert!(hear(&mut established, piece.len()) == piece);
+            send(&mut established, piece);
+            assert!(receive(&mut established, piece.len()) == piece);
         }
         let tls = established.transport.tls.as_mut().unwrap();
         tls.close_notify();
         assert!(!tls.accepts_plaintext());
-        say(&mut established, b"");
+        send(&mut established, b"");
         let start = Instant::now();
         while established.transport.recv(&mut [0; 16]).unwrap() != RecvOutcome::Eof {
-            assert!(start.elapsed() < PATIENCE);
+            assert!(start.elapsed() < MAX_WAIT);
             thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
 #[test]
-fn what_a_foreign_tls_says_is_passed_on() {
+fn an_external_tls_error_is_passed_on() {
     let authority = Authority::new("foreign-words");
     let addr = tls_server(authority.server(authority.sign(&params("elsewhere")), false));
     let route = Route::secure("host", addr.port(), context(authority.roots()));
@@ -132,13 +132,13 @@ fn a_cut_is_no_end() {
     });
     let route = Route::secure("host", addr.port(), context(authority.roots()));
     let mut established = dial(
-        Face::BlockingClient,
+        Front::BlockingClient,
         &route,
         &with_overrides("host", &[addr]),
     )
     .unwrap();
-    assert_eq!(hear(&mut established, 4), b"half");
+    assert_eq!(receive(&mut established, 4), b"half");
     cut.join().unwrap();
-    let error = hear_the_end(&mut established);
+    let error = receive_error(&mut established);
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }

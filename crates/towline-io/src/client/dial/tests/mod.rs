@@ -1,4 +1,4 @@
-//! Dials over real sockets of this machine, driven the way of each face: by poll(2), and by an
+//! Dials over real sockets of this machine, driven the way of each front: by poll(2), and by an
 //! edge-triggered poll.
 
 mod certs;
@@ -21,38 +21,38 @@ use socket2::{Domain, Socket, Type};
 use super::*;
 use crate::tls::RecvOutcome;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const MAX_WAIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug)]
-enum Face {
+enum Front {
     BlockingClient,
     Async,
 }
 
-const FACES: [Face; 2] = [Face::BlockingClient, Face::Async];
+const FRONTS: [Front; 2] = [Front::BlockingClient, Front::Async];
 
 /// What one dial comes to.
-fn dial(face: Face, route: &Route, config: &DialConfig) -> Result<Box<Established>, DialError> {
+fn dial(front: Front, route: &Route, config: &DialConfig) -> Result<Box<Established>, DialError> {
     let dial = Dial::start(
         Arc::new(route.clone()),
         &Arc::new(config.clone()),
         Instant::now(),
     );
-    match face {
-        Face::BlockingClient => drive_by_poll(dial),
-        Face::Async => drive_by_edges(dial),
+    match front {
+        Front::BlockingClient => drive_by_poll(dial),
+        Front::Async => drive_by_edges(dial),
     }
 }
 
 fn refused(route: &Route, config: &DialConfig) -> DialError {
-    let Err(error) = dial(Face::BlockingClient, route, config) else {
+    let Err(error) = dial(Front::BlockingClient, route, config) else {
         panic!("connected to {route:?}");
     };
     error
 }
 
 fn wait_of(dial: &Dial, start: Instant) -> Option<Duration> {
-    assert!(start.elapsed() < PATIENCE, "the dial hangs");
+    assert!(start.elapsed() < MAX_WAIT, "the dial hangs");
     let now = Instant::now();
     dial.deadline()
         .map(|deadline| deadline.saturating_duration_since(now) + Duration::from_millis(1))
@@ -80,7 +80,7 @@ fn drive_by_poll(mut dial: Dial) -> Result<Box<Established>, DialError> {
                 revents: 0,
             })
             .collect();
-        let wait = wait_of(&dial, start).unwrap_or(PATIENCE).as_millis() as libc::c_int;
+        let wait = wait_of(&dial, start).unwrap_or(MAX_WAIT).as_millis() as libc::c_int;
         // SAFETY: whole entries that outlive the call.
         unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, wait) };
     }
@@ -119,7 +119,7 @@ fn drive_by_edges(mut dial: Dial) -> Result<Box<Established>, DialError> {
                     .unwrap(),
             }
         }
-        let wait = wait_of(&dial, start).unwrap_or(PATIENCE);
+        let wait = wait_of(&dial, start).unwrap_or(MAX_WAIT);
         poll.poll(&mut events, Some(wait)).unwrap();
     }
 }
@@ -166,11 +166,11 @@ fn with_overrides(key: &str, addrs: &[SocketAddr]) -> DialConfig {
 }
 
 /// Sends all of `bytes` on what a dial gave.
-fn say(established: &mut Established, mut bytes: &[u8]) {
+fn send(established: &mut Established, mut bytes: &[u8]) {
     let transport = &mut established.transport;
     let start = Instant::now();
     while !bytes.is_empty() || transport.tls.as_ref().is_some_and(|tls| tls.wants_write()) {
-        assert!(start.elapsed() < PATIENCE, "nobody reads");
+        assert!(start.elapsed() < MAX_WAIT, "nobody reads");
         let sent = match &mut transport.tls {
             None => transport.send_plain(&[IoSlice::new(bytes)]).unwrap_or(0),
             Some(tls) => {
@@ -190,12 +190,12 @@ fn say(established: &mut Established, mut bytes: &[u8]) {
 }
 
 /// Exactly so many bytes.
-fn hear(established: &mut Established, count: usize) -> Vec<u8> {
+fn receive(established: &mut Established, count: usize) -> Vec<u8> {
     let mut heard = vec![0; count];
     let mut at = 0;
     let start = Instant::now();
     while at < count {
-        assert!(start.elapsed() < PATIENCE, "silence after {at} bytes");
+        assert!(start.elapsed() < MAX_WAIT, "silence after {at} bytes");
         match established.transport.recv(&mut heard[at..]) {
             Ok(RecvOutcome::Data { bytes, .. }) => at += bytes,
             Ok(RecvOutcome::WouldBlock) => thread::sleep(Duration::from_millis(1)),
@@ -206,10 +206,10 @@ fn hear(established: &mut Established, count: usize) -> Vec<u8> {
 }
 
 /// The error that a connection ends with, and nothing before it.
-fn hear_the_end(established: &mut Established) -> io::Error {
+fn receive_error(established: &mut Established) -> io::Error {
     let start = Instant::now();
     loop {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < MAX_WAIT);
         match established.transport.recv(&mut [0; 16]) {
             Ok(RecvOutcome::WouldBlock) => thread::sleep(Duration::from_millis(1)),
             Ok(other) => panic!("{other:?}"),
@@ -231,6 +231,6 @@ fn echo(stream: &mut (impl io::Read + io::Write)) {
 }
 
 fn assert_echoes(established: &mut Established) {
-    say(established, b"hello");
-    assert_eq!(hear(established, 5), b"hello");
+    send(established, b"hello");
+    assert_eq!(receive(established, 5), b"hello");
 }

@@ -42,11 +42,11 @@ fn connect_proxy(origin: SocketAddr) -> (SocketAddr, JoinHandle<String>) {
 fn a_tunnel_for_https() {
     let authority = Authority::new("tunnel");
     let origin = tls_server(authority.server(authority.sign(&params("origin")), false));
-    for face in FACES {
+    for front in FRONTS {
         let (addr, asked) = connect_proxy(origin);
         let route = Route::secure("origin", 443, authority.client());
         let route = through(&route, ProxyScheme::Http, addr);
-        let mut established = dial(face, &route, &DialConfig::default()).unwrap();
+        let mut established = dial(front, &route, &DialConfig::default()).unwrap();
         assert_eq!(established.remote, PeerAddr::Inet(addr));
         let timings = established.timings;
         assert!(timings.proxy.is_some() && timings.tls.is_some() && timings.dns.is_none());
@@ -63,7 +63,7 @@ fn a_tunnel_for_https() {
 fn plain_http_is_forwarded() {
     let (addr, proxy) = serve(|mut stream| echo(&mut stream));
     let route = through(&Route::plain("origin", 80), ProxyScheme::Http, addr);
-    let mut established = dial(Face::Async, &route, &DialConfig::default()).unwrap();
+    let mut established = dial(Front::Async, &route, &DialConfig::default()).unwrap();
     assert!(route.absolute_form() && established.timings.proxy.is_none());
     assert_echoes(&mut established);
     drop(established);
@@ -81,7 +81,7 @@ fn https_proxy(authority: &Authority, origin: SocketAddr) -> SocketAddr {
         near.sock.set_nonblocking(true).unwrap();
         far.set_nonblocking(true).unwrap();
         let start = Instant::now();
-        while start.elapsed() < PATIENCE {
+        while start.elapsed() < MAX_WAIT {
             if pass(&mut near, &mut far) == Some(0) || pass(&mut far, &mut near) == Some(0) {
                 return;
             }
@@ -118,17 +118,17 @@ fn pass(from: &mut impl Read, to: &mut impl Write) -> Option<usize> {
 fn tls_within_tls() {
     let authority = Authority::new("within");
     let origin = tls_server(authority.server(authority.sign(&params("origin")), false));
-    for face in FACES {
+    for front in FRONTS {
         let proxy = https_proxy(&authority, origin);
         let route = Route::secure("origin", 443, authority.client());
         let mut route = through(&route, ProxyScheme::Https, proxy);
         let named = Proxy::new(ProxyScheme::Https, "proxy", proxy.port());
         route.proxy = Some(Arc::new(named));
-        let mut established = dial(face, &route, &with_overrides("proxy", &[proxy])).unwrap();
+        let mut established = dial(front, &route, &with_overrides("proxy", &[proxy])).unwrap();
         let large: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
         for piece in large.chunks(200_000) {
-            say(&mut established, piece);
-            assert!(hear(&mut established, piece.len()) == piece);
+            send(&mut established, piece);
+            assert!(receive(&mut established, piece.len()) == piece);
         }
         let info = established.transport.tls.as_ref().unwrap().info().unwrap();
         assert_eq!(info.peer_certs.len(), 1);
@@ -154,7 +154,7 @@ fn https_to_the_proxy_alone() {
     let error = refused(&route, &DialConfig::default());
     assert_eq!(error.message, "no TLS settings for a route that needs them");
     route.tls = Some(authority.client());
-    let mut established = dial(Face::Async, &route, &DialConfig::default()).unwrap();
+    let mut established = dial(Front::Async, &route, &DialConfig::default()).unwrap();
     assert!(established.alpn.is_none() && established.timings.proxy.is_some());
     assert_echoes(&mut established);
 }
@@ -185,14 +185,14 @@ const GRANTED: &[u8] = b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00";
 
 #[test]
 fn socks_with_and_without_a_lookup() {
-    for face in FACES {
+    for front in FRONTS {
         let (addr, asked) = socks_proxy(GRANTED, 13);
         let nobody = DialConfig {
             resolver: Arc::new(Resolver::with(|_| Err(LookupError::NoSuchHost))),
             ..DialConfig::default()
         };
         let named = through(&Route::plain("origin", 80), ProxyScheme::Socks5h, addr);
-        let mut established = dial(face, &named, &nobody).unwrap();
+        let mut established = dial(front, &named, &nobody).unwrap();
         assert!(!named.absolute_form());
         assert_echoes(&mut established);
         drop(established);
@@ -204,7 +204,7 @@ fn socks_with_and_without_a_lookup() {
             ..DialConfig::default()
         };
         let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
-        let established = dial(face, &route, &found).unwrap();
+        let established = dial(front, &route, &found).unwrap();
         assert!(established.timings.dns.is_some());
         drop(established);
         assert_eq!(
@@ -272,10 +272,10 @@ fn socks_with_a_lookup_tries_every_address() {
         })),
         ..DialConfig::default()
     };
-    for face in FACES {
+    for front in FRONTS {
         let (addr, proxy) = socks_that_refuses(5, 2);
         let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
-        let mut established = dial(face, &route, &found).unwrap();
+        let mut established = dial(front, &route, &found).unwrap();
         assert_echoes(&mut established);
         drop(established);
         let asked = proxy.join().unwrap();
@@ -298,7 +298,7 @@ fn socks_with_a_lookup_tries_every_address() {
 }
 
 #[test]
-fn an_https_proxy_hears_that_the_connection_ends() {
+fn an_https_proxy_receives_close_notify() {
     let authority = Authority::new("farewell");
     let origin = tls_server(authority.server(authority.sign(&params("origin")), false));
     let config = Arc::new(authority.server(authority.sign(&params("127.0.0.1")), false));
@@ -324,7 +324,7 @@ fn an_https_proxy_hears_that_the_connection_ends() {
     });
     let route = Route::secure("origin", 443, authority.client());
     let route = through(&route, ProxyScheme::Https, addr);
-    let mut established = dial(Face::BlockingClient, &route, &DialConfig::default()).unwrap();
+    let mut established = dial(Front::BlockingClient, &route, &DialConfig::default()).unwrap();
     let transport = &mut established.transport;
     let tls = transport.tls.as_mut().unwrap();
     tls.close_notify();
@@ -337,7 +337,7 @@ fn an_https_proxy_hears_that_the_connection_ends() {
 fn proxies_that_refuse_leave_or_stall() {
     let authority = Authority::new("refuse");
     let secure = Route::secure("origin", 443, authority.client());
-    let said = |work: fn(TcpStream), face, expected| {
+    let failure_of = |work: fn(TcpStream), front, expected| {
         let (addr, server) = serve(work);
         let mut route = through(&secure, ProxyScheme::Http, addr);
         let mut proxy = Proxy::clone(route.proxy.as_ref().unwrap());
@@ -347,13 +347,13 @@ fn proxies_that_refuse_leave_or_stall() {
         let timeout = if is_silent {
             Duration::from_millis(300)
         } else {
-            PATIENCE
+            MAX_WAIT
         };
         let config = DialConfig {
             connect_timeout: Some(timeout),
             ..DialConfig::default()
         };
-        let Err(error) = dial(face, &route, &config) else {
+        let Err(error) = dial(front, &route, &config) else {
             panic!("connected");
         };
         server.join().unwrap();
@@ -401,10 +401,10 @@ fn proxies_that_refuse_leave_or_stall() {
             "no answer from the proxy http://P within 0.3 s",
         ),
     ];
-    for face in FACES {
+    for front in FRONTS {
         for (work, kind, status, message) in &cases {
             assert_eq!(
-                said(*work, face, *kind),
+                failure_of(*work, front, *kind),
                 (*kind, *status, (*message).to_owned())
             );
         }

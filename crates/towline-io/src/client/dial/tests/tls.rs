@@ -35,16 +35,16 @@ fn tls_is_spoken_and_alpn_chosen() {
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     let addr = tls_server(server);
     let tls = authority.client();
-    for face in FACES {
+    for front in FRONTS {
         let (route, config) = secure("host", addr, &tls);
-        let mut established = dial(face, &route, &config).unwrap();
+        let mut established = dial(front, &route, &config).unwrap();
         assert_eq!(established.alpn.as_deref(), Some(&b"http/1.1"[..]));
         assert!(established.timings.tls.is_some());
         assert_echoes(&mut established);
         let large: Vec<u8> = (0..1_000_000u32).map(|n| (n % 251) as u8).collect();
         for piece in large.chunks(50_000) {
-            say(&mut established, piece);
-            assert!(hear(&mut established, piece.len()) == piece);
+            send(&mut established, piece);
+            assert!(receive(&mut established, piece.len()) == piece);
         }
         let info = established.transport.tls.as_ref().unwrap().info().unwrap();
         assert_eq!((info.version, info.peer_certs.len()), (0x0304, 1));
@@ -102,7 +102,7 @@ fn a_certificate_that_is_trusted_by_itself() {
             ..ClientTlsSettings::default()
         }));
         let (route, config) = secure("host", addr, &tls);
-        assert_echoes(&mut dial(Face::Async, &route, &config).unwrap());
+        assert_echoes(&mut dial(Front::Async, &route, &config).unwrap());
         let (route, config) = secure("wrong", addr, &tls);
         let error = refused(&route, &config);
         assert!(
@@ -124,7 +124,7 @@ fn trust_by_directory_and_none_at_all() {
             ..ClientTlsSettings::default()
         };
         let (route, config) = secure(name, addr, &Arc::new(ClientTls::new(settings)));
-        dial(Face::BlockingClient, &route, &config)
+        dial(Front::BlockingClient, &route, &config)
             .map(|mut established| assert_echoes(&mut established))
     };
     echoes(Trust::Path(authority.path("")), "host").unwrap();
@@ -148,7 +148,7 @@ fn trust_by_directory_and_none_at_all() {
 }
 
 #[test]
-fn another_name_is_asked_for_and_verified() {
+fn another_server_name_is_sent_and_verified() {
     let authority = Authority::new("sni");
     let server = Arc::new(authority.server(authority.sign(&params("inner")), false));
     let (addr, asked) = serve(move |stream| {
@@ -158,15 +158,15 @@ fn another_name_is_asked_for_and_verified() {
     });
     let (mut route, config) = secure("outer", addr, &authority.client());
     route.sni = Some("inner".into());
-    say(
-        &mut dial(Face::BlockingClient, &route, &config).unwrap(),
+    send(
+        &mut dial(Front::BlockingClient, &route, &config).unwrap(),
         b"x",
     );
     assert_eq!(asked.join().unwrap().as_deref(), Some("inner"));
     // An address needs a certificate for the address.
     let addr = tls_server(authority.server(authority.sign(&params("127.0.0.1")), false));
     let route = Route::secure("127.0.0.1", addr.port(), authority.client());
-    assert_echoes(&mut dial(Face::Async, &route, &DialConfig::default()).unwrap());
+    assert_echoes(&mut dial(Front::Async, &route, &DialConfig::default()).unwrap());
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn client_certificates() {
         secure("host", addr, &Arc::new(ClientTls::new(settings)))
     };
     let (route, config) = with(Some(identity.clone()), MinVersion::Tls13);
-    assert_echoes(&mut dial(Face::Async, &route, &config).unwrap());
+    assert_echoes(&mut dial(Front::Async, &route, &config).unwrap());
     let wrong = Identity {
         key_file: Some(authority.path("ca.pem")),
         ..identity
@@ -199,8 +199,8 @@ fn client_certificates() {
     assert!(error.message.contains("ca.pem: no private key"), "{error}");
     // TLS 1.3 lets the client finish before the server has looked (RFC 8446 4.4.2.4).
     let (route, config) = with(None, MinVersion::Tls12);
-    let mut established = dial(Face::BlockingClient, &route, &config).unwrap();
-    let error = hear_the_end(&mut established);
+    let mut established = dial(Front::BlockingClient, &route, &config).unwrap();
+    let error = receive_error(&mut established);
     let text = crate::tls::explain(&error, "PEER");
     assert_eq!(
         text,
@@ -226,12 +226,12 @@ fn sessions_are_resumed() {
         kinds
     });
     let tls = authority.client();
-    for face in FACES {
+    for front in FRONTS {
         let (route, config) = secure("host", addr, &tls);
-        let mut established = dial(face, &route, &config).unwrap();
-        say(&mut established, b"x");
+        let mut established = dial(front, &route, &config).unwrap();
+        send(&mut established, b"x");
         // The ticket comes before it.
-        hear(&mut established, 1);
+        receive(&mut established, 1);
     }
     assert_eq!(kinds.join().unwrap(), [Full, Resumed]);
 }
@@ -240,16 +240,16 @@ fn sessions_are_resumed() {
 fn peers_that_do_not_shake_hands() {
     let authority = Authority::new("unwilling");
     let tls = authority.client();
-    let said = |work: fn(TcpStream), face, expected| {
+    let failure_of = |work: fn(TcpStream), front, expected| {
         let (addr, server) = serve(work);
         let (route, mut config) = secure("host", addr, &tls);
         let is_silent = expected == DialErrorKind::Timeout;
         config.connect_timeout = Some(if is_silent {
             Duration::from_millis(400)
         } else {
-            PATIENCE
+            MAX_WAIT
         });
-        let Err(error) = dial(face, &route, &config) else {
+        let Err(error) = dial(front, &route, &config) else {
             panic!("shook hands");
         };
         server.join().unwrap();
@@ -296,9 +296,12 @@ fn peers_that_do_not_shake_hands() {
             "no end of the TLS handshake with PEER within 0.4 s",
         ),
     ];
-    for face in FACES {
+    for front in FRONTS {
         for (work, kind, message) in &cases {
-            assert_eq!(said(*work, face, *kind), (*kind, (*message).to_owned()));
+            assert_eq!(
+                failure_of(*work, front, *kind),
+                (*kind, (*message).to_owned())
+            );
         }
     }
 }
@@ -322,7 +325,7 @@ fn versions_that_are_too_old() {
         secure("host", addr, &Arc::new(ClientTls::new(settings)))
     };
     let (route, config) = with(MinVersion::Tls12);
-    assert_echoes(&mut dial(Face::Async, &route, &config).unwrap());
+    assert_echoes(&mut dial(Front::Async, &route, &config).unwrap());
     let (route, config) = with(MinVersion::Tls13);
     let error = refused(&route, &config);
     assert!(error.message.contains("no version of TLS"), "{error}");
@@ -338,7 +341,7 @@ fn files_are_read_once_and_off_this_thread() {
         .as_ref()
         .is_some_and(|ticket| ticket.outcome().is_none())
     {
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < MAX_WAIT);
         thread::sleep(Duration::from_millis(1));
     }
     assert!(first.is_some());
