@@ -81,6 +81,7 @@ class TransportError(Error):
 
     - `phase`: the failed phase: "pool", "dns", "connect", "proxy", "tls", "write", "head", "body"; None if unknown
     - `retryable`: sending the request again is safe: the server cannot have processed it, or it is idempotent
+      (RFC 9110 9.2.2); and its body can be replayed
     - `bytes_sent`, `bytes_received`: bytes on the wire until the failure
     - `reused`: the connection had carried another request before
     - `request`: the `Request`; None if there is none

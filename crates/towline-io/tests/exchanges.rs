@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use support::{PATIENCE, Server, answer, ask, get, post, rest, with_timeouts};
+use support::{MAX_WAIT, Server, answer, ask, get, post, rest, with_timeouts};
 use towline_io::{ConnConfig, EngineConfig, Listener};
 use towline_proto::Limits;
 

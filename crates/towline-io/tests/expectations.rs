@@ -1,4 +1,4 @@
-//! `Expect: 100-continue` (RFC 9110 10.1.1) in both faces: the body waits to be wanted.
+//! `Expect: 100-continue` (RFC 9110 10.1.1) in the asynchronous and the blocking client.
 
 mod support;
 
@@ -19,7 +19,7 @@ use towline_io::client::{
 const BODY: &[u8] = b"wanted";
 const QUIET: Duration = Duration::from_millis(100);
 
-/// What the server does once it has the head.
+/// Reaction of the server to the head.
 #[derive(Clone, Copy, PartialEq)]
 enum Manner {
     Asks,
@@ -75,8 +75,8 @@ fn expected(manner: Manner) -> u16 {
     if manner == Manner::Refuses { 417 } else { 200 }
 }
 
-/// Whoever waits without need does so each time; a busy machine takes a second for nothing now and then. Each manner
-/// and body must hold once.
+/// Repeats each case until it passes once: a busy machine may add a second, but an unneeded wait would occur
+/// each time.
 fn once_undisturbed(claim: impl Fn(Manner, Body)) {
     let begun = Instant::now();
     for manner in MANNERS {

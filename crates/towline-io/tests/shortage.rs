@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::routes::{Jobs, serve};
-use support::{PATIENCE, answer, get, with_timeouts};
+use support::{MAX_WAIT, answer, get, with_timeouts};
 use towline_io::{ConnConfig, Engine, EngineConfig, Listener, Notice};
 use towline_proto::Limits;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use support::routes::{Jobs, State, serve};
-use support::{PATIENCE, answer, get, post, rest, with_timeouts};
+use support::{MAX_WAIT, answer, get, post, rest, with_timeouts};
 use towline_io::serve::metrics::Slots;
 use towline_io::{ConnConfig, ConnId, Engine, EngineConfig, Listener, WaitOutcome};
 use towline_proto::{BufferPool, Limits};

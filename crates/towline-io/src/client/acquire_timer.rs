@@ -1,4 +1,4 @@
-//! How long a call has waited for its connection, and what for: pure, and the same in both faces.
+//! Timeouts of a call that waits for a connection: pure, common to the asynchronous and the blocking client.
 //!
 //! ```text
 //!  Queue (pool timeout) ◄──dials for it──► Dial (connect timeout) ◄── pause before another attempt

@@ -1,4 +1,4 @@
-//! What both faces do alike with a connection that carries calls: events out of it, requests into it.
+//! Operations on a connection that carries calls, common to the asynchronous and the blocking client.
 
 use std::fs::File;
 use std::time::Instant;
@@ -59,7 +59,7 @@ impl<S> Conn<S> {
         own
     }
 
-    /// What has gone and come on a `stream` of HTTP/2.
+    /// Bytes sent and received on an HTTP/2 `stream`.
     pub(super) fn stream_stats(&mut self, stream: StreamId) -> Option<StreamStats> {
         self.proto.stream(stream).ok()?.stats()
     }

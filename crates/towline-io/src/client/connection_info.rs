@@ -1,4 +1,4 @@
-//! What stays true of a connection for as long as it lives, and after.
+//! Information about a connection that does not change during its life and outlives it.
 
 use crate::client::dial::DialTimings;
 use crate::conn::Conn;

@@ -30,28 +30,27 @@ use super::route::Route;
 /// Bytes of an unread response body that are skipped to keep the connection, or to spare the server a reset.
 pub(super) const DRAIN_BYTES: usize = 64 * 1024;
 
-/// A request is sent again at most so often. Each time takes a reused connection that was dying, and a
-/// server that closes its idle connections closes several at once.
+/// Resends of a request after a stale connection: a server that closes its idle connections closes several at once.
 const MAX_RESENDS: u8 = 3;
 
-/// What the server has not begun with is sent again so often: one that ends a connection after so many requests
-/// refuses those under way each time.
+/// Resends of a request that the server refused unprocessed: a server that closes each connection after a number
+/// of requests refuses those in progress each time.
 const MAX_REFUSALS: u8 = 8;
 
-/// A body that is held back goes without being asked for after this long: servers may say nothing
-/// (RFC 9110 10.1.1), and curl waits as long.
+/// A body that waits for `100 Continue` is sent after this long without it: the server may not send one
+/// (RFC 9110 10.1.1). The same value as in curl.
 pub const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
 
-/// How the exchange of a call stood when it ended.
+/// State of a call whose exchange has ended, as far as resending depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryContext {
     /// It had carried an exchange before.
     pub reused: bool,
-    /// A byte of the response had come.
+    /// A byte of the response had arrived.
     pub response_started: bool,
-    /// The server has said that it has not begun with the request and never will (RFC 9113 8.7).
+    /// The server has declared that it did not process the request and will not (RFC 9113 8.7).
     pub unprocessed: bool,
-    /// The request has been sent again so often.
+    /// Number of times the request has been resent.
     pub resends: u8,
 }
 
@@ -70,7 +69,7 @@ impl RetryContext {
         })
     }
 
-    /// What `why` its exchange failed adds. `None`: it would fail so again.
+    /// Returns the context after the failure `why`. `None`: the request would fail the same way again.
     #[must_use]
     pub fn failed(self, why: &StreamError, protocols: ProtocolPolicy) -> Option<Self> {
         match why {
@@ -78,7 +77,7 @@ impl RetryContext {
             StreamError::Http1Required { unprocessed } => {
                 wants_http1(why, protocols).then_some(Self {
                     unprocessed: *unprocessed,
-                    // What left it unanswered was no failure of the server's, however new the connection was.
+                    // Not a failure of the connection: resending is due even if it was new.
                     reused: true,
                     ..self
                 })
@@ -93,7 +92,7 @@ impl RetryContext {
 
 /// Whether a request is sent again on another connection: a reused one that ends without a byte of the
 /// response was probably being closed when the request went out (RFC 9112 9.3.1). What was certainly not
-/// processed may be sent again whatever its method, as long as its body is at hand.
+/// processed may be sent again whatever its method, if its body can be replayed.
 pub fn may_resend(
     prepared: &OutgoingRequest,
     options: &CallOptions,
@@ -121,12 +120,12 @@ pub fn wants_http1(why: &StreamError, protocols: ProtocolPolicy) -> bool {
 }
 
 /// Whether another connection is tried after `attempts` that failed. A wrong certificate or a refusal
-/// by the proxy does not change by asking again, and a time that is over is not given twice.
+/// by the proxy would be the same again, and an expired timeout is not granted twice.
 pub fn may_redial(options: &CallOptions, error: &CallError, attempts: u8) -> bool {
     error.kind == CallErrorKind::Connect && attempts <= options.connect_retries
 }
 
-/// `Err`: nothing that may be spoken goes that way.
+/// `Err`: no allowed protocol works over that route.
 pub(super) fn check_protocols(
     protocols: ProtocolPolicy,
     route: &Route,
@@ -141,15 +140,15 @@ pub(super) fn check_protocols(
     )))
 }
 
-/// Chance for what decides with it. Not a secret.
+/// A random number for decisions by chance; not for secrets.
 pub(super) fn draw() -> u32 {
     // Every state of the standard library's hashes has a key of its own.
     RandomState::new().build_hasher().finish() as u32
 }
 
-/// The facts of an exchange that an error reports.
+/// State of an exchange that decides whether its error is retryable, and is reported by it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct ExchangeFacts {
+pub(super) struct FailureContext {
     pub(super) replayable: bool,
     pub(super) idempotent: bool,
     pub(super) reused: bool,
@@ -157,7 +156,7 @@ pub(super) struct ExchangeFacts {
     pub(super) bytes_received: u64,
 }
 
-impl ExchangeFacts {
+impl FailureContext {
     pub(super) fn of(request: &OutgoingRequest, reused: bool) -> Self {
         Self {
             replayable: request.body.is_replayable(),
@@ -168,7 +167,8 @@ impl ExchangeFacts {
         }
     }
 
-    /// Adds the facts to an error of this exchange. `unprocessed`: the server has not processed the request.
+    /// Adds `retryable`, bytes and reuse to an error of this exchange. `unprocessed`: the server has not processed
+    /// the request.
     pub(super) fn describe(self, error: CallError, unprocessed: bool) -> CallError {
         let is_safe = self.idempotent || self.bytes_sent == 0 || unprocessed;
         let is_own_fault = error.kind == CallErrorKind::LocalProtocol;
@@ -414,5 +414,83 @@ mod tests {
         let late = error(CallErrorKind::ConnectTimeout);
         assert!(!may_redial(&options, &late, 1));
         assert!(!may_redial(&options, &error(CallErrorKind::Dns), 1));
+    }
+
+    fn context(idempotent: bool, replayable: bool, bytes_sent: u64) -> FailureContext {
+        FailureContext {
+            idempotent,
+            replayable,
+            bytes_sent,
+            ..FailureContext::default()
+        }
+    }
+
+    #[test]
+    fn retryable_follows_the_table() {
+        let is_retryable = |context: FailureContext, kind, unprocessed| {
+            let error = CallError::new(kind, CallPhase::Body, "");
+            context.describe(error, unprocessed).retryable
+        };
+        let read = CallErrorKind::Read;
+        for (idempotent, bytes_sent, unprocessed, expected) in [
+            (true, 10, false, true),
+            (false, 10, false, false),
+            (false, 10, true, true),
+            (false, 0, false, true),
+        ] {
+            let replayable = context(idempotent, true, bytes_sent);
+            assert_eq!(is_retryable(replayable, read, unprocessed), expected);
+            let streamed = context(idempotent, false, bytes_sent);
+            assert!(!is_retryable(streamed, read, unprocessed));
+        }
+        let own = CallErrorKind::LocalProtocol;
+        assert!(!is_retryable(context(true, true, 0), own, true));
+    }
+
+    #[test]
+    fn a_failure_before_the_connection_is_retryable() {
+        for (error, phase) in [
+            (queue_full(), CallPhase::Pool),
+            (acquire_timeout(CallErrorKind::PoolTimeout), CallPhase::Pool),
+            (
+                acquire_timeout(CallErrorKind::TotalTimeout),
+                CallPhase::Pool,
+            ),
+            (
+                acquire_timeout(CallErrorKind::ConnectTimeout),
+                CallPhase::Connect,
+            ),
+        ] {
+            assert_eq!((error.phase, error.retryable), (phase, true), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn the_phase_follows_the_head_then_the_upload() {
+        let known = BodySize::Known(10);
+        for (has_head, uploading, size, sent, expected) in [
+            (true, true, known, 0, CallPhase::Body),
+            (false, true, BodySize::Unknown, 99, CallPhase::Send),
+            (false, false, known, 9, CallPhase::Send),
+            (false, false, known, 10, CallPhase::Head),
+            (false, false, BodySize::Empty, 0, CallPhase::Head),
+        ] {
+            assert_eq!(phase(has_head, uploading, size, sent), expected);
+        }
+    }
+
+    #[test]
+    fn each_timeout_has_a_text_of_its_own() {
+        let text = |kind, phase| timeout(kind, phase).rule.into_owned();
+        let texts = [
+            text(CallErrorKind::PoolTimeout, CallPhase::Pool),
+            text(CallErrorKind::ConnectTimeout, CallPhase::Connect),
+            text(CallErrorKind::WriteTimeout, CallPhase::Send),
+            text(CallErrorKind::ReadTimeout, CallPhase::Head),
+            text(CallErrorKind::TotalTimeout, CallPhase::Pool),
+            text(CallErrorKind::TotalTimeout, CallPhase::Body),
+        ];
+        let distinct: std::collections::HashSet<_> = texts.iter().collect();
+        assert_eq!(distinct.len(), texts.len(), "{texts:?}");
     }
 }

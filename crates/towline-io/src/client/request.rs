@@ -1,4 +1,4 @@
-//! What a call is given, and how it can end badly: shared by both faces of the client.
+//! Requests, options and errors of calls, common to the asynchronous and the blocking client.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -138,7 +138,7 @@ impl OutgoingRequest {
 }
 
 impl Body {
-    /// What the head says about it.
+    /// Size of the body, as the head declares it.
     pub fn size(&self) -> BodySize {
         match self {
             Self::Empty => BodySize::Empty,
@@ -196,7 +196,7 @@ pub enum StaleRetry {
     Any,
 }
 
-/// What a call may be given besides its request.
+/// Options of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallOptions {
     pub timeouts: Timeouts,
@@ -315,11 +315,12 @@ pub enum CallErrorKind {
 pub struct CallError {
     pub kind: CallErrorKind,
     pub phase: CallPhase,
-    /// What was wrong, with the rule that was broken where there is one.
+    /// Message; names the broken rule if there is one.
     pub rule: Cow<'static, str>,
     /// The system's error number, where it gave one.
     pub os_error: Option<i32>,
-    /// The request can be sent again: nothing of it has left, or it is idempotent and its body is at hand.
+    /// Sending the request again is safe (RFC 9110 9.2.2): it cannot have been processed, or it is idempotent; and its
+    /// body can be replayed. The table is in `outcome.rs`.
     pub retryable: bool,
     /// Bytes of the request that have left.
     pub bytes_sent: u64,

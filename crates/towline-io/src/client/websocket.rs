@@ -1,4 +1,4 @@
-//! A WebSocket as both faces of the client see it: what is asked for, and what comes of receiving and sending.
+//! WebSocket types common to the asynchronous and the blocking client.
 
 use std::io;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use towline_proto::ws::{self, Kind, SendError, deflate};
 
 use super::request::{CallError, RequestText};
 
-/// What is read of a message before the program asks for one.
+/// Bytes read ahead of a message before the program receives.
 pub(super) const AHEAD_BYTES: usize = 64 * 1024;
 
 /// The most that is kept of the content with which a server refuses a WebSocket: enough for any page that says
 /// why, and no more than one window holds.
 pub(super) const MOST_REFUSAL_BYTES: usize = 64 * 1024;
 
-/// What the program wants of a WebSocket.
+/// Configuration of a WebSocket.
 #[derive(Clone, Debug)]
 pub struct WebSocketConfig {
     /// The subprotocols that it speaks, the best first.
     pub protocols: Vec<Vec<u8>>,
-    /// What to offer of permessage-deflate; `None`: nothing.
+    /// permessage-deflate parameters to offer; `None`: no offer.
     pub deflate: Option<deflate::Config>,
     pub limits: Arc<ws::Limits>,
 }
@@ -34,11 +34,11 @@ pub struct WsClosed {
     /// Of RFC 6455 7.4.1, with 1005 (the close frame had none) and 1006 (there was no close frame).
     pub code: u16,
     pub reason: String,
-    /// What was wrong, where it did not end in order.
+    /// The broken rule, unless the close was regular.
     pub rule: Option<&'static str>,
 }
 
-/// What asking for a message gave.
+/// Outcome of receiving a message.
 #[derive(Debug)]
 pub enum WsReceived<T> {
     Message(T),
@@ -61,7 +61,7 @@ pub enum WsSendError {
     Mistake(SendError),
 }
 
-/// What is to be sent.
+/// An outgoing message.
 #[derive(Clone, Debug)]
 pub enum Outgoing<'a> {
     /// Text is UTF-8: that is the program's word.
@@ -112,7 +112,7 @@ impl UpgradeRequest {
         request
     }
 
-    /// What a final head says. `None`: it is an ordinary answer. `Err`: the rule that its grant breaks.
+    /// Checks a final response head. `None`: an ordinary response. `Err`: the rule that the accepted upgrade breaks.
     pub(super) fn check_response(
         &self,
         head: &HeadRef<'_>,

@@ -1,4 +1,4 @@
-//! A caller driven by hand, and servers that do exactly what they are told.
+//! A client driver turned by the test, and scripted servers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -32,7 +32,7 @@ pub fn get(route: &Arc<Route>, target: &str) -> OutgoingRequest {
     request(route, "GET", target, Body::Empty)
 }
 
-/// What became of a call.
+/// Outcome of a call.
 #[derive(Debug)]
 pub enum Outcome {
     Answer(u16, Vec<u8>),

@@ -1,4 +1,4 @@
-//! A server that says its HTTP/2 frame by frame.
+//! A server that sends HTTP/2 frame by frame.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -38,7 +38,7 @@ pub fn goaway(last: u32, code: u32) -> Vec<u8> {
 pub struct Frames(pub TcpStream);
 
 impl Frames {
-    /// The server's end, its SETTINGS said.
+    /// Accepts a connection and sends SETTINGS.
     pub fn accept(mut stream: TcpStream) -> Self {
         let mut preface = [0; 24];
         stream.read_exact(&mut preface).unwrap();

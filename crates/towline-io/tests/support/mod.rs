@@ -21,7 +21,7 @@ use towline_io::{ConnConfig, Engine, EngineConfig, EngineWaker, Listener};
 use towline_proto::Limits;
 
 /// Timeout of every wait in a test.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const MAX_WAIT: Duration = Duration::from_secs(20);
 
 pub struct Server {
     pub addr: SocketAddr,
@@ -89,21 +89,21 @@ impl Drop for Server {
 }
 
 pub fn with_timeouts(stream: TcpStream) -> TcpStream {
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
+    stream.set_write_timeout(Some(MAX_WAIT)).unwrap();
     stream.set_nodelay(true).unwrap();
     stream
 }
 
 /// An address that refuses connections. Its port stays bound while the process lives, so that no other test gets it.
-pub fn nobody() -> SocketAddr {
-    let (socket, addr) = unheard();
+pub fn refusing_addr() -> SocketAddr {
+    let (socket, addr) = bound_only();
     std::mem::forget(socket);
     addr
 }
 
 /// A socket that is bound but does not listen.
-pub fn unheard() -> (Socket, SocketAddr) {
+pub fn bound_only() -> (Socket, SocketAddr) {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
     socket.bind(&any.into()).unwrap();

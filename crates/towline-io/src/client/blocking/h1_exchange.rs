@@ -8,7 +8,7 @@ use towline_proto::{BodySize, ConnectionError, Event, OwnedHead, StreamError, St
 use super::BlockingError;
 use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
 use super::wait_policy::{Stop, WaitPolicy};
-use crate::client::outcome::{self, ExchangeFacts};
+use crate::client::outcome::{self, FailureContext};
 use crate::client::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
 };
@@ -40,18 +40,15 @@ impl HeadState {
 }
 
 /// The state of an exchange on its connection.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "four facts, none of which implies another"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent flags")]
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
     pub(super) head_state: HeadState,
     pub(super) informational: Vec<OwnedHead>,
     failure: Option<Arc<ConnectionError>>,
     timeouts: Timeouts,
-    /// The facts of the request; `sent` counts its bytes.
-    facts: ExchangeFacts,
+    /// Idempotence, replayability and reuse; `sent` counts the bytes.
+    failure_context: FailureContext,
     size: BodySize,
     /// The program has not finished a streamed body.
     pub(super) uploading: bool,
@@ -77,7 +74,7 @@ impl Exchange {
             informational: Vec::new(),
             failure: None,
             timeouts: options.timeouts,
-            facts: ExchangeFacts::of(request, reused),
+            failure_context: FailureContext::of(request, reused),
             size: request.body.size(),
             uploading: request.body.is_streamed(),
             held: request.holds_back(),
@@ -323,14 +320,14 @@ impl Exchange {
         }
     }
 
-    /// The error with the facts of this exchange.
+    /// Adds `retryable`, bytes and reuse of this exchange to an error.
     fn ended(&self, conn: &H1Conn, error: CallError) -> BlockingError {
-        let facts = ExchangeFacts {
+        let failure_context = FailureContext {
             bytes_sent: self.sent,
             bytes_received: conn.received,
-            ..self.facts
+            ..self.failure_context
         };
-        BlockingError::Failed(Box::new(facts.describe(error, false)))
+        BlockingError::Failed(Box::new(failure_context.describe(error, false)))
     }
 }
 

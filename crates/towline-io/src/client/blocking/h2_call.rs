@@ -16,7 +16,7 @@ use super::read_buffer::ReadBuffer;
 use super::shared_pool::SharedPool;
 use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::conn_ext::{duplicate, write_body, write_request};
-use crate::client::outcome::{self, DRAIN_BYTES, ExchangeFacts, RetryContext};
+use crate::client::outcome::{self, DRAIN_BYTES, FailureContext, RetryContext};
 use crate::client::request::{Body, CallError, CallOptions, CallPhase, OutgoingRequest, Timeouts};
 
 /// Most bytes taken from the connection at once; a response body of at most this size is taken with its head.
@@ -29,8 +29,8 @@ pub(super) struct H2Call {
     stream: StreamId,
     timeouts: Timeouts,
     begun: Instant,
-    /// The facts of the request; the stream counts its bytes.
-    facts: ExchangeFacts,
+    /// Idempotence, replayability and reuse; the stream counts the bytes.
+    failure_context: FailureContext,
     size: BodySize,
     /// The body waits for `100 Continue`.
     held: bool,
@@ -75,7 +75,7 @@ impl H2Call {
                 stream,
                 timeouts: options.timeouts,
                 begun,
-                facts: ExchangeFacts::of(request, reused),
+                failure_context: FailureContext::of(request, reused),
                 size: request.body.size(),
                 held: request.holds_back(),
                 upload: if request.body.is_streamed() {
@@ -337,19 +337,19 @@ impl H2Call {
     }
 
     fn describe(&self, error: CallError, stats: StreamStats, unprocessed: bool) -> CallError {
-        let facts = ExchangeFacts {
+        let failure_context = FailureContext {
             bytes_sent: stats.sent,
             bytes_received: stats.received,
-            ..self.facts
+            ..self.failure_context
         };
-        facts.describe(error, unprocessed)
+        failure_context.describe(error, unprocessed)
     }
 
     /// The retry context of the failed exchange; `None` if it would fail again.
     pub(super) fn retry_context(&self, resends: u8) -> Option<RetryContext> {
         let failure = self.failure.as_ref()?;
         let retry_context = RetryContext {
-            reused: self.facts.reused,
+            reused: self.failure_context.reused,
             response_started: self.has_head || failure.stats.received > 0,
             unprocessed: false,
             resends,

@@ -267,7 +267,7 @@ impl SharedPool {
 
     /// Fails the waiter that a finally failed dial was begun for.
     pub(super) fn dial_failed(&self, slot: SlotId, error: CallError, waiter: &Arc<Waiter>) {
-        let waiter = self.change(|state| {
+        let told = self.change(|state| {
             state.drop_driver(slot, waiter);
             let waiting = state.pool.dial_failed(slot);
             let (id, whose) = waiting.map(|(id, waiter)| (id, Arc::clone(waiter)))?;
@@ -276,7 +276,7 @@ impl SharedPool {
             whose.send(Message::Failed(Box::new(error)));
             Some(whose)
         });
-        if let Some(waiter) = waiter {
+        if let Some(waiter) = told {
             waiter.notify();
         }
     }

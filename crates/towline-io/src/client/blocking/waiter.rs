@@ -51,7 +51,7 @@ pub(super) struct Waiter {
     /// Assigned, failed, or its thread has left. Changed under the pool's lock.
     over: AtomicBool,
     inbox: Mutex<VecDeque<Message>>,
-    bell: Condvar,
+    mailed: Condvar,
     /// Wakes the thread while it sleeps in poll(2).
     wake_pipe: OnceLock<WakePipe>,
 }

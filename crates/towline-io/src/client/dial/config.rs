@@ -1,4 +1,4 @@
-//! What holds for all dials of a client.
+//! Configuration of all dials of a client.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -26,7 +26,7 @@ pub struct DialConfig {
     pub resolver: Arc<Resolver>,
     /// Offered to the origin in the TLS handshake, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
-    /// What may be spoken with the origin; HTTP/1 by default. [`with_protocols`](Self::with_protocols) sets it.
+    /// Protocols allowed with the origin; HTTP/1 by default. [`with_protocols`](Self::with_protocols) sets it.
     pub protocols: ProtocolPolicy,
 }
 
@@ -70,15 +70,15 @@ impl DialConfig {
         }
     }
 
-    /// What is offered to the origin of that route.
+    /// Protocols offered by ALPN to the origin of that route.
     pub(super) fn alpn(&self, route: &Route) -> &[Vec<u8>] {
         let h1 = self.alpn.iter().position(|name| name != ALPN_H2);
         let from = h1.filter(|_| route.http1_only).unwrap_or(0);
         &self.alpn[from..]
     }
 
-    /// What is spoken, and offered by ALPN (RFC 7301): under TLS the server chooses; without TLS HTTP/2 is
-    /// spoken only where nothing else is allowed (RFC 9113 3.3).
+    /// Sets the allowed protocols, offered by ALPN (RFC 7301): under TLS the server chooses; without TLS, HTTP/2 is
+    /// used only if nothing else is allowed (RFC 9113 3.3).
     #[must_use]
     pub fn with_protocols(mut self, protocols: ProtocolPolicy) -> Self {
         let (h1, h2) = (ALPN_H1.to_vec(), ALPN_H2.to_vec());

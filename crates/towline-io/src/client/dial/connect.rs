@@ -17,7 +17,7 @@ use crate::conn::addr::PeerAddr;
 /// tcp(7) counts in seconds.
 const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
 
-/// What every attempt is made with.
+/// Socket options of every attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SocketOptions {
     pub(super) local_address: Option<IpAddr>,
@@ -140,7 +140,7 @@ impl Connecting {
         }
     }
 
-    /// What has been tried, for the message that time is over.
+    /// Lists the attempts made, for the message of a timeout.
     pub(super) fn tried(&self) -> String {
         let mut text = String::new();
         for attempt in &self.attempts {
@@ -291,7 +291,7 @@ impl UnixRetry {
     }
 }
 
-/// What the system says, without its number.
+/// The system's error message, without its number.
 pub(super) fn os_message(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {

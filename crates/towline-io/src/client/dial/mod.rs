@@ -1,5 +1,5 @@
-//! From a route to a connection, as one state machine for both faces. It owns descriptors and never waits
-//! for one; whoever drives it waits, with epoll or poll(2).
+//! From a route to a connection, as one state machine for the asynchronous and the blocking client. It owns
+//! descriptors and never waits for one; its driver waits, with epoll or poll(2).
 //!
 //! ```text
 //! (Backoff ─►)
@@ -35,9 +35,9 @@ use crate::conn::transport::Transport;
 /// read once without being told.
 pub struct Established {
     pub(crate) transport: Transport,
-    /// What the origin chose.
+    /// The protocol chosen by the origin.
     pub alpn: Option<Vec<u8>>,
-    /// Who is at the other end of the socket: the proxy where there is one.
+    /// Peer address of the socket: that of the proxy if there is one.
     pub remote: PeerAddr,
     pub timings: DialTimings,
 }
@@ -51,7 +51,7 @@ pub struct DialTimings {
     pub tls: Option<Duration>,
 }
 
-/// What a dial waits for. `serial` tells apart two sockets of one dial which got the same number.
+/// Readiness that a dial waits for. `serial` distinguishes two sockets of one dial with the same descriptor number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Watch {
     pub fd: RawFd,

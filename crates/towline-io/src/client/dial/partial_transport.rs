@@ -71,7 +71,7 @@ impl PartialTransport {
         self.transport.recv(space)
     }
 
-    /// What to wait for while its peer is to speak; `unsent`: and while something of ours waits.
+    /// Readiness to wait for while input is expected; `unsent`: output is pending too.
     pub(super) fn watch(&self, unsent: bool) -> Watch {
         let tls = self.transport.tls.as_ref();
         Watch {

@@ -19,7 +19,7 @@ const MAX_ADDRS: usize = 32;
 /// Names in the table of lookups before the finished ones are swept out.
 const SWEEP_AT: usize = 64;
 
-/// What a lookup gives: addresses with port 0, in the order to try them (RFC 6724).
+/// Result of a lookup: addresses with port 0, in the order to try them (RFC 6724).
 pub(super) type Answer = Result<Vec<SocketAddr>, LookupError>;
 
 /// Looks names up on helper threads.
@@ -107,7 +107,7 @@ pub(super) enum LookupError {
     NoSuchHost,
     /// No name server answered.
     TryAgain,
-    /// What the system says.
+    /// The system's message.
     Other(String),
 }
 

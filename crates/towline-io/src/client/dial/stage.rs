@@ -51,10 +51,10 @@ enum LookupFor {
     Server,
 }
 
-/// What is known of the way before there is a connection.
+/// Addresses known before there is a connection.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// What a `socks5` proxy shall connect to, the address to try first last.
+    /// Addresses for a `socks5` proxy to connect to, in reverse order of trial.
     targets: Vec<SocketAddr>,
     loading: LoadingTls,
 }
@@ -71,7 +71,7 @@ pub(super) struct Establishing {
     targets: Vec<SocketAddr>,
 }
 
-/// What stands between a connected socket and the origin.
+/// A layer between a connected socket and the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layer {
     /// TLS to the proxy.

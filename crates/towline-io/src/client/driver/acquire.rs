@@ -257,7 +257,7 @@ impl ClientDriver {
             FlushPolicy::Manual => true,
         };
         if self.touched == Some(conn) {
-            // It is settled when the face is done with it; sending can come before or after that.
+            // It is flushed when the front end is done with it; sending can come before or after that.
             self.touched = None;
         }
         if waits {
@@ -336,7 +336,7 @@ impl ClientDriver {
         }
     }
 
-    /// What a call waits for has changed.
+    /// Updates the timer of a call after a change of what it waits for.
     fn update_timer(&mut self, id: CallId, turn: fn(&mut AcquireTimer, Instant)) {
         let now = self.now();
         if let Some(call) = self.call_mut(id)

@@ -10,7 +10,7 @@ use super::websocket_state::{OpenWebSocket, WsCall, WsPhase};
 use crate::client::acquire_timer::AcquireTimer;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
-use crate::client::outcome::{self, ExchangeFacts};
+use crate::client::outcome::{self, FailureContext};
 use crate::client::pool::{Lease, SlotId, WaiterId};
 use crate::client::request::{CallError, CallOptions, CallPhase, OutgoingRequest, Timings};
 use crate::conn::Traffic;
@@ -43,7 +43,7 @@ pub(super) struct StreamHandle {
     pub(super) stream: StreamId,
 }
 
-/// What the program is still to do with the request's body.
+/// The program's remaining work on the request body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Upload {
     /// Nothing: it was given whole, or is finished.
@@ -70,7 +70,7 @@ pub(super) struct Call {
     pub(super) waiting: AcquireTimer,
     /// The body waits until then for the server to want it.
     pub(super) held: Option<Instant>,
-    /// What the connection had carried before.
+    /// Traffic of the connection before this call.
     pub(super) before: Traffic,
     pub(super) trailers: Vec<(Vec<u8>, Vec<u8>)>,
     /// It is, or is to become, a WebSocket.
@@ -90,7 +90,7 @@ pub(super) struct CallTimes {
     pub(super) progress: Instant,
     pub(super) head: Option<Instant>,
     pub(super) over: Option<Instant>,
-    /// What opening the connection took, when it was opened for this call.
+    /// Timings of the dial, if the connection was opened for this call.
     pub(super) dial: Option<DialTimings>,
 }
 
@@ -173,8 +173,8 @@ impl Call {
         outcome::phase(self.has_head, self.upload == Upload::Open, size, bytes_sent)
     }
 
-    pub(super) fn facts(&self) -> ExchangeFacts {
-        ExchangeFacts::of(&self.request, self.reused)
+    pub(super) fn failure_context(&self) -> FailureContext {
+        FailureContext::of(&self.request, self.reused)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What happens on connections becomes the events of their calls.
+//! Turns events of connections into events of their calls.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use towline_proto::{Event, StreamError};
 
 use super::call::{Call, Upload};
 use super::{CallEvent, CallId, ClientDriver, Stage};
-use crate::client::outcome::{self, ExchangeFacts, RetryContext};
+use crate::client::outcome::{self, FailureContext, RetryContext};
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::conn::id::ConnId;
 
@@ -115,13 +115,14 @@ impl ClientDriver {
         let Some(handle) = call.handle() else {
             return;
         };
-        let facts = self.exchange_facts(id);
+        let failure_context = self.failure_context(id);
         let protocols = self.dial.protocols;
         let Some(call) = self.call(id) else {
             return;
         };
-        let phase = call.phase(facts.bytes_sent);
-        let error = facts.describe(outcome::stream_failure(why, phase), why.is_unprocessed());
+        let phase = call.phase(failure_context.bytes_sent);
+        let error =
+            failure_context.describe(outcome::stream_failure(why, phase), why.is_unprocessed());
         let retry_context = RetryContext {
             reused: call.reused,
             response_started: call.has_head || error.bytes_received > 0,
@@ -171,29 +172,30 @@ impl ClientDriver {
         self.run_pool_actions();
     }
 
-    /// Adds the facts of the call's exchange to an error.
+    /// Adds retryable, bytes and reuse of the call's exchange to an error.
     pub(super) fn describe(&mut self, id: CallId, error: CallError) -> CallError {
-        self.exchange_facts(id).describe(error, false)
+        self.failure_context(id).describe(error, false)
     }
 
-    /// The facts of a call's exchange; the bytes are 0 without a connection.
-    pub(super) fn exchange_facts(&mut self, id: CallId) -> ExchangeFacts {
+    /// Input of the decision about `retryable` for a call; the bytes are 0 without a connection.
+    pub(super) fn failure_context(&mut self, id: CallId) -> FailureContext {
         let Some(call) = self.calls.get(id.index as usize) else {
-            return ExchangeFacts::default();
+            return FailureContext::default();
         };
-        let mut facts = call.facts();
+        let mut failure_context = call.failure_context();
         if let Some(handle) = call.handle()
             && let Some(peer) = self.engine.conn(handle.conn)
         {
-            (facts.bytes_sent, facts.bytes_received) = match peer.stream_stats(handle.stream) {
-                Some(stats) => (stats.sent, stats.received),
-                None => (
-                    peer.traffic.sent - call.before.sent,
-                    peer.traffic.received - call.before.received,
-                ),
-            };
+            (failure_context.bytes_sent, failure_context.bytes_received) =
+                match peer.stream_stats(handle.stream) {
+                    Some(stats) => (stats.sent, stats.received),
+                    None => (
+                        peer.traffic.sent - call.before.sent,
+                        peer.traffic.received - call.before.received,
+                    ),
+                };
         }
-        facts
+        failure_context
     }
 
     /// Ends a call whose connection, if it had one, has been seen to.

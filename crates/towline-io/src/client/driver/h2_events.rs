@@ -18,7 +18,7 @@ use crate::conn::Conn;
 use crate::conn::id::ConnId;
 use crate::conn::stream_map::StreamMap;
 
-/// What is kept of a connection of many.
+/// State of a shared connection.
 #[derive(Default)]
 pub(super) struct H2State {
     calls: StreamMap<CallId>,
@@ -48,7 +48,7 @@ impl H2State {
 }
 
 impl ClientDriver {
-    /// Takes events of a shared connection until one of them is for the face, which acts on it before the
+    /// Takes events of a shared connection until one of them is for the front end, which acts on it before the
     /// next is taken: what it reads then need not be copied.
     pub(super) fn on_h2_ready(&mut self, conn: ConnId) {
         let now = self.engine.clock();

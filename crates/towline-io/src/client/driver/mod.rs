@@ -105,7 +105,7 @@ impl CallId {
     }
 }
 
-/// What happened to a call.
+/// An event of a call.
 #[derive(Debug)]
 pub enum CallEvent {
     /// The response has begun: [`ClientDriver::take_head`]. `end`: no body follows.
@@ -125,7 +125,7 @@ pub enum CallEvent {
     Failed(Box<CallError>),
 }
 
-/// What reading a response gave.
+/// Outcome of reading a response.
 #[derive(Debug)]
 pub enum CallRead<'a> {
     /// Never empty. Taking it is what lets the server send more.
@@ -137,7 +137,7 @@ pub enum CallRead<'a> {
     Failed(Box<CallError>),
 }
 
-/// What a connection of the engine is about.
+/// State of a connection of the engine.
 #[derive(Default)]
 struct ConnState {
     /// HTTP/1: the call that it carries.
@@ -146,7 +146,7 @@ struct ConnState {
     h2: H2State,
     /// Its place in the pool, once it has one.
     slot: Option<SlotId>,
-    /// What opening it took, for the first call to tell.
+    /// Timings of its dial, reported by its first call.
     dial: Option<DialTimings>,
     info: Option<Arc<ConnectionInfo>>,
     /// Stands in `unflushed`.
@@ -161,7 +161,7 @@ pub struct ClientDriver {
     events: VecDeque<(CallId, CallEvent)>,
     dials: HashMap<SlotId, DialId>,
     timers: CallTimers,
-    /// The connection that the face is dealing with, or has read from: still to be settled.
+    /// The connection that the front end handles or has read from: still to be flushed.
     touched: Option<ConnId>,
     /// The shared connection whose events are being taken, one by one. It is settled when there are no
     /// more.
@@ -227,7 +227,7 @@ impl ClientDriver {
         Ok(())
     }
 
-    /// What has happened, in and outside turns. `None` ends the turn.
+    /// Returns the next event, of a turn or between turns. `None` ends the turn.
     pub fn next_event(&mut self) -> Option<(CallId, CallEvent)> {
         loop {
             if let Some(event) = self.events.pop_front() {

@@ -196,7 +196,7 @@ impl ClientDriver {
     }
 
     fn time_out(&mut self, id: CallId, kind: CallErrorKind) {
-        let facts = self.exchange_facts(id);
+        let failure_context = self.failure_context(id);
         let Some(call) = self.call(id) else {
             return;
         };
@@ -209,9 +209,9 @@ impl ClientDriver {
             CallErrorKind::WriteTimeout => CallPhase::Send,
             CallErrorKind::ReadTimeout if call.has_head => CallPhase::Body,
             CallErrorKind::ReadTimeout => CallPhase::Head,
-            _ => call.phase(facts.bytes_sent),
+            _ => call.phase(failure_context.bytes_sent),
         };
-        let error = facts.describe(outcome::timeout(kind, phase), false);
+        let error = failure_context.describe(outcome::timeout(kind, phase), false);
         let since = match (kind, call.times.started) {
             // However slow it was: only a connection without a sign of life is in doubt.
             (CallErrorKind::TotalTimeout, Some(started)) => started,

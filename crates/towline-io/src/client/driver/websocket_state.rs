@@ -1,4 +1,4 @@
-//! What a call has of its WebSocket: the codec, who waits, how it ends.
+//! WebSocket state of a call: the codec, the pending receive, the close.
 
 use std::time::{Duration, Instant};
 
@@ -32,15 +32,15 @@ pub(super) struct OpenWebSocket {
     pub(super) asks: PendingRecv,
     /// When to read on behind a message that has been taken, if the program has not asked for the next by then.
     pub(super) ahead_at: Option<Instant>,
-    /// What ended it. Messages before it have been taken.
+    /// Reason of its end, set once the messages before it have been taken.
     pub(super) closed: Option<WsClosed>,
     /// The connection is kept for the server's end until then: closed at once it could lose our close frame.
     pub(super) leaving: Option<Instant>,
-    /// Those who wait have been told that it is not open any more.
+    /// The program has been notified that it is no longer open.
     pub(super) is_end_notified: bool,
 }
 
-/// What the program waits for.
+/// The pending receive of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingRecv {
     Nothing,
@@ -67,7 +67,7 @@ pub(super) enum Progress {
     BlockingError,
 }
 
-/// What the `WebSockets` of one caller share.
+/// Buffers shared by the WebSockets of one `ClientDriver`.
 pub(super) struct WebSocketShared {
     pub(super) h2: ws::Scratch,
     /// Short messages are put together here.

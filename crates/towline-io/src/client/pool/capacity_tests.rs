@@ -18,7 +18,7 @@ fn dials(pool: &mut Pool<usize, Conn, Who>) -> Vec<SlotId> {
     dials
 }
 
-/// Who is served by what has happened, and on which connection.
+/// The waiters served since, each with its connection.
 fn served(pool: &mut Pool<usize, Conn, Who>) -> Vec<(Who, Conn)> {
     let mut served = Vec::new();
     while let Some(action) = pool.next_action() {

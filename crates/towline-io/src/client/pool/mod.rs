@@ -48,7 +48,7 @@ pub struct Pool<K, C, W> {
     origins: Origins<K>,
     slots: Slab<Slot<C>>,
     waiters: Slab<Waiter<W>>,
-    /// Those of them for whom a dial is under way.
+    /// Number of them for which a dial is in progress.
     expecting: usize,
     /// Connections without an exchange, the one that rests longest first.
     idle: List<IDLE>,

@@ -31,7 +31,7 @@ const RECENT: usize = 16;
 const QUEUE: usize = 0;
 const SURPLUS: usize = 1;
 
-/// What an origin wants of the client-wide room.
+/// Demand of an origin for a share of the client-wide limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Demand {
     #[default]
@@ -53,7 +53,7 @@ pub(super) struct Origin<K> {
     pub(super) idle: usize,
     /// Exchanges that a connection being opened is expected to take at once; at least one.
     pub(super) share: usize,
-    /// Those who wait, in their order: as many as the dials are to serve, and the others behind them.
+    /// Waiters in order of arrival: as many as the dials are expected to serve; the others follow.
     pub(super) expecting: List<0>,
     pub(super) queued: List<0>,
     demand: Demand,
@@ -206,7 +206,7 @@ impl<K: Eq + Hash> Origins<K> {
         }
     }
 
-    /// Those in use.
+    /// Origins in use.
     pub(super) fn iter(&self) -> impl Iterator<Item = &Origin<K>> {
         let all = self.slab.iter().map(|(_, origin)| origin);
         all.filter(|origin| !origin.is_unused())

@@ -1,4 +1,4 @@
-//! What the pool keeps per connection and per waiter.
+//! State per connection and per waiter.
 
 use std::time::Instant;
 

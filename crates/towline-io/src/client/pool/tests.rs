@@ -57,21 +57,21 @@ struct Live {
     since: Instant,
 }
 
-/// What must be true, kept with plain lists.
+/// The expected state, kept in plain lists.
 struct Model {
     pool: Pool<usize, Conn, Who>,
     limits: PoolLimits,
     capacity: u32,
-    /// What a dial is expected to carry before anything is known.
+    /// Expected capacity of a dial before anything is known.
     expected: u32,
-    /// What it is expected to carry, by origin.
+    /// Expected capacity of a dial, by origin.
     shares: [usize; 4],
     keys: Vec<Arc<usize>>,
     now: Instant,
     dials: Vec<(SlotId, usize)>,
     live: Vec<Live>,
     waiting: HashMap<usize, VecDeque<(WaiterId, Who)>>,
-    /// Those told that a dial is there for them.
+    /// Waiters notified that a dial is for them.
     expecting: HashSet<Who>,
     next: u32,
 }
@@ -176,7 +176,7 @@ impl Model {
         }
     }
 
-    /// Those for whom no dial is under way.
+    /// Number of waiters for which no dial is in progress.
     fn queued(&self, origin: usize) -> usize {
         let id = |slot: &usize| {
             self.pool

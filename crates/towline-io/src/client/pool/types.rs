@@ -76,7 +76,7 @@ pub struct Lease<C> {
     pub reused: bool,
 }
 
-/// What the pool wants done.
+/// An action the pool asks its owner to perform.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action<C, W> {
     /// Open a connection, then call `dialled` or `dial_failed`.

@@ -1,4 +1,4 @@
-//! What is said to a proxy before the connection is ours, as state machines without a socket.
+//! Handshakes with proxies, as state machines without a socket.
 //!
 //! ```text
 //! outgoing/sent ─► the proxy ─► received ─► Step::More ─► outgoing ... ─► Step::Done
@@ -20,7 +20,7 @@ use tunnel::Tunnel;
 pub(super) enum Step {
     /// There may be something to send, and there is more to come.
     More,
-    /// What follows is between us and the origin.
+    /// The handshake is complete: further bytes are of the origin.
     Done,
 }
 
@@ -85,7 +85,7 @@ impl ProxyHandshake {
         })
     }
 
-    /// What the proxy is to be told now.
+    /// Bytes to send to the proxy now.
     pub(super) fn outgoing(&self) -> &[u8] {
         &self.outbox[self.sent..]
     }

@@ -3,7 +3,7 @@
 use super::*;
 use crate::client::route::Credentials;
 
-/// What we sent in all and how it ended, for the proxy's answers given one after the other, each when
+/// Returns all bytes sent and the outcome. The proxy's responses are given one after the other, each when
 /// everything before it is sent.
 fn run(
     proxy: &Proxy,

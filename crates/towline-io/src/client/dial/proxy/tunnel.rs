@@ -100,7 +100,7 @@ impl Tunnel {
     }
 }
 
-/// What is no HTTP is told at once: its end may never come.
+/// Rejects input that is not HTTP at once: its end may never come.
 fn check_start(text: &[u8]) -> Result<(), Refusal> {
     let expected = b"HTTP/1.";
     let length = text.len().min(expected.len());

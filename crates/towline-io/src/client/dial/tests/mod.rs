@@ -31,7 +31,7 @@ enum Front {
 
 const FRONTS: [Front; 2] = [Front::BlockingClient, Front::Async];
 
-/// What one dial comes to.
+/// Runs one dial to its end.
 fn dial(front: Front, route: &Route, config: &DialConfig) -> Result<Box<Established>, DialError> {
     let dial = Dial::start(
         Arc::new(route.clone()),

@@ -13,7 +13,7 @@ fn secure(name: &str, addr: SocketAddr, tls: &Arc<ClientTls>) -> (Route, DialCon
     (route, with_overrides(name, &[addr]))
 }
 
-/// What a client that trusts `authority` says to a server for "host" that shows `shown`.
+/// The error of a client that trusts `authority` for a server of "host" that presents `shown`.
 fn complaint(authority: &Authority, shown: Shown) -> String {
     let addr = tls_server(authority.server(shown, false));
     let (route, config) = secure("host", addr, &authority.client());
