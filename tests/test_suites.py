@@ -1,4 +1,4 @@
-"""What stands around other projects' suites: a report that is read wrongly would let everything pass."""
+"""Runners of other projects' test suites: a report that is misread would let everything pass."""
 
 import contextlib
 import socket

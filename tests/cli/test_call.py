@@ -93,7 +93,7 @@ def echoed(*arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> dict
 
 
 def in_a_terminal(*arguments: str) -> bytes:
-    """What a person would see: standard output and error are a terminal of 80 columns."""
+    """Output of the command when standard output and error are a terminal of 80 columns."""
     controller, terminal = pty.openpty()
     command = [sys.executable, "-m", "towline", *arguments]
     process = subprocess.Popen(

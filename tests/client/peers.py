@@ -1,4 +1,4 @@
-"""What other clients do with the malicious server: `python -m tests.client.peers [--subjects a,b] [--scripts x,y]`.
+"""Behaviour of other clients with the malicious server: `python -m tests.client.peers [--subjects a,b] [--scripts x,y]`.
 
 Recorded, not asserted: benches/results/client_faults.md. Each attempt has a client of its own: a good request,
 the script, and a good request again, each within ten seconds. `--life` records what peers_lifecycle.py is about.
@@ -29,9 +29,20 @@ PATIENCE = 10.0
 ROOT = Path(__file__).parent.parent.parent
 # One backend of each: what lies below is the same.
 CHOSEN = (
-    "towline", "towline-sync", "aiohttp", "httpx-sync", "httpx2-sync", "httpcorexyz-sync", "urllib3", "requests",
-    "niquests-sync", "pycurl", "pyreqwest", "rnet", "primp",
-)  # fmt: skip
+    "towline",
+    "towline-sync",
+    "aiohttp",
+    "httpx-sync",
+    "httpx2-sync",
+    "httpcorexyz-sync",
+    "urllib3",
+    "requests",
+    "niquests-sync",
+    "pycurl",
+    "pyreqwest",
+    "rnet",
+    "primp",
+)
 
 LIVES = tuple(dict.fromkeys((*peers_lifecycle.SYNC, *peers_lifecycle.ASYNC)))
 
@@ -69,9 +80,13 @@ class Child:
     def __init__(self, subject: str) -> None:
         command = [interpreter(subject), "-m", "tests.client.peers_child", subject]
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | {"PYTHONPATH": PATHS}, stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            command,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": PATHS},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
         self.held = b""
         said = self.line(60)
         if said is None or "missing" in said:
@@ -79,7 +94,7 @@ class Child:
             raise Missing(str(said))
 
     def line(self, patience: float) -> dict[str, Any] | None:
-        """What it says next; `None`: nothing in that time, or it has died."""
+        """The child's next line; `None` on a timeout or when it has died."""
         assert self.process.stdout is not None
         end = time.monotonic() + patience
         while b"\n" not in self.held:
@@ -153,10 +168,11 @@ def write_tables() -> None:
     lead = "Scripts: tests/support/hostile_peer.py. An error's name, or the answer that was taken for good; then what a good"
     lead += " request over the same client got. Each as it comes, without a deadline or a limit set. Memory is the peak of the process, where it grew by 16 MiB or more.\n\n"
     report.write_markdown(
-        "client_faults", "Clients and a malicious server",
+        "client_faults",
+        "Clients and a malicious server",
         [lead + report.table(["script", *subjects], rows), *peers_lifecycle.tables(measured)],
         command="python -m tests.client.peers",
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def rest(loop: asyncio.AbstractEventLoop | None, seconds: float) -> None:
 
 
 def peak_mib() -> float:
-    """What was held for a moment counts."""
+    """Peak resident memory, in MiB."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024

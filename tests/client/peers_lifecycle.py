@@ -1,4 +1,4 @@
-"""What other clients do over a long life, and with TLS that fails: `python -m tests.client.peers --life`.
+"""Behaviour of other clients in a long-lived process, and when TLS fails: `python -m tests.client.peers --life`.
 
 Each client and behaviour has a process of its own, which is ended after a time: a hang is a finding.
 """
@@ -51,12 +51,31 @@ BEHAVIOURS = {
     "tls_stalled": ("TLS: the handshake stalls", ("sync",)),
 }
 ASYNC = (
-    "towline", "aiohttp", "httpx", "httpx2", "httpcorexyz", "niquests", "pycurl-multi", "pyreqwest", "rnet", "primp",
-)  # fmt: skip
+    "towline",
+    "aiohttp",
+    "httpx",
+    "httpx2",
+    "httpcorexyz",
+    "niquests",
+    "pycurl-multi",
+    "pyreqwest",
+    "rnet",
+    "primp",
+)
 SYNC = (
-    "towline-sync", "aiohttp", "httpx-sync", "httpx2-sync", "httpcorexyz-sync", "urllib3", "requests",
-    "niquests-sync", "pycurl", "pyreqwest-sync", "rnet-sync", "primp-sync",
-)  # fmt: skip
+    "towline-sync",
+    "aiohttp",
+    "httpx-sync",
+    "httpx2-sync",
+    "httpcorexyz-sync",
+    "urllib3",
+    "requests",
+    "niquests-sync",
+    "pycurl",
+    "pyreqwest-sync",
+    "rnet-sync",
+    "primp-sync",
+)
 
 
 def has(subject: str, behaviour: str) -> bool:
@@ -95,9 +114,15 @@ def twice(carried: list[tuple[int, str]]) -> int:
 def child(subject: str, behaviour: str, url: str, patience: float, env: dict[str, str]) -> dict[str, Any]:
     command = [interpreter(subject), "-m", "tests.client.peers_lifecycle_child", subject, behaviour, url]
     with subprocess.Popen(
-        command, cwd=ROOT, env=os.environ | env | {"PYTHONPATH": PATHS}, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True, preexec_fn=many_descriptors,
-    ) as process:  # fmt: skip
+        command,
+        cwd=ROOT,
+        env=os.environ | env | {"PYTHONPATH": PATHS},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        preexec_fn=many_descriptors,
+    ) as process:
         try:
             said, _ = process.communicate(timeout=patience)
         except subprocess.TimeoutExpired:

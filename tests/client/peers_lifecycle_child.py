@@ -238,8 +238,13 @@ def main(subject: str, behaviour: str, base: str) -> dict[str, Any]:
 
 
 BEHAVIOURS: dict[str, Callable[[Backend], dict[str, Any]]] = {
-    "race_get": race_get, "race_post": race_post, "churn": churn, "fork": fork, "threads": threads, "crowd": crowd,
-}  # fmt: skip
+    "race_get": race_get,
+    "race_post": race_post,
+    "churn": churn,
+    "fork": fork,
+    "threads": threads,
+    "crowd": crowd,
+}
 
 
 if __name__ == "__main__":

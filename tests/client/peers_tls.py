@@ -24,7 +24,7 @@ def failure_of(subject: str, url: str, behaviour: str) -> dict[str, Any]:
 
 
 def in_full(error: BaseException) -> str:
-    """What its user sees, and an object's place in memory apart."""
+    """Error text as the user sees it, without addresses of objects."""
     return str(error)[:400]
 
 
@@ -122,6 +122,17 @@ def primp(url: str, path: str) -> bytes:
 CLIENTS: dict[str, Any] = {
     function.__name__: function
     for function in (
-        towline, aiohttp, httpx, httpx2, httpcorexyz, urllib3, requests, niquests, pycurl, pyreqwest, rnet, primp,
+        towline,
+        aiohttp,
+        httpx,
+        httpx2,
+        httpcorexyz,
+        urllib3,
+        requests,
+        niquests,
+        pycurl,
+        pyreqwest,
+        rnet,
+        primp,
     )
-}  # fmt: skip
+}

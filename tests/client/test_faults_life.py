@@ -1,4 +1,4 @@
-"""What a long life brings: connections that close as they are used, cancels at every point, forks, loops, threads."""
+"""Long-lived clients: connections that close during use, cancels at every point, forks, loops, threads."""
 
 from __future__ import annotations
 

@@ -53,8 +53,12 @@ def test_a_good_one_passes(make: Any, authority: tuple[trustme.CA, str]) -> None
 @pytest.mark.parametrize("with_context", [False, True], ids=["rustls", "SSLContext"])
 @pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.replace(" ", "-"))
 def test_a_certificate_that_is_refused(
-    make: Any, authority: tuple[trustme.CA, str], tmp_path: Path, failure: str, with_context: bool,
-) -> None:  # fmt: skip
+    make: Any,
+    authority: tuple[trustme.CA, str],
+    tmp_path: Path,
+    failure: str,
+    with_context: bool,
+) -> None:
     ca, path = authority
     with serving(certificate_that_is(failure, ca, tmp_path)) as server:
         verify = ssl.create_default_context(cafile=path) if with_context else path

@@ -97,9 +97,17 @@ def test_it_is_refused_by_name(backend: Any, server: Hostile, name: str) -> None
 
 def test_every_script_is_tried() -> None:
     elsewhere = {
-        "good", "drip_head", "drip_body", "poison_idle", "poison_at_once", "body_of_204", "body_of_304", "bomb",
-        "endless_sse", "endless_text",
-    }  # fmt: skip
+        "good",
+        "drip_head",
+        "drip_body",
+        "poison_idle",
+        "poison_at_once",
+        "body_of_204",
+        "body_of_304",
+        "bomb",
+        "endless_sse",
+        "endless_text",
+    }
     assert REFUSED.keys() | elsewhere == SCRIPTS.keys()
 
 

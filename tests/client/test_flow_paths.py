@@ -113,9 +113,12 @@ TOKEN = st.text("abcXYZ-", min_size=1, max_size=8)
 VALUE = st.text("abc XYZ;,=\"'", max_size=12).map(str.strip)
 # what the short way takes, and what it must leave
 FORM_VALUE = st.one_of(
-    st.text("aZ09-_.~ &=+%/?#é漢\U0001f600\x00\n*!'()", max_size=8), st.integers(), st.booleans(), st.none(),
+    st.text("aZ09-_.~ &=+%/?#é漢\U0001f600\x00\n*!'()", max_size=8),
+    st.integers(),
+    st.booleans(),
+    st.none(),
     st.floats(allow_nan=False),
-)  # fmt: skip
+)
 CALLS = st.fixed_dictionaries(
     {},
     optional={

@@ -239,6 +239,9 @@ print(client.get("/small").text)
     with nghttpd(root) as port:
         done = subprocess.run(
             [sys.executable, "-c", program, f"http://127.0.0.1:{port}"],
-            capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=3 * PATIENCE,
+            check=False,
+        )
     assert done.stdout == "hello\n", done.stderr

@@ -1,4 +1,4 @@
-"""What the fault tests serve. The path says how the application misbehaves.
+"""Applications of the fault tests. The path says how the application misbehaves.
 
 | path       | what it does                                                         |
 |------------|----------------------------------------------------------------------|

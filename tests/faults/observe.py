@@ -1,4 +1,4 @@
-"""What a process costs, seen from outside, and sockets that end as badly as they can."""
+"""Resource use of a process, and sockets that end abnormally."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def stable_descriptors(pid: int) -> int:
 
 
 def cpu_seconds(pid: int) -> float:
-    """What all threads of the process have used: nanoseconds, where utime has a hundredth of a second."""
+    """CPU seconds used by all threads of the process, from a clock in nanoseconds (utime has a resolution of 10 ms)."""
     spent = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
         spent += int((task / "schedstat").read_text().split()[0])

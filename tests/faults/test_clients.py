@@ -112,7 +112,7 @@ def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> Non
 
 
 def _first_answers(sockets: list[socket.socket], patience: float) -> list[bytes]:
-    """What each is told first."""
+    """First bytes received on each socket."""
     answers: list[bytes] = []
     deadline = time.monotonic() + patience
     with selectors.DefaultSelector() as selector:

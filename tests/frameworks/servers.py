@@ -39,7 +39,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the application said, without the server's own words."""
+    """Response of the application, without the headers that the server adds."""
 
     status: int
     headers: list[tuple[str, str]]

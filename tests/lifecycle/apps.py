@@ -1,4 +1,4 @@
-"""What the life-cycle tests serve: the same paths as ASGI and as WSGI.
+"""Applications of the life-cycle tests: the same paths as ASGI and as WSGI.
 
 | path             | answer                                                       |
 |------------------|--------------------------------------------------------------|

@@ -230,9 +230,14 @@ class Page:
         if self.server is None:
             self.serve(list(DEFAULT_SERVER))
         done = subprocess.run(
-            [self.here(word) for word in words], cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S,
+            [self.here(word) for word in words],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
             check=False,
-        )  # fmt: skip
+        )
         if done.returncode != 0:
             raise Failed(f"ended with status {done.returncode}\n{done.stdout}{done.stderr}")
         shown = [line for line in command.output if line.strip()]
@@ -243,8 +248,10 @@ class Page:
         self.stop()
         self.server = subprocess.Popen(
             [sys.executable, "-m", "towline", "serve", *words],
-            cwd=ROOT, env=self.environment, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            cwd=ROOT,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+        )
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self.answers():
             if (status := self.server.poll()) is not None:

@@ -1,4 +1,4 @@
-"""What an application receives: the body when it asks for it, and the client's leaving."""
+"""`receive()` of an application: the body on demand, and the client's disconnect."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_a_truncated_body_is_a_disconnect(loop: str) -> None:
 
 
 def test_waiting_for_a_disconnect_beside_the_response(loop: str) -> None:
-    """What frameworks do: a task that listens, cancelled or left when the response is complete."""
+    """As frameworks do: a task awaits `receive()`, and is cancelled or left when the response is complete."""
     ends: list[Any] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,4 +1,4 @@
-"""What an application sends and what becomes of it on the wire."""
+"""Messages that an application sends, and the bytes on the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an application finds in its scope (ASGI 3.0, HTTP 2.5)."""
+"""Scope of an application (ASGI 3.0, HTTP 2.5)."""
 
 from __future__ import annotations
 

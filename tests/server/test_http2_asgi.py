@@ -17,7 +17,7 @@ from tests.support.http2_client import Client, serving, talking
 
 
 class Notes:
-    """What applications have noted, from another thread."""
+    """Notes that applications make on another thread."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -1,4 +1,4 @@
-"""What an application finds in environ (PEP 3333)."""
+"""`environ` of an application (PEP 3333)."""
 
 from __future__ import annotations
 

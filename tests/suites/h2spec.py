@@ -38,7 +38,7 @@ BAD_PREFACE_BYTES = b"INVALID CONNECTION PREFACE\r\n\r\n"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of h2spec said; `failed`: the case's number and description."""
+    """Result of one run of h2spec; `failed`: the case's number and description."""
 
     passed: int
     skipped: int

@@ -56,7 +56,7 @@ class ServedStream(httpx.SyncByteStream):
 
 
 class ServedTransport(httpx.BaseTransport):
-    """What `_TestClientTransport` does in memory, over a socket."""
+    """`_TestClientTransport` over a socket instead of in memory."""
 
     def __init__(self, client: TestClient, inner: Any) -> None:
         self._client, self._inner = client, inner

@@ -62,7 +62,7 @@ class SyncBackend:
         return iter(pieces)
 
     def pieces(self, url: str, how: str, *values: Any) -> Iterator[Any]:
-        """What `response.iter_HOW` gives."""
+        """Items of `response.iter_HOW`."""
         with self.client.stream("GET", url) as self.streamed:
             response = self.streamed
             yield from getattr(response, f"iter_{how}")(*values)

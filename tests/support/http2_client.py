@@ -25,7 +25,7 @@ PATIENCE = 20.0
 
 @dataclasses.dataclass
 class Exchange:
-    """What has come of one stream."""
+    """State of one stream: the parts of its response received so far."""
 
     status: int = 0
     fields: dict[str, str] = dataclasses.field(default_factory=dict)
@@ -208,7 +208,7 @@ class Client:
         self.until(lambda: self.pongs > pongs)
 
     def finish(self, *streams: int) -> list[Exchange]:
-        """What became of streams, once they are over."""
+        """Waits until the streams have ended, and returns their exchanges."""
         self.until(lambda: all(self.exchanges[stream].over for stream in streams))
         return [self.exchanges[stream] for stream in streams]
 

@@ -1,4 +1,4 @@
-"""What the tests of clients over HTTP/2 share: a client with prior knowledge, of each backend that speaks it."""
+"""Fixture of the tests of clients over HTTP/2: a client with prior knowledge, synchronous or asynchronous."""
 
 from __future__ import annotations
 

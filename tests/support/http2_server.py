@@ -86,7 +86,7 @@ class Peer:
     # What the client says.
 
     def take(self, within: float = PATIENCE) -> None:
-        """What has come, or comes `within` so many seconds: else TimeoutError."""
+        """Receives once, within so many seconds; raises TimeoutError otherwise."""
         self.socket.settimeout(within)
         try:
             data = self.socket.recv(262_144)

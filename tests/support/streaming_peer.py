@@ -1,4 +1,4 @@
-"""What a server does over a long life: it closes as it is asked, holds answers back, streams without an end."""
+"""Scripts of a long-lived server: early closes, delayed responses, endless streams."""
 
 from __future__ import annotations
 

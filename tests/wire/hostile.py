@@ -61,7 +61,7 @@ class Request:
 
 
 class Recorder:
-    """What the applications have completed, by the client's port: each case has a connection of its own."""
+    """Requests that the applications completed, by the client's port: each case has a connection of its own."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -113,7 +113,7 @@ class Recorder:
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What came back over one connection."""
+    """Response bytes of one connection."""
 
     requests: list[Request]
     data: bytes
@@ -148,7 +148,7 @@ def talk(
 
 
 def read_answer(conn: socket.socket) -> tuple[bytes, bool]:
-    """What came, and whether the server has closed."""
+    """Bytes received, and whether the server has closed."""
     data = b""
     while True:
         try:

@@ -171,15 +171,30 @@ def stream_flood() -> Iterator[bytes]:
 ATTACKS: dict[str, Callable[[], Iterator[bytes]]] = {
     attack.__name__: attack
     for attack in (
-        rapid_reset, made_you_reset, made_you_reset_overflow, continuation_flood, empty_continuations,
-        hpack_bomb, zero_window_bomb, table_size_games, settings_flood, ping_flood, priority_flood, empty_data,
-        unknown_frames, small_updates, window_overflow, window_size_games, zero_window_stall, stream_flood,
+        rapid_reset,
+        made_you_reset,
+        made_you_reset_overflow,
+        continuation_flood,
+        empty_continuations,
+        hpack_bomb,
+        zero_window_bomb,
+        table_size_games,
+        settings_flood,
+        ping_flood,
+        priority_flood,
+        empty_data,
+        unknown_frames,
+        small_updates,
+        window_overflow,
+        window_size_games,
+        zero_window_stall,
+        stream_flood,
     )
-}  # fmt: skip
+}
 
 
 def _rest(number: int) -> bytes:
-    """What follows a full prefix of an integer (RFC 7541 5.1)."""
+    """Bytes after the full prefix of an integer (RFC 7541 5.1)."""
     rest = b""
     while number >= 128:
         rest += bytes([number % 128 | 128])
@@ -227,7 +242,7 @@ def attack(address: tuple[str, int], name: str, pid: int | None = None) -> Outco
 
 
 class _Seen:
-    """What the server has said so far, as far as it matters."""
+    """Frames of the server that matter for the verdict."""
 
     def __init__(self) -> None:
         self.unread, self.over, self.error = b"", False, None

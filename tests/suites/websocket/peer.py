@@ -43,7 +43,7 @@ HANDSHAKE_TIMEOUT_S, CLOSE_TIMEOUT_S = 5, 2
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a case said of its peer, and of how the connection was closed."""
+    """Result of a case, for its peer's behaviour and for the close of the connection."""
 
     case: str
     behavior: str
@@ -63,7 +63,7 @@ def chosen(only: list[str], without: list[str]) -> list[type]:
 
 
 class Fuzzing:
-    """What a case sees of its connection, over either of Autobahn's protocols."""
+    """A case's view of its connection, over either of Autobahn's protocols."""
 
     case = None  # under way on this connection
     number = ""
