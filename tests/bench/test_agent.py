@@ -40,13 +40,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("on_slice", "said"),
     [
-        ("time.sleep(600)", "did not answer 'slice' in "),
+        ("time.sleep(600)", "did not reply to 'slice' in "),
         (
             "sys.stderr.write('out of memory'); sys.stderr.flush(); os._exit(7)",
             "ended during 'slice' (exit status 7)",
         ),
         ("os.kill(os.getpid(), 9)", "ended during 'slice' (signal SIGKILL)"),
-        ("os.write(1, b'hello\\n')", "answered no JSON: b'hello'"),
+        ("os.write(1, b'hello\\n')", "reply is not JSON: b'hello'"),
     ],
     ids=["hangs", "ends", "is killed", "babbles"],
 )

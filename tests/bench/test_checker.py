@@ -189,7 +189,7 @@ def test_the_request_is_named() -> None:
     check(Canned(right), "s", of("url_with_qs"), "http://127.0.0.1:1")
     with pytest.raises(WrongResponse, match=r"^GET /qs\?filter=active.*: status 503 instead of 200$"):
         check(Canned(wrong), "s", of("url_with_qs"), "http://127.0.0.1:1")
-    with pytest.raises(WrongResponse, match=r"^1 answers to 3 requests$"):
+    with pytest.raises(WrongResponse, match=r"^1 responses to 3 requests$"):
         check(Canned(right), "s", of("mixed_workload"), "http://127.0.0.1:1")
 
 
@@ -200,9 +200,9 @@ def test_a_server_that_closes_takes_no_several_at_once() -> None:
     closing = found(
         "pipelined_h1", closed=True, fields=[["content-type", "text/plain"], ["connection", "close"]]
     )
-    with pytest.raises(WrongResponse, match="closes the connection after an answer"):
+    with pytest.raises(WrongResponse, match="closes the connection after a response"):
         check(Canned(*[closing] * targets), "any", pipelined, "http://host")
     streams, farewell = of("multi_stream_h2"), found("multi_stream_h2", **OVER_H2, closed=True)
     farewell["fields"].append(["connection", "close"])
-    with pytest.raises(WrongResponse, match="closes the connection after an answer"):
+    with pytest.raises(WrongResponse, match="closes the connection after a response"):
         check(Canned(farewell), "any", streams, "http://host", "h2")

@@ -125,7 +125,7 @@ def test_it_sends_garbage(tmp_path: Path, nonsense: bytes) -> None:
         connection.sendall({nonsense!r})
     serve()
     """
-    assert "what it answers is no HTTP" in str(failure_of(hostile(tmp_path, source)))
+    assert "its response is not HTTP" in str(failure_of(hostile(tmp_path, source)))
 
 
 def test_it_responds_500(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ def test_it_responds_500(tmp_path: Path) -> None:
         connection.sendall(b"HTTP/1.1 500 Oh\\r\\nContent-Length: 0\\r\\n\\r\\n")
     serve()
     """
-    assert "GET / is answered 500" in str(failure_of(hostile(tmp_path, source), 0.5))
+    assert "GET / has status 500" in str(failure_of(hostile(tmp_path, source), 0.5))
 
 
 def test_it_closes_without_a_response(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: 
     assert machine.alive == set()
 
 
-@pytest.mark.parametrize(("alive", "failure"), [(True, None), (False, "no request was answered any more")])
+@pytest.mark.parametrize(("alive", "failure"), [(True, None), (False, "no request succeeds any more")])
 def test_a_subject_is_checked_again_after_a_slice_without_a_response(
     alive: bool, failure: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

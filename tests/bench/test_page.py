@@ -266,7 +266,7 @@ def test_the_page_has_the_required_texts(page_file):
         "towline is faster than its peers",
         "gunicorn",
         "has no figures: exited with status 1",
-        "The same subject measured twice came out",
+        "The same subject measured twice had the verdict",
         "requests failed",
         "no verdict",
         "Published by others",

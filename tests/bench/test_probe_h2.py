@@ -66,7 +66,7 @@ def test_literal_statuses_and_interim_responses() -> None:
 
 
 def test_invalid_responses_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"is no HTTP/2: b'HTTP/1\.1 400"):
+    with pytest.raises(ValueError, match=r"is not HTTP/2: b'HTTP/1\.1 400"):
         probe_h2.status(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     server = H2Connection(H2Configuration(client_side=False))
     server.initiate_connection()
@@ -80,5 +80,5 @@ def test_invalid_responses_are_refused() -> None:
         probe_h2.status(begun + server.data_to_send())
     headers = b"\0\0\1\1\4\0\0\0\1"
     for block in (b"\xbf", b"\x40"):
-        with pytest.raises(ValueError, match="begins with no status"):
+        with pytest.raises(ValueError, match="does not begin with a status"):
             probe_h2.status(begun + headers + block)

@@ -228,9 +228,9 @@ def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
     failures = {one.name: one.failure or "" for one in experiment.subjects}
     assert failures["good"] == ""
     assert sum(one.subject == "good" for one in experiment.slices) >= 2
-    assert "wrong answer" in failures["wrong"]
+    assert "wrong response" in failures["wrong"]
     assert "exit status 3" in failures["dies"] or "ended" in failures["dies"]
-    assert "no request was answered any more" in failures["hangs"]
+    assert "no request succeeds any more" in failures["hangs"]
     for name, (_, said) in BAD.items():
         assert said in failures[name], failures[name]
     assert all("\n" not in failure for failure in failures.values())
@@ -280,7 +280,7 @@ def test_an_interrupt_keeps_the_measurements_and_leaves_no_process(
     assert "Traceback" not in err
     assert none_left(tmp_path)
     assert run.returncode == 128 + number
-    assert "what was measured is kept" in err
+    assert "measurements are kept" in err
     record = result(tmp_path / "out")
     assert record.interrupted
     assert [one.failure for experiment in record.experiments for one in experiment.subjects] == [None] * len(
@@ -306,9 +306,9 @@ def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str
     [
         (("serves",), "did you mean servers?"),
         (("all", "-s", "hello,nonsense"), "no scenario 'nonsense' in any of servers, clients, webhooks, llm"),
-        (("all", "-S", "pycurl", "-s", "hello"), "both the scenarios and the subjects"),
+        (("all", "-S", "pycurl", "-s", "hello"), "both the requested scenarios and subjects"),
         (("webhooks", "--net", "rtt=1ms"), "webhooks cannot emulate a network"),
-        (("servers", "--net", "rtt=fast"), "'fast' is no time"),
+        (("servers", "--net", "rtt=fast"), "'fast' is not a time"),
         (("servers", "--scenaro", "hello"), "did you mean --scenario?"),
         (("servers", "-s", "helo"), "did you mean hello?"),
         (("servers", "-S", "uvicorn"), "did you mean uvicorn-h11?"),

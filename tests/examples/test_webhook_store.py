@@ -112,7 +112,7 @@ def test_outcomes(database: str) -> None:
         await kept.record(Outcome(1, 1, 0.5, None, 204, [("a", "b")], b"answer"))
         await kept.record(Outcome(2, 1, 0.5, now + 60, error="down \0"))
         await kept.record(Outcome(3, 7, 0.5, None, 503, error="the destination answered 503"))
-        ask = kept.ask
+        ask = kept.query
         assert [it.id for it in await ask(lambda database: database.fresh(0, 10))] == [4]
         assert await ask(lambda database: database.due(now, 10)) == []
         assert [(it.id, it.attempts) for it in await ask(lambda database: database.due(now + 61, 10))] == [
