@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from towline.errors import ClientDisconnected
 
-from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, read_all, read_body, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, read_body, serving
 from tests.support.feature_server import until
+from tests.support.sockets import read_all
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, read_all, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
+from tests.support.sockets import read_all
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 

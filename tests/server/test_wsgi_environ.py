@@ -11,7 +11,8 @@ from wsgiref.validate import validator
 import pytest
 import trustme
 
-from tests.support.wsgi_server import MODES, RunningServer, read_all, serving
+from tests.support.sockets import read_all
+from tests.support.wsgi_server import MODES, RunningServer, serving
 
 KEYS_AS_TEXT = (str, int, bool)
 

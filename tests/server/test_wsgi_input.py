@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from towline.errors import ClientDisconnected
 
-from tests.support.wsgi_server import MODES, eventually, plain, read_all, serving
+from tests.support.sockets import read_all
+from tests.support.wsgi_server import MODES, eventually, plain, serving
 
 TEXT = [("Content-Type", "text/plain")]
 LINES = b"one\ntwo\r\n\nlast"

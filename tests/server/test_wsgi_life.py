@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.wsgi_server import MODES, eventually, plain, read_all, serving
+from tests.support.sockets import read_all
+from tests.support.wsgi_server import MODES, eventually, plain, serving
 
 TEXT = [("Content-Type", "text/plain")]
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"

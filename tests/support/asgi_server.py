@@ -13,6 +13,8 @@ from typing import Any
 from towline import _native
 from towline.config import Bind, ServerConfig
 
+from tests.support.sockets import read_all
+
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -78,14 +80,6 @@ class RunningServer:
 
     def errors(self) -> list[str]:
         return [text for _, text, _ in self.log]
-
-
-def read_all(conn: socket.socket) -> bytes:
-    chunks = []
-    with contextlib.suppress(ConnectionResetError):
-        while chunk := conn.recv(262144):
-            chunks.append(chunk)
-    return b"".join(chunks)
 
 
 @contextlib.contextmanager

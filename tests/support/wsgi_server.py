@@ -13,6 +13,8 @@ from typing import Any
 from towline import _native
 from towline.config import Bind, ServerConfig
 
+from tests.support.sockets import read_all
+
 MODES = {"inline": 1, "threads": 3}
 
 
@@ -50,14 +52,6 @@ class RunningServer:
 
     def errors(self) -> list[str]:
         return [text for _, text, _ in self.log]
-
-
-def read_all(conn: socket.socket) -> bytes:
-    received: list[bytes] = []
-    with contextlib.suppress(ConnectionResetError):
-        while chunk := conn.recv(65536):
-            received.append(chunk)
-    return b"".join(received)
 
 
 @contextlib.contextmanager
