@@ -90,13 +90,13 @@ def test_one_connection_carries_everything_with_prior_knowledge(
 ) -> None:
     with nghttpd(root) as port:
         caller = without_asking(backend, port)
-        answers = caller.together("GET", "/small", 300)
+        answers = caller.concurrently("GET", "/small", 300)
         assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "hello")}
-        large = caller.together("GET", "/large", 10)
+        large = caller.concurrently("GET", "/large", 10)
         assert {answer.content for answer in large} == {(root / "large").read_bytes()}
         assert caller.get("/absent").status_code == 404
         assert caller.call("HEAD", "/large").headers["content-length"] == str(256 * 12_000)
-        posted = caller.together("POST", "/small", 5, content=b"x" * 300_000)
+        posted = caller.concurrently("POST", "/small", 5, content=b"x" * 300_000)
         assert {answer.status_code for answer in posted} == {200}
         pool = caller.client.pool_status()
         # A first burst may be beyond what the server allows.
@@ -158,7 +158,7 @@ def test_alpn_chooses(root: Path, tmp_path: Path, backend: Callable[..., Any]) -
     with nghttpd(root, tls=tls) as port:
         for http1 in (True, False):
             caller = backend(verify=trust, http1=http1, http2=True)
-            answers = caller.together("GET", f"https://127.0.0.1:{port}/large", 10)
+            answers = caller.concurrently("GET", f"https://127.0.0.1:{port}/large", 10)
             assert {(answer.http_version, len(answer.content)) for answer in answers} == {
                 ("HTTP/2", 256 * 12_000)
             }

@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from towline.errors import ConfigError, StartupError
 
-from tests.support.feature_server import TEXT, ask, every_kind, exchange, serving, until
+from tests.support.feature_server import TEXT, ask, every_kind, exchange, serving
+from tests.support.waiting import until
 
 
 @every_kind

@@ -12,8 +12,8 @@ import pytest
 from towline.errors import ClientDisconnected
 
 from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, read_body, serving
-from tests.support.feature_server import until
 from tests.support.sockets import read_all
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 

@@ -10,9 +10,10 @@ import pytest
 import trustme
 from h2.settings import SettingCodes
 
-from tests.support.feature_server import every_kind, until
+from tests.support.feature_server import every_kind
 from tests.support.http2_apps import APPS, PIECE, payload
 from tests.support.http2_client import Client, serving, talking
+from tests.support.waiting import until
 
 VERSION = {"asgi": b"2 http", "wsgi": b"HTTP/2.0 http", "wsgi-threads": b"HTTP/2.0 http"}
 CANCEL = 8

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from towline.errors import ClientDisconnected
 
-from tests.support.feature_server import until
 from tests.support.http2_apps import PIECE, pieces
 from tests.support.http2_client import Client, serving, talking
+from tests.support.waiting import until
 
 
 class Notes:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.feature_server import until
 from tests.support.http2_client import Client, serving, talking
+from tests.support.waiting import until
 
 MODES = pytest.mark.parametrize("kind", ["wsgi", "wsgi-threads"])
 

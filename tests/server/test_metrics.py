@@ -8,8 +8,9 @@ import sys
 import urllib.request
 from pathlib import Path
 
-from tests.support.feature_server import ask, every_kind, exchange, samples, serving, until
+from tests.support.feature_server import ask, every_kind, exchange, samples, serving
 from tests.support.http2_client import Client
+from tests.support.waiting import until
 
 
 @every_kind

@@ -23,8 +23,9 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.support.asgi_server import Receive, Scope, Send, serving
-from tests.support.feature_server import ask, until
+from tests.support.feature_server import ask
 from tests.support.feature_server import serving as serving_features
+from tests.support.waiting import until
 from tests.support.websocket_server import (
     BINARY,
     BOTH_VERSIONS,

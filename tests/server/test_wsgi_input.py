@@ -12,7 +12,8 @@ import pytest
 from towline.errors import ClientDisconnected
 
 from tests.support.sockets import read_all
-from tests.support.wsgi_server import MODES, eventually, plain, serving
+from tests.support.waiting import until
+from tests.support.wsgi_server import MODES, plain, serving
 
 TEXT = [("Content-Type", "text/plain")]
 LINES = b"one\ntwo\r\n\nlast"
@@ -145,7 +146,7 @@ def test_a_truncated_body_is_never_a_normal_end(threads: int, sent: int, framing
         answer = served.raw(wire, half_close=True)
         assert b" 200 " not in answer.partition(b"\r\n")[0]
         if sent > 65_536:
-            eventually(lambda: len(ends) == 1)
+            until(lambda: len(ends) == 1, timeout=5)
             assert isinstance(ends[0], ClientDisconnected)
         # Below the window the application was never called.
         assert "end" not in ends
@@ -167,7 +168,7 @@ def test_a_malformed_chunk_is_not_an_end_either(threads: int) -> None:
     with serving(app, threads=threads) as served:
         answer = served.raw(chunked(b"x" * 100_000) + b"zz\r\n")
         assert answer.startswith(b"HTTP/1.1 400 ")
-        eventually(lambda: len(ends) == 1)
+        until(lambda: len(ends) == 1, timeout=5)
         assert isinstance(ends[0], ClientDisconnected)
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests.support.sockets import read_all
-from tests.support.wsgi_server import MODES, eventually, plain, serving
+from tests.support.waiting import until
+from tests.support.wsgi_server import MODES, plain, serving
 
 TEXT = [("Content-Type", "text/plain")]
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -43,13 +44,13 @@ def test_many_connections_many_requests(threads: int) -> None:
         for _ in range(5):
             for conn in conns:
                 exchange(conn)
-        eventually(lambda: served.server.connections == 100)
+        until(lambda: served.server.connections == 100, timeout=5)
         assert served.server.requests == 500
         assert served.server.in_flight == 0
         assert served.server.addresses == [f"127.0.0.1:{served.port}"]
         for conn in conns:
             conn.close()
-        eventually(lambda: served.server.connections == 0)
+        until(lambda: served.server.connections == 0, timeout=5)
 
 
 def test_threads_run_at_the_same_time() -> None:
@@ -134,7 +135,7 @@ def test_drain_finishes_what_is_in_flight(threads: int) -> None:
         answer = read_all(busy)
         assert answer.endswith(b"5\r\nended\r\n0\r\n\r\n")
         assert read_all(idle) == b""
-        eventually(lambda: served.server.connections == 0)
+        until(lambda: served.server.connections == 0, timeout=5)
         with pytest.raises(ConnectionRefusedError):
             served.connect()
 

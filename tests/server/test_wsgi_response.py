@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.wsgi_server import MODES, eventually, plain, serving
+from tests.support.waiting import until
+from tests.support.wsgi_server import MODES, plain, serving
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 HEAD = GET.replace(b"GET", b"HEAD")
@@ -88,7 +89,7 @@ def test_generators_are_chunked_and_closed(threads: int) -> None:
         assert line == b"HTTP/1.1 200 OK"
         assert b"transfer-encoding: chunked" in fields
         assert body == b"3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
-        eventually(lambda: made[0].closed == 1)
+        until(lambda: made[0].closed == 1, timeout=5)
         assert served.raw(GET.replace(b"1.1", b"1.0")).endswith(b"\r\n\r\nonetwo")
 
 
@@ -259,7 +260,7 @@ def test_an_exception_after_the_head_cuts_the_response(threads: int) -> None:
         answer = served.raw(GET)
         assert answer.endswith(b"3\r\none\r\n")
         assert b"0\r\n\r\n" not in answer
-        eventually(lambda: made[0].closed == 1)
+        until(lambda: made[0].closed == 1, timeout=5)
         assert isinstance(served.log[0][2], LookupError)
 
 
@@ -276,7 +277,7 @@ def test_too_short_and_too_long(threads: int) -> None:
         long = served.raw(GET.replace(b"/ ", b"/long ", 1))
         assert not long.endswith(b"678")
         assert served.raw(GET.replace(b"/ ", b"/list ", 1)).startswith(b"HTTP/1.1 500 ")
-        eventually(lambda: len(served.log) == 3)
+        until(lambda: len(served.log) == 3, timeout=5)
 
 
 def test_exc_info_replaces_the_head_until_it_is_sent(threads: int) -> None:
@@ -379,7 +380,7 @@ def test_close_is_called_when_the_client_has_left(threads: int) -> None:
         with served.connect() as conn:
             conn.sendall(GET)
             conn.recv(1000)
-        eventually(lambda: bool(made) and made[0].closed == 1)
+        until(lambda: bool(made) and made[0].closed == 1, timeout=5)
         assert served.log == []
 
 
@@ -394,7 +395,7 @@ def test_an_exception_in_close_is_logged(threads: int) -> None:
 
     with serving(app, threads=threads) as served:
         assert b"fine" in served.raw(GET)
-        eventually(lambda: len(served.log) == 1)
+        until(lambda: len(served.log) == 1, timeout=5)
         assert "close()" in served.log[0][1]
 
 
@@ -430,7 +431,7 @@ def test_file_wrapper(threads: int, large_file: Path, kind: str) -> None:
     with serving(app, threads=threads) as served:
         response = served.request()
         assert response.content == (content[1000:] if kind == "offset" else content)  # type: ignore[attr-defined]
-        eventually(lambda: bool(opened[0].closed))
+        until(lambda: bool(opened[0].closed), timeout=5)
         if kind in ("real", "raw", "offset"):
             assert response.headers["content-length"] == str(len(response.content))  # type: ignore[attr-defined]
         head = served.request("HEAD")

@@ -32,7 +32,7 @@ class SyncBackend:
     def call(self, method: str, url: str, **arguments: Any) -> Any:
         return self.client.request(method, url, **arguments)
 
-    def together(self, method: str, url: str, times: int, **arguments: Any) -> list[Any]:
+    def concurrently(self, method: str, url: str, times: int, **arguments: Any) -> list[Any]:
         """So many calls at once: of as many threads, up to 32."""
         with ThreadPoolExecutor(min(times, 32)) as threads:
             calls = [threads.submit(self.call, method, url, **arguments) for _ in range(times)]
@@ -89,9 +89,9 @@ class AsyncBackend:
         return self.loop.run_until_complete(get())
 
     def call(self, method: str, url: str, **arguments: Any) -> Any:
-        return self.together(method, url, 1, **arguments)[0]
+        return self.concurrently(method, url, 1, **arguments)[0]
 
-    def together(self, method: str, url: str, times: int, **arguments: Any) -> list[Any]:
+    def concurrently(self, method: str, url: str, times: int, **arguments: Any) -> list[Any]:
         async def call() -> list[Any]:
             calls = (self.client.request(method, url, **arguments) for _ in range(times))
             return await asyncio.gather(*calls)

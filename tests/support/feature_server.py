@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -123,15 +122,6 @@ def unchunked(data: bytes) -> bytes:
         assert data[length : length + 2] == b"\r\n"
         data = data[length + 2 :]
     raise AssertionError("the chunked body has no end")
-
-
-def until(condition: Callable[[], Any], timeout: float = 10.0) -> Any:
-    """The first true value of `condition`."""
-    deadline = time.monotonic() + timeout
-    while not (value := condition()):
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
-    return value
 
 
 def samples(page: str) -> dict[str, float]:

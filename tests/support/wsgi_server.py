@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,13 +74,6 @@ def serving(app: Any, **options: Any) -> Iterator[RunningServer]:
         server.stop()
         thread.join(5)
         assert not thread.is_alive(), "run() did not return after stop()"
-
-
-def eventually(condition: Callable[[], bool], within: float = 5.0) -> None:
-    deadline = time.monotonic() + within
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
 
 
 def plain(body: bytes = b"ok") -> Callable[..., list[bytes]]:
