@@ -10,18 +10,18 @@
 //!
 //! # fn main() -> std::io::Result<()> {
 //! let mut engine = Engine::<()>::new(EngineConfig::default())?;
-//! let service = Arc::new(ConnConfig::plain(Limits::server()));
+//! let config = Arc::new(ConnConfig::plain(Limits::server()));
 //! for listener in Listener::open("127.0.0.1:8000", 2048)? {
-//!     engine.add_listener(listener, Arc::clone(&service))?;
+//!     engine.add_listener(listener, Arc::clone(&config))?;
 //! }
 //! loop {
 //!     engine.turn_start(None)?;
 //!     while let Some(id) = engine.next_ready() {
-//!         let Some(peer) = engine.peer(id) else { continue };
-//!         while let Some(event) = peer.conn.next_event() {
+//!         let Some(conn) = engine.conn(id) else { continue };
+//!         while let Some(event) = conn.proto.next_event() {
 //!             if let Event::Head { stream, .. } = event {
 //!                 let head = ResponseHead { status: 204, reason: b"", fields: &[] };
-//!                 let _ = peer.conn.respond(stream, &head, BodySize::Empty);
+//!                 let _ = conn.proto.respond(stream, &head, BodySize::Empty);
 //!             }
 //!         }
 //!         engine.flush_and_rearm(id);
