@@ -25,7 +25,7 @@ pub struct Config {
     pub threads: usize,
     /// HTTP/1.1, or HTTP/2: by ALPN for https targets, otherwise by prior knowledge.
     pub protocol: Protocol,
-    /// HTTP/1.1: pipelined requests per connection; with WebSockets, messages in flight.
+    /// HTTP/1.1: pipelined requests per connection; with `WebSockets`, messages in flight.
     pub pipeline: usize,
     /// HTTP/2: concurrent streams per connection, up to the server's limit.
     pub streams: usize,

@@ -46,7 +46,7 @@ pub struct Messages {
     pub deflate: bool,
 }
 
-/// The destination of a connection: WebSockets need one per resource.
+/// The destination of a connection: `WebSockets` need one per resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Destination<'a> {
     pub(crate) origin: (bool, &'a str, u16),

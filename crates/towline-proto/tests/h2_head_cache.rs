@@ -16,22 +16,22 @@ use towline_testkit::{App, End};
 struct Block {
     is_new: bool,
     flags: u8,
-    block: Vec<u8>,
+    fragment: Vec<u8>,
 }
 
-fn new(flags: u8, block: Vec<u8>) -> Block {
+fn new(flags: u8, fragment: Vec<u8>) -> Block {
     Block {
         is_new: true,
         flags,
-        block,
+        fragment,
     }
 }
 
-fn more(flags: u8, block: Vec<u8>) -> Block {
+fn more(flags: u8, fragment: Vec<u8>) -> Block {
     Block {
         is_new: false,
         flags,
-        block,
+        fragment,
     }
 }
 
@@ -59,7 +59,7 @@ fn outcomes(mut end: End, is_server: bool, blocks: &[Block], apart: bool) -> Vec
             HEADERS,
             sent.flags | END_HEADERS,
             id,
-            &sent.block,
+            &sent.fragment,
         ));
         let log = end.log.text()[before..]
             .replace(&format!(" {id} "), " N ")

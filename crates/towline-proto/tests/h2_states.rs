@@ -1,7 +1,7 @@
 //! The states of a stream and everything that can arrive in them (RFC 9113 5.1), as tables.
 //!
-//! `+`: accepted, with an event. `-`: accepted or ignored, without an event. `S1`: the stream is reset with code
-//! 1. `C1`: the connection ends with code 1. Codes: 1 `PROTOCOL_ERROR`, 3 `FLOW_CONTROL_ERROR`, 5
+//! `+`: accepted, with an event. `-`: accepted or ignored, without an event. `S1`: a stream reset, code 1.
+//! `C1`: the connection ends with code 1. Codes: 1 `PROTOCOL_ERROR`, 3 `FLOW_CONTROL_ERROR`, 5
 //! `STREAM_CLOSED`, 6 `FRAME_SIZE_ERROR`. Every cell is tested in one piece and byte by byte.
 
 use std::sync::Arc;

@@ -418,8 +418,8 @@ mod tests {
 
     fn context(idempotent: bool, replayable: bool, bytes_sent: u64) -> FailureContext {
         FailureContext {
-            idempotent,
             replayable,
+            idempotent,
             bytes_sent,
             ..FailureContext::default()
         }

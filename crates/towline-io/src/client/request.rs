@@ -123,7 +123,7 @@ pub enum Body {
     Bytes(Bytes),
     /// So many bytes, written by the program as there is room.
     Known(u64),
-    /// WriteOutcome by the program until it finishes.
+    /// `WriteOutcome` by the program until it finishes.
     Unknown,
     /// A part of a file: `sendfile` on plain TCP.
     File { file: File, offset: u64, len: u64 },

@@ -270,7 +270,7 @@ impl ParsedArgs {
             "seed" => {
                 config.seed = value
                     .parse()
-                    .map_err(|_| format!("{value:?} is not a seed"))?
+                    .map_err(|_| format!("{value:?} is not a seed"))?;
             }
             "refusal-status" => config.refusal_statuses = values::list(value, values::status)?,
             "scenario" => {}

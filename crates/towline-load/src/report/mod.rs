@@ -41,7 +41,7 @@ pub struct Report {
     pub refused: u64,
     /// Description of the first failure.
     pub first_failure: Option<String>,
-    /// Statuses of complete responses, in ascending order. With WebSockets: of refused handshakes, and
+    /// Statuses of complete responses, in ascending order. With `WebSockets`: of refused handshakes, and
     /// the codes
     /// of the server's close frames.
     pub statuses: Vec<StatusCount>,

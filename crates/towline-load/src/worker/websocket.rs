@@ -38,7 +38,7 @@ enum WsStage {
     Open(WebSocket, StreamId),
 }
 
-/// State shared by all WebSockets of a thread.
+/// State shared by all `WebSockets` of a thread.
 pub(super) struct WsContext {
     shared: Scratch,
     limits: Arc<ws::Limits>,
@@ -160,7 +160,7 @@ impl WsContext {
 }
 
 impl Worker {
-    /// The target of the WebSockets in a slot, if any.
+    /// The target of the `WebSockets` in a slot, if any.
     pub(super) fn handshake_of(&self, slot: u32) -> Option<usize> {
         self.origins[self.slots[slot as usize].origin].handshake
     }
@@ -278,7 +278,7 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Closes all WebSockets with a close frame.
+    /// Closes all `WebSockets` with a close frame.
     fn drop(&mut self) {
         for index in 0..self.slots.len() {
             if let State::Open(id) = self.slots[index].state {

@@ -277,11 +277,11 @@ impl Connection {
         self.eof = true;
         match (self.side, &self.recv_state) {
             (Side::Server, RecvState::Head) if self.recv.is_empty() => {
-                self.close_gracefully(rules::DONE)
+                self.close_gracefully(rules::DONE);
             }
             (Side::Server, _) if self.is_draining() => self.drain(),
             (Side::Server, _) if self.exchange_is_open() => {
-                self.pending.set(PendingEvents::HALF_CLOSED)
+                self.pending.set(PendingEvents::HALF_CLOSED);
             }
             (Side::Client, RecvState::Idle) => self.close_gracefully(rules::DONE),
             (Side::Client, RecvState::Head) if self.recv.is_empty() => {
@@ -384,7 +384,7 @@ impl Connection {
         }
         match self.recv_state {
             RecvState::Head | RecvState::Idle if self.send.pending() == 0 => {
-                self.close_now(rules::DONE)
+                self.close_now(rules::DONE);
             }
             RecvState::Head | RecvState::Idle => self.close_gracefully(rules::DONE),
             _ => {}

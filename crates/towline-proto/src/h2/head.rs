@@ -118,13 +118,13 @@ impl HeadDecoder {
         }
         self.cached = CachedKind::None;
         self.block_len = 0;
-        let decoded = self.decode_new(decoder, block, limits)?;
+        let fields = self.decode_new(decoder, block, limits)?;
         if decoder.is_unchanged() && block.len() <= MAX_CACHED_BLOCK_BYTES {
             self.block_at = self.bytes.len() as u32;
             self.block_len = block.len() as u32;
             self.bytes.extend_from_slice(block);
         }
-        Ok(decoded)
+        Ok(fields)
     }
 
     fn block(&self) -> &[u8] {

@@ -315,7 +315,7 @@ impl Connection {
                 return Ok(());
             }
             SendState::Body(Some(0)) | SendState::Discard => {
-                stream.send_state = SendState::Complete
+                stream.send_state = SendState::Complete;
             }
         }
         self.check_closed(key);

@@ -1,4 +1,4 @@
-//! Resources shared by all WebSockets of one thread: needed only while a message is in progress.
+//! Resources shared by all `WebSockets` of one thread: needed only while a message is in progress.
 
 use chacha20::ChaCha8Rng;
 use chacha20::rand_core::{Rng as _, SeedableRng as _};
@@ -10,7 +10,7 @@ use super::deflate::Compressors;
 const MAX_KEPT: usize = 8;
 const MAX_KEPT_BYTES: usize = 256 * 1024;
 
-/// Buffers, compressors and masks, lent to WebSockets for the time of one message. One for each thread.
+/// Buffers, compressors and masks, lent to `WebSockets` for the time of one message. One for each thread.
 ///
 /// Masks come from a cryptographic generator. A fast one that can be predicted (xoshiro, wyrand) would not do: a
 /// hostile server sees the masks used by a page that cooperates with it, could compute the next ones, and could

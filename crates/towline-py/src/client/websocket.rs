@@ -1,4 +1,4 @@
-//! The common part of the WebSockets of both clients: configuration, messages and errors.
+//! The common part of the `WebSockets` of both clients: configuration, messages and errors.
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 

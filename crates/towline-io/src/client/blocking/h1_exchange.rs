@@ -40,7 +40,6 @@ impl HeadState {
 }
 
 /// The state of an exchange on its connection.
-#[expect(clippy::struct_excessive_bools, reason = "four independent flags")]
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
     pub(super) head_state: HeadState,

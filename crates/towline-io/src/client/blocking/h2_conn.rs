@@ -240,10 +240,10 @@ impl H2Conn {
             if was_signalled || now >= look_by {
                 // The interrupt check may run for a thread that wants this lock.
                 self.unlock_with(state, terms.pool, std::mem::take(&mut deferred));
-                let looked = phase.look();
+                let checked = phase.look();
                 state = self.lock();
-                if let Err(stop) = looked {
-                    let stats = state.stream_stats(terms.stream);
+                if let Err(stop) = checked {
+                    let byte_counts = state.stream_stats(terms.stream);
                     let is_silent = terms
                         .server_idle_since(stop, since)
                         .is_some_and(|since| state.last_received <= since);
@@ -252,7 +252,11 @@ impl H2Conn {
                         // Nothing was received during the timeout: stop assigning calls to this connection.
                         terms.pool.retire(self.slot);
                     }
-                    return Err(WaitError { stop, doing, stats });
+                    return Err(WaitError {
+                        stop,
+                        doing,
+                        stats: byte_counts,
+                    });
                 }
                 now = Instant::now();
                 (asked, was_signalled) = (now, false);

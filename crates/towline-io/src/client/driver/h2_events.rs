@@ -111,7 +111,7 @@ impl ClientDriver {
                 }
             }
             ConnEvent::Readable | ConnEvent::Failed(_) if call.conversation().is_some() => {
-                self.drive_websocket(id)
+                self.drive_websocket(id);
             }
             ConnEvent::Readable => {
                 call.reader_waits = false;

@@ -67,7 +67,7 @@ pub(super) enum Progress {
     BlockingError,
 }
 
-/// Buffers shared by the WebSockets of one `ClientDriver`.
+/// Buffers shared by the `WebSockets` of one `ClientDriver`.
 pub(super) struct WebSocketShared {
     pub(super) h2: ws::Scratch,
     /// Short messages are put together here.

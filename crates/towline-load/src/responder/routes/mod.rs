@@ -71,7 +71,7 @@ pub struct State {
     delayed: Delayed,
     /// Open connections.
     open: usize,
-    /// State shared by all WebSockets.
+    /// State shared by all `WebSockets`.
     sockets: Scratch,
 }
 

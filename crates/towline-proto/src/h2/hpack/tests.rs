@@ -31,7 +31,7 @@ fn decode_within(
 ) -> Result<(Vec<Decoded>, DecodedFields), HpackError> {
     let mut bytes = b"before".to_vec();
     let mut got = Vec::new();
-    let decoded = decoder.decode(block, bounds, &mut bytes, |line, bytes| {
+    let outcome = decoder.decode(block, bounds, &mut bytes, |line, bytes| {
         let spans = [line.span];
         let field = crate::Fields::new(bytes, &spans).next().expect("one");
         got.push((
@@ -42,12 +42,12 @@ fn decode_within(
         ));
     })?;
     assert!(bytes.starts_with(b"before"));
-    Ok((got, decoded))
+    Ok((got, outcome))
 }
 
 fn decode(decoder: &mut Decoder, block: &[u8]) -> Result<Vec<(String, String)>, HpackError> {
-    let (got, decoded) = decode_within(decoder, block, WIDE)?;
-    assert_eq!(decoded, DecodedFields::All);
+    let (got, outcome) = decode_within(decoder, block, WIDE)?;
+    assert_eq!(outcome, DecodedFields::All);
     let text = |bytes| String::from_utf8(bytes).expect("ASCII");
     Ok(got
         .into_iter()
@@ -364,8 +364,8 @@ fn a_repeated_entry_is_copied_to_the_text_once() {
     let mut text = |block: &str| {
         let (mut bytes, mut got) = (Vec::new(), Vec::new());
         let each = |line: super::decoder::DecodedField, _: &[u8]| got.push(line.span);
-        let decoded = decoder.decode(&hex(block), WIDE, &mut bytes, each);
-        assert_eq!(decoded, Ok(DecodedFields::All));
+        let outcome = decoder.decode(&hex(block), WIDE, &mut bytes, each);
+        assert_eq!(outcome, Ok(DecodedFields::All));
         let fields =
             crate::Fields::new(&bytes, &got).map(|field| [field.name, field.value].concat());
         let lines: Vec<_> = fields

@@ -163,7 +163,7 @@ fn push_string(text: &mut Vec<u8>, string: &Bound<'_, PyString>) -> Option<()> {
 /// The characters of a compact ASCII string, in place.
 ///
 /// They directly follow its `PyASCIIObject`; those of any other string are elsewhere (PEP 393). The flag for this is a
-/// bit field, which pyo3-ffi does not read from CPython 3.14 on.
+/// bit field, which `pyo3-ffi` does not read from Python 3.14 on.
 fn compact_ascii<'a>(string: &'a Bound<'_, PyString>) -> Option<&'a [u8]> {
     let object = string.as_ptr();
     // SAFETY: a live string; one past its `PyASCIIObject` is inside its allocation or at its end. If the characters

@@ -208,7 +208,7 @@ fn coroutine_step(
     })
 }
 
-/// Sets `am_await` and `am_send`: the slots that PyO3 generates return the result through an exception.
+/// Sets `am_await` and `am_send`: the slots that `PyO3` generates return the result through an exception.
 fn install_slots(call: &Bound<'_, Call>) {
     static DONE: PyOnceLock<()> = PyOnceLock::new();
     DONE.get_or_init(call.py(), || {

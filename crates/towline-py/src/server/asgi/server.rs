@@ -102,14 +102,14 @@ impl AsgiServer {
         Ok(())
     }
 
-    /// Lets requests in flight finish with `connection: close`; closes idle connections now, and open WebSockets
+    /// Lets requests in flight finish with `connection: close`; closes idle connections now, and open `WebSockets`
     /// with 1012.
     fn drain(&self, py: Python<'_>) -> PyResult<()> {
         self.engine(py)?.drain();
         websocket::drain(self, py)
     }
 
-    /// Ends everything at the deadline: exchanges are marked as disconnected, their tasks cancelled, ws_context closed.
+    /// Ends everything at the deadline: exchanges are marked as disconnected, their tasks cancelled, `WebSockets` closed.
     fn cancel_all(&self, py: Python<'_>) -> PyResult<()> {
         self.state.open(py).cancelling = true;
         for exchange in self.running(py) {

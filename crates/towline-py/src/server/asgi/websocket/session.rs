@@ -18,7 +18,7 @@ pub const INTERNAL_ERROR: u16 = 1011;
 /// Close code after a normal end of the application (RFC 6455 7.4.1).
 pub const NORMAL_CLOSURE: u16 = 1000;
 
-/// Configuration and scratch memory of all WebSockets of a worker.
+/// Configuration and scratch memory of all `WebSockets` of a worker.
 pub struct WsContext {
     pub limits: Arc<ws::Limits>,
     pub deflate: Option<deflate::Config>,
