@@ -212,9 +212,21 @@ fn reset(stream: &TcpStream) {
         .unwrap();
 }
 
+/// Resets once the client has sent everything: a reset that a send meets first is an end of input to the next read.
+fn reset_later(stream: &TcpStream) {
+    std::thread::sleep(SHORT);
+    reset(stream);
+}
+
 /// Reads until the client has closed.
 fn drain(mut stream: &TcpStream) {
     let _ = stream.read_to_end(&mut Vec::new());
+}
+
+/// Ends the connection in order. Dropping it could reset it instead, if input (an ACK of SETTINGS) is unread.
+fn close(stream: &TcpStream) {
+    let _ = stream.shutdown(Shutdown::Write);
+    drain(stream);
 }
 
 /// Runs a case against a script of each version: the four paths agree. The text may differ between the versions
@@ -269,7 +281,7 @@ fn a_refused_connection_may_be_retried() {
 fn an_end_before_the_head_may_be_retried_if_idempotent() {
     for (method, retryable) in [("GET", true), ("POST", false)] {
         let case = Case::new(method);
-        let eof = on_all(&case, drop, |frames, _| drop(frames));
+        let eof = on_all(&case, |stream| close(&stream), |frames, _| close(&frames.0));
         assert_eq!(
             eof.is(),
             verdict(
@@ -278,7 +290,11 @@ fn an_end_before_the_head_may_be_retried_if_idempotent() {
                 retryable
             )
         );
-        let rst = on_all(&case, |stream| reset(&stream), |frames, _| reset(&frames.0));
+        let rst = on_all(
+            &case,
+            |stream| reset_later(&stream),
+            |frames, _| reset_later(&frames.0),
+        );
         assert_eq!(
             rst.is(),
             verdict(CallErrorKind::Read, CallPhase::Head, retryable)
@@ -431,12 +447,12 @@ fn a_streamed_body_is_not_sent_again() {
         |mut stream| {
             let _ = stream.read(&mut [0; 1]);
             std::thread::sleep(SHORT);
-            drop(stream);
+            close(&stream);
         },
         |mut frames, _| {
             frames.until(DATA);
             std::thread::sleep(SHORT);
-            drop(frames);
+            close(&frames.0);
         },
     );
     assert!(!found.retryable, "{found:?}");
@@ -532,7 +548,7 @@ fn a_tls_handshake_that_fails_or_stalls_may_be_retried() {
 fn a_connection_that_ends_while_the_body_is_held_back_has_sent_the_head() {
     let mut case = Case::new("PUT").with_body(100);
     case.expects = true;
-    let found = on_all(&case, drop, |frames, _| drop(frames));
+    let found = on_all(&case, |stream| close(&stream), |frames, _| close(&frames.0));
     assert_eq!(
         found.is(),
         verdict(CallErrorKind::ServerDisconnected, CallPhase::Head, true)
