@@ -97,6 +97,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(call say,house rules)
 	$(BIN)/python scripts/check_layering.py
 	$(BIN)/python scripts/check_text.py
+	$(BIN)/python scripts/check_names.py
 	$(BIN)/python scripts/options_doc.py --check
 	$(BIN)/python scripts/scenarios_doc.py --check
 	$(BIN)/python scripts/readme_chart.py --check
