@@ -66,7 +66,7 @@ impl<S> Conn<S> {
 
     /// The last word on a connection of many, so that the server does not take its end for a failure
     /// (RFC 9113 6.8).
-    pub(super) fn take_leave(&mut self, now: Instant) {
+    pub(super) fn send_goaway(&mut self, now: Instant) {
         self.proto.close();
         self.flush(now, usize::MAX);
     }

@@ -16,7 +16,7 @@ pub(super) const AHEAD_BYTES: usize = 64 * 1024;
 
 /// The most that is kept of the content with which a server refuses a WebSocket: enough for any page that says
 /// why, and no more than one window holds.
-pub(super) const MOST_REFUSAL_BYTES: usize = 64 * 1024;
+pub(super) const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 
 /// Configuration of a WebSocket.
 #[derive(Clone, Debug)]

@@ -519,7 +519,7 @@ impl Drop for H2Conn {
         if self.generation == fork::generation() {
             let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
             let now = Instant::now();
-            state.peer.take_leave(now);
+            state.peer.send_goaway(now);
             state.peer.close(now);
             // SAFETY: the field is not used again.
             unsafe { ManuallyDrop::drop(&mut state.peer) };

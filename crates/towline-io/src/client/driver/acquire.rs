@@ -1,4 +1,4 @@
-//! From a request to a connection that carries it: the pool's wishes are carried out here.
+//! Gets a connection for each call and writes its request; carries out the actions of the pool.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,12 +19,12 @@ use crate::client::route::Route;
 use crate::client::websocket::WebSocketConfig;
 use crate::conn::id::ConnId;
 
-/// Longer than this after a turn an idle connection is asked before it is used: one read.
-const UNWATCHED: Duration = Duration::from_millis(1);
+/// An idle connection is checked with one read before use if the last turn was longer ago than this.
+const MAX_UNPOLLED: Duration = Duration::from_millis(1);
 
 impl ClientDriver {
-    /// Starts a call. When a connection is at hand the request is written now. `Err`: it is malformed,
-    /// too many wait, or the client is closed.
+    /// Starts a call. If a connection is available, its request is written now. `Err`: the request is malformed,
+    /// the pool's queue is full, or the client is closed.
     pub fn begin(
         &mut self,
         request: OutgoingRequest,
@@ -33,15 +33,15 @@ impl ClientDriver {
         self.begin_with(request, options, None)
     }
 
-    /// Starts a call that is to become a WebSocket: `request` is a GET without the handshake's fields. Where
-    /// the server grants it, [`is_websocket`](Self::is_websocket) holds from its head on.
+    /// Starts a call that requests a WebSocket: `request` is a GET without the headers of the handshake. If the
+    /// server accepts, [`is_websocket`](Self::is_websocket) is true from the head on.
     pub fn begin_websocket(
         &mut self,
         mut request: OutgoingRequest,
         options: CallOptions,
-        terms: WebSocketConfig,
+        config: WebSocketConfig,
     ) -> Result<CallId, Box<CallError>> {
-        let websocket = self.talk_on(terms)?;
+        let websocket = self.prepare_websocket(config)?;
         if !self.dial.may_share(&request.route) {
             request.route = request.route.for_websocket();
         }
@@ -78,7 +78,7 @@ impl ClientDriver {
         }
     }
 
-    /// Puts a call on a connection that is free, or in the queue.
+    /// Starts a call on a free connection, or queues it in the pool.
     pub(super) fn find_connection(
         &mut self,
         id: CallId,
@@ -90,19 +90,18 @@ impl ClientDriver {
         };
         let route = &call.request.route;
         let origin = self.pool.origin(route, self.dial.expected_capacity(route));
-        // What cannot be sent again goes only where no end of the connection is at hand.
+        // A request that cannot be sent again needs a connection that is known to be open.
         let retry_context = RetryContext {
             reused: true,
             response_started: false,
             unprocessed: false,
             resends: call.resends,
         };
-        // And where no turn has looked for a while (the loop was busy, or did not run), bytes may wait
-        // that nobody asked for: on an idle connection they would be read as this call's response.
-        let unwatched = now.saturating_duration_since(self.engine.clock()) > UNWATCHED;
-        let checks = urgent
-            || unwatched
-            || !outcome::may_resend(&call.request, &call.options, retry_context);
+        // If no turn has run for a while (the loop was busy or stopped), unsolicited bytes may have arrived on an
+        // idle connection: they would be read as the response to this call.
+        let unpolled = now.saturating_duration_since(self.engine.clock()) > MAX_UNPOLLED;
+        let checks =
+            urgent || unpolled || !outcome::may_resend(&call.request, &call.options, retry_context);
         while let Some(lease) = self.pool.acquire(origin, now) {
             if checks && lease.reused && !self.is_alive(lease.conn, now) {
                 self.pool.remove(lease.slot);
@@ -115,7 +114,7 @@ impl ClientDriver {
             Ok(waiter) => {
                 if let Some(call) = self.call_mut(id) {
                     call.stage = Stage::Waiting(waiter);
-                    call.waiting.queue(now);
+                    call.acquire_timer.queue(now);
                 }
                 self.schedule_deadline(id);
                 Ok(())
@@ -124,27 +123,27 @@ impl ClientDriver {
         }
     }
 
-    /// Whether nothing has come that ends an idle connection, asking the socket itself.
+    /// Receives from an idle connection and returns whether it is still usable.
     fn is_alive(&mut self, conn: ConnId, now: Instant) -> bool {
         let (peer, buffers) = self.engine.conn_and_buffers(conn);
         let Some(peer) = peer else {
             return false;
         };
         if !peer.state.h2.is_idle() {
-            // Its end would be told.
+            // The failure of a connection in use is reported by an event.
             return true;
         }
         peer.input.readable = true;
         peer.receive(buffers, now);
         let is_alive = peer.proto.is_reusable() && peer.input.broken.is_none();
         if peer.is_shared() {
-            // What has come is looked at in the next turn.
+            // Its events are handled in the next turn.
             self.engine.requeue(conn);
         }
         is_alive
     }
 
-    /// Writes the request of a call on its connection.
+    /// Writes the request of a call on the leased connection.
     pub(super) fn start(
         &mut self,
         id: CallId,
@@ -163,9 +162,9 @@ impl ClientDriver {
         if is_shared && call.websocket.is_some() {
             match peer.proto.extended_connect() {
                 Some(true) => {}
-                Some(false) => return self.start_elsewhere(id, lease, now),
+                Some(false) => return self.start_over_http1(id, lease, now),
                 None => {
-                    peer.state.h2.send_preface(id);
+                    peer.state.h2.await_settings(id);
                     peer.keep_open = true;
                     call.stage = Stage::AwaitingSettings(*lease);
                     call.times.progress = now;
@@ -175,7 +174,7 @@ impl ClientDriver {
             }
         }
         let written = match &mut call.websocket {
-            Some(websocket) => websocket.ask(peer, &call.request, self.sockets.as_mut()),
+            Some(websocket) => websocket.write_request(peer, &call.request, self.sockets.as_mut()),
             None => write_request(peer, &call.request),
         };
         let stream = match written {
@@ -183,7 +182,7 @@ impl ClientDriver {
             Err(UserError::NotIdle) if is_shared => return self.on_stream_limit(id, lease, now),
             Err(error) => {
                 call.stage = Stage::Over;
-                self.return_unused(lease, now);
+                self.release_lease(lease, now);
                 return Err(CallError::local(error));
             }
         };
@@ -204,10 +203,11 @@ impl ClientDriver {
             slot: lease.slot,
             stream,
         });
-        call.held = (call.request.holds_back()).then(|| now + outcome::CONTINUE_WITHIN);
+        call.continue_deadline =
+            (call.request.holds_back()).then(|| now + outcome::CONTINUE_WITHIN);
         if call.request.body.is_streamed() {
             call.upload = Upload::Open;
-            if call.held.is_none() {
+            if call.continue_deadline.is_none() {
                 self.push_event(id, CallEvent::Writable);
             }
         }
@@ -216,7 +216,7 @@ impl ClientDriver {
         Ok(())
     }
 
-    /// The server wants the body, or has been asked for long enough.
+    /// Sends a body that waited for 100 (Continue), which has arrived or has timed out (RFC 9110 10.1.1).
     pub(super) fn release_body(&mut self, id: CallId) {
         let now = self.now();
         let Some(call) = self.calls.get_mut(id.index as usize) else {
@@ -226,7 +226,7 @@ impl ClientDriver {
             return;
         };
         let StreamHandle { conn, stream, .. } = handle;
-        if call.held.take().is_none() {
+        if call.continue_deadline.take().is_none() {
             return;
         }
         call.times.progress = now;
@@ -236,7 +236,7 @@ impl ClientDriver {
             && let Err(error) = duplicate(&call.request.body)
                 .and_then(|file| write_body(peer, stream, &call.request.body, file))
         {
-            // The request can no longer be completed.
+            // The body cannot be read: the request cannot be completed.
             self.remove(handle);
             self.fail(id, CallError::local(error));
             return self.run_pool_actions();
@@ -245,10 +245,10 @@ impl ClientDriver {
         self.schedule_flush(conn);
     }
 
-    /// Sends what a connection has to send, now or together with others.
+    /// Sends the pending output of a connection, now or with the next flush.
     pub(super) fn schedule_flush(&mut self, conn: ConnId) {
         if self.h2_events_of == Some(conn) {
-            // Behind the last of its events.
+            // Flushed after the last of its events.
             return;
         }
         let waits = match self.flush {
@@ -257,7 +257,7 @@ impl ClientDriver {
             FlushPolicy::Manual => true,
         };
         if self.touched == Some(conn) {
-            // It is flushed when the front end is done with it; sending can come before or after that.
+            // Flushed here or with the others; `touched` need not do it again.
             self.touched = None;
         }
         if waits {
@@ -272,11 +272,11 @@ impl ClientDriver {
         }
     }
 
-    /// Ends the exchange of a connection: it carries another, or is closed.
+    /// Releases the connection of a completed exchange to the pool, or closes it if it cannot be used again.
     pub(super) fn release(&mut self, handle: StreamHandle, now: Instant) {
         let StreamHandle { conn, slot, .. } = handle;
         let reusable = match self.engine.conn(conn) {
-            Some(peer) if peer.is_shared() => return self.put_back(handle, now),
+            Some(peer) if peer.is_shared() => return self.release_stream(handle, now),
             Some(peer) => {
                 peer.state.call = None;
                 peer.proto.is_reusable() && !peer.is_sending_files()
@@ -291,19 +291,19 @@ impl ClientDriver {
         }
     }
 
-    /// Ends an exchange that cannot be completed, and with it a connection that carries nothing else.
+    /// Ends an exchange that cannot be completed: resets its HTTP/2 stream, or closes the HTTP/1 connection.
     pub(super) fn remove(&mut self, handle: StreamHandle) {
         let StreamHandle { conn, slot, .. } = handle;
         if self.engine.conn(conn).is_some_and(|peer| peer.is_shared()) {
             let now = self.now();
-            return self.put_back(handle, now);
+            return self.release_stream(handle, now);
         }
         self.pool.remove(slot);
         self.engine.close(conn);
     }
 
-    /// No request went out on it.
-    pub(super) fn return_unused(&mut self, lease: &Lease<ConnId>, now: Instant) {
+    /// Releases a connection on which no request was written.
+    pub(super) fn release_lease(&mut self, lease: &Lease<ConnId>, now: Instant) {
         let peer = self.engine.conn(lease.conn);
         if peer.is_some_and(|peer| peer.is_shared() || peer.proto.is_reusable()) {
             self.pool.release(lease.slot, now);
@@ -313,7 +313,7 @@ impl ClientDriver {
         }
     }
 
-    /// Carries out what the pool wants.
+    /// Carries out the queued actions of the pool.
     pub(super) fn run_pool_actions(&mut self) {
         while let Some(action) = self.pool.next_action() {
             match action {
@@ -336,18 +336,18 @@ impl ClientDriver {
         }
     }
 
-    /// Updates the timer of a call after a change of what it waits for.
+    /// Switches the acquire timer of a waiting call.
     fn update_timer(&mut self, id: CallId, turn: fn(&mut AcquireTimer, Instant)) {
         let now = self.now();
         if let Some(call) = self.call_mut(id)
             && matches!(call.stage, Stage::Waiting(_))
         {
-            turn(&mut call.waiting, now);
+            turn(&mut call.acquire_timer, now);
             self.schedule_deadline(id);
         }
     }
 
-    // Dials.
+    // Dialling.
 
     fn open(&mut self, slot: SlotId, origin: OriginId) {
         let Some(route) = self.pool.key(origin) else {
@@ -361,18 +361,18 @@ impl ClientDriver {
         }
     }
 
-    /// On the terms of the call that it is for.
+    /// Registers a dial, with the deadline of the call that it is for.
     fn begin_dial(&mut self, slot: SlotId, mut dial: Dial) {
         let first = self.pool.dialled_for(slot).copied();
         if let Some(call) = first.and_then(|first| self.call(first)) {
-            let bound = call.waiting.bound(&call.options.timeouts);
+            let bound = call.acquire_timer.bound(&call.options.timeouts);
             dial.set_deadline(bound.map(|(at, _)| at));
         }
         let id = self.engine.dial(dial, slot.as_u64());
         self.dials.insert(slot, id);
     }
 
-    /// Deals with dials that have ended; whether there were any.
+    /// Handles finished dials; true if there were any.
     pub(super) fn take_dial_outcomes(&mut self) -> bool {
         let mut any = false;
         while let Some(dialled) = self.engine.next_dial_outcome() {
@@ -392,7 +392,7 @@ impl ClientDriver {
 
     fn adopt(&mut self, slot: SlotId, established: Established) {
         let timings = established.timings;
-        match self.engine.adopt(established, &self.service) {
+        match self.engine.adopt(established, &self.conn_config) {
             Ok(conn) => {
                 if let Some(peer) = self.engine.conn(conn) {
                     peer.state = ConnState {
@@ -423,7 +423,7 @@ impl ClientDriver {
         }
     }
 
-    /// Another attempt after a pause, in which the dial keeps its place in the pool.
+    /// Dials again after a pause, if allowed. The dial keeps its slot in the pool.
     fn redial(&mut self, slot: SlotId, error: &CallError) -> bool {
         let now = self.now();
         let Some(id) = self.pool.dialled_for(slot).copied() else {
@@ -441,7 +441,7 @@ impl ClientDriver {
                 .options
                 .backoff
                 .pause(call.failed_dials, outcome::draw());
-        call.waiting.retry(at);
+        call.acquire_timer.retry(at);
         let route = Arc::clone(&call.request.route);
         let mut dial = Dial::start(route, &self.dial, now);
         dial.rest_until(at);
@@ -450,7 +450,7 @@ impl ClientDriver {
         true
     }
 
-    /// Opens connections ahead of need, until there are `n` of this route.
+    /// Opens connections in advance, up to `n` for this route.
     pub fn prewarm(&mut self, route: &Arc<Route>, n: usize) {
         let origin = self.pool.origin(route, self.dial.expected_capacity(route));
         self.pool.prewarm(origin, n);

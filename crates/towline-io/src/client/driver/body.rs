@@ -1,4 +1,4 @@
-//! Reading responses and writing streamed requests, both at the program's pace.
+//! Reads response bodies and writes streamed request bodies, at the program's pace.
 
 use bytes::Bytes;
 use towline_proto::{Field, StreamError, StreamRead, UserError};
@@ -9,7 +9,7 @@ use crate::client::outcome::DRAIN_BYTES;
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::conn::id::ConnId;
 
-/// The next step of a read, before anything is borrowed.
+/// Next step of a read, computed before the connection is borrowed.
 enum Step {
     Data,
     Pending,
@@ -18,7 +18,7 @@ enum Step {
 }
 
 impl ClientDriver {
-    /// Takes up to `max` bytes of the body.
+    /// Reads up to `max` bytes of the body.
     pub fn read(&mut self, id: CallId, max: usize) -> CallRead<'_> {
         let Some(call) = self.call(id) else {
             return CallRead::End;
@@ -44,8 +44,8 @@ impl ClientDriver {
         }
     }
 
-    /// Tells the server what `read` has given back. For a program that is in no turn and may not read on
-    /// for a while.
+    /// Sends the flow-control credit of what `read` returned. For a program outside a turn that may not read
+    /// again soon.
     pub fn send_credit(&mut self) {
         let has_credit = self.touched.filter(|_| !self.in_turn).is_some_and(|conn| {
             let peer = self.engine.conn(conn);
@@ -56,7 +56,7 @@ impl ClientDriver {
         }
     }
 
-    /// A call without a connection: it waits for one, or is over.
+    /// Result of a read without a connection: the call waits for one, or is over.
     fn read_nothing(&mut self, id: CallId) -> CallRead<'_> {
         let Some(call) = self.call_mut(id) else {
             return CallRead::End;
@@ -68,7 +68,7 @@ impl ClientDriver {
         }
     }
 
-    /// Reads framing, and from the socket where it is known to have something.
+    /// Parses framing, and receives from the socket as long as it is readable.
     fn step(&mut self, id: CallId, conn: ConnId) -> Step {
         if self.touched.is_some_and(|touched| touched != conn) {
             self.flush_touched();
@@ -116,20 +116,20 @@ impl ClientDriver {
             return self.read_nothing(id);
         };
         if peer.is_shared() {
-            // Its event is in line, behind those of others.
+            // The failure event is queued behind the events of other streams.
             self.flush_touched();
             return CallRead::Pending;
         }
         while peer.proto.next_event().is_some() {}
         if let Some(error) = peer.proto.error().cloned() {
             self.on_exchange_failed(id, &StreamError::Connection(error));
-            // Said here; the event would say it again.
+            // The failure is returned here: drop its event.
             self.events.retain(|(call, _)| *call != id);
         }
         self.read_nothing(id)
     }
 
-    /// Bytes held that have not been read, framing included: never more than the window.
+    /// Returns the bytes received and not yet read, framing included; at most the window.
     pub fn buffered(&mut self, id: CallId) -> usize {
         let handle = self.call(id).and_then(super::Call::handle);
         let Some(StreamHandle { conn, stream, .. }) = handle else {
@@ -141,7 +141,7 @@ impl ClientDriver {
     }
 
     /// Queues bytes of a streamed body; large ones by reference. Returns the room that is left: 0 means
-    /// to wait for [`CallEvent::Writable`](super::CallEvent::Writable). What is written after the response has ended goes nowhere.
+    /// to wait for [`CallEvent::Writable`](super::CallEvent::Writable). Bytes written after the end of the response are discarded.
     pub fn write(&mut self, id: CallId, data: Bytes) -> Result<usize, Box<CallError>> {
         let room = self.on_body(id, |body| {
             body.write_shared(data)?;
@@ -150,14 +150,17 @@ impl ClientDriver {
         Ok(room.unwrap_or(usize::MAX))
     }
 
-    /// Bytes that may be written before waiting. 0 also before the request has got its connection, and
-    /// while the server is to say whether it wants the body.
+    /// Returns how many bytes may be written now. 0 before the request has got its connection, and while it
+    /// waits for 100 (Continue).
     pub fn room(&mut self, id: CallId) -> usize {
         let handle = self.call(id).and_then(super::Call::handle);
         let Some(StreamHandle { conn, stream, .. }) = handle else {
             return 0;
         };
-        if self.call(id).is_some_and(|call| call.held.is_some()) {
+        if self
+            .call(id)
+            .is_some_and(|call| call.continue_deadline.is_some())
+        {
             return 0;
         }
         let peer = self.engine.conn(conn);
@@ -175,7 +178,7 @@ impl ClientDriver {
         Ok(())
     }
 
-    /// Does something with the body that is being sent, then sends. `None`: nobody wants it any more.
+    /// Runs `work` on the request body, then schedules a flush. `None`: the body is no longer needed.
     fn on_body<T>(
         &mut self,
         id: CallId,
@@ -203,7 +206,7 @@ impl ClientDriver {
         let mut body = peer.proto.stream(handle.stream).map_err(local)?;
         let done = match work(&mut body) {
             Ok(done) => done,
-            // Its end has not been told yet, or the response came first.
+            // The stream has failed, which an event will report, or the response came first.
             Err(UserError::StreamFailed | UserError::AlreadyFinished) => return Ok(None),
             Err(error) => return Err(local(error)),
         };
@@ -216,7 +219,7 @@ impl ClientDriver {
         Ok(Some(done))
     }
 
-    /// Gives a call up, or puts away one that is over. Its slot is free at once.
+    /// Cancels a call, or frees one that is over. Its slot is free at once.
     pub fn cancel(&mut self, id: CallId) {
         let Some(call) = self.call(id) else {
             return;
@@ -234,7 +237,7 @@ impl ClientDriver {
                 let now = self.now();
                 self.release(handle, now);
                 if !self.in_turn && !self.unflushed.is_empty() {
-                    // The end of its stream is to leave, and nobody may have anything else to send.
+                    // The reset of its stream must be sent, even if nothing else is.
                     self.engine.rearm();
                 }
             }
@@ -246,7 +249,7 @@ impl ClientDriver {
         self.run_pool_actions();
     }
 
-    /// Reads what is here of a response that nobody wants.
+    /// Discards the received part of a response, up to a limit.
     fn drain(&mut self, handle: StreamHandle) {
         let peer = self.engine.conn(handle.conn);
         let Some(Ok(mut body)) = peer.map(|peer| peer.proto.stream(handle.stream)) else {

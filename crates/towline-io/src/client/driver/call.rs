@@ -1,4 +1,4 @@
-//! One call: where it stands, what it needs to be sent again, and its times.
+//! State of one call: its stage, the request to send it again, and its times.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,25 +17,25 @@ use crate::conn::Traffic;
 use crate::conn::id::ConnId;
 
 /// ```text
-///  Waiting ──served──► Active ──whole response read──► Over
-///     │  └─served─► Greeted ▲  (a WebSocket waits for what the server allows)
-///     ▲                  │
-///     └──stale, resent───┴──failed──► Over
+///  Waiting ──connection──► Active ──whole response read──► Over
+///     │  └──► AwaitingSettings ▲  (a WebSocket over HTTP/2, until the server's SETTINGS)
+///     ▲                        │
+///     └──stale, resent─────────┴──failed──► Over
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Stage {
     /// In the pool's queue.
     Waiting(WaiterId),
-    /// On a connection of HTTP/2 whose server has not said yet whether `WebSockets` may come (RFC 8441 3).
+    /// On an HTTP/2 connection whose server has not yet sent whether it allows `WebSockets` (RFC 8441 3).
     AwaitingSettings(Lease<ConnId>),
     /// On a connection.
     Active(StreamHandle),
-    /// Nothing happens any more; the call only answers questions.
+    /// Ended; only accessors work.
     #[default]
     Over,
 }
 
-/// The exchange that carries a call.
+/// Connection, pool slot and stream of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamHandle {
     pub(super) conn: ConnId,
@@ -43,13 +43,13 @@ pub(super) struct StreamHandle {
     pub(super) stream: StreamId,
 }
 
-/// The program's remaining work on the request body.
+/// State of the request body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Upload {
-    /// Nothing: it was given whole, or is finished.
+    /// Complete: given with the request, or finished.
     #[default]
     Done,
-    /// To write it.
+    /// Being written by the program.
     Open,
 }
 
@@ -61,32 +61,32 @@ pub(super) struct Call {
     pub(super) upload: Upload,
     pub(super) head: Option<OwnedHead>,
     pub(super) has_head: bool,
-    /// The program has asked for body bytes that were not there.
+    /// The program's last read returned `Pending`.
     pub(super) reader_waits: bool,
     pub(super) reused: bool,
     pub(super) info: Option<Arc<ConnectionInfo>>,
     pub(super) resends: u8,
     pub(super) failed_dials: u8,
-    pub(super) waiting: AcquireTimer,
-    /// The body waits until then for the server to want it.
-    pub(super) held: Option<Instant>,
+    pub(super) acquire_timer: AcquireTimer,
+    /// Deadline of waiting for 100 (Continue) before the body is sent.
+    pub(super) continue_deadline: Option<Instant>,
     /// Traffic of the connection before this call.
     pub(super) before: Traffic,
     pub(super) trailers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// It is, or is to become, a WebSocket.
+    /// Set if the call requests, or has become, a WebSocket.
     pub(super) websocket: Option<Box<WsCall>>,
-    /// Told by an event already, or to be told by the next read.
+    /// Failure of the call, reported by an event or by the next read.
     pub(super) error: Option<Box<CallError>>,
     pub(super) times: CallTimes,
 }
 
-/// The instants of a call that the engine knows anyway.
+/// Instants of a call.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CallTimes {
     pub(super) begun: Instant,
-    /// When it got its connection.
+    /// When the call got its connection.
     pub(super) started: Option<Instant>,
-    /// When its connection last did anything.
+    /// When the connection last made progress.
     pub(super) progress: Instant,
     pub(super) head: Option<Instant>,
     pub(super) over: Option<Instant>,
@@ -144,8 +144,8 @@ impl Call {
             info: None,
             resends: 0,
             failed_dials: 0,
-            waiting: AcquireTimer::new(now),
-            held: None,
+            acquire_timer: AcquireTimer::new(now),
+            continue_deadline: None,
             before: Traffic::default(),
             trailers: Vec::new(),
             websocket: None,
@@ -166,7 +166,7 @@ impl Call {
         if let Stage::Waiting(_) = self.stage {
             return CallPhase::Pool;
         }
-        let size = match self.held {
+        let size = match self.continue_deadline {
             Some(_) => BodySize::Empty,
             None => self.request.body.size(),
         };
@@ -178,11 +178,11 @@ impl Call {
     }
 }
 
-/// The WebSocket of a call.
+/// WebSocket state.
 impl Call {
-    pub(super) fn conversation(&self) -> Option<&OpenWebSocket> {
+    pub(super) fn open_websocket(&self) -> Option<&OpenWebSocket> {
         match &self.websocket.as_deref()?.stage {
-            WsPhase::Open(conversation) => Some(conversation),
+            WsPhase::Open(websocket) => Some(websocket),
             WsPhase::Requested(_) => None,
         }
     }
@@ -190,18 +190,18 @@ impl Call {
     /// The next timer of the open WebSocket, while it has a connection.
     pub(super) fn websocket_deadline(&self) -> Option<Instant> {
         self.handle()?;
-        self.conversation()?.deadline()
+        self.open_websocket()?.deadline()
     }
 
-    pub(super) fn conversation_mut(&mut self) -> Option<&mut OpenWebSocket> {
+    pub(super) fn open_websocket_mut(&mut self) -> Option<&mut OpenWebSocket> {
         match &mut self.websocket.as_deref_mut()?.stage {
-            WsPhase::Open(conversation) => Some(conversation),
+            WsPhase::Open(websocket) => Some(websocket),
             WsPhase::Requested(_) => None,
         }
     }
 
-    /// Handles the final head: opens the WebSocket if the head grants it. An error is the rule that it violates.
-    pub(super) fn recv_events(
+    /// Handles the final head: opens the WebSocket if the server accepted it. An error is the rule that the head violates.
+    pub(super) fn handle_head(
         &mut self,
         head: &HeadRef<'_>,
         now: Instant,

@@ -1,4 +1,4 @@
-//! Turns events of connections into events of their calls.
+//! Turns the events of connections into events of their calls.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::conn::id::ConnId;
 
 impl ClientDriver {
-    /// Takes the events of a connection that is ready.
+    /// Handles the events of a ready connection.
     pub(super) fn on_ready(&mut self, conn: ConnId) {
         let now = self.engine.clock();
         let Some(peer) = self.engine.conn(conn) else {
@@ -29,29 +29,31 @@ impl ClientDriver {
         };
         call.times.progress = now;
         let mut failure = None;
-        let mut is_whole = false;
-        let mut is_wanted = false;
-        let mut refused = None;
+        let mut is_complete = false;
+        let mut got_continue = false;
+        let mut violation = None;
         while let Some(peer) = self.engine.conn(conn)
             && let Some(event) = peer.proto.next_event()
         {
             let event = match event {
                 Event::Head { head, end, .. } => {
-                    // Whoever answers without having asked for the body does not want it.
-                    call.held = None;
-                    refused = call.recv_events(&head, now).err();
+                    // A final response instead of 100 (Continue): the body is not sent.
+                    call.continue_deadline = None;
+                    violation = call.handle_head(&head, now).err();
                     call.head = Some(head.to_owned_head());
                     call.has_head = true;
                     call.times.head = Some(now);
-                    is_whole = end;
+                    is_complete = end;
                     CallEvent::Head { end }
                 }
                 Event::Informational { head, .. } => {
-                    is_wanted |= head.status() == 100;
+                    got_continue |= head.status() == 100;
                     CallEvent::Informational(head.to_owned_head())
                 }
-                // It is read below, and what has failed is told by reading.
-                Event::Readable(_) | Event::Failed(..) if call.conversation().is_some() => continue,
+                // The WebSocket is driven below; its reads report the failure.
+                Event::Readable(_) | Event::Failed(..) if call.open_websocket().is_some() => {
+                    continue;
+                }
                 Event::Readable(_) => {
                     call.reader_waits = false;
                     CallEvent::Readable
@@ -73,26 +75,26 @@ impl ClientDriver {
             };
             self.events.push_back((id, event));
         }
-        let talks = call.conversation().is_some();
-        if let Some(rule) = refused {
+        let is_websocket = call.open_websocket().is_some();
+        if let Some(rule) = violation {
             self.events.retain(|(call, _)| *call != id);
             self.reject_upgrade(id, rule);
-        } else if talks {
+        } else if is_websocket {
             if let Some(peer) = self.engine.conn(conn) {
                 peer.keep_open = true;
             }
             self.drive_websocket(id);
-        } else if is_whole {
-            // Whatever else it was, it came after the response.
+        } else if is_complete {
+            // The response is complete: a failure behind it does not matter.
             self.complete(id);
         } else if let Some(error) = failure {
             self.on_exchange_failed(id, &error);
-        } else if is_wanted {
+        } else if got_continue {
             self.release_body(id);
         }
     }
 
-    /// A connection that carries nothing is ready only to end.
+    /// Handles the readiness of an idle connection, which means its end.
     fn on_idle_ready(&mut self, conn: ConnId) {
         let Some(peer) = self.engine.conn(conn) else {
             return;
@@ -107,7 +109,7 @@ impl ClientDriver {
         }
     }
 
-    /// The exchange of a call has failed: once more, or the end.
+    /// Handles a failed exchange: sends the request again if allowed, else fails the call.
     pub(super) fn on_exchange_failed(&mut self, id: CallId, why: &StreamError) {
         let Some(call) = self.call(id) else {
             return;
@@ -161,7 +163,7 @@ impl ClientDriver {
         }
     }
 
-    /// The server has granted a WebSocket in a way that breaks a rule.
+    /// Fails a call whose server granted the WebSocket but violated `rule`.
     pub(super) fn reject_upgrade(&mut self, id: CallId, rule: &'static str) {
         let error = CallError::new(CallErrorKind::RemoteProtocol, CallPhase::Head, rule);
         let error = self.describe(id, error);
@@ -198,7 +200,7 @@ impl ClientDriver {
         failure_context
     }
 
-    /// Ends a call whose connection, if it had one, has been seen to.
+    /// Fails a call. Its connection, if any, has been released or removed already.
     pub(super) fn fail(&mut self, id: CallId, error: CallError) {
         let now = self.now();
         let Some(call) = self.call_mut(id) else {
@@ -212,7 +214,7 @@ impl ClientDriver {
         self.push_event(id, CallEvent::Failed(error));
     }
 
-    /// The whole response is here and read: the connection goes back.
+    /// Completes a call whose response has been read: releases its connection.
     pub(super) fn complete(&mut self, id: CallId) {
         let now = self.now();
         let Some(call) = self.calls.get_mut(id.index as usize) else {

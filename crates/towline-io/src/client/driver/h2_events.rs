@@ -1,8 +1,8 @@
-//! A connection that carries many calls at once (HTTP/2). A call that ends ends its stream; the connection
-//! goes on, and ends with its last call when it has been retired.
+//! HTTP/2 connections, which carry many calls. A call that ends closes its stream only; a retired connection
+//! closes with its last call.
 //!
 //! ```text
-//!  adopted ─greet─► calls begin and are put back ──GOAWAY, end of input, silence──► retired ─last─► closed
+//!  adopted ─preface─► calls begin and are released ──GOAWAY, EOF, timeout──► retired ─last call─► closed
 //! ```
 
 use std::time::Instant;
@@ -18,14 +18,14 @@ use crate::conn::Conn;
 use crate::conn::id::ConnId;
 use crate::conn::stream_map::StreamMap;
 
-/// State of a shared connection.
+/// Client state of an HTTP/2 connection.
 #[derive(Default)]
 pub(super) struct H2State {
     calls: StreamMap<CallId>,
-    /// They are to become `WebSockets`, once the server has said whether it allows that.
+    /// WebSocket calls that wait for the server's SETTINGS (RFC 8441 3).
     awaiting_settings: Vec<CallId>,
-    /// When something was received last, and how much that was with everything before.
-    heard: Option<Instant>,
+    /// Time of the last receive, and the total bytes received by then.
+    last_received: Option<Instant>,
     received: u64,
 }
 
@@ -42,14 +42,14 @@ impl H2State {
         std::mem::take(&mut self.awaiting_settings)
     }
 
-    pub(super) fn send_preface(&mut self, call: CallId) {
+    pub(super) fn await_settings(&mut self, call: CallId) {
         self.awaiting_settings.push(call);
     }
 }
 
 impl ClientDriver {
-    /// Takes events of a shared connection until one of them is for the front end, which acts on it before the
-    /// next is taken: what it reads then need not be copied.
+    /// Takes events of an HTTP/2 connection until one of them produces a call event. The caller handles that one
+    /// before the next is taken, so that the body can be read without a copy.
     pub(super) fn on_h2_ready(&mut self, conn: ConnId) {
         let now = self.engine.clock();
         while self.events.is_empty() {
@@ -61,21 +61,21 @@ impl ClientDriver {
                 proto: wire, state, ..
             } = peer;
             let Some(event) = wire.next_event() else {
-                return self.driven(conn, now);
+                return self.finish_h2_events(conn, now);
             };
             match ConnEvent::of(event) {
-                Some((stream, news)) => {
+                Some((stream, event)) => {
                     if let Some(&id) = state.h2.calls.get(stream) {
-                        self.on_stream_event(id, news, now);
+                        self.on_stream_event(id, event, now);
                     }
                 }
-                None => self.ends(conn),
+                None => self.retire_conn(conn),
             }
         }
     }
 
-    /// No further call is to begin on it. It closes with its last one.
-    fn ends(&mut self, conn: ConnId) {
+    /// Retires a connection: it takes no further calls and closes with its last one.
+    fn retire_conn(&mut self, conn: ConnId) {
         self.fail_awaiting_settings(conn);
         if let Some(slot) = self.engine.conn(conn).and_then(|peer| peer.state.slot) {
             self.pool.retire(slot);
@@ -83,16 +83,16 @@ impl ClientDriver {
         }
     }
 
-    fn on_stream_event(&mut self, id: CallId, news: ConnEvent, now: Instant) {
+    fn on_stream_event(&mut self, id: CallId, event: ConnEvent, now: Instant) {
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };
         call.times.progress = now;
-        match news {
+        match event {
             ConnEvent::Head { head, end } => {
-                // Whoever answers without having asked for the body does not want it.
-                call.held = None;
-                if let Err(rule) = call.recv_events(&head.view(), now) {
+                // A final response instead of 100 (Continue): the body is not sent.
+                call.continue_deadline = None;
+                if let Err(rule) = call.handle_head(&head.view(), now) {
                     return self.reject_upgrade(id, rule);
                 }
                 call.head = Some(head);
@@ -104,13 +104,13 @@ impl ClientDriver {
                 }
             }
             ConnEvent::Interim(head) => {
-                let is_wanted = head.view().status() == 100;
+                let got_continue = head.view().status() == 100;
                 self.events.push_back((id, CallEvent::Informational(head)));
-                if is_wanted {
+                if got_continue {
                     self.release_body(id);
                 }
             }
-            ConnEvent::Readable | ConnEvent::Failed(_) if call.conversation().is_some() => {
+            ConnEvent::Readable | ConnEvent::Failed(_) if call.open_websocket().is_some() => {
                 self.drive_websocket(id);
             }
             ConnEvent::Readable => {
@@ -118,19 +118,19 @@ impl ClientDriver {
                 self.events.push_back((id, CallEvent::Readable));
             }
             ConnEvent::Writable => {
-                let talks = call.conversation().is_some();
+                let is_websocket = call.open_websocket().is_some();
                 if call.upload == Upload::Open {
                     self.events.push_back((id, CallEvent::Writable));
                 }
-                if talks {
+                if is_websocket {
                     self.drive_websocket(id);
                 }
             }
             ConnEvent::Switched => {
                 call.upload = Upload::Open;
-                let talks = call.conversation().is_some();
+                let is_websocket = call.open_websocket().is_some();
                 self.events.push_back((id, CallEvent::Switched));
-                if talks {
+                if is_websocket {
                     self.drive_websocket(id);
                 }
             }
@@ -139,7 +139,7 @@ impl ClientDriver {
     }
 
     /// All its events have been taken.
-    fn driven(&mut self, conn: ConnId, now: Instant) {
+    fn finish_h2_events(&mut self, conn: ConnId, now: Instant) {
         self.h2_events_of = None;
         if self.touched != Some(conn) {
             self.flush_touched();
@@ -151,9 +151,9 @@ impl ClientDriver {
         let received = peer.traffic.received;
         let h2 = &mut peer.state.h2;
         if std::mem::replace(&mut h2.received, received) != received {
-            h2.heard = Some(now);
+            h2.last_received = Some(now);
         }
-        // The peer's settings may have changed it.
+        // The peer's SETTINGS may have changed the number of streams.
         let room = peer.proto.stream_capacity() as u32;
         let has_settings = peer.proto.extended_connect().is_some();
         let awaiting_settings = if has_settings {
@@ -171,20 +171,20 @@ impl ClientDriver {
         }
     }
 
-    /// A connection has been made: how many calls it takes at once.
+    /// Prepares a new connection. Returns the number of concurrent calls it takes.
     pub(super) fn send_preface(&mut self, conn: ConnId) -> u32 {
         let now = self.now();
         let Some(peer) = self.engine.conn(conn).filter(|peer| peer.is_shared()) else {
             return 1;
         };
-        peer.state.h2.heard = Some(now);
+        peer.state.h2.last_received = Some(now);
         let room = peer.proto.stream_capacity() as u32;
-        // Its preface leaves, with the first request where one waits.
+        // The preface is sent together with the first request, if one waits.
         self.schedule_flush(conn);
         room
     }
 
-    /// The connection takes fewer calls than it did: this one waits on, in front of the others.
+    /// Returns a call to the front of the pool's queue: the server has lowered its stream limit.
     pub(super) fn on_stream_limit(
         &mut self,
         id: CallId,
@@ -197,8 +197,8 @@ impl ClientDriver {
         self.find_connection(id, true, now)
     }
 
-    /// An exchange is over, whole or not; the connection goes on.
-    pub(super) fn put_back(&mut self, handle: StreamHandle, now: Instant) {
+    /// Releases the stream of an exchange that is over, complete or not. The connection stays open.
+    pub(super) fn release_stream(&mut self, handle: StreamHandle, now: Instant) {
         let StreamHandle { conn, slot, stream } = handle;
         let Some(peer) = self.engine.conn(conn) else {
             return self.pool.remove(slot);
@@ -216,23 +216,23 @@ impl ClientDriver {
         self.pool.release(slot, now);
     }
 
-    /// A call has timed out that had waited since `since`. When nothing at all has come meanwhile, the
-    /// connection is as dead as the call, and none is to follow it there.
+    /// Retires the connection of a timed-out call if it has received nothing since `since`: no further call
+    /// is assigned to it.
     pub(super) fn mark_suspect(&mut self, handle: StreamHandle, since: Instant) {
-        let heard = self.engine.conn(handle.conn).and_then(|peer| {
+        let last_received = self.engine.conn(handle.conn).and_then(|peer| {
             let is_shared = peer.is_shared();
-            peer.state.h2.heard.filter(|_| is_shared)
+            peer.state.h2.last_received.filter(|_| is_shared)
         });
-        if heard.is_some_and(|heard| heard <= since) {
+        if last_received.is_some_and(|last_received| last_received <= since) {
             self.pool.retire(handle.slot);
         }
     }
 
-    /// The pool has done with a connection that carries nothing.
+    /// Closes a connection that the pool has removed and that carries no call.
     pub(super) fn close_conn(&mut self, conn: ConnId) {
         let now = self.now();
         if let Some(peer) = self.engine.conn(conn).filter(|peer| peer.is_shared()) {
-            peer.take_leave(now);
+            peer.send_goaway(now);
         }
         self.engine.close(conn);
     }

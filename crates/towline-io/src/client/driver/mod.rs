@@ -1,19 +1,18 @@
 //! The asynchronous client below Python: one engine, one pool, and the calls of one event loop.
 //!
 //! ```text
-//!   begin ─► connection at hand? ─yes─► request written ─► Head ─► read ... End ─► connection back
-//!               └─no─► waits (pool) ◄─ stale or connect retry ─┘ Failed ─► connection closed
+//!   begin ─► connection available? ─yes─► request written ─► Head ─► read ... End ─► connection released
+//!               └─no─► waits (pool) ◄─ stale or connect retry ──┘ Failed ─► connection closed
 //! ```
 //!
-//! A turn: [`ClientDriver::turn`], then [`ClientDriver::next_event`] until there is none. Act on an event before
-//! asking for the next one (take the head, read what is there): the connection that it came from is
-//! settled then, and gives its block back. Every call ends with [`ClientDriver::cancel`], which is harmless
-//! after its last event: a call that is over keeps its trailers and timings until then.
+//! In each turn, call [`ClientDriver::turn`], then [`ClientDriver::next_event`] until it returns `None`. Handle
+//! each event before asking for the next (take the head, read the available body): `next_event` flushes the
+//! connection of the previous event and returns its buffer to the engine. End every call with
+//! [`ClientDriver::cancel`]; a call that is over keeps its trailers and timings until then.
 //!
-//! `call` holds the state of one call, `start` brings calls onto connections, `drive` turns what
-//! happens there into events, `shared` does so where a connection carries many calls (HTTP/2), `body`
-//! reads and writes, `clock` keeps the deadlines, `talk` is what follows where a call becomes a
-//! WebSocket, whose state is in `conversation`.
+//! `call` holds the state of one call, `acquire` gets a connection for it, `events` and `h2_events` turn the
+//! events of HTTP/1 and HTTP/2 connections into call events, `body` reads and writes, `timers` keeps the
+//! deadlines, `websocket` drives calls that became WebSockets, and `websocket_state` holds their state.
 
 mod acquire;
 mod body;
@@ -48,13 +47,13 @@ use h2_events::H2State;
 use timers::CallTimers;
 use websocket_state::WebSocketShared;
 
-/// The bounds and terms of a client.
+/// Configuration of a [`ClientDriver`].
 #[derive(Clone, Debug)]
 pub struct ClientDriverConfig {
     pub engine: EngineConfig,
     pub pool: PoolLimits,
     pub dial: Arc<DialConfig>,
-    /// Of each connection; `window_bytes` is what a response may have here that nobody has read.
+    /// Limits of each connection; `window_bytes` bounds the unread bytes of a response.
     pub limits: Arc<Limits>,
     pub flush: FlushPolicy,
 }
@@ -71,19 +70,19 @@ impl Default for ClientDriverConfig {
     }
 }
 
-/// When a request leaves.
+/// When a request is sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FlushPolicy {
-    /// When it is begun.
+    /// In `begin`.
     Immediate,
-    /// When it is begun, and at the end of the turn when that is within one: those of a turn together.
+    /// In `begin`, or at the end of the turn if it is called within one: all requests of a turn together.
     #[default]
     TurnEnd,
-    /// With [`ClientDriver::flush`], or at the end of the turn.
+    /// In [`ClientDriver::flush`], or at the end of the turn.
     Manual,
 }
 
-/// One call of one [`ClientDriver`]. Once the call is gone the name finds nothing.
+/// Identifies one call of one [`ClientDriver`]. After `cancel` it matches no call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CallId {
     index: u32,
@@ -91,7 +90,7 @@ pub struct CallId {
 }
 
 impl CallId {
-    /// As one number, for languages that cannot hold a struct.
+    /// Packs the id into one number, for languages that cannot hold a struct.
     pub fn as_u64(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -105,55 +104,55 @@ impl CallId {
     }
 }
 
-/// An event of a call.
+/// Event of a call.
 #[derive(Debug)]
 pub enum CallEvent {
-    /// The response has begun: [`ClientDriver::take_head`]. `end`: no body follows.
+    /// The head of the response arrived: [`ClientDriver::take_head`]. `end`: there is no body.
     Head {
         end: bool,
     },
     /// An interim response.
     Informational(OwnedHead),
     /// After [`CallRead::Pending`]: body bytes, or the end. After [`WsReceived::Pending`](super::WsReceived::Pending):
-    /// a message, the end, or the end of the time.
+    /// a message, the end, or the deadline of the receive.
     Readable,
-    /// A streamed body may go on. Comes first when the request has got its connection, then after each
-    /// `write` that left no room.
+    /// A streamed body can be written. Comes when the request has got its connection, then after each `write`
+    /// that left no room.
     Writable,
     /// After a 101, or a 2xx to CONNECT, and its `Head`: `read` and `write` now carry raw bytes.
     Switched,
     Failed(Box<CallError>),
 }
 
-/// Outcome of reading a response.
+/// Result of [`ClientDriver::read`].
 #[derive(Debug)]
 pub enum CallRead<'a> {
-    /// Never empty. Taking it is what lets the server send more.
+    /// Never empty. Reading returns flow-control credit to the server.
     Data(&'a [u8]),
-    /// Nothing now: [`CallEvent::Readable`] or [`CallEvent::Failed`] follows.
+    /// No data is available: [`CallEvent::Readable`] or [`CallEvent::Failed`] follows.
     Pending,
-    /// The whole body has been read and the connection has been given back.
+    /// The whole body has been read and the connection has been released.
     End,
     Failed(Box<CallError>),
 }
 
-/// State of a connection of the engine.
+/// Client state of one connection of the engine.
 #[derive(Default)]
 struct ConnState {
-    /// HTTP/1: the call that it carries.
+    /// HTTP/1: the current call.
     call: Option<CallId>,
-    /// HTTP/2: all of them.
+    /// HTTP/2: all current calls.
     h2: H2State,
-    /// Its place in the pool, once it has one.
+    /// Slot of the connection in the pool, once it has one.
     slot: Option<SlotId>,
-    /// Timings of its dial, reported by its first call.
+    /// Timings of the dial, until the first call takes them.
     dial: Option<DialTimings>,
     info: Option<Arc<ConnectionInfo>>,
-    /// Stands in `unflushed`.
+    /// The connection is in `unflushed`.
     unflushed: bool,
 }
 
-/// See the module's picture. It belongs to one event loop.
+/// The asynchronous client of one event loop; see the module documentation.
 pub struct ClientDriver {
     engine: Engine<ConnState>,
     pool: Pool<Route, ConnId, CallId>,
@@ -161,16 +160,15 @@ pub struct ClientDriver {
     events: VecDeque<(CallId, CallEvent)>,
     dials: HashMap<SlotId, DialId>,
     timers: CallTimers,
-    /// The connection that the front end handles or has read from: still to be flushed.
+    /// Connection of the last event or read, to be flushed and re-armed.
     touched: Option<ConnId>,
-    /// The shared connection whose events are being taken, one by one. It is settled when there are no
-    /// more.
+    /// HTTP/2 connection whose events are being taken one by one. It is flushed when there are no more.
     h2_events_of: Option<ConnId>,
     unflushed: Vec<ConnId>,
-    /// Made for the first WebSocket.
+    /// Created for the first WebSocket.
     sockets: Option<WebSocketShared>,
     in_turn: bool,
-    service: Arc<ConnConfig>,
+    conn_config: Arc<ConnConfig>,
     dial: Arc<DialConfig>,
     flush: FlushPolicy,
     generation: u32,
@@ -191,7 +189,7 @@ impl ClientDriver {
             unflushed: Vec::new(),
             sockets: None,
             in_turn: false,
-            service: Arc::new(ConnConfig {
+            conn_config: Arc::new(ConnConfig {
                 limits: config.limits,
                 protocols: config.dial.protocols,
                 ..ConnConfig::default()
@@ -203,17 +201,17 @@ impl ClientDriver {
         })
     }
 
-    /// Readable whenever `turn` has something to do. For another poll; never read from it.
+    /// Returns the epoll descriptor. It is readable whenever `turn` has work; poll it, never read from it.
     pub fn as_raw_fd(&self) -> RawFd {
         self.engine.as_raw_fd()
     }
 
-    /// Starts a turn from another thread.
+    /// Returns a handle that wakes `turn` from another thread.
     pub fn waker(&self) -> EngineWaker {
         self.engine.waker()
     }
 
-    /// Polls. `Some(0)` never blocks and is what a foreign loop calls. Take every event afterwards.
+    /// Polls for at most `wait`; `Some(0)` never blocks, for use under another event loop. Take every event afterwards.
     pub fn turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
         self.flush_touched();
         self.flush();
@@ -227,7 +225,7 @@ impl ClientDriver {
         Ok(())
     }
 
-    /// Returns the next event, of a turn or between turns. `None` ends the turn.
+    /// Returns the next event, from inside or outside a turn. `None` ends the turn.
     pub fn next_event(&mut self) -> Option<(CallId, CallEvent)> {
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -258,7 +256,7 @@ impl ClientDriver {
         self.engine.turn_end();
     }
 
-    /// Sends what has been held back to leave together.
+    /// Sends the requests and body bytes that were held back to be sent together.
     pub fn flush(&mut self) {
         while let Some(conn) = self.unflushed.pop() {
             if let Some(peer) = self.engine.conn(conn) {
@@ -274,12 +272,12 @@ impl ClientDriver {
         }
     }
 
-    /// The final head, once.
+    /// Takes the final head; it is returned once.
     pub fn take_head(&mut self, call: CallId) -> Option<OwnedHead> {
         self.call_mut(call)?.head.take()
     }
 
-    /// Trailer fields of a response that has been read to its end.
+    /// Returns the trailer fields of a response that has been read to its end.
     pub fn trailers(&self, call: CallId) -> &[(Vec<u8>, Vec<u8>)] {
         self.call(call).map_or(&[], |call| &call.trailers)
     }
@@ -289,12 +287,12 @@ impl ClientDriver {
         call.map(|call| call.times.timings()).unwrap_or_default()
     }
 
-    /// The connection had carried an exchange before.
+    /// Whether the connection had carried an exchange before this call.
     pub fn is_reused(&self, call: CallId) -> bool {
         self.call(call).is_some_and(|call| call.reused)
     }
 
-    /// Of the connection that carries the call, or did.
+    /// Returns the connection that carries the call, or carried it last.
     pub fn info(&self, call: CallId) -> Option<&Arc<ConnectionInfo>> {
         self.call(call)?.info.as_ref()
     }
@@ -303,13 +301,13 @@ impl ClientDriver {
         self.pool.status()
     }
 
-    /// The same per route.
+    /// Returns the pool's status per route.
     pub fn status_by_route(&self) -> impl Iterator<Item = (&Arc<Route>, PoolStatus)> {
         self.pool.status_by_origin()
     }
 
-    /// Takes no further call and fails those that wait; `WebSockets` are closed (1001), the others go on. Over when
-    /// `is_empty`.
+    /// Refuses new calls, fails those that wait for a connection, and closes `WebSockets` (1001). Other calls
+    /// continue. Closing is complete when `is_empty`.
     pub fn close(&mut self) {
         self.closed = true;
         self.close_websockets();
@@ -319,13 +317,13 @@ impl ClientDriver {
         self.run_pool_actions();
     }
 
-    /// No connection is open and no call is under way.
+    /// Whether no connection is open and no call is in progress.
     pub fn is_empty(&self) -> bool {
         let status = self.pool.status();
         status == PoolStatus::default() && self.events.is_empty()
     }
 
-    /// Calls that have been begun and not yet put away with `cancel`.
+    /// Returns the number of calls begun and not yet passed to `cancel`.
     pub fn calls(&self) -> usize {
         self.calls.len()
     }
@@ -343,7 +341,7 @@ impl ClientDriver {
     fn push_event(&mut self, call: CallId, event: CallEvent) {
         self.events.push_back((call, event));
         if !self.in_turn {
-            // A foreign loop must come and take it.
+            // Wakes the outer event loop, which takes the event.
             self.engine.rearm();
         }
     }

@@ -1,5 +1,5 @@
-//! The deadlines of calls, kept lazily: one promise to look per place in the table of calls, whoever
-//! has that place when its time comes. A call that ends in time costs nothing.
+//! Deadlines of calls, kept lazily: one heap entry per slot of the call table, checked against whichever call
+//! holds the slot when the entry is due. A call that ends in time removes nothing.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -10,20 +10,20 @@ use super::{CallId, ClientDriver, Stage};
 use crate::client::outcome;
 use crate::client::request::{CallErrorKind, CallPhase};
 
-/// A connection that has news in line is looked at before its call can time out.
+/// Delay of a timeout while the connection has queued events, which are handled first.
 const RECHECK: Duration = Duration::from_millis(5);
 
 #[derive(Default)]
 pub(super) struct CallTimers {
     heap: BinaryHeap<Reverse<(Instant, u32)>>,
-    /// The earliest promise for each place.
+    /// Earliest heap entry of each slot.
     scheduled_at: Vec<Option<Instant>>,
-    /// When the pool's idle connections will be looked at.
+    /// When the pool's idle connections are next checked for expiry.
     expiry: Option<Instant>,
 }
 
 impl CallTimers {
-    /// Whether this is the earliest of all.
+    /// Adds an entry; true if it is the earliest of all.
     fn add(&mut self, index: u32, at: Instant) -> bool {
         let place = index as usize;
         if place >= self.scheduled_at.len() {
@@ -55,19 +55,19 @@ impl CallTimers {
     }
 }
 
-/// The first bound that a call will run into, and which one it is.
+/// Returns the earliest deadline of a call and its kind. `unsent`: part of the request is still unsent.
 fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
     let timeouts = &call.options.timeouts;
-    // A time beyond the clock's range is no bound.
+    // An instant beyond the clock's range is no deadline.
     let since_progress =
         |timeout: Option<Duration>, kind| Some((call.times.progress.checked_add(timeout?)?, kind));
     let phase = match call.stage {
         Stage::Over => return None,
-        Stage::Waiting(_) => call.waiting.bound(timeouts),
-        // It is the server's turn, for a short time.
-        Stage::Active(_) if call.held.is_some() => None,
+        Stage::Waiting(_) => call.acquire_timer.bound(timeouts),
+        // Waiting for 100 (Continue); `continue_deadline` bounds it.
+        Stage::Active(_) if call.continue_deadline.is_some() => None,
         Stage::Active(_) if unsent => since_progress(timeouts.write, CallErrorKind::WriteTimeout),
-        // It is the program's turn to write, or to read.
+        // The program is to write, or to read: no timeout runs.
         Stage::Active(_) if call.upload == Upload::Open && !call.reader_waits => None,
         Stage::Active(_) if call.has_head && !call.reader_waits => None,
         Stage::Active(_) | Stage::AwaitingSettings(_) => {
@@ -87,16 +87,16 @@ fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
 }
 
 impl ClientDriver {
-    /// Sees to it that a call is looked at when its deadline comes, at the latest.
+    /// Schedules a check of the call, at its deadline or earlier.
     pub(super) fn schedule_deadline(&mut self, id: CallId) {
         let Some(call) = self.calls.get(id.index as usize) else {
             return;
         };
         let timeouts = &call.options.timeouts;
         let phase = match call.stage {
-            Stage::Waiting(_) => call.waiting.bound(timeouts).map(|(at, _)| at),
-            _ if call.held.is_some() => call.held,
-            // Whether bytes wait is not asked here: the shorter of both is early enough.
+            Stage::Waiting(_) => call.acquire_timer.bound(timeouts).map(|(at, _)| at),
+            _ if call.continue_deadline.is_some() => call.continue_deadline,
+            // Whether bytes are unsent is not known here: the shorter timeout is early enough.
             _ => {
                 let shorter = [timeouts.read, timeouts.write].into_iter().flatten().min();
                 shorter.and_then(|timeout| call.times.progress.checked_add(timeout))
@@ -111,7 +111,7 @@ impl ClientDriver {
         }
     }
 
-    /// Has the pool's idle connections looked at when the first expires.
+    /// Schedules the expiry of the pool's idle connections.
     pub(super) fn schedule_idle_expiry(&mut self) {
         if self.timers.expiry.is_none()
             && let Some(at) = self.pool.next_expiry()
@@ -124,7 +124,7 @@ impl ClientDriver {
         }
     }
 
-    /// Ends what has run out of time; whether anything was there to look at.
+    /// Handles expired deadlines; true if there were any to check.
     pub(super) fn expire(&mut self) -> bool {
         let now = self.engine.clock();
         let mut any = false;
@@ -136,15 +136,15 @@ impl ClientDriver {
         }
         while let Some(index) = self.timers.pop_due(now) {
             any = true;
-            if let Some(again) = self.look(index, now) {
+            if let Some(again) = self.check_deadlines(index, now) {
                 self.timers.add(index, again);
             }
         }
         any
     }
 
-    /// Looks at the call in that place. Returned: when to look again.
-    fn look(&mut self, index: u32, now: Instant) -> Option<Instant> {
+    /// Checks the call in slot `index`. Returns when to check it again.
+    fn check_deadlines(&mut self, index: u32, now: Instant) -> Option<Instant> {
         let call = self.calls.get(index as usize)?;
         let id = CallId {
             index,
@@ -167,8 +167,8 @@ impl ClientDriver {
             ),
             None => (false, false),
         };
-        let held = self.calls.get(index as usize)?.held;
-        if held.is_some_and(|until| until <= now) {
+        let continue_deadline = self.calls.get(index as usize)?.continue_deadline;
+        if continue_deadline.is_some_and(|until| until <= now) {
             self.release_body(id);
         }
         let websocket = self.calls.get(index as usize)?.websocket_deadline();
@@ -176,13 +176,13 @@ impl ClientDriver {
             self.drive_websocket(id);
         }
         let call = self.calls.get(index as usize)?;
-        // What else is to be looked at.
-        let other = [call.held, call.websocket_deadline()]
+        // Other deadlines of the call.
+        let other = [call.continue_deadline, call.websocket_deadline()]
             .into_iter()
             .flatten()
             .min();
         let Some((at, kind)) = deadline(call, unsent) else {
-            // It begins to run again with the program's next step, which promises anew.
+            // The program's next read or write schedules the deadline again.
             return other;
         };
         if at > now {
@@ -213,7 +213,7 @@ impl ClientDriver {
         };
         let error = failure_context.describe(outcome::timeout(kind, phase), false);
         let since = match (kind, call.times.started) {
-            // However slow it was: only a connection without a sign of life is in doubt.
+            // A total timeout says nothing about the connection unless nothing was received since the start.
             (CallErrorKind::TotalTimeout, Some(started)) => started,
             _ => call.times.progress,
         };

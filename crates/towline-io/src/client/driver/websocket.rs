@@ -1,12 +1,13 @@
-//! `WebSockets`: a call whose stream goes on as one when the server grants it (RFC 6455, RFC 8441).
+//! WebSocket calls: after the handshake, the stream of the call carries messages (RFC 6455, RFC 8441).
 //!
 //! ```text
-//!   UpgradeRequest ──granted──► Open ──closed, failed──► Leaving ──the server's end, time──► Over
-//!     └──any other answer, which is a response as usual
+//!   UpgradeRequest ──accepted──► Open ──closed, failed──► waits for EOF ──EOF, close timeout──► Over
+//!     └──any other response: an ordinary call
 //! ```
 //!
-//! The program pulls: what it has not asked for stays unread, but for one message of up to [`AHEAD_BYTES`](crate::client::websocket::AHEAD_BYTES), so that
-//! pings, pongs and the close in front of or behind it are seen. One receives at a time; all may send.
+//! Messages are pulled by the program: they stay unread until it asks for one, except for one message of up to
+//! [`AHEAD_BYTES`](crate::client::websocket::AHEAD_BYTES), so that pings, pongs and the close frame around it are
+//! handled. One task receives at a time; any number may send.
 
 use std::time::{Duration, Instant};
 
@@ -15,27 +16,27 @@ use towline_proto::ws::{Kind, SendError, Status};
 
 use super::call::{Call, Stage, StreamHandle, Upload};
 use super::websocket_state::{
-    OpenWebSocket, PendingRecv, Progress, WebSocketShared, WsCall, WsPhase, vanished, write,
+    OpenWebSocket, PendingRecv, Progress, WebSocketShared, WsCall, WsPhase, abnormal_closure, write,
 };
 use super::{CallEvent, CallId, CallRead, ClientDriver};
 use crate::client::pool::Lease;
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::client::websocket::{
-    MOST_REFUSAL_BYTES, Outgoing, WebSocketConfig, WsClosed, WsReceived, WsSendError, shared,
+    MAX_REFUSAL_BYTES, Outgoing, WebSocketConfig, WsClosed, WsReceived, WsSendError, shared,
 };
 use crate::conn::id::ConnId;
 
-/// The code of a client that is closed (RFC 6455 7.4.1).
+/// Close code of a client that is closed (RFC 6455 7.4.1).
 const GOING_AWAY: u16 = 1001;
 
-/// A program that works on a message asks for the next when it is done, which reads on; one that takes longer is
-/// to miss no ping. What it answers in between comes before whatever stands behind.
+/// Delay between a message and reading ahead. A program that asks for the next message earlier reads on anyway, and
+/// its response is then sent before what follows is handled; one that works longer still gets its pings answered.
 const AHEAD_AFTER: Duration = Duration::from_millis(100);
 
 impl ClientDriver {
-    pub(super) fn talk_on(
+    pub(super) fn prepare_websocket(
         &mut self,
-        terms: WebSocketConfig,
+        config: WebSocketConfig,
     ) -> Result<Box<WsCall>, Box<CallError>> {
         if self.sockets.is_none() {
             let made = shared().map_err(|error| {
@@ -43,51 +44,51 @@ impl ClientDriver {
                 Box::new(CallError::new(kind, phase, error.to_string()))
             })?;
             self.sockets = Some(WebSocketShared {
-                h2: made,
+                scratch: made,
                 frames: Vec::new(),
             });
         }
         Ok(Box::new(WsCall {
-            terms,
+            config,
             stage: WsPhase::Requested(None),
         }))
     }
 
-    /// The server has granted the WebSocket.
+    /// Whether the server has accepted the WebSocket.
     pub fn is_websocket(&self, id: CallId) -> bool {
         self.call(id)
-            .is_some_and(|call| call.conversation().is_some())
+            .is_some_and(|call| call.open_websocket().is_some())
     }
 
-    /// The subprotocol that the server has chosen.
+    /// Returns the subprotocol that the server has chosen.
     pub fn subprotocol(&self, id: CallId) -> Option<&[u8]> {
-        let conversation = self.call(id)?.conversation()?;
-        conversation.protocol.as_deref()
+        let websocket = self.call(id)?.open_websocket()?;
+        websocket.protocol.as_deref()
     }
 
-    /// How a WebSocket has ended, once the messages before have been taken.
+    /// Returns how a WebSocket has ended, once the messages before the end have been taken.
     pub fn closed(&self, id: CallId) -> Option<&WsClosed> {
-        self.call(id)?.conversation()?.closed.as_ref()
+        self.call(id)?.open_websocket()?.closed.as_ref()
     }
 
-    /// The content of the answer that refuses a WebSocket, or its first part: `None`: it is still to come.
+    /// Reads the body of a response that rejects a WebSocket, up to a limit. `None`: more is to come.
     pub fn refusal(&mut self, id: CallId, content: &mut Vec<u8>) -> Option<()> {
         loop {
             match self.read(
                 id,
-                MOST_REFUSAL_BYTES - content.len().min(MOST_REFUSAL_BYTES - 1),
+                MAX_REFUSAL_BYTES - content.len().min(MAX_REFUSAL_BYTES - 1),
             ) {
                 CallRead::Data(data) => content.extend_from_slice(data),
                 CallRead::Pending => return None,
                 CallRead::End | CallRead::Failed(_) => return Some(()),
             }
-            if content.len() >= MOST_REFUSAL_BYTES {
+            if content.len() >= MAX_REFUSAL_BYTES {
                 return Some(());
             }
         }
     }
 
-    /// Takes the next message, through `sink`. Where there is none, `Readable` tells of one, of the end, or that
+    /// Passes the next message to `sink`. If there is none, a `Readable` event follows: a message, the end, or
     /// `until` has come.
     pub fn receive<T>(
         &mut self,
@@ -108,78 +109,78 @@ impl ClientDriver {
             }
             let over = matches!(call.stage, Stage::Over);
             let error = call.error.clone();
-            let Some(conversation) = call.conversation_mut() else {
+            let Some(websocket) = call.open_websocket_mut() else {
                 break;
             };
-            let taken = conversation.take(&mut sockets.h2, |kind, data| {
+            let taken = websocket.take(&mut sockets.scratch, |kind, data| {
                 sink.take().map(|sink| sink(kind, data))
             });
             if let Some(message) = taken.flatten() {
-                conversation.asks = PendingRecv::Nothing;
-                conversation.ahead_at.get_or_insert(now + AHEAD_AFTER);
+                websocket.pending_recv = PendingRecv::Nothing;
+                websocket.ahead_at.get_or_insert(now + AHEAD_AFTER);
                 self.schedule_deadline(id);
                 return WsReceived::Message(message);
             }
-            if let Some(closed) = &conversation.closed {
+            if let Some(closed) = &websocket.closed {
                 let closed = closed.clone();
-                conversation.asks = PendingRecv::Nothing;
+                websocket.pending_recv = PendingRecv::Nothing;
                 return WsReceived::Closed(closed);
             }
             if over {
                 return match error {
                     Some(error) => WsReceived::Failed(error),
-                    None => WsReceived::Closed(vanished()),
+                    None => WsReceived::Closed(abnormal_closure()),
                 };
             }
             if first {
-                conversation.asks = PendingRecv::Message { until };
+                websocket.pending_recv = PendingRecv::Message { until };
                 self.drive_websocket(id);
             }
         }
-        match self.call(id).and_then(Call::conversation) {
+        match self.call(id).and_then(Call::open_websocket) {
             Some(_) => WsReceived::Pending,
-            None => WsReceived::Closed(vanished()),
+            None => WsReceived::Closed(abnormal_closure()),
         }
     }
 
-    /// Nobody waits for a message any more.
+    /// Ends a pending receive.
     pub fn stop_receiving(&mut self, id: CallId) {
-        if let Some(conversation) = self.call_mut(id).and_then(Call::conversation_mut) {
-            conversation.asks = PendingRecv::Nothing;
+        if let Some(websocket) = self.call_mut(id).and_then(Call::open_websocket_mut) {
+            websocket.pending_recv = PendingRecv::Nothing;
         }
     }
 
-    /// Queues a message or a ping, whole or not at all, where there is room for one to begin.
+    /// Queues a message or a ping, whole or not at all. Requires that there is room for its first byte.
     pub fn send_message(&mut self, id: CallId, what: Outgoing<'_>) -> Result<(), WsSendError> {
         let Some(call) = self.call(id) else {
-            return Err(WsSendError::Closed(vanished()));
+            return Err(WsSendError::Closed(abnormal_closure()));
         };
         let (handle, error) = (call.handle(), call.error.clone());
         let Some(StreamHandle { conn, stream, .. }) = handle else {
-            return Err(error.map_or_else(|| self.refuse(id), WsSendError::Failed));
+            return Err(error.map_or_else(|| self.closed_error(id), WsSendError::Failed));
         };
         let (Some(call), Some(peer), Some(sockets)) = (
             self.calls.get_mut(id.index as usize),
             self.engine.conn(conn),
             self.sockets.as_mut(),
         ) else {
-            return Err(self.refuse(id));
+            return Err(self.closed_error(id));
         };
-        let (Some(conversation), Ok(mut stream)) =
-            (call.conversation_mut(), peer.proto.stream(stream))
+        let (Some(websocket), Ok(mut stream)) =
+            (call.open_websocket_mut(), peer.proto.stream(stream))
         else {
-            return Err(self.refuse(id));
+            return Err(self.closed_error(id));
         };
-        if conversation.socket.status() != Status::Open {
-            return Err(self.refuse(id));
+        if websocket.socket.status() != Status::Open {
+            return Err(self.closed_error(id));
         }
         if stream.send_capacity() == 0 {
             return Err(WsSendError::NoRoom);
         }
-        let written = write(&mut conversation.socket, &mut stream, sockets, what);
+        let written = write(&mut websocket.socket, &mut stream, sockets, what);
         match written {
             Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(self.refuse(id)),
+            Ok(Err(_)) => return Err(self.closed_error(id)),
             Err(mistake) => return Err(WsSendError::Mistake(mistake)),
         }
         let now = self.now();
@@ -191,12 +192,12 @@ impl ClientDriver {
         Ok(())
     }
 
-    /// Why a WebSocket that is closing takes nothing more.
-    fn refuse(&self, id: CallId) -> WsSendError {
-        WsSendError::Closed(self.closed(id).cloned().unwrap_or_else(vanished))
+    /// Returns the error of a send on a WebSocket that is not open.
+    fn closed_error(&self, id: CallId) -> WsSendError {
+        WsSendError::Closed(self.closed(id).cloned().unwrap_or_else(abnormal_closure))
     }
 
-    /// Begins the closing handshake; harmless where it has begun. A message that nobody has taken is dropped.
+    /// Begins the closing handshake; harmless if it has begun. A message that has not been taken is dropped.
     pub fn close_websocket(
         &mut self,
         id: CallId,
@@ -212,27 +213,27 @@ impl ClientDriver {
         if call.generation != id.generation || matches!(call.stage, Stage::Over) {
             return Ok(());
         }
-        let Some(conversation) = call.conversation_mut() else {
+        let Some(websocket) = call.open_websocket_mut() else {
             return Ok(());
         };
-        match conversation.socket.close(now, code, reason) {
+        match websocket.socket.close(now, code, reason) {
             Ok(()) | Err(SendError::Closing) => {}
             Err(mistake) => return Err(mistake),
         }
-        // It does not hold up the peer's close behind it.
-        while conversation.socket.has_event() {
-            conversation.take(&mut sockets.h2, |_, _| ());
+        // An unread message must not block the peer's close frame behind it.
+        while websocket.socket.has_event() {
+            websocket.take(&mut sockets.scratch, |_, _| ());
         }
         self.drive_websocket(id);
         Ok(())
     }
 
-    /// The client goes away.
+    /// Begins the closing handshake of every open WebSocket.
     pub(super) fn close_websockets(&mut self) {
         let open = self
             .calls
             .iter()
-            .filter(|(_, call)| call.conversation().is_some());
+            .filter(|(_, call)| call.open_websocket().is_some());
         let ids: Vec<CallId> = open
             .map(|(index, call)| CallId {
                 index: index as u32,
@@ -240,18 +241,18 @@ impl ClientDriver {
             })
             .collect();
         for id in ids {
-            // The code may be sent, and one that is closing goes on doing so.
+            // 1001 is a valid code, and a WebSocket that is closing already goes on.
             let _ = self.close_websocket(id, GOING_AWAY, "");
         }
     }
 
-    /// Nothing is on its way any more in either direction, and the connection has been given up.
+    /// Whether the call is over and its connection released.
     pub fn is_over(&self, id: CallId) -> bool {
         self.call(id)
             .is_none_or(|call| matches!(call.stage, Stage::Over))
     }
 
-    /// Reads ahead, sends what is due, keeps the clock, and tells those who wait.
+    /// Reads ahead, sends pending output, handles deadlines and notifies the program.
     pub(super) fn drive_websocket(&mut self, id: CallId) {
         let now = self.now();
         let Some(StreamHandle { conn, stream, .. }) = self.call(id).and_then(Call::handle) else {
@@ -267,36 +268,36 @@ impl ClientDriver {
         ) else {
             return;
         };
-        let Some(conversation) = call.conversation_mut() else {
+        let Some(websocket) = call.open_websocket_mut() else {
             return;
         };
-        conversation.ahead_at = None;
+        websocket.ahead_at = None;
         let mut peer = peer;
-        let mut pull = |conversation: &mut OpenWebSocket| {
-            let h2 = &mut sockets.h2;
-            let progress = peer.as_deref_mut().map_or(Progress::BlockingError, |peer| {
-                conversation.pull(peer, stream, buffers, (now, h2))
+        let mut pull = |websocket: &mut OpenWebSocket| {
+            let scratch = &mut sockets.scratch;
+            let progress = peer.as_deref_mut().map_or(Progress::Ended, |peer| {
+                websocket.pull(peer, stream, buffers, (now, scratch))
             });
-            if progress == Progress::BlockingError {
-                conversation.socket.received_eof(now);
+            if progress == Progress::Ended {
+                websocket.socket.received_eof(now);
             }
             progress
         };
-        let mut progress = pull(conversation);
-        // What has come counts before the time that it took.
-        conversation.socket.handle_timeout(now);
-        if conversation.socket.has_output() && progress != Progress::BlockingError {
-            progress = pull(conversation);
+        let mut progress = pull(websocket);
+        // Received frames are handled before an expired deadline.
+        websocket.socket.handle_timeout(now);
+        if websocket.socket.has_output() && progress != Progress::Ended {
+            progress = pull(websocket);
         }
-        conversation.on_end(&mut sockets.h2);
-        if conversation.is_finished() {
-            let until = now + conversation.close_timeout;
-            conversation.leaving.get_or_insert(until);
+        websocket.on_end(&mut sockets.scratch);
+        if websocket.is_finished() {
+            let until = now + websocket.close_timeout;
+            websocket.close_deadline.get_or_insert(until);
         }
-        let late = conversation.leaving.is_some_and(|until| until <= now);
-        let over = progress == Progress::BlockingError || late;
-        let news = conversation.has_events(now, over);
-        if news {
+        let late = websocket.close_deadline.is_some_and(|until| until <= now);
+        let over = progress == Progress::Ended || late;
+        let notify = websocket.has_events(now, over);
+        if notify {
             self.push_event(id, CallEvent::Readable);
         }
         if self
@@ -312,20 +313,20 @@ impl ClientDriver {
             }
         }
         if over {
-            self.release_handle(id);
+            self.end_websocket(id);
         } else {
             self.schedule_deadline(id);
         }
     }
 
-    /// Something waits for [`flush`](Self::flush).
+    /// Whether output waits for [`flush`](Self::flush).
     pub fn is_unflushed(&self) -> bool {
         !self.unflushed.is_empty()
     }
 
     // Over HTTP/2.
 
-    /// The server has said whether it allows `WebSockets`.
+    /// Starts a call whose server has sent its SETTINGS.
     pub(super) fn start_awaiting_settings(&mut self, id: CallId, now: Instant) {
         let Some(call) = self.call_mut(id) else {
             return;
@@ -339,8 +340,8 @@ impl ClientDriver {
         self.run_pool_actions();
     }
 
-    /// It does not: a connection of HTTP/1.1, where that may be spoken.
-    pub(super) fn start_elsewhere(
+    /// Moves a call to an HTTP/1.1 connection if that is allowed: the server does not support RFC 8441.
+    pub(super) fn start_over_http1(
         &mut self,
         id: CallId,
         lease: &Lease<ConnId>,
@@ -353,7 +354,7 @@ impl ClientDriver {
                 call.request.route = call.request.route.for_websocket();
             }
         }
-        self.return_unused(lease, now);
+        self.release_lease(lease, now);
         if only_http2 {
             return Err(CallError::new(
                 CallErrorKind::RemoteProtocol,
@@ -364,7 +365,7 @@ impl ClientDriver {
         self.find_connection(id, false, now)
     }
 
-    /// A connection ends before its server has said it.
+    /// Fails the calls that wait for SETTINGS on a connection that has ended.
     pub(super) fn fail_awaiting_settings(&mut self, conn: ConnId) {
         let Some(peer) = self.engine.conn(conn) else {
             return;
@@ -380,7 +381,7 @@ impl ClientDriver {
         }
     }
 
-    /// A call gives back a connection on which it has sent nothing.
+    /// Releases the connection of a call that has written nothing to it.
     pub(super) fn release_unused(&mut self, id: CallId) {
         let now = self.now();
         let Some(call) = self.call_mut(id) else {
@@ -388,12 +389,12 @@ impl ClientDriver {
         };
         if let Stage::AwaitingSettings(lease) = call.stage {
             call.stage = Stage::Over;
-            self.return_unused(&lease, now);
+            self.release_lease(&lease, now);
         }
     }
 
-    /// A WebSocket is over, and its connection, or its stream, with it.
-    fn release_handle(&mut self, id: CallId) {
+    /// Ends a WebSocket call, and with it its HTTP/1 connection or HTTP/2 stream.
+    fn end_websocket(&mut self, id: CallId) {
         let now = self.now();
         let Some(call) = self.call_mut(id) else {
             return;
@@ -407,7 +408,7 @@ impl ClientDriver {
         if let Some(peer) = self.engine.conn(handle.conn)
             && !peer.is_shared()
         {
-            // A last close frame, as far as the system takes it.
+            // Sends a last close frame if the socket accepts it now.
             peer.flush(now, usize::MAX);
         }
         self.remove(handle);

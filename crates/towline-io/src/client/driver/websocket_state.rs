@@ -1,4 +1,4 @@
-//! WebSocket state of a call: the codec, the pending receive, the close.
+//! WebSocket state of a call: codec, pending receive and closing.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::client::request::OutgoingRequest;
 use crate::client::websocket::{AHEAD_BYTES, Outgoing, UpgradeRequest, WebSocketConfig, WsClosed};
 use crate::conn::Conn;
 
-/// See the module's picture.
+/// A call that requests, or has become, a WebSocket; see `websocket`.
 pub(super) struct WsCall {
-    pub(super) terms: WebSocketConfig,
+    pub(super) config: WebSocketConfig,
     pub(super) stage: WsPhase,
 }
 
 pub(super) enum WsPhase {
-    /// `None`: its connection is still to come.
+    /// `None`: the request has no connection yet.
     Requested(Option<UpgradeRequest>),
     Open(Box<OpenWebSocket>),
 }
@@ -28,19 +28,19 @@ pub(super) struct OpenWebSocket {
     pub(super) socket: WebSocket,
     pub(super) protocol: Option<Vec<u8>>,
     pub(super) close_timeout: Duration,
-    /// The program waits for a message, and until when.
-    pub(super) asks: PendingRecv,
-    /// When to read on behind a message that has been taken, if the program has not asked for the next by then.
+    /// The receive in progress, with its deadline.
+    pub(super) pending_recv: PendingRecv,
+    /// When to read ahead if the program has not asked for another message after the last one.
     pub(super) ahead_at: Option<Instant>,
-    /// Reason of its end, set once the messages before it have been taken.
+    /// How the WebSocket ended. Set once the messages before the end have been taken.
     pub(super) closed: Option<WsClosed>,
-    /// The connection is kept for the server's end until then: closed at once it could lose our close frame.
-    pub(super) leaving: Option<Instant>,
-    /// The program has been notified that it is no longer open.
+    /// Deadline for the server's end of the connection: closed at once, it could lose our close frame.
+    pub(super) close_deadline: Option<Instant>,
+    /// The program has been notified that the WebSocket is no longer open.
     pub(super) is_end_notified: bool,
 }
 
-/// The pending receive of the program.
+/// The receive that the program waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PendingRecv {
     Nothing,
@@ -56,53 +56,53 @@ impl PendingRecv {
     }
 }
 
-/// How far reading came.
+/// Result of reading as far as allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// All that is here has been read.
-    Empty,
-    /// No more is read for now.
-    Rests,
-    /// Nothing comes any more.
-    BlockingError,
+    /// Everything received has been read.
+    Drained,
+    /// Reading is paused.
+    Paused,
+    /// Nothing more arrives.
+    Ended,
 }
 
-/// Buffers shared by the `WebSockets` of one `ClientDriver`.
+/// Shared by the `WebSockets` of one [`ClientDriver`](super::ClientDriver).
 pub(super) struct WebSocketShared {
-    pub(super) h2: ws::Scratch,
-    /// Short messages are put together here.
+    pub(super) scratch: ws::Scratch,
+    /// Buffer in which short messages are framed.
     pub(super) frames: Vec<u8>,
 }
 
-/// The code of a connection that ended without a close frame (RFC 6455 7.1.5).
-const VANISHED: u16 = 1006;
+/// Close code of a connection that ended without a close frame (RFC 6455 7.1.5).
+const ABNORMAL_CLOSURE: u16 = 1006;
 
-/// Messages shorter than this are put together with others; longer ones are handed over whole.
+/// Messages shorter than this are copied behind their frame header; longer ones are sent by reference.
 const COPIED_BYTES: usize = 16 * 1024;
 
 impl WsCall {
-    /// Writes the request. Each connection gets a key of its own (RFC 6455 4.1).
-    pub(super) fn ask(
+    /// Writes the request. Each connection gets its own key (RFC 6455 4.1).
+    pub(super) fn write_request(
         &mut self,
         peer: &mut Conn<ConnState>,
         request: &OutgoingRequest,
         sockets: Option<&mut WebSocketShared>,
     ) -> Result<StreamId, UserError> {
-        let nonce = sockets.map(|sockets| sockets.h2.nonce());
+        let nonce = sockets.map(|sockets| sockets.scratch.nonce());
         let nonce = nonce.unwrap_or_default();
-        let asked = if peer.is_shared() {
-            UpgradeRequest::extended(&self.terms)
+        let upgrade = if peer.is_shared() {
+            UpgradeRequest::extended(&self.config)
         } else {
-            UpgradeRequest::upgrade(&self.terms, nonce)
+            UpgradeRequest::upgrade(&self.config, nonce)
         };
-        let text = asked.request(&request.head);
-        self.stage = WsPhase::Requested(Some(asked));
+        let text = upgrade.request(&request.head);
+        self.stage = WsPhase::Requested(Some(upgrade));
         text.with_head(|head| peer.proto.request(head, BodySize::Empty))
     }
 }
 
 impl WsCall {
-    /// Opens the WebSocket if the final head grants it; false for any other response. An error is the rule that
+    /// Opens the WebSocket if the final head accepts it; false for any other response. An error is the rule that
     /// the head violates.
     pub(super) fn open_if_granted(
         &mut self,
@@ -116,16 +116,16 @@ impl WsCall {
             return Ok(false);
         };
         let granted = granted?;
-        let deflate = granted.deflate.zip(self.terms.deflate);
-        let limits = self.terms.limits.clone();
+        let deflate = granted.deflate.zip(self.config.deflate);
+        let limits = self.config.limits.clone();
         self.stage = WsPhase::Open(Box::new(OpenWebSocket {
             socket: WebSocket::new(Side::Client, limits, deflate, now),
             protocol: granted.protocol,
-            close_timeout: self.terms.limits.close_timeout,
-            asks: PendingRecv::Nothing,
+            close_timeout: self.config.limits.close_timeout,
+            pending_recv: PendingRecv::Nothing,
             ahead_at: None,
             closed: None,
-            leaving: None,
+            close_deadline: None,
             is_end_notified: false,
         }));
         Ok(true)
@@ -133,76 +133,76 @@ impl WsCall {
 }
 
 impl OpenWebSocket {
-    /// When something is to be done, whatever comes.
+    /// Returns the earliest deadline.
     pub(super) fn deadline(&self) -> Option<Instant> {
         let times = [
             self.socket.deadline(),
-            self.leaving,
+            self.close_deadline,
             self.ahead_at,
-            self.asks.until(),
+            self.pending_recv.until(),
         ];
         times.into_iter().flatten().min()
     }
 
-    /// Nothing is said any more; the server's end, and our own close frame, are still to come.
+    /// Whether closing is complete but for the server's end and our own close frame.
     pub(super) fn is_finished(&self) -> bool {
         self.socket.status() != Status::Open && self.socket.deadline().is_none()
     }
 
-    /// Reads what may be read of what is here, and sends what is due.
+    /// Reads what is allowed of what was received, and queues pending output.
     fn advance(
         &mut self,
         stream: &mut StreamMut<'_>,
         now: Instant,
-        h2: &mut ws::Scratch,
+        scratch: &mut ws::Scratch,
     ) -> Progress {
         if !self.is_finished() {
-            let most = match self.asks {
+            let max_bytes = match self.pending_recv {
                 PendingRecv::Message { .. } => usize::MAX,
                 PendingRecv::Nothing => AHEAD_BYTES,
             };
-            let mut ahead = self.socket.read_ahead(stream, now, h2, most);
-            // A refusal is about a stream that has failed, which the next read tells.
-            let _ = self.socket.flush(stream, h2);
-            if self.on_end(h2) {
-                ahead = self.socket.read_ahead(stream, now, h2, most);
+            let mut ahead = self.socket.read_ahead(stream, now, scratch, max_bytes);
+            // An error means that the stream failed; the next read returns it.
+            let _ = self.socket.flush(stream, scratch);
+            if self.on_end(scratch) {
+                ahead = self.socket.read_ahead(stream, now, scratch, max_bytes);
             }
             if !self.is_finished() {
                 return match ahead {
-                    ReadAhead::Pending => Progress::Empty,
-                    ReadAhead::Event | ReadAhead::Full | ReadAhead::Ended => Progress::Rests,
+                    ReadAhead::Pending => Progress::Drained,
+                    ReadAhead::Event | ReadAhead::Full | ReadAhead::Ended => Progress::Paused,
                 };
             }
         }
-        let _ = self.socket.flush(stream, h2);
+        let _ = self.socket.flush(stream, scratch);
         loop {
             match stream.read(usize::MAX) {
                 StreamRead::Data(_) => {}
-                StreamRead::Pending => return Progress::Empty,
-                StreamRead::End | StreamRead::Failed => return Progress::BlockingError,
+                StreamRead::Pending => return Progress::Drained,
+                StreamRead::End | StreamRead::Failed => return Progress::Ended,
             }
         }
     }
 
-    /// `advance`, and reading from the socket where it is known to have something.
+    /// Runs `advance`, and receives from the socket as long as it is readable.
     pub(super) fn pull(
         &mut self,
         peer: &mut Conn<ConnState>,
         id: StreamId,
         buffers: &mut BufferPool,
-        (now, h2): (Instant, &mut ws::Scratch),
+        (now, scratch): (Instant, &mut ws::Scratch),
     ) -> Progress {
         loop {
             let is_shared = peer.is_shared();
             let Ok(mut stream) = peer.proto.stream(id) else {
-                return Progress::BlockingError;
+                return Progress::Ended;
             };
-            let progress = self.advance(&mut stream, now, h2);
+            let progress = self.advance(&mut stream, now, scratch);
             if is_shared && self.is_finished() && !self.socket.has_output() {
-                // What is the end of a connection on HTTP/1.1 is the end of a stream here (RFC 8441 5).
+                // Ending the stream corresponds to closing the connection in HTTP/1.1 (RFC 8441 5).
                 let _ = stream.finish();
             }
-            if progress != Progress::Empty
+            if progress != Progress::Drained
                 || !peer.input.readable
                 || peer.input.over
                 || !peer.receive(buffers, now)
@@ -212,19 +212,19 @@ impl OpenWebSocket {
         }
     }
 
-    /// Its end needs nobody who asks for it; what follows is read.
-    pub(super) fn on_end(&mut self, h2: &mut ws::Scratch) -> bool {
-        let ends = self.socket.status() != Status::Open && self.socket.has_event();
-        if ends {
-            self.take(h2, |_, _| ());
+    /// Takes the event that ends the WebSocket, without a pending receive. Returns whether there was one.
+    pub(super) fn on_end(&mut self, scratch: &mut ws::Scratch) -> bool {
+        let is_end = self.socket.status() != Status::Open && self.socket.has_event();
+        if is_end {
+            self.take(scratch, |_, _| ());
         }
-        ends
+        is_end
     }
 
-    /// Takes the event that waits. The message goes to `sink`.
+    /// Takes the next event. A message goes to `sink`.
     pub(super) fn take<T>(
         &mut self,
-        h2: &mut ws::Scratch,
+        scratch: &mut ws::Scratch,
         sink: impl FnOnce(Kind, &[u8]) -> T,
     ) -> Option<T> {
         let taken = match self.socket.next_event() {
@@ -247,48 +247,49 @@ impl OpenWebSocket {
             }
             Some(Event::Ping(_) | Event::Pong(_)) | None => None,
         };
-        self.socket.release(h2);
+        self.socket.release(scratch);
         taken
     }
 
-    /// Somebody has to look: at a message, at the time, at the end.
+    /// Whether to notify the program: of a message, a deadline, or the end.
     pub(super) fn has_events(&mut self, now: Instant, over: bool) -> bool {
-        let late = self.asks.until().is_some_and(|until| until <= now);
-        let ends = self.socket.status() != Status::Open
+        let late = self.pending_recv.until().is_some_and(|until| until <= now);
+        let is_end = self.socket.status() != Status::Open
             && !std::mem::replace(&mut self.is_end_notified, true);
         let ended = self.closed.is_some();
-        let due = self.asks != PendingRecv::Nothing && (self.socket.has_event() || ended || late);
+        let due =
+            self.pending_recv != PendingRecv::Nothing && (self.socket.has_event() || ended || late);
         if due {
-            self.asks = PendingRecv::Nothing;
+            self.pending_recv = PendingRecv::Nothing;
         }
-        due || ends || over
+        due || is_end || over
     }
 }
 
-/// Queues what there is room for.
+/// Queues a message or a ping.
 pub(super) fn write(
     socket: &mut WebSocket,
     stream: &mut StreamMut<'_>,
     sockets: &mut WebSocketShared,
     what: Outgoing<'_>,
 ) -> Result<Result<(), UserError>, SendError> {
-    let WebSocketShared { h2, frames } = sockets;
+    let WebSocketShared { scratch, frames } = sockets;
     frames.clear();
     match what {
         Outgoing::Message(kind, data) if data.len() >= COPIED_BYTES => {
-            let frame = socket.frame(kind, data, true, h2)?;
+            let frame = socket.frame(kind, data, true, scratch)?;
             let head = stream.write(frame.head.as_bytes());
             return Ok(head.and_then(|()| stream.write_shared(frame.payload)));
         }
-        Outgoing::Message(kind, data) => socket.send(kind, &data, true, h2, frames)?,
-        Outgoing::Ping(payload) => socket.ping(payload, h2, frames)?,
+        Outgoing::Message(kind, data) => socket.send(kind, &data, true, scratch, frames)?,
+        Outgoing::Ping(payload) => socket.ping(payload, scratch, frames)?,
     }
     Ok(stream.write(frames))
 }
 
-pub(super) fn vanished() -> WsClosed {
+pub(super) fn abnormal_closure() -> WsClosed {
     WsClosed {
-        code: VANISHED,
+        code: ABNORMAL_CLOSURE,
         reason: String::new(),
         rule: Some("the WebSocket has been closed"),
     }
