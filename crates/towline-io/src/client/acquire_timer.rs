@@ -1,7 +1,7 @@
-//! Timeouts of a call that waits for a connection: pure, common to the asynchronous and the blocking client.
+//! Time that a call has waited for its connection, and what it waited for. Pure, and used by both front ends.
 //!
 //! ```text
-//!  Queue (pool timeout) ◄──dials for it──► Dial (connect timeout) ◄── pause before another attempt
+//!  Queue (pool timeout) ◄──dial started──► Dial (connect timeout) ◄── pause before another attempt
 //! ```
 
 use std::time::{Duration, Instant};
@@ -10,16 +10,16 @@ use super::request::{CallErrorKind, Timeouts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WaitKind {
-    /// A connection that becomes free, or room to open one.
+    /// Waits for a free connection, or for room to open one.
     Queue,
-    /// One that is being opened.
+    /// Waits for a dial.
     Dial,
 }
 
-/// Both waits count on where they stopped, so that none is ever longer than its timeout.
+/// Both waits accumulate when interrupted, so that neither in total exceeds its timeout.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AcquireTimer {
-    what: WaitKind,
+    kind: WaitKind,
     since: Instant,
     queued: Duration,
     dialling: Duration,
@@ -28,41 +28,41 @@ pub(super) struct AcquireTimer {
 impl AcquireTimer {
     pub(super) fn new(now: Instant) -> Self {
         Self {
-            what: WaitKind::Queue,
+            kind: WaitKind::Queue,
             since: now,
             queued: Duration::ZERO,
             dialling: Duration::ZERO,
         }
     }
 
-    /// A dial is under way for it.
-    pub(super) fn expect(&mut self, now: Instant) {
-        self.turn_to(WaitKind::Dial, now);
+    /// Switches to waiting for a dial.
+    pub(super) fn await_dial(&mut self, now: Instant) {
+        self.switch_to(WaitKind::Dial, now);
     }
 
-    pub(super) fn queue(&mut self, now: Instant) {
-        self.turn_to(WaitKind::Queue, now);
+    pub(super) fn await_free(&mut self, now: Instant) {
+        self.switch_to(WaitKind::Queue, now);
     }
 
-    /// Its own dial has failed and is repeated at `at`, with the whole connect timeout before it.
+    /// Waits until `at` to dial again; the connect timeout starts anew there.
     pub(super) fn retry(&mut self, at: Instant) {
-        self.turn_to(WaitKind::Dial, at);
+        self.switch_to(WaitKind::Dial, at);
         self.dialling = Duration::ZERO;
     }
 
-    fn turn_to(&mut self, what: WaitKind, now: Instant) {
+    fn switch_to(&mut self, kind: WaitKind, now: Instant) {
         let spent = now.saturating_duration_since(self.since);
-        match self.what {
+        match self.kind {
             WaitKind::Queue => self.queued += spent,
             WaitKind::Dial => self.dialling += spent,
         }
-        self.what = what;
+        self.kind = kind;
         self.since = now;
     }
 
-    /// When the wait ends in vain, and as what.
+    /// Returns the deadline of the wait, and the kind of timeout that it is.
     pub(super) fn bound(&self, timeouts: &Timeouts) -> Option<(Instant, CallErrorKind)> {
-        let (timeout, spent, kind) = match self.what {
+        let (timeout, spent, error_kind) = match self.kind {
             WaitKind::Queue => (timeouts.pool, self.queued, CallErrorKind::PoolTimeout),
             WaitKind::Dial => (
                 timeouts.connect,
@@ -71,8 +71,8 @@ impl AcquireTimer {
             ),
         };
         let left = timeout?.saturating_sub(spent);
-        // A time beyond the clock's range is no bound.
-        Some((self.since.checked_add(left)?, kind))
+        // An instant beyond the clock's range is no deadline.
+        Some((self.since.checked_add(left)?, error_kind))
     }
 }
 
@@ -93,17 +93,17 @@ mod tests {
         let pool = |seconds| Some((at(seconds), CallErrorKind::PoolTimeout));
         let connect = |seconds| Some((at(seconds), CallErrorKind::ConnectTimeout));
         assert_eq!(waiting.bound(&timeouts), pool(10));
-        waiting.expect(at(4));
+        waiting.await_dial(at(4));
         assert_eq!(waiting.bound(&timeouts), connect(9));
-        waiting.queue(at(7));
+        waiting.await_free(at(7));
         assert_eq!(waiting.bound(&timeouts), pool(13));
-        waiting.expect(at(8));
+        waiting.await_dial(at(8));
         assert_eq!(waiting.bound(&timeouts), connect(10));
         waiting.retry(at(12));
         assert_eq!(waiting.bound(&timeouts), connect(17));
-        // Told otherwise before the pause is over: nothing has been spent.
-        waiting.queue(at(11));
-        waiting.expect(at(11));
+        // Interrupted before the pause is over: no dialling time has been used.
+        waiting.await_free(at(11));
+        waiting.await_dial(at(11));
         assert_eq!(waiting.bound(&timeouts), connect(16));
     }
 
@@ -116,7 +116,7 @@ mod tests {
         };
         let mut waiting = AcquireTimer::new(Instant::now());
         assert_eq!(waiting.bound(&timeouts), None);
-        waiting.expect(Instant::now());
+        waiting.await_dial(Instant::now());
         assert_eq!(waiting.bound(&timeouts), None);
     }
 }

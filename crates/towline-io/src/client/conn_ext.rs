@@ -1,4 +1,4 @@
-//! Operations on a connection that carries calls, common to the asynchronous and the blocking client.
+//! Connection operations shared by both front ends: reading events and writing requests.
 
 use std::fs::File;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use towline_proto::{Event, OwnedHead, Protocol, StreamError, StreamId, StreamSta
 use super::request::{Body, OutgoingRequest};
 use crate::conn::Conn;
 
-/// An event of one stream, without its borrow.
+/// A stream event that does not borrow from the connection.
 pub(super) enum ConnEvent {
     Head { head: OwnedHead, end: bool },
     Interim(OwnedHead),
@@ -20,7 +20,7 @@ pub(super) enum ConnEvent {
 }
 
 impl ConnEvent {
-    /// `None`: the connection is about to end.
+    /// Converts a protocol event. `None`: the connection is closing.
     pub(super) fn of(event: Event<'_>) -> Option<(StreamId, Self)> {
         Some(match event {
             Event::Head { stream, head, end } => {
@@ -42,48 +42,47 @@ impl<S> Conn<S> {
         self.proto.protocol() == Some(Protocol::Http2)
     }
 
-    /// A part of the request on `stream` is still here.
+    /// Whether part of the request on `stream` is still unsent.
     pub(super) fn has_unsent(&mut self, stream: StreamId) -> bool {
         let queued = self.proto.stream(stream).map_or(0, |body| body.queued());
         queued > 0 || self.proto.pending_bytes() > 0 || self.is_sending_file(stream)
     }
 
-    /// When a part of the request on `stream` left last, as far as it had to wait.
+    /// When part of the request on `stream` was last sent, if it had to wait.
     pub(super) fn last_sent(&mut self, stream: StreamId) -> Option<Instant> {
         let body = self.proto.stream(stream).ok()?;
         let (queued, own) = (body.queued(), body.stats()?.last_sent);
         if queued == 0 && self.proto.pending_bytes() > 0 {
-            // It waits together with everything else.
+            // The rest waits in the output of the connection.
             return own.max(self.traffic.last_sent);
         }
         own
     }
 
-    /// Bytes sent and received on an HTTP/2 `stream`.
+    /// Bytes sent and received on an HTTP/2 stream; `None` for HTTP/1.
     pub(super) fn stream_stats(&mut self, stream: StreamId) -> Option<StreamStats> {
         self.proto.stream(stream).ok()?.stats()
     }
 
-    /// The last word on a connection of many, so that the server does not take its end for a failure
-    /// (RFC 9113 6.8).
+    /// Sends GOAWAY (RFC 9113 6.8), so that the server does not take the end of the connection for a failure.
     pub(super) fn send_goaway(&mut self, now: Instant) {
         self.proto.close();
         self.flush(now, usize::MAX);
     }
 }
 
-/// Queues the request and what there is of its body.
+/// Queues the request, and its body if that is given and need not wait for 100 (Continue).
 pub(super) fn write_request<S>(
     peer: &mut Conn<S>,
     request: &OutgoingRequest,
 ) -> Result<StreamId, UserError> {
     let size = request.body.size();
-    // Opened first: afterwards there would be a request to take back.
+    // Opened first: a request that is queued cannot be taken back.
     let file = duplicate(&request.body)?;
     let stream = request
         .head
         .with_head(|head| peer.proto.request(head, size))?;
-    if !request.holds_back()
+    if !request.awaits_continue()
         && let Err(error) = write_body(peer, stream, &request.body, file)
     {
         if peer.is_shared() {

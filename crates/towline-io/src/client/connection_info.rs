@@ -1,11 +1,11 @@
-//! Information about a connection that does not change during its life and outlives it.
+//! Facts about a connection that do not change during its life.
 
 use crate::client::dial::DialTimings;
 use crate::conn::Conn;
 use crate::conn::addr::PeerAddr;
 use crate::tls::TlsInfo;
 
-/// Shared by the calls that the connection carries.
+/// Addresses, TLS and dial timings of a connection, shared by its calls.
 #[derive(Clone, Debug)]
 pub struct ConnectionInfo {
     pub remote: PeerAddr,

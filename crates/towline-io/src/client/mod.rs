@@ -1,4 +1,4 @@
-//! Calling: from a [`Route`] to a connection that speaks to its origin.
+//! The HTTP client: from a [`Route`] to calls on a connection to its origin.
 
 mod acquire_timer;
 pub mod blocking;

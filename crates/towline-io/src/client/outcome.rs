@@ -30,10 +30,10 @@ use super::route::Route;
 /// Bytes of an unread response body that are skipped to keep the connection, or to spare the server a reset.
 pub(super) const DRAIN_BYTES: usize = 64 * 1024;
 
-/// Resends of a request after a stale connection: a server that closes its idle connections closes several at once.
+/// Maximum resends of a request after a stale connection: a server that closes its idle connections closes several at once.
 const MAX_RESENDS: u8 = 3;
 
-/// Resends of a request that the server refused unprocessed: a server that closes each connection after a number
+/// Maximum resends of a request that the server refused unprocessed: a server that closes each connection after a number
 /// of requests refuses those in progress each time.
 const MAX_REFUSALS: u8 = 8;
 
@@ -44,7 +44,7 @@ pub const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
 /// State of a call whose exchange has ended, as far as resending depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryContext {
-    /// It had carried an exchange before.
+    /// The connection had carried an exchange before.
     pub reused: bool,
     /// A byte of the response had arrived.
     pub response_started: bool,
@@ -90,9 +90,9 @@ impl RetryContext {
     }
 }
 
-/// Whether a request is sent again on another connection: a reused one that ends without a byte of the
-/// response was probably being closed when the request went out (RFC 9112 9.3.1). What was certainly not
-/// processed may be sent again whatever its method, if its body can be replayed.
+/// Whether a request is sent again on another connection. A reused connection that ends without a byte of
+/// the response was probably being closed when the request was sent (RFC 9112 9.3.1). A request that was
+/// certainly not processed may be sent again whatever its method, if its body can be replayed.
 pub fn may_resend(
     prepared: &OutgoingRequest,
     options: &CallOptions,
@@ -114,18 +114,18 @@ pub fn may_resend(
         && retry_context.resends < most
 }
 
-/// Whether the server wants the request over HTTP/1.1 (RFC 9113 7), and can have it so.
+/// Whether the server requires HTTP/1.1 for the request (RFC 9113 7) and the configuration allows it.
 pub fn wants_http1(why: &StreamError, protocols: ProtocolPolicy) -> bool {
     matches!(why, StreamError::Http1Required { .. }) && protocols == ProtocolPolicy::Either
 }
 
-/// Whether another connection is tried after `attempts` that failed. A wrong certificate or a refusal
-/// by the proxy would be the same again, and an expired timeout is not granted twice.
+/// Whether to dial again after `attempts` failed ones. A bad certificate, a refusal by the proxy or an expired
+/// timeout is not retried.
 pub fn may_redial(options: &CallOptions, error: &CallError, attempts: u8) -> bool {
     error.kind == CallErrorKind::Connect && attempts <= options.connect_retries
 }
 
-/// `Err`: no allowed protocol works over that route.
+/// Fails if no allowed protocol version can be used on the route.
 pub(super) fn check_protocols(
     protocols: ProtocolPolicy,
     route: &Route,
@@ -136,13 +136,13 @@ pub(super) fn check_protocols(
     Err(Box::new(CallError::new(
         CallErrorKind::LocalProtocol,
         CallPhase::Pool,
-        "http:// through an HTTP proxy goes as HTTP/1.1 (RFC 9112 3.2.2), which is switched off",
+        "http:// through an HTTP proxy requires HTTP/1.1 (RFC 9112 3.2.2), which is switched off",
     )))
 }
 
-/// A random number for decisions by chance; not for secrets.
-pub(super) fn draw() -> u32 {
-    // Every state of the standard library's hashes has a key of its own.
+/// Returns a random number. Not for secrets.
+pub(super) fn random_u32() -> u32 {
+    // Every `RandomState` has its own keys.
     RandomState::new().build_hasher().finish() as u32
 }
 
@@ -271,7 +271,7 @@ pub fn stream_failure(error: &StreamError, phase: CallPhase) -> CallError {
         ),
         StreamError::Refused(rule) => (
             CallErrorKind::RemoteProtocol,
-            format!("the server did not begin with the request: {rule}").into(),
+            format!("the server did not process the request: {rule}").into(),
         ),
         StreamError::Broken { reason, rule } => match reason {
             CloseReason::Timeout => (CallErrorKind::ReadTimeout, (*rule).into()),
@@ -290,7 +290,7 @@ mod tests {
     use super::*;
     use crate::client::{Body, RequestText};
 
-    const DYING: RetryContext = RetryContext {
+    const STALE: RetryContext = RetryContext {
         reused: true,
         response_started: false,
         unprocessed: false,
@@ -321,8 +321,8 @@ mod tests {
             (StaleRetry::Idempotent, true, false),
             (StaleRetry::Any, true, true),
         ] {
-            assert_eq!(may_resend(&get, &stale(policy), DYING), again);
-            assert_eq!(may_resend(&post, &stale(policy), DYING), posted_again);
+            assert_eq!(may_resend(&get, &stale(policy), STALE), again);
+            assert_eq!(may_resend(&post, &stale(policy), STALE), posted_again);
         }
     }
 
@@ -330,18 +330,18 @@ mod tests {
     fn a_request_that_may_have_been_processed_is_not_resent() {
         let options = stale(StaleRetry::Any);
         let get = request(true, Body::Bytes(Bytes::from_static(b"x")));
-        assert!(may_resend(&get, &options, DYING));
+        assert!(may_resend(&get, &options, STALE));
         let fresh = RetryContext {
             reused: false,
-            ..DYING
+            ..STALE
         };
         let answered = RetryContext {
             response_started: true,
-            ..DYING
+            ..STALE
         };
         let often = RetryContext {
             resends: MAX_RESENDS,
-            ..DYING
+            ..STALE
         };
         for retry_context in [fresh, answered, often] {
             assert!(
@@ -349,7 +349,7 @@ mod tests {
                 "{retry_context:?}"
             );
         }
-        assert!(!may_resend(&request(true, Body::Unknown), &options, DYING));
+        assert!(!may_resend(&request(true, Body::Unknown), &options, STALE));
     }
 
     #[test]
@@ -357,7 +357,7 @@ mod tests {
         let refused = RetryContext {
             reused: false,
             unprocessed: true,
-            ..DYING
+            ..STALE
         };
         let post = request(false, Body::Bytes(Bytes::from_static(b"x")));
         assert!(may_resend(&post, &stale(StaleRetry::Idempotent), refused));
@@ -377,7 +377,7 @@ mod tests {
         let begun = StreamError::Http1Required { unprocessed: false };
         let fresh = RetryContext {
             reused: false,
-            ..DYING
+            ..STALE
         };
         let options = stale(StaleRetry::Idempotent);
         let (get, post) = (request(true, Body::Empty), request(false, Body::Empty));
@@ -394,12 +394,12 @@ mod tests {
     #[test]
     fn a_stream_error_other_than_refused_is_not_resent() {
         let refused = StreamError::Refused("");
-        let retry_context = DYING.failed(&refused, ProtocolPolicy::Http2).unwrap();
+        let retry_context = STALE.failed(&refused, ProtocolPolicy::Http2).unwrap();
         assert!(retry_context.unprocessed);
         let reset = StreamError::ResetByPeer(towline_proto::ErrorCode::INTERNAL_ERROR);
-        assert_eq!(DYING.failed(&reset, ProtocolPolicy::Either), None);
+        assert_eq!(STALE.failed(&reset, ProtocolPolicy::Either), None);
         assert_eq!(
-            DYING.failed(&StreamError::Reset, ProtocolPolicy::Either),
+            STALE.failed(&StreamError::Reset, ProtocolPolicy::Either),
             None
         );
     }

@@ -1,4 +1,4 @@
-//! Requests, options and errors of calls, common to the asynchronous and the blocking client.
+//! The input of a call (request, body, timeouts, options) and its error, shared by both front ends.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,10 +12,10 @@ use towline_proto::{BodySize, Field, RequestHead, UserError};
 use super::dial::{DialError, DialErrorKind, DialPhase};
 use super::route::Route;
 
-/// One request, ready for the wire. It can be written more than once, as far as its body can.
+/// One request, ready to be written. It can be written more than once if its body can be replayed.
 #[derive(Debug)]
 pub struct OutgoingRequest {
-    /// Where it goes. Pass the same `Arc` again and no table is searched.
+    /// Route of the request. Passing the same `Arc` again avoids a table lookup.
     pub route: Arc<Route>,
     pub head: RequestText,
     pub body: Body,
@@ -23,18 +23,18 @@ pub struct OutgoingRequest {
     pub idempotent: bool,
 }
 
-/// Method, target and fields in one buffer, in the order they leave.
+/// Method, target and headers in one buffer, in wire order.
 #[derive(Clone, Debug, Default)]
 pub struct RequestText {
     bytes: Vec<u8>,
     method_end: usize,
     target_end: usize,
-    /// Where each name and each value ends; each begins where the one before it ended.
-    ends: Vec<(u32, u32)>,
+    /// End of each name and of each value; each starts at the end of the one before.
+    field_ends: Vec<(u32, u32)>,
 }
 
-/// Fields of one head that need no allocation.
-const FEW_FIELDS: usize = 24;
+/// Number of fields up to which writing a head needs no allocation.
+const INLINE_FIELDS: usize = 24;
 
 impl RequestText {
     pub fn new(method: &[u8], target: &[u8]) -> Self {
@@ -45,16 +45,16 @@ impl RequestText {
             bytes,
             method_end: method.len(),
             target_end: method.len() + target.len(),
-            ends: Vec::with_capacity(8),
+            field_ends: Vec::with_capacity(8),
         }
     }
 
-    /// Adds a field line. The wire core judges it when the request is written.
+    /// Adds a header. The protocol core validates it when the request is written.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(name);
         let name_end = self.bytes.len() as u32;
         self.bytes.extend_from_slice(value);
-        self.ends.push((name_end, self.bytes.len() as u32));
+        self.field_ends.push((name_end, self.bytes.len() as u32));
     }
 
     pub fn method(&self) -> &[u8] {
@@ -67,7 +67,7 @@ impl RequestText {
 
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'_>> {
         let mut start = self.target_end;
-        self.ends.iter().map(move |&(name_end, value_end)| {
+        self.field_ends.iter().map(move |&(name_end, value_end)| {
             let (name_end, value_end) = (name_end as usize, value_end as usize);
             let field = Field {
                 name: &self.bytes[start..name_end],
@@ -78,20 +78,20 @@ impl RequestText {
         })
     }
 
-    /// Value of the first field of that name, ignoring case.
+    /// Returns the value of the first field of that name, ignoring case.
     pub fn field(&self, name: &[u8]) -> Option<&[u8]> {
         self.fields()
             .find(|field| field.name.eq_ignore_ascii_case(name))
             .map(|field| field.value)
     }
 
-    /// The server is to say whether it wants the body (RFC 9110 10.1.1).
+    /// Whether the request has `Expect: 100-continue` (RFC 9110 10.1.1).
     pub fn expects_continue(&self) -> bool {
         self.field(b"expect")
             .is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
     }
 
-    /// Calls `write` with the head as the wire core takes it.
+    /// Calls `write` with the head in the form that the protocol core takes.
     pub fn with_head<T>(&self, write: impl FnOnce(&RequestHead<'_>) -> T) -> T {
         let head = |fields: &[Field<'_>]| {
             write(&RequestHead {
@@ -100,17 +100,17 @@ impl RequestText {
                 fields,
             })
         };
-        if self.ends.len() > FEW_FIELDS {
+        if self.field_ends.len() > INLINE_FIELDS {
             return head(&self.fields().collect::<Vec<_>>());
         }
-        let mut few = [Field {
+        let mut inline = [Field {
             name: &[],
             value: &[],
-        }; FEW_FIELDS];
-        for (slot, field) in few.iter_mut().zip(self.fields()) {
+        }; INLINE_FIELDS];
+        for (slot, field) in inline.iter_mut().zip(self.fields()) {
             *slot = field;
         }
-        head(&few[..self.ends.len()])
+        head(&inline[..self.field_ends.len()])
     }
 }
 
@@ -119,26 +119,26 @@ impl RequestText {
 pub enum Body {
     #[default]
     Empty,
-    /// Sent by reference, however large; partial writes never copy the rest.
+    /// Sent by reference; partial writes never copy the rest.
     Bytes(Bytes),
-    /// So many bytes, written by the program as there is room.
+    /// This many bytes, written by the program as there is room.
     Known(u64),
-    /// `WriteOutcome` by the program until it finishes.
+    /// Written by the program until it finishes; the length is unknown.
     Unknown,
-    /// A part of a file: `sendfile` on plain TCP.
+    /// Part of a file, sent with `sendfile` on plain TCP.
     File { file: File, offset: u64, len: u64 },
 }
 
 impl OutgoingRequest {
-    /// The body waits until the server wants it.
-    pub(super) fn holds_back(&self) -> bool {
+    /// Whether the body waits for 100 (Continue).
+    pub(super) fn awaits_continue(&self) -> bool {
         let has_body = !matches!(self.body.size(), BodySize::Empty | BodySize::Known(0));
         has_body && self.head.expects_continue()
     }
 }
 
 impl Body {
-    /// Size of the body, as the head declares it.
+    /// Returns the size that the head announces.
     pub fn size(&self) -> BodySize {
         match self {
             Self::Empty => BodySize::Empty,
@@ -148,27 +148,27 @@ impl Body {
         }
     }
 
-    /// It is written by the program, as opposed to given with the request.
+    /// Whether the body is written by the program, rather than given with the request.
     pub fn is_streamed(&self) -> bool {
         matches!(self, Self::Known(_) | Self::Unknown)
     }
 
-    /// It can be sent a second time.
+    /// Whether the body can be sent a second time.
     pub fn is_replayable(&self) -> bool {
         !self.is_streamed()
     }
 }
 
-/// Bounds in time of one call; `None` never ends it. All but `total` are per phase.
+/// Timeouts of one call; `None` disables one. All but `total` apply per phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
     /// DNS, connect, proxy and TLS together.
     pub connect: Option<Duration>,
-    /// Without a byte of the response while one is awaited.
+    /// Maximum time without a byte of the response while one is expected.
     pub read: Option<Duration>,
-    /// Without a byte of the request being taken.
+    /// Maximum time in which no byte of the request is accepted.
     pub write: Option<Duration>,
-    /// Waiting for a connection when none may be opened.
+    /// Waiting for a free connection when no further one may be opened.
     pub pool: Option<Duration>,
     /// From `begin` to the last byte of the response.
     pub total: Option<Duration>,
@@ -186,7 +186,7 @@ impl Default for Timeouts {
     }
 }
 
-/// Which requests are sent again when a reused connection dies without a byte of the response.
+/// Which requests are sent again when a reused connection ends without a byte of the response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StaleRetry {
     Never,
@@ -201,19 +201,19 @@ pub enum StaleRetry {
 pub struct CallOptions {
     pub timeouts: Timeouts,
     pub stale: StaleRetry,
-    /// Further attempts to open a connection.
+    /// Number of further attempts to open a connection.
     pub connect_retries: u8,
-    /// How long they wait.
+    /// Pauses between these attempts.
     pub backoff: Backoff,
 }
 
-/// The pauses between attempts.
+/// Exponential backoff between dial attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// Before the first repetition; doubled for each further one.
+    /// Pause before the second attempt; doubled for each further one.
     pub first: Duration,
     pub longest: Duration,
-    /// A random share of it, so that clients do not return in step.
+    /// Use a random share of the pause, so that clients do not retry in step.
     pub jitter: bool,
 }
 
@@ -228,7 +228,7 @@ impl Default for Backoff {
 }
 
 impl Backoff {
-    /// The pause after `failures` of them; `chance` is any number, all equally likely.
+    /// Returns the pause after `failures` attempts; `chance` is a uniformly distributed number.
     pub fn pause(&self, failures: u8, chance: u32) -> Duration {
         let doubled = 2_u32.saturating_pow(u32::from(failures.saturating_sub(1)));
         let longest = self.longest.min(Duration::from_secs(24 * 3600));
@@ -252,7 +252,7 @@ impl Default for CallOptions {
     }
 }
 
-/// How far a call had come.
+/// Phase that a call had reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallPhase {
     /// Waiting for a connection.
@@ -284,7 +284,7 @@ impl CallPhase {
     }
 }
 
-/// The kinds of failure, one for each class of the client's errors.
+/// Kinds of failure, one for each exception class of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CallErrorKind {
     ConnectTimeout,
@@ -292,7 +292,7 @@ pub enum CallErrorKind {
     WriteTimeout,
     PoolTimeout,
     TotalTimeout,
-    /// As many calls wait as `max_queue` allows.
+    /// The queue for connections is full (`max_queue`).
     QueueFull,
     Connect,
     Dns,
@@ -300,31 +300,30 @@ pub enum CallErrorKind {
     Read,
     Write,
     Proxy,
-    /// The server broke the protocol.
+    /// The server violated the protocol.
     RemoteProtocol,
     /// The server closed the connection without a complete response.
     ServerDisconnected,
-    /// The request itself is against the protocol.
+    /// The request itself violates the protocol.
     LocalProtocol,
     /// The client has been closed.
     Closed,
 }
 
-/// Why a call failed. It holds no secret: neither fields nor credentials.
+/// Failure of a call. Holds no secrets: neither header values nor credentials.
 #[derive(Clone, Debug)]
 pub struct CallError {
     pub kind: CallErrorKind,
     pub phase: CallPhase,
-    /// Message; names the broken rule if there is one.
+    /// Message, with the violated rule if there is one.
     pub rule: Cow<'static, str>,
-    /// The system's error number, where it gave one.
+    /// The system's error number, if any.
     pub os_error: Option<i32>,
-    /// Sending the request again is safe (RFC 9110 9.2.2): it cannot have been processed, or it is idempotent; and its
-    /// body can be replayed. The table is in `outcome.rs`.
+    /// Sending the request again is safe; see [`outcome`](super::outcome).
     pub retryable: bool,
-    /// Bytes of the request that have left.
+    /// Bytes of the request that were sent.
     pub bytes_sent: u64,
-    /// Bytes of the response that have come.
+    /// Bytes of the response that were received.
     pub bytes_received: u64,
     /// The connection had carried an exchange before.
     pub reused: bool,
@@ -344,7 +343,7 @@ impl CallError {
         }
     }
 
-    /// The program's mistake, found when the request was written.
+    /// A mistake of the program, found when the request was written.
     pub fn local(error: UserError) -> Self {
         Self::new(
             CallErrorKind::LocalProtocol,
@@ -361,7 +360,7 @@ impl CallError {
         )
     }
 
-    /// No connection came about, so nothing of the request has left.
+    /// A failed dial; nothing of the request was sent.
     pub fn dial(error: &DialError) -> Self {
         let kind = match error.kind {
             DialErrorKind::Dns => CallErrorKind::Dns,
@@ -392,17 +391,17 @@ impl fmt::Display for CallError {
 
 impl std::error::Error for CallError {}
 
-/// Where the time of a call went.
+/// Durations of the phases of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
-    /// Until a connection was at hand, opening it not included.
+    /// Time until a connection was available, without the time to open it.
     pub queued: Duration,
     pub dns: Duration,
     pub connect: Duration,
     pub tls: Duration,
-    /// From `begin` to the head of the response, once that is here.
+    /// From `begin` to the head of the response, once it has arrived.
     pub first_byte: Option<Duration>,
-    /// From `begin` to the end of the body, once that is read.
+    /// From `begin` to the end of the body, once it has been read.
     pub total: Option<Duration>,
 }
 
@@ -428,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_body_is_held_back() {
+    fn only_a_body_awaits_continue() {
         let expects = |value: &[u8], body| {
             let mut head = RequestText::new(b"PUT", b"/");
             head.push(b"Expect", value);
@@ -438,7 +437,7 @@ mod tests {
                 body,
                 idempotent: true,
             }
-            .holds_back()
+            .awaits_continue()
         };
         assert!(expects(b"100-Continue", Body::Unknown));
         assert!(expects(
@@ -451,8 +450,8 @@ mod tests {
     }
 
     #[test]
-    fn the_head_comes_back_in_order_few_fields_or_many() {
-        for count in [0, 1, FEW_FIELDS, FEW_FIELDS + 1, 200] {
+    fn fields_keep_their_order_whatever_their_number() {
+        for count in [0, 1, INLINE_FIELDS, INLINE_FIELDS + 1, 200] {
             let mut text = RequestText::new(b"GET", b"/x?y");
             for index in 0..count {
                 let (name, value) = (format!("x-{index}"), "v".repeat(index));

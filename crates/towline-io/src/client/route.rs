@@ -1,5 +1,5 @@
-//! Where a call goes and on which terms. What differs in trust differs in its route, so the route is
-//! the key of the pool.
+//! Destination of a call and how to connect to it. Everything that affects trust is part of the route, so
+//! the route is the key of the pool.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::tls::ClientTls;
 
-/// Equal routes may share connections. Made once per origin and shared as `Arc<Route>`.
+/// Calls with equal routes may share connections. Created once per origin and shared as `Arc<Route>`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Route {
     /// TLS to the origin (`https`).
@@ -19,18 +19,18 @@ pub struct Route {
     /// An A-label or an IP literal without brackets, in lower case.
     pub host: Box<str>,
     pub port: u16,
-    /// Connects there instead; `host` stays what the certificate must name. No proxy is asked.
+    /// Unix socket to connect to instead; the certificate must still name `host`. No proxy is used.
     pub uds: Option<PathBuf>,
     pub proxy: Option<Arc<Proxy>>,
-    /// Needed where `secure`, and for an https proxy which brings none of its own.
+    /// Required if `secure`, and for an https proxy without its own.
     pub tls: Option<Arc<ClientTls>>,
     /// The address to connect from.
     pub local_address: Option<IpAddr>,
-    /// Asked for and verified instead of `host`.
+    /// Server name for SNI and certificate verification instead of `host`.
     pub sni: Option<Box<str>>,
-    /// HTTP/2 is not offered, whatever else is allowed: the server has said so for a request.
+    /// HTTP/2 is not offered: the server has required HTTP/1.1 for a request.
     pub http1_only: bool,
-    /// For `WebSockets` alone: a tunnel through an HTTP proxy (RFC 6455 4.1).
+    /// For `WebSockets` only: uses a tunnel through an HTTP proxy (RFC 6455 4.1).
     pub websocket: bool,
 }
 
@@ -51,7 +51,8 @@ impl Route {
         }
     }
 
-    /// The same way, to what its server wants HTTP/1.1 for (`HTTP_1_1_REQUIRED`, RFC 9113 7).
+    /// Returns the same route over HTTP/1.1 only, for a request that the server requires it for
+    /// (`HTTP_1_1_REQUIRED`, RFC 9113 7).
     #[must_use]
     pub fn over_http1(&self) -> Self {
         Self {
@@ -69,7 +70,7 @@ impl Route {
         }
     }
 
-    /// The same for `WebSockets` alone.
+    /// Returns the same route for `WebSockets` only, over HTTP/1.1.
     pub fn for_websocket(&self) -> Arc<Self> {
         Arc::new(Self {
             http1_only: true,
@@ -78,24 +79,24 @@ impl Route {
         })
     }
 
-    /// The proxy that connections of this route go through.
+    /// Returns the proxy that connections of this route use.
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_deref().filter(|_| self.uds.is_none())
     }
 
-    /// Requests name their whole target, since the next server is an HTTP proxy (RFC 9112 3.2.2); they
-    /// carry the proxy's `authorization` and `headers` too.
+    /// Whether requests use the absolute form of the target, since they go to an HTTP proxy (RFC 9112 3.2.2). They
+    /// then also carry the proxy's `authorization` and `headers`.
     pub fn absolute_form(&self) -> bool {
         let forwards = !self.secure && !self.websocket;
         forwards && self.proxy().is_some_and(|proxy| !proxy.scheme.is_socks())
     }
 
-    /// The name that the origin's certificate must be for.
+    /// Returns the name that the origin's certificate must match.
     pub fn server_name(&self) -> &str {
         self.sni.as_deref().unwrap_or(&self.host)
     }
 
-    /// `host:port`, with brackets where RFC 3986 3.2.2 wants them.
+    /// Returns `host:port`, with brackets around an IPv6 address (RFC 3986 3.2.2).
     pub fn authority(&self) -> String {
         authority(&self.host, self.port)
     }
@@ -109,14 +110,14 @@ pub(super) fn authority(host: &str, port: u16) -> String {
     }
 }
 
-/// How a proxy is spoken to.
+/// Protocol spoken to a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyScheme {
     Http,
     Https,
-    /// RFC 1928, with addresses that we look up.
+    /// RFC 1928; names are resolved locally.
     Socks5,
-    /// RFC 1928, with names that the proxy looks up.
+    /// RFC 1928; names are resolved by the proxy.
     Socks5h,
 }
 
@@ -135,7 +136,7 @@ impl ProxyScheme {
     }
 }
 
-/// A user and a password; never printed, wiped when dropped.
+/// User and password; never printed, wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     user: Zeroizing<Vec<u8>>,
@@ -158,7 +159,7 @@ impl Credentials {
         &self.password
     }
 
-    /// The value of `proxy-authorization` or `authorization` (RFC 7617 2).
+    /// Returns the value of `proxy-authorization` or `authorization` (RFC 7617 2).
     pub fn basic(&self) -> Vec<u8> {
         let pair = Zeroizing::new([&self.user[..], b":", &self.password[..]].concat());
         let mut value = b"Basic ".to_vec();
@@ -180,7 +181,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// A server that connects on our behalf.
+/// A proxy server.
 #[derive(Clone)]
 pub struct Proxy {
     pub scheme: ProxyScheme,
@@ -188,9 +189,9 @@ pub struct Proxy {
     pub host: Box<str>,
     pub port: u16,
     pub credentials: Option<Credentials>,
-    /// Fields for the proxy alone: in CONNECT, or beside the others of a forwarded request.
+    /// Headers for the proxy only: sent in CONNECT, or added to a forwarded request.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// For an https proxy; the route's when `None`.
+    /// TLS settings for an https proxy; those of the route if `None`.
     pub tls: Option<Arc<ClientTls>>,
 }
 
@@ -206,12 +207,12 @@ impl Proxy {
         }
     }
 
-    /// The value of `proxy-authorization`, where there are credentials (RFC 9110 11.7.2).
+    /// Returns the value of `proxy-authorization`, if there are credentials (RFC 9110 11.7.2).
     pub fn authorization(&self) -> Option<Vec<u8>> {
         self.credentials.as_ref().map(Credentials::basic)
     }
 
-    /// For messages: no credentials in it.
+    /// Returns the URL without credentials, for messages.
     pub fn url(&self) -> String {
         format!(
             "{}://{}",
@@ -220,7 +221,7 @@ impl Proxy {
         )
     }
 
-    /// All of it, as one value to compare and to hash.
+    /// Returns every field as one value to compare and hash.
     fn key(&self) -> impl PartialEq + Hash + '_ {
         (
             self.scheme,
@@ -248,7 +249,7 @@ impl Hash for Proxy {
 
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The fields may hold tokens.
+        // Header values may be tokens.
         f.debug_struct("Proxy")
             .field("url", &self.url())
             .field("credentials", &self.credentials)
@@ -256,7 +257,7 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// RFC 4648 4.
+/// Appends the base64 encoding of `bytes` (RFC 4648 4).
 fn base64(bytes: &[u8], out: &mut Vec<u8>) {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     for chunk in bytes.chunks(3) {

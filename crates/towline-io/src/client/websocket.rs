@@ -1,4 +1,4 @@
-//! WebSocket types common to the asynchronous and the blocking client.
+//! Client WebSockets as both front ends see them: configuration, handshake, and the results of receiving and sending.
 
 use std::io;
 use std::sync::Arc;
@@ -11,74 +11,74 @@ use towline_proto::ws::{self, Kind, SendError, deflate};
 
 use super::request::{CallError, RequestText};
 
-/// Bytes read ahead of a message before the program receives.
+/// Maximum bytes of a message that are read before the program asks for it.
 pub(super) const AHEAD_BYTES: usize = 64 * 1024;
 
-/// The most that is kept of the content with which a server refuses a WebSocket: enough for any page that says
-/// why, and no more than one window holds.
+/// Maximum bytes kept of a response that rejects a WebSocket: enough for an error page, and at most one
+/// flow-control window.
 pub(super) const MAX_REFUSAL_BYTES: usize = 64 * 1024;
 
 /// Configuration of a WebSocket.
 #[derive(Clone, Debug)]
 pub struct WebSocketConfig {
-    /// The subprotocols that it speaks, the best first.
+    /// Subprotocols to offer, in order of preference.
     pub protocols: Vec<Vec<u8>>,
-    /// permessage-deflate parameters to offer; `None`: no offer.
+    /// permessage-deflate parameters to offer; `None` offers no compression.
     pub deflate: Option<deflate::Config>,
     pub limits: Arc<ws::Limits>,
 }
 
-/// How a WebSocket has ended.
+/// How a WebSocket ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WsClosed {
-    /// Of RFC 6455 7.4.1, with 1005 (the close frame had none) and 1006 (there was no close frame).
+    /// Code of RFC 6455 7.4.1, including 1005 (close frame without a code) and 1006 (no close frame).
     pub code: u16,
     pub reason: String,
-    /// The broken rule, unless the close was regular.
+    /// The rule that was violated, if the WebSocket did not end with a regular close.
     pub rule: Option<&'static str>,
 }
 
-/// Outcome of receiving a message.
+/// Result of receiving a message.
 #[derive(Debug)]
 pub enum WsReceived<T> {
     Message(T),
-    /// Nothing yet: [`CallEvent::Readable`](super::CallEvent::Readable) follows.
+    /// No message yet: [`CallEvent::Readable`](super::CallEvent::Readable) follows.
     Pending,
-    /// There will be no more.
+    /// No further messages follow.
     Closed(WsClosed),
-    /// The connection ran out of time.
+    /// A timeout expired, or the connection failed.
     Failed(Box<CallError>),
 }
 
-/// Why nothing was sent.
+/// Reason why nothing was sent.
 #[derive(Debug)]
 pub enum WsSendError {
-    /// Wait for [`CallEvent::Writable`](super::CallEvent::Writable).
+    /// No room: wait for [`CallEvent::Writable`](super::CallEvent::Writable).
     NoRoom,
     Closed(WsClosed),
     Failed(Box<CallError>),
-    /// The program's mistake.
+    /// The program violated the protocol, for example by its close code.
     Mistake(SendError),
 }
 
-/// An outgoing message.
+/// A message or a ping to send.
 #[derive(Clone, Debug)]
 pub enum Outgoing<'a> {
-    /// Text is UTF-8: that is the program's word.
+    /// Text must be valid UTF-8; the caller guarantees it.
     Message(Kind, Bytes),
     Ping(&'a [u8]),
 }
 
-/// A WebSocket that has been asked for on a connection.
+/// The handshake request of a WebSocket on one connection.
 #[derive(Debug)]
 pub(super) struct UpgradeRequest {
     offer: Offer,
-    /// RFC 8441: the stream, and not the connection, becomes the WebSocket.
+    /// RFC 8441: the stream, not the connection, becomes the WebSocket.
     extended: bool,
 }
 
 impl UpgradeRequest {
-    /// RFC 6455 4.1. `nonce` is sixteen bytes of chance.
+    /// HTTP/1.1 upgrade (RFC 6455 4.1). `nonce` is 16 random bytes.
     pub(super) fn upgrade(config: &WebSocketConfig, nonce: [u8; 16]) -> Self {
         Self {
             offer: Offer::new(nonce, &protocols(config), config.deflate),
@@ -86,7 +86,7 @@ impl UpgradeRequest {
         }
     }
 
-    /// RFC 8441 5.
+    /// Extended CONNECT on HTTP/2 (RFC 8441 5).
     pub(super) fn extended(config: &WebSocketConfig) -> Self {
         Self {
             offer: Offer::extended(&protocols(config), config.deflate),
@@ -94,7 +94,7 @@ impl UpgradeRequest {
         }
     }
 
-    /// The request with the handshake's fields.
+    /// Returns the request with the headers of the handshake.
     pub(super) fn request(&self, text: &RequestText) -> RequestText {
         let mut request = if self.extended {
             let mut request = RequestText::new(b"CONNECT", text.target());
@@ -112,7 +112,7 @@ impl UpgradeRequest {
         request
     }
 
-    /// Checks a final response head. `None`: an ordinary response. `Err`: the rule that the accepted upgrade breaks.
+    /// Checks a final head. `None`: an ordinary response. `Err`: the server accepted but violated this rule.
     pub(super) fn check_response(
         &self,
         head: &HeadRef<'_>,
@@ -130,12 +130,13 @@ fn protocols(config: &WebSocketConfig) -> Vec<&[u8]> {
     config.protocols.iter().map(Vec::as_slice).collect()
 }
 
-/// Buffers, compressors and masks for the `WebSockets` of one caller. A client's masks must not be foreseeable.
+/// Creates the buffers, compressors and masks shared by the `WebSockets` of one client. Masks must be unpredictable
+/// (RFC 6455 10.3).
 pub(super) fn shared() -> io::Result<ws::Scratch> {
     let mut seed = [0; 32];
     let chance = ring::default_provider().secure_random;
     chance
         .fill(&mut seed)
-        .map_err(|_| io::Error::other("the system gives no random numbers"))?;
+        .map_err(|_| io::Error::other("the system's random number generator failed"))?;
     Ok(ws::Scratch::new(seed))
 }

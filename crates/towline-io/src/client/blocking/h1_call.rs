@@ -37,7 +37,7 @@ impl H1Call {
         conn.now = conn.now.max(begun);
         let started = self.exchange.start(&mut conn, request);
         // A streamed body's first bytes are sent together with the head.
-        if started.is_ok() && (!request.body.is_streamed() || request.holds_back()) {
+        if started.is_ok() && (!request.body.is_streamed() || request.awaits_continue()) {
             self.exchange.flush(&mut conn);
         }
         started

@@ -76,7 +76,7 @@ impl Exchange {
             failure_context: FailureContext::of(request, reused),
             size: request.body.size(),
             uploading: request.body.is_streamed(),
-            held: request.holds_back(),
+            held: request.awaits_continue(),
             alone,
             queued: 0,
             sent: 0,

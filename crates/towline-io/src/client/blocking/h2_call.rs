@@ -77,7 +77,7 @@ impl H2Call {
                 begun,
                 failure_context: FailureContext::of(request, reused),
                 size: request.body.size(),
-                held: request.holds_back(),
+                held: request.awaits_continue(),
                 upload: if request.body.is_streamed() {
                     Upload::Open
                 } else {

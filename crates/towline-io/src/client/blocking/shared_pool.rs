@@ -256,7 +256,7 @@ impl SharedPool {
         if !outcome::may_redial(&whose.options, error, failures) {
             return false;
         }
-        let at = now + whose.options.backoff.pause(failures, outcome::draw());
+        let at = now + whose.options.backoff.pause(failures, outcome::random_u32());
         whose.measure(|waiting| waiting.retry(at));
         pending.dial = None;
         pending.begin_at = Some(at);
@@ -396,13 +396,13 @@ impl State {
                 }
                 Action::AwaitDial(waiter) => {
                     let now = Instant::now();
-                    waiter.measure(|waiting| waiting.expect(now));
+                    waiter.measure(|waiting| waiting.await_dial(now));
                     waiter.send(Message::Recheck);
                     deferred.wake.push(waiter);
                 }
                 Action::AwaitFree(waiter) => {
                     let now = Instant::now();
-                    waiter.measure(|waiting| waiting.queue(now));
+                    waiter.measure(|waiting| waiting.await_free(now));
                     waiter.send(Message::Recheck);
                     deferred.wake.push(waiter);
                 }

@@ -114,7 +114,7 @@ impl ClientDriver {
             Ok(waiter) => {
                 if let Some(call) = self.call_mut(id) {
                     call.stage = Stage::Waiting(waiter);
-                    call.acquire_timer.queue(now);
+                    call.acquire_timer.await_free(now);
                 }
                 self.schedule_deadline(id);
                 Ok(())
@@ -204,7 +204,7 @@ impl ClientDriver {
             stream,
         });
         call.continue_deadline =
-            (call.request.holds_back()).then(|| now + outcome::CONTINUE_WITHIN);
+            (call.request.awaits_continue()).then(|| now + outcome::CONTINUE_WITHIN);
         if call.request.body.is_streamed() {
             call.upload = Upload::Open;
             if call.continue_deadline.is_none() {
@@ -330,8 +330,8 @@ impl ClientDriver {
                     }
                 }
                 Action::Close(conn) => self.close_conn(conn),
-                Action::AwaitDial(call) => self.update_timer(call, AcquireTimer::expect),
-                Action::AwaitFree(call) => self.update_timer(call, AcquireTimer::queue),
+                Action::AwaitDial(call) => self.update_timer(call, AcquireTimer::await_dial),
+                Action::AwaitFree(call) => self.update_timer(call, AcquireTimer::await_free),
             }
         }
     }
@@ -440,7 +440,7 @@ impl ClientDriver {
             + call
                 .options
                 .backoff
-                .pause(call.failed_dials, outcome::draw());
+                .pause(call.failed_dials, outcome::random_u32());
         call.acquire_timer.retry(at);
         let route = Arc::clone(&call.request.route);
         let mut dial = Dial::start(route, &self.dial, now);
