@@ -1,4 +1,4 @@
-//! Client WebSockets as both front ends see them: configuration, handshake, and the results of receiving and sending.
+//! Client `WebSockets` as both front ends see them: configuration, handshake, and the results of receiving and sending.
 
 use std::io;
 use std::sync::Arc;

@@ -138,7 +138,7 @@ impl ClientDriver {
         }
     }
 
-    /// All its events have been taken.
+    /// Finishes a connection whose events have been taken: updates its capacity and starts calls that awaited SETTINGS.
     fn finish_h2_events(&mut self, conn: ConnId, now: Instant) {
         self.h2_events_of = None;
         if self.touched != Some(conn) {

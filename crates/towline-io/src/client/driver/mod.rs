@@ -12,7 +12,7 @@
 //!
 //! `call` holds the state of one call, `acquire` gets a connection for it, `events` and `h2_events` turn the
 //! events of HTTP/1 and HTTP/2 connections into call events, `body` reads and writes, `timers` keeps the
-//! deadlines, `websocket` drives calls that became WebSockets, and `websocket_state` holds their state.
+//! deadlines, `websocket` drives calls that became `WebSockets`, and `websocket_state` holds their state.
 
 mod acquire;
 mod body;

@@ -30,7 +30,7 @@ pub(super) struct OpenWebSocket {
     pub(super) close_timeout: Duration,
     /// The receive in progress, with its deadline.
     pub(super) pending_recv: PendingRecv,
-    /// When to read ahead if the program has not asked for another message after the last one.
+    /// When to read ahead if the program has not asked for another message by then.
     pub(super) ahead_at: Option<Instant>,
     /// How the WebSocket ended. Set once the messages before the end have been taken.
     pub(super) closed: Option<WsClosed>,
