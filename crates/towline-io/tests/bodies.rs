@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use support::calls::{Hand, Scripted, get, head, ok, request, route, send};
+use support::calls::{DriverHarness, Scripted, get, head, ok, request, route, send};
 use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallId, CallOptions, CallPhase, CallRead, PoolStatus, Timeouts,
@@ -39,20 +39,20 @@ fn with(timeouts: Timeouts) -> CallOptions {
 }
 
 /// Writes `chunk` as often as wanted, as there is room; whether it had to wait.
-fn upload(hand: &mut Hand, call: CallId, chunk: &Bytes, times: usize) -> bool {
+fn upload(harness: &mut DriverHarness, call: CallId, chunk: &Bytes, times: usize) -> bool {
     let mut waited = false;
-    assert!(matches!(hand.event(call), CallEvent::Writable));
+    assert!(matches!(harness.event(call), CallEvent::Writable));
     for _ in 0..times {
-        if hand.caller.write(call, chunk.clone()).unwrap() == 0 {
+        if harness.driver.write(call, chunk.clone()).unwrap() == 0 {
             waited = true;
-            let event = hand.event(call);
+            let event = harness.event(call);
             if !matches!(event, CallEvent::Writable) {
                 // All of it has left, and the answer was quicker than the news of room.
-                hand.events.push((call, event));
+                harness.events.push((call, event));
             }
         }
     }
-    hand.caller.finish(call, &[]).unwrap();
+    harness.driver.finish(call, &[]).unwrap();
     waited
 }
 
@@ -60,7 +60,7 @@ fn upload(hand: &mut Hand, call: CallId, chunk: &Bytes, times: usize) -> bool {
 fn uploads_of_every_kind_arrive_whole() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     let data: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     let file = tempfile(&data);
     let bodies = [
@@ -75,12 +75,12 @@ fn uploads_of_every_kind_arrive_whole() {
     ];
     for body in bodies {
         let streamed = body.is_streamed();
-        let call = hand.begin(request(&route, "POST", "/upload", body));
+        let call = harness.begin(request(&route, "POST", "/upload", body));
         if streamed {
             let chunk = Bytes::from(data[..100_000].to_vec());
-            assert!(upload(&mut hand, call, &chunk, 30), "never had to wait");
+            assert!(upload(&mut harness, call, &chunk, 30), "never had to wait");
         }
-        let (status, answer) = hand.finish(call).answer();
+        let (status, answer) = harness.finish(call).answer();
         assert_eq!((status, answer), (200, b"3000000".to_vec()));
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
@@ -109,19 +109,19 @@ fn an_upload_waits_for_a_server_that_does_not_read() {
         send(&mut stream, &ok("got it"));
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
-    let call = hand.begin(request(&route, "POST", "/", Body::Unknown));
-    assert!(matches!(hand.event(call), CallEvent::Writable));
+    let mut harness = DriverHarness::new(|_| {});
+    let call = harness.begin(request(&route, "POST", "/", Body::Unknown));
+    assert!(matches!(harness.event(call), CallEvent::Writable));
     let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
     // What the kernel takes, and one window: then there is no room.
     let mut written = 0;
-    while hand.caller.write(call, chunk.clone()).unwrap() > 0 {
+    while harness.driver.write(call, chunk.clone()).unwrap() > 0 {
         written += chunk.len();
         assert!(written < 64 << 20, "no backpressure");
     }
-    while !matches!(hand.event(call), CallEvent::Writable) {}
-    hand.caller.finish(call, &[]).unwrap();
-    assert_eq!(hand.finish(call).answer().1, b"got it");
+    while !matches!(harness.event(call), CallEvent::Writable) {}
+    harness.driver.finish(call, &[]).unwrap();
+    assert_eq!(harness.finish(call).answer().1, b"got it");
 }
 
 #[test]
@@ -134,12 +134,12 @@ fn an_early_response_to_an_upload_is_read() {
     });
     let route = route(server.addr);
     for _ in 0..20 {
-        let mut hand = Hand::new(|_| {});
+        let mut harness = DriverHarness::new(|_| {});
         let body = Body::Bytes(Bytes::from(vec![0; 30_000_000]));
-        let call = hand.begin(request(&route, "POST", "/", body));
-        let (status, answer) = hand.finish(call).answer();
+        let call = harness.begin(request(&route, "POST", "/", body));
+        let (status, answer) = harness.finish(call).answer();
         assert_eq!((status, answer), (413, b"big".to_vec()));
-        assert_eq!(hand.caller.status(), PoolStatus::default());
+        assert_eq!(harness.driver.status(), PoolStatus::default());
     }
 }
 
@@ -151,25 +151,27 @@ fn an_answer_before_the_request_is_complete_ends_the_upload() {
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
-    let call = hand.begin(request(&route, "POST", "/", Body::Unknown));
-    assert!(matches!(hand.event(call), CallEvent::Writable));
-    hand.caller
+    let mut harness = DriverHarness::new(|_| {});
+    let call = harness.begin(request(&route, "POST", "/", Body::Unknown));
+    assert!(matches!(harness.event(call), CallEvent::Writable));
+    harness
+        .driver
         .write(call, Bytes::from_static(b"some"))
         .unwrap();
-    assert!(matches!(hand.event(call), CallEvent::Head { .. }));
-    assert_eq!(hand.body(call, 200).answer().1, b"enough");
+    assert!(matches!(harness.event(call), CallEvent::Head { .. }));
+    assert_eq!(harness.body(call, 200).answer().1, b"enough");
     // Goes nowhere, and nothing waits for it.
     assert!(
-        hand.caller
+        harness
+            .driver
             .write(call, Bytes::from_static(b"more"))
             .unwrap()
             > 0
     );
-    hand.caller.finish(call, &[]).unwrap();
-    hand.caller.cancel(call);
+    harness.driver.finish(call, &[]).unwrap();
+    harness.driver.cancel(call);
     assert_eq!(
-        hand.caller.status(),
+        harness.driver.status(),
         PoolStatus::default(),
         "kept in the middle of a request"
     );
@@ -205,22 +207,22 @@ fn a_slow_reader_holds_no_more_than_its_window() {
         }
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for _ in 0..2 {
-        let call = hand.begin(get(&route, "/"));
-        assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+        let call = harness.begin(get(&route, "/"));
+        assert!(matches!(harness.event(call), CallEvent::Head { .. }));
         for _ in 0..50 {
-            match hand.caller.read(call, 16 * 1024) {
+            match harness.driver.read(call, 16 * 1024) {
                 CallRead::Data(data) => assert!(data.len() <= 16 * 1024),
                 CallRead::Pending => {}
                 other => panic!("{other:?}"),
             }
-            hand.turn(Duration::from_millis(1));
-            let held = hand.caller.buffered(call);
+            harness.turn(Duration::from_millis(1));
+            let held = harness.driver.buffered(call);
             assert!(held <= 64 * 1024, "{held} bytes held");
         }
-        hand.caller.cancel(call);
-        hand.events.clear();
+        harness.driver.cancel(call);
+        harness.events.clear();
     }
     // The kernel's buffers are full, ours are not what took the rest.
     assert!(sent.load(Relaxed) < 80 << 20);
@@ -270,17 +272,17 @@ fn every_phase_has_its_own_timeout() {
         ),
         (write, big(), CallErrorKind::WriteTimeout, CallPhase::Send),
     ];
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for (options, body, kind, phase) in cases {
         let start = Instant::now();
-        let call = hand
-            .caller
+        let call = harness
+            .driver
             .begin(request(&route, "PUT", "/", body), options)
             .unwrap();
-        let error = hand.finish(call).failed();
+        let error = harness.finish(call).failed();
         assert_eq!((error.kind, error.phase), (kind, phase));
         assert!(start.elapsed() >= SHORT && start.elapsed() < MAX_WAIT);
-        assert_eq!(hand.caller.status(), PoolStatus::default());
+        assert_eq!(harness.driver.status(), PoolStatus::default());
     }
 }
 
@@ -294,8 +296,8 @@ fn waiting_and_the_whole_call_have_timeouts() {
         send(&mut stream, &ok("slow"));
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| config.pool.max_connections_per_host = 1);
-    let slow = hand.begin(get(&route, "/"));
+    let mut harness = DriverHarness::new(|config| config.pool.max_connections_per_host = 1);
+    let slow = harness.begin(get(&route, "/"));
     let pool = with(Timeouts {
         pool: Some(SHORT),
         ..with_timeouts()
@@ -308,13 +310,13 @@ fn waiting_and_the_whole_call_have_timeouts() {
         (pool, CallErrorKind::PoolTimeout),
         (total, CallErrorKind::TotalTimeout),
     ] {
-        let call = hand.caller.begin(get(&route, "/"), options).unwrap();
-        let error = hand.finish(call).failed();
+        let call = harness.driver.begin(get(&route, "/"), options).unwrap();
+        let error = harness.finish(call).failed();
         assert_eq!((error.kind, error.phase), (kind, CallPhase::Pool));
         assert!(error.retryable);
     }
     allow.send(()).unwrap();
-    assert_eq!(hand.finish(slow).answer().0, 200);
+    assert_eq!(harness.finish(slow).answer().0, 200);
     // A steady drip keeps the read timeout away, and the total one comes all the same.
     let drip = Scripted::new(|_, mut stream| {
         head(&mut stream);
@@ -329,8 +331,8 @@ fn waiting_and_the_whole_call_have_timeouts() {
         ..with_timeouts()
     });
     let drip = support::calls::route(drip.addr);
-    let call = hand.caller.begin(get(&drip, "/"), options).unwrap();
-    let error = hand.finish(call).failed();
+    let call = harness.driver.begin(get(&drip, "/"), options).unwrap();
+    let error = harness.finish(call).failed();
     assert_eq!(error.kind, CallErrorKind::TotalTimeout);
     assert!(error.bytes_received > 20);
 }
@@ -339,18 +341,21 @@ fn waiting_and_the_whole_call_have_timeouts() {
 fn a_paused_reader_is_not_a_silent_server() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     let options = with(Timeouts {
         read: Some(LONGER),
         ..with_timeouts()
     });
-    let call = hand.caller.begin(get(&route, "/large"), options).unwrap();
-    assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+    let call = harness
+        .driver
+        .begin(get(&route, "/large"), options)
+        .unwrap();
+    assert!(matches!(harness.event(call), CallEvent::Head { .. }));
     let start = Instant::now();
     while start.elapsed() < LONGER + 4 * SHORT {
-        hand.turn(Duration::from_millis(10));
+        harness.turn(Duration::from_millis(10));
     }
-    assert_eq!(hand.body(call, 200).answer().1.len(), 64 * 1024);
+    assert_eq!(harness.body(call, 200).answer().1.len(), 64 * 1024);
 }
 
 #[test]
@@ -370,17 +375,17 @@ fn the_read_timeout_counts_from_the_reading() {
         std::thread::sleep(MAX_WAIT);
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     let options = with(Timeouts {
         read: Some(LONGER),
         ..with_timeouts()
     });
-    let call = hand.caller.begin(get(&route, "/"), options).unwrap();
-    assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+    let call = harness.driver.begin(get(&route, "/"), options).unwrap();
+    assert!(matches!(harness.event(call), CallEvent::Head { .. }));
     // Nobody turns and nobody reads for longer than the timeout.
     std::thread::sleep(LONGER + SHORT);
     tell.send(()).unwrap();
-    assert_eq!(hand.body(call, 200).answer().1, b"halfhalf");
+    assert_eq!(harness.body(call, 200).answer().1, b"halfhalf");
 }
 
 #[test]
@@ -417,11 +422,11 @@ fn a_malformed_response_is_a_clear_error() {
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for (text, kind) in cases {
-        let error = hand.get(&route, "/").failed();
+        let error = harness.get(&route, "/").failed();
         assert_eq!(error.kind, kind, "{text:?}: {error}");
         assert_eq!(error.bytes_received, text.len() as u64, "{text:?}");
-        assert_eq!(hand.caller.status(), PoolStatus::default());
+        assert_eq!(harness.driver.status(), PoolStatus::default());
     }
 }

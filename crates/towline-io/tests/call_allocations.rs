@@ -41,26 +41,26 @@ const UNAVOIDABLE: usize = 4;
 fn a_call_on_a_warm_connection_allocates_its_heads_and_nothing_else() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut caller = ClientDriver::new(ClientDriverConfig::default()).unwrap();
+    let mut driver = ClientDriver::new(ClientDriverConfig::default()).unwrap();
     let mut exchange = || {
         let before = COUNT.get();
-        let call = caller
+        let call = driver
             .begin(get(&route, "/"), CallOptions::default())
             .unwrap();
         let mut body = 0;
         loop {
-            caller.turn(Some(Duration::from_secs(1))).unwrap();
-            while let Some((_, event)) = caller.next_event() {
+            driver.turn(Some(Duration::from_secs(1))).unwrap();
+            while let Some((_, event)) = driver.next_event() {
                 let CallEvent::Head { .. } = event else {
                     panic!("{event:?}");
                 };
-                drop(caller.take_head(call));
-                while let CallRead::Data(data) = caller.read(call, usize::MAX) {
+                drop(driver.take_head(call));
+                while let CallRead::Data(data) = driver.read(call, usize::MAX) {
                     body += data.len();
                 }
-                caller.cancel(call);
+                driver.cancel(call);
             }
-            if caller.calls() == 0 {
+            if driver.calls() == 0 {
                 break;
             }
         }

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use support::calls::{Hand, Scripted, get, head, ok, request, route, send};
+use support::calls::{DriverHarness, Scripted, get, head, ok, request, route, send};
 use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, FlushPolicy, PoolStatus,
@@ -19,28 +19,28 @@ use towline_io::client::{
 
 const SHORT: Duration = Duration::from_millis(5);
 
-fn limits(hand: &mut towline_io::client::ClientDriverConfig, per_host: usize) {
-    hand.pool.max_connections_per_host = per_host;
+fn limits(harness: &mut towline_io::client::ClientDriverConfig, per_host: usize) {
+    harness.pool.max_connections_per_host = per_host;
 }
 
 #[test]
 fn one_connection_carries_call_after_call() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for round in 0..50 {
-        let call = hand.begin(get(&route, "/"));
-        let reused = hand.caller.is_reused(call);
+        let call = harness.begin(get(&route, "/"));
+        let reused = harness.driver.is_reused(call);
         assert_eq!(reused, round > 0);
-        let (status, body) = hand.finish(call).answer();
+        let (status, body) = harness.finish(call).answer();
         assert_eq!((status, &body[..]), (200, &b"alive\r\n"[..]));
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
-    let large = hand.get(&route, "/large").answer();
+    let large = harness.get(&route, "/large").answer();
     assert_eq!(large.1.len(), 64 * 1024);
-    let chunked = hand.get(&route, "/chunked").answer();
+    let chunked = harness.get(&route, "/chunked").answer();
     assert_eq!(chunked.1, b"Hello, World!");
-    assert_eq!(hand.caller.status().idle, 1);
+    assert_eq!(harness.driver.status().idle, 1);
 }
 
 #[test]
@@ -52,23 +52,23 @@ fn a_thousand_calls_over_ten_connections_are_answered_in_order() {
     ] {
         let server = Server::plain();
         let route = route(server.addr);
-        let mut hand = Hand::new(|config| {
+        let mut harness = DriverHarness::new(|config| {
             limits(config, 10);
             config.flush = flush;
         });
         let calls: Vec<_> = (0..1000)
             .map(|n| {
                 let body = Body::Bytes(Bytes::from(n.to_string()));
-                hand.begin(request(&route, "POST", "/echo", body))
+                harness.begin(request(&route, "POST", "/echo", body))
             })
             .collect();
-        assert_eq!(hand.caller.status().waiting, 1000);
+        assert_eq!(harness.driver.status().waiting, 1000);
         for (n, call) in calls.into_iter().enumerate() {
-            let (status, body) = hand.finish(call).answer();
+            let (status, body) = harness.finish(call).answer();
             assert_eq!((status, body), (200, n.to_string().into_bytes()));
         }
         assert!(server.accepted.load(Relaxed) <= 10);
-        assert_eq!(hand.caller.calls(), 0);
+        assert_eq!(harness.driver.calls(), 0);
     }
 }
 
@@ -76,21 +76,21 @@ fn a_thousand_calls_over_ten_connections_are_answered_in_order() {
 fn timings_are_given_for_new_connections_only() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for reused in [false, true] {
-        let call = hand.begin(get(&route, "/delay?ms=20"));
-        let CallEvent::Head { .. } = hand.event(call) else {
+        let call = harness.begin(get(&route, "/delay?ms=20"));
+        let CallEvent::Head { .. } = harness.event(call) else {
             panic!("no head");
         };
-        let _ = hand.body(call, 200).answer();
-        let timings = hand.caller.timings(call);
+        let _ = harness.body(call, 200).answer();
+        let timings = harness.driver.timings(call);
         assert_eq!(timings.connect.is_zero(), reused);
         assert!(
             timings.first_byte.unwrap() >= Duration::from_millis(15),
             "{timings:?}"
         );
         assert!(timings.total.unwrap() >= timings.first_byte.unwrap());
-        hand.caller.cancel(call);
+        harness.driver.cancel(call);
     }
 }
 
@@ -110,12 +110,12 @@ fn a_server_that_closes_after_a_few_requests_fails_no_get() {
         let _ = stream.shutdown(Shutdown::Both);
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| limits(config, 4));
-    let mut calls: Vec<_> = (0..8).map(|_| hand.begin(get(&route, "/"))).collect();
+    let mut harness = DriverHarness::new(|config| limits(config, 4));
+    let mut calls: Vec<_> = (0..8).map(|_| harness.begin(get(&route, "/"))).collect();
     for _ in 0..400 {
         let call = calls.remove(0);
-        assert_eq!(hand.finish(call).answer().1, b"hi");
-        calls.push(hand.begin(get(&route, "/")));
+        assert_eq!(harness.finish(call).answer().1, b"hi");
+        calls.push(harness.begin(get(&route, "/")));
     }
 }
 
@@ -134,10 +134,10 @@ fn a_post_is_not_sent_twice_unless_anything_goes() {
         }
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| limits(config, 1));
-    hand.get(&route, "/").answer();
-    let call = hand.begin(request(&route, "POST", "/", Body::Empty));
-    let error = hand.finish(call).failed();
+    let mut harness = DriverHarness::new(|config| limits(config, 1));
+    harness.get(&route, "/").answer();
+    let call = harness.begin(request(&route, "POST", "/", Body::Empty));
+    let error = harness.finish(call).failed();
     assert_eq!(error.kind, CallErrorKind::ServerDisconnected);
     assert_eq!(
         (error.phase, error.reused, error.retryable),
@@ -146,14 +146,14 @@ fn a_post_is_not_sent_twice_unless_anything_goes() {
     assert!(error.bytes_sent > 0 && error.bytes_received == 0);
     assert_eq!(requests.load(Relaxed), 1);
 
-    hand.get(&route, "/").answer();
+    harness.get(&route, "/").answer();
     let options = CallOptions {
         stale: StaleRetry::Any,
         ..CallOptions::default()
     };
     let again = request(&route, "POST", "/", Body::Bytes(Bytes::from_static(b"x")));
-    let call = hand.caller.begin(again, options).unwrap();
-    assert_eq!(hand.finish(call).answer().1, b"first");
+    let call = harness.driver.begin(again, options).unwrap();
+    assert_eq!(harness.finish(call).answer().1, b"first");
 }
 
 #[test]
@@ -170,12 +170,12 @@ fn an_idle_connection_that_speaks_or_ends_is_dropped_at_once() {
             std::thread::sleep(MAX_WAIT);
         });
         let route = route(server.addr);
-        let mut hand = Hand::new(|_| {});
-        assert_eq!(hand.get(&route, "/").answer().1, b"0");
-        hand.until("not dropped", |hand| {
-            hand.caller.status() == PoolStatus::default()
+        let mut harness = DriverHarness::new(|_| {});
+        assert_eq!(harness.get(&route, "/").answer().1, b"0");
+        harness.until("not dropped", |harness| {
+            harness.driver.status() == PoolStatus::default()
         });
-        assert_eq!(hand.get(&route, "/").answer().1, b"1");
+        assert_eq!(harness.get(&route, "/").answer().1, b"1");
     }
 }
 
@@ -189,10 +189,10 @@ fn a_post_never_meets_a_connection_that_is_known_to_have_ended() {
         gone.send(()).unwrap();
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for round in 0..20 {
-        let call = hand.begin(request(&route, "POST", "/", Body::Empty));
-        let (_, body) = hand.finish(call).answer();
+        let call = harness.begin(request(&route, "POST", "/", Body::Empty));
+        let (_, body) = harness.finish(call).answer();
         assert_eq!(body, round.to_string().as_bytes());
         // The client is not given a turn to notice.
         heard.recv_timeout(MAX_WAIT).unwrap();
@@ -209,13 +209,13 @@ fn junk_behind_a_response_never_answers_the_next_request() {
         }
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for round in 0..20 {
         assert_eq!(
-            hand.get(&route, "/").answer().1,
+            harness.get(&route, "/").answer().1,
             round.to_string().as_bytes()
         );
-        assert_eq!(hand.caller.status().idle, 0);
+        assert_eq!(harness.driver.status().idle, 0);
     }
 }
 
@@ -223,35 +223,35 @@ fn junk_behind_a_response_never_answers_the_next_request() {
 fn cancelling_in_every_state_leaves_no_slot_behind() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| limits(config, 4));
+    let mut harness = DriverHarness::new(|config| limits(config, 4));
     let targets = ["/", "/large", "/delay?ms=3", "/chunked"];
     for round in 0..2000 {
         let target = targets[round % targets.len()];
         let streamed = round % 5 == 0;
         let body = if streamed { Body::Unknown } else { Body::Empty };
         let method = if streamed { "POST" } else { "GET" };
-        let call = hand.begin(request(&route, method, target, body));
+        let call = harness.begin(request(&route, method, target, body));
         for _ in 0..round % 4 {
-            hand.turn(if round % 3 == 0 {
+            harness.turn(if round % 3 == 0 {
                 Duration::from_millis(1)
             } else {
                 Duration::ZERO
             });
         }
         if round % 7 == 0 {
-            let _ = hand.caller.read(call, 100);
+            let _ = harness.driver.read(call, 100);
         }
-        hand.caller.cancel(call);
-        hand.caller.cancel(call);
-        assert!(matches!(hand.caller.read(call, 1), CallRead::End));
+        harness.driver.cancel(call);
+        harness.driver.cancel(call);
+        assert!(matches!(harness.driver.read(call, 1), CallRead::End));
     }
-    assert_eq!(hand.caller.calls(), 0);
-    hand.events.clear();
-    let calls: Vec<_> = (0..20).map(|_| hand.begin(get(&route, "/"))).collect();
+    assert_eq!(harness.driver.calls(), 0);
+    harness.events.clear();
+    let calls: Vec<_> = (0..20).map(|_| harness.begin(get(&route, "/"))).collect();
     for call in calls {
-        assert_eq!(hand.finish(call).answer().0, 200);
+        assert_eq!(harness.finish(call).answer().0, 200);
     }
-    let status = hand.caller.status();
+    let status = harness.driver.status();
     assert_eq!((status.active, status.waiting), (0, 0));
 }
 
@@ -259,13 +259,13 @@ fn cancelling_in_every_state_leaves_no_slot_behind() {
 fn a_small_rest_that_is_here_keeps_its_connection() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for _ in 0..10 {
-        let call = hand.begin(get(&route, "/"));
-        let CallEvent::Head { .. } = hand.event(call) else {
+        let call = harness.begin(get(&route, "/"));
+        let CallEvent::Head { .. } = harness.event(call) else {
             panic!("no head");
         };
-        hand.caller.cancel(call);
+        harness.driver.cancel(call);
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
@@ -274,28 +274,30 @@ fn a_small_rest_that_is_here_keeps_its_connection() {
 fn max_queue_bounds_the_queue() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| {
+    let mut harness = DriverHarness::new(|config| {
         limits(config, 1);
         config.pool.max_queue = Some(1);
     });
-    let slow = hand.begin(get(&route, "/delay?ms=50"));
-    let next = hand.begin(get(&route, "/"));
-    let refused = hand.caller.begin(get(&route, "/"), CallOptions::default());
+    let slow = harness.begin(get(&route, "/delay?ms=50"));
+    let next = harness.begin(get(&route, "/"));
+    let refused = harness
+        .driver
+        .begin(get(&route, "/"), CallOptions::default());
     assert_eq!(refused.unwrap_err().kind, CallErrorKind::QueueFull);
-    assert_eq!(hand.finish(slow).answer().0, 200);
-    assert_eq!(hand.finish(next).answer().0, 200);
+    assert_eq!(harness.finish(slow).answer().0, 200);
+    assert_eq!(harness.finish(next).answer().0, 200);
 }
 
 #[test]
 fn origins_share_the_room_of_the_client() {
     let servers: Vec<_> = (0..6).map(|_| Server::plain()).collect();
-    let mut hand = Hand::new(|config| config.pool.max_connections = 2);
+    let mut harness = DriverHarness::new(|config| config.pool.max_connections = 2);
     let calls: Vec<_> = (0..60)
-        .map(|n| hand.begin(get(&route(servers[n % 6].addr), "/")))
+        .map(|n| harness.begin(get(&route(servers[n % 6].addr), "/")))
         .collect();
     for call in calls {
-        assert_eq!(hand.finish(call).answer().0, 200);
-        let status = hand.caller.status();
+        assert_eq!(harness.finish(call).answer().0, 200);
+        let status = harness.driver.status();
         assert!(status.active + status.idle + status.dialling <= 2);
     }
 }
@@ -304,19 +306,19 @@ fn origins_share_the_room_of_the_client() {
 fn idle_connections_expire_and_old_ones_are_not_used() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| {
+    let mut harness = DriverHarness::new(|config| {
         config.pool.keepalive_expiry = Some(Duration::from_millis(60));
         config.pool.max_connection_age = Some(Duration::from_millis(150));
     });
-    hand.get(&route, "/").answer();
-    assert_eq!(hand.caller.status().idle, 1);
+    harness.get(&route, "/").answer();
+    assert_eq!(harness.driver.status().idle, 1);
     let start = Instant::now();
-    hand.until("never expired", |hand| hand.caller.status().idle == 0);
+    harness.until("never expired", |harness| harness.driver.status().idle == 0);
     assert!(start.elapsed() >= Duration::from_millis(50));
     let start = Instant::now();
     while server.accepted.load(Relaxed) < 4 {
         assert!(start.elapsed() < MAX_WAIT, "old ones are used");
-        hand.get(&route, "/delay?ms=10").answer();
+        harness.get(&route, "/delay?ms=10").answer();
     }
     // The second and the third have each served until they were old, or idle for too long.
     assert!(start.elapsed() >= Duration::from_millis(100));
@@ -326,23 +328,23 @@ fn idle_connections_expire_and_old_ones_are_not_used() {
 fn connections_are_opened_ahead_of_need() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
-    hand.caller.prewarm(&route, 5);
-    hand.until("not opened", |hand| hand.caller.status().idle == 5);
-    hand.caller.prewarm(&route, 5);
-    assert_eq!(hand.caller.status().dialling, 0);
-    hand.get(&route, "/").answer();
-    assert_eq!(hand.caller.status().idle, 5);
+    let mut harness = DriverHarness::new(|_| {});
+    harness.driver.prewarm(&route, 5);
+    harness.until("not opened", |harness| harness.driver.status().idle == 5);
+    harness.driver.prewarm(&route, 5);
+    assert_eq!(harness.driver.status().dialling, 0);
+    harness.get(&route, "/").answer();
+    assert_eq!(harness.driver.status().idle, 5);
 }
 
 #[test]
 fn a_storm_of_calls_is_answered() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| limits(config, 500));
-    let calls: Vec<_> = (0..4000).map(|_| hand.begin(get(&route, "/"))).collect();
+    let mut harness = DriverHarness::new(|config| limits(config, 500));
+    let calls: Vec<_> = (0..4000).map(|_| harness.begin(get(&route, "/"))).collect();
     for call in calls {
-        assert_eq!(hand.finish(call).answer().0, 200);
+        assert_eq!(harness.finish(call).answer().0, 200);
     }
     assert!(server.accepted.load(Relaxed) <= 500);
 }
@@ -351,48 +353,53 @@ fn a_storm_of_calls_is_answered() {
 fn closing_lets_what_is_under_way_finish() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| limits(config, 1));
-    hand.get(&route, "/").answer();
-    let under_way = hand.begin(get(&route, "/delay?ms=30"));
-    let waiting = hand.begin(get(&route, "/"));
-    hand.caller.close();
-    assert_eq!(hand.finish(waiting).failed().kind, CallErrorKind::Closed);
-    assert_eq!(hand.finish(under_way).answer().0, 200);
-    assert!(hand.caller.is_empty());
-    let late = hand.caller.begin(get(&route, "/"), CallOptions::default());
+    let mut harness = DriverHarness::new(|config| limits(config, 1));
+    harness.get(&route, "/").answer();
+    let under_way = harness.begin(get(&route, "/delay?ms=30"));
+    let waiting = harness.begin(get(&route, "/"));
+    harness.driver.close();
+    assert_eq!(harness.finish(waiting).failed().kind, CallErrorKind::Closed);
+    assert_eq!(harness.finish(under_way).answer().0, 200);
+    assert!(harness.driver.is_empty());
+    let late = harness
+        .driver
+        .begin(get(&route, "/"), CallOptions::default());
     assert_eq!(late.unwrap_err().kind, CallErrorKind::Closed);
 }
 
 #[test]
 fn nobody_there_is_an_error_after_the_retry() {
     let route = route(support::refusing_addr());
-    let mut hand = Hand::new(|_| {});
-    let calls: Vec<_> = (0..5).map(|_| hand.begin(get(&route, "/"))).collect();
+    let mut harness = DriverHarness::new(|_| {});
+    let calls: Vec<_> = (0..5).map(|_| harness.begin(get(&route, "/"))).collect();
     for call in calls {
-        let error = hand.finish(call).failed();
+        let error = harness.finish(call).failed();
         assert_eq!(error.kind, CallErrorKind::Connect);
         assert!(error.retryable && error.os_error.is_some(), "{error:?}");
     }
-    assert_eq!(hand.caller.status(), PoolStatus::default());
+    assert_eq!(harness.driver.status(), PoolStatus::default());
 }
 
 #[test]
 fn a_malformed_request_fails_and_harms_no_connection() {
     let server = Server::plain();
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     let mut bad = get(&route, "/");
     bad.head.push(b"x", b"a\r\nb: c");
     // The first is judged when it gets its connection, the second at once.
-    let call = hand.begin(bad);
+    let call = harness.begin(bad);
     assert_eq!(
-        hand.finish(call).failed().kind,
+        harness.finish(call).failed().kind,
         CallErrorKind::LocalProtocol
     );
     let bad = request(&route, "G T", "/", Body::Empty);
-    let error = hand.caller.begin(bad, CallOptions::default()).unwrap_err();
+    let error = harness
+        .driver
+        .begin(bad, CallOptions::default())
+        .unwrap_err();
     assert_eq!(error.kind, CallErrorKind::LocalProtocol);
-    assert_eq!(hand.get(&route, "/").answer().0, 200);
+    assert_eq!(harness.get(&route, "/").answer().0, 200);
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
@@ -406,21 +413,22 @@ fn interim_responses_come_first_and_are_bounded() {
         head(&mut stream);
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
-    let call = hand.begin(get(&route, "/"));
+    let mut harness = DriverHarness::new(|_| {});
+    let call = harness.begin(get(&route, "/"));
     for _ in 0..3 {
-        let CallEvent::Informational(interim) = hand.event(call) else {
+        let CallEvent::Informational(interim) = harness.event(call) else {
             panic!("no interim response");
         };
         assert_eq!(interim.view().status(), 103);
     }
-    assert_eq!(hand.finish(call).answer().1, b"done");
-    hand.caller
+    assert_eq!(harness.finish(call).answer().1, b"done");
+    harness
+        .driver
         .prewarm(&Arc::new(Route::plain("127.0.0.1", server.addr.port())), 2);
-    hand.until("not opened", |hand| hand.caller.status().idle == 2);
-    let call = hand.begin(get(&route, "/"));
+    harness.until("not opened", |harness| harness.driver.status().idle == 2);
+    let call = harness.begin(get(&route, "/"));
     assert_eq!(
-        hand.finish(call).failed().kind,
+        harness.finish(call).failed().kind,
         CallErrorKind::RemoteProtocol
     );
 }
@@ -438,19 +446,23 @@ fn a_switched_stream_carries_raw_bytes_both_ways() {
         stream.write_all(&bytes).unwrap();
     });
     let route = route(server.addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     let mut upgrade = get(&route, "/");
     upgrade.head.push(b"upgrade", b"echo");
     upgrade.head.push(b"connection", b"upgrade");
-    let call = hand.begin(upgrade);
-    assert!(matches!(hand.event(call), CallEvent::Head { end: false }));
-    assert!(matches!(hand.event(call), CallEvent::Switched));
-    hand.caller
+    let call = harness.begin(upgrade);
+    assert!(matches!(
+        harness.event(call),
+        CallEvent::Head { end: false }
+    ));
+    assert!(matches!(harness.event(call), CallEvent::Switched));
+    harness
+        .driver
         .write(call, Bytes::from_static(b"world"))
         .unwrap();
-    let (_, body) = hand.body(call, 101).answer();
+    let (_, body) = harness.body(call, 101).answer();
     assert_eq!(body, b"helloworld");
-    hand.caller.cancel(call);
-    hand.turn(SHORT);
-    assert_eq!(hand.caller.status(), PoolStatus::default());
+    harness.driver.cancel(call);
+    harness.turn(SHORT);
+    assert_eq!(harness.driver.status(), PoolStatus::default());
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
-use support::calls::{Hand, Scripted, get, request};
+use support::calls::{DriverHarness, Scripted, get, request};
 use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallOptions, CallPhase, DialConfig, PoolStatus, Route, Timeouts,
@@ -54,23 +54,28 @@ fn server_speaking(name: &str, alpn: &[&[u8]]) -> (Server, Arc<ClientTls>) {
 fn one_encrypted_connection_carries_call_after_call() {
     let (server, tls) = server("reuse");
     let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     for _ in 0..20 {
-        assert_eq!(hand.get(&route, "/").answer().1, b"alive\r\n");
-        assert_eq!(hand.get(&route, "/large").answer().1.len(), 64 * 1024);
+        assert_eq!(harness.get(&route, "/").answer().1, b"alive\r\n");
+        assert_eq!(harness.get(&route, "/large").answer().1.len(), 64 * 1024);
         let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
-        let call = hand.begin(request(&route, "POST", "/upload", body));
-        assert_eq!(hand.finish(call).answer().1, b"300000");
+        let call = harness.begin(request(&route, "POST", "/upload", body));
+        assert_eq!(harness.finish(call).answer().1, b"300000");
     }
-    let call = hand.begin(get(&route, "/"));
-    let tls = hand.caller.info(call).and_then(|facts| facts.tls.clone());
+    let call = harness.begin(get(&route, "/"));
+    let tls = harness
+        .driver
+        .info(call)
+        .and_then(|facts| facts.tls.clone());
     assert!(tls.is_some());
-    assert_eq!(hand.finish(call).answer().0, 200);
+    assert_eq!(harness.finish(call).answer().0, 200);
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
-fn hand_with(protocols: ProtocolPolicy) -> Hand {
-    Hand::new(|config| config.dial = Arc::new(DialConfig::default().with_protocols(protocols)))
+fn hand_with(protocols: ProtocolPolicy) -> DriverHarness {
+    DriverHarness::new(|config| {
+        config.dial = Arc::new(DialConfig::default().with_protocols(protocols))
+    })
 }
 
 #[test]
@@ -82,12 +87,12 @@ fn alpn_decides_and_a_first_burst_shares_the_connection_or_opens_its_own() {
     ] {
         let (server, tls) = server_speaking("alpn", alpn);
         let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
-        let mut hand = hand_with(ProtocolPolicy::Either);
+        let mut harness = hand_with(ProtocolPolicy::Either);
         let calls: Vec<_> = (0..30)
-            .map(|_| hand.begin(get(&route, "/delay?ms=30")))
+            .map(|_| harness.begin(get(&route, "/delay?ms=30")))
             .collect();
         for call in calls {
-            assert_eq!(hand.finish(call).answer().0, 200);
+            assert_eq!(harness.finish(call).answer().0, 200);
         }
         let accepted = server.accepted.load(Relaxed);
         assert!((least..=at_most).contains(&accepted), "{accepted}");
@@ -117,10 +122,10 @@ fn a_route_with_other_trust_shares_no_connection() {
         server.addr.port(),
         Arc::new(strict),
     ));
-    let mut hand = Hand::new(|_| {});
-    assert_eq!(hand.get(&route, "/").answer().0, 200);
-    assert_eq!(hand.get(&strict, "/").failed().kind, CallErrorKind::Tls);
-    assert_eq!(hand.get(&route, "/").answer().0, 200);
+    let mut harness = DriverHarness::new(|_| {});
+    assert_eq!(harness.get(&route, "/").answer().0, 200);
+    assert_eq!(harness.get(&strict, "/").failed().kind, CallErrorKind::Tls);
+    assert_eq!(harness.get(&route, "/").answer().0, 200);
 }
 
 #[test]
@@ -131,7 +136,7 @@ fn a_handshake_that_stalls_is_a_connect_timeout() {
         ..ClientTlsSettings::default()
     }));
     let route = Arc::new(Route::secure("127.0.0.1", silent.addr.port(), tls));
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     let options = CallOptions {
         timeouts: Timeouts {
             connect: Some(Duration::from_millis(500)),
@@ -140,13 +145,13 @@ fn a_handshake_that_stalls_is_a_connect_timeout() {
         ..CallOptions::default()
     };
     let start = Instant::now();
-    let call = hand.caller.begin(get(&route, "/"), options).unwrap();
-    let error = hand.finish(call).failed();
+    let call = harness.driver.begin(get(&route, "/"), options).unwrap();
+    let error = harness.finish(call).failed();
     assert_eq!(
         (error.kind, error.phase),
         (CallErrorKind::ConnectTimeout, CallPhase::Tls)
     );
     assert!(error.retryable);
     assert!(start.elapsed() >= Duration::from_millis(495) && start.elapsed() < MAX_WAIT / 2);
-    assert_eq!(hand.caller.status(), PoolStatus::default());
+    assert_eq!(harness.driver.status(), PoolStatus::default());
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use support::MAX_WAIT;
-use support::calls::{Hand, Scripted, head, ok, request, route, send};
+use support::calls::{DriverHarness, Scripted, head, ok, request, route, send};
 use towline_io::client::{
     BlockingClient, BlockingConfig, Body, CallEvent, CallOptions, OutgoingRequest, Route,
     WaitPolicy, WriteOutcome,
@@ -100,16 +100,19 @@ fn a_body_waits_to_be_wanted() {
         let server = server(manner);
         let route = route(server.addr);
         let start = Instant::now();
-        let mut hand = Hand::new(|_| {});
-        let call = hand.begin(put(&route, body));
+        let mut harness = DriverHarness::new(|_| {});
+        let call = harness.begin(put(&route, body));
         let status = loop {
-            match hand.event(call) {
+            match harness.event(call) {
                 CallEvent::Head { .. } => {
-                    break hand.caller.take_head(call).unwrap().view().status();
+                    break harness.driver.take_head(call).unwrap().view().status();
                 }
                 CallEvent::Writable => {
-                    hand.caller.write(call, Bytes::from_static(BODY)).unwrap();
-                    hand.caller.finish(call, &[]).unwrap();
+                    harness
+                        .driver
+                        .write(call, Bytes::from_static(BODY))
+                        .unwrap();
+                    harness.driver.finish(call, &[]).unwrap();
                 }
                 CallEvent::Failed(error) => panic!("{error:?}"),
                 _ => assert!(manner == Manner::Asks),
@@ -120,9 +123,9 @@ fn a_body_waits_to_be_wanted() {
             start.elapsed() > Duration::from_secs(1),
             manner == Manner::SaysNothing
         );
-        hand.caller.cancel(call);
+        harness.driver.cancel(call);
         // A request that was not sent whole leaves no connection behind.
-        let status = hand.caller.status();
+        let status = harness.driver.status();
         assert_eq!(status.idle, usize::from(manner != Manner::Refuses));
         assert_eq!(status.active, 0);
     });

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use socket2::SockRef;
-use support::calls::{Hand, Outcome, Scripted, head, ok, request, send};
+use support::calls::{DriverHarness, Outcome, Scripted, head, ok, request, send};
 use support::frames::{DATA, END_HEADERS, Frames, HEADERS, OK, RESET, frame, goaway};
 use towline_io::client::{
     BlockingClient, BlockingConfig, BlockingError, Body, CallError, CallErrorKind, CallEvent,
@@ -120,23 +120,23 @@ impl Case {
     }
 
     fn run_asynchronous(&self, dial: Arc<DialConfig>, route: &Arc<Route>) -> CallError {
-        let mut hand = Hand::new(|config| config.dial = dial);
+        let mut harness = DriverHarness::new(|config| config.dial = dial);
         let request = self.request(route);
-        let call = match hand.caller.begin(request, self.options) {
+        let call = match harness.driver.begin(request, self.options) {
             Ok(call) => call,
             Err(error) => return *error,
         };
         if let Some(data) = &self.streamed {
-            match hand.event(call) {
+            match harness.event(call) {
                 CallEvent::Writable => {
-                    let _ = hand.caller.write(call, data.clone());
-                    let _ = hand.caller.finish(call, &[]);
+                    let _ = harness.driver.write(call, data.clone());
+                    let _ = harness.driver.finish(call, &[]);
                 }
                 CallEvent::Failed(error) => return *error,
                 event => panic!("{event:?}"),
             }
         }
-        match hand.finish(call) {
+        match harness.finish(call) {
             Outcome::Failed(error) => *error,
             Outcome::Answer(status, _) => panic!("answered {status}"),
         }
@@ -564,12 +564,12 @@ fn a_pool_without_a_free_connection_times_out_alike() {
         ..PoolLimits::default()
     };
     let waiting = Case::new("POST").with_timeouts(|timeouts| timeouts.pool = Some(SHORT));
-    let mut hand = Hand::new(|config| config.pool = limits);
-    let first = hand.begin(request(&route, "GET", "/", Body::Empty));
+    let mut harness = DriverHarness::new(|config| config.pool = limits);
+    let first = harness.begin(request(&route, "GET", "/", Body::Empty));
     let call = request(&route, "POST", "/", Body::Empty);
-    let call = hand.caller.begin(call, waiting.options).unwrap();
-    let asynchronous = hand.finish(call).failed();
-    hand.caller.cancel(first);
+    let call = harness.driver.begin(call, waiting.options).unwrap();
+    let asynchronous = harness.finish(call).failed();
+    harness.driver.cancel(first);
 
     let client = BlockingClient::new(BlockingConfig {
         pool: limits,
@@ -604,12 +604,12 @@ fn a_stale_connection_is_replaced_for_an_idempotent_request() {
     });
     let route = route_to(&server);
     let options = CallOptions::default();
-    let mut hand = Hand::new(|_| {});
-    assert_eq!(hand.get(&route, "/").answer().1, b"first");
-    assert_eq!(hand.get(&route, "/").answer().1, b"first");
+    let mut harness = DriverHarness::new(|_| {});
+    assert_eq!(harness.get(&route, "/").answer().1, b"first");
+    assert_eq!(harness.get(&route, "/").answer().1, b"first");
     let post = request(&route, "POST", "/", Body::Empty);
-    let call = hand.caller.begin(post, options).unwrap();
-    let asynchronous = hand.finish(call).failed();
+    let call = harness.driver.begin(post, options).unwrap();
+    let asynchronous = harness.finish(call).failed();
 
     let client = BlockingClient::new(BlockingConfig::default());
     let mut never = || false;

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use support::calls::{Hand, Scripted, get, request, route};
+use support::calls::{DriverHarness, Scripted, get, request, route};
 use support::frames::{
     DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, answer, frame, goaway,
 };
@@ -23,12 +23,12 @@ use towline_io::{ConnConfig, EngineConfig};
 use towline_proto::{Limits, ProtocolPolicy};
 
 /// Speaks HTTP/2 without asking.
-fn hand() -> Hand {
+fn harness() -> DriverHarness {
     hand_with(Limits::client())
 }
 
-fn hand_with(limits: Limits) -> Hand {
-    Hand::new(|config| {
+fn hand_with(limits: Limits) -> DriverHarness {
+    DriverHarness::new(|config| {
         config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
         config.limits = Arc::new(limits);
     })
@@ -59,25 +59,25 @@ fn one_connection_carries_a_thousand_calls_at_once() {
     ] {
         let server = server_with(1000);
         let route = route(server.addr);
-        let mut hand = Hand::new(|config| {
+        let mut harness = DriverHarness::new(|config| {
             config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
             config.flush = flush;
         });
-        assert_eq!(hand.get(&route, "/").answer().1, b"alive\r\n");
+        assert_eq!(harness.get(&route, "/").answer().1, b"alive\r\n");
         let calls: Vec<_> = (0..1000)
             .map(|n| {
                 let body = Body::Bytes(Bytes::from(n.to_string()));
-                hand.begin(request(&route, "POST", "/echo", body))
+                harness.begin(request(&route, "POST", "/echo", body))
             })
             .collect();
-        assert_eq!(hand.caller.status().waiting, 0);
+        assert_eq!(harness.driver.status().waiting, 0);
         for (n, call) in calls.into_iter().enumerate() {
-            let (status, body) = hand.finish(call).answer();
+            let (status, body) = harness.finish(call).answer();
             assert_eq!((status, body), (200, n.to_string().into_bytes()));
         }
         assert_eq!(server.accepted.load(Relaxed), 1);
-        assert_eq!(hand.caller.calls(), 0);
-        let status = hand.caller.status();
+        assert_eq!(harness.driver.calls(), 0);
+        let status = harness.driver.status();
         assert_eq!((status.idle, status.active), (1, 0));
     }
 }
@@ -87,16 +87,16 @@ fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
     for (per_host, connections) in [(1, 1), (5, 5)] {
         let server = server_with(10);
         let route = route(server.addr);
-        let mut hand = Hand::new(|config| {
+        let mut harness = DriverHarness::new(|config| {
             config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
             config.pool.max_connections_per_host = per_host;
         });
-        assert_eq!(hand.get(&route, "/").answer().0, 200);
+        assert_eq!(harness.get(&route, "/").answer().0, 200);
         let calls: Vec<_> = (0..200)
-            .map(|_| hand.begin(get(&route, "/delay?ms=5")))
+            .map(|_| harness.begin(get(&route, "/delay?ms=5")))
             .collect();
         for call in calls {
-            assert_eq!(hand.finish(call).answer().0, 200);
+            assert_eq!(harness.finish(call).answer().0, 200);
         }
         let accepted = server.accepted.load(Relaxed);
         assert!(accepted <= connections, "{accepted}");
@@ -108,15 +108,15 @@ fn a_first_burst_waits_for_one_connection_and_refused_calls_are_sent_again() {
     // Before its SETTINGS are here the server is taken to allow a hundred; it allows three.
     let server = server_with(3);
     let route = route(server.addr);
-    let mut hand = Hand::new(|config| {
+    let mut harness = DriverHarness::new(|config| {
         config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
         config.pool.max_connections_per_host = 1;
     });
     let calls: Vec<_> = (0..60)
-        .map(|_| hand.begin(request(&route, "POST", "/echo", Body::Bytes("x".into()))))
+        .map(|_| harness.begin(request(&route, "POST", "/echo", Body::Bytes("x".into()))))
         .collect();
     for call in calls {
-        assert_eq!(hand.finish(call).answer(), (200, b"x".to_vec()));
+        assert_eq!(harness.finish(call).answer(), (200, b"x".to_vec()));
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
@@ -127,23 +127,23 @@ fn bodies_pass_both_ways_at_the_pace_of_the_program() {
     let route = route(server.addr);
     let mut limits = Limits::client();
     limits.http2.stream_window_bytes = 64 * 1024;
-    let mut hand = hand_with(limits);
-    let slow = hand.begin(get(&route, "/bytes?n=3000000"));
-    hand.until("a full window", |hand| {
-        hand.caller.buffered(slow) >= 64 * 1024 - 1
+    let mut harness = hand_with(limits);
+    let slow = harness.begin(get(&route, "/bytes?n=3000000"));
+    harness.until("a full window", |harness| {
+        harness.driver.buffered(slow) >= 64 * 1024 - 1
     });
     // Nobody reads it, and the others are not held up by that.
     for _ in 0..20 {
         assert_eq!(
-            hand.get(&route, "/bytes?n=300000").answer().1.len(),
+            harness.get(&route, "/bytes?n=300000").answer().1.len(),
             300_000
         );
         let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
-        let call = hand.begin(request(&route, "POST", "/upload", body));
-        assert_eq!(hand.finish(call).answer().1, b"300000");
-        assert!(hand.caller.buffered(slow) <= 64 * 1024);
+        let call = harness.begin(request(&route, "POST", "/upload", body));
+        assert_eq!(harness.finish(call).answer().1, b"300000");
+        assert!(harness.driver.buffered(slow) <= 64 * 1024);
     }
-    assert_eq!(hand.finish(slow).answer().1.len(), 3_000_000);
+    assert_eq!(harness.finish(slow).answer().1.len(), 3_000_000);
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
@@ -151,22 +151,22 @@ fn bodies_pass_both_ways_at_the_pace_of_the_program() {
 fn a_streamed_upload_comes_back_while_it_goes() {
     let server = server();
     let route = route(server.addr);
-    let mut hand = hand();
-    let call = hand.begin(request(&route, "POST", "/echo", Body::Unknown));
+    let mut harness = harness();
+    let call = harness.begin(request(&route, "POST", "/echo", Body::Unknown));
     let (mut written, mut read) = (0_usize, Vec::new());
     let mut head = false;
     let piece = Bytes::from((0..=255_u8).cycle().take(50_000).collect::<Vec<_>>());
     loop {
-        match hand.event(call) {
+        match harness.event(call) {
             CallEvent::Writable => {
                 while written < 20 * piece.len() {
                     written += piece.len();
-                    if hand.caller.write(call, piece.clone()).unwrap() == 0 {
+                    if harness.driver.write(call, piece.clone()).unwrap() == 0 {
                         break;
                     }
                 }
                 if written == 20 * piece.len() {
-                    hand.caller.finish(call, &[]).unwrap();
+                    harness.driver.finish(call, &[]).unwrap();
                     written += 1;
                 }
             }
@@ -178,7 +178,7 @@ fn a_streamed_upload_comes_back_while_it_goes() {
             if !head {
                 break false;
             }
-            match hand.caller.read(call, 4000) {
+            match harness.driver.read(call, 4000) {
                 CallRead::Data(data) => read.extend_from_slice(data),
                 CallRead::Pending => break false,
                 CallRead::End => break true,
@@ -197,20 +197,20 @@ fn a_streamed_upload_comes_back_while_it_goes() {
 fn a_cancelled_call_ends_its_stream_only() {
     let server = server();
     let route = route(server.addr);
-    let mut hand = hand();
-    let kept = hand.begin(get(&route, "/delay?ms=50"));
+    let mut harness = harness();
+    let kept = harness.begin(get(&route, "/delay?ms=50"));
     // Fewer than a server takes for a flood of resets (CVE-2023-44487).
     for round in 0..90 {
         let target = ["/delay?ms=10000", "/endless", "/"][round % 3];
-        let call = hand.begin(get(&route, target));
+        let call = harness.begin(get(&route, target));
         if round % 2 == 0 {
-            hand.turn(Duration::ZERO);
+            harness.turn(Duration::ZERO);
         }
-        hand.caller.cancel(call);
-        hand.events.retain(|(of, _)| *of != call);
+        harness.driver.cancel(call);
+        harness.events.retain(|(of, _)| *of != call);
     }
-    assert_eq!(hand.finish(kept).answer().0, 200);
-    let status = hand.caller.status();
+    assert_eq!(harness.finish(kept).answer().0, 200);
+    let status = harness.driver.status();
     assert_eq!((status.idle, status.active), (1, 0));
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
@@ -219,8 +219,8 @@ fn a_cancelled_call_ends_its_stream_only() {
 fn a_call_that_times_out_leaves_the_others_alone() {
     let server = server();
     let route = route(server.addr);
-    let mut hand = hand();
-    let kept = hand.begin(get(&route, "/delay?ms=150"));
+    let mut harness = harness();
+    let kept = harness.begin(get(&route, "/delay?ms=150"));
     let options = CallOptions {
         timeouts: Timeouts {
             read: Some(Duration::from_millis(50)),
@@ -228,16 +228,16 @@ fn a_call_that_times_out_leaves_the_others_alone() {
         },
         ..CallOptions::default()
     };
-    let late = hand
-        .caller
+    let late = harness
+        .driver
         .begin(get(&route, "/delay?ms=10000"), options)
         .unwrap();
-    let error = hand.finish(late).failed();
+    let error = harness.finish(late).failed();
     assert_eq!(
         (error.kind, error.phase),
         (CallErrorKind::ReadTimeout, CallPhase::Head)
     );
-    assert_eq!(hand.finish(kept).answer().0, 200);
+    assert_eq!(harness.finish(kept).answer().0, 200);
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
@@ -265,15 +265,15 @@ fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
         }
     });
     let route = route(server.addr);
-    let mut hand = hand();
+    let mut harness = harness();
     let calls = [(); 4].map(|()| {
         let body = Body::Bytes("body".into());
-        hand.begin(request(&route, "POST", "/", body))
+        harness.begin(request(&route, "POST", "/", body))
     });
-    let bodies = calls.map(|call| hand.finish(call).answer().1);
+    let bodies = calls.map(|call| harness.finish(call).answer().1);
     assert_eq!(bodies, [&b"old"[..], b"old", b"new", b"new"]);
-    assert_eq!(hand.get(&route, "/").answer().1, b"new");
-    assert_eq!(hand.caller.status().idle, 1);
+    assert_eq!(harness.get(&route, "/").answer().1, b"new");
+    assert_eq!(harness.driver.status().idle, 1);
 }
 
 #[test]
@@ -298,18 +298,18 @@ fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
         }
     });
     let route = route(server.addr);
-    let mut hand = hand();
-    assert_eq!(hand.get(&route, "/").answer().1, b"whole");
-    let half = hand.begin(get(&route, "/"));
-    let silent = hand.begin(get(&route, "/"));
-    let error = hand.finish(half).failed();
+    let mut harness = harness();
+    assert_eq!(harness.get(&route, "/").answer().1, b"whole");
+    let half = harness.begin(get(&route, "/"));
+    let silent = harness.begin(get(&route, "/"));
+    let error = harness.finish(half).failed();
     assert_eq!(
         (error.kind, error.phase),
         (CallErrorKind::ServerDisconnected, CallPhase::Body)
     );
     // Idempotent, and not a byte of its answer has come on a connection that had been used.
-    assert_eq!(hand.finish(silent).answer().1, b"again");
-    assert_eq!(hand.get(&route, "/").answer().1, b"again");
+    assert_eq!(harness.finish(silent).answer().1, b"again");
+    assert_eq!(harness.get(&route, "/").answer().1, b"again");
 }
 
 #[test]
@@ -324,22 +324,22 @@ fn answers_that_came_before_the_end_of_the_connection_can_be_read_after_it() {
         while frames.next().is_some() {}
     });
     let route = route(server.addr);
-    let mut hand = hand();
-    let calls = [(); 3].map(|()| hand.begin(get(&route, "/")));
+    let mut harness = harness();
+    let calls = [(); 3].map(|()| harness.begin(get(&route, "/")));
     for call in calls {
-        assert!(matches!(hand.event(call), CallEvent::Head { .. }));
+        assert!(matches!(harness.event(call), CallEvent::Head { .. }));
     }
     for _ in 0..10 {
-        hand.turn(Duration::from_millis(5));
+        harness.turn(Duration::from_millis(5));
     }
     for call in calls {
-        match hand.body(call, 200) {
+        match harness.body(call, 200) {
             support::calls::Outcome::Answer(_, body) => assert_eq!(body.len(), 9000),
             support::calls::Outcome::Failed(error) => panic!("{error:?}"),
         }
-        hand.caller.cancel(call);
+        harness.driver.cancel(call);
     }
-    let status = hand.caller.status();
+    let status = harness.driver.status();
     assert_eq!((status.active, status.idle), (0, 0));
 }
 
@@ -360,19 +360,19 @@ fn a_reset_fails_its_call_with_the_error_code() {
         }
     });
     let route = route(server.addr);
-    let mut hand = hand();
+    let mut harness = harness();
     for code in ["INTERNAL_ERROR", "HTTP_1_1_REQUIRED", "PROTOCOL_ERROR"] {
-        let error = hand.get(&route, "/").failed();
+        let error = harness.get(&route, "/").failed();
         assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
         assert!(error.rule.contains(code), "{error}");
         assert!(error.rule.contains("RFC 9113"), "{error}");
     }
-    let upload = hand.begin(request(&route, "POST", "/", Body::Unknown));
-    assert!(matches!(hand.event(upload), CallEvent::Writable));
+    let upload = harness.begin(request(&route, "POST", "/", Body::Unknown));
+    assert!(matches!(harness.event(upload), CallEvent::Writable));
     let piece = Bytes::from(vec![b'x'; 1 << 20]);
-    hand.caller.write(upload, piece).unwrap();
-    assert_eq!(hand.finish(upload).answer().1, b"enough");
-    assert_eq!(hand.get(&route, "/").answer().1, b"ok");
+    harness.driver.write(upload, piece).unwrap();
+    assert_eq!(harness.finish(upload).answer().1, b"enough");
+    assert_eq!(harness.get(&route, "/").answer().1, b"ok");
 }
 
 #[test]
@@ -387,14 +387,14 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
         }
     });
     let route = route(server.addr);
-    let mut hand = hand();
+    let mut harness = harness();
     for (stale, most) in [(StaleRetry::Idempotent, 9), (StaleRetry::Never, 1)] {
         let options = CallOptions {
             stale,
             ..CallOptions::default()
         };
-        let call = hand.caller.begin(get(&route, "/"), options).unwrap();
-        let error = hand.finish(call).failed();
+        let call = harness.driver.begin(get(&route, "/"), options).unwrap();
+        let error = harness.finish(call).failed();
         assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
         assert!(error.retryable);
         assert!(error.rule.contains("REFUSED_STREAM"), "{error}");
@@ -413,7 +413,7 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
         }
     });
     let route = route(server.addr);
-    let mut hand = hand();
+    let mut harness = harness();
     let options = CallOptions {
         timeouts: Timeouts {
             read: Some(Duration::from_secs(1)),
@@ -421,17 +421,20 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
         },
         ..CallOptions::default()
     };
-    let first = hand.caller.begin(get(&route, "/"), options).unwrap();
+    let first = harness.driver.begin(get(&route, "/"), options).unwrap();
     // Its SETTINGS come before the wait begins to count.
-    assert_eq!(hand.finish(first).failed().kind, CallErrorKind::ReadTimeout);
-    let second = hand.caller.begin(get(&route, "/"), options).unwrap();
-    let outcome = hand.finish(second);
+    assert_eq!(
+        harness.finish(first).failed().kind,
+        CallErrorKind::ReadTimeout
+    );
+    let second = harness.driver.begin(get(&route, "/"), options).unwrap();
+    let outcome = harness.finish(second);
     if let support::calls::Outcome::Failed(error) = outcome {
         // The SETTINGS had come a little after the request: one call more finds out.
         assert_eq!(error.kind, CallErrorKind::ReadTimeout);
     }
-    let third = hand.caller.begin(get(&route, "/"), options).unwrap();
-    assert_eq!(hand.finish(third).answer().1, b"alive");
+    let third = harness.driver.begin(get(&route, "/"), options).unwrap();
+    assert_eq!(harness.finish(third).answer().1, b"alive");
 }
 
 #[test]
@@ -444,9 +447,9 @@ fn an_idle_connection_is_left_with_a_word() {
         told.send(frames.until(GOAWAY).is_some()).unwrap();
     });
     let route = route(server.addr);
-    let mut hand = hand();
-    assert_eq!(hand.get(&route, "/").answer().1, b"ok");
-    hand.caller.close();
+    let mut harness = harness();
+    assert_eq!(harness.get(&route, "/").answer().1, b"ok");
+    harness.driver.close();
     assert!(heard.recv_timeout(MAX_WAIT).unwrap());
 }
 
@@ -465,19 +468,19 @@ fn a_dead_peer_is_found_by_asking() {
     // Long enough for the server to say its SETTINGS.
     limits.http2.ping_interval = Some(Duration::from_millis(500));
     limits.http2.ping_timeout = Duration::from_millis(500);
-    let mut hand = hand_with(limits);
-    let call = hand.begin(get(&route, "/"));
-    let error = hand.finish(call).failed();
+    let mut harness = hand_with(limits);
+    let call = harness.begin(get(&route, "/"));
+    let error = harness.finish(call).failed();
     assert!(heard.recv_timeout(MAX_WAIT).unwrap());
     assert_eq!(error.kind, CallErrorKind::ReadTimeout, "{error}");
-    assert_eq!(hand.caller.status().active, 0);
+    assert_eq!(harness.driver.status().active, 0);
 }
 
 #[test]
 fn many_servers_of_one_connection_each() {
     let servers: Vec<_> = (0..5).map(|_| server()).collect();
     let routes: Vec<_> = servers.iter().map(|server| route(server.addr)).collect();
-    let mut hand = Hand::new(|config| {
+    let mut harness = DriverHarness::new(|config| {
         config.engine = EngineConfig {
             max_ready_per_turn: 2,
             ..EngineConfig::default()
@@ -487,11 +490,11 @@ fn many_servers_of_one_connection_each() {
     let calls: Vec<_> = (0..500)
         .map(|n| {
             let target = ["/", "/large", "/delay?ms=3", "/chunked"][n % 4];
-            hand.begin(get(&routes[n % 5], target))
+            harness.begin(get(&routes[n % 5], target))
         })
         .collect();
     for call in calls {
-        assert_eq!(hand.finish(call).answer().0, 200);
+        assert_eq!(harness.finish(call).answer().0, 200);
     }
     for server in servers {
         // More only when the first burst was beyond what the server allows.

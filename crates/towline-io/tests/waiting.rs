@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use support::MAX_WAIT;
-use support::calls::{Hand, get, head, ok, route, send};
+use support::calls::{DriverHarness, get, head, ok, route, send};
 use towline_io::client::{
     Backoff, BlockingClient, BlockingConfig, BlockingError, CallError, CallErrorKind, CallId,
     CallOptions, Route, Timeouts, WaitPolicy,
@@ -43,8 +43,8 @@ fn within(connect: u64, pool: Option<u64>) -> CallOptions {
     }
 }
 
-fn failure(hand: &mut Hand, call: CallId, since: Instant) -> (CallErrorKind, Duration) {
-    let error = hand.finish(call).failed();
+fn failure(harness: &mut DriverHarness, call: CallId, since: Instant) -> (CallErrorKind, Duration) {
+    let error = harness.finish(call).failed();
     (error.kind, since.elapsed())
 }
 
@@ -58,52 +58,52 @@ fn is_own(connect: u64, after: Duration) -> bool {
 fn each_call_waits_for_a_dial_by_its_own_connect_timeout() {
     for order in [[150, 4000], [4000, 150]] {
         let (_listener, route) = silent();
-        let mut hand = Hand::new(|_| {});
+        let mut harness = DriverHarness::new(|_| {});
         let start = Instant::now();
         let calls = order.map(|connect| {
             let options = within(connect, None);
             (
                 connect,
-                hand.caller.begin(get(&route, "/"), options).unwrap(),
+                harness.driver.begin(get(&route, "/"), options).unwrap(),
             )
         });
         let mut by_time = calls.to_vec();
         by_time.sort_by_key(|(connect, _)| *connect);
         for (connect, call) in by_time {
-            let (kind, after) = failure(&mut hand, call, start);
+            let (kind, after) = failure(&mut harness, call, start);
             assert_eq!(kind, CallErrorKind::ConnectTimeout);
             assert!(is_own(connect, after), "{order:?}: {after:?}");
         }
-        assert_eq!(hand.caller.status().dialling, 0, "dials for nobody");
+        assert_eq!(harness.driver.status().dialling, 0, "dials for nobody");
     }
 }
 
 #[test]
 fn a_call_without_a_dial_waits_for_the_pool_timeout() {
     let (_listener, route) = silent();
-    let mut hand = Hand::new(|config| config.pool.max_connections_per_host = 1);
+    let mut harness = DriverHarness::new(|config| config.pool.max_connections_per_host = 1);
     let start = Instant::now();
-    let first = hand
-        .caller
+    let first = harness
+        .driver
         .begin(get(&route, "/"), within(1500, None))
         .unwrap();
-    let with_timeouts = hand
-        .caller
+    let with_timeouts = harness
+        .driver
         .begin(get(&route, "/"), within(50, None))
         .unwrap();
-    let hasty = hand
-        .caller
+    let hasty = harness
+        .driver
         .begin(get(&route, "/"), within(50, Some(200)))
         .unwrap();
-    let (kind, after) = failure(&mut hand, hasty, start);
+    let (kind, after) = failure(&mut harness, hasty, start);
     assert_eq!(kind, CallErrorKind::PoolTimeout);
     assert!(after >= 200 * MS, "{after:?}");
     assert_eq!(
-        failure(&mut hand, first, start).0,
+        failure(&mut harness, first, start).0,
         CallErrorKind::ConnectTimeout
     );
     // Only now something is dialled for the one who was with_timeouts.
-    let (kind, after) = failure(&mut hand, with_timeouts, start);
+    let (kind, after) = failure(&mut harness, with_timeouts, start);
     assert_eq!(kind, CallErrorKind::ConnectTimeout);
     assert!(after >= 1550 * MS, "{after:?}");
 }
@@ -182,12 +182,12 @@ fn retrying(times: u8) -> CallOptions {
 fn attempts_to_connect_are_a_growing_pause_apart() {
     let route = route(support::refusing_addr());
     let start = Instant::now();
-    let mut hand = Hand::new(|_| {});
-    let call = hand.caller.begin(get(&route, "/"), retrying(3)).unwrap();
-    assert_eq!(failure(&mut hand, call, start).0, CallErrorKind::Connect);
+    let mut harness = DriverHarness::new(|_| {});
+    let call = harness.driver.begin(get(&route, "/"), retrying(3)).unwrap();
+    assert_eq!(failure(&mut harness, call, start).0, CallErrorKind::Connect);
     let pauses = (60 + 120 + 240) * MS;
     assert!(start.elapsed() >= pauses, "{:?}", start.elapsed());
-    assert_eq!(hand.caller.status().dialling, 0);
+    assert_eq!(harness.driver.status().dialling, 0);
 
     let start = Instant::now();
     let error = begin_blocking(&blocking(9), &route, retrying(3)).unwrap_err();
@@ -199,7 +199,7 @@ fn attempts_to_connect_are_a_growing_pause_apart() {
 fn a_call_in_its_pause_takes_what_comes_free_and_can_be_given_up() {
     let (socket, addr) = support::bound_only();
     let route = route(addr);
-    let mut hand = Hand::new(|_| {});
+    let mut harness = DriverHarness::new(|_| {});
     let long = CallOptions {
         backoff: Backoff {
             first: Duration::from_secs(60),
@@ -208,11 +208,11 @@ fn a_call_in_its_pause_takes_what_comes_free_and_can_be_given_up() {
         },
         ..CallOptions::default()
     };
-    let resting = hand.caller.begin(get(&route, "/"), long).unwrap();
-    let given_up = hand.caller.begin(get(&route, "/"), long).unwrap();
-    hand.turn(20 * MS);
-    hand.caller.cancel(given_up);
-    assert_eq!(hand.caller.status().dialling, 1);
+    let resting = harness.driver.begin(get(&route, "/"), long).unwrap();
+    let given_up = harness.driver.begin(get(&route, "/"), long).unwrap();
+    harness.turn(20 * MS);
+    harness.driver.cancel(given_up);
+    assert_eq!(harness.driver.status().dialling, 1);
     socket.listen(16).unwrap();
     let listener = TcpListener::from(socket);
     let server = thread::spawn(move || {
@@ -221,9 +221,9 @@ fn a_call_in_its_pause_takes_what_comes_free_and_can_be_given_up() {
             send(&mut stream, &ok("hi"));
         }
     });
-    let other = hand.begin(get(&route, "/"));
-    assert_eq!(hand.finish(resting).answer().1, b"hi");
-    assert_eq!(hand.finish(other).answer().1, b"hi");
-    drop(hand);
+    let other = harness.begin(get(&route, "/"));
+    assert_eq!(harness.finish(resting).answer().1, b"hi");
+    assert_eq!(harness.finish(other).answer().1, b"hi");
+    drop(harness);
     server.join().unwrap();
 }

@@ -55,30 +55,30 @@ impl Outcome {
     }
 }
 
-pub struct Hand {
-    pub caller: ClientDriver,
+pub struct DriverHarness {
+    pub driver: ClientDriver,
     pub events: Vec<(CallId, CallEvent)>,
 }
 
-impl Hand {
+impl DriverHarness {
     pub fn new(change: impl FnOnce(&mut ClientDriverConfig)) -> Self {
         let mut config = ClientDriverConfig::default();
         change(&mut config);
         Self {
-            caller: ClientDriver::new(config).unwrap(),
+            driver: ClientDriver::new(config).unwrap(),
             events: Vec::new(),
         }
     }
 
     pub fn begin(&mut self, request: OutgoingRequest) -> CallId {
-        self.caller.begin(request, CallOptions::default()).unwrap()
+        self.driver.begin(request, CallOptions::default()).unwrap()
     }
 
     /// One turn; its events are kept.
     pub fn turn(&mut self, wait: Duration) {
-        self.caller.flush();
-        self.caller.turn(Some(wait)).unwrap();
-        while let Some(event) = self.caller.next_event() {
+        self.driver.flush();
+        self.driver.turn(Some(wait)).unwrap();
+        while let Some(event) = self.driver.next_event() {
             self.events.push(event);
         }
     }
@@ -95,9 +95,9 @@ impl Hand {
     /// Waits for an event of a call and takes it.
     pub fn event(&mut self, call: CallId) -> CallEvent {
         let mut found = None;
-        self.until("no event", |hand| {
-            let at = hand.events.iter().position(|(of, _)| *of == call);
-            found = at.map(|at| hand.events.remove(at).1);
+        self.until("no event", |harness| {
+            let at = harness.events.iter().position(|(of, _)| *of == call);
+            found = at.map(|at| harness.events.remove(at).1);
             found.is_some()
         });
         found.unwrap()
@@ -110,14 +110,14 @@ impl Hand {
             match self.event(call) {
                 CallEvent::Failed(error) => break Outcome::Failed(error),
                 CallEvent::Head { .. } => {
-                    status = self.caller.take_head(call).unwrap().view().status();
+                    status = self.driver.take_head(call).unwrap().view().status();
                     break self.body(call, status);
                 }
                 _ => {}
             }
         };
         let _ = status;
-        self.caller.cancel(call);
+        self.driver.cancel(call);
         self.events.retain(|(of, _)| *of != call);
         outcome
     }
@@ -125,7 +125,7 @@ impl Hand {
     pub fn body(&mut self, call: CallId, status: u16) -> Outcome {
         let mut body = Vec::new();
         loop {
-            match self.caller.read(call, 10_000) {
+            match self.driver.read(call, 10_000) {
                 CallRead::Data(data) => body.extend_from_slice(data),
                 CallRead::End => return Outcome::Answer(status, body),
                 CallRead::Failed(error) => return Outcome::Failed(error),

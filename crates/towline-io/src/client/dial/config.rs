@@ -46,15 +46,15 @@ impl Default for DialConfig {
 
 const ALPN_H1: &[u8] = b"http/1.1";
 
-/// Exchanges that a connection of HTTP/2 is hoped to carry at once before its server has said how many:
-/// what RFC 9113 6.5.2 asks of servers at least.
-const HOPED_SHARE: u32 = 100;
+/// Exchanges that a connection of HTTP/2 is expected to carry at once until its server announces a limit:
+/// the minimum that RFC 9113 6.5.2 recommends.
+const EXPECTED_H2_CAPACITY: u32 = 100;
 
 impl DialConfig {
     /// Exchanges that the first connection of a route may turn out to carry at once.
     pub(crate) fn expected_capacity(&self, route: &Route) -> u32 {
         if self.may_share(route) {
-            HOPED_SHARE
+            EXPECTED_H2_CAPACITY
         } else {
             1
         }
@@ -92,7 +92,7 @@ impl DialConfig {
     }
 }
 
-/// When the kernel asks a silent peer whether it is still there (RFC 9293 3.8.4).
+/// TCP keepalive probes of an idle connection (RFC 9293 3.8.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepalive {
     pub idle: Duration,
@@ -110,7 +110,7 @@ impl Default for Keepalive {
     }
 }
 
-/// Addresses that stand in for a lookup, by host, or by host and port.
+/// Addresses used instead of a lookup, by host, or by host and port.
 #[derive(Clone, Debug, Default)]
 pub struct HostOverrides(HashMap<Key, Vec<AddressPair>>);
 
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_override_is_named() {
+    fn an_invalid_override_is_reported() {
         let mut overrides = HostOverrides::default();
         for (key, addr, message) in [
             ("a:+5", "127.0.0.1", "\"a:+5\" is not HOST or HOST:PORT"),

@@ -1,9 +1,9 @@
-//! Why there is no connection.
+//! Errors of a dial.
 
 use std::fmt;
 use std::io;
 
-/// How far a dial had come.
+/// Phase that a dial had reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DialPhase {
     Resolve,
@@ -17,9 +17,9 @@ pub enum DialErrorKind {
     Dns,
     Connect,
     Tls,
-    /// The proxy refused, or what it said is none of its protocol.
+    /// The proxy refused, or violated its protocol.
     Proxy,
-    /// The deadline came; `phase` says in what.
+    /// The deadline passed, in `phase`.
     Timeout,
 }
 
@@ -31,7 +31,7 @@ pub struct DialError {
     pub message: String,
     /// The status of an HTTP proxy's refusal.
     pub proxy_status: Option<u16>,
-    /// Where the system refused: its number.
+    /// `errno` of the failed system call.
     pub os_error: Option<i32>,
 }
 
@@ -52,7 +52,7 @@ impl DialError {
         }
     }
 
-    /// The connection is there, but the poll would not have it.
+    /// The connection is established, but registering it with epoll failed.
     pub(crate) fn adoption(error: &io::Error) -> Self {
         let message = format!("the new connection could not be watched: {error}");
         Self::new(DialErrorKind::Connect, message).because(error)

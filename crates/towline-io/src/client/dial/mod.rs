@@ -4,7 +4,7 @@
 //! ```text
 //! (Backoff ─►)
 //! New ─┬─► Resolving ─► Connecting ─┐   ┌───────────────── one hop after the other ──────────────────┐
-//!      │   (twice for socks5)       ├─► │ ProxyTls (https proxy) ─► Greet (CONNECT, SOCKS) ─► Tls │ ─► Done
+//!      │   (twice for socks5)       ├─► │ ProxyTls (https proxy) ─► ProxyHandshake (CONNECT, SOCKS) ─► Tls │ ─► Done
 //!      └─► UnixRetry (Unix socket) ──┘   └─── LoadingTls ─► Handshaking ── ProxyHandshake ──────────────────────┘
 //! ```
 
@@ -82,7 +82,7 @@ pub struct Dial {
 }
 
 impl Dial {
-    /// Begins nothing yet: the first `advance` does.
+    /// Creates the dial. The first `advance` starts it.
     pub fn start(route: Arc<Route>, config: &Arc<DialConfig>, now: Instant) -> Self {
         Self {
             stage: Stage::New,
@@ -112,7 +112,7 @@ impl Dial {
         self.deadline = deadline;
     }
 
-    /// As far as it goes without waiting: until every descriptor would block. After `Done` or `Failed`
+    /// Runs until every descriptor would block. After `Done` or `Failed`
     /// there is nothing more to advance.
     pub fn advance(&mut self, now: Instant) -> Progress {
         let result = self.run(now);

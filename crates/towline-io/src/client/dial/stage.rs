@@ -37,7 +37,7 @@ pub(super) enum Stage {
 }
 
 pub(super) struct Resolving {
-    whose: LookupFor,
+    lookup_for: LookupFor,
     answer: TaskHandle<Answer>,
     serial: u32,
     plan: Plan,
@@ -45,9 +45,9 @@ pub(super) struct Resolving {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LookupFor {
-    /// The origin's, for a proxy which wants an address.
+    /// The origin: a `socks5` proxy is sent an address.
     Target,
-    /// That of the server we connect to: the proxy or the origin.
+    /// The server to connect to: the proxy or the origin.
     Server,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Plan {
     loading: LoadingTls,
 }
 
-/// Files of TLS settings that are being read meanwhile.
+/// Files of TLS settings that are being read by helper threads.
 type LoadingTls = Vec<(u32, TaskHandle<()>)>;
 
 /// A connection, and what is still to be built on it.
@@ -77,12 +77,12 @@ pub(super) enum Layer {
     /// TLS to the proxy.
     ProxyTls,
     /// CONNECT or SOCKS.
-    Greet,
+    ProxyHandshake,
     /// TLS to the origin.
     Tls,
 }
 
-/// All that stands between, in order.
+/// The layers of a route, outermost first.
 fn hops(route: &Route) -> Vec<Layer> {
     let mut hops = Vec::new();
     if let Some(proxy) = route.proxy() {
@@ -90,7 +90,7 @@ fn hops(route: &Route) -> Vec<Layer> {
             hops.push(Layer::ProxyTls);
         }
         if !route.absolute_form() {
-            hops.push(Layer::Greet);
+            hops.push(Layer::ProxyHandshake);
         }
     }
     if route.secure {
@@ -110,7 +110,7 @@ impl Stage {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self {
             Self::Connecting(connecting, _) => connecting.deadline(),
-            Self::UnixRetry(knocking, _) => Some(knocking.deadline()),
+            Self::UnixRetry(retry, _) => Some(retry.deadline()),
             Self::Backoff(until) => Some(*until),
             _ => None,
         }
@@ -181,12 +181,10 @@ impl Dial {
                     None => Ok(Flow::Wait(Stage::Connecting(connecting, plan))),
                 }
             }
-            Stage::UnixRetry(mut knocking, plan) => {
-                match knocking.advance(now, &mut self.serial)? {
-                    Some(connected) => self.connected(connected, plan, now),
-                    None => Ok(Flow::Wait(Stage::UnixRetry(knocking, plan))),
-                }
-            }
+            Stage::UnixRetry(mut retry, plan) => match retry.advance(now, &mut self.serial)? {
+                Some(connected) => self.connected(connected, plan, now),
+                None => Ok(Flow::Wait(Stage::UnixRetry(retry, plan))),
+            },
             Stage::LoadingTls(establishing, mut loading) => {
                 loading.retain(|(_, file)| file.outcome().is_none());
                 if loading.is_empty() {
@@ -228,19 +226,28 @@ impl Dial {
     }
 
     /// The host and port of the origin, or of the server that is next.
-    fn place(&self, whose: LookupFor) -> (&str, u16) {
-        match self.route.proxy().filter(|_| whose == LookupFor::Server) {
+    fn place(&self, lookup_for: LookupFor) -> (&str, u16) {
+        match self
+            .route
+            .proxy()
+            .filter(|_| lookup_for == LookupFor::Server)
+        {
             Some(proxy) => (&proxy.host, proxy.port),
             None => (&self.route.host, self.route.port),
         }
     }
 
-    fn look_up(&mut self, whose: LookupFor, plan: Plan, now: Instant) -> Result<Flow, DialError> {
-        let (host, port) = self.place(whose);
+    fn look_up(
+        &mut self,
+        lookup_for: LookupFor,
+        plan: Plan,
+        now: Instant,
+    ) -> Result<Flow, DialError> {
+        let (host, port) = self.place(lookup_for);
         let known = self.config.overrides.find(host, port);
         let known = known.or_else(|| literal(host, port).map(|addr| vec![addr]));
         if let Some(addrs) = known {
-            return self.resolved(whose, plan, &addrs, now);
+            return self.resolved(lookup_for, plan, &addrs, now);
         }
         let answer = self.config.resolver.ask(host).map_err(|error| {
             let message = format!("cannot resolve {host:?}: {}", os_message(&error));
@@ -248,7 +255,7 @@ impl Dial {
         })?;
         self.serial += 1;
         Ok(Flow::On(Stage::Resolving(Resolving {
-            whose,
+            lookup_for,
             answer,
             serial: self.serial,
             plan,
@@ -256,7 +263,7 @@ impl Dial {
     }
 
     fn resolve(&mut self, resolving: Resolving, now: Instant) -> Result<Flow, DialError> {
-        let (host, port) = self.place(resolving.whose);
+        let (host, port) = self.place(resolving.lookup_for);
         let why = match resolving.answer.outcome() {
             None => return Ok(Flow::Wait(Stage::Resolving(resolving))),
             Some(Ok(Ok(addrs))) => {
@@ -268,7 +275,7 @@ impl Dial {
                 let addrs: Vec<_> = addrs.iter().map(at_port).collect();
                 let spent = self.lap(now);
                 *self.timings.dns.get_or_insert_default() += spent;
-                return self.resolved(resolving.whose, resolving.plan, &addrs, now);
+                return self.resolved(resolving.lookup_for, resolving.plan, &addrs, now);
             }
             Some(Ok(Err(error))) => error.to_string(),
             Some(Err(Panicked)) => "the lookup failed in an unexpected way".to_owned(),
@@ -279,17 +286,17 @@ impl Dial {
 
     fn resolved(
         &mut self,
-        whose: LookupFor,
+        lookup_for: LookupFor,
         mut plan: Plan,
         addrs: &[SocketAddr],
         now: Instant,
     ) -> Result<Flow, DialError> {
-        if whose == LookupFor::Target {
+        if lookup_for == LookupFor::Target {
             // A request has room for one; the system prefers the first (RFC 6724).
             plan.targets = addrs.iter().rev().copied().collect();
             return self.look_up(LookupFor::Server, plan, now);
         }
-        let (host, port) = self.place(whose);
+        let (host, port) = self.place(lookup_for);
         let terms = SocketOptions {
             local_address: self.route.local_address,
             keepalive: self.config.tcp_keepalive,
@@ -461,11 +468,11 @@ impl Dial {
         };
         let (phase, message) = match stage {
             Stage::Backoff(_) | Stage::New | Stage::Resolving(_) | Stage::Over => {
-                let whose = match stage {
-                    Stage::Resolving(resolving) => resolving.whose,
+                let lookup_for = match stage {
+                    Stage::Resolving(resolving) => resolving.lookup_for,
                     _ => LookupFor::Server,
                 };
-                let host = self.place(whose).0;
+                let host = self.place(lookup_for).0;
                 (
                     DialPhase::Resolve,
                     format!("no address of {host:?} {within}: the name server is slow"),
@@ -512,7 +519,7 @@ impl Dial {
 fn tls_of(route: &Route, hop: Layer) -> Result<Option<&Arc<ClientTls>>, DialError> {
     let own = route.tls.as_ref();
     let tls = match hop {
-        Layer::Greet => return Ok(None),
+        Layer::ProxyHandshake => return Ok(None),
         Layer::Tls => own,
         Layer::ProxyTls => route.proxy().and_then(|proxy| proxy.tls.as_ref()).or(own),
     };
@@ -525,7 +532,7 @@ fn tls_of(route: &Route, hop: Layer) -> Result<Option<&Arc<ClientTls>>, DialErro
     tls.map(Some).ok_or_else(missing)
 }
 
-/// Speaks with the proxy as far as the socket allows.
+/// Sends and receives proxy handshake bytes until the socket would block.
 fn exchange(
     transport: &mut PartialTransport,
     handshake: &mut ProxyHandshake,

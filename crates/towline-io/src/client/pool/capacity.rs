@@ -63,7 +63,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
 
     /// To be called when the dials or the waiters of an origin have changed: the first may expect a
     /// share of one each, the others wait for what becomes free.
-    pub(super) fn share_out(&mut self, origin: usize) {
+    pub(super) fn assign_dials(&mut self, origin: usize) {
         loop {
             let entry = self.origins.at(origin);
             let (expected, expecting) = (entry.expected(), entry.expecting.len());

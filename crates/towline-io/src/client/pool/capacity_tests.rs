@@ -85,7 +85,7 @@ fn those_who_waited_for_one_dial_that_failed_try_each_for_itself() {
     assert_eq!(
         pool.status().waiting,
         1,
-        "one until the server has said more"
+        "one until the server announces more"
     );
     pool.set_capacity(second[0], 100);
     assert_eq!((pool.status().dialling, pool.status().waiting), (0, 0));

@@ -54,7 +54,7 @@ pub struct Pool<K, C, W> {
     idle: List<IDLE>,
     dialling: usize,
     actions: VecDeque<Action<C, W>>,
-    /// Room has come up, or a need for it.
+    /// Set when a slot or a need for one has appeared.
     unsettled: bool,
     closed: bool,
     generation: u32,
@@ -95,7 +95,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         loop {
             let origin = self.origins.get(origin)?;
             if origin.waiting() > 0 {
-                // Nobody overtakes.
+                // Waiters come first.
                 return None;
             }
             let index = origin.available.first()?;
@@ -133,7 +133,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             entry.expecting.push_front(&mut self.waiters, index);
             self.expects(index);
         }
-        self.share_out(origin.index());
+        self.assign_dials(origin.index());
         self.refill();
         let queued = self.waiters.len() - self.expecting;
         let is_over = self.limits.max_queue.is_some_and(|most| queued > most);
@@ -192,7 +192,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let entry = self.origins.at(origin);
         entry.dials.remove(&mut self.slots, index);
         entry.open += 1;
-        // Not more than the last one took before this one has said how many.
+        // Capped by the capacity of the previous connection until the server announces its limit.
         let capacity = capacity.max(1).min(entry.share as u32);
         entry.share = capacity as usize;
         self.slots[index].open = Some(Open {
@@ -218,7 +218,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     pub fn dial_failed(&mut self, slot: SlotId) -> Option<(WaiterId, &W)> {
         let index = self.find(slot)?;
         let (origin, id) = (self.slots[index].origin, self.slots[index].begun_for);
-        // Those who waited for it together try each for itself, or the last would wait for them all.
+        // Waiters that shared this dial now get one each; otherwise the last would wait for all retries.
         self.origins.at(origin).share = 1;
         self.free(index);
         if self.origins.peek(origin)?.queued.len() == 0 {
@@ -270,7 +270,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// Opens up to `n` connections ahead of need, as far as there is room without closing others.
+    /// Opens up to `n` connections in advance, within the limits and without closing others.
     pub fn prewarm(&mut self, origin: OriginId, n: usize) {
         let Some(found) = self.origins.get(origin) else {
             return;
@@ -282,7 +282,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let room = room.min(self.limits.max_connections.saturating_sub(self.slots.len()));
         let wanted = match found.open {
             0 => n,
-            // It is known how far one goes.
+            // The capacity of a connection is known.
             _ => n.div_ceil(found.share),
         };
         let missing = wanted.saturating_sub(found.slots());
@@ -294,7 +294,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// Closes what has been idle for too long.
+    /// Closes connections that have been idle for too long.
     pub fn expire(&mut self, now: Instant) {
         while let Some(index) = self.idle.first()
             && self.is_outdated(index, now)
@@ -303,7 +303,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// When `expire` has something to do.
+    /// Time at which `expire` has something to do.
     pub fn next_expiry(&self) -> Option<Instant> {
         let oldest = self.slots.get(self.idle.first()?)?.open.as_ref()?;
         Some(oldest.idle_since + self.limits.keepalive_expiry?)
@@ -379,14 +379,14 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         })
     }
 
-    /// Gives the connection to those who wait, as far as it goes.
+    /// Assigns the connection to waiters up to its capacity.
     fn serve(&mut self, index: usize) {
         loop {
             let slot = &self.slots[index];
             let is_available = slot.open.as_ref().is_some_and(Open::is_available);
             let (origin, first) = (slot.origin, self.origins.at(slot.origin).first_waiter());
             let Some(waiter) = first.filter(|_| is_available) else {
-                break self.share_out(origin);
+                break self.assign_dials(origin);
             };
             if let Some(lease) = self.lease(index) {
                 let who = self.unqueue(waiter);
@@ -398,11 +398,11 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         {
             self.drop_slot(oldest);
         }
-        // What rests here can make room for another origin.
+        // An idle connection here can make room for another origin.
         self.unsettled = true;
     }
 
-    /// Puts the connection where its leases say that it belongs.
+    /// Updates the lists of the connection according to its leases.
     fn make_available(&mut self, index: usize, now: Instant) {
         let Slot { origin, open, .. } = &mut self.slots[index];
         let (origin, Some(open)) = (*origin, open) else {
@@ -450,7 +450,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             entry.dials.remove(&mut self.slots, index);
         }
         let removed = self.slots.try_remove(index);
-        self.share_out(origin);
+        self.assign_dials(origin);
         self.unsettled = true;
         removed.and_then(|slot| slot.open)
     }
@@ -485,7 +485,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             entry.queued.remove(&mut self.waiters, index);
         }
         let who = self.waiters.remove(index).who;
-        self.share_out(origin);
+        self.assign_dials(origin);
         who
     }
 
@@ -565,7 +565,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             .at(origin)
             .dials
             .push_front(&mut self.slots, index);
-        self.share_out(origin);
+        self.assign_dials(origin);
         let id = self.origins.id(origin);
         self.actions
             .push_back(Action::Dial(self.slot_id(index), id));

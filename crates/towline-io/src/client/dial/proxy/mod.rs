@@ -24,7 +24,7 @@ pub(super) enum Step {
     Done,
 }
 
-/// The proxy said no, or something that is none of its protocol. The text follows "the proxy URL ".
+/// A refusal by the proxy, or a violation of its protocol. The text follows "the proxy URL ".
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) text: String,
@@ -107,7 +107,7 @@ impl ProxyHandshake {
     }
 }
 
-/// A server that waits for us to speak first cannot have said anything yet.
+/// The origin waits for the client to send first: any further byte is a protocol violation.
 fn nothing_behind(rest: &[u8]) -> Result<Step, Refusal> {
     if rest.is_empty() {
         Ok(Step::Done)
