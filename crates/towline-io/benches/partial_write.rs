@@ -38,13 +38,13 @@ fn main() -> std::io::Result<()> {
         }
     });
     let route = Arc::new(Route::plain("127.0.0.1", addr.port()));
-    let mut caller = ClientDriver::new(ClientDriverConfig::default())?;
+    let mut driver = ClientDriver::new(ClientDriverConfig::default())?;
     for size in SIZES {
         let body = Bytes::from(vec![b'x'; size]);
         let mut samples = Vec::with_capacity(ROUNDS);
         for _ in 0..ROUNDS {
             let start = Instant::now();
-            post(&mut caller, &route, body.clone())?;
+            post(&mut driver, &route, body.clone())?;
             samples.push(start.elapsed().as_secs_f64());
         }
         samples.sort_by(f64::total_cmp);
@@ -59,7 +59,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-fn post(caller: &mut ClientDriver, route: &Arc<Route>, body: Bytes) -> std::io::Result<()> {
+fn post(driver: &mut ClientDriver, route: &Arc<Route>, body: Bytes) -> std::io::Result<()> {
     let mut head = RequestText::new(b"POST", b"/");
     head.push(b"host", b"bench");
     let request = OutgoingRequest {
@@ -68,15 +68,15 @@ fn post(caller: &mut ClientDriver, route: &Arc<Route>, body: Bytes) -> std::io::
         body: Body::Bytes(body),
         idempotent: false,
     };
-    let call = caller
+    let call = driver
         .begin(request, CallOptions::default())
         .map_err(std::io::Error::other)?;
     loop {
-        caller.turn(None)?;
-        while let Some((_, event)) = caller.next_event() {
+        driver.turn(None)?;
+        while let Some((_, event)) = driver.next_event() {
             match event {
                 CallEvent::Head { .. } => {
-                    caller.cancel(call);
+                    driver.cancel(call);
                     return Ok(());
                 }
                 CallEvent::Failed(error) => return Err(std::io::Error::other(error)),

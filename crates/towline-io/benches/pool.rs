@@ -72,7 +72,7 @@ fn assignment(connections: usize, requests: usize) -> f64 {
     per_request
 }
 
-/// Opens what is to be opened at once.
+/// Completes every dial at once.
 fn act(pool: &mut Pool<usize, usize, usize>, leases: &mut Vec<Lease<usize>>, now: Instant) {
     while let Some(action) = pool.next_action() {
         match action {

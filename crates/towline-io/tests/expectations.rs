@@ -50,7 +50,7 @@ fn server(manner: Manner) -> Scripted {
     })
 }
 
-/// Not a byte of the body comes unasked.
+/// Asserts that no byte of the body is sent before `100 Continue`.
 fn assert_silent(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(QUIET)).unwrap();
     let mut byte = [0];
@@ -95,7 +95,7 @@ fn once_undisturbed(claim: impl Fn(Manner, Body)) {
 }
 
 #[test]
-fn a_body_waits_to_be_wanted() {
+fn a_body_is_sent_after_100_continue() {
     once_undisturbed(|manner, body| {
         let server = server(manner);
         let route = route(server.addr);
@@ -132,7 +132,7 @@ fn a_body_waits_to_be_wanted() {
 }
 
 #[test]
-fn a_thread_holds_its_body_back() {
+fn a_blocking_body_is_sent_after_100_continue() {
     once_undisturbed(|manner, body| {
         let server = server(manner);
         let route = route(server.addr);

@@ -93,7 +93,7 @@ fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
 }
 
 #[test]
-fn a_first_burst_waits_for_one_connection_and_refused_calls_are_sent_again() {
+fn a_first_burst_shares_one_connection_and_refused_calls_are_sent_again() {
     // Before its SETTINGS are here the server is taken to allow a hundred; it allows three.
     let server = server_with(3);
     let route = route(server.addr);
@@ -112,7 +112,7 @@ fn a_first_burst_waits_for_one_connection_and_refused_calls_are_sent_again() {
 }
 
 #[test]
-fn a_reader_that_rests_stops_nobody() {
+fn a_paused_reader_does_not_block_other_streams() {
     let server = server();
     let route = route(server.addr);
     let mut limits = Limits::client();
@@ -192,7 +192,7 @@ fn bodies_go_up_in_every_way() {
 }
 
 #[test]
-fn a_call_that_is_given_up_ends_its_stream_only() {
+fn a_cancelled_call_ends_only_its_stream() {
     let server = server();
     let route = route(server.addr);
     let client = sharing_client();

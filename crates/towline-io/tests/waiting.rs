@@ -1,4 +1,4 @@
-//! Waiting for a connection, in both faces: each call by its own timeouts, and the pauses between
+//! Waiting for a connection, in both clients: each call by its own timeouts, and the pauses between
 //! attempts to open one.
 
 mod support;
@@ -18,7 +18,7 @@ use towline_io::{ClientTls, ClientTlsSettings, Trust};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Where every handshake stalls.
+/// A server with which every handshake stalls.
 fn silent() -> (TcpListener, Arc<Route>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -196,7 +196,7 @@ fn attempts_to_connect_are_a_growing_pause_apart() {
 }
 
 #[test]
-fn a_call_in_its_pause_takes_what_comes_free_and_can_be_given_up() {
+fn a_call_between_attempts_takes_a_free_connection_and_can_be_cancelled() {
     let (socket, addr) = support::bound_only();
     let route = route(addr);
     let mut harness = DriverHarness::new(|_| {});

@@ -1,6 +1,6 @@
 //! GETs in a loop through the native half of the client: what a call costs without Python.
 //!
-//! `caller [-c CONCURRENCY] [-n REQUESTS] [--flush once|turn|together] HOST:PORT [TARGET]` prints
+//! `client_driver [-c CONCURRENCY] [-n REQUESTS] [--flush once|turn|together] HOST:PORT [TARGET]` prints
 //! requests per second and CPU microseconds per request.
 
 use std::io;
@@ -15,7 +15,7 @@ use towline_io::client::{
 
 fn main() -> io::Result<()> {
     let options = Options::parse()?;
-    let mut caller = ClientDriver::new(ClientDriverConfig {
+    let mut driver = ClientDriver::new(ClientDriverConfig {
         engine: EngineConfig {
             max_ready_per_turn: 256,
             turn_time: Duration::from_millis(5),
@@ -35,10 +35,10 @@ fn main() -> io::Result<()> {
     };
     // Connections and caches are there when the measure begins.
     load.left = options.concurrency.min(options.requests);
-    load.run(&mut caller, options.concurrency)?;
+    load.run(&mut driver, options.concurrency)?;
     (load.left, load.answered) = (options.requests, 0);
     let (start, cpu) = (Instant::now(), cpu_time());
-    load.run(&mut caller, options.concurrency)?;
+    load.run(&mut driver, options.concurrency)?;
     let (wall, cpu) = (start.elapsed(), cpu_time().saturating_sub(cpu));
     #[expect(clippy::cast_precision_loss, reason = "for printing")]
     let answered = load.answered as f64;
@@ -65,21 +65,21 @@ struct Load {
 }
 
 impl Load {
-    fn run(&mut self, caller: &mut ClientDriver, concurrency: usize) -> io::Result<()> {
+    fn run(&mut self, driver: &mut ClientDriver, concurrency: usize) -> io::Result<()> {
         for _ in 0..concurrency {
-            self.begin(caller);
+            self.begin(driver);
         }
-        while caller.calls() > 0 {
-            caller.flush();
-            caller.turn(None)?;
-            while let Some((call, event)) = caller.next_event() {
-                self.handle(caller, call, &event);
+        while driver.calls() > 0 {
+            driver.flush();
+            driver.turn(None)?;
+            while let Some((call, event)) = driver.next_event() {
+                self.handle(driver, call, &event);
             }
         }
         Ok(())
     }
 
-    fn begin(&mut self, caller: &mut ClientDriver) {
+    fn begin(&mut self, driver: &mut ClientDriver) {
         if self.left == 0 {
             return;
         }
@@ -87,40 +87,40 @@ impl Load {
         let mut head = RequestText::new(b"GET", self.target.as_bytes());
         head.push(b"host", self.host.as_bytes());
         head.push(b"accept", b"*/*");
-        head.push(b"user-agent", b"towline-caller");
+        head.push(b"user-agent", b"towline-driver");
         let request = OutgoingRequest {
             route: Arc::clone(&self.route),
             head,
             body: Body::Empty,
             idempotent: true,
         };
-        if let Err(error) = caller.begin(request, CallOptions::default()) {
+        if let Err(error) = driver.begin(request, CallOptions::default()) {
             eprintln!("{error}");
             self.failed += 1;
         }
     }
 
-    fn handle(&mut self, caller: &mut ClientDriver, call: CallId, event: &CallEvent) {
+    fn handle(&mut self, driver: &mut ClientDriver, call: CallId, event: &CallEvent) {
         match event {
             CallEvent::Failed(error) => {
                 eprintln!("{error}");
                 self.failed += 1;
-                caller.cancel(call);
-                return self.begin(caller);
+                driver.cancel(call);
+                return self.begin(driver);
             }
-            CallEvent::Head { .. } => drop(caller.take_head(call)),
+            CallEvent::Head { .. } => drop(driver.take_head(call)),
             _ => {}
         }
         loop {
-            match caller.read(call, usize::MAX) {
+            match driver.read(call, usize::MAX) {
                 CallRead::Data(data) => self.bytes += data.len(),
                 CallRead::Pending | CallRead::Failed(_) => return,
                 CallRead::End => break,
             }
         }
         self.answered += 1;
-        caller.cancel(call);
-        self.begin(caller);
+        driver.cancel(call);
+        self.begin(driver);
     }
 }
 
@@ -173,7 +173,7 @@ impl Options {
 }
 
 fn usage() -> io::Error {
-    let text = "use: caller [-c CONCURRENCY] [-n REQUESTS] [--flush once|turn|together] HOST:PORT [TARGET]";
+    let text = "use: driver [-c CONCURRENCY] [-n REQUESTS] [--flush once|turn|together] HOST:PORT [TARGET]";
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 

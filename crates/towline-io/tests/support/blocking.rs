@@ -26,11 +26,11 @@ pub fn uninterrupted<T>(act: impl FnOnce(&mut WaitPolicy<'_>) -> T) -> T {
 
 pub fn answered(
     client: &BlockingClient,
-    prepared: OutgoingRequest,
+    request: OutgoingRequest,
     options: CallOptions,
 ) -> Result<(u16, BlockingCall), BlockingError> {
     uninterrupted(|policy| {
-        let mut call = client.begin(prepared, options, policy)?;
+        let mut call = client.begin(request, options, policy)?;
         let head = call.await_head(policy)?;
         Ok((head.view().status(), call))
     })
@@ -38,10 +38,10 @@ pub fn answered(
 
 pub fn begin(
     client: &BlockingClient,
-    prepared: OutgoingRequest,
+    request: OutgoingRequest,
     options: CallOptions,
 ) -> Result<BlockingCall, BlockingError> {
-    answered(client, prepared, options).map(|(_, call)| call)
+    answered(client, request, options).map(|(_, call)| call)
 }
 
 pub fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, BlockingError> {
@@ -51,9 +51,9 @@ pub fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, BlockingError> {
 
 pub fn exchange(
     client: &BlockingClient,
-    prepared: OutgoingRequest,
+    request: OutgoingRequest,
 ) -> Result<(u16, Vec<u8>, bool), BlockingError> {
-    let (status, mut call) = answered(client, prepared, CallOptions::default())?;
+    let (status, mut call) = answered(client, request, CallOptions::default())?;
     let body = body_of(&mut call)?;
     Ok((status, body, call.is_reused()))
 }
@@ -76,7 +76,7 @@ pub fn read_timeout(timeout: Duration) -> CallOptions {
     }
 }
 
-/// Over HTTP/2 without asking.
+/// HTTP/2 with prior knowledge.
 pub fn sharing() -> BlockingConfig {
     BlockingConfig {
         dial: Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2)),
@@ -107,8 +107,8 @@ pub fn sharing_client_within(limits: Limits) -> BlockingClient {
 }
 
 /// Status and body.
-pub fn whole(client: &BlockingClient, prepared: OutgoingRequest) -> (u16, Vec<u8>) {
-    let (status, body, _) = exchange(client, prepared).unwrap();
+pub fn whole(client: &BlockingClient, request: OutgoingRequest) -> (u16, Vec<u8>) {
+    let (status, body, _) = exchange(client, request).unwrap();
     (status, body)
 }
 

@@ -1,4 +1,4 @@
-//! A client driver turned by the test, and scripted servers.
+//! A client driver that the test runs turn by turn, and scripted servers.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -74,7 +74,7 @@ impl DriverHarness {
         self.driver.begin(request, CallOptions::default()).unwrap()
     }
 
-    /// One turn; its events are kept.
+    /// Runs one turn and keeps its events.
     pub fn turn(&mut self, wait: Duration) {
         self.driver.flush();
         self.driver.turn(Some(wait)).unwrap();
@@ -83,10 +83,10 @@ impl DriverHarness {
         }
     }
 
-    /// Turns until something is so.
-    pub fn until(&mut self, what: &str, mut so: impl FnMut(&mut Self) -> bool) {
+    /// Runs turns until `condition` holds.
+    pub fn until(&mut self, what: &str, mut condition: impl FnMut(&mut Self) -> bool) {
         let start = Instant::now();
-        while !so(self) {
+        while !condition(self) {
             assert!(start.elapsed() < MAX_WAIT, "{what}: {:?}", self.events);
             self.turn(Duration::from_millis(20));
         }
@@ -103,7 +103,7 @@ impl DriverHarness {
         found.unwrap()
     }
 
-    /// Reads the whole response and puts the call away.
+    /// Reads the whole response and removes the call.
     pub fn finish(&mut self, call: CallId) -> Outcome {
         let mut status = 0;
         let outcome = loop {

@@ -1,4 +1,4 @@
-//! Connections that carry many exchanges at once: how many wait for one, and what is done when that changes.
+//! Connections that carry several exchanges at once: waiters per dial, and changes of capacity.
 
 use std::hash::Hash;
 
@@ -6,7 +6,7 @@ use super::slot::{Open, Slot};
 use super::{Action, Pool, SlotId};
 
 impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
-    /// A connection takes so many exchanges at once from now on. Those beyond it go on.
+    /// Sets the number of exchanges a connection takes at once. Exchanges above it continue.
     pub fn set_capacity(&mut self, slot: SlotId, capacity: u32) {
         let Some(index) = self.find(slot) else {
             return;
@@ -22,7 +22,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let was_listed = std::mem::replace(&mut open.listed, is_available);
         let entry = self.origins.at(origin);
         if is_available {
-            // One that takes nothing more may be about to end, which says nothing about the next.
+            // A connection that takes no more may be about to close, which does not predict the next one.
             entry.share = capacity as usize;
         }
         match (was_listed, is_available) {
@@ -32,7 +32,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
         self.serve(index);
         if capacity > 1 {
-            self.call_off(origin);
+            self.cancel_surplus_dials(origin);
         }
     }
 
@@ -43,8 +43,8 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             .map_or(0, |open: &Open<C>| open.leases)
     }
 
-    /// Dials that were begun before it was known that one connection serves many.
-    pub(super) fn call_off(&mut self, origin: usize) {
+    /// Cancels dials that were started before one connection was known to serve many.
+    pub(super) fn cancel_surplus_dials(&mut self, origin: usize) {
         loop {
             let entry = self.origins.at(origin);
             let is_surplus = entry.dials.len() > entry.wanted_dials();
@@ -61,8 +61,8 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         self.free(index);
     }
 
-    /// To be called when the dials or the waiters of an origin have changed: the first may expect a
-    /// share of one each, the others wait for what becomes free.
+    /// Call this when the dials or the waiters of an origin have changed: the first waiters expect a
+    /// share of a dial each, the others wait for a connection to become free.
     pub(super) fn assign_dials(&mut self, origin: usize) {
         loop {
             let entry = self.origins.at(origin);

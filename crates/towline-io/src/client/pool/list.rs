@@ -1,4 +1,4 @@
-//! Doubly linked lists through the entries of a slab: order, and leaving from the middle, both O(1).
+//! Doubly linked lists through the entries of a slab: append, and removal from the middle, both O(1).
 
 use slab::Slab;
 
@@ -20,12 +20,12 @@ impl Default for Links {
     }
 }
 
-/// An entry that can stand in list number `LIST`.
+/// An entry that can be in list number `LIST`.
 pub(super) trait Node<const LIST: usize> {
     fn links(&mut self) -> &mut Links;
 }
 
-/// The ends of one list. Who stands in it is known to the entry's own state.
+/// The ends of one list. Membership is recorded in the entry's own state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct List<const LIST: usize> {
     first: u32,
@@ -70,7 +70,7 @@ impl<const LIST: usize> List<LIST> {
         self.len += 1;
     }
 
-    /// `index` must stand in this list.
+    /// `index` must be in this list.
     pub(super) fn remove<T: Node<LIST>>(&mut self, slab: &mut Slab<T>, index: usize) {
         let Some(node) = slab.get_mut(index) else {
             return;
@@ -80,7 +80,7 @@ impl<const LIST: usize> List<LIST> {
         self.len -= 1;
     }
 
-    /// Makes `before` and `after` neighbours; nobody on one side is the end of the list.
+    /// Makes `before` and `after` neighbours; `None` on one side is the end of the list.
     fn join<T: Node<LIST>>(&mut self, slab: &mut Slab<T>, before: u32, after: u32) {
         match slab.get_mut(before as usize) {
             Some(node) if before != NOBODY => node.links().after = after,

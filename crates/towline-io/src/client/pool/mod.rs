@@ -209,7 +209,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         self.make_available(index, now);
         self.serve(index);
         if capacity > 1 {
-            self.call_off(origin);
+            self.cancel_surplus_dials(origin);
         }
     }
 

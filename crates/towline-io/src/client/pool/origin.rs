@@ -1,4 +1,4 @@
-//! The origins of a pool: what each has, and which of them need more.
+//! The origins of a pool: their connections and waiters, and which of them need more.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use super::PoolLimits;
 use super::list::{Links, List, Node};
 use super::slot::{AVAILABLE, DIALS};
 
-/// The name of one origin of one pool.
+/// Id of an origin in one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct OriginId {
     index: u32,
@@ -23,7 +23,7 @@ impl OriginId {
     }
 }
 
-/// Origins beyond which those without a connection or a waiter are forgotten.
+/// Number of origins above which unused ones are removed.
 const KEPT_ORIGINS: usize = 1024;
 /// Keys that are recognised by their address.
 const RECENT: usize = 16;
@@ -36,9 +36,9 @@ const SURPLUS: usize = 1;
 pub(super) enum Demand {
     #[default]
     Satisfied,
-    /// More waiters than its dials are to serve, and room at this host.
+    /// More waiters than its dials will serve, and room at this host.
     Wanting,
-    /// The same, and no connection at all that would serve them in time.
+    /// The same, and no connection that could serve them in time.
     Starved,
 }
 
@@ -72,12 +72,12 @@ impl<K> Origin<K> {
         self.expecting.len() + self.queued.len()
     }
 
-    /// Waiters that the dials are to serve.
+    /// Waiters that the dials will serve.
     pub(super) fn expected(&self) -> usize {
         self.dials.len().saturating_mul(self.share)
     }
 
-    /// Dials that it takes to serve all who wait.
+    /// Dials needed to serve all waiters.
     pub(super) fn wanted_dials(&self) -> usize {
         self.waiting().div_ceil(self.share)
     }
@@ -172,7 +172,7 @@ impl<K: Eq + Hash> Origins<K> {
         id
     }
 
-    /// Forgets the origins that nobody uses. Rare enough to cost a constant per origin added.
+    /// Removes unused origins. Rare enough to cost a constant per origin added.
     fn sweep(&mut self) {
         let by_key = &mut self.by_key;
         self.slab.retain(|_, origin| {
@@ -194,7 +194,7 @@ impl<K: Eq + Hash> Origins<K> {
         self.slab.get(index)
     }
 
-    /// An origin that has a slot or a waiter, and so is there.
+    /// An origin that has a slot or a waiter, and therefore exists.
     pub(super) fn at(&mut self, index: usize) -> &mut Origin<K> {
         &mut self.slab[index]
     }
@@ -212,7 +212,7 @@ impl<K: Eq + Hash> Origins<K> {
         all.filter(|origin| !origin.is_unused())
     }
 
-    /// To be called when the waiters, dials or connections of an origin have changed in number.
+    /// Call this when the number of waiters, dials or connections of an origin has changed.
     pub(super) fn reconsider(&mut self, index: usize, limits: &PoolLimits) {
         let origin = &mut self.slab[index];
         let demand = origin.wanted_demand(limits);
@@ -240,12 +240,12 @@ impl<K: Eq + Hash> Origins<K> {
         }
     }
 
-    /// The origin whose turn it is to open a connection.
+    /// The origin that may open the next connection.
     pub(super) fn next_needy(&self) -> Option<usize> {
         self.starved.first().or_else(|| self.needy.first())
     }
 
-    /// An origin has had its turn; when it needs more it stands behind the others.
+    /// Ends the turn of an origin; if it needs more it is queued behind the others.
     pub(super) fn rotate(&mut self, index: usize) {
         if self.slab[index].demand == Demand::Wanting {
             self.needy.remove(&mut self.slab, index);
@@ -262,7 +262,7 @@ impl<K: Eq + Hash> Origins<K> {
         self.slab.len()
     }
 
-    /// An origin with a dial that nobody waits for.
+    /// An origin with a dial that no waiter needs.
     pub(super) fn first_surplus(&self) -> Option<usize> {
         self.surplus.first()
     }

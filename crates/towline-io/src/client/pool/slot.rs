@@ -7,7 +7,7 @@ use super::{SlotId, WaiterId};
 
 pub(super) const AVAILABLE: usize = 0;
 pub(super) const IDLE: usize = 1;
-/// Dials stand in the list that available connections stand in later.
+/// Dials use the list that available connections use later.
 pub(super) const DIALS: usize = AVAILABLE;
 
 pub(super) struct Slot<C> {
@@ -15,7 +15,7 @@ pub(super) struct Slot<C> {
     pub(super) origin: usize,
     /// `None`: being opened.
     pub(super) open: Option<Open<C>>,
-    /// For whom it was begun to be opened.
+    /// The waiter that the dial was started for.
     pub(super) begun_for: Option<WaiterId>,
     pub(super) links: [Links; 2],
 }
@@ -26,11 +26,11 @@ pub(super) struct Open<C> {
     pub(super) capacity: u32,
     /// Exchanges that have begun on it.
     pub(super) exchanges: u64,
-    /// No further exchange is to begin on it.
+    /// No further exchange may begin on it.
     pub(super) retired: bool,
-    /// Stands in its origin's `available`.
+    /// Set while it is in its origin's `available`.
     pub(super) listed: bool,
-    /// Stands in the pool's `idle`.
+    /// Set while it is in the pool's `idle`.
     pub(super) resting: bool,
     pub(super) since: Instant,
     pub(super) idle_since: Instant,
@@ -54,9 +54,9 @@ pub(super) struct Waiter<W> {
     /// Earlier waiters of any origin have smaller numbers.
     pub(super) number: u64,
     pub(super) who: W,
-    /// Stands in its origin's `expecting`.
+    /// Set while it is in its origin's `expecting`.
     pub(super) expects: bool,
-    /// The dial that was begun for it.
+    /// The dial that was started for it.
     pub(super) dial: Option<SlotId>,
     pub(super) links: Links,
 }

@@ -1,4 +1,4 @@
-//! How many there are of what.
+//! Counts of connections and waiters.
 
 use std::hash::Hash;
 use std::sync::Arc;

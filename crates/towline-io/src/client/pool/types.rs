@@ -1,17 +1,17 @@
-//! The words of the pool: its bounds, what it hands out and what it asks for.
+//! Types of the pool: limits, ids, leases and actions.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use super::OriginId;
 
-/// The bounds of a pool.
+/// Limits of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
     /// Connections in all, those being opened included.
     pub max_connections: usize,
     pub max_connections_per_host: usize,
-    /// Connections without an exchange that are kept; the oldest go first.
+    /// Idle connections that are kept; the oldest are closed first.
     pub max_keepalive: usize,
     /// How long a connection is kept without an exchange.
     pub keepalive_expiry: Option<Duration>,
@@ -42,7 +42,7 @@ pub struct SlotId {
 }
 
 impl SlotId {
-    /// As one number, to go through where nothing is known of pools.
+    /// The id as one number, for code that does not know the pool.
     pub fn as_u64(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -81,11 +81,11 @@ pub struct Lease<C> {
 pub enum Action<C, W> {
     /// Open a connection, then call `dialled` or `dial_failed`.
     Dial(SlotId, OriginId),
-    /// Nobody needs it any more and its slot is free already.
+    /// Cancel a dial that is no longer needed; its slot is free already.
     CancelDial(SlotId),
-    /// As many dials are under way as it takes for this waiter to have its connection from one.
+    /// Enough dials are under way for this waiter to expect a connection from one.
     AwaitDial(W),
-    /// No longer so: it waits for a connection to become free.
+    /// The waiter no longer expects a dial: it waits for a connection to become free.
     AwaitFree(W),
     /// A waiter has its connection.
     Assign(Lease<C>, W),
@@ -93,7 +93,7 @@ pub enum Action<C, W> {
     Close(C),
 }
 
-/// How many there are of what.
+/// Counts of connections and waiters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStatus {
     /// Connections that carry an exchange.
