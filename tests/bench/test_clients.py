@@ -178,7 +178,7 @@ def test_pools_by_themselves(scenario, backend):
             assert found.answered > 0
             assert found.failed == 0
             # the time of the slice is that of the steps alone
-            assert found.measured_s == pytest.approx(found.answered * found.response.mean_us / 1e6, rel=0.01)
+            assert found.measured_s == pytest.approx(found.answered * found.response.mean_us / 1e6, rel=0.05)
             measured += 1
     assert measured >= 2
 

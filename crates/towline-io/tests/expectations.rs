@@ -95,7 +95,7 @@ fn once_undisturbed(claim: impl Fn(Manner, Body)) {
 }
 
 #[test]
-fn a_body_is_sent_after_100_continue() {
+fn a_body_waits_for_the_response_to_expect() {
     once_undisturbed(|manner, body| {
         let server = server(manner);
         let route = route(server.addr);
@@ -132,7 +132,7 @@ fn a_body_is_sent_after_100_continue() {
 }
 
 #[test]
-fn a_blocking_body_is_sent_after_100_continue() {
+fn a_blocking_body_waits_for_the_response_to_expect() {
     once_undisturbed(|manner, body| {
         let server = server(manner);
         let route = route(server.addr);

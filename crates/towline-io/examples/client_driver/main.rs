@@ -87,7 +87,7 @@ impl Load {
         let mut head = RequestText::new(b"GET", self.target.as_bytes());
         head.push(b"host", self.host.as_bytes());
         head.push(b"accept", b"*/*");
-        head.push(b"user-agent", b"towline-driver");
+        head.push(b"user-agent", b"towline-client-driver");
         let request = OutgoingRequest {
             route: Arc::clone(&self.route),
             head,
@@ -173,7 +173,7 @@ impl Options {
 }
 
 fn usage() -> io::Error {
-    let text = "use: driver [-c CONCURRENCY] [-n REQUESTS] [--flush once|turn|together] HOST:PORT [TARGET]";
+    let text = "use: client_driver [-c CONCURRENCY] [-n REQUESTS] [--flush once|turn|together] HOST:PORT [TARGET]";
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
 

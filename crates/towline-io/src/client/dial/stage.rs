@@ -386,7 +386,7 @@ impl Dial {
                     io::ErrorKind::UnexpectedEof => {
                         "closed the connection before its answer".to_owned()
                     }
-                    _ => format!("failed us: {}", os_message(&error)),
+                    _ => format!("failed: {}", os_message(&error)),
                 };
                 let refusal = Refusal::new(text);
                 Err(refused(proxy, &refusal).because(&error))

@@ -57,7 +57,7 @@ impl Target {
             None => {
                 bytes.push(NAME);
                 sized(host.as_bytes(), &mut bytes).ok_or_else(|| {
-                    Refusal::new("cannot be asked for a name of that length (RFC 1928 5)")
+                    Refusal::new("cannot resolve a name of that length (RFC 1928 5)")
                 })?;
             }
         }

@@ -177,14 +177,14 @@ fn characters_that_break_the_request_are_refused() {
     let end = talk(&proxy, &origin(), None, &[]).1;
     assert_eq!(
         end,
-        refused("was given a header that is none (RFC 9110 5.5)", None)
+        refused("was given an invalid header (RFC 9110 5.5)", None)
     );
     let mut route = origin();
     route.host = "a b".into();
     let end = talk(&http(), &route, None, &[]).1;
     assert_eq!(
         end,
-        refused("cannot be asked for a host with spaces in its name", None)
+        refused("cannot connect to a host with spaces in its name", None)
     );
 }
 
@@ -368,10 +368,7 @@ fn socks_refusals() {
     let end = talk(&plain, &long, None, &[]).1;
     assert_eq!(
         end,
-        refused(
-            "cannot be asked for a name of that length (RFC 1928 5)",
-            None
-        )
+        refused("cannot resolve a name of that length (RFC 1928 5)", None)
     );
     let early = [GRANTED, b"x"].concat();
     let end = run(&plain, &origin(), None, &[NO_AUTH, &early], 64).1;

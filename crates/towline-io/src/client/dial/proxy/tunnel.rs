@@ -34,7 +34,7 @@ impl Tunnel {
         let breaks = |text: &[u8]| text.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0));
         if authority.bytes().any(|byte| byte <= b' ' || byte == 0x7f) {
             return Err(Refusal::new(
-                "cannot be asked for a host with spaces in its name",
+                "cannot connect to a host with spaces in its name",
             ));
         }
         field(
@@ -46,9 +46,7 @@ impl Tunnel {
         }
         for (name, value) in &proxy.headers {
             if name.is_empty() || breaks(name) || name.contains(&b':') || breaks(value) {
-                return Err(Refusal::new(
-                    "was given a header that is none (RFC 9110 5.5)",
-                ));
+                return Err(Refusal::new("was given an invalid header (RFC 9110 5.5)"));
             }
             field(name, value);
         }
