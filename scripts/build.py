@@ -18,10 +18,29 @@ ROOT = Path(__file__).resolve().parent.parent
 COMPILING = re.compile(r"^\s*Compiling ([\w-]+) v")
 # Seconds that one core takes for a crate, where they are many; every other one counts as OTHER_S.
 WEIGHTS_S = {
-    "towline-io": 48, "towline-load": 24, "towline-py": 20, "zstd-sys": 15, "pyo3": 11, "rustls": 9, "towline-proto": 7,
-    "toml": 7, "jiter": 6, "pyo3-macros-backend": 6, "ring": 6, "rcgen": 5, "brotli-decompressor": 5, "ratatui-core": 5,
-    "serde_json": 4, "bitvec": 3, "syn": 4, "crossterm": 3, "zlib-rs": 3, "der": 3, "pkcs5": 3, "serde_derive": 3,
-}  # fmt: skip
+    "towline-io": 48,
+    "towline-load": 24,
+    "towline-py": 20,
+    "zstd-sys": 15,
+    "pyo3": 11,
+    "rustls": 9,
+    "towline-proto": 7,
+    "toml": 7,
+    "jiter": 6,
+    "pyo3-macros-backend": 6,
+    "ring": 6,
+    "rcgen": 5,
+    "brotli-decompressor": 5,
+    "ratatui-core": 5,
+    "serde_json": 4,
+    "bitvec": 3,
+    "syn": 4,
+    "crossterm": 3,
+    "zlib-rs": 3,
+    "der": 3,
+    "pkcs5": 3,
+    "serde_derive": 3,
+}  # fmt: skip  (a table, four lines instead of forty)
 OTHER_S = 0.5
 TERMINAL_EVERY_S, LOG_EVERY_S = 0.5, 20.0
 
@@ -113,9 +132,15 @@ def main() -> int:
     # maturin wants to know which environment is meant.
     environment = {**os.environ, "VIRTUAL_ENV": sys.prefix, "CARGO_TERM_COLOR": "never"}
     with subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, text=True, errors="replace",
-    ) as build:  # fmt: skip
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as build:
         assert build.stdout is not None
         watcher.start()
         try:

@@ -20,7 +20,7 @@ import trustme
 
 from .interop_app import LARGE, SMALL, app
 
-PATIENCE = 20.0
+MAX_WAIT = 20.0
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 NGHTTPD = shutil.which("nghttpd")
 
@@ -78,7 +78,7 @@ def run(place: Place, command: list[str], echo: str | None = None) -> Iterator[R
             command, stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": os.getcwd()}
         )
     try:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + MAX_WAIT
         while True:
             try:
                 socket.create_connection(("127.0.0.1", place.port)).close()

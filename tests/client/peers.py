@@ -25,7 +25,7 @@ from tests.support.hostile_peer import SCRIPTS, Hostile
 from . import peers_lifecycle
 from .peers_adapters import PATHS, interpreter
 
-PATIENCE = 10.0
+MAX_WAIT = 10.0
 ROOT = Path(__file__).parent.parent.parent
 # One backend of each: what lies below is the same.
 CHOSEN = (
@@ -93,10 +93,10 @@ class Child:
             self.stop()
             raise Missing(str(said))
 
-    def line(self, patience: float) -> dict[str, Any] | None:
+    def line(self, timeout: float) -> dict[str, Any] | None:
         """The child's next line; `None` on a timeout or when it has died."""
         assert self.process.stdout is not None
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         while b"\n" not in self.held:
             left = end - time.monotonic()
             if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
@@ -117,7 +117,7 @@ class Child:
             self.process.stdin.flush()
             found = self.line(30)
             for _ in ("answer", "next"):
-                said = self.line(PATIENCE)
+                said = self.line(MAX_WAIT)
                 if said is None:
                     return {**(found or {}), "hung": True}
                 found = said
@@ -145,7 +145,7 @@ def record(subject: str, scripts: list[str]) -> dict[str, Any]:
 
 def verdict(one: dict[str, Any]) -> str:
     """In a few words what a reader wants to know first."""
-    words = [one.get("answer", f"still at it after {PATIENCE:.0f} s")]
+    words = [one.get("answer", f"still at it after {MAX_WAIT:.0f} s")]
     if one.get("poisoned"):
         words.append("**the next answer is the attacker's**")
     elif one.get("hung") and "answer" in one:

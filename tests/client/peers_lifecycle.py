@@ -30,8 +30,8 @@ from .peers_adapters import PATHS, interpreter
 from .peers_tls import AUTHORITY
 
 ROOT = Path(__file__).parent.parent.parent
-PATIENCE = 60.0
-STALL_PATIENCE = 15.0
+MAX_WAIT = 60.0
+STALL_TIMEOUT = 15.0
 CROWD = 4000
 
 # Name, what it is, the backends that have it.
@@ -98,8 +98,8 @@ def record(subject: str, names: list[str]) -> dict[str, Any]:
 
 def attempt(subject: str, behaviour: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, server_of(behaviour, Path(folder)) as (url, server):
-        patience = STALL_PATIENCE if behaviour == "tls_stalled" else PATIENCE
-        said = child(subject, behaviour, url, patience, {AUTHORITY: str(Path(folder) / "ca.pem")})
+        timeout = STALL_TIMEOUT if behaviour == "tls_stalled" else MAX_WAIT
+        said = child(subject, behaviour, url, timeout, {AUTHORITY: str(Path(folder) / "ca.pem")})
         if behaviour.startswith("race_") and "answered" in said:
             said["carried_twice"] = twice(server.carried)
         if behaviour == "crowd":
@@ -111,7 +111,7 @@ def twice(carried: list[tuple[int, str]]) -> int:
     return sum(times > 1 for times in collections.Counter(name for _, name in carried).values())
 
 
-def child(subject: str, behaviour: str, url: str, patience: float, env: dict[str, str]) -> dict[str, Any]:
+def child(subject: str, behaviour: str, url: str, timeout: float, env: dict[str, str]) -> dict[str, Any]:
     command = [interpreter(subject), "-m", "tests.client.peers_lifecycle_child", subject, behaviour, url]
     with subprocess.Popen(
         command,
@@ -124,9 +124,9 @@ def child(subject: str, behaviour: str, url: str, patience: float, env: dict[str
         preexec_fn=many_descriptors,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=patience)
+            said, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
-            return {"hung_s": patience}
+            return {"hung_s": timeout}
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # its forked children too
@@ -243,8 +243,8 @@ def tables(measured: dict[str, Any]) -> list[str]:
         " cancels) where a client has one. The crowd counts the connections that were used. A slow reader takes"
         " 64 KB every 50 ms, or 10 of 500 events of 8 KiB, for 4 s: what resident memory grew by. TLS is asked of"
         " a client that trusts one authority: the error, and whether its text says why and for which host; the"
-        f" stalled handshake without a deadline set. A process is ended after {PATIENCE:.0f} s"
-        f" ({STALL_PATIENCE:.0f} s where it is to stall).\n"
+        f" stalled handshake without a deadline set. A process is ended after {MAX_WAIT:.0f} s"
+        f" ({STALL_TIMEOUT:.0f} s where it is to stall).\n"
     ]
     for title, subjects, tls in (
         ("Asynchronous", ASYNC, False),

@@ -137,9 +137,9 @@ def test_a_read_that_is_given_up_stands_in_nobodys_way(backend: str) -> None:
     async def main(port: int) -> None:
         pool = AsyncPool(PoolOptions())
         reply = await pool.exchange(b"GET", b"http", b"127.0.0.1", port, b"/", [(b"Host", b"test")])
-        with anyio.move_on_after(0.05) as patience:
+        with anyio.move_on_after(0.05) as scope:
             await reply.read(100)
-        assert patience.cancelled_caught
+        assert scope.cancelled_caught
         stalled.go_on.set()
         assert await reply.read_all() == b"hello"
         await pool.aclose()

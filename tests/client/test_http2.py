@@ -24,7 +24,7 @@ from tests.support.client_backends import BACKENDS
 
 NGHTTPD = shutil.which("nghttpd")
 needs_nghttpd = pytest.mark.skipif(NGHTTPD is None, reason="nghttpd is not installed (apt: nghttp2-server)")
-PATIENCE = 20.0
+MAX_WAIT = 20.0
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def nghttpd(root: Path, *options: str, tls: tuple[str, str] | None = None) -> It
     arguments = [*options, *(() if tls else ("--no-tls",)), f"--htdocs={root}", "--address=127.0.0.1"]
     process = subprocess.Popen([str(NGHTTPD), *arguments, str(port), *(tls or ())], stdout=subprocess.DEVNULL)
     try:
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + MAX_WAIT
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port)).close()
@@ -201,7 +201,7 @@ except KeyboardInterrupt:
 """
     with held:
         done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=MAX_WAIT, check=False
         )
     assert done.stdout == "interrupted\n", done.stderr
 
@@ -241,7 +241,7 @@ print(client.get("/small").text)
             [sys.executable, "-c", program, f"http://127.0.0.1:{port}"],
             capture_output=True,
             text=True,
-            timeout=3 * PATIENCE,
+            timeout=3 * MAX_WAIT,
             check=False,
         )
     assert done.stdout == "hello\n", done.stderr

@@ -369,7 +369,7 @@ def test_credit_is_given_when_it_is_read_and_not_with_the_next_read() -> None:
             while read <= WINDOW // 2:
                 read += len(await response.aread(1024))
             # The program is busy elsewhere, and the server sends meanwhile.
-            assert await asyncio.to_thread(room.wait, http2_server.PATIENCE)
+            assert await asyncio.to_thread(room.wait, http2_server.MAX_WAIT)
             while data := await response.aread(WINDOW):
                 read += len(data)
             assert read == WINDOW + 1

@@ -16,7 +16,7 @@ from towline.bench.subjects.probe import free_port
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
 
 from .interop_app import LARGE, SMALL
-from .interop_servers import PATIENCE, SERVERS, Place, Running, nginx
+from .interop_servers import MAX_WAIT, SERVERS, Place, Running, nginx
 
 UPLOAD = bytes(reversed(range(256))) * 4096
 
@@ -140,6 +140,6 @@ def is_connected(port: int) -> bool:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + MAX_WAIT
     while not condition():
         assert time.monotonic() < until

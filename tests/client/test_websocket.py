@@ -21,7 +21,7 @@ from tests.support.scripted_peer import read_head, serving
 from tests.support.websocket_clients import BACKENDS, drained, echo, frame, next_frame, peer, shake
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
-PATIENCE = 10.0
+MAX_WAIT = 10.0
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -42,7 +42,7 @@ def test_messages_come_back(backend: Any, compression: bool) -> None:
         assert ws.response.status_code == 101
         for message in ("", "text", "Grüße 🦀", b"", b"\x00\xff", "a" * 300_000, bytes(range(256)) * 4096):
             ws.send(message)
-            assert ws.recv(timeout=PATIENCE) == message
+            assert ws.recv(timeout=MAX_WAIT) == message
         ws.send(bytearray(b"array"))
         assert ws.recv() == b"array"
         ws.send(memoryview(b"view"))
@@ -130,15 +130,15 @@ def test_leaving_the_block_closes_with_the_right_code(backend: Any) -> None:
     with peer(handler) as url:
         with backend.open(url) as ws:
             pass
-        assert codes.get(timeout=PATIENCE) == 1000
+        assert codes.get(timeout=MAX_WAIT) == 1000
         with pytest.raises(ZeroDivisionError), backend.open(url) as ws:
             raise ZeroDivisionError
-        assert codes.get(timeout=PATIENCE) == 1011
+        assert codes.get(timeout=MAX_WAIT) == 1011
         with backend.open(url) as ws:
             with pytest.raises(ValueError, match="close code"):
                 ws.close(1005)
             ws.close(4242, "by")
-            assert codes.get(timeout=PATIENCE) == 4242
+            assert codes.get(timeout=MAX_WAIT) == 4242
             assert ws.close_code == 4242
         assert backend.client.pool_status() == {"active": 0, "idle": 0, "connecting": 0, "waiting": 0}
 
@@ -181,7 +181,7 @@ def test_a_broken_rule_is_named_and_answered(backend: Any) -> None:
         assert caught.value.code == 1007
         assert "UTF-8" in caught.value.rule
     close = struct.pack("!H", 1007) + caught.value.rule.encode()
-    assert answers.get(timeout=PATIENCE) == (CLOSE, close)
+    assert answers.get(timeout=MAX_WAIT) == (CLOSE, close)
 
 
 def test_messages_over_the_limit(backend: Any) -> None:
@@ -199,7 +199,7 @@ def test_messages_over_the_limit(backend: Any) -> None:
             with pytest.raises(WebSocketClosed) as caught:
                 ws.recv()
             assert caught.value.code == 1009
-        assert codes.get(timeout=PATIENCE) == 1009
+        assert codes.get(timeout=MAX_WAIT) == 1009
 
 
 def test_messages_without_a_limit(backend: Any) -> None:
@@ -218,7 +218,7 @@ def test_a_timeout_of_recv_loses_nothing(backend: Any) -> None:
     go = threading.Event()
 
     def handler(ws: ServerConnection) -> None:
-        go.wait(PATIENCE)
+        go.wait(MAX_WAIT)
         ws.send("late")
 
     with peer(handler) as url, backend.open(url) as ws:
@@ -226,14 +226,14 @@ def test_a_timeout_of_recv_loses_nothing(backend: Any) -> None:
             with pytest.raises(towline.ReadTimeout):
                 ws.recv(timeout=timeout)
         go.set()
-        assert ws.recv(timeout=PATIENCE) == "late"
+        assert ws.recv(timeout=MAX_WAIT) == "late"
 
 
 def test_the_timeouts_of_the_client_are_those_of_the_handshake(backend: Any) -> None:
     go = threading.Event()
 
     def handler(ws: ServerConnection) -> None:
-        go.wait(PATIENCE)
+        go.wait(MAX_WAIT)
         ws.send("late")
 
     timeout = towline.Timeout(read=1.5, total=2.0)
@@ -249,11 +249,11 @@ def test_the_timeouts_of_the_client_are_those_of_the_handshake(backend: Any) -> 
 
 def test_pings_of_the_server_are_answered_in_recv(backend: Any) -> None:
     def handler(ws: ServerConnection) -> None:
-        ws.ping(b"are you there?").wait(PATIENCE)
+        ws.ping(b"are you there?").wait(MAX_WAIT)
         ws.send("answered")
 
     with peer(handler) as url, backend.open(url) as ws:
-        assert ws.recv(timeout=PATIENCE) == "answered"
+        assert ws.recv(timeout=MAX_WAIT) == "answered"
 
 
 def test_pings_of_the_program_and_of_the_clock(backend: Any) -> None:
@@ -271,11 +271,11 @@ def test_pings_of_the_program_and_of_the_clock(backend: Any) -> None:
 
     with serving(serve) as server, backend.open(server.url, ping_interval=0.05) as ws:
         ws.ping(b"mine")
-        assert seen.get(timeout=PATIENCE) == (PING, b"mine")
+        assert seen.get(timeout=MAX_WAIT) == (PING, b"mine")
         with pytest.raises(ValueError, match="125"):
             ws.ping(b"x" * 126)
-        assert ws.recv(timeout=PATIENCE) == "done"
-        opcode, payload = seen.get(timeout=PATIENCE)
+        assert ws.recv(timeout=MAX_WAIT) == "done"
+        opcode, payload = seen.get(timeout=MAX_WAIT)
         assert (opcode, len(payload)) == (PING, 4)
 
 
@@ -288,7 +288,7 @@ def test_a_server_that_falls_silent(backend: Any) -> None:
     with serving(serve) as server:
         with backend.open(server.url, ping_interval=0.05, ping_timeout=0.05) as ws:
             with pytest.raises(WebSocketClosed) as caught:
-                ws.recv(timeout=PATIENCE)
+                ws.recv(timeout=MAX_WAIT)
             assert caught.value.code == 1011
             assert "pong" in caught.value.rule
 
@@ -429,7 +429,7 @@ def test_a_fast_sender_waits_for_a_slow_reader(backend: Any) -> None:
     with peer(handler, compression=None) as url, backend.open(url) as ws:
         before, most = rss_bytes(), 0
         for number in range(1, 101):
-            assert len(ws.recv(timeout=PATIENCE)) == MIB
+            assert len(ws.recv(timeout=MAX_WAIT)) == MIB
             # What is neither received nor sent stands in the buffers of the system: a few megabytes.
             assert sent[0] - number <= 16
             most = max(most, rss_bytes() - before)

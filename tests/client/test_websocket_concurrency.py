@@ -15,7 +15,7 @@ from websockets.sync.server import ServerConnection
 from tests.support.scripted_peer import python
 from tests.support.websocket_clients import echo, peer
 
-PATIENCE = 10.0
+MAX_WAIT = 10.0
 LARGE = 200 * 1024
 
 
@@ -25,8 +25,8 @@ def test_one_thread_sends_while_another_receives() -> None:
         with client.websocket(url, compression=False) as ws, ThreadPoolExecutor(1) as pool:
             sender = pool.submit(lambda: [ws.send(bytes([number]) * LARGE) for number in range(100)])
             for number in range(100):
-                assert ws.recv(timeout=PATIENCE) == bytes([number]) * LARGE
-            sender.result(PATIENCE)
+                assert ws.recv(timeout=MAX_WAIT) == bytes([number]) * LARGE
+            sender.result(MAX_WAIT)
 
 
 def test_one_task_sends_while_another_receives() -> None:
@@ -39,7 +39,7 @@ def test_one_task_sends_while_another_receives() -> None:
 
             sender = asyncio.create_task(send())
             for number in range(100):
-                assert await ws.recv(timeout=PATIENCE) == bytes([number]) * LARGE
+                assert await ws.recv(timeout=MAX_WAIT) == bytes([number]) * LARGE
             await sender
 
     with peer(echo, compression=None) as url:
@@ -50,7 +50,7 @@ def test_many_tasks_send_each_message_whole() -> None:
     async def main(url: str) -> None:
         async with towline.AsyncClient() as client, client.websocket(url, compression=False) as ws:
             tasks = [asyncio.create_task(ws.send(bytes([number]) * LARGE)) for number in range(50)]
-            got = {await ws.recv(timeout=PATIENCE) for _ in range(50)}
+            got = {await ws.recv(timeout=MAX_WAIT) for _ in range(50)}
             await asyncio.gather(*tasks)
             assert got == {bytes([number]) * LARGE for number in range(50)}
 
@@ -73,7 +73,7 @@ def test_a_second_receiver_is_refused() -> None:
     with peer(echo) as url:
         asyncio.run(main(url))
         with towline.Client() as client, client.websocket(url) as ws, ThreadPoolExecutor(1) as pool:
-            first = pool.submit(ws.recv, PATIENCE)
+            first = pool.submit(ws.recv, MAX_WAIT)
             # Whichever of both comes second is refused.
             refused = []
             while not refused and not first.done():
@@ -85,7 +85,7 @@ def test_a_second_receiver_is_refused() -> None:
                     refused.append(error)
             if refused:
                 ws.send("x")
-                assert first.result(PATIENCE) == "x"
+                assert first.result(MAX_WAIT) == "x"
             else:
                 assert isinstance(first.exception(), towline.UsageError)
 
@@ -102,9 +102,9 @@ def test_close_ends_a_wait_for_messages() -> None:
     with peer(echo) as url:
         asyncio.run(main(url))
         with towline.Client() as client, client.websocket(url) as ws, ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(ws.recv, PATIENCE)
+            waiting = pool.submit(ws.recv, MAX_WAIT)
             ws.close()
-            assert isinstance(waiting.exception(PATIENCE), towline.WebSocketClosed)
+            assert isinstance(waiting.exception(MAX_WAIT), towline.WebSocketClosed)
 
 
 def test_cancelled_receivers_leave_the_message() -> None:
@@ -112,7 +112,7 @@ def test_cancelled_receivers_leave_the_message() -> None:
 
     def handler(ws: ServerConnection) -> None:
         for number in range(20):
-            go.wait(PATIENCE)
+            go.wait(MAX_WAIT)
             go.clear()
             ws.send(str(number))
 
@@ -126,7 +126,7 @@ def test_cancelled_receivers_leave_the_message() -> None:
                 go.set()
                 with pytest.raises(asyncio.CancelledError):
                     await task
-                assert await ws.recv(timeout=PATIENCE) == str(number)
+                assert await ws.recv(timeout=MAX_WAIT) == str(number)
 
     async def in_trio(url: str) -> None:
         async with towline.AsyncClient() as client, client.websocket(url) as ws:
@@ -134,7 +134,7 @@ def test_cancelled_receivers_leave_the_message() -> None:
                 with trio.move_on_after(0.001):
                     await ws.recv()
                 go.set()
-                assert await ws.recv(timeout=PATIENCE) == str(number)
+                assert await ws.recv(timeout=MAX_WAIT) == str(number)
 
     with peer(handler) as url:
         asyncio.run(main(url))
@@ -147,7 +147,7 @@ def test_pings_are_answered_while_the_program_does_something_else() -> None:
     def handler(ws: ServerConnection) -> None:
         ws.send("one")
         ws.send("two")
-        if ws.ping().wait(PATIENCE):
+        if ws.ping().wait(MAX_WAIT):
             answered.set()
         list(ws)
 
@@ -156,7 +156,7 @@ def test_pings_are_answered_while_the_program_does_something_else() -> None:
             assert await ws.recv() == "one"
             assert await ws.recv() == "two"
             # Nobody receives, and nobody sends.
-            assert await asyncio.to_thread(answered.wait, PATIENCE)
+            assert await asyncio.to_thread(answered.wait, MAX_WAIT)
 
     with peer(handler) as url:
         asyncio.run(main(url))

@@ -21,7 +21,7 @@ from tests.support.scripted_peer import serving as scripted
 from tests.support.websocket_clients import BACKENDS, frame, next_frame, shake
 from tests.support.websocket_server import echo as echo_app
 
-PATIENCE = 10.0
+MAX_WAIT = 10.0
 MIB = 1 << 20
 
 
@@ -71,14 +71,14 @@ def check(backend: Any, url: str, version: str) -> None:
     with backend.open(f"{url}/close", subprotocols=["a", "b"]) as ws:
         assert ws.response.http_version == f"HTTP/{version}"
         assert ws.subprotocol == "b"
-        assert ws.recv(timeout=PATIENCE) == ("2" if version == "2" else version)
+        assert ws.recv(timeout=MAX_WAIT) == ("2" if version == "2" else version)
         with pytest.raises(towline.WebSocketClosed) as closed:
-            ws.recv(timeout=PATIENCE)
+            ws.recv(timeout=MAX_WAIT)
         assert (closed.value.code, closed.value.reason) == (4000, "enough")
     with backend.open(url) as ws:
         for message in ("text", b"\x00" * MIB, "a" * 300_000, ""):
             ws.send(message)
-            assert ws.recv(timeout=PATIENCE) == message
+            assert ws.recv(timeout=MAX_WAIT) == message
     with pytest.raises(towline.WebSocketRefused) as refused, backend.open(f"{url}/no"):
         pass
     assert refused.value.response.status_code == 403
@@ -106,8 +106,8 @@ def test_beside_other_calls_of_one_connection(tmp_path: Path) -> None:
                 assert (plain.http_version, plain.text) == ("HTTP/2", "2")
                 for number in range(20):
                     await asyncio.gather(one.send(f"one {number}"), other.send(b"x" * 100_000))
-                    assert await one.recv(timeout=PATIENCE) == f"one {number}"
-                    assert len(await other.recv(timeout=PATIENCE)) == 100_000
+                    assert await one.recv(timeout=MAX_WAIT) == f"one {number}"
+                    assert len(await other.recv(timeout=MAX_WAIT)) == 100_000
                 pool = client.pool_status()
                 assert pool["active"] + pool["idle"] <= 2
             assert (await client.get(url.replace("wss", "https"))).text == "2"
@@ -137,7 +137,7 @@ def test_a_slow_reader_does_not_stop_the_others(tmp_path: Path) -> None:
                 for number in range(64):
                     if number % 8 == 0:
                         assert (await client.get("/")).text == "ok"
-                    assert len(await ws.recv(timeout=PATIENCE)) == MIB
+                    assert len(await ws.recv(timeout=MAX_WAIT)) == MIB
 
     with serving(flood) as server:
         asyncio.run(main(f"http://127.0.0.1:{server.port}"))
@@ -172,7 +172,7 @@ def test_a_server_that_does_not_allow_it_gets_another_connection(make: Any, tmp_
         url = f"wss://127.0.0.1:{server.port}"
         with make(verify=str(trust), http2=True).open(url) as ws:
             assert ws.response.http_version == "HTTP/1.1"
-            assert ws.recv(timeout=PATIENCE) == "over HTTP/1.1"
+            assert ws.recv(timeout=MAX_WAIT) == "over HTTP/1.1"
         assert spoken == ["h2", "http/1.1"]
         strict = make(verify=str(trust), http2=True, http1=False)
         with pytest.raises(towline.RemoteProtocolError, match="RFC 8441"), strict.open(url):

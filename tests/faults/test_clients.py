@@ -111,10 +111,10 @@ def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> Non
         eventually(lambda: len(descriptors(pid)) <= baseline, "the end of their sockets")
 
 
-def _first_answers(sockets: list[socket.socket], patience: float) -> list[bytes]:
+def _first_answers(sockets: list[socket.socket], timeout: float) -> list[bytes]:
     """First bytes received on each socket."""
     answers: list[bytes] = []
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         for sock in sockets:
             selector.register(sock, selectors.EVENT_READ)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from tests.server.test_websocket_http2 import open_stream
-from tests.support.http2_client import PATIENCE, Client
+from tests.support.http2_client import MAX_WAIT, Client
 from tests.support.process import eventually, running
 from tests.support.websocket_server import CLOSE, TEXT, close_frame, frame
 
@@ -48,7 +48,7 @@ class Load:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(MAX_WAIT)
 
     def more(self, count: int) -> None:
         target = len(self.answers) + count

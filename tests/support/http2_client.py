@@ -19,7 +19,7 @@ from towline.testing import Running, serve
 
 from tests.support.feature_server import KINDS
 
-PATIENCE = 20.0
+MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine."""
 
 
@@ -60,7 +60,7 @@ class Client:
         settings: dict[Any, int] | None = None,
         before: bytes = b"",
     ) -> None:
-        self.socket: socket.socket = socket.create_connection(address, timeout=PATIENCE)
+        self.socket: socket.socket = socket.create_connection(address, timeout=MAX_WAIT)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket.sendall(before)
         if tls is not None:
@@ -143,7 +143,7 @@ class Client:
 
     # Receiving.
 
-    def take(self, timeout: float = PATIENCE) -> bool:
+    def take(self, timeout: float = MAX_WAIT) -> bool:
         """Reads once; False at the end."""
         self.socket.settimeout(timeout)
         try:
@@ -194,7 +194,7 @@ class Client:
             self.conn.increment_flow_control_window(length)
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + MAX_WAIT
         while not (value := condition()):
             assert time.monotonic() < deadline, (self.exchanges, self.goaway)
             assert self.take(), ("closed", self.exchanges, self.goaway)

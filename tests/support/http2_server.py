@@ -19,7 +19,7 @@ import hyperframe.frame
 
 from tests.support import dropin_peer
 
-PATIENCE = 20.0
+MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine."""
 
 MAX_STREAMS = h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS
@@ -85,7 +85,7 @@ class Peer:
 
     # What the client says.
 
-    def take(self, within: float = PATIENCE) -> None:
+    def take(self, within: float = MAX_WAIT) -> None:
         """Receives once, within so many seconds; raises TimeoutError otherwise."""
         self.socket.settimeout(within)
         try:
@@ -99,7 +99,7 @@ class Peer:
         self.flush()
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + MAX_WAIT
         while not (value := condition()):
             assert time.monotonic() < deadline, self.requests
             self.take()

@@ -16,15 +16,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 HERE = Path(__file__).parents[1] / "lifecycle"
-PATIENCE = 20.0
+MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine before a test gives up."""
 
 
-def eventually(condition: Callable[[], object], what: str, patience: float = PATIENCE) -> float:
+def eventually(condition: Callable[[], object], what: str, timeout: float = MAX_WAIT) -> float:
     """Wait until `condition()` is true; returns the seconds it took."""
     begun = time.monotonic()
     while not condition():
-        assert time.monotonic() - begun < patience, f"{what}: not within {patience} s"
+        assert time.monotonic() - begun < timeout, f"{what}: not within {timeout} s"
         time.sleep(0.005)
     return time.monotonic() - begun
 
@@ -81,14 +81,14 @@ class Program:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, patience: float = PATIENCE) -> int:
+    def wait(self, timeout: float = MAX_WAIT) -> int:
         """The exit status."""
-        status = self.process.wait(patience)
+        status = self.process.wait(timeout)
         for reader in self._readers:
-            reader.join(PATIENCE)
+            reader.join(MAX_WAIT)
         return status
 
-    def pids(self, count: int, patience: float = PATIENCE) -> set[int]:
+    def pids(self, count: int, timeout: float = MAX_WAIT) -> set[int]:
         """The ids of `count` workers that answer: connections that stay open are shared among them."""
         found: set[int] = set()
         with contextlib.ExitStack() as kept:
@@ -98,7 +98,7 @@ class Program:
                     found.add(int(kept.enter_context(connect(self.port)).get("/pid").body))
                 return len(found) >= count
 
-            eventually(enough, f"{count} workers that answer (found {found})\n{self.log}", patience)
+            eventually(enough, f"{count} workers that answer (found {found})\n{self.log}", timeout)
         return found
 
 
@@ -131,14 +131,14 @@ class Response:
     closes: bool
 
 
-def request(port: int, path: str, timeout: float = PATIENCE) -> Response:
+def request(port: int, path: str, timeout: float = MAX_WAIT) -> Response:
     """One request on a connection of its own. Raises OSError unless a whole response came."""
     with connect(port, timeout) as conn:
         return conn.get(path)
 
 
 @contextlib.contextmanager
-def connect(port: int, timeout: float = PATIENCE) -> Iterator[Conn]:
+def connect(port: int, timeout: float = MAX_WAIT) -> Iterator[Conn]:
     with socket.create_connection(("127.0.0.1", port), timeout) as sock:
         yield Conn(sock)
 
@@ -221,7 +221,7 @@ class Load:
     def stop(self) -> None:
         self._over.set()
         for thread in self._threads:
-            thread.join(PATIENCE)
+            thread.join(MAX_WAIT)
 
     def more(self, count: int = 50) -> None:
         """Wait for that many further answers."""
@@ -234,7 +234,7 @@ class Load:
             reused = conn is not None
             try:
                 if conn is None:
-                    conn = Conn(socket.create_connection(("127.0.0.1", self.port), PATIENCE))
+                    conn = Conn(socket.create_connection(("127.0.0.1", self.port), MAX_WAIT))
                 response = conn.get(self.path)
                 assert response.status == 200, response
                 self.answers.append(response.body)

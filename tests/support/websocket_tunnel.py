@@ -14,7 +14,7 @@ import socket
 import ssl
 import threading
 
-from tests.support.http2_client import PATIENCE, Client, Exchange
+from tests.support.http2_client import MAX_WAIT, Client, Exchange
 
 PIECE = 65536
 CANCEL = 8
@@ -34,7 +34,7 @@ def tunnel(address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> so
 def carry(far: socket.socket, address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> None:
     """Carries one connection to its end. `far`: the end of it that is not the client's."""
     with contextlib.suppress(OSError), far, Client(address, tls=tls) as client:
-        far.settimeout(PATIENCE)
+        far.settimeout(MAX_WAIT)
         request = b""
         while b"\r\n\r\n" not in request:
             if not (piece := far.recv(PIECE)):
@@ -84,7 +84,7 @@ class _Carried:
         # Bytes that TLS has taken already are none for `select`.
         has_some = isinstance(self.client.socket, ssl.SSLSocket) and self.client.socket.pending() > 0
         readable, writable, _ = select.select(
-            reads, [self.far] if self.down else [], [], 0 if has_some else PATIENCE
+            reads, [self.far] if self.down else [], [], 0 if has_some else MAX_WAIT
         )
         if has_some or self.client.socket in readable:
             if not self.client.take():

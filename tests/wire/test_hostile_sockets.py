@@ -61,7 +61,7 @@ def judge(case: Case, answer: Answer) -> str | None:
 def talk_all(
     served: tuple[Recorder, Running], asked: list[Case], cut: Callable[[Case], list[bytes]]
 ) -> Iterator[tuple[Case, Answer, Callable[[], Answer]]]:
-    """Each case, what came of it, and what does it again with patience: on a busy machine an answer can be late."""
+    """Each case, what came of it, and what does it again with more time: on a busy machine an answer can be late."""
     recorder, server = served
     address = (server.host, server.port)
     with ThreadPoolExecutor(CONNECTIONS_AT_ONCE) as pool:

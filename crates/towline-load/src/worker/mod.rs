@@ -253,8 +253,8 @@ impl Worker {
                 self.dial(index as u32, None, now);
             }
         }
-        let patience = now + self.config.connect_timeout;
-        while self.dialling > 0 && Instant::now() < patience && !stop.is_requested() {
+        let deadline = now + self.config.connect_timeout;
+        while self.dialling > 0 && Instant::now() < deadline && !stop.is_requested() {
             self.turn()?;
         }
         Ok(())

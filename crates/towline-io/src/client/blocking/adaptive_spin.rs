@@ -56,7 +56,7 @@ mod tests {
                 should_spin
             })
             .count();
-        assert!(slow < 450, "{slow} attempts, all in vain");
+        assert!(slow < 450, "{slow} attempts, all without a hit");
         while !spin.should_spin() {}
         for _ in 0..32 {
             spin.on_hit();

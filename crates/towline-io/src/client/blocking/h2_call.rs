@@ -193,7 +193,7 @@ impl H2Call {
                 stop: Stop::Phase, ..
             }) => {}
             Ok(false) => return Ok(false),
-            Err(vain) => return Err(self.timeout_error(&vain)),
+            Err(error) => return Err(self.timeout_error(&error)),
         }
         self.held = false;
         let written = duplicate(body).and_then(|file| {
@@ -311,7 +311,7 @@ impl H2Call {
         match self.wait_until(phase, until, policy, ready) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(failure)) => Err(self.failed(failure)),
-            Err(vain) => Err(self.timeout_error(&vain)),
+            Err(error) => Err(self.timeout_error(&error)),
         }
     }
 
