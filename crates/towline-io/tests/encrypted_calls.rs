@@ -74,7 +74,7 @@ fn one_encrypted_connection_carries_call_after_call() {
 
 fn hand_with(protocols: ProtocolPolicy) -> DriverHarness {
     DriverHarness::new(|config| {
-        config.dial = Arc::new(DialConfig::default().with_protocols(protocols))
+        config.dial = Arc::new(DialConfig::default().with_protocols(protocols));
     })
 }
 
