@@ -199,3 +199,25 @@ def test_tls(tmp_path: Path) -> None:
     assert tls["client_cert_chain"][0].startswith("-----BEGIN CERTIFICATE-----\n")
     assert ssl.PEM_cert_to_DER_cert(tls["client_cert_chain"][0])
     assert isinstance(tls["cipher_suite"], int)
+
+
+COMMON_HEADERS = (
+    b"host",
+    b"user-agent",
+    b"accept",
+    b"x-forwarded-for",
+    b"x-forwarded-host",
+    b"x-forwarded-proto",
+)
+
+
+def test_common_headers_are_reused_while_their_values_repeat() -> None:
+    """Otherwise every request allocates them: 2 per cent of the instructions of a hello request for each header."""
+    seen.clear()
+    wire = b"GET / HTTP/1.1\r\n" + b"".join(name + b": example.org\r\n" for name in COMMON_HEADERS) + b"\r\n"
+    with serving(keep) as served:
+        served.raw(wire + wire.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
+    first, second = (dict(zip(COMMON_HEADERS, scope["headers"], strict=False)) for scope in seen)
+    for name in COMMON_HEADERS:
+        assert first[name] == (name, b"example.org")
+        assert first[name] is second[name], name
