@@ -120,7 +120,7 @@ class ServerConfig:
         "auto",
         "calling convention of the application; auto detects it",
         group=APPLICATION,
-        choices=("auto", "asgi", "wsgi"),
+        choices=("auto", "asgi", "asgi2", "asgi3", "wsgi"),
     )
     factory: bool = option(False, "APP is a function that returns the application", group=APPLICATION)
     app_dir: str = option(

@@ -79,7 +79,7 @@ def test_a_command_line_that_makes_no_sense_is_2(directory: Path, arguments: lis
         (["good:ap"], "towline: 'good' has no attribute 'ap'; did you mean 'app'?\n"),
         (["good"], "towline: 'good' is not of the form module:attribute (for example good:app)\n"),
         (["good.py"], "towline: 'good.py' is not of the form module:attribute (for example good:app)\n"),
-        (["notcallable:app"], "towline: the application 3 is a int and cannot be called\n"),
+        (["notcallable:app"], "towline: notcallable:app is an int and cannot be called\n"),
         (["refusing:app"], "towline: the application failed to start: no database\n"),
         (["good:app", "--workers", "0"], "towline: workers: must be a number of at least 1, not 0\n"),
         (

@@ -22,7 +22,7 @@ class Application:
 def load(config: ServerConfig) -> Application:
     """Import all applications of the configuration. Raises `StartupError` or `ConfigError`."""
     app = import_application(config.app or _not_found, app_dir=config.app_dir, factory=config.factory)
-    call, interface = resolve(app, config.interface)
+    call, interface = resolve(app, config.interface, _name(config))
     if config.mount:
         mounted = [(prefix, *_mounted(target, config)) for prefix, target in config.mount]
         call = combine(call, interface, mounted)
@@ -30,7 +30,15 @@ def load(config: ServerConfig) -> Application:
 
 
 def _mounted(target: Any, config: ServerConfig) -> tuple[Any, Interface]:
-    return resolve(import_application(target, app_dir=config.app_dir), "auto")
+    app = import_application(target, app_dir=config.app_dir)
+    return resolve(app, "auto", f"--mount: {target}" if isinstance(target, str) else None)
+
+
+def _name(config: ServerConfig) -> str | None:
+    """The application's name in messages: its import string, and what the factory returned."""
+    if not isinstance(config.app, str):
+        return None
+    return f"the application that {config.app} returned" if config.factory else config.app
 
 
 async def _not_found(scope: Any, receive: Any, send: Any) -> None:

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from ..errors import ImportFromStringError, StartupError
+from .signature import is_coroutine_function, signature_of
 
 
 class ApplicationImportError(StartupError):
@@ -25,12 +26,24 @@ class ApplicationImportError(StartupError):
 
 def import_application(target: Any, *, app_dir: str = ".", factory: bool = False) -> Any:
     """The application at the import string `target`, called once if it is a factory. Other objects are returned."""
+    name = target
     if isinstance(target, str):
         target = import_from_string(target, app_dir=app_dir)
     if not factory:
         return target
     if not callable(target):
-        raise ImportFromStringError(f"--factory: {target!r} cannot be called")
+        raise ImportFromStringError(f"--factory: {name} is a {type(target).__name__} and cannot be called")
+    name = name if isinstance(name, str) else f"{name!r}"
+    arguments = signature_of(target)
+    if arguments is not None and (arguments.required or arguments.keyword_only):
+        needed = ", ".join((*arguments.names[: arguments.required], *arguments.keyword_only))
+        raise ImportFromStringError(
+            f"{name} needs arguments ({needed}), so it is no factory: leave --factory out, or bind them"
+        )
+    if is_coroutine_function(target):
+        raise ImportFromStringError(
+            f"{name} is a coroutine function; a factory (--factory) must be a plain function"
+        )
     try:
         return target()
     except Exception as error:

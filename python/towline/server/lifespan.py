@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from typing import Any
 
@@ -55,6 +56,8 @@ class Lifespan:
         """Handle a call that ended without startup.complete: no support with `auto`, an error with `on`."""
         error = None if task.cancelled() else task.exception()
         self._task = None
+        if isinstance(error, StartupError):
+            raise error
         if self._mode == "on":
             reason = own_traceback(error) if error else "it returned without lifespan.startup.complete"
             raise StartupError(f"the application does not support lifespan (--lifespan on): {reason}")
@@ -87,7 +90,13 @@ class Lifespan:
 
     async def _run(self) -> None:
         scope = {"type": "lifespan", "asgi": {"version": "3.0", "spec_version": "2.0"}, "state": self.state}
-        await self._app(scope, self._inbox.get, self._send)
+        called = self._app(scope, self._inbox.get, self._send)
+        if not inspect.isawaitable(called):
+            raise StartupError(
+                f"the application returned {called!r} and no awaitable: it is no ASGI application (--interface wsgi, "
+                "or --factory?)"
+            )
+        await called
 
     async def _send(self, message: dict[str, Any]) -> None:
         kind = message.get("type")
