@@ -11,20 +11,19 @@ use super::Resolver;
 use crate::client::route::Route;
 use crate::conn::ALPN_H2;
 
-/// The terms of dialling; shared.
+/// Settings of all dials of a client; shared behind an [`Arc`].
 #[derive(Clone, Debug)]
 pub struct DialConfig {
-    /// For everything from the lookup to the end of the TLS handshake. [`Dial::set_deadline`] has the
-    /// last word.
+    /// Limit from the lookup to the end of the TLS handshake. [`Dial::set_deadline`] overrides it.
     ///
     /// [`Dial::set_deadline`]: super::Dial::set_deadline
     pub connect_timeout: Option<Duration>,
-    /// How long an attempt runs before the next address is tried beside it (RFC 8305 5).
+    /// Time after which the next address is tried too, while the earlier attempts go on (RFC 8305 5).
     pub happy_eyeballs_delay: Duration,
     pub tcp_keepalive: Option<Keepalive>,
     pub overrides: HostOverrides,
     pub resolver: Arc<Resolver>,
-    /// Offered to the origin in the TLS handshake, the preferred one first.
+    /// Protocols offered to the origin in the TLS handshake, the preferred one first.
     pub alpn: Vec<Vec<u8>>,
     /// Protocols allowed with the origin; HTTP/1 by default. [`with_protocols`](Self::with_protocols) sets it.
     pub protocols: ProtocolPolicy,
@@ -46,12 +45,12 @@ impl Default for DialConfig {
 
 const ALPN_H1: &[u8] = b"http/1.1";
 
-/// Exchanges that a connection of HTTP/2 is expected to carry at once until its server announces a limit:
+/// Concurrent calls expected of an HTTP/2 connection until its server announces a limit:
 /// the minimum that RFC 9113 6.5.2 recommends.
 const EXPECTED_H2_CAPACITY: u32 = 100;
 
 impl DialConfig {
-    /// Exchanges that the first connection of a route may turn out to carry at once.
+    /// Concurrent calls that the first connection of the route is expected to carry.
     pub(crate) fn expected_capacity(&self, route: &Route) -> u32 {
         if self.may_share(route) {
             EXPECTED_H2_CAPACITY
@@ -60,7 +59,7 @@ impl DialConfig {
         }
     }
 
-    /// A connection of the route may turn out to speak HTTP/2.
+    /// Whether a connection of the route may turn out to be HTTP/2.
     pub(crate) fn may_share(&self, route: &Route) -> bool {
         match self.protocols {
             _ if route.http1_only => false,
@@ -70,7 +69,7 @@ impl DialConfig {
         }
     }
 
-    /// Protocols offered by ALPN to the origin of that route.
+    /// Protocols offered by ALPN to the origin of the route.
     pub(super) fn alpn(&self, route: &Route) -> &[Vec<u8>] {
         let h1 = self.alpn.iter().position(|name| name != ALPN_H2);
         let from = h1.filter(|_| route.http1_only).unwrap_or(0);
@@ -114,15 +113,15 @@ impl Default for Keepalive {
 #[derive(Clone, Debug, Default)]
 pub struct HostOverrides(HashMap<Key, Vec<AddressPair>>);
 
-/// A host, and the port if only that one is meant.
+/// A host, and the port if the entry is for that port only.
 type Key = (Box<str>, Option<u16>);
 
-/// An address, and its port if not the wanted one.
+/// An address, and its port if it differs from the requested one.
 type AddressPair = (IpAddr, Option<u16>);
 
 impl HostOverrides {
-    /// `key` is `host` or `host:port`, an address `192.0.2.1`, `2001:db8::1`, or one with a port of its own:
-    /// `127.0.0.1:8080`, `[::1]:8080`. `Err` is a message for the user.
+    /// Adds an entry. `key` is `host` or `host:port`; an address is `192.0.2.1` or `2001:db8::1`, or has a port of
+    /// its own: `127.0.0.1:8080`, `[::1]:8080`. `Err` is a message for the user.
     pub fn add<'a>(
         &mut self,
         key: &str,
@@ -142,7 +141,7 @@ impl HostOverrides {
         Ok(())
     }
 
-    /// The more exact entry wins.
+    /// Returns the addresses for a host and port. An entry with that port precedes one without.
     pub(super) fn find(&self, host: &str, port: u16) -> Option<Vec<SocketAddr>> {
         if self.0.is_empty() {
             return None;
@@ -154,7 +153,7 @@ impl HostOverrides {
     }
 }
 
-/// `host`, `host:port`, `[v6]:port` or a bare IPv6 address.
+/// Splits `host`, `host:port`, `[v6]:port` or a bare IPv6 address.
 fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     if text.parse::<IpAddr>().is_ok() {
         return Some((text, None));
@@ -185,7 +184,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_more_exact_override_wins() {
+    fn an_override_with_a_port_precedes_one_without() {
         let mut overrides = HostOverrides::default();
         overrides
             .add("Example.com", ["192.0.2.1", "2001:db8::1"])
@@ -217,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_override_is_reported() {
+    fn an_invalid_override_is_refused() {
         let mut overrides = HostOverrides::default();
         for (key, addr, message) in [
             ("a:+5", "127.0.0.1", "\"a:+5\" is not HOST or HOST:PORT"),

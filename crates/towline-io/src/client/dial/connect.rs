@@ -1,4 +1,4 @@
-//! The race of connection attempts over real sockets, and the one attempt at a Unix socket.
+//! Connection attempts over real sockets: several for TCP, repeated ones for a Unix socket.
 
 use std::fmt::Write as _;
 use std::io;
@@ -14,7 +14,7 @@ use super::happy_eyeballs::HappyEyeballs;
 use super::{DialError, DialErrorKind, Watch};
 use crate::conn::addr::PeerAddr;
 
-/// tcp(7) counts in seconds.
+/// Shortest value that tcp(7) takes: it counts in seconds.
 const SHORTEST_KEEPALIVE: Duration = Duration::from_secs(1);
 
 /// Socket options of every attempt.
@@ -24,17 +24,17 @@ pub(super) struct SocketOptions {
     pub(super) keepalive: Option<Keepalive>,
 }
 
-/// Attempts at one server's addresses.
+/// Attempts to connect to the addresses of one server.
 pub(super) struct Connecting {
-    /// For messages: `host:port`.
+    /// `host:port`, for messages.
     authority: String,
-    terms: SocketOptions,
+    options: SocketOptions,
     happy_eyeballs: HappyEyeballs,
     attempts: Vec<Attempt>,
     failures: Vec<(SocketAddr, io::Error)>,
 }
 
-/// The attempt that has won.
+/// The connection of the attempt that succeeded first.
 pub(super) struct Connected {
     pub(super) socket: Socket,
     pub(super) remote: PeerAddr,
@@ -50,20 +50,20 @@ struct Attempt {
 impl Connecting {
     pub(super) fn new(
         authority: String,
-        terms: SocketOptions,
+        options: SocketOptions,
         happy_eyeballs: HappyEyeballs,
     ) -> Self {
         Self {
             authority,
-            terms,
+            options,
             happy_eyeballs,
             attempts: Vec::new(),
             failures: Vec::new(),
         }
     }
 
-    /// Looks at the attempts and begins those that are due. The first that is connected ends the race,
-    /// and with this value the others.
+    /// Checks the attempts and starts those that are due. Returns the first connection; dropping this value
+    /// then closes the other attempts.
     pub(super) fn advance(
         &mut self,
         now: Instant,
@@ -83,12 +83,12 @@ impl Connecting {
                 }
                 Err(error) => {
                     let attempt = self.attempts.swap_remove(at);
-                    self.failed(attempt.addr, error, now);
+                    self.on_failure(attempt.addr, error, now);
                 }
             }
         }
         while let Some(addr) = self.happy_eyeballs.next_due(now) {
-            match self.terms.connect(addr) {
+            match self.options.connect(addr) {
                 Ok(socket) => {
                     *serial += 1;
                     self.attempts.push(Attempt {
@@ -97,18 +97,18 @@ impl Connecting {
                         serial: *serial,
                     });
                 }
-                Err(error) => self.failed(addr, error, now),
+                Err(error) => self.on_failure(addr, error, now),
             }
         }
-        if self.happy_eyeballs.is_lost() {
-            return Err(self.lost());
+        if self.happy_eyeballs.all_failed() {
+            return Err(self.connect_error());
         }
         Ok(None)
     }
 
-    fn failed(&mut self, addr: SocketAddr, error: io::Error, now: Instant) {
+    fn on_failure(&mut self, addr: SocketAddr, error: io::Error, now: Instant) {
         self.failures.push((addr, error));
-        self.happy_eyeballs.failed(now);
+        self.happy_eyeballs.on_failure(now);
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
@@ -124,28 +124,30 @@ impl Connecting {
         }));
     }
 
-    fn lost(&self) -> DialError {
+    fn connect_error(&self) -> DialError {
         let mut message = format!("cannot connect to {}", self.authority);
         for (index, (addr, error)) in self.failures.iter().enumerate() {
-            let before = if index == 0 { ": " } else { "; " };
+            let separator = if index == 0 { ": " } else { "; " };
             let _ = match addr.to_string() {
-                addr if addr == self.authority => write!(message, "{before}{}", os_message(error)),
-                addr => write!(message, "{before}{addr}: {}", os_message(error)),
+                addr if addr == self.authority => {
+                    write!(message, "{separator}{}", os_message(error))
+                }
+                addr => write!(message, "{separator}{addr}: {}", os_message(error)),
             };
         }
         let error = DialError::new(DialErrorKind::Connect, message);
         match self.failures.last() {
-            Some((_, why)) => error.because(why),
+            Some((_, cause)) => error.because(cause),
             None => error,
         }
     }
 
     /// Lists the attempts made, for the message of a timeout.
-    pub(super) fn tried(&self) -> String {
+    pub(super) fn attempts_text(&self) -> String {
         let mut text = String::new();
         for attempt in &self.attempts {
-            let before = if text.is_empty() { "" } else { ", " };
-            let _ = write!(text, "{before}no answer from {}", attempt.addr);
+            let separator = if text.is_empty() { "" } else { ", " };
+            let _ = write!(text, "{separator}no response from {}", attempt.addr);
         }
         for (addr, error) in &self.failures {
             let _ = write!(text, "; {addr}: {}", os_message(error));
@@ -155,7 +157,7 @@ impl Connecting {
 }
 
 impl SocketOptions {
-    /// A connection that is under way.
+    /// Starts to connect to `addr`.
     fn connect(self, addr: SocketAddr) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -174,16 +176,17 @@ impl SocketOptions {
             leave_port_to_connect(&socket);
             socket.bind(&SocketAddr::new(local, 0).into())?;
         }
-        begin(&socket, &addr.into())?;
+        start_connect(&socket, &addr.into())?;
         Ok(socket)
     }
 }
 
-/// Else each bind takes one of the ports from all destinations, not from this one only (ip(7)).
+/// Delays the choice of the local port until connect(2). Otherwise each bind takes a port for all destinations, not
+/// for this one only (ip(7), `IP_BIND_ADDRESS_NO_PORT`).
 #[cfg(target_os = "linux")]
 fn leave_port_to_connect(socket: &Socket) {
     let on: libc::c_int = 1;
-    // SAFETY: the option takes an int, which outlives the call. Where it is not known nothing is lost.
+    // SAFETY: the option takes an int, which outlives the call. An error is harmless: the port is chosen at bind.
     unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -198,25 +201,25 @@ fn leave_port_to_connect(socket: &Socket) {
 #[cfg(not(target_os = "linux"))]
 fn leave_port_to_connect(_socket: &Socket) {}
 
-fn begin(socket: &Socket, addr: &SockAddr) -> io::Result<()> {
+fn start_connect(socket: &Socket, addr: &SockAddr) -> io::Result<()> {
     match socket.connect(addr) {
-        Err(error) if !is_under_way(&error) => Err(error),
+        Err(error) if !is_in_progress(&error) => Err(error),
         _ => Ok(()),
     }
 }
 
-/// connect(2): a signal does not end what has begun.
-fn is_under_way(error: &io::Error) -> bool {
+/// Whether the connect goes on in the background; a signal does not end it (connect(2), `EINTR`).
+fn is_in_progress(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINPROGRESS | libc::EINTR))
 }
 
-/// Whether the attempt has ended well. `Err`: it has ended.
+/// Whether the attempt has succeeded; `Err` if it has failed.
 fn is_connected(attempt: &Attempt) -> io::Result<bool> {
     if let Some(error) = attempt.socket.take_error()? {
         return Err(error);
     }
     match attempt.socket.peer_addr() {
-        // A free port of this machine may have met itself (RFC 9293 3.5, simultaneous open).
+        // A socket connected to its own port (RFC 9293 3.5, simultaneous open): nothing listens there.
         Ok(peer) if peer.as_socket() == attempt.socket.local_addr()?.as_socket() => {
             Err(io::Error::from_raw_os_error(libc::ECONNREFUSED))
         }
@@ -226,12 +229,12 @@ fn is_connected(attempt: &Attempt) -> io::Result<bool> {
     }
 }
 
-/// A Unix socket: there is one, it takes us at once or its queue is full, and nothing tells when that has
-/// room again (connect(2), `EAGAIN`).
+/// Connects to a Unix socket, again after a pause when its queue is full: no event reports that the queue has
+/// room (connect(2), `EAGAIN`).
 pub(super) struct UnixRetry {
     path: PathBuf,
     pause: Duration,
-    again_at: Instant,
+    retry_at: Instant,
 }
 
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
@@ -242,7 +245,7 @@ impl UnixRetry {
         Self {
             path: path.to_owned(),
             pause: FIRST_PAUSE,
-            again_at: now,
+            retry_at: now,
         }
     }
 
@@ -251,10 +254,10 @@ impl UnixRetry {
         now: Instant,
         serial: &mut u32,
     ) -> Result<Option<Connected>, DialError> {
-        if now < self.again_at {
+        if now < self.retry_at {
             return Ok(None);
         }
-        match self.retry_connect() {
+        match self.connect() {
             Ok(socket) => {
                 *serial += 1;
                 Ok(Some(Connected {
@@ -264,7 +267,7 @@ impl UnixRetry {
                 }))
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                self.again_at = now + self.pause;
+                self.retry_at = now + self.pause;
                 self.pause = (self.pause * 2).min(LONGEST_PAUSE);
                 Ok(None)
             }
@@ -279,7 +282,7 @@ impl UnixRetry {
         }
     }
 
-    fn retry_connect(&self) -> io::Result<Socket> {
+    fn connect(&self) -> io::Result<Socket> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
         socket.connect(&SockAddr::unix(&self.path)?)?;
@@ -287,7 +290,7 @@ impl UnixRetry {
     }
 
     pub(super) fn deadline(&self) -> Instant {
-        self.again_at
+        self.retry_at
     }
 }
 
@@ -295,7 +298,7 @@ impl UnixRetry {
 pub(super) fn os_message(error: &io::Error) -> String {
     let text = error.to_string();
     match text.split_once(" (os error") {
-        Some((words, _)) => words.to_owned(),
+        Some((message, _)) => message.to_owned(),
         None => text,
     }
 }

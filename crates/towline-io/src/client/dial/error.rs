@@ -29,7 +29,7 @@ pub struct DialError {
     pub kind: DialErrorKind,
     pub phase: DialPhase,
     pub message: String,
-    /// The status of an HTTP proxy's refusal.
+    /// Status of the response with which an HTTP proxy refused.
     pub proxy_status: Option<u16>,
     /// `errno` of the failed system call.
     pub os_error: Option<i32>,

@@ -1,5 +1,5 @@
-//! Which address is tried when (RFC 8305): families in turn, the next one beside the first after a delay,
-//! or at once when an attempt has failed. Pure: no socket and no clock.
+//! Order and start times of connection attempts (RFC 8305): address families alternate, and the next attempt
+//! starts after a delay, or at once when one has failed. It uses no socket and no clock.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -7,50 +7,50 @@ use std::time::{Duration, Instant};
 
 #[derive(Debug)]
 pub(super) struct HappyEyeballs {
-    waiting: VecDeque<SocketAddr>,
+    untried: VecDeque<SocketAddr>,
     running: usize,
     delay: Duration,
-    /// When the next attempt may begin beside those that run.
+    /// Earliest time of the next attempt while others run.
     next_at: Instant,
 }
 
 impl HappyEyeballs {
     pub(super) fn new(addrs: &[SocketAddr], delay: Duration, now: Instant) -> Self {
         Self {
-            waiting: interleave(addrs),
+            untried: interleave(addrs),
             running: 0,
             delay,
             next_at: now,
         }
     }
 
-    /// An attempt to begin now.
+    /// Returns the address of an attempt to start now.
     pub(super) fn next_due(&mut self, now: Instant) -> Option<SocketAddr> {
         if self.running > 0 && now < self.next_at {
             return None;
         }
-        let addr = self.waiting.pop_front()?;
+        let addr = self.untried.pop_front()?;
         self.running += 1;
         self.next_at = now + self.delay;
         Some(addr)
     }
 
-    /// An attempt is over, and the next need not wait.
-    pub(super) fn failed(&mut self, now: Instant) {
+    /// Records that an attempt has failed; the next may start at once.
+    pub(super) fn on_failure(&mut self, now: Instant) {
         self.running = self.running.saturating_sub(1);
         self.next_at = now;
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        (!self.waiting.is_empty()).then_some(self.next_at)
+        (!self.untried.is_empty()).then_some(self.next_at)
     }
 
-    pub(super) fn is_lost(&self) -> bool {
-        self.waiting.is_empty() && self.running == 0
+    pub(super) fn all_failed(&self) -> bool {
+        self.untried.is_empty() && self.running == 0
     }
 }
 
-/// Families in turn, the one first which the system prefers (RFC 8305 4).
+/// Alternates the families, beginning with that of the first address, which the system prefers (RFC 8305 4).
 fn interleave(addrs: &[SocketAddr]) -> VecDeque<SocketAddr> {
     let first_is_v6 = addrs.first().is_some_and(SocketAddr::is_ipv6);
     let of = |v6: bool| {
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn families_take_turns() {
+    fn address_families_alternate() {
         let order = |hosts: &[&str]| {
             let order = interleave(&addrs(hosts));
             order
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_begin_a_delay_apart_or_when_one_fails() {
+    fn attempts_start_after_the_delay_or_when_one_fails() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let list = addrs(&["::1", "10.0.0.1", "::2", "10.0.0.2"]);
@@ -112,28 +112,28 @@ mod tests {
         assert_eq!(happy_eyeballs.deadline(), Some(at(250)));
         assert_eq!(happy_eyeballs.next_due(at(249)), None);
         assert_eq!(happy_eyeballs.next_due(at(250)), Some(list[1]));
-        // The first fails: no need to wait until 500.
-        happy_eyeballs.failed(at(300));
+        // The first fails: the next starts before 500.
+        happy_eyeballs.on_failure(at(300));
         assert_eq!(happy_eyeballs.deadline(), Some(at(300)));
         assert_eq!(happy_eyeballs.next_due(at(300)), Some(list[2]));
         assert_eq!(happy_eyeballs.next_due(at(300)), None);
         assert_eq!(happy_eyeballs.next_due(at(550)), Some(list[3]));
         assert_eq!(happy_eyeballs.deadline(), None);
-        happy_eyeballs.failed(at(600));
-        happy_eyeballs.failed(at(600));
-        assert!(!happy_eyeballs.is_lost());
-        happy_eyeballs.failed(at(700));
-        assert!(happy_eyeballs.is_lost());
+        happy_eyeballs.on_failure(at(600));
+        happy_eyeballs.on_failure(at(600));
+        assert!(!happy_eyeballs.all_failed());
+        happy_eyeballs.on_failure(at(700));
+        assert!(happy_eyeballs.all_failed());
     }
 
     #[test]
-    fn with_nothing_running_nobody_waits() {
+    fn without_a_running_attempt_the_next_starts_at_once() {
         let start = Instant::now();
         let list = addrs(&["::1", "10.0.0.1"]);
         let mut happy_eyeballs = HappyEyeballs::new(&list, DELAY, start);
         happy_eyeballs.next_due(start).unwrap();
-        happy_eyeballs.failed(start);
+        happy_eyeballs.on_failure(start);
         assert_eq!(happy_eyeballs.next_due(start), Some(list[1]));
-        assert!(HappyEyeballs::new(&[], DELAY, start).is_lost());
+        assert!(HappyEyeballs::new(&[], DELAY, start).all_failed());
     }
 }

@@ -1,11 +1,11 @@
-//! From a route to a connection, as one state machine for the asynchronous and the blocking client. It owns
-//! descriptors and never waits for one; its driver waits, with epoll or poll(2).
+//! Establishes the connection of a route: one state machine for the asynchronous and the blocking client. It owns
+//! descriptors and never blocks; its driver waits for them, with epoll or poll(2).
 //!
 //! ```text
 //! (Backoff ─►)
-//! New ─┬─► Resolving ─► Connecting ─┐   ┌───────────────── one hop after the other ──────────────────┐
-//!      │   (twice for socks5)       ├─► │ ProxyTls (https proxy) ─► ProxyHandshake (CONNECT, SOCKS) ─► Tls │ ─► Done
-//!      └─► UnixRetry (Unix socket) ──┘   └─── LoadingTls ─► Handshaking ── ProxyHandshake ──────────────────────┘
+//! New ─┬─► Resolving ─► Connecting ──┐   ┌─────────────────── one layer after the other ──────────────────┐
+//!      │   (twice for socks5)        ├─► │ ProxyTls (https proxy) ─► ProxyHandshake (CONNECT, SOCKS) ─► Tls │ ─► Done
+//!      └─► UnixRetry (Unix socket) ──┘   └─── stages: LoadingTls, then Handshaking or ProxyHandshake ───────┘
 //! ```
 
 mod config;
@@ -31,8 +31,8 @@ use stage::Stage;
 use crate::conn::addr::PeerAddr;
 use crate::conn::transport::Transport;
 
-/// A connection that may carry requests. TLS may have plain bytes already: with an edge-triggered poll,
-/// read once without being told.
+/// A connection that may carry requests. TLS may have decrypted bytes already: with an edge-triggered poll,
+/// read once without waiting for an event.
 pub struct Established {
     pub(crate) transport: Transport,
     /// The protocol chosen by the origin.
@@ -42,7 +42,7 @@ pub struct Established {
     pub timings: DialTimings,
 }
 
-/// How long each phase took; `None` where there was none.
+/// Duration of each phase; `None` for a phase that the route does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DialTimings {
     pub dns: Option<Duration>,
@@ -67,15 +67,15 @@ pub enum Progress {
     Failed(DialError),
 }
 
-/// Dropping it frees everything at once.
+/// A connection being established. Dropping it closes its sockets.
 pub struct Dial {
     route: Arc<Route>,
     config: Arc<DialConfig>,
     started: Instant,
-    /// When the phase under way began.
-    since: Instant,
+    /// Start of the current phase.
+    phase_started: Instant,
     deadline: Option<Instant>,
-    /// Given to the last descriptor.
+    /// Serial of the last descriptor.
     serial: u32,
     stage: Stage,
     timings: DialTimings,
@@ -89,7 +89,7 @@ impl Dial {
             route,
             config: Arc::clone(config),
             started: now,
-            since: now,
+            phase_started: now,
             deadline: (config.connect_timeout).and_then(|timeout| now.checked_add(timeout)),
             serial: 0,
             timings: DialTimings::default(),
@@ -100,20 +100,19 @@ impl Dial {
         &self.route
     }
 
-    /// It begins no earlier than `at`, and its time counts from there. Before the first `advance`.
+    /// Delays the start until `at`, from which the timeout counts. Call it before the first `advance`.
     pub fn rest_until(&mut self, at: Instant) {
         self.stage = Stage::Backoff(at);
         self.started = at;
         self.deadline = (self.config.connect_timeout).and_then(|timeout| at.checked_add(timeout));
     }
 
-    /// In place of what `connect_timeout` gave.
+    /// Replaces the deadline that follows from `connect_timeout`.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
         self.deadline = deadline;
     }
 
-    /// Runs until every descriptor would block. After `Done` or `Failed`
-    /// there is nothing more to advance.
+    /// Runs until every descriptor would block. Not to be called again after `Done` or `Failed`.
     pub fn advance(&mut self, now: Instant) -> Progress {
         let result = self.run(now);
         if !matches!(result, Ok(None)) {
@@ -126,13 +125,13 @@ impl Dial {
         }
     }
 
-    /// When to advance even though no descriptor is ready.
+    /// Time at which to advance even if no descriptor is ready.
     pub fn deadline(&self) -> Option<Instant> {
-        let own = self.stage.deadline();
-        [self.deadline, own].into_iter().flatten().min()
+        let stage = self.stage.deadline();
+        [self.deadline, stage].into_iter().flatten().min()
     }
 
-    /// Adds what to wait for now. It changes with every `advance`.
+    /// Adds the descriptors to wait for now. They change with every `advance`.
     pub fn fds(&self, watches: &mut Vec<Watch>) {
         self.stage.fds(watches);
     }

@@ -1,4 +1,4 @@
-//! A connected socket on its way to become a transport: what has been built on it so far.
+//! A connected socket and the layers built on it so far.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -27,7 +27,7 @@ impl PartialTransport {
         }
     }
 
-    /// Puts TLS on it; `make` is given what is there already, to carry the new one.
+    /// Adds a TLS layer. `make` takes the present one, if any, which carries the records of the new one.
     pub(super) fn secure(
         &mut self,
         make: impl FnOnce(Option<Box<Session>>) -> Result<Session, String>,
@@ -36,17 +36,17 @@ impl PartialTransport {
         Ok(())
     }
 
-    /// How much of `bytes` is on its way; 0 when the socket takes nothing now.
+    /// Sends part of `bytes` and returns its length: 0 when the socket would block.
     pub(super) fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let slices = [io::IoSlice::new(bytes)];
         if let Some(tls) = &mut self.transport.tls {
-            let taken = if tls.accepts_plaintext() {
+            let accepted = if tls.accepts_plaintext() {
                 tls.encrypt(&slices)?
             } else {
                 0
             };
             self.flush()?;
-            return Ok(taken);
+            return Ok(accepted);
         }
         match self.transport.send_plain(&slices) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
@@ -54,7 +54,7 @@ impl PartialTransport {
         }
     }
 
-    /// Whether everything is out.
+    /// Sends pending TLS records. Returns whether all of them have been sent.
     pub(super) fn flush(&mut self) -> io::Result<bool> {
         let Some(tls) = &mut self.transport.tls else {
             return Ok(true);
@@ -71,7 +71,7 @@ impl PartialTransport {
         self.transport.recv(space)
     }
 
-    /// Readiness to wait for while input is expected; `unsent`: output is pending too.
+    /// Readiness to wait for: input, and output too if `unsent` bytes or TLS records are pending.
     pub(super) fn watch(&self, unsent: bool) -> Watch {
         let tls = self.transport.tls.as_ref();
         Watch {

@@ -1,6 +1,5 @@
-//! Names to addresses, by the system's resolver on a helper thread. One lookup of a name serves all who
-//! want it at the same time; nothing is remembered after that, since only the system knows for how long
-//! an answer is good.
+//! Looks names up with the system's resolver, on helper threads. Simultaneous lookups of one name share one call;
+//! results are not cached, since getaddrinfo(3) does not report how long they are valid.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString};
@@ -13,23 +12,23 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 use crate::fork;
 use crate::thread_pool::{LOOKUPS, Task, TaskHandle};
 
-/// Addresses kept of one answer.
+/// Addresses kept of one result.
 const MAX_ADDRS: usize = 32;
 
-/// Names in the table of lookups before the finished ones are swept out.
+/// Entries in the table of lookups at which the finished ones are removed.
 const SWEEP_AT: usize = 64;
 
 /// Result of a lookup: addresses with port 0, in the order to try them (RFC 6724).
-pub(super) type Answer = Result<Vec<SocketAddr>, LookupError>;
+pub(super) type LookupResult = Result<Vec<SocketAddr>, LookupError>;
 
 /// Looks names up on helper threads.
 pub struct Resolver {
-    lookup: fn(&str) -> Answer,
-    /// Under way, in the generation of the process that began them.
-    under_way: Mutex<(u64, Lookups)>,
+    lookup: fn(&str) -> LookupResult,
+    /// Running lookups, with the process generation that started them.
+    running: Mutex<(u64, Lookups)>,
 }
 
-type Lookups = HashMap<Box<str>, Weak<Task<Answer>>>;
+type Lookups = HashMap<Box<str>, Weak<Task<LookupResult>>>;
 
 impl fmt::Debug for Resolver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,52 +37,52 @@ impl fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// The one of this process.
+    /// Returns the resolver that all clients of the process share.
     pub fn shared() -> Arc<Self> {
         static SHARED: OnceLock<Arc<Resolver>> = OnceLock::new();
         Arc::clone(SHARED.get_or_init(|| Arc::new(Self::with(system_lookup))))
     }
 
-    pub(super) fn with(lookup: fn(&str) -> Answer) -> Self {
+    pub(super) fn with(lookup: fn(&str) -> LookupResult) -> Self {
         Self {
             lookup,
-            under_way: Mutex::default(),
+            running: Mutex::default(),
         }
     }
 
-    /// Asks for the addresses of `host`, or joins those who asked before.
-    pub(super) fn ask(&self, host: &str) -> io::Result<TaskHandle<Answer>> {
+    /// Starts a lookup of `host`, or joins one that is running.
+    pub(super) fn lookup(&self, host: &str) -> io::Result<TaskHandle<LookupResult>> {
         let generation = fork::generation();
-        // Taken by a thread that fork left behind, it stays so; then lookups are not shared.
-        let mut under_way = match self.under_way.try_lock() {
-            Ok(held) => Some(held),
+        // A thread that fork(2) did not copy may hold the lock for ever: lookups are not shared then.
+        let mut running = match self.running.try_lock() {
+            Ok(guard) => Some(guard),
             Err(TryLockError::Poisoned(poisoned)) => Some(PoisonError::into_inner(poisoned)),
             Err(TryLockError::WouldBlock) => None,
         };
-        if let Some(held) = &mut under_way
-            && held.0 != generation
+        if let Some(guard) = &mut running
+            && guard.0 != generation
         {
-            **held = (generation, HashMap::new());
+            **guard = (generation, HashMap::new());
         }
-        let joined = under_way
+        let joined = running
             .as_ref()
-            .and_then(|held| held.1.get(host)?.upgrade());
+            .and_then(|guard| guard.1.get(host)?.upgrade());
         if let Some(task) = joined.filter(|task| !task.is_done()) {
             return TaskHandle::new(task);
         }
         let (lookup, name) = (self.lookup, host.to_owned());
         let task = LOOKUPS.spawn(move || lookup(&name))?;
-        if let Some(held) = &mut under_way {
-            if held.1.len() >= SWEEP_AT {
-                held.1.retain(|_, task| task.strong_count() > 0);
+        if let Some(guard) = &mut running {
+            if guard.1.len() >= SWEEP_AT {
+                guard.1.retain(|_, task| task.strong_count() > 0);
             }
-            held.1.insert(host.into(), Arc::downgrade(&task));
+            guard.1.insert(host.into(), Arc::downgrade(&task));
         }
         TaskHandle::new(task)
     }
 }
 
-/// An address that needs no lookup; IPv6 may have a zone (RFC 4007 11).
+/// Parses an address, which needs no lookup; IPv6 may have a zone (RFC 4007 11).
 pub(super) fn literal(host: &str, port: u16) -> Option<SocketAddr> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Some(SocketAddr::new(ip, port));
@@ -100,7 +99,7 @@ fn interface(name: &str) -> Option<u32> {
     Some(unsafe { libc::if_nametoindex(name.as_ptr()) }).filter(|&index| index != 0)
 }
 
-/// Why a name has no addresses.
+/// Reason why a lookup failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum LookupError {
     /// The name does not exist, or has no addresses.
@@ -121,10 +120,10 @@ impl fmt::Display for LookupError {
     }
 }
 
-/// getaddrinfo(3). It waits for as long as the system's configuration says.
-fn system_lookup(host: &str) -> Answer {
+/// Calls getaddrinfo(3), which blocks for as long as the system's configuration allows.
+fn system_lookup(host: &str) -> LookupResult {
     let name = CString::new(host).map_err(|_| LookupError::NoSuchHost)?;
-    // SAFETY: zero is what unused fields must be, and there are no pointers that must not be null.
+    // SAFETY: unused fields must be zero, and null is valid for all pointers.
     let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
     hints.ai_family = libc::AF_UNSPEC;
     hints.ai_socktype = libc::SOCK_STREAM;
@@ -137,7 +136,7 @@ fn system_lookup(host: &str) -> Answer {
     }
     let mut addrs = Vec::new();
     let mut next = list;
-    // SAFETY: each node is null or a whole addrinfo until the list is freed.
+    // SAFETY: each node is null or a valid addrinfo until the list is freed.
     while let Some(node) = unsafe { next.as_ref() } {
         next = node.ai_next;
         let found = socket_addr(node);
@@ -152,8 +151,8 @@ fn system_lookup(host: &str) -> Answer {
 }
 
 fn socket_addr(node: &libc::addrinfo) -> Option<SocketAddr> {
-    // SAFETY: copies the address that the node points to, in the length that it says, into storage that
-    // is larger than any; socket2 then reads it by its family.
+    // SAFETY: copies the address of the node, whose length is checked against the storage; socket2 then reads it
+    // by its family.
     let ((), addr) = unsafe {
         socket2::SockAddr::try_init(|storage, length| {
             if node.ai_addr.is_null() || node.ai_addrlen > *length {
@@ -178,7 +177,7 @@ fn lookup_error(code: libc::c_int) -> LookupError {
         libc::EAI_AGAIN => LookupError::TryAgain,
         libc::EAI_SYSTEM => LookupError::Other(io::Error::last_os_error().to_string()),
         other => {
-            // SAFETY: gives a constant C string for every code.
+            // SAFETY: returns a constant C string for every code.
             let text = unsafe { CStr::from_ptr(libc::gai_strerror(other)) };
             LookupError::Other(text.to_string_lossy().into_owned())
         }
@@ -193,10 +192,10 @@ mod tests {
 
     use super::*;
 
-    fn wait(ticket: &TaskHandle<Answer>) -> Answer {
+    fn wait(task: &TaskHandle<LookupResult>) -> LookupResult {
         let start = Instant::now();
         loop {
-            if let Some(outcome) = ticket.outcome() {
+            if let Some(outcome) = task.outcome() {
                 return outcome.unwrap().clone();
             }
             assert!(start.elapsed() < Duration::from_secs(20), "no outcome");
@@ -205,43 +204,43 @@ mod tests {
     }
 
     #[test]
-    fn lookups_of_one_name_are_one() {
+    fn simultaneous_lookups_of_a_name_share_one_call() {
         static CALLS: AtomicUsize = AtomicUsize::new(0);
-        static HAVE_ASKED: AtomicBool = AtomicBool::new(false);
+        static ALL_STARTED: AtomicBool = AtomicBool::new(false);
         let resolver = Resolver::with(|_| {
             CALLS.fetch_add(1, Ordering::Relaxed);
-            while !HAVE_ASKED.load(Ordering::Relaxed) {
+            while !ALL_STARTED.load(Ordering::Relaxed) {
                 thread::sleep(Duration::from_millis(2));
             }
             Err(LookupError::NoSuchHost)
         });
-        let tickets: Vec<_> = (0..10).map(|_| resolver.ask("a").unwrap()).collect();
-        let other = resolver.ask("b").unwrap();
-        HAVE_ASKED.store(true, Ordering::Relaxed);
-        for ticket in &tickets {
-            assert_eq!(wait(ticket), Err(LookupError::NoSuchHost));
+        let tasks: Vec<_> = (0..10).map(|_| resolver.lookup("a").unwrap()).collect();
+        let other = resolver.lookup("b").unwrap();
+        ALL_STARTED.store(true, Ordering::Relaxed);
+        for task in &tasks {
+            assert_eq!(wait(task), Err(LookupError::NoSuchHost));
         }
         wait(&other).unwrap_err();
         assert_eq!(CALLS.load(Ordering::Relaxed), 2);
-        // What is over is not shared: the next one asks anew.
-        wait(&resolver.ask("a").unwrap()).unwrap_err();
+        // A finished lookup is not reused.
+        wait(&resolver.lookup("a").unwrap()).unwrap_err();
         assert_eq!(CALLS.load(Ordering::Relaxed), 3);
     }
 
     #[test]
-    fn the_system_knows_localhost() {
+    fn localhost_resolves_to_loopback_addresses() {
         let resolver = Resolver::shared();
-        let addrs = wait(&resolver.ask("localhost").unwrap()).unwrap();
+        let addrs = wait(&resolver.lookup("localhost").unwrap()).unwrap();
         assert!(
             addrs.iter().all(|addr| addr.ip().is_loopback()),
             "{addrs:?}"
         );
-        let nobody = wait(&resolver.ask("nul\0byte").unwrap());
-        assert_eq!(nobody, Err(LookupError::NoSuchHost));
+        let invalid = wait(&resolver.lookup("nul\0byte").unwrap());
+        assert_eq!(invalid, Err(LookupError::NoSuchHost));
     }
 
     #[test]
-    fn a_child_of_fork_asks_anew_and_exits_at_once() {
+    fn a_child_of_fork_starts_its_own_lookups_and_exits_at_once() {
         static PARENT: AtomicUsize = AtomicUsize::new(0);
         PARENT.store(std::process::id() as usize, Ordering::Relaxed);
         let resolver = Resolver::with(|name| {
@@ -250,18 +249,18 @@ mod tests {
             }
             Err(LookupError::NoSuchHost)
         });
-        let in_parent = resolver.ask("a").unwrap();
-        // SAFETY: the child uses what a child of fork may use here: memory, pipes and threads of its own.
+        let in_parent = resolver.lookup("a").unwrap();
+        // SAFETY: the child uses only memory, pipes and threads of its own.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let answered = resolver.ask("a").is_ok_and(|ticket| wait(&ticket).is_err());
-            let _stuck = resolver.ask("slow");
-            // SAFETY: as at the end of an interpreter, with a helper in the middle of a lookup.
-            unsafe { libc::exit(i32::from(!answered)) };
+            let is_done = resolver.lookup("a").is_ok_and(|task| wait(&task).is_err());
+            let _stuck = resolver.lookup("slow");
+            // SAFETY: exits as an interpreter does, while a helper thread runs a lookup.
+            unsafe { libc::exit(i32::from(!is_done)) };
         }
         let start = Instant::now();
         let mut status = -1;
-        // SAFETY: asks after the child made above.
+        // SAFETY: waits for the child made above.
         while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
             assert!(start.elapsed() < Duration::from_secs(20), "the child hangs");
             thread::sleep(Duration::from_millis(5));
@@ -271,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_need_no_lookup() {
+    fn addresses_are_parsed_without_a_lookup() {
         for (host, addr) in [
             ("127.0.0.1", Some("127.0.0.1:80")),
             ("::1", Some("[::1]:80")),

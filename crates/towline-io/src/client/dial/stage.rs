@@ -1,4 +1,4 @@
-//! The stages of a dial, and what leads from one to the next.
+//! Stages of a dial and the transitions between them.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use super::connect::{Connected, Connecting, SocketOptions, UnixRetry, os_message
 use super::happy_eyeballs::HappyEyeballs;
 use super::partial_transport::PartialTransport;
 use super::proxy::{ProxyHandshake, Refusal, Step};
-use super::resolve::{Answer, literal};
+use super::resolve::{LookupResult, literal};
 use super::{Dial, DialError, DialErrorKind, DialPhase, Established, Watch};
 use crate::client::route::{Proxy, ProxyScheme, Route, authority};
 use crate::conn::ALPN_H2;
@@ -19,12 +19,12 @@ use crate::conn::addr::PeerAddr;
 use crate::thread_pool::{Panicked, TaskHandle};
 use crate::tls::{ClientTls, HandshakeOutcome, RecvOutcome, explain};
 
-/// Read from a proxy at once.
-const ANSWER_BYTES: usize = 1024;
+/// Bytes read from a proxy at a time.
+const PROXY_READ_BYTES: usize = 1024;
 
-/// See the picture of the module above.
+/// State of a dial; `mod.rs` has the picture.
 pub(super) enum Stage {
-    /// Until then.
+    /// Waits until this time before it starts.
     Backoff(Instant),
     New,
     Resolving(Resolving),
@@ -38,20 +38,20 @@ pub(super) enum Stage {
 
 pub(super) struct Resolving {
     lookup_for: LookupFor,
-    answer: TaskHandle<Answer>,
+    lookup: TaskHandle<LookupResult>,
     serial: u32,
     plan: Plan,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum LookupFor {
-    /// The origin: a `socks5` proxy is sent an address.
+    /// The origin, whose address is sent to a `socks5` proxy.
     Target,
     /// The server to connect to: the proxy or the origin.
     Server,
 }
 
-/// Addresses known before there is a connection.
+/// Results of the steps before the connection.
 #[derive(Default)]
 pub(super) struct Plan {
     /// Addresses for a `socks5` proxy to connect to, in reverse order of trial.
@@ -59,15 +59,15 @@ pub(super) struct Plan {
     loading: LoadingTls,
 }
 
-/// Files of TLS settings that are being read by helper threads.
+/// Files of TLS settings that helper threads are reading.
 type LoadingTls = Vec<(u32, TaskHandle<()>)>;
 
-/// A connection, and what is still to be built on it.
+/// A connection, and the layers still to be built on it.
 pub(super) struct Establishing {
     transport: PartialTransport,
     remote: PeerAddr,
-    /// The last one comes first.
-    hops: Vec<Layer>,
+    /// The next layer is the last element.
+    layers: Vec<Layer>,
     targets: Vec<SocketAddr>,
 }
 
@@ -83,25 +83,25 @@ pub(super) enum Layer {
 }
 
 /// The layers of a route, outermost first.
-fn hops(route: &Route) -> Vec<Layer> {
-    let mut hops = Vec::new();
+fn layers_of(route: &Route) -> Vec<Layer> {
+    let mut layers = Vec::new();
     if let Some(proxy) = route.proxy() {
         if proxy.scheme == ProxyScheme::Https {
-            hops.push(Layer::ProxyTls);
+            layers.push(Layer::ProxyTls);
         }
         if !route.absolute_form() {
-            hops.push(Layer::ProxyHandshake);
+            layers.push(Layer::ProxyHandshake);
         }
     }
     if route.secure {
-        hops.push(Layer::Tls);
+        layers.push(Layer::Tls);
     }
-    hops
+    layers
 }
 
-/// The stage that follows, or the one that has to wait.
+/// Result of a step.
 enum Flow {
-    On(Stage),
+    Next(Stage),
     Wait(Stage),
     Done(Box<Established>),
 }
@@ -117,7 +117,7 @@ impl Stage {
     }
 
     pub(super) fn fds(&self, watches: &mut Vec<Watch>) {
-        let ticket = |fd, serial| Watch {
+        let readable = |fd, serial| Watch {
             fd,
             serial,
             readable: true,
@@ -126,14 +126,14 @@ impl Stage {
         match self {
             Self::Backoff(_) | Self::New | Self::UnixRetry(..) | Self::Over => {}
             Self::Resolving(resolving) => {
-                watches.push(ticket(resolving.answer.fd(), resolving.serial));
+                watches.push(readable(resolving.lookup.fd(), resolving.serial));
             }
             Self::Connecting(connecting, _) => connecting.fds(watches),
             Self::LoadingTls(_, loading) => {
                 watches.extend(
                     loading
                         .iter()
-                        .map(|(serial, file)| ticket(file.fd(), *serial)),
+                        .map(|(serial, file)| readable(file.fd(), *serial)),
                 );
             }
             Self::ProxyHandshake(establishing, handshake) => {
@@ -149,12 +149,12 @@ impl Stage {
 }
 
 impl Dial {
-    /// From stage to stage until one has to wait.
+    /// Runs the stages until one has to wait.
     pub(super) fn run(&mut self, now: Instant) -> Result<Option<Box<Established>>, DialError> {
         let mut stage = std::mem::replace(&mut self.stage, Stage::Over);
         loop {
             match self.step(stage, now)? {
-                Flow::On(next) => stage = next,
+                Flow::Next(next) => stage = next,
                 Flow::Done(established) => return Ok(Some(established)),
                 Flow::Wait(stage) => {
                     if self.deadline.is_some_and(|deadline| deadline <= now) {
@@ -171,7 +171,7 @@ impl Dial {
         match stage {
             Stage::Backoff(until) if now < until => Ok(Flow::Wait(stage)),
             Stage::Backoff(_) | Stage::New => {
-                self.since = now;
+                self.phase_started = now;
                 self.begin(now)
             }
             Stage::Resolving(resolving) => self.resolve(resolving, now),
@@ -188,7 +188,7 @@ impl Dial {
             Stage::LoadingTls(establishing, mut loading) => {
                 loading.retain(|(_, file)| file.outcome().is_none());
                 if loading.is_empty() {
-                    self.next_hop(establishing)
+                    self.next_layer(establishing)
                 } else {
                     Ok(Flow::Wait(Stage::LoadingTls(establishing, loading)))
                 }
@@ -196,7 +196,9 @@ impl Dial {
             Stage::ProxyHandshake(establishing, handshake) => {
                 self.start_proxy_handshake(establishing, handshake, now)
             }
-            Stage::Handshaking(establishing, hop) => self.drive_handshake(establishing, hop, now),
+            Stage::Handshaking(establishing, layer) => {
+                self.drive_handshake(establishing, layer, now)
+            }
             Stage::Over => Err(DialError::new(DialErrorKind::Connect, "this dial is over")),
         }
     }
@@ -204,18 +206,21 @@ impl Dial {
     fn begin(&mut self, now: Instant) -> Result<Flow, DialError> {
         let route = Arc::clone(&self.route);
         let mut plan = Plan::default();
-        for hop in hops(&route) {
-            let Some(tls) = tls_of(&route, hop)? else {
+        for layer in layers_of(&route) {
+            let Some(tls) = tls_of(&route, layer)? else {
                 continue;
             };
-            // Where there is no helper to be had, the handshake reads them.
+            // If no helper thread can be started, the handshake reads the files.
             if let Ok(Some(file)) = tls.load() {
                 self.serial += 1;
                 plan.loading.push((self.serial, file));
             }
         }
         if let Some(path) = &route.uds {
-            return Ok(Flow::On(Stage::UnixRetry(UnixRetry::new(path, now), plan)));
+            return Ok(Flow::Next(Stage::UnixRetry(
+                UnixRetry::new(path, now),
+                plan,
+            )));
         }
         let wants_address = |proxy: &Proxy| proxy.scheme == ProxyScheme::Socks5;
         if route.proxy().is_some_and(wants_address) {
@@ -225,8 +230,8 @@ impl Dial {
         }
     }
 
-    /// The host and port of the origin, or of the server that is next.
-    fn place(&self, lookup_for: LookupFor) -> (&str, u16) {
+    /// Host and port to look up.
+    fn lookup_target(&self, lookup_for: LookupFor) -> (&str, u16) {
         match self
             .route
             .proxy()
@@ -243,28 +248,28 @@ impl Dial {
         plan: Plan,
         now: Instant,
     ) -> Result<Flow, DialError> {
-        let (host, port) = self.place(lookup_for);
-        let known = self.config.overrides.find(host, port);
-        let known = known.or_else(|| literal(host, port).map(|addr| vec![addr]));
-        if let Some(addrs) = known {
+        let (host, port) = self.lookup_target(lookup_for);
+        let addrs = self.config.overrides.find(host, port);
+        let addrs = addrs.or_else(|| literal(host, port).map(|addr| vec![addr]));
+        if let Some(addrs) = addrs {
             return self.resolved(lookup_for, plan, &addrs, now);
         }
-        let answer = self.config.resolver.ask(host).map_err(|error| {
+        let lookup = self.config.resolver.lookup(host).map_err(|error| {
             let message = format!("cannot resolve {host:?}: {}", os_message(&error));
             DialError::new(DialErrorKind::Dns, message).because(&error)
         })?;
         self.serial += 1;
-        Ok(Flow::On(Stage::Resolving(Resolving {
+        Ok(Flow::Next(Stage::Resolving(Resolving {
             lookup_for,
-            answer,
+            lookup,
             serial: self.serial,
             plan,
         })))
     }
 
     fn resolve(&mut self, resolving: Resolving, now: Instant) -> Result<Flow, DialError> {
-        let (host, port) = self.place(resolving.lookup_for);
-        let why = match resolving.answer.outcome() {
+        let (host, port) = self.lookup_target(resolving.lookup_for);
+        let reason = match resolving.lookup.outcome() {
             None => return Ok(Flow::Wait(Stage::Resolving(resolving))),
             Some(Ok(Ok(addrs))) => {
                 let at_port = |addr: &SocketAddr| {
@@ -273,14 +278,14 @@ impl Dial {
                     addr
                 };
                 let addrs: Vec<_> = addrs.iter().map(at_port).collect();
-                let spent = self.lap(now);
+                let spent = self.end_phase(now);
                 *self.timings.dns.get_or_insert_default() += spent;
                 return self.resolved(resolving.lookup_for, resolving.plan, &addrs, now);
             }
             Some(Ok(Err(error))) => error.to_string(),
             Some(Err(Panicked)) => "the lookup failed in an unexpected way".to_owned(),
         };
-        let message = format!("cannot resolve {host:?}: {why}");
+        let message = format!("cannot resolve {host:?}: {reason}");
         Err(DialError::new(DialErrorKind::Dns, message))
     }
 
@@ -292,18 +297,18 @@ impl Dial {
         now: Instant,
     ) -> Result<Flow, DialError> {
         if lookup_for == LookupFor::Target {
-            // A request has room for one; the system prefers the first (RFC 6724).
+            // A request holds one address; the system prefers the first (RFC 6724).
             plan.targets = addrs.iter().rev().copied().collect();
             return self.look_up(LookupFor::Server, plan, now);
         }
-        let (host, port) = self.place(lookup_for);
-        let terms = SocketOptions {
+        let (host, port) = self.lookup_target(lookup_for);
+        let options = SocketOptions {
             local_address: self.route.local_address,
             keepalive: self.config.tcp_keepalive,
         };
         let happy_eyeballs = HappyEyeballs::new(addrs, self.config.happy_eyeballs_delay, now);
-        let connecting = Connecting::new(authority(host, port), terms, happy_eyeballs);
-        Ok(Flow::On(Stage::Connecting(connecting, plan)))
+        let connecting = Connecting::new(authority(host, port), options, happy_eyeballs);
+        Ok(Flow::Next(Stage::Connecting(connecting, plan)))
     }
 
     fn connected(
@@ -312,46 +317,46 @@ impl Dial {
         plan: Plan,
         now: Instant,
     ) -> Result<Flow, DialError> {
-        self.timings.connect = self.lap(now);
-        let mut hops = hops(&self.route);
-        hops.reverse();
+        self.timings.connect = self.end_phase(now);
+        let mut layers = layers_of(&self.route);
+        layers.reverse();
         let establishing = Establishing {
             transport: PartialTransport::new(connected.socket, connected.serial),
             remote: connected.remote,
-            hops,
+            layers,
             targets: plan.targets,
         };
         if plan.loading.is_empty() {
-            self.next_hop(establishing)
+            self.next_layer(establishing)
         } else {
-            Ok(Flow::On(Stage::LoadingTls(establishing, plan.loading)))
+            Ok(Flow::Next(Stage::LoadingTls(establishing, plan.loading)))
         }
     }
 
-    fn next_hop(&mut self, mut establishing: Establishing) -> Result<Flow, DialError> {
+    fn next_layer(&mut self, mut establishing: Establishing) -> Result<Flow, DialError> {
         let route = Arc::clone(&self.route);
-        let Some(hop) = establishing.hops.pop() else {
+        let Some(layer) = establishing.layers.pop() else {
             return self.established(establishing).map(Flow::Done);
         };
-        let Some(tls) = tls_of(&route, hop)? else {
+        let Some(tls) = tls_of(&route, layer)? else {
             let Some(proxy) = route.proxy() else {
-                return self.next_hop(establishing);
+                return self.next_layer(establishing);
             };
             let handshake =
                 ProxyHandshake::new(proxy, &route, establishing.targets.last().copied());
             let handshake = handshake.map_err(|refusal| refused(proxy, &refusal))?;
-            return Ok(Flow::On(Stage::ProxyHandshake(establishing, handshake)));
+            return Ok(Flow::Next(Stage::ProxyHandshake(establishing, handshake)));
         };
         let http1 = [b"http/1.1".to_vec()];
-        let (name, alpn) = match route.proxy().filter(|_| hop == Layer::ProxyTls) {
+        let (name, alpn) = match route.proxy().filter(|_| layer == Layer::ProxyTls) {
             Some(proxy) => (&*proxy.host, &http1[..]),
             None => (route.server_name(), self.config.alpn(&route)),
         };
         let secured = establishing
             .transport
-            .secure(|below| tls.connect(name, alpn, below));
+            .secure(|outer| tls.connect(name, alpn, outer));
         secured.map_err(|message| DialError::new(DialErrorKind::Tls, message))?;
-        Ok(Flow::On(Stage::Handshaking(establishing, hop)))
+        Ok(Flow::Next(Stage::Handshaking(establishing, layer)))
     }
 
     fn start_proxy_handshake(
@@ -362,16 +367,16 @@ impl Dial {
     ) -> Result<Flow, DialError> {
         let route = Arc::clone(&self.route);
         let Some(proxy) = route.proxy() else {
-            return self.next_hop(establishing);
+            return self.next_layer(establishing);
         };
         match exchange(&mut establishing.transport, &mut handshake) {
             Ok(Ok(Step::Done)) => {
-                let spent = self.lap(now);
+                let spent = self.end_phase(now);
                 *self.timings.proxy.get_or_insert_default() += spent;
-                self.next_hop(establishing)
+                self.next_layer(establishing)
             }
             Ok(Ok(Step::More)) => Ok(Flow::Wait(Stage::ProxyHandshake(establishing, handshake))),
-            Ok(Err(refusal)) if refusal.of_address && establishing.targets.len() > 1 => {
+            Ok(Err(refusal)) if refusal.address_specific && establishing.targets.len() > 1 => {
                 // Each attempt takes a connection of its own (RFC 1928 6).
                 establishing.targets.pop();
                 let plan = Plan {
@@ -384,7 +389,7 @@ impl Dial {
             Err(error) => {
                 let text = match error.kind() {
                     io::ErrorKind::UnexpectedEof => {
-                        "closed the connection before its answer".to_owned()
+                        "closed the connection before its response".to_owned()
                     }
                     _ => format!("failed: {}", os_message(&error)),
                 };
@@ -397,26 +402,28 @@ impl Dial {
     fn drive_handshake(
         &mut self,
         mut establishing: Establishing,
-        hop: Layer,
+        layer: Layer,
         now: Instant,
     ) -> Result<Flow, DialError> {
         let transport = &mut establishing.transport.transport;
         let Some(tls) = &mut transport.tls else {
-            return self.next_hop(establishing);
+            return self.next_layer(establishing);
         };
         match tls.drive_handshake(&transport.socket) {
-            Ok(HandshakeOutcome::Pending) => Ok(Flow::Wait(Stage::Handshaking(establishing, hop))),
+            Ok(HandshakeOutcome::Pending) => {
+                Ok(Flow::Wait(Stage::Handshaking(establishing, layer)))
+            }
             Ok(HandshakeOutcome::Done) => {
-                let spent = self.lap(now);
-                if hop == Layer::Tls {
+                let spent = self.end_phase(now);
+                if layer == Layer::Tls {
                     self.timings.tls = Some(spent);
                 } else {
                     *self.timings.proxy.get_or_insert_default() += spent;
                 }
-                self.next_hop(establishing)
+                self.next_layer(establishing)
             }
             Err(error) => {
-                let message = explain(&error, &self.tls_peer(hop));
+                let message = explain(&error, &self.tls_peer(layer));
                 Err(DialError::new(DialErrorKind::Tls, message).because(&error))
             }
         }
@@ -426,10 +433,10 @@ impl Dial {
         let transport = establishing.transport.transport;
         let tls = transport.tls.as_ref().filter(|_| self.route.secure);
         let alpn = tls.and_then(|tls| tls.alpn());
-        let refuses_h2 = tls.is_some() && alpn.as_deref() != Some(ALPN_H2);
-        if refuses_h2 && self.config.protocols == ProtocolPolicy::Http2 {
+        let lacks_h2 = tls.is_some() && alpn.as_deref() != Some(ALPN_H2);
+        if lacks_h2 && self.config.protocols == ProtocolPolicy::Http2 {
             let message = format!(
-                "{} does not speak HTTP/2 (no h2 in its ALPN answer, RFC 9113 3.2), and HTTP/1.1 is switched off",
+                "{} does not speak HTTP/2 (it did not choose h2 by ALPN, RFC 9113 3.2), and HTTP/1.1 is switched off",
                 self.route.authority()
             );
             return Err(DialError::new(DialErrorKind::Tls, message));
@@ -442,15 +449,15 @@ impl Dial {
         }))
     }
 
-    /// The time that the phase took which ends now.
-    fn lap(&mut self, now: Instant) -> Duration {
-        let spent = now.saturating_duration_since(self.since);
-        self.since = now;
+    /// Ends a phase and returns its duration.
+    fn end_phase(&mut self, now: Instant) -> Duration {
+        let spent = now.saturating_duration_since(self.phase_started);
+        self.phase_started = now;
         spent
     }
 
-    fn tls_peer(&self, hop: Layer) -> String {
-        match self.route.proxy().filter(|_| hop == Layer::ProxyTls) {
+    fn tls_peer(&self, layer: Layer) -> String {
+        match self.route.proxy().filter(|_| layer == Layer::ProxyTls) {
             Some(proxy) => format!("the proxy {}", proxy.url()),
             None => self.route.authority(),
         }
@@ -463,7 +470,7 @@ impl Dial {
             .saturating_duration_since(self.started);
         let within = format!("within {} s", (limit.as_secs_f64() * 1e3).round() / 1e3);
         let server = || {
-            let (host, port) = self.place(LookupFor::Server);
+            let (host, port) = self.lookup_target(LookupFor::Server);
             authority(host, port)
         };
         let (phase, message) = match stage {
@@ -472,17 +479,17 @@ impl Dial {
                     Stage::Resolving(resolving) => resolving.lookup_for,
                     _ => LookupFor::Server,
                 };
-                let host = self.place(lookup_for).0;
+                let host = self.lookup_target(lookup_for).0;
                 (
                     DialPhase::Resolve,
                     format!("no address of {host:?} {within}: the name server is slow"),
                 )
             }
             Stage::Connecting(connecting, _) => {
-                let tried = connecting.tried();
+                let attempts = connecting.attempts_text();
                 (
                     DialPhase::Connect,
-                    format!("no connection to {} {within}: {tried}", server()),
+                    format!("no connection to {} {within}: {attempts}", server()),
                 )
             }
             Stage::UnixRetry(..) => {
@@ -496,15 +503,15 @@ impl Dial {
                 let url = self.route.proxy().map(Proxy::url).unwrap_or_default();
                 (
                     DialPhase::Proxy,
-                    format!("no answer from the proxy {url} {within}"),
+                    format!("no response from the proxy {url} {within}"),
                 )
             }
             Stage::LoadingTls(..) => (
                 DialPhase::Tls,
                 format!("the trusted certificates were not read {within}"),
             ),
-            Stage::Handshaking(_, hop) => {
-                let peer = self.tls_peer(*hop);
+            Stage::Handshaking(_, layer) => {
+                let peer = self.tls_peer(*layer);
                 (
                     DialPhase::Tls,
                     format!("no end of the TLS handshake with {peer} {within}"),
@@ -515,13 +522,16 @@ impl Dial {
     }
 }
 
-/// The settings of a hop that is TLS.
-fn tls_of(route: &Route, hop: Layer) -> Result<Option<&Arc<ClientTls>>, DialError> {
-    let own = route.tls.as_ref();
-    let tls = match hop {
+/// TLS settings of a layer; `None` if the layer is not TLS.
+fn tls_of(route: &Route, layer: Layer) -> Result<Option<&Arc<ClientTls>>, DialError> {
+    let origin = route.tls.as_ref();
+    let tls = match layer {
         Layer::ProxyHandshake => return Ok(None),
-        Layer::Tls => own,
-        Layer::ProxyTls => route.proxy().and_then(|proxy| proxy.tls.as_ref()).or(own),
+        Layer::Tls => origin,
+        Layer::ProxyTls => route
+            .proxy()
+            .and_then(|proxy| proxy.tls.as_ref())
+            .or(origin),
     };
     let missing = || {
         DialError::new(
@@ -537,7 +547,7 @@ fn exchange(
     transport: &mut PartialTransport,
     handshake: &mut ProxyHandshake,
 ) -> io::Result<Result<Step, Refusal>> {
-    let mut space = [0; ANSWER_BYTES];
+    let mut space = [0; PROXY_READ_BYTES];
     loop {
         while !handshake.outgoing().is_empty() {
             match transport.send(handshake.outgoing())? {

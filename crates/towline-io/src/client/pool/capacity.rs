@@ -1,4 +1,4 @@
-//! Connections that carry several exchanges at once: waiters per dial, and changes of capacity.
+//! Capacity of connections that carry several exchanges at once: waiters per dial, and changes of capacity.
 
 use std::hash::Hash;
 
@@ -6,7 +6,7 @@ use super::slot::{Open, Slot};
 use super::{Action, Pool, SlotId};
 
 impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
-    /// Sets the number of exchanges a connection takes at once. Exchanges above it continue.
+    /// Sets the number of concurrent exchanges of a connection. Exchanges above it continue.
     pub fn set_capacity(&mut self, slot: SlotId, capacity: u32) {
         let Some(index) = self.find(slot) else {
             return;
@@ -19,11 +19,11 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             return;
         }
         let is_available = open.is_available();
-        let was_listed = std::mem::replace(&mut open.listed, is_available);
+        let was_listed = std::mem::replace(&mut open.is_listed, is_available);
         let entry = self.origins.at(origin);
         if is_available {
-            // A connection that takes no more may be about to close, which does not predict the next one.
-            entry.share = capacity as usize;
+            // A connection at its limit may be about to close; its capacity does not predict that of the next one.
+            entry.expected_capacity = capacity as usize;
         }
         match (was_listed, is_available) {
             (true, false) => entry.available.remove(&mut self.slots, index),
@@ -36,14 +36,14 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// Exchanges that a connection carries.
+    /// Number of exchanges that a connection carries.
     pub fn leases(&self, slot: SlotId) -> u32 {
         let open = self.find(slot).map(|index| &self.slots[index].open);
         open.and_then(Option::as_ref)
             .map_or(0, |open: &Open<C>| open.leases)
     }
 
-    /// Cancels dials that were started before one connection was known to serve many.
+    /// Cancels dials that were started before a connection was known to carry several exchanges.
     pub(super) fn cancel_surplus_dials(&mut self, origin: usize) {
         loop {
             let entry = self.origins.at(origin);
@@ -61,8 +61,8 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         self.free(index);
     }
 
-    /// Call this when the dials or the waiters of an origin have changed: the first waiters expect a
-    /// share of a dial each, the others wait for a connection to become free.
+    /// Call this when the dials or the waiters of an origin have changed: the first waiters are assigned to the
+    /// dials, up to their expected capacity; the others wait for a connection to become free.
     pub(super) fn assign_dials(&mut self, origin: usize) {
         loop {
             let entry = self.origins.at(origin);
@@ -80,8 +80,8 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
                 entry.queued.push_front(&mut self.waiters, last);
                 self.waiters[last].expects = false;
                 self.expecting -= 1;
-                let who = self.waiters[last].who.clone();
-                self.actions.push_back(Action::AwaitFree(who));
+                let token = self.waiters[last].token.clone();
+                self.actions.push_back(Action::AwaitFree(token));
             } else {
                 break;
             }
@@ -94,6 +94,6 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let waiter = &mut self.waiters[index];
         waiter.expects = true;
         self.actions
-            .push_back(Action::AwaitDial(waiter.who.clone()));
+            .push_back(Action::AwaitDial(waiter.token.clone()));
     }
 }

@@ -2,7 +2,7 @@
 
 use slab::Slab;
 
-const NOBODY: u32 = u32::MAX;
+const NONE: u32 = u32::MAX;
 
 /// The neighbours of an entry in one list.
 #[derive(Clone, Copy, Debug)]
@@ -14,8 +14,8 @@ pub(super) struct Links {
 impl Default for Links {
     fn default() -> Self {
         Self {
-            before: NOBODY,
-            after: NOBODY,
+            before: NONE,
+            after: NONE,
         }
     }
 }
@@ -36,8 +36,8 @@ pub(super) struct List<const LIST: usize> {
 impl<const LIST: usize> Default for List<LIST> {
     fn default() -> Self {
         Self {
-            first: NOBODY,
-            last: NOBODY,
+            first: NONE,
+            last: NONE,
             len: 0,
         }
     }
@@ -49,23 +49,23 @@ impl<const LIST: usize> List<LIST> {
     }
 
     pub(super) fn first(&self) -> Option<usize> {
-        (self.first != NOBODY).then_some(self.first as usize)
+        (self.first != NONE).then_some(self.first as usize)
     }
 
     pub(super) fn last(&self) -> Option<usize> {
-        (self.last != NOBODY).then_some(self.last as usize)
+        (self.last != NONE).then_some(self.last as usize)
     }
 
     pub(super) fn push_front<T: Node<LIST>>(&mut self, slab: &mut Slab<T>, index: usize) {
         let (index, after) = (index as u32, self.first);
-        self.join(slab, NOBODY, index);
+        self.join(slab, NONE, index);
         self.join(slab, index, after);
         self.len += 1;
     }
 
     pub(super) fn push_back<T: Node<LIST>>(&mut self, slab: &mut Slab<T>, index: usize) {
         let (index, before) = (index as u32, self.last);
-        self.join(slab, index, NOBODY);
+        self.join(slab, index, NONE);
         self.join(slab, before, index);
         self.len += 1;
     }
@@ -83,11 +83,11 @@ impl<const LIST: usize> List<LIST> {
     /// Makes `before` and `after` neighbours; `None` on one side is the end of the list.
     fn join<T: Node<LIST>>(&mut self, slab: &mut Slab<T>, before: u32, after: u32) {
         match slab.get_mut(before as usize) {
-            Some(node) if before != NOBODY => node.links().after = after,
+            Some(node) if before != NONE => node.links().after = after,
             _ => self.first = after,
         }
         match slab.get_mut(after as usize) {
-            Some(node) if after != NOBODY => node.links().before = before,
+            Some(node) if after != NONE => node.links().before = before,
             _ => self.last = before,
         }
     }

@@ -1,21 +1,21 @@
-//! The pool of connections: who may use which, who waits, and what is opened and closed for it.
+//! Connection pool: assigns connections to calls, queues waiters, and decides which connections to open and close.
 //!
-//! Pure bookkeeping: no socket, no clock. What is to be done comes out of [`Pool::next_action`].
+//! Pure bookkeeping, without sockets and without a clock: its owner performs the actions of [`Pool::next_action`].
 //!
 //! ```text
-//!            Dial ─► dialling ──dialled──► leased ◄─acquire/Serve── idle ──expire, evict──► Close
-//!                       │                    └──────release──────────▲
+//!            Dial ─► dialling ──dialled──► leased ◄─acquire, Assign── idle ──expire, evict──► Close
+//!                       │                    └──────release───────────▲
 //!                       └─dial_failed, CancelDial─► (slot is free)
 //!
-//!   acquire ─► an idle connection of the origin, the one used last
-//!       └─none─► wait: FIFO per origin; dials are started for as many waiters as there is room
+//!   acquire ─► an available connection of the origin, the most recently used first
+//!       └─none─► wait: FIFO per origin; dials are started for the waiters, within the limits
 //! ```
 //!
-//! A dial belongs to the pool: whichever connection is free first serves the first waiter. Only its
-//! failure is told to the one for whom it was begun. A connection has a capacity, which may change, and
-//! counts its leases. What the last connection of an origin took at once (at first: what its key allows
-//! to hope for), a dial is expected to take too: so many wait for one dial before another is started.
-//! Every operation is O(1), cancelling included.
+//! A dial belongs to the pool: the first connection that is free goes to the first waiter. Only the failure of a
+//! dial is reported to the waiter for which it was started. A connection has a capacity, which may change, and
+//! counts its leases. A dial is expected to have the capacity of the origin's last connection (at first, the one
+//! passed to [`Pool::origin`]): that many waiters wait for one dial before another is started. Every operation is
+//! O(1), including `cancel`.
 
 mod capacity;
 #[cfg(test)]
@@ -42,23 +42,23 @@ use slot::{IDLE, Open, Slot, Waiter};
 pub use origin::OriginId;
 pub use types::{Action, Lease, PoolLimits, PoolStatus, SlotId, WaiterId};
 
-/// See the module's picture. `K` is the key of an origin, `C` names a connection, `W` whoever waits.
+/// A pool. `K` is the key of an origin; `C` and `W` are the owner's tokens for a connection and a waiter.
 pub struct Pool<K, C, W> {
     limits: PoolLimits,
     origins: Origins<K>,
     slots: Slab<Slot<C>>,
     waiters: Slab<Waiter<W>>,
-    /// Number of them for which a dial is in progress.
+    /// Number of waiters for which a dial is in progress.
     expecting: usize,
-    /// Connections without an exchange, the one that rests longest first.
+    /// Idle connections, the longest idle first.
     idle: List<IDLE>,
     dialling: usize,
     actions: VecDeque<Action<C, W>>,
-    /// Set when a slot or a need for one has appeared.
-    unsettled: bool,
+    /// Set when a slot has become free or a connection idle: `refill` may start dials.
+    needs_refill: bool,
     closed: bool,
     generation: u32,
-    numbers: u64,
+    last_number: u64,
 }
 
 impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
@@ -72,30 +72,30 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             idle: List::default(),
             dialling: 0,
             actions: VecDeque::new(),
-            unsettled: false,
+            needs_refill: false,
             closed: false,
             generation: 0,
-            numbers: 0,
+            last_number: 0,
         }
     }
 
-    /// The name of the origin of `key`. Found without a table when the same `Arc` comes again. It stays
-    /// valid at least as long as the origin has a connection or a waiter. `share`: exchanges that a
-    /// connection to it may be hoped to carry at once; experience overrules it.
-    pub fn origin(&mut self, key: &Arc<K>, share: u32) -> OriginId {
-        self.origins.intern(key, share)
+    /// Returns the id of the origin of `key`, without a hash look-up if the same `Arc` is passed again. The id stays
+    /// valid at least as long as the origin has a connection or a waiter. `expected_capacity`: concurrent calls that
+    /// a connection is expected to carry, until the first one is established.
+    pub fn origin(&mut self, key: &Arc<K>, expected_capacity: u32) -> OriginId {
+        self.origins.intern(key, expected_capacity)
     }
 
     pub fn key(&self, origin: OriginId) -> Option<&Arc<K>> {
         self.origins.get(origin).map(|origin| &origin.key)
     }
 
-    /// A connection to `origin` that is free now. `None`: wait.
+    /// Leases an available connection to `origin`. `None`: call `wait`.
     pub fn acquire(&mut self, origin: OriginId, now: Instant) -> Option<Lease<C>> {
         loop {
             let origin = self.origins.get(origin)?;
             if origin.waiting() > 0 {
-                // Waiters come first.
+                // Waiters precede new calls.
                 return None;
             }
             let index = origin.available.first()?;
@@ -107,19 +107,19 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// Queues `who`; its turn comes as an action. Refused (`Err`) when the queue is full or the pool is
-    /// closed. `urgent`: in front of the others, for one that has had its turn and lost it.
-    pub fn wait(&mut self, origin: OriginId, who: W, urgent: bool) -> Result<WaiterId, W> {
+    /// Queues a waiter; [`Action::Assign`] gives it a connection. `Err` when the queue is full or the pool is closed.
+    /// `urgent` puts it at the front, for a call whose connection has failed.
+    pub fn wait(&mut self, origin: OriginId, token: W, urgent: bool) -> Result<WaiterId, W> {
         if self.closed || self.origins.get(origin).is_none() {
-            return Err(who);
+            return Err(token);
         }
-        self.numbers += 1;
+        self.last_number += 1;
         let generation = self.next_generation();
         let index = self.waiters.insert(Waiter {
             generation,
             origin: origin.index(),
-            number: if urgent { 0 } else { self.numbers },
-            who,
+            number: if urgent { 0 } else { self.last_number },
+            token,
             expects: false,
             dial: None,
             links: Links::default(),
@@ -146,37 +146,37 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         })
     }
 
-    /// Leaves the queue. A dial that was started for it alone is cancelled. `None`: it had been served.
+    /// Removes a waiter from the queue. A dial that no other waiter needs is cancelled. `None`: it has a connection.
     pub fn cancel(&mut self, waiter: WaiterId) -> Option<W> {
         let index = waiter.index as usize;
         let found = self.waiters.get(index)?;
         if found.generation != waiter.generation {
             return None;
         }
-        let own = found.dial.and_then(|dial| self.find(dial));
-        let own = own.filter(|&dial| self.slots[dial].open.is_none());
+        let dial = found.dial.and_then(|dial| self.find(dial));
+        let dial = dial.filter(|&dial| self.slots[dial].open.is_none());
         let at = found.origin;
         let origin = self.origins.at(at);
         let (dials, before) = (origin.dials.len(), origin.wanted_dials());
-        let who = self.unqueue(index);
+        let token = self.unqueue(index);
         let origin = self.origins.at(at);
         if dials > origin.wanted_dials() {
-            // More than were wanted before: those were ordered ahead of need.
+            // If there were more dials than waiters need before, the surplus comes from `prewarm` and stays.
             let newest = origin.dials.first().filter(|_| dials == before);
-            if let Some(dial) = own.or(newest) {
+            if let Some(dial) = dial.or(newest) {
                 self.cancel_dial(dial);
             }
         }
-        Some(who)
+        Some(token)
     }
 
-    /// For whom a dial was begun, if that one still waits: its terms are the dial's.
+    /// Returns the waiter for which a dial was started, if it still waits: the dial has its deadline.
     pub fn dialled_for(&self, slot: SlotId) -> Option<&W> {
-        let id = self.slots[self.find(slot)?].begun_for?;
-        self.waiter(id).map(|waiter| &waiter.who)
+        let id = self.slots[self.find(slot)?].started_for?;
+        self.waiter(id).map(|waiter| &waiter.token)
     }
 
-    /// A dial has succeeded. The connection takes `capacity` exchanges at once.
+    /// Adds the connection of a successful dial, which carries up to `capacity` exchanges at once.
     pub fn dialled(&mut self, slot: SlotId, conn: C, capacity: u32, now: Instant) {
         let Some(index) = self.find(slot) else {
             // Cancelled while it succeeded.
@@ -193,16 +193,16 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         entry.dials.remove(&mut self.slots, index);
         entry.open += 1;
         // Capped by the capacity of the previous connection until the server announces its limit.
-        let capacity = capacity.max(1).min(entry.share as u32);
-        entry.share = capacity as usize;
+        let capacity = capacity.max(1).min(entry.expected_capacity as u32);
+        entry.expected_capacity = capacity as usize;
         self.slots[index].open = Some(Open {
             conn,
             leases: 0,
             capacity,
             exchanges: 0,
             retired: false,
-            listed: false,
-            resting: false,
+            is_listed: false,
+            is_idle: false,
             since: now,
             idle_since: now,
         });
@@ -213,22 +213,22 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// A dial has failed. Returned is the waiter for whom it was begun, unless that one may expect
-    /// another's: cancel it, or let it wait for another attempt, which the next `next_action` starts.
+    /// Removes a failed dial. Returns the waiter for which it was started, unless another dial may serve that one:
+    /// either cancel the waiter, or let it wait for another attempt, which the next `next_action` starts.
     pub fn dial_failed(&mut self, slot: SlotId) -> Option<(WaiterId, &W)> {
         let index = self.find(slot)?;
-        let (origin, id) = (self.slots[index].origin, self.slots[index].begun_for);
+        let (origin, id) = (self.slots[index].origin, self.slots[index].started_for);
         // Waiters that shared this dial now get one each; otherwise the last would wait for all retries.
-        self.origins.at(origin).share = 1;
+        self.origins.at(origin).expected_capacity = 1;
         self.free(index);
         if self.origins.peek(origin)?.queued.len() == 0 {
             return None;
         }
         let waiter = self.waiter(id?)?;
-        Some((id?, &waiter.who))
+        Some((id?, &waiter.token))
     }
 
-    /// An exchange is over and its connection can carry another.
+    /// Ends a lease: the exchange is complete and the connection can carry another.
     pub fn release(&mut self, slot: SlotId, now: Instant) {
         let Some(index) = self.find(slot) else {
             return;
@@ -237,21 +237,25 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             return;
         };
         open.leases = open.leases.saturating_sub(1);
-        if open.retired || self.closed || self.is_too_old(index, now) || self.is_owed(index) {
+        if open.retired
+            || self.closed
+            || self.is_too_old(index, now)
+            || self.is_due_elsewhere(index)
+        {
             return self.retire(slot);
         }
         self.make_available(index, now);
         self.serve(index);
     }
 
-    /// The connection, or the attempt to open it, is gone.
+    /// Removes a connection or a dial that no longer exists.
     pub fn remove(&mut self, slot: SlotId) {
         if let Some(index) = self.find(slot) {
             self.free(index);
         }
     }
 
-    /// No further exchange may begin on it (GOAWAY): it closes when those under way are over.
+    /// Assigns no more exchanges to a connection (GOAWAY); it is closed when its last lease is released.
     pub fn retire(&mut self, slot: SlotId) {
         let Some(index) = self.find(slot) else {
             return;
@@ -264,7 +268,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             return self.drop_slot(index);
         }
         open.retired = true;
-        if std::mem::take(&mut open.listed) {
+        if std::mem::take(&mut open.is_listed) {
             let available = &mut self.origins.at(*origin).available;
             available.remove(&mut self.slots, index);
         }
@@ -282,8 +286,8 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let room = room.min(self.limits.max_connections.saturating_sub(self.slots.len()));
         let wanted = match found.open {
             0 => n,
-            // The capacity of a connection is known.
-            _ => n.div_ceil(found.share),
+            // The origin has a connection, so its capacity is known.
+            _ => n.div_ceil(found.expected_capacity),
         };
         let missing = wanted.saturating_sub(found.slots());
         if self.closed {
@@ -303,18 +307,18 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// Time at which `expire` has something to do.
+    /// Time of the next expiry of an idle connection.
     pub fn next_expiry(&self) -> Option<Instant> {
         let oldest = self.slots.get(self.idle.first()?)?.open.as_ref()?;
         Some(oldest.idle_since + self.limits.keepalive_expiry?)
     }
 
-    /// Closes what is idle, cancels what is being opened, and takes nobody any more; connections in use
-    /// close when they are released. Returns those who waited.
+    /// Closes idle connections, cancels dials and refuses new waiters; connections in use close when they are
+    /// released. Returns the waiters.
     pub fn close(&mut self) -> Vec<W> {
         self.closed = true;
-        let waiting: Vec<_> = self.waiters.iter().map(|(index, _)| index).collect();
-        let waiting = waiting
+        let waiters: Vec<_> = self.waiters.iter().map(|(index, _)| index).collect();
+        let waiters = waiters
             .into_iter()
             .map(|index| self.unqueue(index))
             .collect();
@@ -326,12 +330,12 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
                 Some(_) => {}
             }
         }
-        waiting
+        waiters
     }
 
-    /// The next thing to do.
+    /// Returns the next action to perform.
     pub fn next_action(&mut self) -> Option<Action<C, W>> {
-        if self.unsettled {
+        if self.needs_refill {
             self.refill();
         }
         self.actions.pop_front()
@@ -363,12 +367,12 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         open.exchanges += 1;
         open.leases += 1;
         let conn = open.conn.clone();
-        let leaves = !open.is_available() && std::mem::take(&mut open.listed);
-        if std::mem::take(&mut open.resting) {
+        let was_listed = !open.is_available() && std::mem::take(&mut open.is_listed);
+        if std::mem::take(&mut open.is_idle) {
             self.idle.remove(&mut self.slots, index);
             self.origins.at(origin).idle -= 1;
         }
-        if leaves {
+        if was_listed {
             let available = &mut self.origins.at(origin).available;
             available.remove(&mut self.slots, index);
         }
@@ -389,8 +393,8 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
                 break self.assign_dials(origin);
             };
             if let Some(lease) = self.lease(index) {
-                let who = self.unqueue(waiter);
-                self.actions.push_back(Action::Assign(lease, who));
+                let token = self.unqueue(waiter);
+                self.actions.push_back(Action::Assign(lease, token));
             }
         }
         if self.idle.len() > self.limits.max_keepalive
@@ -399,7 +403,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             self.drop_slot(oldest);
         }
         // An idle connection here can make room for another origin.
-        self.unsettled = true;
+        self.needs_refill = true;
     }
 
     /// Updates the lists of the connection according to its leases.
@@ -408,23 +412,24 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let (origin, Some(open)) = (*origin, open) else {
             return;
         };
-        let rests = open.leases == 0;
-        if rests {
+        let is_idle = open.leases == 0;
+        if is_idle {
             open.idle_since = now;
         }
-        let joins = open.is_available() && !std::mem::replace(&mut open.listed, true);
-        let lies_down = rests && !std::mem::replace(&mut open.resting, true);
-        if joins {
+        let becomes_available =
+            open.is_available() && !std::mem::replace(&mut open.is_listed, true);
+        let becomes_idle = is_idle && !std::mem::replace(&mut open.is_idle, true);
+        if becomes_available {
             let available = &mut self.origins.at(origin).available;
             available.push_front(&mut self.slots, index);
         }
-        if lies_down {
+        if becomes_idle {
             self.idle.push_back(&mut self.slots, index);
             self.origins.at(origin).idle += 1;
         }
     }
 
-    /// Forgets an idle connection and has it closed.
+    /// Removes an idle connection and orders its `Close`.
     fn drop_slot(&mut self, index: usize) {
         if let Some(open) = self.free(index) {
             self.actions.push_back(Action::Close(open.conn));
@@ -435,13 +440,13 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let slot = &self.slots[index];
         let entry = self.origins.at(slot.origin);
         let (origin, state) = (slot.origin, slot.open.as_ref());
-        let state = state.map(|open| (open.listed, open.resting));
-        if let Some((listed, resting)) = state {
+        let state = state.map(|open| (open.is_listed, open.is_idle));
+        if let Some((is_listed, is_idle)) = state {
             entry.open -= 1;
-            if listed {
+            if is_listed {
                 entry.available.remove(&mut self.slots, index);
             }
-            if resting {
+            if is_idle {
                 entry.idle -= 1;
                 self.idle.remove(&mut self.slots, index);
             }
@@ -451,7 +456,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
         let removed = self.slots.try_remove(index);
         self.assign_dials(origin);
-        self.unsettled = true;
+        self.needs_refill = true;
         removed.and_then(|slot| slot.open)
     }
 
@@ -484,9 +489,9 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         } else {
             entry.queued.remove(&mut self.waiters, index);
         }
-        let who = self.waiters.remove(index).who;
+        let token = self.waiters.remove(index).token;
         self.assign_dials(origin);
-        who
+        token
     }
 
     fn waiter(&self, id: WaiterId) -> Option<&Waiter<W>> {
@@ -494,9 +499,9 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         (waiter.generation == id.generation).then_some(waiter)
     }
 
-    /// Somebody of an origin without any connection has waited longer than everybody here, and no
-    /// connection can be opened: without this an origin under load would keep its own for ever.
-    fn is_owed(&self, index: usize) -> bool {
+    /// Whether the slot is due to another origin: one without any connection whose first waiter came before those of
+    /// this origin, while the pool is full. Otherwise an origin under load would keep its connections for ever.
+    fn is_due_elsewhere(&self, index: usize) -> bool {
         if self.slots.len() < self.limits.max_connections {
             return false;
         }
@@ -512,11 +517,11 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         matches!((own, starved), (Some(own), Some(starved)) if starved < own)
     }
 
-    /// Starts dials for those who wait, as long as there is room, each origin in its turn.
+    /// Starts dials for waiters within the limits, for one origin after the other.
     fn refill(&mut self) {
-        self.unsettled = false;
+        self.needs_refill = false;
         while !self.closed
-            && let Some(origin) = self.origins.next_needy()
+            && let Some(origin) = self.origins.next_to_dial()
         {
             if self.slots.len() >= self.limits.max_connections && !self.make_room(origin) {
                 return;
@@ -526,7 +531,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// At the client-wide limit: what another origin does not need gives way.
+    /// At the client-wide limit: closes an idle connection, or cancels a dial that another origin does not need.
     fn make_room(&mut self, for_origin: usize) -> bool {
         if let Some(oldest) = self.idle.first() {
             self.drop_slot(oldest);
@@ -546,7 +551,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     fn dial(&mut self, origin: usize) {
         let generation = self.next_generation();
         let first = self.origins.at(origin).queued.first();
-        let begun_for = first.map(|first| WaiterId {
+        let started_for = first.map(|first| WaiterId {
             index: first as u32,
             generation: self.waiters[first].generation,
         });
@@ -554,7 +559,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             generation,
             origin,
             open: None,
-            begun_for,
+            started_for,
             links: [Links::default(); 2],
         });
         if let Some(first) = first {

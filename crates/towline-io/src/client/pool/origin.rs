@@ -1,4 +1,4 @@
-//! The origins of a pool: their connections and waiters, and which of them need more.
+//! Origins of a pool: their connections and waiters, and their demand for more connections.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -25,39 +25,39 @@ impl OriginId {
 
 /// Number of origins above which unused ones are removed.
 const KEPT_ORIGINS: usize = 1024;
-/// Keys that are recognised by their address.
+/// Size of the cache of keys, which is indexed by their address.
 const RECENT: usize = 16;
 
 const QUEUE: usize = 0;
 const SURPLUS: usize = 1;
 
-/// Demand of an origin for a share of the client-wide limit.
+/// Demand of an origin for connections within the client-wide limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Demand {
     #[default]
     Satisfied,
-    /// More waiters than its dials will serve, and room at this host.
+    /// It has more waiters than its dials will serve, and is below the limit per host.
     Wanting,
-    /// The same, and no connection that could serve them in time.
+    /// It is `Wanting` and has no connection.
     Starved,
 }
 
 pub(super) struct Origin<K> {
     pub(super) key: Arc<K>,
     generation: u32,
-    /// Connections with room for an exchange, the one used last first.
+    /// Connections below their capacity, the most recently used first.
     pub(super) available: List<AVAILABLE>,
-    /// The newest first.
+    /// Dials in progress, the newest first.
     pub(super) dials: List<DIALS>,
     pub(super) open: usize,
     pub(super) idle: usize,
-    /// Exchanges that a connection being opened is expected to take at once; at least one.
-    pub(super) share: usize,
-    /// Waiters in order of arrival: as many as the dials are expected to serve; the others follow.
+    /// Concurrent exchanges that a dialled connection is expected to carry; at least one.
+    pub(super) expected_capacity: usize,
+    /// The first waiters in order of arrival: those that the dials are expected to serve. `queued` has the others.
     pub(super) expecting: List<0>,
     pub(super) queued: List<0>,
     demand: Demand,
-    /// More dials than its waiters need.
+    /// It has more dials than its waiters need.
     is_surplus: bool,
     links: [Links; 2],
 }
@@ -74,12 +74,12 @@ impl<K> Origin<K> {
 
     /// Waiters that the dials will serve.
     pub(super) fn expected(&self) -> usize {
-        self.dials.len().saturating_mul(self.share)
+        self.dials.len().saturating_mul(self.expected_capacity)
     }
 
     /// Dials needed to serve all waiters.
     pub(super) fn wanted_dials(&self) -> usize {
-        self.waiting().div_ceil(self.share)
+        self.waiting().div_ceil(self.expected_capacity)
     }
 
     pub(super) fn first_waiter(&self) -> Option<usize> {
@@ -90,7 +90,7 @@ impl<K> Origin<K> {
         self.slots() == 0 && self.waiting() == 0
     }
 
-    fn wanted_demand(&self, limits: &PoolLimits) -> Demand {
+    fn current_demand(&self, limits: &PoolLimits) -> Demand {
         let has_room = self.slots() < limits.max_connections_per_host;
         match self.slots() {
             _ if self.waiting() <= self.expected() || !has_room => Demand::Satisfied,
@@ -111,7 +111,7 @@ pub(super) struct Origins<K> {
     by_key: HashMap<Arc<K>, OriginId>,
     recent: [Option<OriginId>; RECENT],
     starved: List<QUEUE>,
-    needy: List<QUEUE>,
+    wanting: List<QUEUE>,
     surplus: List<SURPLUS>,
     generation: u32,
     sweep_at: usize,
@@ -124,7 +124,7 @@ impl<K> Default for Origins<K> {
             by_key: HashMap::new(),
             recent: [None; RECENT],
             starved: List::default(),
-            needy: List::default(),
+            wanting: List::default(),
             surplus: List::default(),
             generation: 0,
             sweep_at: KEPT_ORIGINS,
@@ -133,22 +133,22 @@ impl<K> Default for Origins<K> {
 }
 
 impl<K: Eq + Hash> Origins<K> {
-    pub(super) fn intern(&mut self, key: &Arc<K>, share: u32) -> OriginId {
-        let place = (Arc::as_ptr(key).addr() >> 4) % RECENT;
-        if let Some(id) = self.recent[place]
+    pub(super) fn intern(&mut self, key: &Arc<K>, expected_capacity: u32) -> OriginId {
+        let slot = (Arc::as_ptr(key).addr() >> 4) % RECENT;
+        if let Some(id) = self.recent[slot]
             && self
                 .get(id)
                 .is_some_and(|origin| Arc::ptr_eq(&origin.key, key))
         {
             return id;
         }
-        let known = self.by_key.get(key).copied();
-        let id = known.unwrap_or_else(|| self.add(key, share));
-        self.recent[place] = Some(id);
+        let existing = self.by_key.get(key).copied();
+        let id = existing.unwrap_or_else(|| self.add(key, expected_capacity));
+        self.recent[slot] = Some(id);
         id
     }
 
-    fn add(&mut self, key: &Arc<K>, share: u32) -> OriginId {
+    fn add(&mut self, key: &Arc<K>, expected_capacity: u32) -> OriginId {
         if self.slab.len() >= self.sweep_at {
             self.sweep();
         }
@@ -160,7 +160,7 @@ impl<K: Eq + Hash> Origins<K> {
             dials: List::default(),
             open: 0,
             idle: 0,
-            share: share.max(1) as usize,
+            expected_capacity: expected_capacity.max(1) as usize,
             expecting: List::default(),
             queued: List::default(),
             demand: Demand::default(),
@@ -172,7 +172,7 @@ impl<K: Eq + Hash> Origins<K> {
         id
     }
 
-    /// Removes unused origins. Rare enough to cost a constant per origin added.
+    /// Removes unused origins. The amortised cost per added origin is constant.
     fn sweep(&mut self) {
         let by_key = &mut self.by_key;
         self.slab.retain(|_, origin| {
@@ -215,7 +215,7 @@ impl<K: Eq + Hash> Origins<K> {
     /// Call this when the number of waiters, dials or connections of an origin has changed.
     pub(super) fn reconsider(&mut self, index: usize, limits: &PoolLimits) {
         let origin = &mut self.slab[index];
-        let demand = origin.wanted_demand(limits);
+        let demand = origin.current_demand(limits);
         let before = std::mem::replace(&mut origin.demand, demand);
         let is_surplus = origin.dials.len() > origin.wanted_dials();
         let was_surplus = std::mem::replace(&mut origin.is_surplus, is_surplus);
@@ -223,13 +223,13 @@ impl<K: Eq + Hash> Origins<K> {
             let Self {
                 slab,
                 starved,
-                needy,
+                wanting,
                 ..
             } = self;
-            if let Some(queue) = queue_of(starved, needy, before) {
+            if let Some(queue) = queue_of(starved, wanting, before) {
                 queue.remove(slab, index);
             }
-            if let Some(queue) = queue_of(starved, needy, demand) {
+            if let Some(queue) = queue_of(starved, wanting, demand) {
                 queue.push_back(slab, index);
             }
         }
@@ -241,15 +241,15 @@ impl<K: Eq + Hash> Origins<K> {
     }
 
     /// The origin that may open the next connection.
-    pub(super) fn next_needy(&self) -> Option<usize> {
-        self.starved.first().or_else(|| self.needy.first())
+    pub(super) fn next_to_dial(&self) -> Option<usize> {
+        self.starved.first().or_else(|| self.wanting.first())
     }
 
-    /// Ends the turn of an origin; if it needs more it is queued behind the others.
+    /// Moves an origin that needs more connections behind the others.
     pub(super) fn rotate(&mut self, index: usize) {
         if self.slab[index].demand == Demand::Wanting {
-            self.needy.remove(&mut self.slab, index);
-            self.needy.push_back(&mut self.slab, index);
+            self.wanting.remove(&mut self.slab, index);
+            self.wanting.push_back(&mut self.slab, index);
         }
     }
 
@@ -270,12 +270,12 @@ impl<K: Eq + Hash> Origins<K> {
 
 fn queue_of<'a>(
     starved: &'a mut List<QUEUE>,
-    needy: &'a mut List<QUEUE>,
+    wanting: &'a mut List<QUEUE>,
     demand: Demand,
 ) -> Option<&'a mut List<QUEUE>> {
     match demand {
         Demand::Satisfied => None,
-        Demand::Wanting => Some(needy),
+        Demand::Wanting => Some(wanting),
         Demand::Starved => Some(starved),
     }
 }

@@ -13,10 +13,10 @@ pub(super) const DIALS: usize = AVAILABLE;
 pub(super) struct Slot<C> {
     pub(super) generation: u32,
     pub(super) origin: usize,
-    /// `None`: being opened.
+    /// `None` while it is being dialled.
     pub(super) open: Option<Open<C>>,
     /// The waiter that the dial was started for.
-    pub(super) begun_for: Option<WaiterId>,
+    pub(super) started_for: Option<WaiterId>,
     pub(super) links: [Links; 2],
 }
 
@@ -24,14 +24,14 @@ pub(super) struct Open<C> {
     pub(super) conn: C,
     pub(super) leases: u32,
     pub(super) capacity: u32,
-    /// Exchanges that have begun on it.
+    /// Exchanges started on it so far.
     pub(super) exchanges: u64,
-    /// No further exchange may begin on it.
+    /// Set when it takes no further exchange.
     pub(super) retired: bool,
     /// Set while it is in its origin's `available`.
-    pub(super) listed: bool,
+    pub(super) is_listed: bool,
     /// Set while it is in the pool's `idle`.
-    pub(super) resting: bool,
+    pub(super) is_idle: bool,
     pub(super) since: Instant,
     pub(super) idle_since: Instant,
 }
@@ -53,7 +53,7 @@ pub(super) struct Waiter<W> {
     pub(super) origin: usize,
     /// Earlier waiters of any origin have smaller numbers.
     pub(super) number: u64,
-    pub(super) who: W,
+    pub(super) token: W,
     /// Set while it is in its origin's `expecting`.
     pub(super) expects: bool,
     /// The dial that was started for it.

@@ -15,7 +15,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
     }
 
-    /// The same for each origin that has a connection or a waiter.
+    /// Counts of each origin that has a connection or a waiter.
     pub fn status_by_origin(&self) -> impl Iterator<Item = (&Arc<K>, PoolStatus)> {
         self.origins.iter().map(|origin| {
             let status = PoolStatus {

@@ -1,4 +1,4 @@
-//! The pool against what anybody can check by counting, under random histories.
+//! The pool compared with a plain model, under random histories.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -9,40 +9,40 @@ use proptest::prelude::*;
 use super::*;
 
 pub(super) type Conn = u32;
-pub(super) type Who = u32;
+pub(super) type Token = u32;
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A call to the origin of that number.
-    Ask(usize),
-    /// The n-th of the leases, dials, idle connections or waiters there are.
+    /// A call to the origin with this number.
+    Acquire(usize),
+    /// The n-th of the current leases, dials, idle connections or waiters.
     Release(usize),
-    Break(usize),
+    Remove(usize),
     Retire(usize),
-    BreakIdle(usize),
+    RemoveIdle(usize),
     DialSucceeds(usize),
     DialFails(usize),
-    /// The n-th connection takes so many from now on.
-    Change(usize, u32),
+    /// Sets the capacity of the n-th connection.
+    SetCapacity(usize, u32),
     Cancel(usize),
     Prewarm(usize, usize),
-    Pass(u64),
+    AdvanceClock(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
     let n = 0..64_usize;
     prop_oneof![
-        6 => (0..4_usize).prop_map(Step::Ask),
+        6 => (0..4_usize).prop_map(Step::Acquire),
         4 => n.clone().prop_map(Step::Release),
-        1 => n.clone().prop_map(Step::Break),
+        1 => n.clone().prop_map(Step::Remove),
         1 => n.clone().prop_map(Step::Retire),
-        1 => n.clone().prop_map(Step::BreakIdle),
+        1 => n.clone().prop_map(Step::RemoveIdle),
         5 => n.clone().prop_map(Step::DialSucceeds),
         1 => n.clone().prop_map(Step::DialFails),
-        1 => (n.clone(), 0..5_u32).prop_map(|(n, capacity)| Step::Change(n, capacity)),
+        1 => (n.clone(), 0..5_u32).prop_map(|(n, capacity)| Step::SetCapacity(n, capacity)),
         2 => n.prop_map(Step::Cancel),
         1 => (0..4_usize, 0..3_usize).prop_map(|(origin, n)| Step::Prewarm(origin, n)),
-        1 => (0..4_u64).prop_map(Step::Pass),
+        1 => (0..4_u64).prop_map(Step::AdvanceClock),
     ]
 }
 
@@ -51,7 +51,7 @@ struct Live {
     slot: SlotId,
     origin: usize,
     conn: Conn,
-    leases: Vec<Who>,
+    leases: Vec<Token>,
     capacity: u32,
     retired: bool,
     since: Instant,
@@ -59,20 +59,20 @@ struct Live {
 
 /// The expected state, kept in plain lists.
 struct Model {
-    pool: Pool<usize, Conn, Who>,
+    pool: Pool<usize, Conn, Token>,
     limits: PoolLimits,
     capacity: u32,
     /// Expected capacity of a dial before anything is known.
     expected: u32,
     /// Expected capacity of a dial, by origin.
-    shares: [usize; 4],
+    expected_capacities: [usize; 4],
     keys: Vec<Arc<usize>>,
     now: Instant,
     dials: Vec<(SlotId, usize)>,
     live: Vec<Live>,
-    waiting: HashMap<usize, VecDeque<(WaiterId, Who)>>,
+    waiting: HashMap<usize, VecDeque<(WaiterId, Token)>>,
     /// Waiters notified that a dial is for them.
-    expecting: HashSet<Who>,
+    expecting: HashSet<Token>,
     next: u32,
 }
 
@@ -83,7 +83,7 @@ impl Model {
             limits,
             capacity,
             expected,
-            shares: [expected as usize; 4],
+            expected_capacities: [expected as usize; 4],
             keys: (0..4).map(Arc::new).collect(),
             now: Instant::now(),
             dials: Vec::new(),
@@ -96,12 +96,12 @@ impl Model {
 
     fn run(&mut self, step: &Step) {
         match *step {
-            Step::Ask(origin) => self.ask(origin),
+            Step::Acquire(origin) => self.acquire(origin),
             Step::Release(n) => self.release(n),
-            Step::Break(n) => {
+            Step::Remove(n) => {
                 if let Some((at, _)) = self.nth_lease(n) {
-                    let gone = self.live.remove(at);
-                    self.pool.remove(gone.slot);
+                    let removed = self.live.remove(at);
+                    self.pool.remove(removed.slot);
                 }
             }
             Step::Retire(n) => {
@@ -110,22 +110,22 @@ impl Model {
                     self.pool.retire(self.live[at].slot);
                 }
             }
-            Step::BreakIdle(n) => {
+            Step::RemoveIdle(n) => {
                 let idle: Vec<_> = (0..self.live.len())
                     .filter(|&at| self.live[at].leases.is_empty())
                     .collect();
                 if !idle.is_empty() {
-                    let gone = self.live.remove(idle[n % idle.len()]);
-                    self.pool.remove(gone.slot);
+                    let removed = self.live.remove(idle[n % idle.len()]);
+                    self.pool.remove(removed.slot);
                 }
             }
             Step::DialSucceeds(n) => {
                 if !self.dials.is_empty() {
                     let (slot, origin) = self.dials.remove(n % self.dials.len());
                     self.next += 1;
-                    // Not more than the last one took, until it says otherwise.
-                    let capacity = self.capacity.min(self.shares[origin] as u32);
-                    self.shares[origin] = capacity as usize;
+                    // Not above the last connection's capacity, until the server announces its limit.
+                    let capacity = self.capacity.min(self.expected_capacities[origin] as u32);
+                    self.expected_capacities[origin] = capacity as usize;
                     self.live.push(Live {
                         slot,
                         origin,
@@ -139,39 +139,42 @@ impl Model {
                 }
             }
             Step::DialFails(n) => self.fail_dial(n),
-            Step::Change(n, capacity) => self.change(n, capacity),
+            Step::SetCapacity(n, capacity) => self.set_capacity(n, capacity),
             Step::Cancel(n) => self.cancel(n),
             Step::Prewarm(origin, n) => {
                 let id = self.pool.origin(&self.keys[origin], self.expected);
                 self.pool.prewarm(id, n);
             }
-            Step::Pass(seconds) => {
+            Step::AdvanceClock(seconds) => {
                 self.now += Duration::from_secs(seconds);
                 self.pool.expire(self.now);
                 let next = self.pool.next_expiry();
-                assert!(next.is_none_or(|at| at > self.now), "expired and kept");
+                assert!(
+                    next.is_none_or(|at| at > self.now),
+                    "an expired connection is kept"
+                );
             }
         }
-        self.act();
+        self.run_actions();
         self.check();
     }
 
-    fn ask(&mut self, origin: usize) {
+    fn acquire(&mut self, origin: usize) {
         self.next += 1;
-        let who = self.next;
+        let token = self.next;
         let id = self.pool.origin(&self.keys[origin], self.expected);
         if let Some(lease) = self.pool.acquire(id, self.now) {
-            assert!(self.queue(origin).is_empty(), "overtook a waiter");
-            return self.leased(&lease, who, origin);
+            assert!(self.queue(origin).is_empty(), "a call preceded a waiter");
+            return self.leased(&lease, token, origin);
         }
-        match self.pool.wait(id, who, false) {
-            Ok(waiter) => self.queue(origin).push_back((waiter, who)),
+        match self.pool.wait(id, token, false) {
+            Ok(waiter) => self.queue(origin).push_back((waiter, token)),
             Err(refused) => {
-                assert_eq!(refused, who);
+                assert_eq!(refused, token);
                 let queued: usize = (0..4).map(|origin| self.queued(origin)).sum();
-                // Those who expected a connection that takes fewer came on top.
-                let is_full = self.limits.max_queue.is_some_and(|most| queued >= most);
-                assert!(is_full, "refused beside room");
+                // Waiters whose dial had a lower capacity than expected are queued in addition.
+                let is_full = self.limits.max_queue.is_some_and(|limit| queued >= limit);
+                assert!(is_full, "refused although the queue has room");
             }
         }
     }
@@ -195,10 +198,10 @@ impl Model {
             })
             .count();
         let waiting = self.waiting.get(&origin).map_or(0, VecDeque::len);
-        waiting.saturating_sub(dials * self.shares[origin])
+        waiting.saturating_sub(dials * self.expected_capacities[origin])
     }
 
-    fn change(&mut self, n: usize, capacity: u32) {
+    fn set_capacity(&mut self, n: usize, capacity: u32) {
         if self.live.is_empty() {
             return;
         }
@@ -206,16 +209,16 @@ impl Model {
         let live = &mut self.live[at];
         let changes = std::mem::replace(&mut live.capacity, capacity) != capacity;
         if changes && !live.retired && live.leases.len() < capacity as usize {
-            self.shares[live.origin] = capacity as usize;
+            self.expected_capacities[live.origin] = capacity as usize;
         }
         self.pool.set_capacity(live.slot, capacity);
     }
 
-    fn queue(&mut self, origin: usize) -> &mut VecDeque<(WaiterId, Who)> {
+    fn queue(&mut self, origin: usize) -> &mut VecDeque<(WaiterId, Token)> {
         self.waiting.entry(origin).or_default()
     }
 
-    fn leased(&mut self, lease: &Lease<Conn>, who: Who, origin: usize) {
+    fn leased(&mut self, lease: &Lease<Conn>, token: Token, origin: usize) {
         let live = self
             .live
             .iter_mut()
@@ -223,7 +226,7 @@ impl Model {
             .expect("a connection that is open");
         assert_eq!((live.conn, live.origin), (lease.conn, origin));
         assert!(!live.retired);
-        live.leases.push(who);
+        live.leases.push(token);
         assert!(live.leases.len() <= live.capacity as usize);
     }
 
@@ -239,7 +242,7 @@ impl Model {
             self.live[at].leases.remove(lease);
             let slot = self.live[at].slot;
             self.pool.release(slot, self.now);
-            // A shared connection may be given up for an origin that has none.
+            // A shared connection may be retired for an origin that has none.
             let open = self
                 .pool
                 .find(slot)
@@ -253,19 +256,19 @@ impl Model {
             return;
         }
         let (slot, origin) = self.dials.remove(n % self.dials.len());
-        self.shares[origin] = 1;
+        self.expected_capacities[origin] = 1;
         let first = self
             .pool
             .dial_failed(slot)
-            .map(|(waiter, &who)| (waiter, who));
-        if let Some((waiter, who)) = first {
-            assert!(self.queue(origin).contains(&(waiter, who)));
-            // Every second one tries again.
-            if who % 2 == 0 {
+            .map(|(waiter, &token)| (waiter, token));
+        if let Some((waiter, token)) = first {
+            assert!(self.queue(origin).contains(&(waiter, token)));
+            // Every second waiter waits for another attempt.
+            if token % 2 == 0 {
                 self.queue(origin).retain(|&(id, _)| id != waiter);
-                assert_eq!(self.pool.cancel(waiter), Some(who));
-                self.act();
-                self.expecting.remove(&who);
+                assert_eq!(self.pool.cancel(waiter), Some(token));
+                self.run_actions();
+                self.expecting.remove(&token);
             }
         }
     }
@@ -279,15 +282,15 @@ impl Model {
         if all.is_empty() {
             return;
         }
-        let (origin, (waiter, who)) = all[n % all.len()];
+        let (origin, (waiter, token)) = all[n % all.len()];
         self.queue(origin).retain(|&(id, _)| id != waiter);
-        assert_eq!(self.pool.cancel(waiter), Some(who));
-        self.act();
-        self.expecting.remove(&who);
+        assert_eq!(self.pool.cancel(waiter), Some(token));
+        self.run_actions();
+        self.expecting.remove(&token);
         assert_eq!(self.pool.cancel(waiter), None, "cancelled twice");
     }
 
-    fn act(&mut self) {
+    fn run_actions(&mut self) {
         while let Some(action) = self.pool.next_action() {
             match action {
                 Action::Dial(slot, origin) => {
@@ -301,13 +304,13 @@ impl Model {
                 }
                 Action::Close(conn) => {
                     let at = self.live.iter().position(|live| live.conn == conn);
-                    let gone = self.live.remove(at.expect("open until now"));
-                    assert!(gone.leases.is_empty(), "closed while in use");
+                    let removed = self.live.remove(at.expect("open until now"));
+                    assert!(removed.leases.is_empty(), "closed while in use");
                 }
-                Action::AwaitDial(who) => assert!(self.expecting.insert(who)),
-                Action::AwaitFree(who) => assert!(self.expecting.remove(&who)),
-                Action::Assign(lease, who) => {
-                    self.expecting.remove(&who);
+                Action::AwaitDial(token) => assert!(self.expecting.insert(token)),
+                Action::AwaitFree(token) => assert!(self.expecting.remove(&token)),
+                Action::Assign(lease, token) => {
+                    self.expecting.remove(&token);
                     let origin = self
                         .live
                         .iter()
@@ -316,11 +319,11 @@ impl Model {
                         .origin;
                     let first = self.queue(origin).pop_front();
                     assert_eq!(
-                        first.map(|(_, who)| who),
-                        Some(who),
-                        "not the first in line"
+                        first.map(|(_, token)| token),
+                        Some(token),
+                        "not the first waiter"
                     );
-                    self.leased(&lease, who, origin);
+                    self.leased(&lease, token, origin);
                 }
             }
         }
@@ -352,56 +355,60 @@ impl Model {
             let slots = dials + self.live.iter().filter(own).count();
             assert!(slots <= self.limits.max_connections_per_host);
             let waiting = self.waiting.get(&origin).map_or(0, VecDeque::len);
-            let expect = |&(at, &(_, who)): &(usize, &(WaiterId, Who))| {
-                (at < dials * self.shares[origin]) == self.expecting.contains(&who)
+            let expect = |&(at, &(_, token)): &(usize, &(WaiterId, Token))| {
+                (at < dials * self.expected_capacities[origin]) == self.expecting.contains(&token)
             };
             let queue = self.waiting.get(&origin).into_iter().flatten();
             assert!(queue.enumerate().all(|entry| expect(&entry)));
             let free = |live: &&Live| {
                 let age = self.now - live.since;
-                let is_old = (self.limits.max_connection_age).is_some_and(|most| age >= most);
+                let is_old = (self.limits.max_connection_age).is_some_and(|limit| age >= limit);
                 let is_free = !live.retired && live.leases.len() < live.capacity as usize;
                 own(live) && is_free && !is_old
             };
             assert!(
                 waiting == 0 || !self.live.iter().any(|live| free(&live)),
-                "waits beside a free connection of {key}"
+                "a waiter although a connection of {key} is free"
             );
-            if waiting > dials * self.shares[origin] && slots < self.limits.max_connections_per_host
+            if waiting > dials * self.expected_capacities[origin]
+                && slots < self.limits.max_connections_per_host
             {
                 let surplus = |dial: &(SlotId, usize)| {
                     let dials = self.dials.iter().filter(|other| other.1 == dial.1).count();
                     let waiting = self.waiting.get(&dial.1).map_or(0, VecDeque::len);
-                    dials > waiting.div_ceil(self.shares[dial.1])
+                    dials > waiting.div_ceil(self.expected_capacities[dial.1])
                 };
                 assert_eq!(
                     total, self.limits.max_connections,
-                    "waits while there is room"
+                    "a waiter although a connection can be opened"
                 );
-                assert_eq!(idle, 0, "waits while another origin's connection is idle");
+                assert_eq!(
+                    idle, 0,
+                    "a waiter although another origin's connection is idle"
+                );
                 assert!(
                     !self.dials.iter().any(surplus),
-                    "waits beside a useless dial"
+                    "a waiter although another origin has a surplus dial"
                 );
             }
         }
     }
 
-    /// Everything is given back, and nothing is left over.
+    /// Releases everything and checks that the pool is empty.
     fn finish(mut self) {
         for (_, queue) in std::mem::take(&mut self.waiting) {
-            for (waiter, who) in queue {
-                assert_eq!(self.pool.cancel(waiter), Some(who));
+            for (waiter, token) in queue {
+                assert_eq!(self.pool.cancel(waiter), Some(token));
             }
         }
-        self.act();
+        self.run_actions();
         while self.nth_lease(0).is_some() {
             self.release(0);
-            self.act();
+            self.run_actions();
         }
         assert_eq!(self.pool.status().active, 0);
         assert!(self.pool.close().is_empty());
-        self.act();
+        self.run_actions();
         assert_eq!(self.pool.status(), PoolStatus::default());
         assert!(self.live.is_empty() && self.dials.is_empty());
     }
@@ -424,7 +431,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_rules_hold_in_every_history(
+    fn the_pool_matches_the_model_in_random_histories(
         limits in limits(),
         capacity in 1..4_u32,
         expected in 1..4_u32,
@@ -438,7 +445,7 @@ proptest! {
     }
 }
 
-pub(super) fn pool(max_connections: usize, per_host: usize) -> Pool<usize, Conn, Who> {
+pub(super) fn pool(max_connections: usize, per_host: usize) -> Pool<usize, Conn, Token> {
     Pool::new(PoolLimits {
         max_connections,
         max_connections_per_host: per_host,
@@ -446,8 +453,8 @@ pub(super) fn pool(max_connections: usize, per_host: usize) -> Pool<usize, Conn,
     })
 }
 
-/// Carries every dial out at once; returns who was served.
-fn dial_all(pool: &mut Pool<usize, Conn, Who>, now: Instant) -> Vec<(Who, Lease<Conn>)> {
+/// Performs every dial at once; returns the waiters served.
+fn dial_all(pool: &mut Pool<usize, Conn, Token>, now: Instant) -> Vec<(Token, Lease<Conn>)> {
     let mut served = Vec::new();
     let mut conn = 0;
     while let Some(action) = pool.next_action() {
@@ -456,7 +463,7 @@ fn dial_all(pool: &mut Pool<usize, Conn, Who>, now: Instant) -> Vec<(Who, Lease<
                 conn += 1;
                 pool.dialled(slot, conn, 1, now);
             }
-            Action::Assign(lease, who) => served.push((who, lease)),
+            Action::Assign(lease, token) => served.push((token, lease)),
             _ => {}
         }
     }
@@ -464,11 +471,11 @@ fn dial_all(pool: &mut Pool<usize, Conn, Who>, now: Instant) -> Vec<(Who, Lease<
 }
 
 #[test]
-fn the_connection_used_last_is_used_next() {
+fn the_most_recently_used_connection_is_used_first() {
     let (mut pool, now) = (pool(9, 9), Instant::now());
     let origin = pool.origin(&Arc::new(0), 1);
-    for who in 0..3 {
-        assert!(pool.wait(origin, who, false).is_ok());
+    for token in 0..3 {
+        assert!(pool.wait(origin, token, false).is_ok());
     }
     let served = dial_all(&mut pool, now);
     assert_eq!(served.len(), 3);
@@ -489,18 +496,24 @@ fn an_origin_without_a_connection_is_not_starved_by_one_under_load() {
     assert!(pool.wait(busy, 1, false).is_ok());
     assert!(pool.wait(quiet, 2, false).is_ok());
     assert!(pool.wait(busy, 3, false).is_ok());
-    // 1 came first and is served by reuse; 2 came before 3 and has no connection that could serve it.
+    // 1 came first and reuses the connection; 2 came before 3, and its origin has no connection.
     pool.release(first.slot, now);
     let served = dial_all(&mut pool, now);
-    assert_eq!(served.iter().map(|(who, _)| *who).collect::<Vec<_>>(), [1]);
+    assert_eq!(
+        served.iter().map(|(token, _)| *token).collect::<Vec<_>>(),
+        [1]
+    );
     pool.release(served[0].1.slot, now);
     let served = dial_all(&mut pool, now);
-    assert_eq!(served.iter().map(|(who, _)| *who).collect::<Vec<_>>(), [2]);
+    assert_eq!(
+        served.iter().map(|(token, _)| *token).collect::<Vec<_>>(),
+        [2]
+    );
 }
 
 #[test]
 fn a_full_queue_refuses_all_but_urgent_waiters() {
-    let mut pool: Pool<usize, Conn, Who> = Pool::new(PoolLimits {
+    let mut pool: Pool<usize, Conn, Token> = Pool::new(PoolLimits {
         max_connections_per_host: 1,
         max_queue: Some(1),
         ..PoolLimits::default()
@@ -511,12 +524,12 @@ fn a_full_queue_refuses_all_but_urgent_waiters() {
     assert_eq!(pool.wait(origin, 2, false), Err(2));
     assert!(pool.wait(origin, 3, true).is_ok());
     let served = dial_all(&mut pool, Instant::now());
-    assert_eq!(served[0].0, 3, "an urgent waiter stands in front");
+    assert_eq!(served[0].0, 3, "an urgent waiter precedes the others");
 }
 
 #[test]
-fn the_queue_is_as_long_as_it_may_be_whatever_else_is_dialled() {
-    let mut pool: Pool<usize, Conn, Who> = Pool::new(PoolLimits {
+fn dials_of_other_origins_do_not_change_the_queue_limit() {
+    let mut pool: Pool<usize, Conn, Token> = Pool::new(PoolLimits {
         max_connections_per_host: 1,
         max_queue: Some(1),
         ..PoolLimits::default()
@@ -527,17 +540,23 @@ fn the_queue_is_as_long_as_it_may_be_whatever_else_is_dialled() {
     }
     let origin = pool.origin(&Arc::new(0), 1);
     assert!(pool.wait(origin, 0, false).is_ok(), "has a dial");
-    assert!(pool.wait(origin, 1, false).is_ok(), "the one that may wait");
+    assert!(
+        pool.wait(origin, 1, false).is_ok(),
+        "within the limit of one"
+    );
     assert_eq!(pool.wait(origin, 2, false), Err(2));
     let elsewhere = pool.origin(&Arc::new(9), 1);
-    assert!(pool.wait(elsewhere, 3, false).is_ok(), "waits for nobody");
+    assert!(
+        pool.wait(elsewhere, 3, false).is_ok(),
+        "has a dial of its own"
+    );
 }
 
 #[test]
-fn a_dial_fails_the_one_it_was_begun_for_and_leaves_with_it() {
+fn a_failed_dial_reports_its_waiter_and_a_cancelled_waiter_ends_its_dial() {
     let (mut pool, now) = (pool(9, 9), Instant::now());
     let origin = pool.origin(&Arc::new(0), 1);
-    let waiters = [0, 1, 2].map(|who| pool.wait(origin, who, false).unwrap());
+    let waiters = [0, 1, 2].map(|token| pool.wait(origin, token, false).unwrap());
     let mut dials = Vec::new();
     while let Some(action) = pool.next_action() {
         if let Action::Dial(slot, _) = action {
@@ -560,7 +579,7 @@ fn a_dial_fails_the_one_it_was_begun_for_and_leaves_with_it() {
         "cancelled with its waiter"
     );
     assert_eq!(pool.dialled_for(dials[2]), Some(&2));
-    // Its own connection serves somebody else: the dial that goes on is nobody's.
+    // The connection goes to an urgent waiter, which precedes the one the dial was started for.
     pool.wait(origin, 3, true).unwrap();
     pool.dialled(dials[2], 7, 1, now);
     assert!(pool.next_action().is_some());
@@ -568,7 +587,7 @@ fn a_dial_fails_the_one_it_was_begun_for_and_leaves_with_it() {
 }
 
 #[test]
-fn unused_origins_are_forgotten_and_used_ones_are_not() {
+fn unused_origins_are_removed_and_used_ones_kept() {
     let mut pool = pool(10, 10);
     let kept = Arc::new(0);
     let origin = pool.origin(&kept, 1);

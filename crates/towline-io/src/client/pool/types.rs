@@ -8,16 +8,16 @@ use super::OriginId;
 /// Limits of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// Connections in all, those being opened included.
+    /// Limit of all connections, dials included.
     pub max_connections: usize,
     pub max_connections_per_host: usize,
-    /// Idle connections that are kept; the oldest are closed first.
+    /// Limit of idle connections; above it the longest idle is closed.
     pub max_keepalive: usize,
-    /// How long a connection is kept without an exchange.
+    /// Idle time after which a connection is closed.
     pub keepalive_expiry: Option<Duration>,
-    /// A connection older than this carries no further exchange.
+    /// Age from which a connection takes no further exchange.
     pub max_connection_age: Option<Duration>,
-    /// Calls that may wait while no connection can be opened for them. `None`: any number.
+    /// Limit of the waiters for which no dial is in progress. `None`: no limit.
     pub max_queue: Option<usize>,
 }
 
@@ -34,7 +34,7 @@ impl Default for PoolLimits {
     }
 }
 
-/// One connection of the pool, being opened or open.
+/// Id of a connection or a dial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SlotId {
     pub(super) index: u32,
@@ -56,15 +56,14 @@ impl SlotId {
     }
 }
 
-/// One place in the queue.
+/// Id of a waiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WaiterId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
-/// The right to one exchange on a connection. Give it back with [`Pool::release`], or [`Pool::remove`]
-/// the connection.
+/// Permission for one exchange on a connection. Return it with [`Pool::release`], or [`Pool::remove`] the connection.
 ///
 /// [`Pool::release`]: super::Pool::release
 /// [`Pool::remove`]: super::Pool::remove
@@ -76,20 +75,20 @@ pub struct Lease<C> {
     pub reused: bool,
 }
 
-/// An action the pool asks its owner to perform.
+/// An action that the owner of the pool must perform.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Action<C, W> {
     /// Open a connection, then call `dialled` or `dial_failed`.
     Dial(SlotId, OriginId),
-    /// Cancel a dial that is no longer needed; its slot is free already.
+    /// Cancel a dial that is no longer needed; its slot is already free.
     CancelDial(SlotId),
-    /// Enough dials are under way for this waiter to expect a connection from one.
+    /// A dial is in progress that is expected to serve this waiter.
     AwaitDial(W),
     /// The waiter no longer expects a dial: it waits for a connection to become free.
     AwaitFree(W),
-    /// A waiter has its connection.
+    /// A waiter gets a connection.
     Assign(Lease<C>, W),
-    /// Expired, evicted or too old; the pool has forgotten it.
+    /// Close a connection that has expired, is too old or was evicted; it is no longer in the pool.
     Close(C),
 }
 
@@ -100,7 +99,7 @@ pub struct PoolStatus {
     pub active: usize,
     pub idle: usize,
     pub dialling: usize,
-    /// Callers without a connection.
+    /// Calls that wait for a connection.
     pub waiting: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Handshakes with proxies, as state machines without a socket.
+//! Handshakes with proxies, as state machines without I/O.
 //!
 //! ```text
 //! outgoing/sent ─► the proxy ─► received ─► Step::More ─► outgoing ... ─► Step::Done
@@ -15,12 +15,12 @@ use crate::client::route::{Proxy, ProxyScheme, Route};
 use socks::Socks;
 use tunnel::Tunnel;
 
-/// After a piece of the proxy's answer.
+/// State of the handshake after some bytes from the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// There may be something to send, and there is more to come.
+    /// The handshake goes on; there may be bytes to send.
     More,
-    /// The handshake is complete: further bytes are of the origin.
+    /// The handshake is complete: further bytes come from the origin.
     Done,
 }
 
@@ -28,10 +28,10 @@ pub(super) enum Step {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) text: String,
-    /// Of an HTTP proxy.
+    /// Status of an HTTP proxy's response.
     pub(super) status: Option<u16>,
-    /// Another address of the origin may do.
-    pub(super) of_address: bool,
+    /// The refusal concerns this address of the origin; another one may be accepted.
+    pub(super) address_specific: bool,
 }
 
 impl Refusal {
@@ -39,7 +39,7 @@ impl Refusal {
         Self {
             text: text.into(),
             status: None,
-            of_address: false,
+            address_specific: false,
         }
     }
 }
@@ -58,7 +58,7 @@ enum Protocol {
 }
 
 impl ProxyHandshake {
-    /// `addr`: what `socks5` connects to; the others send the name.
+    /// Starts a handshake. `addr` is the address that a `socks5` proxy is to connect to; the others send the name.
     pub(super) fn new(
         proxy: &Proxy,
         route: &Route,
@@ -67,11 +67,11 @@ impl ProxyHandshake {
         let mut outbox = Vec::new();
         let protocol = match proxy.scheme {
             ProxyScheme::Http | ProxyScheme::Https => {
-                Protocol::Tunnel(Tunnel::begin(proxy, &route.authority(), &mut outbox)?)
+                Protocol::Tunnel(Tunnel::start(proxy, &route.authority(), &mut outbox)?)
             }
             ProxyScheme::Socks5 | ProxyScheme::Socks5h => {
                 let target = socks::Target::new(&route.host, route.port, addr)?;
-                Protocol::Socks(Socks::begin(
+                Protocol::Socks(Socks::start(
                     proxy.credentials.as_ref(),
                     target,
                     &mut outbox,
@@ -98,7 +98,7 @@ impl ProxyHandshake {
         }
     }
 
-    /// A piece of what the proxy says.
+    /// Handles bytes from the proxy.
     pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Step, Refusal> {
         match &mut self.protocol {
             Protocol::Tunnel(tunnel) => tunnel.received(bytes),
@@ -107,12 +107,12 @@ impl ProxyHandshake {
     }
 }
 
-/// The origin waits for the client to send first: any further byte is a protocol violation.
-fn nothing_behind(rest: &[u8]) -> Result<Step, Refusal> {
+/// Ends the handshake. The client sends first, so bytes after the proxy's response violate the protocol.
+fn expect_end(rest: &[u8]) -> Result<Step, Refusal> {
     if rest.is_empty() {
         Ok(Step::Done)
     } else {
-        Err(Refusal::new("sent bytes after its answer"))
+        Err(Refusal::new("sent bytes after its response"))
     }
 }
 

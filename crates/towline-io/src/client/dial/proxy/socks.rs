@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Refusal, Step, nothing_behind};
+use super::{Refusal, Step, expect_end};
 use crate::client::route::Credentials;
 
 const VERSION: u8 = 5;
@@ -22,10 +22,10 @@ const IPV6: u8 = 4;
 #[derive(Debug)]
 pub(super) struct Socks {
     state: State,
-    /// Of the answer that is being read: 262 bytes at most.
-    answer: Vec<u8>,
+    /// Bytes of the message being received: 262 at most.
+    message: Vec<u8>,
     request: Vec<u8>,
-    /// The sub-negotiation of RFC 1929, where there are credentials.
+    /// Message of the sub-negotiation (RFC 1929), if there are credentials.
     login: Option<Vec<u8>>,
 }
 
@@ -36,12 +36,12 @@ enum State {
     Reply,
 }
 
-/// Where the proxy is to connect to.
+/// Destination that the proxy is to connect to, as encoded in a request.
 #[derive(Debug)]
 pub(super) struct Target(Vec<u8>);
 
 impl Target {
-    /// As the request has it: type, address, port (RFC 1928 5).
+    /// Encodes type, address and port (RFC 1928 5).
     pub(super) fn new(host: &str, port: u16, addr: Option<SocketAddr>) -> Result<Self, Refusal> {
         let mut bytes = Vec::new();
         let ip = addr.map(|addr| addr.ip()).or_else(|| host.parse().ok());
@@ -56,7 +56,7 @@ impl Target {
             }
             None => {
                 bytes.push(NAME);
-                sized(host.as_bytes(), &mut bytes).ok_or_else(|| {
+                push_with_length(host.as_bytes(), &mut bytes).ok_or_else(|| {
                     Refusal::new("cannot resolve a name of that length (RFC 1928 5)")
                 })?;
             }
@@ -67,7 +67,7 @@ impl Target {
 }
 
 impl Socks {
-    pub(super) fn begin(
+    pub(super) fn start(
         credentials: Option<&Credentials>,
         target: Target,
         outbox: &mut Vec<u8>,
@@ -82,7 +82,7 @@ impl Socks {
         }
         Ok(Self {
             state: State::Method,
-            answer: Vec::new(),
+            message: Vec::new(),
             request,
             login,
         })
@@ -94,20 +94,20 @@ impl Socks {
         outbox: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         loop {
-            let missing = self.wanted() - self.answer.len();
+            let missing = self.expected_length() - self.message.len();
             let (now, rest) = bytes.split_at(missing.min(bytes.len()));
-            self.answer.extend_from_slice(now);
+            self.message.extend_from_slice(now);
             bytes = rest;
             self.check()?;
-            if self.answer.len() < self.wanted() {
+            if self.message.len() < self.expected_length() {
                 if bytes.is_empty() {
                     return Ok(Step::More);
                 }
                 continue;
             }
-            let answer = std::mem::take(&mut self.answer);
+            let message = std::mem::take(&mut self.message);
             match self.state {
-                State::Method if answer[1] == USER_PASSWORD => {
+                State::Method if message[1] == USER_PASSWORD => {
                     self.state = State::Password;
                     outbox.extend(self.login.take().unwrap_or_default());
                 }
@@ -115,14 +115,14 @@ impl Socks {
                     self.state = State::Reply;
                     outbox.append(&mut self.request);
                 }
-                State::Reply => return nothing_behind(bytes),
+                State::Reply => return expect_end(bytes),
             }
         }
     }
 
-    /// How long the answer is, as far as its beginning tells.
-    fn wanted(&self) -> usize {
-        match (self.state, self.answer.get(3), self.answer.get(4)) {
+    /// Length of the message, as far as its first bytes determine it.
+    fn expected_length(&self) -> usize {
+        match (self.state, self.message.get(3), self.message.get(4)) {
             (State::Method | State::Password, ..) => 2,
             (State::Reply, None, _) => 4,
             (State::Reply, Some(&IPV4), _) => 10,
@@ -132,19 +132,19 @@ impl Socks {
         }
     }
 
-    /// Refuses as soon as the answer is known to be none: some proxies close before its end.
+    /// Refuses an invalid message before it is complete: some proxies close without sending the rest.
     fn check(&self) -> Result<(), Refusal> {
         let version = if self.state == State::Password {
             1
         } else {
             VERSION
         };
-        match (self.state, &self.answer[..]) {
+        match (self.state, &self.message[..]) {
             (_, [first, ..]) if *first != version => Err(Refusal::new("does not speak SOCKS 5")),
             (State::Method, [_, NO_METHOD]) => Err(Refusal::new(if self.login.is_some() {
                 "accepts neither no authentication nor user and password"
             } else {
-                "wants credentials"
+                "requires credentials"
             })),
             (State::Method, [_, NO_AUTHENTICATION]) => Ok(()),
             (State::Method, [_, USER_PASSWORD]) if self.login.is_some() => Ok(()),
@@ -155,39 +155,39 @@ impl Socks {
                 Err(Refusal::new("does not accept the user or the password"))
             }
             (State::Reply, [_, code, ..]) if *code != 0 => Err(Refusal {
-                of_address: (1..=6).contains(code) || *code == 8,
-                ..Refusal::new(reply(*code))
+                address_specific: (1..=6).contains(code) || *code == 8,
+                ..Refusal::new(reply_text(*code))
             }),
-            (State::Reply, [_, _, _, kind, ..]) if ![IPV4, NAME, IPV6].contains(kind) => Err(
-                Refusal::new("answers with an address of no type (RFC 1928 6)"),
-            ),
+            (State::Reply, [_, _, _, kind, ..]) if ![IPV4, NAME, IPV6].contains(kind) => {
+                Err(Refusal::new("sent an unknown address type (RFC 1928 6)"))
+            }
             _ => Ok(()),
         }
     }
 }
 
-/// RFC 1929 2.
+/// Encodes the user and the password (RFC 1929 2).
 fn login(credentials: &Credentials) -> Result<Vec<u8>, Refusal> {
     let mut bytes = vec![1];
-    sized(credentials.user(), &mut bytes)
-        .and_then(|()| sized(credentials.password(), &mut bytes))
+    push_with_length(credentials.user(), &mut bytes)
+        .and_then(|()| push_with_length(credentials.password(), &mut bytes))
         .ok_or_else(|| {
             Refusal::new("takes a user and a password of 1 to 255 bytes (RFC 1929 2)")
         })?;
     Ok(bytes)
 }
 
-/// One byte of length, 1 to 255, and the bytes.
-fn sized(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
+/// Appends one byte of length, 1 to 255, and the bytes.
+fn push_with_length(text: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let length = u8::try_from(text.len()).ok().filter(|length| *length > 0)?;
     out.push(length);
     out.extend_from_slice(text);
     Some(())
 }
 
-/// RFC 1928 6.
-fn reply(code: u8) -> String {
-    let why = match code {
+/// Describes a reply code (RFC 1928 6).
+fn reply_text(code: u8) -> String {
+    let reason = match code {
         1 => "general failure",
         2 => "not allowed by its rules",
         3 => "network unreachable",
@@ -198,5 +198,5 @@ fn reply(code: u8) -> String {
         8 => "it does not know this type of address",
         _ => "unassigned reason",
     };
-    format!("cannot connect: {why} (reply {code})")
+    format!("cannot connect: {reason} (reply {code})")
 }

@@ -1,15 +1,15 @@
-//! Wire texts of both protocols and what comes of them, whole and cut at every byte.
+//! Handshakes of both protocols as wire texts, in one piece and in pieces of 1 to 7 bytes.
 
 use super::*;
 use crate::client::route::Credentials;
 
-/// Returns all bytes sent and the outcome. The proxy's responses are given one after the other, each when
-/// everything before it is sent.
+/// Returns all bytes sent and the outcome. The proxy sends its responses one after the other, each once all of
+/// the client's bytes are sent.
 fn run(
     proxy: &Proxy,
     route: &Route,
     addr: Option<&str>,
-    answers: &[&[u8]],
+    responses: &[&[u8]],
     piece: usize,
 ) -> (Vec<u8>, Result<Step, Refusal>) {
     let addr = addr.map(|addr| addr.parse().unwrap());
@@ -19,12 +19,12 @@ fn run(
     };
     let mut out = Vec::new();
     let mut step = Ok(Step::More);
-    for answer in answers {
+    for response in responses {
         while let Some(&byte) = handshake.outgoing().first() {
             out.push(byte);
             handshake.sent(1);
         }
-        for bytes in answer.chunks(piece) {
+        for bytes in response.chunks(piece) {
             assert_eq!(step, Ok(Step::More), "bytes after the end");
             step = handshake.received(bytes);
             if step.is_err() {
@@ -35,17 +35,17 @@ fn run(
     (out, step)
 }
 
-/// As `run`, with the same outcome however the answers are cut.
-fn talk(
+/// `run`, with the responses in one piece and in small pieces, which have the same outcome.
+fn run_in_pieces(
     proxy: &Proxy,
     route: &Route,
     addr: Option<&str>,
-    answers: &[&[u8]],
+    responses: &[&[u8]],
 ) -> (Vec<u8>, Result<Step, Refusal>) {
-    let whole = run(proxy, route, addr, answers, usize::MAX);
+    let whole = run(proxy, route, addr, responses, usize::MAX);
     for piece in 1..8 {
         assert_eq!(
-            run(proxy, route, addr, answers, piece),
+            run(proxy, route, addr, responses, piece),
             whole,
             "in pieces of {piece}"
         );
@@ -71,7 +71,8 @@ fn refused(text: &str, status: Option<u16>) -> Result<Step, Refusal> {
     Err(Refusal {
         text: text.to_owned(),
         status,
-        of_address: text.contains("(reply ") && !["7)", "9)"].iter().any(|end| text.ends_with(end)),
+        address_specific: text.contains("(reply ")
+            && !["7)", "9)"].iter().any(|end| text.ends_with(end)),
     })
 }
 
@@ -80,7 +81,7 @@ fn a_tunnel_is_requested_and_established() {
     let mut proxy = http();
     proxy.credentials = Some(Credentials::new("Aladdin", "open sesame"));
     proxy.headers = vec![(b"x-team".to_vec(), b"blue".to_vec())];
-    let (out, end) = talk(
+    let (out, end) = run_in_pieces(
         &proxy,
         &origin(),
         None,
@@ -94,14 +95,14 @@ fn a_tunnel_is_requested_and_established() {
     );
     let mut v6 = origin();
     v6.host = "2001:db8::1".into();
-    let (out, _) = talk(&http(), &v6, None, &[b"HTTP/1.0 200\r\n\r\n"]);
+    let (out, _) = run_in_pieces(&http(), &v6, None, &[b"HTTP/1.0 200\r\n\r\n"]);
     assert!(
         out.starts_with(b"CONNECT [2001:db8::1]:443 HTTP/1.1\r\nhost: [2001:db8::1]:443\r\n\r\n")
     );
 }
 
 #[test]
-fn answers_to_connect() {
+fn connect_succeeds_on_2xx_and_reports_other_responses() {
     let endless = [b"HTTP/1.1 200 OK\r\nx: ", &vec![b'a'; 20_000][..]].concat();
     let cases: &[(&[u8], Result<Step, Refusal>)] = &[
         (b"HTTP/1.1 204 \r\n\r\n", Ok(Step::Done)),
@@ -112,7 +113,7 @@ fn answers_to_connect() {
         (b"HTTP/1.1 200 OK\r\nx: y\r\n", Ok(Step::More)),
         (
             b"HTTP/1.1 407 Auth\r\nproxy-authenticate: Basic\r\n\r\n",
-            refused("wants credentials (407)", Some(407)),
+            refused("requires credentials (407)", Some(407)),
         ),
         (
             b"HTTP/1.1 403 Not\x1b[31m here\r\n\r\nbody",
@@ -124,35 +125,35 @@ fn answers_to_connect() {
         ),
         (
             b"SSH-2.0-OpenSSH",
-            refused("does not answer in HTTP/1.1", None),
+            refused("did not respond in HTTP/1.1", None),
         ),
         (
             b"HTTP/2 200\r\n\r\n",
-            refused("does not answer in HTTP/1.1", None),
+            refused("did not respond in HTTP/1.1", None),
         ),
         (
             b"HTTP/1.1 20\r\n\r\n",
-            refused("answers with a status line that is none (RFC 9112 4)", None),
+            refused("sent an invalid status line (RFC 9112 4)", None),
         ),
         (
             b"HTTP/1.1 +20 OK\r\n\r\n",
-            refused("answers with a status line that is none (RFC 9112 4)", None),
+            refused("sent an invalid status line (RFC 9112 4)", None),
         ),
         (
             b"HTTP/1.1 2000 OK\r\n\r\n",
-            refused("answers with a status line that is none (RFC 9112 4)", None),
+            refused("sent an invalid status line (RFC 9112 4)", None),
         ),
-        (&endless, refused("answers with a head without end", None)),
+        (&endless, refused("sent a response head over 16 KiB", None)),
     ];
-    for (answer, end) in cases {
+    for (response, end) in cases {
         assert_eq!(
-            &talk(&http(), &origin(), None, &[answer]).1,
+            &run_in_pieces(&http(), &origin(), None, &[response]).1,
             end,
             "{}",
-            answer.escape_ascii()
+            response.escape_ascii()
         );
     }
-    // Bytes behind the answer: with the last piece of it, or there would be bytes after the end.
+    // Bytes after the response, in the same piece: `run` stops at the end of the handshake.
     let early = run(
         &http(),
         &origin(),
@@ -160,10 +161,10 @@ fn answers_to_connect() {
         &[b"HTTP/1.1 200 OK\r\n\r\n\x16"],
         64,
     );
-    assert_eq!(early.1, refused("sent bytes after its answer", None));
+    assert_eq!(early.1, refused("sent bytes after its response", None));
     let mut proxy = http();
     proxy.credentials = Some(Credentials::new("u", "p"));
-    let end = talk(&proxy, &origin(), None, &[b"HTTP/1.1 407 no\r\n\r\n"]).1;
+    let end = run_in_pieces(&proxy, &origin(), None, &[b"HTTP/1.1 407 no\r\n\r\n"]).1;
     assert_eq!(
         end,
         refused("does not accept the credentials (407)", Some(407))
@@ -171,17 +172,17 @@ fn answers_to_connect() {
 }
 
 #[test]
-fn characters_that_break_the_request_are_refused() {
+fn line_breaks_and_spaces_in_a_connect_request_are_refused() {
     let mut proxy = http();
     proxy.headers = vec![(b"a".to_vec(), b"b\r\nc: d".to_vec())];
-    let end = talk(&proxy, &origin(), None, &[]).1;
+    let end = run_in_pieces(&proxy, &origin(), None, &[]).1;
     assert_eq!(
         end,
         refused("was given an invalid header (RFC 9110 5.5)", None)
     );
     let mut route = origin();
     route.host = "a b".into();
-    let end = talk(&http(), &route, None, &[]).1;
+    let end = run_in_pieces(&http(), &route, None, &[]).1;
     assert_eq!(
         end,
         refused("cannot connect to a host with spaces in its name", None)
@@ -192,11 +193,11 @@ const NO_AUTH: &[u8] = b"\x05\x00";
 const GRANTED: &[u8] = b"\x05\x00\x00\x01\x7f\x00\x00\x01\x1f\x90";
 
 #[test]
-fn socks_names_and_addresses() {
+fn a_socks_request_holds_the_name_or_the_address() {
     let request = |scheme, host: &str, addr| {
         let mut route = origin();
         route.host = host.into();
-        let (out, end) = talk(&socks(scheme), &route, addr, &[NO_AUTH, GRANTED]);
+        let (out, end) = run_in_pieces(&socks(scheme), &route, addr, &[NO_AUTH, GRANTED]);
         assert_eq!(end, Ok(Step::Done));
         assert_eq!(out[..3], *b"\x05\x01\x00");
         out[3..].to_vec()
@@ -218,11 +219,11 @@ fn socks_names_and_addresses() {
 }
 
 #[test]
-fn socks_replies_of_every_form() {
+fn socks_replies_with_every_address_type_are_accepted() {
     let name = b"\x05\x00\x00\x03\x04host\x00\x50";
     let v6 = b"\x05\x00\x00\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\x01\x00\x50";
     for reply in [GRANTED, &name[..], &v6[..]] {
-        let end = talk(
+        let end = run_in_pieces(
             &socks(ProxyScheme::Socks5h),
             &origin(),
             None,
@@ -231,7 +232,7 @@ fn socks_replies_of_every_form() {
         .1;
         assert_eq!(end, Ok(Step::Done));
         for cut in 0..reply.len() {
-            let end = talk(
+            let end = run_in_pieces(
                 &socks(ProxyScheme::Socks5h),
                 &origin(),
                 None,
@@ -244,10 +245,10 @@ fn socks_replies_of_every_form() {
 }
 
 #[test]
-fn socks_with_a_password() {
+fn socks_sends_a_password_only_if_the_proxy_chooses_that_method() {
     let mut proxy = socks(ProxyScheme::Socks5h);
     proxy.credentials = Some(Credentials::new("me", "pass"));
-    let (out, end) = talk(
+    let (out, end) = run_in_pieces(
         &proxy,
         &origin(),
         None,
@@ -258,19 +259,19 @@ fn socks_with_a_password() {
         out,
         b"\x05\x02\x00\x02\x01\x02me\x04pass\x05\x01\x00\x03\x0bexample.com\x01\xbb"
     );
-    let end = talk(&proxy, &origin(), None, &[b"\x05\x02", b"\x01\x01"]).1;
+    let end = run_in_pieces(&proxy, &origin(), None, &[b"\x05\x02", b"\x01\x01"]).1;
     assert_eq!(
         end,
         refused("does not accept the user or the password", None)
     );
-    let (out, end) = talk(&proxy, &origin(), None, &[NO_AUTH, GRANTED]);
+    let (out, end) = run_in_pieces(&proxy, &origin(), None, &[NO_AUTH, GRANTED]);
     assert_eq!(end, Ok(Step::Done));
     assert!(
         !out.windows(4).any(|window| window == b"pass"),
-        "nobody asked for it"
+        "the password was sent although the proxy did not choose that method"
     );
     proxy.credentials = Some(Credentials::new("", "p"));
-    let end = talk(&proxy, &origin(), None, &[]).1;
+    let end = run_in_pieces(&proxy, &origin(), None, &[]).1;
     assert_eq!(
         end,
         refused(
@@ -281,14 +282,14 @@ fn socks_with_a_password() {
 }
 
 #[test]
-fn socks_refusals() {
+fn socks_refusals_are_described() {
     let plain = socks(ProxyScheme::Socks5h);
     let mut named = plain.clone();
     named.credentials = Some(Credentials::new("u", "p"));
     let cases: &[(&Proxy, &[&[u8]], &str)] = &[
         (&plain, &[b"HTTP/1.1 400"], "does not speak SOCKS 5"),
         (&plain, &[b"\x04\x5a"], "does not speak SOCKS 5"),
-        (&plain, &[b"\x05\xff"], "wants credentials"),
+        (&plain, &[b"\x05\xff"], "requires credentials"),
         (
             &named,
             &[b"\x05\xff"],
@@ -312,7 +313,7 @@ fn socks_refusals() {
         (
             &plain,
             &[NO_AUTH, b"\x05\x00\x00\x02"],
-            "answers with an address of no type (RFC 1928 6)",
+            "sent an unknown address type (RFC 1928 6)",
         ),
         (
             &plain,
@@ -360,17 +361,20 @@ fn socks_refusals() {
             "cannot connect: unassigned reason (reply 9)",
         ),
     ];
-    for (proxy, answers, text) in cases {
-        assert_eq!(talk(proxy, &origin(), None, answers).1, refused(text, None));
+    for (proxy, responses, text) in cases {
+        assert_eq!(
+            run_in_pieces(proxy, &origin(), None, responses).1,
+            refused(text, None)
+        );
     }
     let mut long = origin();
     long.host = "a".repeat(256).into();
-    let end = talk(&plain, &long, None, &[]).1;
+    let end = run_in_pieces(&plain, &long, None, &[]).1;
     assert_eq!(
         end,
         refused("cannot resolve a name of that length (RFC 1928 5)", None)
     );
     let early = [GRANTED, b"x"].concat();
     let end = run(&plain, &origin(), None, &[NO_AUTH, &early], 64).1;
-    assert_eq!(end, refused("sent bytes after its answer", None));
+    assert_eq!(end, refused("sent bytes after its response", None));
 }

@@ -1,4 +1,4 @@
-//! An authority, certificates of every kind, and servers that show them.
+//! A certificate authority, certificates of every kind, and servers that present them.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -12,20 +12,20 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
 use super::*;
 use crate::tls::{ClientTls, ClientTlsSettings, Trust};
 
-/// Made anew for each test, in a directory that goes with it.
+/// A certificate authority of one test, with a directory that is removed with it.
 pub(super) struct Authority {
     ca: CertifiedIssuer<'static, KeyPair>,
     dir: PathBuf,
 }
 
-pub(super) struct Shown {
+pub(super) struct ServerCertificate {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     pub(super) pem: String,
     pub(super) key_pem: String,
 }
 
-impl Shown {
+impl ServerCertificate {
     fn new(cert: &rcgen::Certificate, key: &KeyPair) -> Self {
         Self {
             chain: vec![cert.der().clone()],
@@ -36,11 +36,11 @@ impl Shown {
     }
 }
 
-/// A configuration that lacks only its certificate.
-type Unshown = rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>;
+/// A server configuration that lacks only its certificate.
+type WithoutCertificate = rustls::ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>;
 
-impl Shown {
-    pub(super) fn install(self, builder: Unshown) -> ServerConfig {
+impl ServerCertificate {
+    pub(super) fn install(self, builder: WithoutCertificate) -> ServerConfig {
         builder.with_single_cert(self.chain, self.key).unwrap()
     }
 }
@@ -49,14 +49,14 @@ pub(super) fn params(name: &str) -> CertificateParams {
     CertificateParams::new(vec![name.to_owned()]).unwrap()
 }
 
-/// Signed by itself; `ca` as `openssl req -x509` makes it.
-pub(super) fn self_signed(name: &str, ca: bool) -> Shown {
+/// Makes a self-signed certificate, marked as an authority if `ca`, as `openssl req -x509` does.
+pub(super) fn self_signed(name: &str, ca: bool) -> ServerCertificate {
     let key = KeyPair::generate().unwrap();
     let mut params = params(name);
     if ca {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     }
-    Shown::new(&params.self_signed(&key).unwrap(), &key)
+    ServerCertificate::new(&params.self_signed(&key).unwrap(), &key)
 }
 
 impl Authority {
@@ -89,12 +89,12 @@ impl Authority {
         roots
     }
 
-    pub(super) fn sign(&self, params: &CertificateParams) -> Shown {
+    pub(super) fn sign(&self, params: &CertificateParams) -> ServerCertificate {
         let key = KeyPair::generate().unwrap();
-        Shown::new(&params.signed_by(&key, &self.ca).unwrap(), &key)
+        ServerCertificate::new(&params.signed_by(&key, &self.ca).unwrap(), &key)
     }
 
-    pub(super) fn for_years(&self, name: &str, from: i32, to: i32) -> Shown {
+    pub(super) fn for_years(&self, name: &str, from: i32, to: i32) -> ServerCertificate {
         let mut params = params(name);
         params.not_before = date_time_ymd(from, 1, 1);
         params.not_after = date_time_ymd(to, 1, 1);
@@ -108,17 +108,17 @@ impl Authority {
         }
     }
 
-    /// The client's side that trusts this authority.
+    /// Client settings that trust this authority.
     pub(super) fn client(&self) -> Arc<ClientTls> {
         Arc::new(ClientTls::new(self.settings()))
     }
 
-    /// The server's side, asking for certificates of this authority if `asking`.
-    pub(super) fn server(&self, shown: Shown, asking: bool) -> ServerConfig {
+    /// Server configuration; it requires client certificates of this authority if `client_auth`.
+    pub(super) fn server(&self, certificate: ServerCertificate, client_auth: bool) -> ServerConfig {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap();
-        let builder = if asking {
+        let builder = if client_auth {
             let roots = self.roots();
             let provider = Arc::new(ring::default_provider());
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
@@ -126,7 +126,7 @@ impl Authority {
         } else {
             builder.with_no_client_auth()
         };
-        shown.install(builder)
+        certificate.install(builder)
     }
 }
 
@@ -136,7 +136,7 @@ impl Drop for Authority {
     }
 }
 
-/// TLS of the server's side on a stream; its handshake comes with the first reading.
+/// Adds the server's TLS to a stream. The first read runs the handshake.
 pub(super) fn accept_tls<S: io::Read + io::Write>(
     stream: S,
     config: &Arc<ServerConfig>,
@@ -144,7 +144,7 @@ pub(super) fn accept_tls<S: io::Read + io::Write>(
     StreamOwned::new(ServerConnection::new(Arc::clone(config)).unwrap(), stream)
 }
 
-/// Echoes over TLS, for as many connections as come.
+/// Starts a server that echoes over TLS on every connection.
 pub(super) fn tls_server(config: ServerConfig) -> SocketAddr {
     let (listener, addr) = listener("127.0.0.1:0");
     let config = Arc::new(config);

@@ -1,4 +1,4 @@
-//! Lookup and race.
+//! Lookups and connection attempts.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
@@ -9,7 +9,7 @@ use socket2::SockRef;
 use super::*;
 use crate::client::dial::resolve::LookupError;
 
-/// An address that takes no connection and refuses none: a listener whose queue is full.
+/// An address that neither accepts nor refuses connections: a listener whose queue is full.
 struct Blackhole {
     addr: SocketAddr,
     _sockets: Vec<Socket>,
@@ -41,11 +41,11 @@ impl Blackhole {
 }
 
 #[test]
-fn addresses_of_both_families() {
-    for front in FRONTS {
+fn both_address_families_connect_with_the_socket_options() {
+    for client in CLIENTS {
         for at in ["127.0.0.1:0", "[::1]:0"] {
             let (listener, addr) = listener(at);
-            let established = dial(front, &plain(addr), &DialConfig::default()).unwrap();
+            let established = dial(client, &plain(addr), &DialConfig::default()).unwrap();
             assert_eq!(established.remote, PeerAddr::Inet(addr));
             assert_eq!(
                 (established.timings.dns, established.timings.tls),
@@ -70,10 +70,10 @@ fn addresses_of_both_families() {
 
 #[test]
 fn a_name_is_looked_up() {
-    for front in FRONTS {
+    for client in CLIENTS {
         let (listener, addr) = listener("127.0.0.1:0");
         let route = Route::plain("localhost", addr.port());
-        let established = dial(front, &route, &DialConfig::default()).unwrap();
+        let established = dial(client, &route, &DialConfig::default()).unwrap();
         assert_eq!(established.remote, PeerAddr::Inet(addr));
         assert!(established.timings.dns.is_some());
         listener.accept().unwrap();
@@ -81,27 +81,27 @@ fn a_name_is_looked_up() {
 }
 
 #[test]
-fn a_refusal_starts_the_next_at_once() {
-    for front in FRONTS {
+fn a_refused_attempt_starts_the_next_at_once() {
+    for client in CLIENTS {
         let (_listener, good) = listener("127.0.0.1:0");
         let mut config = with_overrides("host", &[closed_port("[::1]:0"), good]);
         config.happy_eyeballs_delay = Duration::from_secs(10);
         let start = Instant::now();
-        let established = dial(front, &Route::plain("host", 1), &config).unwrap();
+        let established = dial(client, &Route::plain("host", 1), &config).unwrap();
         assert_eq!(established.remote, PeerAddr::Inet(good));
         assert!(start.elapsed() < Duration::from_secs(5));
     }
 }
 
 #[test]
-fn a_silent_address_is_overtaken() {
+fn the_next_address_wins_when_the_first_does_not_respond() {
     let hole = Blackhole::new("127.0.0.1:0");
-    for front in FRONTS {
+    for client in CLIENTS {
         let (_listener, good) = listener("[::1]:0");
         let mut config = with_overrides("host", &[hole.addr, good]);
         config.happy_eyeballs_delay = Duration::from_millis(100);
         let start = Instant::now();
-        let established = dial(front, &Route::plain("host", 1), &config).unwrap();
+        let established = dial(client, &Route::plain("host", 1), &config).unwrap();
         assert_eq!(established.remote, PeerAddr::Inet(good));
         let spent = start.elapsed();
         assert!(spent >= Duration::from_millis(100), "{spent:?}");
@@ -110,7 +110,7 @@ fn a_silent_address_is_overtaken() {
 }
 
 #[test]
-fn every_address_that_failed_is_named() {
+fn the_error_names_every_address_that_failed() {
     let closed = [closed_port("[::1]:0"), closed_port("127.0.0.1:0")];
     let error = refused(&Route::plain("host", 80), &with_overrides("host", &closed));
     assert_eq!(
@@ -131,14 +131,14 @@ fn every_address_that_failed_is_named() {
 }
 
 #[test]
-fn silence_ends_at_the_deadline() {
+fn an_address_that_does_not_respond_is_a_timeout() {
     let hole = Blackhole::new("127.0.0.1:0");
     let closed = closed_port("[::1]:0");
-    for front in FRONTS {
+    for client in CLIENTS {
         let mut config = with_overrides("host", &[closed, hole.addr]);
         config.connect_timeout = Some(Duration::from_millis(200));
         let start = Instant::now();
-        let Err(error) = dial(front, &Route::plain("host", 80), &config) else {
+        let Err(error) = dial(client, &Route::plain("host", 80), &config) else {
             panic!("connected to a black hole");
         };
         let spent = start.elapsed();
@@ -151,7 +151,7 @@ fn silence_ends_at_the_deadline() {
             (DialErrorKind::Timeout, DialPhase::Connect)
         );
         let expected = format!(
-            "no connection to host:80 within 0.2 s: no answer from {}; {closed}: Connection refused",
+            "no connection to host:80 within 0.2 s: no response from {}; {closed}: Connection refused",
             hole.addr
         );
         assert_eq!(error.message, expected);
@@ -159,7 +159,7 @@ fn silence_ends_at_the_deadline() {
 }
 
 #[test]
-fn dropping_a_dial_closes_what_it_opened() {
+fn dropping_a_dial_closes_its_sockets() {
     let hole = Blackhole::new("127.0.0.1:0");
     let config = Arc::new(with_overrides("host", &[hole.addr, hole.addr]));
     let route = Arc::new(Route::plain("host", 80));
@@ -180,13 +180,13 @@ fn dropping_a_dial_closes_what_it_opened() {
     assert!(before.iter().all(Option::is_some));
     drop(dial);
     for (watch, before) in watches.iter().zip(before) {
-        // Another test may have been given the number meanwhile, never the same socket.
+        // Another test may reuse the descriptor number meanwhile, never the same socket.
         assert_ne!(name(watch.fd), before);
     }
 }
 
 #[test]
-fn names_that_do_not_resolve() {
+fn lookup_failures_and_timeouts_are_reported() {
     static SLOW: AtomicUsize = AtomicUsize::new(0);
     let with = |lookup| DialConfig {
         resolver: Arc::new(Resolver::with(lookup)),
@@ -207,7 +207,7 @@ fn names_that_do_not_resolve() {
     let expected =
         "cannot resolve \"exmaple.com\": the name server did not answer; try again later";
     assert_eq!(error.message, expected);
-    let error = refused(&route, &with(|_| panic!("as the test wants")));
+    let error = refused(&route, &with(|_| panic!("on purpose")));
     assert_eq!(error.kind, DialErrorKind::Dns);
     let mut slow = with(|_| {
         thread::sleep(Duration::from_secs(5));
@@ -215,8 +215,8 @@ fn names_that_do_not_resolve() {
         Err(LookupError::NoSuchHost)
     });
     slow.connect_timeout = Some(Duration::from_millis(150));
-    for front in FRONTS {
-        let Err(error) = dial(front, &route, &slow) else {
+    for client in CLIENTS {
+        let Err(error) = dial(client, &route, &slow) else {
             panic!("resolved");
         };
         assert_eq!(
@@ -229,11 +229,11 @@ fn names_that_do_not_resolve() {
 }
 
 #[test]
-fn from_a_local_address() {
+fn a_dial_binds_to_the_local_address() {
     let (listener, addr) = listener("127.0.0.1:0");
     let mut route = plain(addr);
     route.local_address = Some("127.0.0.2".parse().unwrap());
-    dial(Front::BlockingClient, &route, &DialConfig::default()).unwrap();
+    dial(Client::Blocking, &route, &DialConfig::default()).unwrap();
     assert_eq!(listener.accept().unwrap().1.ip().to_string(), "127.0.0.2");
     route.local_address = Some("::1".parse().unwrap());
     let error = refused(&route, &DialConfig::default());
@@ -246,7 +246,7 @@ fn from_a_local_address() {
 }
 
 #[test]
-fn unix_sockets() {
+fn unix_sockets_connect_and_missing_ones_are_reported() {
     let path = std::env::temp_dir().join(format!("towline-dial-{}", std::process::id()));
     let mut route = Route::plain("host", 80);
     route.uds = Some(path.clone());
@@ -260,8 +260,8 @@ fn unix_sockets() {
         (DialErrorKind::Connect, expected)
     );
     let listener = UnixListener::bind(&path).unwrap();
-    for front in FRONTS {
-        let mut established = dial(front, &route, &DialConfig::default()).unwrap();
+    for client in CLIENTS {
+        let mut established = dial(client, &route, &DialConfig::default()).unwrap();
         assert_eq!(established.remote, PeerAddr::Unix(path.as_path().into()));
         let mut server = listener.accept().unwrap().0;
         let server = thread::spawn(move || echo(&mut server));
@@ -274,7 +274,7 @@ fn unix_sockets() {
 
 #[test]
 fn a_full_accept_queue_is_retried() {
-    let path = std::env::temp_dir().join(format!("towline-knock-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("towline-full-queue-{}", std::process::id()));
     let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
     listener
         .bind(&socket2::SockAddr::unix(&path).unwrap())
@@ -286,11 +286,11 @@ fn a_full_accept_queue_is_retried() {
         connect_timeout: Some(Duration::from_millis(100)),
         ..DialConfig::default()
     };
-    let mut waiting = Vec::new();
+    let mut queued = Vec::new();
     let error = loop {
-        assert!(waiting.len() < 512, "the queue has no end");
-        match dial(Front::Async, &route, &config) {
-            Ok(established) => waiting.push(established),
+        assert!(queued.len() < 512, "the queue is never full");
+        match dial(Client::Async, &route, &config) {
+            Ok(established) => queued.push(established),
             Err(error) => break error,
         }
     };
@@ -308,7 +308,7 @@ fn a_full_accept_queue_is_retried() {
         listener
     });
     config.connect_timeout = Some(MAX_WAIT);
-    let established = dial(Front::Async, &route, &config).unwrap();
+    let established = dial(Client::Async, &route, &config).unwrap();
     assert!(established.transport.socket.as_raw_fd() >= 0);
     server.join().unwrap();
     std::fs::remove_file(&path).unwrap();

@@ -1,4 +1,4 @@
-//! TLS by somebody else: here rustls again, fed through memory as a `MemoryBIO` is.
+//! TLS of an external library: here rustls again, fed through memory like an `ssl.MemoryBIO`.
 
 use std::io::{Read, Write};
 
@@ -26,8 +26,8 @@ impl ExternalTls for Memory {
     fn received(&mut self, mut records: &[u8]) -> io::Result<()> {
         while !records.is_empty() {
             self.0.read_tls(&mut records)?;
-            let foreign = |error| io::Error::other(format!("foreign: {error}"));
-            self.0.process_new_packets().map_err(foreign)?;
+            let external = |error| io::Error::other(format!("external: {error}"));
+            self.0.process_new_packets().map_err(external)?;
         }
         Ok(())
     }
@@ -80,14 +80,14 @@ fn context(roots: rustls::RootCertStore) -> Arc<ClientTls> {
 }
 
 #[test]
-fn a_foreign_tls_carries_all_bytes() {
-    let authority = Authority::new("foreign");
+fn external_tls_carries_all_bytes() {
+    let authority = Authority::new("external");
     let mut server = authority.server(authority.sign(&params("host")), false);
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     let addr = tls_server(server);
-    for front in FRONTS {
+    for client in CLIENTS {
         let route = Route::secure("host", addr.port(), context(authority.roots()));
-        let mut established = dial(front, &route, &with_overrides("host", &[addr])).unwrap();
+        let mut established = dial(client, &route, &with_overrides("host", &[addr])).unwrap();
         assert_eq!(established.alpn.as_deref(), Some(&b"http/1.1"[..]));
         let large: Vec<u8> = (0..600_000u32).map(|n| (n % 251) as u8).collect();
         for piece in large.chunks(100_000) {
@@ -108,37 +108,32 @@ fn a_foreign_tls_carries_all_bytes() {
 
 #[test]
 fn an_external_tls_error_is_passed_on() {
-    let authority = Authority::new("foreign-words");
+    let authority = Authority::new("external-error");
     let addr = tls_server(authority.server(authority.sign(&params("elsewhere")), false));
     let route = Route::secure("host", addr.port(), context(authority.roots()));
     let error = refused(&route, &with_overrides("host", &[addr]));
     assert_eq!(error.kind, DialErrorKind::Tls);
     assert!(
-        error.message.contains("foreign: invalid peer certificate"),
+        error.message.contains("external: invalid peer certificate"),
         "{error}"
     );
 }
 
 #[test]
-fn a_cut_is_no_end() {
-    let authority = Authority::new("foreign-cut");
+fn a_connection_closed_without_close_notify_is_an_error() {
+    let authority = Authority::new("external-cut");
     let server = Arc::new(authority.server(authority.sign(&params("host")), false));
-    let (addr, cut) = serve(move |stream| {
+    let (addr, server_thread) = serve(move |stream| {
         let mut tls = super::certs::accept_tls(stream, &server);
         tls.write_all(b"half").unwrap();
         tls.flush().unwrap();
-        // What it holds goes without close_notify.
+        // The socket closes without close_notify.
         drop(tls);
     });
     let route = Route::secure("host", addr.port(), context(authority.roots()));
-    let mut established = dial(
-        Front::BlockingClient,
-        &route,
-        &with_overrides("host", &[addr]),
-    )
-    .unwrap();
+    let mut established = dial(Client::Blocking, &route, &with_overrides("host", &[addr])).unwrap();
     assert_eq!(receive(&mut established, 4), b"half");
-    cut.join().unwrap();
+    server_thread.join().unwrap();
     let error = receive_error(&mut established);
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
 }

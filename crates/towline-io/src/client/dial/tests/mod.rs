@@ -1,4 +1,4 @@
-//! Dials over real sockets of this machine, driven the way of each front: by poll(2), and by an
+//! Dials over real loopback and Unix sockets, driven as each client does it: by poll(2), and by an
 //! edge-triggered poll.
 
 mod certs;
@@ -24,34 +24,34 @@ use crate::tls::RecvOutcome;
 const MAX_WAIT: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug)]
-enum Front {
-    BlockingClient,
+enum Client {
+    Blocking,
     Async,
 }
 
-const FRONTS: [Front; 2] = [Front::BlockingClient, Front::Async];
+const CLIENTS: [Client; 2] = [Client::Blocking, Client::Async];
 
-/// Runs one dial to its end.
-fn dial(front: Front, route: &Route, config: &DialConfig) -> Result<Box<Established>, DialError> {
+/// Runs a dial to its end.
+fn dial(client: Client, route: &Route, config: &DialConfig) -> Result<Box<Established>, DialError> {
     let dial = Dial::start(
         Arc::new(route.clone()),
         &Arc::new(config.clone()),
         Instant::now(),
     );
-    match front {
-        Front::BlockingClient => drive_by_poll(dial),
-        Front::Async => drive_by_edges(dial),
+    match client {
+        Client::Blocking => drive_by_poll(dial),
+        Client::Async => drive_by_edges(dial),
     }
 }
 
 fn refused(route: &Route, config: &DialConfig) -> DialError {
-    let Err(error) = dial(Front::BlockingClient, route, config) else {
+    let Err(error) = dial(Client::Blocking, route, config) else {
         panic!("connected to {route:?}");
     };
     error
 }
 
-fn wait_of(dial: &Dial, start: Instant) -> Option<Duration> {
+fn time_to_wait(dial: &Dial, start: Instant) -> Option<Duration> {
     assert!(start.elapsed() < MAX_WAIT, "the dial hangs");
     let now = Instant::now();
     dial.deadline()
@@ -80,13 +80,13 @@ fn drive_by_poll(mut dial: Dial) -> Result<Box<Established>, DialError> {
                 revents: 0,
             })
             .collect();
-        let wait = wait_of(&dial, start).unwrap_or(MAX_WAIT).as_millis() as libc::c_int;
-        // SAFETY: whole entries that outlive the call.
+        let wait = time_to_wait(&dial, start).unwrap_or(MAX_WAIT).as_millis() as libc::c_int;
+        // SAFETY: initialized entries that outlive the call.
         unsafe { libc::poll(entries.as_mut_ptr(), entries.len() as libc::nfds_t, wait) };
     }
 }
 
-/// Advances only when an edge or a deadline came: what a dial leaves unread or unsent is lost.
+/// Advances only at an edge or a deadline, so a dial that leaves bytes unread or unsent hangs.
 fn drive_by_edges(mut dial: Dial) -> Result<Box<Established>, DialError> {
     let start = Instant::now();
     let mut poll = Poll::new().unwrap();
@@ -119,7 +119,7 @@ fn drive_by_edges(mut dial: Dial) -> Result<Box<Established>, DialError> {
                     .unwrap(),
             }
         }
-        let wait = wait_of(&dial, start).unwrap_or(MAX_WAIT);
+        let wait = time_to_wait(&dial, start).unwrap_or(MAX_WAIT);
         poll.poll(&mut events, Some(wait)).unwrap();
     }
 }
@@ -130,7 +130,7 @@ fn listener(at: &str) -> (TcpListener, SocketAddr) {
     (listener, addr)
 }
 
-/// A server for one connection.
+/// Starts a server for one connection.
 fn serve<T: Send + 'static>(
     work: impl FnOnce(TcpStream) -> T + Send + 'static,
 ) -> (SocketAddr, JoinHandle<T>) {
@@ -145,7 +145,7 @@ fn plain(addr: SocketAddr) -> Route {
     Route::plain(&addr.ip().to_string(), addr.port())
 }
 
-/// An address that refuses. The port stays taken as long as the process lives, so that no other test is given it.
+/// Returns an address that refuses. The port stays bound until the process exits, so that no other test gets it.
 fn closed_port(at: &str) -> SocketAddr {
     let at: SocketAddr = at.parse().unwrap();
     let socket = Socket::new(Domain::for_address(at), Type::STREAM, None).unwrap();
@@ -165,16 +165,16 @@ fn with_overrides(key: &str, addrs: &[SocketAddr]) -> DialConfig {
     config
 }
 
-/// Sends all of `bytes` on what a dial gave.
+/// Sends all of `bytes` on an established connection.
 fn send(established: &mut Established, mut bytes: &[u8]) {
     let transport = &mut established.transport;
     let start = Instant::now();
     while !bytes.is_empty() || transport.tls.as_ref().is_some_and(|tls| tls.wants_write()) {
-        assert!(start.elapsed() < MAX_WAIT, "nobody reads");
+        assert!(start.elapsed() < MAX_WAIT, "the peer does not read");
         let sent = match &mut transport.tls {
             None => transport.send_plain(&[IoSlice::new(bytes)]).unwrap_or(0),
             Some(tls) => {
-                let taken = if tls.accepts_plaintext() {
+                let accepted = if tls.accepts_plaintext() {
                     tls.encrypt(&[IoSlice::new(bytes)]).unwrap()
                 } else {
                     0
@@ -182,30 +182,33 @@ fn send(established: &mut Established, mut bytes: &[u8]) {
                 if tls.flush(&transport.socket).unwrap().is_none() {
                     thread::sleep(Duration::from_millis(1));
                 }
-                taken
+                accepted
             }
         };
         bytes = &bytes[sent..];
     }
 }
 
-/// Exactly so many bytes.
+/// Receives exactly `count` bytes.
 fn receive(established: &mut Established, count: usize) -> Vec<u8> {
-    let mut heard = vec![0; count];
+    let mut received = vec![0; count];
     let mut at = 0;
     let start = Instant::now();
     while at < count {
-        assert!(start.elapsed() < MAX_WAIT, "silence after {at} bytes");
-        match established.transport.recv(&mut heard[at..]) {
+        assert!(
+            start.elapsed() < MAX_WAIT,
+            "nothing received after {at} bytes"
+        );
+        match established.transport.recv(&mut received[at..]) {
             Ok(RecvOutcome::Data { bytes, .. }) => at += bytes,
             Ok(RecvOutcome::WouldBlock) => thread::sleep(Duration::from_millis(1)),
             other => panic!("{other:?} after {at} bytes"),
         }
     }
-    heard
+    received
 }
 
-/// The error that a connection ends with, and nothing before it.
+/// Receives the error that ends a connection; no data may precede it.
 fn receive_error(established: &mut Established) -> io::Error {
     let start = Instant::now();
     loop {
@@ -218,7 +221,7 @@ fn receive_error(established: &mut Established) -> io::Error {
     }
 }
 
-/// Sends back what comes, until the end.
+/// Echoes all bytes until the end of the stream.
 fn echo(stream: &mut (impl io::Read + io::Write)) {
     let mut space = [0; 16 * 1024];
     loop {

@@ -1,4 +1,4 @@
-//! Through proxies that the tests play.
+//! Dials through proxies that the tests implement.
 
 use std::io::{Read, Write};
 
@@ -7,8 +7,8 @@ use super::*;
 use crate::client::dial::resolve::LookupError;
 use crate::client::route::{Credentials, Proxy, ProxyScheme};
 
-/// Carries bytes between two streams until one ends.
-fn carry(near: &TcpStream, far: &TcpStream) {
+/// Copies bytes between two streams, in both directions, until one ends.
+fn forward(near: &TcpStream, far: &TcpStream) {
     let back = (far.try_clone().unwrap(), near.try_clone().unwrap());
     let other = thread::spawn(move || {
         let _ = io::copy(&mut &back.0, &mut &back.1);
@@ -27,33 +27,33 @@ fn through(route: &Route, scheme: ProxyScheme, proxy: SocketAddr) -> Route {
     }
 }
 
-/// Says yes to CONNECT and carries; gives the head that it was asked with.
+/// Accepts CONNECT and forwards the bytes. The thread returns the head of the request.
 fn connect_proxy(origin: SocketAddr) -> (SocketAddr, JoinHandle<String>) {
     serve(move |mut stream| {
         let head = read_head(&mut stream);
         let far = TcpStream::connect(origin).unwrap();
         stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
-        carry(&stream, &far);
+        forward(&stream, &far);
         head
     })
 }
 
 #[test]
-fn a_tunnel_for_https() {
+fn https_goes_through_a_tunnel() {
     let authority = Authority::new("tunnel");
     let origin = tls_server(authority.server(authority.sign(&params("origin")), false));
-    for front in FRONTS {
-        let (addr, asked) = connect_proxy(origin);
+    for client in CLIENTS {
+        let (addr, requests) = connect_proxy(origin);
         let route = Route::secure("origin", 443, authority.client());
         let route = through(&route, ProxyScheme::Http, addr);
-        let mut established = dial(front, &route, &DialConfig::default()).unwrap();
+        let mut established = dial(client, &route, &DialConfig::default()).unwrap();
         assert_eq!(established.remote, PeerAddr::Inet(addr));
         let timings = established.timings;
         assert!(timings.proxy.is_some() && timings.tls.is_some() && timings.dns.is_none());
         assert_echoes(&mut established);
         drop(established);
         assert_eq!(
-            asked.join().unwrap(),
+            requests.join().unwrap(),
             "CONNECT origin:443 HTTP/1.1\r\nhost: origin:443\r\n\r\n"
         );
     }
@@ -63,14 +63,14 @@ fn a_tunnel_for_https() {
 fn plain_http_is_forwarded() {
     let (addr, proxy) = serve(|mut stream| echo(&mut stream));
     let route = through(&Route::plain("origin", 80), ProxyScheme::Http, addr);
-    let mut established = dial(Front::Async, &route, &DialConfig::default()).unwrap();
+    let mut established = dial(Client::Async, &route, &DialConfig::default()).unwrap();
     assert!(route.absolute_form() && established.timings.proxy.is_none());
     assert_echoes(&mut established);
     drop(established);
     proxy.join().unwrap();
 }
 
-/// A proxy behind TLS which carries what is said inside of it.
+/// Starts a proxy that is reached over TLS and forwards the bytes inside.
 fn https_proxy(authority: &Authority, origin: SocketAddr) -> SocketAddr {
     let config = Arc::new(authority.server(authority.sign(&params("proxy")), false));
     serve(move |stream| {
@@ -82,7 +82,9 @@ fn https_proxy(authority: &Authority, origin: SocketAddr) -> SocketAddr {
         far.set_nonblocking(true).unwrap();
         let start = Instant::now();
         while start.elapsed() < MAX_WAIT {
-            if pass(&mut near, &mut far) == Some(0) || pass(&mut far, &mut near) == Some(0) {
+            if copy_available(&mut near, &mut far) == Some(0)
+                || copy_available(&mut far, &mut near) == Some(0)
+            {
                 return;
             }
             thread::sleep(Duration::from_micros(100));
@@ -91,8 +93,8 @@ fn https_proxy(authority: &Authority, origin: SocketAddr) -> SocketAddr {
     .0
 }
 
-/// Moves what is there; `Some(0)` at the end.
-fn pass(from: &mut impl Read, to: &mut impl Write) -> Option<usize> {
+/// Copies the bytes available; `Some(0)` at the end of the stream.
+fn copy_available(from: &mut impl Read, to: &mut impl Write) -> Option<usize> {
     let mut space = [0; 8 * 1024];
     let bytes = match from.read(&mut space) {
         Ok(bytes) => bytes,
@@ -115,16 +117,16 @@ fn pass(from: &mut impl Read, to: &mut impl Write) -> Option<usize> {
 }
 
 #[test]
-fn tls_within_tls() {
+fn tls_runs_within_tls_to_the_proxy() {
     let authority = Authority::new("within");
     let origin = tls_server(authority.server(authority.sign(&params("origin")), false));
-    for front in FRONTS {
+    for client in CLIENTS {
         let proxy = https_proxy(&authority, origin);
         let route = Route::secure("origin", 443, authority.client());
         let mut route = through(&route, ProxyScheme::Https, proxy);
         let named = Proxy::new(ProxyScheme::Https, "proxy", proxy.port());
         route.proxy = Some(Arc::new(named));
-        let mut established = dial(front, &route, &with_overrides("proxy", &[proxy])).unwrap();
+        let mut established = dial(client, &route, &with_overrides("proxy", &[proxy])).unwrap();
         let large: Vec<u8> = (0..2_000_000u32).map(|n| (n % 251) as u8).collect();
         for piece in large.chunks(200_000) {
             send(&mut established, piece);
@@ -133,7 +135,7 @@ fn tls_within_tls() {
         let info = established.transport.tls.as_ref().unwrap().info().unwrap();
         assert_eq!(info.peer_certs.len(), 1);
     }
-    // The proxy's own certificate counts as well.
+    // The certificate of the proxy is verified too.
     let proxy = https_proxy(&authority, origin);
     let route = Route::secure("origin", 443, authority.client());
     let error = refused(
@@ -147,19 +149,19 @@ fn tls_within_tls() {
 }
 
 #[test]
-fn https_to_the_proxy_alone() {
+fn plain_http_goes_through_tls_to_the_proxy() {
     let authority = Authority::new("alone");
     let proxy = tls_server(authority.server(authority.sign(&params("127.0.0.1")), false));
     let mut route = through(&Route::plain("origin", 80), ProxyScheme::Https, proxy);
     let error = refused(&route, &DialConfig::default());
     assert_eq!(error.message, "no TLS settings for a route that needs them");
     route.tls = Some(authority.client());
-    let mut established = dial(Front::Async, &route, &DialConfig::default()).unwrap();
+    let mut established = dial(Client::Async, &route, &DialConfig::default()).unwrap();
     assert!(established.alpn.is_none() && established.timings.proxy.is_some());
     assert_echoes(&mut established);
 }
 
-/// Plays SOCKS 5 without a password, byte by byte; gives the request behind the methods.
+/// Implements SOCKS 5 without a password, byte by byte. The thread returns the request.
 fn socks_proxy(reply: &'static [u8], request_bytes: usize) -> (SocketAddr, JoinHandle<Vec<u8>>) {
     serve(move |mut stream| {
         let mut methods = [0; 3];
@@ -184,36 +186,39 @@ fn socks_proxy(reply: &'static [u8], request_bytes: usize) -> (SocketAddr, JoinH
 const GRANTED: &[u8] = b"\x05\x00\x00\x01\x00\x00\x00\x00\x00\x00";
 
 #[test]
-fn socks_with_and_without_a_lookup() {
-    for front in FRONTS {
-        let (addr, asked) = socks_proxy(GRANTED, 13);
-        let nobody = DialConfig {
+fn socks5_sends_an_address_and_socks5h_a_name() {
+    for client in CLIENTS {
+        let (addr, requests) = socks_proxy(GRANTED, 13);
+        let unresolved = DialConfig {
             resolver: Arc::new(Resolver::with(|_| Err(LookupError::NoSuchHost))),
             ..DialConfig::default()
         };
         let named = through(&Route::plain("origin", 80), ProxyScheme::Socks5h, addr);
-        let mut established = dial(front, &named, &nobody).unwrap();
+        let mut established = dial(client, &named, &unresolved).unwrap();
         assert!(!named.absolute_form());
         assert_echoes(&mut established);
         drop(established);
-        assert_eq!(asked.join().unwrap(), b"\x05\x01\x00\x03\x06origin\x00\x50");
+        assert_eq!(
+            requests.join().unwrap(),
+            b"\x05\x01\x00\x03\x06origin\x00\x50"
+        );
 
-        let (addr, asked) = socks_proxy(GRANTED, 10);
+        let (addr, requests) = socks_proxy(GRANTED, 10);
         let found = DialConfig {
             resolver: Arc::new(Resolver::with(|_| Ok(vec!["192.0.2.7:0".parse().unwrap()]))),
             ..DialConfig::default()
         };
         let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
-        let established = dial(front, &route, &found).unwrap();
+        let established = dial(client, &route, &found).unwrap();
         assert!(established.timings.dns.is_some());
         drop(established);
         assert_eq!(
-            asked.join().unwrap(),
+            requests.join().unwrap(),
             b"\x05\x01\x00\x01\xc0\x00\x02\x07\x00\x50"
         );
         let error = refused(
             &through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr),
-            &nobody,
+            &unresolved,
         );
         assert_eq!(error.message, "cannot resolve \"origin\": no such host");
     }
@@ -229,12 +234,12 @@ fn socks_with_and_without_a_lookup() {
     assert_eq!(error.message, expected);
 }
 
-/// Refuses as many connections with `code` as it is told, and then grants one; gives what was asked.
+/// Refuses `times` connections with `code` and then grants one. The thread returns the requests.
 fn socks_that_refuses(code: u8, times: usize) -> (SocketAddr, JoinHandle<Vec<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let proxy = thread::spawn(move || {
-        let mut asked = Vec::new();
+        let mut requests = Vec::new();
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut methods = [0; 3];
@@ -245,8 +250,8 @@ fn socks_that_refuses(code: u8, times: usize) -> (SocketAddr, JoinHandle<Vec<Vec
             let rest = if request[3] == 1 { 6 } else { 18 };
             request.resize(4 + rest, 0);
             stream.read_exact(&mut request[4..]).unwrap();
-            asked.push(request);
-            if asked.len() > times {
+            requests.push(request);
+            if requests.len() > times {
                 stream.write_all(GRANTED).unwrap();
                 echo(&mut stream);
                 break;
@@ -258,13 +263,13 @@ fn socks_that_refuses(code: u8, times: usize) -> (SocketAddr, JoinHandle<Vec<Vec
                 break;
             }
         }
-        asked
+        requests
     });
     (addr, proxy)
 }
 
 #[test]
-fn socks_with_a_lookup_tries_every_address() {
+fn socks5_tries_every_address_of_the_origin() {
     let found = DialConfig {
         resolver: Arc::new(Resolver::with(|_| {
             let addrs = ["[2001:db8::7]:0", "192.0.2.7:0", "192.0.2.8:0"];
@@ -272,16 +277,16 @@ fn socks_with_a_lookup_tries_every_address() {
         })),
         ..DialConfig::default()
     };
-    for front in FRONTS {
+    for client in CLIENTS {
         let (addr, proxy) = socks_that_refuses(5, 2);
         let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
-        let mut established = dial(front, &route, &found).unwrap();
+        let mut established = dial(client, &route, &found).unwrap();
         assert_echoes(&mut established);
         drop(established);
-        let asked = proxy.join().unwrap();
-        let kinds: Vec<_> = asked.iter().map(|request| request[3]).collect();
+        let requests = proxy.join().unwrap();
+        let kinds: Vec<_> = requests.iter().map(|request| request[3]).collect();
         assert_eq!(kinds, [4, 1, 1]);
-        assert_eq!(asked[2][4..8], [192, 0, 2, 8]);
+        assert_eq!(requests[2][4..8], [192, 0, 2, 8]);
     }
     let (addr, _proxy) = socks_that_refuses(4, 9);
     let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
@@ -290,7 +295,7 @@ fn socks_with_a_lookup_tries_every_address() {
         error.message.ends_with("host unreachable (reply 4)"),
         "{error}"
     );
-    // What it does not do for one address it does for none.
+    // A reply that does not depend on the address ends the dial.
     let (addr, proxy) = socks_that_refuses(7, 9);
     let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5, addr);
     refused(&route, &found);
@@ -299,7 +304,7 @@ fn socks_with_a_lookup_tries_every_address() {
 
 #[test]
 fn an_https_proxy_receives_close_notify() {
-    let authority = Authority::new("farewell");
+    let authority = Authority::new("close-notify");
     let origin = tls_server(authority.server(authority.sign(&params("origin")), false));
     let config = Arc::new(authority.server(authority.sign(&params("127.0.0.1")), false));
     let (addr, proxy) = serve(move |stream| {
@@ -318,13 +323,13 @@ fn an_https_proxy_receives_close_notify() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(_) => return false,
             }
-            pass(&mut far, &mut near);
+            copy_available(&mut far, &mut near);
             thread::sleep(Duration::from_micros(100));
         }
     });
     let route = Route::secure("origin", 443, authority.client());
     let route = through(&route, ProxyScheme::Https, addr);
-    let mut established = dial(Front::BlockingClient, &route, &DialConfig::default()).unwrap();
+    let mut established = dial(Client::Blocking, &route, &DialConfig::default()).unwrap();
     let transport = &mut established.transport;
     let tls = transport.tls.as_mut().unwrap();
     tls.close_notify();
@@ -334,10 +339,10 @@ fn an_https_proxy_receives_close_notify() {
 }
 
 #[test]
-fn proxies_that_refuse_leave_or_stall() {
+fn a_proxy_that_refuses_closes_or_stalls_is_reported() {
     let authority = Authority::new("refuse");
     let secure = Route::secure("origin", 443, authority.client());
-    let failure_of = |work: fn(TcpStream), front, expected| {
+    let failure_of = |work: fn(TcpStream), client, expected| {
         let (addr, server) = serve(work);
         let mut route = through(&secure, ProxyScheme::Http, addr);
         let mut proxy = Proxy::clone(route.proxy.as_ref().unwrap());
@@ -353,7 +358,7 @@ fn proxies_that_refuse_leave_or_stall() {
             connect_timeout: Some(timeout),
             ..DialConfig::default()
         };
-        let Err(error) = dial(front, &route, &config) else {
+        let Err(error) = dial(client, &route, &config) else {
             panic!("connected");
         };
         server.join().unwrap();
@@ -392,19 +397,19 @@ fn proxies_that_refuse_leave_or_stall() {
             },
             DialErrorKind::Proxy,
             None,
-            "the proxy http://P closed the connection before its answer",
+            "the proxy http://P closed the connection before its response",
         ),
         (
             |mut stream| while matches!(stream.read(&mut [0; 2000]), Ok(1..)) {},
             DialErrorKind::Timeout,
             None,
-            "no answer from the proxy http://P within 0.3 s",
+            "no response from the proxy http://P within 0.3 s",
         ),
     ];
-    for front in FRONTS {
+    for client in CLIENTS {
         for (work, kind, status, message) in &cases {
             assert_eq!(
-                failure_of(*work, front, *kind),
+                failure_of(*work, client, *kind),
                 (*kind, *status, (*message).to_owned())
             );
         }

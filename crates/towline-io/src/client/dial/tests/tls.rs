@@ -1,10 +1,10 @@
-//! Handshakes, and the words for those that fail.
+//! TLS handshakes, and the messages of those that fail.
 
 use std::io::{Read, Write};
 
 use rustls::HandshakeKind::{Full, Resumed};
 
-use super::certs::{Authority, Shown, accept_tls, params, self_signed, tls_server};
+use super::certs::{Authority, ServerCertificate, accept_tls, params, self_signed, tls_server};
 use super::*;
 use crate::tls::{ClientTls, ClientTlsSettings, Identity, MinVersion, Trust};
 
@@ -13,9 +13,9 @@ fn secure(name: &str, addr: SocketAddr, tls: &Arc<ClientTls>) -> (Route, DialCon
     (route, with_overrides(name, &[addr]))
 }
 
-/// The error of a client that trusts `authority` for a server of "host" that presents `shown`.
-fn complaint(authority: &Authority, shown: Shown) -> String {
-    let addr = tls_server(authority.server(shown, false));
+/// Error of a client that trusts `authority`, for a server of "host" that presents `certificate`.
+fn handshake_error(authority: &Authority, certificate: ServerCertificate) -> String {
+    let addr = tls_server(authority.server(certificate, false));
     let (route, config) = secure("host", addr, &authority.client());
     let error = refused(&route, &config);
     assert_eq!(
@@ -29,15 +29,15 @@ fn complaint(authority: &Authority, shown: Shown) -> String {
 }
 
 #[test]
-fn tls_is_spoken_and_alpn_chosen() {
-    let authority = Authority::new("spoken");
+fn tls_carries_data_and_alpn_is_chosen() {
+    let authority = Authority::new("alpn");
     let mut server = authority.server(authority.sign(&params("host")), false);
     server.alpn_protocols = vec![b"http/1.1".to_vec()];
     let addr = tls_server(server);
     let tls = authority.client();
-    for front in FRONTS {
+    for client in CLIENTS {
         let (route, config) = secure("host", addr, &tls);
-        let mut established = dial(front, &route, &config).unwrap();
+        let mut established = dial(client, &route, &config).unwrap();
         assert_eq!(established.alpn.as_deref(), Some(&b"http/1.1"[..]));
         assert!(established.timings.tls.is_some());
         assert_echoes(&mut established);
@@ -52,7 +52,7 @@ fn tls_is_spoken_and_alpn_chosen() {
 }
 
 #[test]
-fn certificates_that_are_not_good_enough() {
+fn invalid_certificates_are_refused_with_the_reason() {
     let authority = Authority::new("certificates");
     let other = Authority::new("other");
     let cases = [
@@ -81,8 +81,8 @@ fn certificates_that_are_not_good_enough() {
             "is self-signed; name it as a CA file to trust it",
         ),
     ];
-    for (shown, text) in cases {
-        let message = complaint(&authority, shown);
+    for (certificate, text) in cases {
+        let message = handshake_error(&authority, certificate);
         assert!(
             message.starts_with("the certificate of PEER ") && message.contains(text),
             "{message}"
@@ -91,18 +91,18 @@ fn certificates_that_are_not_good_enough() {
 }
 
 #[test]
-fn a_certificate_that_is_trusted_by_itself() {
-    let authority = Authority::new("given");
+fn a_certificate_in_the_ca_file_is_trusted_for_its_name() {
+    let authority = Authority::new("pinned");
     for ca in [false, true] {
-        let shown = self_signed("host", ca);
-        let trust = Trust::Path(authority.write("own.pem", &shown.pem));
-        let addr = tls_server(authority.server(shown, false));
+        let certificate = self_signed("host", ca);
+        let trust = Trust::Path(authority.write("own.pem", &certificate.pem));
+        let addr = tls_server(authority.server(certificate, false));
         let tls = Arc::new(ClientTls::new(ClientTlsSettings {
             trust,
             ..ClientTlsSettings::default()
         }));
         let (route, config) = secure("host", addr, &tls);
-        assert_echoes(&mut dial(Front::Async, &route, &config).unwrap());
+        assert_echoes(&mut dial(Client::Async, &route, &config).unwrap());
         let (route, config) = secure("wrong", addr, &tls);
         let error = refused(&route, &config);
         assert!(
@@ -115,7 +115,7 @@ fn a_certificate_that_is_trusted_by_itself() {
 }
 
 #[test]
-fn trust_by_directory_and_none_at_all() {
+fn trust_comes_from_a_directory_or_is_switched_off() {
     let authority = Authority::new("directory");
     let addr = tls_server(authority.server(authority.sign(&params("host")), false));
     let echoes = |trust, name| {
@@ -124,11 +124,11 @@ fn trust_by_directory_and_none_at_all() {
             ..ClientTlsSettings::default()
         };
         let (route, config) = secure(name, addr, &Arc::new(ClientTls::new(settings)));
-        dial(Front::BlockingClient, &route, &config)
+        dial(Client::Blocking, &route, &config)
             .map(|mut established| assert_echoes(&mut established))
     };
     echoes(Trust::Path(authority.path("")), "host").unwrap();
-    echoes(Trust::Insecure, "whoever").unwrap();
+    echoes(Trust::Insecure, "any-name").unwrap();
     let missing = authority.path("missing.pem");
     let error = echoes(Trust::Path(missing.clone()), "host").unwrap_err();
     assert_eq!(
@@ -151,33 +151,30 @@ fn trust_by_directory_and_none_at_all() {
 fn another_server_name_is_sent_and_verified() {
     let authority = Authority::new("sni");
     let server = Arc::new(authority.server(authority.sign(&params("inner")), false));
-    let (addr, asked) = serve(move |stream| {
+    let (addr, server_thread) = serve(move |stream| {
         let mut tls = accept_tls(stream, &server);
         tls.read_exact(&mut [0]).unwrap();
         tls.conn.server_name().map(str::to_owned)
     });
     let (mut route, config) = secure("outer", addr, &authority.client());
     route.sni = Some("inner".into());
-    send(
-        &mut dial(Front::BlockingClient, &route, &config).unwrap(),
-        b"x",
-    );
-    assert_eq!(asked.join().unwrap().as_deref(), Some("inner"));
-    // An address needs a certificate for the address.
+    send(&mut dial(Client::Blocking, &route, &config).unwrap(), b"x");
+    assert_eq!(server_thread.join().unwrap().as_deref(), Some("inner"));
+    // For an IP address, the certificate must name that address.
     let addr = tls_server(authority.server(authority.sign(&params("127.0.0.1")), false));
     let route = Route::secure("127.0.0.1", addr.port(), authority.client());
-    assert_echoes(&mut dial(Front::Async, &route, &DialConfig::default()).unwrap());
+    assert_echoes(&mut dial(Client::Async, &route, &DialConfig::default()).unwrap());
 }
 
 #[test]
-fn client_certificates() {
+fn a_client_certificate_is_sent_and_its_absence_reported() {
     let authority = Authority::new("client");
     let server = authority.server(authority.sign(&params("host")), true);
     let addr = tls_server(server);
-    let shown = authority.sign(&params("client"));
+    let certificate = authority.sign(&params("client"));
     let identity = Identity {
-        cert_file: authority.write("client.pem", &shown.pem),
-        key_file: Some(authority.write("client.key", &shown.key_pem)),
+        cert_file: authority.write("client.pem", &certificate.pem),
+        key_file: Some(authority.write("client.key", &certificate.key_pem)),
         key_password: None,
     };
     let with = |identity, min_version| {
@@ -189,7 +186,7 @@ fn client_certificates() {
         secure("host", addr, &Arc::new(ClientTls::new(settings)))
     };
     let (route, config) = with(Some(identity.clone()), MinVersion::Tls13);
-    assert_echoes(&mut dial(Front::Async, &route, &config).unwrap());
+    assert_echoes(&mut dial(Client::Async, &route, &config).unwrap());
     let wrong = Identity {
         key_file: Some(authority.path("ca.pem")),
         ..identity
@@ -197,9 +194,9 @@ fn client_certificates() {
     let (route, config) = with(Some(wrong), MinVersion::Tls12);
     let error = refused(&route, &config);
     assert!(error.message.contains("ca.pem: no private key"), "{error}");
-    // TLS 1.3 lets the client finish before the server has looked (RFC 8446 4.4.2.4).
+    // In TLS 1.3 the client finishes before the server has verified it (RFC 8446 4.4.2.4).
     let (route, config) = with(None, MinVersion::Tls12);
-    let mut established = dial(Front::BlockingClient, &route, &config).unwrap();
+    let mut established = dial(Client::Blocking, &route, &config).unwrap();
     let error = receive_error(&mut established);
     let text = crate::tls::explain(&error, "PEER");
     assert_eq!(
@@ -226,21 +223,21 @@ fn sessions_are_resumed() {
         kinds
     });
     let tls = authority.client();
-    for front in FRONTS {
+    for client in CLIENTS {
         let (route, config) = secure("host", addr, &tls);
-        let mut established = dial(front, &route, &config).unwrap();
+        let mut established = dial(client, &route, &config).unwrap();
         send(&mut established, b"x");
-        // The ticket comes before it.
+        // The session ticket arrives before this byte.
         receive(&mut established, 1);
     }
     assert_eq!(kinds.join().unwrap(), [Full, Resumed]);
 }
 
 #[test]
-fn peers_that_do_not_shake_hands() {
-    let authority = Authority::new("unwilling");
+fn failed_handshakes_are_described() {
+    let authority = Authority::new("handshake-failures");
     let tls = authority.client();
-    let failure_of = |work: fn(TcpStream), front, expected| {
+    let failure_of = |work: fn(TcpStream), client, expected| {
         let (addr, server) = serve(work);
         let (route, mut config) = secure("host", addr, &tls);
         let is_silent = expected == DialErrorKind::Timeout;
@@ -249,8 +246,8 @@ fn peers_that_do_not_shake_hands() {
         } else {
             MAX_WAIT
         });
-        let Err(error) = dial(front, &route, &config) else {
-            panic!("shook hands");
+        let Err(error) = dial(client, &route, &config) else {
+            panic!("the handshake succeeded");
         };
         server.join().unwrap();
         assert_eq!(error.phase, DialPhase::Tls);
@@ -296,10 +293,10 @@ fn peers_that_do_not_shake_hands() {
             "no end of the TLS handshake with PEER within 0.4 s",
         ),
     ];
-    for front in FRONTS {
+    for client in CLIENTS {
         for (work, kind, message) in &cases {
             assert_eq!(
-                failure_of(*work, front, *kind),
+                failure_of(*work, client, *kind),
                 (*kind, (*message).to_owned())
             );
         }
@@ -307,7 +304,7 @@ fn peers_that_do_not_shake_hands() {
 }
 
 #[test]
-fn versions_that_are_too_old() {
+fn a_server_below_the_minimum_version_is_refused() {
     let authority = Authority::new("versions");
     let server = rustls::ServerConfig::builder_with_provider(Arc::new(
         rustls::crypto::ring::default_provider(),
@@ -315,8 +312,8 @@ fn versions_that_are_too_old() {
     .with_protocol_versions(&[&rustls::version::TLS12])
     .unwrap()
     .with_no_client_auth();
-    let shown = authority.sign(&params("host"));
-    let addr = tls_server(shown.install(server));
+    let certificate = authority.sign(&params("host"));
+    let addr = tls_server(certificate.install(server));
     let with = |min_version| {
         let settings = ClientTlsSettings {
             min_version,
@@ -325,28 +322,25 @@ fn versions_that_are_too_old() {
         secure("host", addr, &Arc::new(ClientTls::new(settings)))
     };
     let (route, config) = with(MinVersion::Tls12);
-    assert_echoes(&mut dial(Front::Async, &route, &config).unwrap());
+    assert_echoes(&mut dial(Client::Async, &route, &config).unwrap());
     let (route, config) = with(MinVersion::Tls13);
     let error = refused(&route, &config);
     assert!(error.message.contains("no version of TLS"), "{error}");
 }
 
 #[test]
-fn files_are_read_once_and_off_this_thread() {
+fn tls_files_are_read_once_on_a_helper_thread() {
     let authority = Authority::new("lazy");
     let tls = authority.client();
     let first = tls.load().unwrap();
     let start = Instant::now();
-    while first
-        .as_ref()
-        .is_some_and(|ticket| ticket.outcome().is_none())
-    {
+    while first.as_ref().is_some_and(|task| task.outcome().is_none()) {
         assert!(start.elapsed() < MAX_WAIT);
         thread::sleep(Duration::from_millis(1));
     }
     assert!(first.is_some());
     assert!(tls.load().unwrap().is_none());
-    // Not even the file need be there any more.
+    // The file is not needed any more.
     std::fs::remove_file(authority.path("ca.pem")).unwrap();
     tls.check().unwrap();
 }
