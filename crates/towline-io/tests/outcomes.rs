@@ -212,12 +212,6 @@ fn reset(stream: &TcpStream) {
         .unwrap();
 }
 
-/// Resets once the client has sent everything: a reset that a send meets first is an end of input to the next read.
-fn reset_later(stream: &TcpStream) {
-    std::thread::sleep(SHORT);
-    reset(stream);
-}
-
 /// Reads until the client has closed.
 fn drain(mut stream: &TcpStream) {
     let _ = stream.read_to_end(&mut Vec::new());
@@ -290,11 +284,7 @@ fn an_end_before_the_head_may_be_retried_if_idempotent() {
                 retryable
             )
         );
-        let rst = on_all(
-            &case,
-            |stream| reset_later(&stream),
-            |frames, _| reset_later(&frames.0),
-        );
+        let rst = on_all(&case, |stream| reset(&stream), |frames, _| reset(&frames.0));
         assert_eq!(
             rst.is(),
             verdict(CallErrorKind::Read, CallPhase::Head, retryable)

@@ -58,10 +58,13 @@ impl<S> Conn<S> {
             _ => {}
         }
         let flushed = if self.io.tls.is_some() {
-            self.flush_tls(now, budget)?
+            self.flush_tls(now, budget)
         } else {
-            self.flush_plain(now, budget)?
+            self.flush_plain(now, budget)
         };
+        let flushed = flushed.inspect_err(|error| {
+            self.io.reset_seen |= error.kind() == io::ErrorKind::ConnectionReset;
+        })?;
         if self.output != Output::Finished {
             self.output = match flushed {
                 FlushOutcome::Blocked => Output::Blocked,

@@ -141,6 +141,7 @@ impl<S: Default> Conn<S> {
             tls,
             proxy: expects_proxy.then(|| Box::new(ProxyHeaderReader::default())),
             proxied: None,
+            reset_seen: false,
         };
         Ok(Self::new(id, proto, transport, remote, service))
     }

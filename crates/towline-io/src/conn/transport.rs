@@ -19,6 +19,9 @@ pub(crate) struct Transport {
     pub(crate) proxy: Option<Box<ProxyHeaderReader>>,
     /// Addresses from the PROXY header, which replace the socket's: remote, then local.
     pub(crate) proxied: Option<Box<(PeerAddr, PeerAddr)>>,
+    /// A send has failed because the peer reset the connection. The kernel reports a reset once, so the next receive
+    /// finds an end of input.
+    pub(crate) reset_seen: bool,
 }
 
 impl Transport {
@@ -31,10 +34,11 @@ impl Transport {
         if self.proxy.is_some() {
             return self.recv_after_proxy_header(space);
         }
-        match &mut self.tls {
+        let received = match &mut self.tls {
             None => recv_plain(&mut &self.socket, space),
             Some(tls) => tls.recv(&mut &self.socket, space),
-        }
+        };
+        self.end_or_reset(received)
     }
 
     /// Reads HTTP bytes into `space` by one `recv(2)` with `flags`. A blocking socket waits unless `flags`
@@ -45,7 +49,7 @@ impl Transport {
         flags: libc::c_int,
     ) -> io::Result<RecvOutcome> {
         let mut source = RecvWithFlags(&self.socket, flags);
-        match &mut self.tls {
+        let received = match &mut self.tls {
             Some(tls) => tls.recv(&mut source, space),
             None => match source.read(space) {
                 Ok(0) => Ok(RecvOutcome::Eof),
@@ -58,6 +62,18 @@ impl Transport {
                 }
                 Err(error) => Err(error),
             },
+        };
+        self.end_or_reset(received)
+    }
+
+    /// Turns the end of input after a reset into the error that the receive would have returned without the send.
+    fn end_or_reset(&self, received: io::Result<RecvOutcome>) -> io::Result<RecvOutcome> {
+        match received {
+            Ok(RecvOutcome::Eof) if self.reset_seen => Err(io::ErrorKind::ConnectionReset.into()),
+            Err(error) if self.reset_seen && error.kind() == io::ErrorKind::UnexpectedEof => {
+                Err(io::ErrorKind::ConnectionReset.into())
+            }
+            received => received,
         }
     }
 

@@ -22,6 +22,7 @@ impl PartialTransport {
                 tls: None,
                 proxy: None,
                 proxied: None,
+                reset_seen: false,
             },
             serial,
         }
