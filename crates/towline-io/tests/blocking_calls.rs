@@ -23,7 +23,7 @@ use towline_io::client::{
 const MS: Duration = Duration::from_millis(1);
 const OK: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 
-/// A server that runs `serve` for each connection, which is given its number.
+/// Starts a server that calls `serve` with the number of each connection and its stream.
 fn server(serve: impl Fn(usize, TcpStream) + Send + Sync + 'static) -> Arc<Route> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -50,11 +50,11 @@ fn read_head(stream: &mut TcpStream) -> Option<String> {
     String::from_utf8(head).ok()
 }
 
-/// Answers every request with `answer` until the client goes.
-fn answering(answer: &'static [u8]) -> impl Fn(usize, TcpStream) + Send + Sync + 'static {
+/// Sends `response` to every request until the client closes.
+fn always_respond(response: &'static [u8]) -> impl Fn(usize, TcpStream) + Send + Sync + 'static {
     move |_, mut stream| {
         while read_head(&mut stream).is_some() {
-            if stream.write_all(answer).is_err() {
+            if stream.write_all(response).is_err() {
                 return;
             }
         }
@@ -78,7 +78,7 @@ fn get(route: &Arc<Route>) -> OutgoingRequest {
 
 #[test]
 fn one_connection_carries_request_after_request() {
-    let route = server(answering(OK));
+    let route = server(always_respond(OK));
     let client = client();
     for reused in [false, true, true] {
         let (status, body, was_reused) = exchange(&client, get(&route)).unwrap();
@@ -90,7 +90,7 @@ fn one_connection_carries_request_after_request() {
 
 #[test]
 fn chunked_bodies_and_their_trailers() {
-    let route = server(answering(
+    let route = server(always_respond(
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\nx-sum: 5\r\n\r\n",
     ));
     let client = client();
@@ -101,12 +101,12 @@ fn chunked_bodies_and_their_trailers() {
 }
 
 #[test]
-fn an_idle_connection_that_ended_or_spoke_is_not_used() {
+fn an_idle_connection_with_unexpected_input_or_eof_is_not_used() {
     for farewell in [
         &b""[..],
         b"HTTP/1.1 408 Too Late\r\ncontent-length: 0\r\n\r\n",
     ] {
-        let (said, heard) = mpsc::channel();
+        let (said, receiver) = mpsc::channel();
         let said = std::sync::Mutex::new(said);
         let route = server(move |_, mut stream| {
             while read_head(&mut stream).is_some() {
@@ -125,7 +125,7 @@ fn an_idle_connection_that_ended_or_spoke_is_not_used() {
             let post = request(&route, "POST", Body::Bytes(Bytes::from_static(b"")));
             let (status, _, reused) = exchange(&client, post).unwrap();
             assert_eq!((status, reused), (200, false));
-            heard.recv().unwrap();
+            receiver.recv().unwrap();
             thread::sleep(5 * MS);
         }
     }
@@ -143,7 +143,7 @@ fn closes_on_second(requests: Arc<AtomicUsize>) -> Arc<Route> {
 }
 
 #[test]
-fn a_get_lost_in_the_keep_alive_race_is_sent_again_a_post_is_not() {
+fn a_get_on_a_stale_connection_is_sent_again_and_a_post_is_not() {
     let requests = Arc::new(AtomicUsize::new(0));
     let route = closes_on_second(Arc::clone(&requests));
     let client = client();
@@ -167,7 +167,7 @@ fn a_get_lost_in_the_keep_alive_race_is_sent_again_a_post_is_not() {
 }
 
 #[test]
-fn a_large_upload_is_sent_whole() {
+fn a_large_upload_is_sent_completely() {
     const LEN: usize = 8 * 1024 * 1024;
     let route = server(|_, mut stream| {
         let head = read_head(&mut stream).unwrap();
@@ -188,7 +188,7 @@ fn a_large_upload_is_sent_whole() {
 }
 
 #[test]
-fn a_file_is_sent_whole() {
+fn a_file_is_sent_completely() {
     const LEN: usize = 3 * 1024 * 1024;
     let route = server(|_, mut stream| {
         read_head(&mut stream).unwrap();
@@ -232,7 +232,7 @@ fn an_echo_larger_than_all_buffers_comes_back() {
 }
 
 #[test]
-fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
+fn a_streamed_body_is_chunked_and_an_early_response_ends_it() {
     // no reuse: a stream is not sent again
     let route = server(|number, mut stream| {
         read_head(&mut stream).unwrap();
@@ -261,7 +261,7 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
         let head = call.await_head(policy).unwrap();
         assert_eq!(head.view().status(), 204);
     });
-    // The first server closes: its connection could be dying when it is taken again.
+    // The first server closes: its connection could be reused before the close is seen.
     let client = self::client();
     uninterrupted(|policy| {
         let prepared = request(&route, "POST", Body::Unknown);
@@ -280,8 +280,8 @@ fn a_streamed_body_is_chunked_and_an_early_answer_ends_it() {
 }
 
 #[test]
-fn timeouts_of_every_phase() {
-    // Accepts, reads nothing, says nothing.
+fn every_phase_has_its_timeout() {
+    // Accepts, but neither reads nor writes.
     let silent = server(|_, stream| {
         thread::sleep(MAX_WAIT);
         drop(stream);
@@ -320,8 +320,8 @@ fn timeouts_of_every_phase() {
 }
 
 #[test]
-fn the_pool_timeout_and_the_queue() {
-    let route = server(answering(OK));
+fn the_pool_timeout_and_the_queue_limit_apply() {
+    let route = server(always_respond(OK));
     let client = with_pool(PoolLimits {
         max_connections: 1,
         max_queue: Some(1),
@@ -408,7 +408,7 @@ fn an_unread_response_holds_no_more_than_its_window() {
 }
 
 #[test]
-fn an_early_drop_drains_what_is_small_and_closes_what_is_not() {
+fn a_dropped_call_drains_a_small_body_and_closes_on_a_large_one() {
     let route = server(|_, mut stream| {
         while read_head(&mut stream).is_some() {
             if stream.write_all(OK).is_err() {
@@ -431,8 +431,8 @@ fn an_early_drop_drains_what_is_small_and_closes_what_is_not() {
 }
 
 #[test]
-fn protocol_errors_name_their_rule() {
-    for (answer, kind, rule) in [
+fn protocol_errors_cite_the_rule() {
+    for (response, kind, rule) in [
         (
             &b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nab"[..],
             CallErrorKind::RemoteProtocol,
@@ -447,7 +447,7 @@ fn protocol_errors_name_their_rule() {
     ] {
         let route = server(move |_, mut stream| {
             read_head(&mut stream);
-            stream.write_all(answer).unwrap();
+            stream.write_all(response).unwrap();
         });
         let error = failed(exchange(&client(), get(&route)));
         assert_eq!(error.kind, kind, "{error}");
@@ -468,7 +468,7 @@ fn protocol_errors_name_their_rule() {
 
 #[test]
 fn forty_threads_share_five_connections() {
-    let route = server(answering(OK));
+    let route = server(always_respond(OK));
     let client = with_pool(PoolLimits {
         max_connections: 5,
         ..PoolLimits::default()
@@ -505,8 +505,8 @@ fn a_refused_connection_fails_every_waiter() {
 }
 
 #[test]
-fn closing_ends_those_who_wait_and_refuses_those_who_come() {
-    let route = server(answering(OK));
+fn closing_fails_waiting_calls_and_refuses_new_ones() {
+    let route = server(always_respond(OK));
     let client = with_pool(PoolLimits {
         max_connections: 1,
         ..PoolLimits::default()
@@ -527,8 +527,8 @@ fn closing_ends_those_who_wait_and_refuses_those_who_come() {
 }
 
 #[test]
-fn connections_opened_ahead_are_used() {
-    let route = server(answering(OK));
+fn prewarmed_connections_are_used() {
+    let route = server(always_respond(OK));
     let client = client();
     let opened = uninterrupted(|policy| client.prewarm(&route, 3, None, policy)).unwrap();
     assert_eq!((opened, client.status().idle), (3, 3));

@@ -1,4 +1,4 @@
-//! Bodies both ways through the asynchronous client, and the bounds in time of every phase.
+//! Request and response bodies of the asynchronous client, and the timeouts of every phase.
 
 mod support;
 
@@ -17,10 +17,10 @@ use towline_io::client::{
 };
 
 const SHORT: Duration = Duration::from_millis(100);
-/// For what must not run out while a busy machine is at it.
+/// Long enough not to expire on a busy machine.
 const LONGER: Duration = Duration::from_millis(1500);
 
-/// Only what is under test can time out.
+/// Timeouts that do not expire, as the base of each test.
 fn with_timeouts() -> Timeouts {
     Timeouts {
         connect: Some(MAX_WAIT),
@@ -38,7 +38,7 @@ fn with(timeouts: Timeouts) -> CallOptions {
     }
 }
 
-/// Writes `chunk` as often as wanted, as there is room; whether it had to wait.
+/// Writes `chunk` so many times, waiting for room; returns whether it had to wait.
 fn upload(harness: &mut DriverHarness, call: CallId, chunk: &Bytes, times: usize) -> bool {
     let mut waited = false;
     assert!(matches!(harness.event(call), CallEvent::Writable));
@@ -47,7 +47,7 @@ fn upload(harness: &mut DriverHarness, call: CallId, chunk: &Bytes, times: usize
             waited = true;
             let event = harness.event(call);
             if !matches!(event, CallEvent::Writable) {
-                // All of it has left, and the answer was quicker than the news of room.
+                // Everything was sent and the response arrived before the `Writable` event.
                 harness.events.push((call, event));
             }
         }
@@ -57,7 +57,7 @@ fn upload(harness: &mut DriverHarness, call: CallId, chunk: &Bytes, times: usize
 }
 
 #[test]
-fn uploads_of_every_kind_arrive_whole() {
+fn every_kind_of_upload_arrives_completely() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
@@ -80,8 +80,8 @@ fn uploads_of_every_kind_arrive_whole() {
             let chunk = Bytes::from(data[..100_000].to_vec());
             assert!(upload(&mut harness, call, &chunk, 30), "never had to wait");
         }
-        let (status, answer) = harness.finish(call).answer();
-        assert_eq!((status, answer), (200, b"3000000".to_vec()));
+        let (status, response) = harness.finish(call).response();
+        assert_eq!((status, response), (200, b"3000000".to_vec()));
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
@@ -113,7 +113,7 @@ fn an_upload_waits_for_a_server_that_does_not_read() {
     let call = harness.begin(request(&route, "POST", "/", Body::Unknown));
     assert!(matches!(harness.event(call), CallEvent::Writable));
     let chunk = Bytes::from(vec![b'x'; 64 * 1024]);
-    // What the kernel takes, and one window: then there is no room.
+    // The socket buffers and one window fill up: then there is no room.
     let mut written = 0;
     while harness.driver.write(call, chunk.clone()).unwrap() > 0 {
         written += chunk.len();
@@ -121,7 +121,7 @@ fn an_upload_waits_for_a_server_that_does_not_read() {
     }
     while !matches!(harness.event(call), CallEvent::Writable) {}
     harness.driver.finish(call, &[]).unwrap();
-    assert_eq!(harness.finish(call).answer().1, b"got it");
+    assert_eq!(harness.finish(call).response().1, b"got it");
 }
 
 #[test]
@@ -129,22 +129,23 @@ fn an_early_response_to_an_upload_is_read() {
     // Refused and closed with most of the upload unread, which resets the connection.
     let server = Scripted::new(|_, mut stream| {
         head(&mut stream);
-        let answer = "HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbig";
-        send(&mut stream, answer);
+        let response =
+            "HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\nconnection: close\r\n\r\nbig";
+        send(&mut stream, response);
     });
     let route = route(server.addr);
     for _ in 0..20 {
         let mut harness = DriverHarness::new(|_| {});
         let body = Body::Bytes(Bytes::from(vec![0; 30_000_000]));
         let call = harness.begin(request(&route, "POST", "/", body));
-        let (status, answer) = harness.finish(call).answer();
-        assert_eq!((status, answer), (413, b"big".to_vec()));
+        let (status, response) = harness.finish(call).response();
+        assert_eq!((status, response), (413, b"big".to_vec()));
         assert_eq!(harness.driver.status(), PoolStatus::default());
     }
 }
 
 #[test]
-fn an_answer_before_the_request_is_complete_ends_the_upload() {
+fn a_response_before_the_request_is_complete_ends_the_upload() {
     let server = Scripted::new(|_, mut stream| {
         head(&mut stream);
         send(&mut stream, &ok("enough"));
@@ -159,8 +160,8 @@ fn an_answer_before_the_request_is_complete_ends_the_upload() {
         .write(call, Bytes::from_static(b"some"))
         .unwrap();
     assert!(matches!(harness.event(call), CallEvent::Head { .. }));
-    assert_eq!(harness.body(call, 200).answer().1, b"enough");
-    // Goes nowhere, and nothing waits for it.
+    assert_eq!(harness.body(call, 200).response().1, b"enough");
+    // The data is discarded, and the write does not wait.
     assert!(
         harness
             .driver
@@ -173,7 +174,7 @@ fn an_answer_before_the_request_is_complete_ends_the_upload() {
     assert_eq!(
         harness.driver.status(),
         PoolStatus::default(),
-        "kept in the middle of a request"
+        "the connection was kept although the request is incomplete"
     );
 }
 
@@ -218,13 +219,13 @@ fn a_slow_reader_holds_no_more_than_its_window() {
                 other => panic!("{other:?}"),
             }
             harness.turn(Duration::from_millis(1));
-            let held = harness.driver.buffered(call);
-            assert!(held <= 64 * 1024, "{held} bytes held");
+            let buffered = harness.driver.buffered(call);
+            assert!(buffered <= 64 * 1024, "{buffered} bytes buffered");
         }
         harness.driver.cancel(call);
         harness.events.clear();
     }
-    // The kernel's buffers are full, ours are not what took the rest.
+    // The socket buffers are full; the client did not buffer the rest.
     assert!(sent.load(Relaxed) < 80 << 20);
 }
 
@@ -232,7 +233,7 @@ fn a_slow_reader_holds_no_more_than_its_window() {
 fn every_phase_has_its_own_timeout() {
     let server = Scripted::new(|number, mut stream| {
         if number == 2 {
-            // Takes nothing of the upload.
+            // Does not read the upload.
             std::thread::sleep(MAX_WAIT);
         }
         head(&mut stream);
@@ -263,7 +264,7 @@ fn every_phase_has_its_own_timeout() {
             CallErrorKind::ReadTimeout,
             CallPhase::Head,
         ),
-        // The head must come before.
+        // The head must arrive first.
         (
             read(LONGER),
             Body::Empty,
@@ -287,7 +288,7 @@ fn every_phase_has_its_own_timeout() {
 }
 
 #[test]
-fn waiting_and_the_whole_call_have_timeouts() {
+fn the_pool_wait_and_the_total_call_have_timeouts() {
     let (allow, allowed) = mpsc::channel::<()>();
     let allowed = Mutex::new(allowed);
     let server = Scripted::new(move |_, mut stream| {
@@ -316,8 +317,8 @@ fn waiting_and_the_whole_call_have_timeouts() {
         assert!(error.retryable);
     }
     allow.send(()).unwrap();
-    assert_eq!(harness.finish(slow).answer().0, 200);
-    // A steady drip keeps the read timeout away, and the total one comes all the same.
+    assert_eq!(harness.finish(slow).response().0, 200);
+    // Regular small pieces restart the read timeout; the total timeout still expires.
     let drip = Scripted::new(|_, mut stream| {
         head(&mut stream);
         send(&mut stream, "HTTP/1.1 200 OK\r\n\r\n");
@@ -338,7 +339,7 @@ fn waiting_and_the_whole_call_have_timeouts() {
 }
 
 #[test]
-fn a_paused_reader_is_not_a_silent_server() {
+fn the_read_timeout_does_not_run_while_the_program_does_not_read() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
@@ -355,21 +356,21 @@ fn a_paused_reader_is_not_a_silent_server() {
     while start.elapsed() < LONGER + 4 * SHORT {
         harness.turn(Duration::from_millis(10));
     }
-    assert_eq!(harness.body(call, 200).answer().1.len(), 64 * 1024);
+    assert_eq!(harness.body(call, 200).response().1.len(), 64 * 1024);
 }
 
 #[test]
-fn the_read_timeout_counts_from_the_reading() {
-    let (tell, told) = mpsc::channel::<()>();
-    let told = Mutex::new(told);
+fn the_read_timeout_counts_from_the_last_read() {
+    let (tell, sender) = mpsc::channel::<()>();
+    let sender = Mutex::new(sender);
     let server = Scripted::new(move |_, mut stream| {
         head(&mut stream);
         send(
             &mut stream,
             "HTTP/1.1 200 OK\r\ncontent-length: 8\r\n\r\nhalf",
         );
-        let _ = told.lock().unwrap().recv();
-        // The client reads by now.
+        let _ = sender.lock().unwrap().recv();
+        // The client is reading by now.
         std::thread::sleep(SHORT);
         send(&mut stream, "half");
         std::thread::sleep(MAX_WAIT);
@@ -382,14 +383,14 @@ fn the_read_timeout_counts_from_the_reading() {
     });
     let call = harness.driver.begin(get(&route, "/"), options).unwrap();
     assert!(matches!(harness.event(call), CallEvent::Head { .. }));
-    // Nobody turns and nobody reads for longer than the timeout.
+    // For longer than the timeout, no turn runs and the program does not read.
     std::thread::sleep(LONGER + SHORT);
     tell.send(()).unwrap();
-    assert_eq!(harness.body(call, 200).answer().1, b"halfhalf");
+    assert_eq!(harness.body(call, 200).response().1, b"halfhalf");
 }
 
 #[test]
-fn a_malformed_response_is_a_clear_error() {
+fn a_malformed_response_is_an_error_that_cites_the_rule() {
     let cases = [
         ("", CallErrorKind::ServerDisconnected),
         ("HTTP/1.1 200", CallErrorKind::ServerDisconnected),

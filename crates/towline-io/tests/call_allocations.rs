@@ -1,4 +1,4 @@
-//! How often a call on a warm connection allocates.
+//! Allocations of a call on a connection that has been used before.
 
 mod support;
 
@@ -10,18 +10,18 @@ use support::Server;
 use support::calls::{get, route};
 use towline_io::client::{CallEvent, CallOptions, CallRead, ClientDriver, ClientDriverConfig};
 
-/// Counts what the thread of the test allocates.
+/// Allocator that counts the allocations of the test's thread.
 struct Counting;
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is left to the system's allocator.
+// SAFETY: delegates everything to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         COUNT.set(COUNT.get() + 1);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller upholds the same contract.
         unsafe { System.alloc(layout) }
     }
 
@@ -38,7 +38,7 @@ static ALLOCATOR: Counting = Counting;
 const UNAVOIDABLE: usize = 4;
 
 #[test]
-fn a_call_on_a_warm_connection_allocates_its_heads_and_nothing_else() {
+fn a_call_on_a_used_connection_allocates_only_its_heads() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut driver = ClientDriver::new(ClientDriverConfig::default()).unwrap();

@@ -32,19 +32,19 @@ fn one_connection_carries_call_after_call() {
         let call = harness.begin(get(&route, "/"));
         let reused = harness.driver.is_reused(call);
         assert_eq!(reused, round > 0);
-        let (status, body) = harness.finish(call).answer();
+        let (status, body) = harness.finish(call).response();
         assert_eq!((status, &body[..]), (200, &b"alive\r\n"[..]));
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
-    let large = harness.get(&route, "/large").answer();
+    let large = harness.get(&route, "/large").response();
     assert_eq!(large.1.len(), 64 * 1024);
-    let chunked = harness.get(&route, "/chunked").answer();
+    let chunked = harness.get(&route, "/chunked").response();
     assert_eq!(chunked.1, b"Hello, World!");
     assert_eq!(harness.driver.status().idle, 1);
 }
 
 #[test]
-fn a_thousand_calls_over_ten_connections_are_answered_in_order() {
+fn a_thousand_calls_over_ten_connections_get_their_responses_in_order() {
     for flush in [
         FlushPolicy::Immediate,
         FlushPolicy::TurnEnd,
@@ -64,7 +64,7 @@ fn a_thousand_calls_over_ten_connections_are_answered_in_order() {
             .collect();
         assert_eq!(harness.driver.status().waiting, 1000);
         for (n, call) in calls.into_iter().enumerate() {
-            let (status, body) = harness.finish(call).answer();
+            let (status, body) = harness.finish(call).response();
             assert_eq!((status, body), (200, n.to_string().into_bytes()));
         }
         assert!(server.accepted.load(Relaxed) <= 10);
@@ -82,7 +82,7 @@ fn timings_are_given_for_new_connections_only() {
         let CallEvent::Head { .. } = harness.event(call) else {
             panic!("no head");
         };
-        let _ = harness.body(call, 200).answer();
+        let _ = harness.body(call, 200).response();
         let timings = harness.driver.timings(call);
         assert_eq!(timings.connect.is_zero(), reused);
         assert!(
@@ -114,16 +114,16 @@ fn a_server_that_closes_after_a_few_requests_fails_no_get() {
     let mut calls: Vec<_> = (0..8).map(|_| harness.begin(get(&route, "/"))).collect();
     for _ in 0..400 {
         let call = calls.remove(0);
-        assert_eq!(harness.finish(call).answer().1, b"hi");
+        assert_eq!(harness.finish(call).response().1, b"hi");
         calls.push(harness.begin(get(&route, "/")));
     }
 }
 
 #[test]
-fn a_post_is_not_sent_twice_unless_anything_goes() {
+fn a_post_is_sent_twice_only_with_the_policy_for_all_methods() {
     let requests = Arc::new(AtomicUsize::new(0));
     let seen = Arc::clone(&requests);
-    // The second request of every connection is swallowed.
+    // The second request of a connection gets no response.
     let server = Scripted::new(move |number, mut stream| {
         head(&mut stream);
         send(&mut stream, &ok("first"));
@@ -135,7 +135,7 @@ fn a_post_is_not_sent_twice_unless_anything_goes() {
     });
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|config| limits(config, 1));
-    harness.get(&route, "/").answer();
+    harness.get(&route, "/").response();
     let call = harness.begin(request(&route, "POST", "/", Body::Empty));
     let error = harness.finish(call).failed();
     assert_eq!(error.kind, CallErrorKind::ServerDisconnected);
@@ -146,18 +146,18 @@ fn a_post_is_not_sent_twice_unless_anything_goes() {
     assert!(error.bytes_sent > 0 && error.bytes_received == 0);
     assert_eq!(requests.load(Relaxed), 1);
 
-    harness.get(&route, "/").answer();
+    harness.get(&route, "/").response();
     let options = CallOptions {
         stale: StaleRetry::Any,
         ..CallOptions::default()
     };
     let again = request(&route, "POST", "/", Body::Bytes(Bytes::from_static(b"x")));
     let call = harness.driver.begin(again, options).unwrap();
-    assert_eq!(harness.finish(call).answer().1, b"first");
+    assert_eq!(harness.finish(call).response().1, b"first");
 }
 
 #[test]
-fn an_idle_connection_that_speaks_or_ends_is_dropped_at_once() {
+fn an_idle_connection_with_unexpected_input_or_eof_is_closed_at_once() {
     for last_words in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nwrong"] {
         let server = Scripted::new(move |number, mut stream| {
             head(&mut stream);
@@ -171,48 +171,48 @@ fn an_idle_connection_that_speaks_or_ends_is_dropped_at_once() {
         });
         let route = route(server.addr);
         let mut harness = DriverHarness::new(|_| {});
-        assert_eq!(harness.get(&route, "/").answer().1, b"0");
+        assert_eq!(harness.get(&route, "/").response().1, b"0");
         harness.until("not dropped", |harness| {
             harness.driver.status() == PoolStatus::default()
         });
-        assert_eq!(harness.get(&route, "/").answer().1, b"1");
+        assert_eq!(harness.get(&route, "/").response().1, b"1");
     }
 }
 
 #[test]
-fn a_post_never_meets_a_connection_that_is_known_to_have_ended() {
-    let (gone, heard) = mpsc::channel();
+fn a_post_is_not_sent_on_a_connection_whose_eof_has_arrived() {
+    let (closed, receiver) = mpsc::channel();
     let server = Scripted::new(move |number, mut stream| {
         head(&mut stream);
         send(&mut stream, &ok(&number.to_string()));
         drop(stream);
-        gone.send(()).unwrap();
+        closed.send(()).unwrap();
     });
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
     for round in 0..20 {
         let call = harness.begin(request(&route, "POST", "/", Body::Empty));
-        let (_, body) = harness.finish(call).answer();
+        let (_, body) = harness.finish(call).response();
         assert_eq!(body, round.to_string().as_bytes());
-        // The client is not given a turn to notice.
-        heard.recv_timeout(MAX_WAIT).unwrap();
+        // No turn runs in which the client could handle the EOF.
+        receiver.recv_timeout(MAX_WAIT).unwrap();
     }
 }
 
 #[test]
-fn junk_behind_a_response_never_answers_the_next_request() {
+fn bytes_after_a_response_are_not_taken_as_the_next_response() {
     let server = Scripted::new(|number, mut stream| {
         while head(&mut stream).is_some() {
-            let mut answer = ok(&number.to_string());
-            answer.push_str(&ok("poison"));
-            send(&mut stream, &answer);
+            let mut response = ok(&number.to_string());
+            response.push_str(&ok("poison"));
+            send(&mut stream, &response);
         }
     });
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
     for round in 0..20 {
         assert_eq!(
-            harness.get(&route, "/").answer().1,
+            harness.get(&route, "/").response().1,
             round.to_string().as_bytes()
         );
         assert_eq!(harness.driver.status().idle, 0);
@@ -220,7 +220,7 @@ fn junk_behind_a_response_never_answers_the_next_request() {
 }
 
 #[test]
-fn cancelling_in_every_state_leaves_no_slot_behind() {
+fn cancelling_in_every_state_frees_all_slots() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|config| limits(config, 4));
@@ -249,14 +249,14 @@ fn cancelling_in_every_state_leaves_no_slot_behind() {
     harness.events.clear();
     let calls: Vec<_> = (0..20).map(|_| harness.begin(get(&route, "/"))).collect();
     for call in calls {
-        assert_eq!(harness.finish(call).answer().0, 200);
+        assert_eq!(harness.finish(call).response().0, 200);
     }
     let status = harness.driver.status();
     assert_eq!((status.active, status.waiting), (0, 0));
 }
 
 #[test]
-fn a_small_rest_that_is_here_keeps_its_connection() {
+fn a_small_rest_that_has_arrived_is_drained_and_the_connection_kept() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
@@ -284,19 +284,19 @@ fn max_queue_bounds_the_queue() {
         .driver
         .begin(get(&route, "/"), CallOptions::default());
     assert_eq!(refused.unwrap_err().kind, CallErrorKind::QueueFull);
-    assert_eq!(harness.finish(slow).answer().0, 200);
-    assert_eq!(harness.finish(next).answer().0, 200);
+    assert_eq!(harness.finish(slow).response().0, 200);
+    assert_eq!(harness.finish(next).response().0, 200);
 }
 
 #[test]
-fn origins_share_the_room_of_the_client() {
+fn origins_share_the_limit_of_the_client() {
     let servers: Vec<_> = (0..6).map(|_| Server::plain()).collect();
     let mut harness = DriverHarness::new(|config| config.pool.max_connections = 2);
     let calls: Vec<_> = (0..60)
         .map(|n| harness.begin(get(&route(servers[n % 6].addr), "/")))
         .collect();
     for call in calls {
-        assert_eq!(harness.finish(call).answer().0, 200);
+        assert_eq!(harness.finish(call).response().0, 200);
         let status = harness.driver.status();
         assert!(status.active + status.idle + status.dialling <= 2);
     }
@@ -310,22 +310,25 @@ fn idle_connections_expire_and_old_ones_are_not_used() {
         config.pool.keepalive_expiry = Some(Duration::from_millis(60));
         config.pool.max_connection_age = Some(Duration::from_millis(150));
     });
-    harness.get(&route, "/").answer();
+    harness.get(&route, "/").response();
     assert_eq!(harness.driver.status().idle, 1);
     let start = Instant::now();
     harness.until("never expired", |harness| harness.driver.status().idle == 0);
     assert!(start.elapsed() >= Duration::from_millis(50));
     let start = Instant::now();
     while server.accepted.load(Relaxed) < 4 {
-        assert!(start.elapsed() < MAX_WAIT, "old ones are used");
-        harness.get(&route, "/delay?ms=10").answer();
+        assert!(
+            start.elapsed() < MAX_WAIT,
+            "a connection above the age limit is used"
+        );
+        harness.get(&route, "/delay?ms=10").response();
     }
-    // The second and the third have each served until they were old, or idle for too long.
+    // The second and the third were each used until they were too old or idle for too long.
     assert!(start.elapsed() >= Duration::from_millis(100));
 }
 
 #[test]
-fn connections_are_opened_ahead_of_need() {
+fn connections_can_be_prewarmed() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
@@ -333,33 +336,33 @@ fn connections_are_opened_ahead_of_need() {
     harness.until("not opened", |harness| harness.driver.status().idle == 5);
     harness.driver.prewarm(&route, 5);
     assert_eq!(harness.driver.status().dialling, 0);
-    harness.get(&route, "/").answer();
+    harness.get(&route, "/").response();
     assert_eq!(harness.driver.status().idle, 5);
 }
 
 #[test]
-fn a_storm_of_calls_is_answered() {
+fn all_calls_of_a_burst_get_their_responses() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|config| limits(config, 500));
     let calls: Vec<_> = (0..4000).map(|_| harness.begin(get(&route, "/"))).collect();
     for call in calls {
-        assert_eq!(harness.finish(call).answer().0, 200);
+        assert_eq!(harness.finish(call).response().0, 200);
     }
     assert!(server.accepted.load(Relaxed) <= 500);
 }
 
 #[test]
-fn closing_lets_what_is_under_way_finish() {
+fn closing_lets_running_calls_finish() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|config| limits(config, 1));
-    harness.get(&route, "/").answer();
+    harness.get(&route, "/").response();
     let under_way = harness.begin(get(&route, "/delay?ms=30"));
     let waiting = harness.begin(get(&route, "/"));
     harness.driver.close();
     assert_eq!(harness.finish(waiting).failed().kind, CallErrorKind::Closed);
-    assert_eq!(harness.finish(under_way).answer().0, 200);
+    assert_eq!(harness.finish(under_way).response().0, 200);
     assert!(harness.driver.is_empty());
     let late = harness
         .driver
@@ -368,7 +371,7 @@ fn closing_lets_what_is_under_way_finish() {
 }
 
 #[test]
-fn nobody_there_is_an_error_after_the_retry() {
+fn a_refused_connection_is_an_error_after_the_retry() {
     let route = route(support::refusing_addr());
     let mut harness = DriverHarness::new(|_| {});
     let calls: Vec<_> = (0..5).map(|_| harness.begin(get(&route, "/"))).collect();
@@ -381,13 +384,13 @@ fn nobody_there_is_an_error_after_the_retry() {
 }
 
 #[test]
-fn a_malformed_request_fails_and_harms_no_connection() {
+fn a_malformed_request_fails_and_its_connection_stays_usable() {
     let server = Server::plain();
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
     let mut bad = get(&route, "/");
     bad.head.push(b"x", b"a\r\nb: c");
-    // The first is judged when it gets its connection, the second at once.
+    // The first is checked when it gets a connection, the second at once.
     let call = harness.begin(bad);
     assert_eq!(
         harness.finish(call).failed().kind,
@@ -399,7 +402,7 @@ fn a_malformed_request_fails_and_harms_no_connection() {
         .begin(bad, CallOptions::default())
         .unwrap_err();
     assert_eq!(error.kind, CallErrorKind::LocalProtocol);
-    assert_eq!(harness.get(&route, "/").answer().0, 200);
+    assert_eq!(harness.get(&route, "/").response().0, 200);
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
@@ -421,7 +424,7 @@ fn interim_responses_come_first_and_are_bounded() {
         };
         assert_eq!(interim.view().status(), 103);
     }
-    assert_eq!(harness.finish(call).answer().1, b"done");
+    assert_eq!(harness.finish(call).response().1, b"done");
     harness
         .driver
         .prewarm(&Arc::new(Route::plain("127.0.0.1", server.addr.port())), 2);
@@ -460,7 +463,7 @@ fn a_switched_stream_carries_raw_bytes_both_ways() {
         .driver
         .write(call, Bytes::from_static(b"world"))
         .unwrap();
-    let (_, body) = harness.body(call, 101).answer();
+    let (_, body) = harness.body(call, 101).response();
     assert_eq!(body, b"helloworld");
     harness.driver.cancel(call);
     harness.turn(SHORT);

@@ -1,4 +1,4 @@
-//! TLS: files, handshakes, certificates of both sides, and truncation.
+//! TLS of the server: files, handshakes, certificates of both sides, and truncation.
 
 mod support;
 
@@ -13,7 +13,7 @@ use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use support::{Server, answer, ask, get, post};
+use support::{Server, exchange, get, post, read_response};
 use towline_io::{ClientCerts, ConnConfig, EngineConfig, Listener, TlsConfig, TlsSettings};
 use towline_proto::Limits;
 
@@ -118,16 +118,16 @@ fn requests_go_through_tls() {
     let server = files.plain_server();
     let mut stream = files.connect(&server, false);
     for _ in 0..10 {
-        assert_eq!(ask(&mut stream, &get("/")).body, b"alive\r\n");
+        assert_eq!(exchange(&mut stream, &get("/")).body, b"alive\r\n");
     }
     assert_eq!(stream.conn.alpn_protocol(), Some(&b"http/1.1"[..]));
     let body: Vec<u8> = (0..200_000u32).map(|n| (n % 249) as u8).collect();
-    assert!(ask(&mut stream, &post("/upload", &body)).body == b"200000");
+    assert!(exchange(&mut stream, &post("/upload", &body)).body == b"200000");
     for _ in 0..20 {
         stream.write_all(&get("/large")).unwrap();
     }
     for _ in 0..20 {
-        assert_eq!(answer(&mut stream).body.len(), 65_536);
+        assert_eq!(read_response(&mut stream).body.len(), 65_536);
     }
 }
 
@@ -153,8 +153,8 @@ fn a_file_is_sent_encrypted() {
     std::fs::write(files.path("content"), &content).unwrap();
     let mut stream = files.connect(&server, false);
     let target = format!("/file?path={}", files.path("content").display());
-    assert!(ask(&mut stream, &get(&target)).body == content);
-    assert_eq!(ask(&mut stream, &get("/")).status, 200);
+    assert!(exchange(&mut stream, &get(&target)).body == content);
+    assert_eq!(exchange(&mut stream, &get("/")).status, 200);
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn client_certificates_are_requested_as_configured() {
     let config = EngineConfig::default;
     let required = files.server(ClientCerts::Required, Limits::server(), config());
     assert_eq!(
-        ask(&mut files.connect(&required, true), &get("/")).status,
+        exchange(&mut files.connect(&required, true), &get("/")).status,
         200
     );
     let mut stream = files.connect(&required, false);
@@ -179,7 +179,7 @@ fn client_certificates_are_requested_as_configured() {
     let optional = files.server(ClientCerts::Optional, Limits::server(), config());
     for with_cert in [true, false] {
         assert_eq!(
-            ask(&mut files.connect(&optional, with_cert), &get("/")).status,
+            exchange(&mut files.connect(&optional, with_cert), &get("/")).status,
             200
         );
     }
@@ -194,9 +194,9 @@ fn a_handshake_that_stalls_ends_at_the_header_deadline() {
         ..Limits::server()
     };
     let server = files.server(ClientCerts::NotRequested, limits, EngineConfig::default());
-    let mut silent = server.connect();
+    let mut stalled = server.connect();
     let start = Instant::now();
-    assert_eq!(silent.read(&mut [0; 8]).unwrap_or(0), 0);
+    assert_eq!(stalled.read(&mut [0; 8]).unwrap_or(0), 0);
     assert!(start.elapsed() >= Duration::from_millis(140));
     assert!(start.elapsed() < Duration::from_secs(10));
 }
@@ -211,7 +211,7 @@ fn the_oldest_handshake_is_evicted() {
     let server = files.server(ClientCerts::NotRequested, Limits::server(), config);
     let mut stalled: Vec<TcpStream> = (0..20).map(|_| server.connect()).collect();
     assert_eq!(
-        ask(&mut files.connect(&server, false), &get("/")).status,
+        exchange(&mut files.connect(&server, false), &get("/")).status,
         200
     );
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Calls over TLS through the asynchronous client: the same exchanges, and a handshake that stalls.
+//! Calls of the asynchronous client over TLS, and a handshake that stalls.
 
 mod support;
 
@@ -16,12 +16,12 @@ use towline_io::client::{
 use towline_io::{ClientTls, ClientTlsSettings, ConnConfig, TlsConfig, TlsSettings, Trust};
 use towline_proto::ProtocolPolicy;
 
-/// A server for 127.0.0.1 and a client that trusts nobody else.
+/// Starts a server for 127.0.0.1; returns it with client settings that trust only its certificate.
 fn server(name: &str) -> (Server, Arc<ClientTls>) {
-    server_speaking(name, &[b"http/1.1"])
+    server_with_alpn(name, &[b"http/1.1"])
 }
 
-fn server_speaking(name: &str, alpn: &[&[u8]]) -> (Server, Arc<ClientTls>) {
+fn server_with_alpn(name: &str, alpn: &[&[u8]]) -> (Server, Arc<ClientTls>) {
     let dir = std::env::temp_dir().join(format!("towline-calls-{name}-{}", std::process::id()));
     std::fs::create_dir_all(&dir).unwrap();
     let key = KeyPair::generate().unwrap();
@@ -56,11 +56,11 @@ fn one_encrypted_connection_carries_call_after_call() {
     let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
     let mut harness = DriverHarness::new(|_| {});
     for _ in 0..20 {
-        assert_eq!(harness.get(&route, "/").answer().1, b"alive\r\n");
-        assert_eq!(harness.get(&route, "/large").answer().1.len(), 64 * 1024);
+        assert_eq!(harness.get(&route, "/").response().1, b"alive\r\n");
+        assert_eq!(harness.get(&route, "/large").response().1.len(), 64 * 1024);
         let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
         let call = harness.begin(request(&route, "POST", "/upload", body));
-        assert_eq!(harness.finish(call).answer().1, b"300000");
+        assert_eq!(harness.finish(call).response().1, b"300000");
     }
     let call = harness.begin(get(&route, "/"));
     let tls = harness
@@ -68,31 +68,31 @@ fn one_encrypted_connection_carries_call_after_call() {
         .info(call)
         .and_then(|facts| facts.tls.clone());
     assert!(tls.is_some());
-    assert_eq!(harness.finish(call).answer().0, 200);
+    assert_eq!(harness.finish(call).response().0, 200);
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
-fn hand_with(protocols: ProtocolPolicy) -> DriverHarness {
+fn harness_with(protocols: ProtocolPolicy) -> DriverHarness {
     DriverHarness::new(|config| {
         config.dial = Arc::new(DialConfig::default().with_protocols(protocols));
     })
 }
 
 #[test]
-fn alpn_decides_and_a_first_burst_shares_the_connection_or_opens_its_own() {
+fn alpn_selects_the_protocol_and_only_http2_calls_share_a_connection() {
     for (alpn, at_most, least) in [
         (&[&b"h2"[..], b"http/1.1"][..], 1, 1),
         (&[b"http/1.1"], 30, 2),
         (&[], 30, 2),
     ] {
-        let (server, tls) = server_speaking("alpn", alpn);
+        let (server, tls) = server_with_alpn("alpn", alpn);
         let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
-        let mut harness = hand_with(ProtocolPolicy::Either);
+        let mut harness = harness_with(ProtocolPolicy::Either);
         let calls: Vec<_> = (0..30)
             .map(|_| harness.begin(get(&route, "/delay?ms=30")))
             .collect();
         for call in calls {
-            assert_eq!(harness.finish(call).answer().0, 200);
+            assert_eq!(harness.finish(call).response().0, 200);
         }
         let accepted = server.accepted.load(Relaxed);
         assert!((least..=at_most).contains(&accepted), "{accepted}");
@@ -100,17 +100,19 @@ fn alpn_decides_and_a_first_burst_shares_the_connection_or_opens_its_own() {
 }
 
 #[test]
-fn a_server_without_http2_is_refused_where_nothing_else_is_allowed() {
+fn a_server_without_http2_is_an_error_if_only_http2_is_allowed() {
     for alpn in [&[][..], &[&b"http/1.1"[..]]] {
-        let (server, tls) = server_speaking("only", alpn);
+        let (server, tls) = server_with_alpn("only", alpn);
         let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
-        let error = hand_with(ProtocolPolicy::Http2).get(&route, "/").failed();
+        let error = harness_with(ProtocolPolicy::Http2)
+            .get(&route, "/")
+            .failed();
         assert_eq!(error.kind, CallErrorKind::Tls, "{error}");
     }
 }
 
 #[test]
-fn a_route_with_other_trust_shares_no_connection() {
+fn routes_with_different_trust_settings_do_not_share_connections() {
     let (server, tls) = server("trust");
     let route = Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls));
     let strict = ClientTls::new(ClientTlsSettings {
@@ -123,19 +125,19 @@ fn a_route_with_other_trust_shares_no_connection() {
         Arc::new(strict),
     ));
     let mut harness = DriverHarness::new(|_| {});
-    assert_eq!(harness.get(&route, "/").answer().0, 200);
+    assert_eq!(harness.get(&route, "/").response().0, 200);
     assert_eq!(harness.get(&strict, "/").failed().kind, CallErrorKind::Tls);
-    assert_eq!(harness.get(&route, "/").answer().0, 200);
+    assert_eq!(harness.get(&route, "/").response().0, 200);
 }
 
 #[test]
 fn a_handshake_that_stalls_is_a_connect_timeout() {
-    let silent = Scripted::new(|_, _stream| std::thread::sleep(MAX_WAIT));
+    let stalled = Scripted::new(|_, _stream| std::thread::sleep(MAX_WAIT));
     let tls = Arc::new(ClientTls::new(ClientTlsSettings {
         trust: Trust::Insecure,
         ..ClientTlsSettings::default()
     }));
-    let route = Arc::new(Route::secure("127.0.0.1", silent.addr.port(), tls));
+    let route = Arc::new(Route::secure("127.0.0.1", stalled.addr.port(), tls));
     let mut harness = DriverHarness::new(|_| {});
     let options = CallOptions {
         timeouts: Timeouts {

@@ -7,7 +7,7 @@ use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use support::{MAX_WAIT, Server, answer, ask, get, post, rest, with_timeouts};
+use support::{MAX_WAIT, Server, exchange, get, post, read_response, read_to_end, with_timeouts};
 use towline_io::{ConnConfig, EngineConfig, Listener};
 use towline_proto::Limits;
 
@@ -18,13 +18,13 @@ fn one_connection_serves_many_requests() {
     let server = Server::plain();
     let mut stream = server.connect();
     for _ in 0..50 {
-        let answer = ask(&mut stream, &get("/"));
-        assert_eq!((answer.status, &answer.body[..]), (200, HELLO));
+        let response = exchange(&mut stream, &get("/"));
+        assert_eq!((response.status, &response.body[..]), (200, HELLO));
     }
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_order() {
+fn pipelined_requests_get_their_responses_in_order() {
     let server = Server::plain();
     let mut stream = server.connect();
     let mut wire = Vec::new();
@@ -37,7 +37,7 @@ fn pipelined_requests_are_answered_in_order() {
     }
     stream.write_all(&wire).unwrap();
     for n in 0..40 {
-        let body = answer(&mut stream).body;
+        let body = read_response(&mut stream).body;
         if n % 4 == 3 {
             assert_eq!(body, format!("body {n}").as_bytes());
         } else {
@@ -47,16 +47,16 @@ fn pipelined_requests_are_answered_in_order() {
 }
 
 #[test]
-fn a_request_after_a_delayed_one_is_answered_in_order() {
+fn a_delayed_response_precedes_that_of_the_next_request() {
     let server = Server::plain();
     let mut stream = server.connect();
     stream
         .write_all(&[get("/delay?ms=50"), get("/large")].concat())
         .unwrap();
     let start = Instant::now();
-    assert_eq!(answer(&mut stream).body, HELLO);
+    assert_eq!(read_response(&mut stream).body, HELLO);
     assert!(start.elapsed() >= Duration::from_millis(40));
-    assert_eq!(answer(&mut stream).body.len(), 65_536);
+    assert_eq!(read_response(&mut stream).body.len(), 65_536);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_request_may_come_byte_by_byte() {
         stream.write_all(&[byte]).unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert_eq!(answer(&mut stream).body, b"abc");
+    assert_eq!(read_response(&mut stream).body, b"abc");
 }
 
 #[test]
@@ -78,31 +78,31 @@ fn a_body_is_echoed_with_bounded_buffers_on_both_sides() {
     let mut writer = stream.try_clone().unwrap();
     let request = post("/echo", &body);
     let writing = std::thread::spawn(move || writer.write_all(&request).unwrap());
-    let answer = answer(&mut stream);
+    let response = read_response(&mut stream);
     writing.join().unwrap();
-    assert!(answer.body == body, "the echo differs");
+    assert!(response.body == body, "the echo differs");
 }
 
 #[test]
-fn a_large_upload_is_counted() {
+fn a_large_upload_arrives_completely() {
     let server = Server::plain();
-    let answer = ask(&mut server.connect(), &post("/upload", &vec![7; 3_000_000]));
-    assert_eq!(answer.body, b"3000000");
+    let response = exchange(&mut server.connect(), &post("/upload", &vec![7; 3_000_000]));
+    assert_eq!(response.body, b"3000000");
 }
 
 #[test]
-fn a_slow_reader_gets_the_whole_body() {
+fn a_slow_reader_gets_the_complete_body() {
     let server = Server::plain();
     let mut stream = server.connect();
-    let asked = 400;
+    let count = 400;
     let mut writer = stream.try_clone().unwrap();
-    let requests = get("/large").repeat(asked);
+    let requests = get("/large").repeat(count);
     let writing = std::thread::spawn(move || writer.write_all(&requests).unwrap());
     std::thread::sleep(Duration::from_millis(200));
     // Other connections are served meanwhile.
-    assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
-    for _ in 0..asked {
-        assert_eq!(answer(&mut stream).body.len(), 65_536);
+    assert_eq!(exchange(&mut server.connect(), &get("/")).body, HELLO);
+    for _ in 0..count {
+        assert_eq!(read_response(&mut stream).body.len(), 65_536);
     }
     writing.join().unwrap();
 }
@@ -113,7 +113,7 @@ fn a_half_closed_client_gets_its_response() {
     let mut stream = server.connect();
     stream.write_all(&get("/delay?ms=30")).unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
-    let text = String::from_utf8(rest(&mut stream)).unwrap();
+    let text = String::from_utf8(read_to_end(&mut stream)).unwrap();
     assert!(
         text.starts_with("HTTP/1.1 200 ") && text.ends_with("alive\r\n"),
         "{text}"
@@ -127,7 +127,7 @@ fn a_chunked_response_ends() {
     stream
         .write_all(b"GET /chunked HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
         .unwrap();
-    let text = String::from_utf8(rest(&mut stream)).unwrap();
+    let text = String::from_utf8(read_to_end(&mut stream)).unwrap();
     assert!(text.ends_with("\r\n0\r\n\r\n"), "{text}");
 }
 
@@ -138,7 +138,7 @@ fn a_malformed_request_is_refused_and_the_connection_closed() {
     stream
         .write_all(b"GET / HTTP/1.1\r\nhost : x\r\n\r\n")
         .unwrap();
-    let text = String::from_utf8(rest(&mut stream)).unwrap();
+    let text = String::from_utf8(read_to_end(&mut stream)).unwrap();
     assert!(text.starts_with("HTTP/1.1 400 "), "{text}");
 }
 
@@ -152,7 +152,7 @@ fn a_client_that_resets_does_not_affect_others() {
             .set_linger(Some(Duration::ZERO))
             .unwrap();
     }
-    assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
+    assert_eq!(exchange(&mut server.connect(), &get("/")).body, HELLO);
 }
 
 #[test]
@@ -160,27 +160,27 @@ fn a_thousand_idle_connections_do_not_slow_a_new_one() {
     let server = Server::plain();
     let mut idle: Vec<TcpStream> = (0..400).map(|_| server.connect()).collect();
     for stream in &mut idle {
-        assert_eq!(ask(stream, &get("/")).status, 200);
+        assert_eq!(exchange(stream, &get("/")).status, 200);
     }
-    let silent: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
+    let idle: Vec<TcpStream> = (0..100).map(|_| server.connect()).collect();
     let start = Instant::now();
-    assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
+    assert_eq!(exchange(&mut server.connect(), &get("/")).body, HELLO);
     assert!(start.elapsed() < MAX_WAIT / 2);
-    assert_eq!(silent.len(), 100);
+    assert_eq!(idle.len(), 100);
 }
 
 #[test]
-fn a_file_is_sent_whole() {
+fn a_file_is_sent_completely() {
     let path = std::env::temp_dir().join(format!("towline-file-{}", std::process::id()));
     let content: Vec<u8> = (0..4_000_000u32).map(|n| (n % 253) as u8).collect();
     std::fs::write(&path, &content).unwrap();
     let server = Server::plain();
     let mut stream = server.connect();
     for _ in 0..3 {
-        let answer = ask(&mut stream, &get(&format!("/file?path={}", path.display())));
-        assert!(answer.body == content, "the file differs");
+        let response = exchange(&mut stream, &get(&format!("/file?path={}", path.display())));
+        assert!(response.body == content, "the file differs");
     }
-    // HEAD has the length of the file and none of its bytes.
+    // The response to HEAD has the length of the file and no body.
     let head = format!(
         "HEAD /file?path={} HTTP/1.1\r\nhost: test\r\n\r\n",
         path.display()
@@ -198,7 +198,7 @@ fn a_file_is_sent_whole() {
             .contains("content-length: 4000000\r\n")
     );
     // The connection can be reused.
-    assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
+    assert_eq!(exchange(&mut stream, &get("/")).body, HELLO);
     std::fs::remove_file(&path).unwrap();
 }
 
@@ -210,11 +210,11 @@ fn a_silent_connection_is_closed_at_its_deadline() {
     };
     let server = Server::start(ConnConfig::plain(limits));
     let start = Instant::now();
-    rest(&mut server.connect());
+    read_to_end(&mut server.connect());
     assert!(start.elapsed() >= Duration::from_millis(490));
     let mut slow = server.connect();
     slow.write_all(b"GET / HT").unwrap();
-    let text = String::from_utf8(rest(&mut slow)).unwrap();
+    let text = String::from_utf8(read_to_end(&mut slow)).unwrap();
     assert!(text.starts_with("HTTP/1.1 408 "), "{text}");
 }
 
@@ -227,12 +227,12 @@ fn an_idle_connection_is_closed_after_the_keep_alive_time() {
     };
     let server = Server::start(ConnConfig::plain(limits));
     let mut stream = server.connect();
-    // Longer in total than the timeout, which each request restarts.
+    // Together longer than the timeout, which each request restarts.
     for _ in 0..4 {
-        assert_eq!(ask(&mut stream, &get("/")).status, 200);
+        assert_eq!(exchange(&mut stream, &get("/")).status, 200);
         std::thread::sleep(Duration::from_millis(600));
     }
-    assert_eq!(rest(&mut stream), b"");
+    assert_eq!(read_to_end(&mut stream), b"");
 }
 
 #[test]
@@ -249,8 +249,8 @@ fn unix_sockets_are_served_and_cleaned_up() {
     );
     let mut stream = UnixStream::connect(&path).unwrap();
     for _ in 0..5 {
-        assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
-        assert_eq!(ask(&mut stream, &get("/large")).body.len(), 65_536);
+        assert_eq!(exchange(&mut stream, &get("/")).body, HELLO);
+        assert_eq!(exchange(&mut stream, &get("/large")).body.len(), 65_536);
     }
     drop(server);
     assert!(!path.exists());
@@ -274,7 +274,7 @@ fn the_unspecified_ipv6_address_serves_both_families() {
     );
     for host in ["127.0.0.1", "::1"] {
         let mut stream = with_timeouts(TcpStream::connect((host, port)).unwrap());
-        assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
+        assert_eq!(exchange(&mut stream, &get("/")).body, HELLO);
     }
 }
 
@@ -288,7 +288,7 @@ fn an_inherited_descriptor_is_served() {
         ConnConfig::plain(Limits::server()),
         EngineConfig::default(),
     );
-    assert_eq!(ask(&mut server.connect(), &get("/")).body, HELLO);
+    assert_eq!(exchange(&mut server.connect(), &get("/")).body, HELLO);
     assert!(
         Listener::inherited(9_999, 64)
             .unwrap_err()
@@ -298,7 +298,7 @@ fn an_inherited_descriptor_is_served() {
 }
 
 #[test]
-fn a_port_in_use_is_named() {
+fn a_bind_error_names_the_address() {
     let server = Server::plain();
     let error = Listener::tcp(server.addr, 64).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
@@ -317,21 +317,21 @@ fn a_port_in_use_is_named() {
 }
 
 #[test]
-fn a_proxy_header_gives_the_addresses_and_goes_before_http() {
+fn a_proxy_header_precedes_http_and_gives_the_addresses() {
     let mut service = ConnConfig::plain(Limits::server());
     service.proxy_protocol = Some(Box::new(|addr| addr.is_some_and(|addr| addr.is_loopback())));
     let server = Server::start(service);
     let mut stream = server.connect();
     let header = b"PROXY TCP4 192.0.2.7 192.0.2.8 40000 443\r\n";
     assert_eq!(
-        ask(&mut stream, &[&header[..], &get("/")].concat()).body,
+        exchange(&mut stream, &[&header[..], &get("/")].concat()).body,
         HELLO
     );
-    assert_eq!(ask(&mut stream, &get("/")).body, HELLO);
+    assert_eq!(exchange(&mut stream, &get("/")).body, HELLO);
     // Without a header: closed without a response.
     let mut bare = server.connect();
     bare.write_all(&get("/")).unwrap();
-    let mut answer = Vec::new();
-    let _ = bare.read_to_end(&mut answer);
-    assert_eq!(answer, b"");
+    let mut response = Vec::new();
+    let _ = bare.read_to_end(&mut response);
+    assert_eq!(response, b"");
 }

@@ -16,29 +16,29 @@ use towline_io::client::{
     WaitPolicy, WriteOutcome,
 };
 
-const BODY: &[u8] = b"wanted";
-const QUIET: Duration = Duration::from_millis(100);
+const BODY: &[u8] = b"expected body";
+const NO_BODY_FOR: Duration = Duration::from_millis(100);
 
 /// Reaction of the server to the head.
 #[derive(Clone, Copy, PartialEq)]
-enum Manner {
-    Asks,
+enum Reaction {
+    Continues,
     Refuses,
-    SaysNothing,
+    Waits,
 }
 
-const MANNERS: [Manner; 3] = [Manner::Asks, Manner::Refuses, Manner::SaysNothing];
+const REACTIONS: [Reaction; 3] = [Reaction::Continues, Reaction::Refuses, Reaction::Waits];
 
-fn server(manner: Manner) -> Scripted {
+fn server(reaction: Reaction) -> Scripted {
     Scripted::new(move |_, mut stream| {
         while head(&mut stream).is_some() {
-            assert_silent(&mut stream);
-            match manner {
-                Manner::Asks => send(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n"),
-                Manner::SaysNothing => {}
-                Manner::Refuses => {
+            assert_no_body(&mut stream);
+            match reaction {
+                Reaction::Continues => send(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n"),
+                Reaction::Waits => {}
+                Reaction::Refuses => {
                     send(&mut stream, "HTTP/1.1 417 No\r\ncontent-length: 0\r\n\r\n");
-                    assert_silent(&mut stream);
+                    assert_no_body(&mut stream);
                     continue;
                 }
             }
@@ -51,10 +51,13 @@ fn server(manner: Manner) -> Scripted {
 }
 
 /// Asserts that no byte of the body is sent before `100 Continue`.
-fn assert_silent(stream: &mut TcpStream) {
-    stream.set_read_timeout(Some(QUIET)).unwrap();
+fn assert_no_body(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(NO_BODY_FOR)).unwrap();
     let mut byte = [0];
-    assert!(!matches!(stream.peek(&mut byte), Ok(1)), "unasked");
+    assert!(
+        !matches!(stream.peek(&mut byte), Ok(1)),
+        "the body was sent without 100 Continue"
+    );
     stream.set_read_timeout(Some(MAX_WAIT)).unwrap();
 }
 
@@ -71,22 +74,26 @@ fn bodies() -> [Body; 2] {
     ]
 }
 
-fn expected(manner: Manner) -> u16 {
-    if manner == Manner::Refuses { 417 } else { 200 }
+fn expected(reaction: Reaction) -> u16 {
+    if reaction == Reaction::Refuses {
+        417
+    } else {
+        200
+    }
 }
 
 /// Repeats each case until it passes once: a busy machine may add a second, but an unneeded wait would occur
 /// each time.
-fn once_undisturbed(claim: impl Fn(Manner, Body)) {
-    let begun = Instant::now();
-    for manner in MANNERS {
+fn once_undisturbed(claim: impl Fn(Reaction, Body)) {
+    let start = Instant::now();
+    for reaction in REACTIONS {
         for number in 0..bodies().len() {
             let attempt = || {
                 let [bytes, known] = bodies();
-                claim(manner, if number == 0 { bytes } else { known });
+                claim(reaction, if number == 0 { bytes } else { known });
             };
             while let Err(failure) = catch_unwind(AssertUnwindSafe(attempt)) {
-                if begun.elapsed() > 2 * MAX_WAIT {
+                if start.elapsed() > 2 * MAX_WAIT {
                     resume_unwind(failure);
                 }
             }
@@ -96,8 +103,8 @@ fn once_undisturbed(claim: impl Fn(Manner, Body)) {
 
 #[test]
 fn a_body_waits_for_the_response_to_expect() {
-    once_undisturbed(|manner, body| {
-        let server = server(manner);
+    once_undisturbed(|reaction, body| {
+        let server = server(reaction);
         let route = route(server.addr);
         let start = Instant::now();
         let mut harness = DriverHarness::new(|_| {});
@@ -115,26 +122,26 @@ fn a_body_waits_for_the_response_to_expect() {
                     harness.driver.finish(call, &[]).unwrap();
                 }
                 CallEvent::Failed(error) => panic!("{error:?}"),
-                _ => assert!(manner == Manner::Asks),
+                _ => assert!(reaction == Reaction::Continues),
             }
         };
-        assert_eq!(status, expected(manner));
+        assert_eq!(status, expected(reaction));
         assert_eq!(
             start.elapsed() > Duration::from_secs(1),
-            manner == Manner::SaysNothing
+            reaction == Reaction::Waits
         );
         harness.driver.cancel(call);
-        // A request that was not sent whole leaves no connection behind.
+        // The connection of an incomplete request is not kept.
         let status = harness.driver.status();
-        assert_eq!(status.idle, usize::from(manner != Manner::Refuses));
+        assert_eq!(status.idle, usize::from(reaction != Reaction::Refuses));
         assert_eq!(status.active, 0);
     });
 }
 
 #[test]
 fn a_blocking_body_waits_for_the_response_to_expect() {
-    once_undisturbed(|manner, body| {
-        let server = server(manner);
+    once_undisturbed(|reaction, body| {
+        let server = server(reaction);
         let route = route(server.addr);
         let start = Instant::now();
         let client = BlockingClient::new(BlockingConfig::default());
@@ -149,19 +156,19 @@ fn a_blocking_body_waits_for_the_response_to_expect() {
             let written = call.write(Bytes::from_static(BODY), &mut policy).unwrap();
             assert_eq!(
                 written == WriteOutcome::Responded,
-                manner == Manner::Refuses
+                reaction == Reaction::Refuses
             );
             call.finish(&[], &mut policy).unwrap();
         }
         let head = call.await_head(&mut policy).unwrap();
-        assert_eq!(head.view().status(), expected(manner));
+        assert_eq!(head.view().status(), expected(reaction));
         assert_eq!(
             start.elapsed() > Duration::from_secs(1),
-            manner == Manner::SaysNothing
+            reaction == Reaction::Waits
         );
         drop(call);
         let status = client.status();
-        assert_eq!(status.idle, usize::from(manner != Manner::Refuses));
+        assert_eq!(status.idle, usize::from(reaction != Reaction::Refuses));
         assert_eq!(status.active, 0);
     });
 }

@@ -1,4 +1,4 @@
-//! Every failure that all client paths know gives the same error on each of them: asynchronous and blocking,
+//! Every failure that all client paths can have gives the same error on each of them: asynchronous and blocking,
 //! HTTP/1 and HTTP/2. The scripts are servers over real sockets.
 
 mod support;
@@ -43,12 +43,12 @@ struct Verdict {
     text: String,
 }
 
-/// A call as every path makes it.
+/// A call that is made on every path.
 struct Case {
     method: &'static str,
-    /// Given whole.
+    /// A complete body.
     body: Bytes,
-    /// Written by the program in one piece, then finished.
+    /// A streamed body, which the program writes in one piece and finishes.
     streamed: Option<Bytes>,
     /// The body waits for `100 Continue`.
     expects: bool,
@@ -138,7 +138,7 @@ impl Case {
         }
         match harness.finish(call) {
             Outcome::Failed(error) => *error,
-            Outcome::Answer(status, _) => panic!("answered {status}"),
+            Outcome::Response(status, _) => panic!("the call succeeded: {status}"),
         }
     }
 
@@ -163,12 +163,12 @@ impl Case {
         match result {
             Err(BlockingError::Failed(error)) => *error,
             Err(BlockingError::Interrupted) => panic!("interrupted"),
-            Ok(()) => panic!("answered"),
+            Ok(()) => panic!("the call succeeded"),
         }
     }
 }
 
-/// Runs a case on both front ends of one version: they agree.
+/// Runs a case on both clients with one version and asserts that they agree.
 fn on_both(case: &Case, version: Version, route: &Arc<Route>) -> Verdict {
     let verdict = case.run(Front::Asynchronous, version, route);
     let blocking = case.run(Front::Blocking, version, route);
@@ -186,7 +186,7 @@ fn route_to(server: &Scripted) -> Arc<Route> {
     ))
 }
 
-/// A server that serves each connection over HTTP/1 with `script`, the head of the request having been read.
+/// Starts an HTTP/1 server that reads the head of a request and runs `script` on the connection.
 fn http1(script: impl Fn(TcpStream) + Send + Sync + 'static) -> Scripted {
     Scripted::new(move |_, mut stream| {
         if head(&mut stream).is_some() {
@@ -195,7 +195,7 @@ fn http1(script: impl Fn(TcpStream) + Send + Sync + 'static) -> Scripted {
     })
 }
 
-/// The same over HTTP/2; the script is given the stream of the request.
+/// Starts an HTTP/2 server that reads the head of a request and runs `script` with the stream.
 fn http2(script: impl Fn(Frames, u32) + Send + Sync + 'static) -> Scripted {
     Scripted::new(move |_, stream| {
         let mut frames = Frames::accept(stream);
@@ -205,7 +205,7 @@ fn http2(script: impl Fn(Frames, u32) + Send + Sync + 'static) -> Scripted {
     })
 }
 
-/// Closes with a RST.
+/// Closes with RST.
 fn reset(stream: &TcpStream) {
     SockRef::from(stream)
         .set_linger(Some(Duration::ZERO))
@@ -217,14 +217,14 @@ fn drain(mut stream: &TcpStream) {
     let _ = stream.read_to_end(&mut Vec::new());
 }
 
-/// Ends the connection in order. Dropping it could reset it instead, if input (an ACK of SETTINGS) is unread.
+/// Closes the connection with FIN. Dropping it could reset it instead, if input (an ACK of SETTINGS) is unread.
 fn close(stream: &TcpStream) {
     let _ = stream.shutdown(Shutdown::Write);
     drain(stream);
 }
 
-/// Runs a case against a script of each version: the four paths agree. The text may differ between the versions
-/// only where it cites a rule of one of them.
+/// Runs a case against a script of each version and asserts that the four paths agree. The text may differ
+/// between the versions only where it cites a rule of one of them.
 fn on_all(
     case: &Case,
     script1: impl Fn(TcpStream) + Send + Sync + 'static,
@@ -369,9 +369,9 @@ fn an_end_within_the_head_is_a_disconnect() {
 fn a_read_timeout_reports_head_or_body() {
     for (method, retryable) in [("GET", true), ("POST", false)] {
         let case = Case::new(method).with_timeouts(|timeouts| timeouts.read = Some(SHORT));
-        let silent = on_all(&case, |stream| drain(&stream), |frames, _| drain(&frames.0));
+        let timed_out = on_all(&case, |stream| drain(&stream), |frames, _| drain(&frames.0));
         assert_eq!(
-            silent.is(),
+            timed_out.is(),
             verdict(CallErrorKind::ReadTimeout, CallPhase::Head, retryable)
         );
         let stalled = on_all(
@@ -399,15 +399,15 @@ fn a_read_timeout_reports_head_or_body() {
 #[test]
 fn the_total_timeout_reports_the_phase_it_ended() {
     let case = Case::new("GET").with_timeouts(|timeouts| timeouts.total = Some(SHORT));
-    let silent = on_all(&case, |stream| drain(&stream), |frames, _| drain(&frames.0));
+    let timed_out = on_all(&case, |stream| drain(&stream), |frames, _| drain(&frames.0));
     assert_eq!(
-        silent.is(),
+        timed_out.is(),
         verdict(CallErrorKind::TotalTimeout, CallPhase::Head, true)
     );
 }
 
 #[test]
-fn a_write_timeout_is_of_the_upload() {
+fn a_write_timeout_ends_an_upload_that_is_not_read() {
     // More than the buffers of both kernels hold.
     let case = Case::new("PUT")
         .with_body(32 << 20)
@@ -513,13 +513,13 @@ fn a_tls_handshake_that_fails_or_stalls_may_be_retried() {
         let tls = Arc::new(ClientTls::new(ClientTlsSettings::default()));
         Arc::new(Route::secure("127.0.0.1", server.addr.port(), tls))
     };
-    // No TLS at all; then silence.
+    // First no TLS at all, then no response.
     let plain = Scripted::new(|_, mut stream| {
         let _ = stream.read(&mut [0; 512]);
         send(&mut stream, "HTTP/1.1 400 Bad Request\r\n\r\n");
         drain(&stream);
     });
-    let silent = Scripted::new(|_, stream| drain(&stream));
+    let timed_out = Scripted::new(|_, stream| drain(&stream));
     for version in [Version::Http1, Version::Http2] {
         let case = Case::new("POST");
         let found = on_both(&case, version, &secure(&plain));
@@ -528,14 +528,14 @@ fn a_tls_handshake_that_fails_or_stalls_may_be_retried() {
             verdict(CallErrorKind::Tls, CallPhase::Tls, true)
         );
         let case = case.with_timeouts(|timeouts| timeouts.connect = Some(SHORT));
-        let found = on_both(&case, version, &secure(&silent));
+        let found = on_both(&case, version, &secure(&timed_out));
         assert_eq!(found.kind, CallErrorKind::ConnectTimeout);
         assert!(found.retryable);
     }
 }
 
 #[test]
-fn a_connection_that_ends_while_the_body_is_held_back_has_sent_the_head() {
+fn a_connection_that_ends_before_100_continue_has_sent_the_head() {
     let mut case = Case::new("PUT").with_body(100);
     case.expects = true;
     let found = on_all(&case, |stream| close(&stream), |frames, _| close(&frames.0));
@@ -546,18 +546,18 @@ fn a_connection_that_ends_while_the_body_is_held_back_has_sent_the_head() {
 }
 
 #[test]
-fn a_pool_without_a_free_connection_times_out_alike() {
+fn the_pool_timeout_is_the_same_error_in_both_clients() {
     let server = http1(|stream| drain(&stream));
     let route = route_to(&server);
     let limits = PoolLimits {
         max_connections: 1,
         ..PoolLimits::default()
     };
-    let waiting = Case::new("POST").with_timeouts(|timeouts| timeouts.pool = Some(SHORT));
+    let case = Case::new("POST").with_timeouts(|timeouts| timeouts.pool = Some(SHORT));
     let mut harness = DriverHarness::new(|config| config.pool = limits);
     let first = harness.begin(request(&route, "GET", "/", Body::Empty));
     let call = request(&route, "POST", "/", Body::Empty);
-    let call = harness.driver.begin(call, waiting.options).unwrap();
+    let call = harness.driver.begin(call, case.options).unwrap();
     let asynchronous = harness.finish(call).failed();
     harness.driver.cancel(first);
 
@@ -570,8 +570,7 @@ fn a_pool_without_a_free_connection_times_out_alike() {
     let get = request(&route, "GET", "/", Body::Empty);
     let first = client.begin(get, CallOptions::default(), &mut policy);
     let post = request(&route, "POST", "/", Body::Empty);
-    let Err(BlockingError::Failed(blocking)) = client.begin(post, waiting.options, &mut policy)
-    else {
+    let Err(BlockingError::Failed(blocking)) = client.begin(post, case.options, &mut policy) else {
         panic!("a connection was found")
     };
     drop(first);
@@ -585,7 +584,7 @@ fn a_pool_without_a_free_connection_times_out_alike() {
 
 #[test]
 fn a_stale_connection_is_replaced_for_an_idempotent_request() {
-    // Each connection answers one request and ends when the next one arrives.
+    // Each connection sends one response and closes when the next request arrives.
     let server = Scripted::new(|_, mut stream| {
         if head(&mut stream).is_some() {
             send(&mut stream, &ok("first"));
@@ -595,8 +594,8 @@ fn a_stale_connection_is_replaced_for_an_idempotent_request() {
     let route = route_to(&server);
     let options = CallOptions::default();
     let mut harness = DriverHarness::new(|_| {});
-    assert_eq!(harness.get(&route, "/").answer().1, b"first");
-    assert_eq!(harness.get(&route, "/").answer().1, b"first");
+    assert_eq!(harness.get(&route, "/").response().1, b"first");
+    assert_eq!(harness.get(&route, "/").response().1, b"first");
     let post = request(&route, "POST", "/", Body::Empty);
     let call = harness.driver.begin(post, options).unwrap();
     let asynchronous = harness.finish(call).failed();

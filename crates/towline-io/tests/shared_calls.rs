@@ -1,5 +1,5 @@
-//! Calls that share a connection: HTTP/2 through the asynchronous client, against our own server and
-//! against one that says exactly what it is told.
+//! Calls that share an HTTP/2 connection in the asynchronous client, against Towline's server and
+//! against scripted servers.
 
 mod support;
 
@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use support::calls::{DriverHarness, Scripted, get, request, route};
 use support::frames::{
-    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, answer, frame, goaway,
+    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, frame, goaway, response_frames,
 };
 use support::{MAX_WAIT, Server};
 use towline_io::client::{
@@ -22,12 +22,12 @@ use towline_io::client::{
 use towline_io::{ConnConfig, EngineConfig};
 use towline_proto::{Limits, ProtocolPolicy};
 
-/// Speaks HTTP/2 without asking.
+/// A driver that uses HTTP/2 with prior knowledge.
 fn harness() -> DriverHarness {
-    hand_with(Limits::client())
+    harness_with(Limits::client())
 }
 
-fn hand_with(limits: Limits) -> DriverHarness {
+fn harness_with(limits: Limits) -> DriverHarness {
     DriverHarness::new(|config| {
         config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
         config.limits = Arc::new(limits);
@@ -63,7 +63,7 @@ fn one_connection_carries_a_thousand_calls_at_once() {
             config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
             config.flush = flush;
         });
-        assert_eq!(harness.get(&route, "/").answer().1, b"alive\r\n");
+        assert_eq!(harness.get(&route, "/").response().1, b"alive\r\n");
         let calls: Vec<_> = (0..1000)
             .map(|n| {
                 let body = Body::Bytes(Bytes::from(n.to_string()));
@@ -72,7 +72,7 @@ fn one_connection_carries_a_thousand_calls_at_once() {
             .collect();
         assert_eq!(harness.driver.status().waiting, 0);
         for (n, call) in calls.into_iter().enumerate() {
-            let (status, body) = harness.finish(call).answer();
+            let (status, body) = harness.finish(call).response();
             assert_eq!((status, body), (200, n.to_string().into_bytes()));
         }
         assert_eq!(server.accepted.load(Relaxed), 1);
@@ -83,7 +83,7 @@ fn one_connection_carries_a_thousand_calls_at_once() {
 }
 
 #[test]
-fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
+fn calls_above_the_servers_limit_wait_or_use_another_connection() {
     for (per_host, connections) in [(1, 1), (5, 5)] {
         let server = server_with(10);
         let route = route(server.addr);
@@ -91,12 +91,12 @@ fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
             config.dial = Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2));
             config.pool.max_connections_per_host = per_host;
         });
-        assert_eq!(harness.get(&route, "/").answer().0, 200);
+        assert_eq!(harness.get(&route, "/").response().0, 200);
         let calls: Vec<_> = (0..200)
             .map(|_| harness.begin(get(&route, "/delay?ms=5")))
             .collect();
         for call in calls {
-            assert_eq!(harness.finish(call).answer().0, 200);
+            assert_eq!(harness.finish(call).response().0, 200);
         }
         let accepted = server.accepted.load(Relaxed);
         assert!(accepted <= connections, "{accepted}");
@@ -105,7 +105,7 @@ fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
 
 #[test]
 fn a_first_burst_waits_for_one_connection_and_refused_calls_are_sent_again() {
-    // Before its SETTINGS are here the server is taken to allow a hundred; it allows three.
+    // Until its SETTINGS arrive, the server is assumed to allow a hundred streams; it allows three.
     let server = server_with(3);
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|config| {
@@ -116,39 +116,39 @@ fn a_first_burst_waits_for_one_connection_and_refused_calls_are_sent_again() {
         .map(|_| harness.begin(request(&route, "POST", "/echo", Body::Bytes("x".into()))))
         .collect();
     for call in calls {
-        assert_eq!(harness.finish(call).answer(), (200, b"x".to_vec()));
+        assert_eq!(harness.finish(call).response(), (200, b"x".to_vec()));
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
 #[test]
-fn bodies_pass_both_ways_at_the_pace_of_the_program() {
+fn a_body_that_is_not_read_does_not_block_other_streams() {
     let server = server();
     let route = route(server.addr);
     let mut limits = Limits::client();
     limits.http2.stream_window_bytes = 64 * 1024;
-    let mut harness = hand_with(limits);
+    let mut harness = harness_with(limits);
     let slow = harness.begin(get(&route, "/bytes?n=3000000"));
     harness.until("a full window", |harness| {
         harness.driver.buffered(slow) >= 64 * 1024 - 1
     });
-    // Nobody reads it, and the others are not held up by that.
+    // The program does not read it, which does not delay the others.
     for _ in 0..20 {
         assert_eq!(
-            harness.get(&route, "/bytes?n=300000").answer().1.len(),
+            harness.get(&route, "/bytes?n=300000").response().1.len(),
             300_000
         );
         let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
         let call = harness.begin(request(&route, "POST", "/upload", body));
-        assert_eq!(harness.finish(call).answer().1, b"300000");
+        assert_eq!(harness.finish(call).response().1, b"300000");
         assert!(harness.driver.buffered(slow) <= 64 * 1024);
     }
-    assert_eq!(harness.finish(slow).answer().1.len(), 3_000_000);
+    assert_eq!(harness.finish(slow).response().1.len(), 3_000_000);
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
 #[test]
-fn a_streamed_upload_comes_back_while_it_goes() {
+fn a_streamed_upload_is_echoed_while_it_is_sent() {
     let server = server();
     let route = route(server.addr);
     let mut harness = harness();
@@ -199,7 +199,7 @@ fn a_cancelled_call_ends_its_stream_only() {
     let route = route(server.addr);
     let mut harness = harness();
     let kept = harness.begin(get(&route, "/delay?ms=50"));
-    // Fewer than a server takes for a flood of resets (CVE-2023-44487).
+    // Fewer than the server's limit on resets (CVE-2023-44487).
     for round in 0..90 {
         let target = ["/delay?ms=10000", "/endless", "/"][round % 3];
         let call = harness.begin(get(&route, target));
@@ -209,7 +209,7 @@ fn a_cancelled_call_ends_its_stream_only() {
         harness.driver.cancel(call);
         harness.events.retain(|(of, _)| *of != call);
     }
-    assert_eq!(harness.finish(kept).answer().0, 200);
+    assert_eq!(harness.finish(kept).response().0, 200);
     let status = harness.driver.status();
     assert_eq!((status.idle, status.active), (1, 0));
     assert_eq!(server.accepted.load(Relaxed), 1);
@@ -237,23 +237,23 @@ fn a_call_that_times_out_leaves_the_others_alone() {
         (error.kind, error.phase),
         (CallErrorKind::ReadTimeout, CallPhase::Head)
     );
-    assert_eq!(harness.finish(kept).answer().0, 200);
+    assert_eq!(harness.finish(kept).response().0, 200);
     assert_eq!(server.accepted.load(Relaxed), 1);
 }
 
-// Against a server of frames.
+// Scripted servers.
 
 #[test]
-fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
+fn goaway_drains_the_connection_and_moves_unprocessed_calls() {
     let server = Scripted::new(|number, stream| {
         let mut frames = Frames::accept(stream);
         if number == 0 {
             let all = [(); 4].map(|()| frames.request().unwrap());
-            // The first two will be served, the others not; a POST is among them.
+            // The first two get a response, the others do not; one of those is a POST.
             frames.send(&goaway(all[1], 0));
-            frames.send(&answer(all[0], b"old"));
+            frames.send(&response_frames(all[0], b"old"));
             std::thread::sleep(Duration::from_millis(30));
-            frames.send(&answer(all[1], b"old"));
+            frames.send(&response_frames(all[1], b"old"));
             assert!(
                 frames.until(HEADERS).is_none(),
                 "a call on a connection that ends"
@@ -261,7 +261,7 @@ fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
             return;
         }
         while let Some(stream) = frames.request() {
-            frames.send(&answer(stream, b"new"));
+            frames.send(&response_frames(stream, b"new"));
         }
     });
     let route = route(server.addr);
@@ -270,55 +270,55 @@ fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
         let body = Body::Bytes("body".into());
         harness.begin(request(&route, "POST", "/", body))
     });
-    let bodies = calls.map(|call| harness.finish(call).answer().1);
+    let bodies = calls.map(|call| harness.finish(call).response().1);
     assert_eq!(bodies, [&b"old"[..], b"old", b"new", b"new"]);
-    assert_eq!(harness.get(&route, "/").answer().1, b"new");
+    assert_eq!(harness.get(&route, "/").response().1, b"new");
     assert_eq!(harness.driver.status().idle, 1);
 }
 
 #[test]
-fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
+fn a_broken_connection_fails_only_its_own_calls() {
     let server = Scripted::new(|number, stream| {
         let mut frames = Frames::accept(stream);
         let first = frames.request().unwrap();
         if number == 0 {
-            frames.send(&answer(first, b"whole"));
+            frames.send(&response_frames(first, b"whole"));
             let half = frames.request().unwrap();
-            let silent = frames.request().unwrap();
-            assert!(half < silent);
+            let pending = frames.request().unwrap();
+            assert!(half < pending);
             frames.send(&frame(HEADERS, END_HEADERS, half, OK));
             frames.send(&frame(DATA, 0, half, b"ha"));
             std::thread::sleep(Duration::from_millis(20));
             let _ = frames.0.shutdown(Shutdown::Both);
             return;
         }
-        frames.send(&answer(first, b"again"));
+        frames.send(&response_frames(first, b"again"));
         while let Some(stream) = frames.request() {
-            frames.send(&answer(stream, b"again"));
+            frames.send(&response_frames(stream, b"again"));
         }
     });
     let route = route(server.addr);
     let mut harness = harness();
-    assert_eq!(harness.get(&route, "/").answer().1, b"whole");
+    assert_eq!(harness.get(&route, "/").response().1, b"whole");
     let half = harness.begin(get(&route, "/"));
-    let silent = harness.begin(get(&route, "/"));
+    let pending = harness.begin(get(&route, "/"));
     let error = harness.finish(half).failed();
     assert_eq!(
         (error.kind, error.phase),
         (CallErrorKind::ServerDisconnected, CallPhase::Body)
     );
-    // Idempotent, and not a byte of its answer has come on a connection that had been used.
-    assert_eq!(harness.finish(silent).answer().1, b"again");
-    assert_eq!(harness.get(&route, "/").answer().1, b"again");
+    // It is idempotent, and no byte of its response has arrived on the reused connection.
+    assert_eq!(harness.finish(pending).response().1, b"again");
+    assert_eq!(harness.get(&route, "/").response().1, b"again");
 }
 
 #[test]
-fn answers_that_came_before_the_end_of_the_connection_can_be_read_after_it() {
+fn responses_received_before_the_connection_ended_can_still_be_read() {
     let server = Scripted::new(|_, stream| {
         let mut frames = Frames::accept(stream);
         let all = [(); 3].map(|()| frames.request().unwrap());
         for stream in all {
-            frames.send(&answer(stream, &[b'x'; 9000]));
+            frames.send(&response_frames(stream, &[b'x'; 9000]));
         }
         let _ = frames.0.shutdown(Shutdown::Write);
         while frames.next().is_some() {}
@@ -334,7 +334,7 @@ fn answers_that_came_before_the_end_of_the_connection_can_be_read_after_it() {
     }
     for call in calls {
         match harness.body(call, 200) {
-            support::calls::Outcome::Answer(_, body) => assert_eq!(body.len(), 9000),
+            support::calls::Outcome::Response(_, body) => assert_eq!(body.len(), 9000),
             support::calls::Outcome::Failed(error) => panic!("{error:?}"),
         }
         harness.driver.cancel(call);
@@ -351,12 +351,12 @@ fn a_reset_fails_its_call_with_the_error_code() {
             let stream = frames.request().unwrap();
             frames.send(&frame(RESET, 0, stream, &code.to_be_bytes()));
         }
-        // A request body that is not needed is no failure (RFC 9113 8.1).
+        // A reset with NO_ERROR after the response is not a failure (RFC 9113 8.1).
         let stream = frames.request().unwrap();
-        frames.send(&answer(stream, b"enough"));
+        frames.send(&response_frames(stream, b"enough"));
         frames.send(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
         while let Some(stream) = frames.request() {
-            frames.send(&answer(stream, b"ok"));
+            frames.send(&response_frames(stream, b"ok"));
         }
     });
     let route = route(server.addr);
@@ -371,12 +371,12 @@ fn a_reset_fails_its_call_with_the_error_code() {
     assert!(matches!(harness.event(upload), CallEvent::Writable));
     let piece = Bytes::from(vec![b'x'; 1 << 20]);
     harness.driver.write(upload, piece).unwrap();
-    assert_eq!(harness.finish(upload).answer().1, b"enough");
-    assert_eq!(harness.get(&route, "/").answer().1, b"ok");
+    assert_eq!(harness.finish(upload).response().1, b"enough");
+    assert_eq!(harness.get(&route, "/").response().1, b"ok");
 }
 
 #[test]
-fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_sent_again() {
+fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
     let attempts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&attempts);
     let server = Scripted::new(move |_, stream| {
@@ -403,12 +403,12 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
 }
 
 #[test]
-fn a_connection_on_which_nothing_comes_takes_no_further_call() {
+fn a_connection_without_input_takes_no_further_call() {
     let server = Scripted::new(|number, stream| {
         let mut frames = Frames::accept(stream);
         while let Some(stream) = frames.request() {
             if number > 0 {
-                frames.send(&answer(stream, b"alive"));
+                frames.send(&response_frames(stream, b"alive"));
             }
         }
     });
@@ -422,7 +422,7 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
         ..CallOptions::default()
     };
     let first = harness.driver.begin(get(&route, "/"), options).unwrap();
-    // Its SETTINGS come before the wait begins to count.
+    // The SETTINGS arrive before the timeout starts.
     assert_eq!(
         harness.finish(first).failed().kind,
         CallErrorKind::ReadTimeout
@@ -430,54 +430,54 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
     let second = harness.driver.begin(get(&route, "/"), options).unwrap();
     let outcome = harness.finish(second);
     if let support::calls::Outcome::Failed(error) = outcome {
-        // The SETTINGS had come a little after the request: one call more finds out.
+        // The SETTINGS arrived after the request: it takes one more call.
         assert_eq!(error.kind, CallErrorKind::ReadTimeout);
     }
     let third = harness.driver.begin(get(&route, "/"), options).unwrap();
-    assert_eq!(harness.finish(third).answer().1, b"alive");
+    assert_eq!(harness.finish(third).response().1, b"alive");
 }
 
 #[test]
-fn an_idle_connection_is_left_with_a_word() {
-    let (told, heard) = mpsc::channel();
+fn closing_an_idle_connection_sends_goaway() {
+    let (sender, receiver) = mpsc::channel();
     let server = Scripted::new(move |_, stream| {
         let mut frames = Frames::accept(stream);
         let stream = frames.request().unwrap();
-        frames.send(&answer(stream, b"ok"));
-        told.send(frames.until(GOAWAY).is_some()).unwrap();
+        frames.send(&response_frames(stream, b"ok"));
+        sender.send(frames.until(GOAWAY).is_some()).unwrap();
     });
     let route = route(server.addr);
     let mut harness = harness();
-    assert_eq!(harness.get(&route, "/").answer().1, b"ok");
+    assert_eq!(harness.get(&route, "/").response().1, b"ok");
     harness.driver.close();
-    assert!(heard.recv_timeout(MAX_WAIT).unwrap());
+    assert!(receiver.recv_timeout(MAX_WAIT).unwrap());
 }
 
 #[test]
-fn a_dead_peer_is_found_by_asking() {
-    let (told, heard) = mpsc::channel();
+fn a_dead_peer_is_detected_by_ping() {
+    let (sender, receiver) = mpsc::channel();
     let server = Scripted::new(move |_, stream| {
         let mut frames = Frames::accept(stream);
         frames.request().unwrap();
-        // PING, which nobody answers.
-        told.send(frames.until(6).is_some()).unwrap();
+        // Waits for PING and does not acknowledge it.
+        sender.send(frames.until(6).is_some()).unwrap();
         while frames.next().is_some() {}
     });
     let route = route(server.addr);
     let mut limits = Limits::client();
-    // Long enough for the server to say its SETTINGS.
+    // Long enough for the server to send its SETTINGS.
     limits.http2.ping_interval = Some(Duration::from_millis(500));
     limits.http2.ping_timeout = Duration::from_millis(500);
-    let mut harness = hand_with(limits);
+    let mut harness = harness_with(limits);
     let call = harness.begin(get(&route, "/"));
     let error = harness.finish(call).failed();
-    assert!(heard.recv_timeout(MAX_WAIT).unwrap());
+    assert!(receiver.recv_timeout(MAX_WAIT).unwrap());
     assert_eq!(error.kind, CallErrorKind::ReadTimeout, "{error}");
     assert_eq!(harness.driver.status().active, 0);
 }
 
 #[test]
-fn many_servers_of_one_connection_each() {
+fn calls_to_several_servers_share_one_connection_each() {
     let servers: Vec<_> = (0..5).map(|_| server()).collect();
     let routes: Vec<_> = servers.iter().map(|server| route(server.addr)).collect();
     let mut harness = DriverHarness::new(|config| {
@@ -494,10 +494,10 @@ fn many_servers_of_one_connection_each() {
         })
         .collect();
     for call in calls {
-        assert_eq!(harness.finish(call).answer().0, 200);
+        assert_eq!(harness.finish(call).response().0, 200);
     }
     for server in servers {
-        // More only when the first burst was beyond what the server allows.
+        // A second one only if the first burst exceeded the server's limit.
         assert!(server.accepted.load(Relaxed) <= 2);
     }
 }

@@ -1,5 +1,5 @@
-//! Threads that share a connection: HTTP/2 through the blocking client, against a server that says exactly
-//! what it is told.
+//! Threads that share an HTTP/2 connection in the blocking client, against scripted
+//! servers.
 
 mod support;
 
@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use support::MAX_WAIT;
 use support::blocking::{
-    answered, assert_at_rest, begin, body_of, exchange, failed, read_timeout, sharing_client,
-    sharing_client_of_one, sharing_client_within, uninterrupted, whole,
+    assert_all_idle, begin, begin_and_await_head, body_of, exchange, failed, fetch, h2_client,
+    h2_client_of_one_conn, h2_client_with_limits, read_timeout, uninterrupted,
 };
 use support::calls::{Scripted, get, request, route};
 use support::frames::{
-    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, SETTINGS, answer, frame, goaway,
+    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, SETTINGS, frame, goaway, response_frames,
 };
 use towline_io::client::{
     BlockingError, Body, CallErrorKind, CallOptions, CallPhase, StaleRetry, Timeouts, WriteOutcome,
@@ -27,8 +27,8 @@ use towline_proto::Limits;
 const MS: Duration = Duration::from_millis(1);
 
 #[test]
-fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
-    // The most requests that stood unanswered under each of the limits.
+fn changed_stream_limits_are_respected_and_used() {
+    // Highest number of open streams under each of the limits.
     let peaks = Arc::new([const { AtomicUsize::new(0) }; 2]);
     let seen = Arc::clone(&peaks);
     let limit_of = |streams: u32| {
@@ -40,7 +40,7 @@ fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
         let mut frames = Frames::accept(stream);
         let first = frames.request().unwrap();
         frames.send(&limit_of(2));
-        frames.send(&answer(first, b"x"));
+        frames.send(&response_frames(first, b"x"));
         frames.0.set_read_timeout(Some(100 * MS)).unwrap();
         let (mut open, mut served) = (Vec::new(), 0);
         while served < 40 {
@@ -49,28 +49,28 @@ fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
                 seen[usize::from(served >= 20)].fetch_max(open.len(), Relaxed);
                 continue;
             }
-            // Nobody sends more: they keep the limit.
+            // No further request: the client keeps the limit.
             served += open.len();
             if served >= 20 {
                 frames.send(&limit_of(5));
             }
             for stream in open.drain(..) {
-                frames.send(&answer(stream, b"x"));
+                frames.send(&response_frames(stream, b"x"));
             }
         }
         frames.0.set_read_timeout(Some(MAX_WAIT)).unwrap();
         while let Some(stream) = frames.request() {
-            frames.send(&answer(stream, b"x"));
+            frames.send(&response_frames(stream, b"x"));
         }
     });
     let route = route(server.addr);
-    let client = sharing_client_of_one();
-    assert_eq!(whole(&client, get(&route, "/")).1, b"x");
+    let client = h2_client_of_one_conn();
+    assert_eq!(fetch(&client, get(&route, "/")).1, b"x");
     thread::scope(|scope| {
         for _ in 0..20 {
             scope.spawn(|| {
                 for _ in 0..3 {
-                    assert_eq!(whole(&client, get(&route, "/")).1, b"x");
+                    assert_eq!(fetch(&client, get(&route, "/")).1, b"x");
                 }
             });
         }
@@ -79,20 +79,20 @@ fn a_lowered_limit_is_kept_and_a_raised_one_is_used() {
         [&peaks[0], &peaks[1]].map(|peak| peak.load(Relaxed)),
         [2, 5]
     );
-    assert_at_rest(&client, 1);
+    assert_all_idle(&client, 1);
 }
 
 #[test]
-fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
+fn goaway_drains_the_connection_and_moves_unprocessed_calls() {
     let server = Scripted::new(|number, stream| {
         let mut frames = Frames::accept(stream);
         if number == 0 {
             let all = [(); 4].map(|()| frames.request().unwrap());
-            // The first two will be served, the others not.
+            // The first two get a response, the others do not.
             frames.send(&goaway(all[1], 0));
-            frames.send(&answer(all[0], b"old"));
+            frames.send(&response_frames(all[0], b"old"));
             thread::sleep(30 * MS);
-            frames.send(&answer(all[1], b"old"));
+            frames.send(&response_frames(all[1], b"old"));
             assert!(
                 frames.until(HEADERS).is_none(),
                 "a call on a connection that ends"
@@ -100,32 +100,32 @@ fn goaway_drains_the_connection_and_what_was_not_begun_goes_elsewhere() {
             return;
         }
         while let Some(stream) = frames.request() {
-            frames.send(&answer(stream, b"new"));
+            frames.send(&response_frames(stream, b"new"));
         }
     });
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     let mut bodies: Vec<_> = thread::scope(|scope| {
         let post = || {
             let body = Body::Bytes("body".into());
-            whole(&client, request(&route, "POST", "/", body)).1
+            fetch(&client, request(&route, "POST", "/", body)).1
         };
         let calls: Vec<_> = (0..4).map(|_| scope.spawn(post)).collect();
         calls.into_iter().map(|call| call.join().unwrap()).collect()
     });
     bodies.sort();
     assert_eq!(bodies, [&b"new"[..], b"new", b"old", b"old"]);
-    assert_eq!(whole(&client, get(&route, "/")).1, b"new");
-    assert_at_rest(&client, 1);
+    assert_eq!(fetch(&client, get(&route, "/")).1, b"new");
+    assert_all_idle(&client, 1);
 }
 
 #[test]
-fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
+fn a_broken_connection_fails_only_its_own_calls() {
     let server = Scripted::new(|number, stream| {
         let mut frames = Frames::accept(stream);
         let first = frames.request().unwrap();
         if number == 0 {
-            frames.send(&answer(first, b"whole"));
+            frames.send(&response_frames(first, b"whole"));
             let half = frames.request().unwrap();
             frames.send(&frame(HEADERS, END_HEADERS, half, OK));
             frames.send(&frame(DATA, 0, half, b"ha"));
@@ -133,20 +133,21 @@ fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
             let _ = frames.0.shutdown(Shutdown::Both);
             return;
         }
-        frames.send(&answer(first, b"again"));
+        frames.send(&response_frames(first, b"again"));
         while let Some(stream) = frames.request() {
-            frames.send(&answer(stream, b"again"));
+            frames.send(&response_frames(stream, b"again"));
         }
     });
     let route = route(server.addr);
-    let client = sharing_client();
-    assert_eq!(whole(&client, get(&route, "/")).1, b"whole");
-    let (status, mut half) = answered(&client, get(&route, "/"), CallOptions::default()).unwrap();
+    let client = h2_client();
+    assert_eq!(fetch(&client, get(&route, "/")).1, b"whole");
+    let (status, mut half) =
+        begin_and_await_head(&client, get(&route, "/"), CallOptions::default()).unwrap();
     assert_eq!(status, 200);
     thread::scope(|scope| {
         let broken = scope.spawn(move || failed(body_of(&mut half)));
-        // Idempotent, and not a byte of its answer has come on a connection that had been used.
-        assert_eq!(whole(&client, get(&route, "/")).1, b"again");
+        // It is idempotent, and no byte of its response has arrived on the reused connection.
+        assert_eq!(fetch(&client, get(&route, "/")).1, b"again");
         let error = broken.join().unwrap();
         assert_eq!(
             (error.kind, error.phase),
@@ -155,8 +156,8 @@ fn a_connection_that_breaks_fails_its_own_calls_and_no_others() {
         // A GET without a body: the program may send it again (RFC 9110 9.2.2), the client does not.
         assert!(error.reused && error.retryable);
     });
-    assert_eq!(whole(&client, get(&route, "/")).1, b"again");
-    assert_at_rest(&client, 1);
+    assert_eq!(fetch(&client, get(&route, "/")).1, b"again");
+    assert_all_idle(&client, 1);
 }
 
 #[test]
@@ -174,7 +175,7 @@ fn data_received_before_the_end_of_the_connection_can_be_read_after_it() {
         while frames.next().is_some() {}
     });
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     let calls: Vec<_> = thread::scope(|scope| {
         let begin = || begin(&client, get(&route, "/"), CallOptions::default()).unwrap();
         let calls: Vec<_> = (0..3).map(|_| scope.spawn(begin)).collect();
@@ -194,16 +195,16 @@ fn a_reset_fails_its_call_with_the_error_code() {
             let stream = frames.request().unwrap();
             frames.send(&frame(RESET, 0, stream, &code.to_be_bytes()));
         }
-        // A request body that is not needed is no failure (RFC 9113 8.1).
+        // A reset with NO_ERROR after the response is not a failure (RFC 9113 8.1).
         let stream = frames.request().unwrap();
-        frames.send(&answer(stream, b"enough"));
+        frames.send(&response_frames(stream, b"enough"));
         frames.send(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
         while let Some(stream) = frames.request() {
-            frames.send(&answer(stream, b"ok"));
+            frames.send(&response_frames(stream, b"ok"));
         }
     });
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     for code in ["INTERNAL_ERROR", "HTTP_1_1_REQUIRED", "PROTOCOL_ERROR"] {
         let error = failed(exchange(&client, get(&route, "/")));
         assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
@@ -214,23 +215,23 @@ fn a_reset_fails_its_call_with_the_error_code() {
         let upload = request(&route, "POST", "/", Body::Unknown);
         let mut call = client.begin(upload, CallOptions::default(), policy)?;
         let piece = Bytes::from(vec![b'x'; 100_000]);
-        // Nobody takes it, and then nobody wants it.
+        // The server does not read it, and then resets the stream.
         while call.write(piece.clone(), policy)? == WriteOutcome::Continue && call.buffered() == 0 {
         }
         call.finish(&[], policy)?;
         assert_eq!(call.await_head(policy)?.view().status(), 200);
-        let mut answer = Vec::new();
-        call.read_all(&mut answer, policy)?;
-        assert_eq!(answer, b"enough");
+        let mut response = Vec::new();
+        call.read_all(&mut response, policy)?;
+        assert_eq!(response, b"enough");
         Ok::<_, BlockingError>(())
     })
     .unwrap();
-    assert_eq!(whole(&client, get(&route, "/")).1, b"ok");
-    assert_at_rest(&client, 1);
+    assert_eq!(fetch(&client, get(&route, "/")).1, b"ok");
+    assert_all_idle(&client, 1);
 }
 
 #[test]
-fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_sent_again() {
+fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
     let attempts = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&attempts);
     let server = Scripted::new(move |_, stream| {
@@ -241,7 +242,7 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
         }
     });
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     for (stale, most) in [(StaleRetry::Idempotent, 9), (StaleRetry::Never, 1)] {
         let options = CallOptions {
             stale,
@@ -256,18 +257,18 @@ fn refused_calls_are_given_up_after_a_few_attempts_and_at_once_where_nothing_is_
 }
 
 #[test]
-fn a_connection_on_which_nothing_comes_takes_no_further_call() {
+fn a_connection_without_input_takes_no_further_call() {
     let server = Scripted::new(|number, stream| {
         let mut frames = Frames::accept(stream);
         while let Some(stream) = frames.request() {
             if number > 0 {
-                frames.send(&answer(stream, b"alive"));
+                frames.send(&response_frames(stream, b"alive"));
             }
         }
     });
     let route = route(server.addr);
-    let client = sharing_client();
-    // The SETTINGS of the server may come a little after the first request: one call more finds out.
+    let client = h2_client();
+    // The SETTINGS may arrive after the first request; then it takes one more call.
     let outcomes: Vec<_> = (0..3)
         .map(|_| begin(&client, get(&route, "/"), read_timeout(1000 * MS)).is_ok())
         .collect();
@@ -275,59 +276,59 @@ fn a_connection_on_which_nothing_comes_takes_no_further_call() {
 }
 
 #[test]
-fn an_idle_connection_that_ended_is_not_used_and_is_left_with_a_word() {
-    let (told, heard) = mpsc::channel();
+fn an_idle_connection_that_ended_is_not_used_and_gets_a_goaway() {
+    let (sender, receiver) = mpsc::channel();
     let server = Scripted::new(move |number, stream| {
         let mut frames = Frames::accept(stream);
         let stream = frames.request().unwrap();
-        frames.send(&answer(stream, b"ok"));
+        frames.send(&response_frames(stream, b"ok"));
         if number == 0 {
             frames.send(&goaway(stream, 0));
             let _ = frames.0.shutdown(Shutdown::Write);
         }
-        told.send(frames.until(GOAWAY).is_some()).unwrap();
+        sender.send(frames.until(GOAWAY).is_some()).unwrap();
     });
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     let post = || request(&route, "POST", "/", Body::Bytes("x".into()));
     let never = CallOptions {
         stale: StaleRetry::Never,
         ..CallOptions::default()
     };
-    assert_eq!(whole(&client, post()).1, b"ok");
-    let begun = Instant::now();
+    assert_eq!(fetch(&client, post()).1, b"ok");
+    let start = Instant::now();
     loop {
-        // The end may be on its way still.
-        match answered(&client, post(), never) {
+        // The EOF may not have arrived yet.
+        match begin_and_await_head(&client, post(), never) {
             Ok((200, _)) => break,
-            outcome => assert!(outcome.is_err() && begun.elapsed() < MAX_WAIT),
+            outcome => assert!(outcome.is_err() && start.elapsed() < MAX_WAIT),
         }
     }
-    heard.recv_timeout(MAX_WAIT).unwrap();
+    receiver.recv_timeout(MAX_WAIT).unwrap();
     client.close();
-    assert!(heard.recv_timeout(MAX_WAIT).unwrap());
+    assert!(receiver.recv_timeout(MAX_WAIT).unwrap());
 }
 
 #[test]
-fn a_dead_peer_is_found_by_asking() {
-    let (told, heard) = mpsc::channel();
+fn a_dead_peer_is_detected_by_ping() {
+    let (sender, receiver) = mpsc::channel();
     let server = Scripted::new(move |_, stream| {
         let mut frames = Frames::accept(stream);
         frames.request().unwrap();
-        // PING, which nobody answers.
-        told.send(frames.until(6).is_some()).unwrap();
+        // Waits for PING and does not acknowledge it.
+        sender.send(frames.until(6).is_some()).unwrap();
         while frames.next().is_some() {}
     });
     let route = route(server.addr);
     let mut limits = Limits::client();
-    // Long enough for the server to say its SETTINGS.
+    // Long enough for the server to send its SETTINGS.
     limits.http2.ping_interval = Some(500 * MS);
     limits.http2.ping_timeout = 500 * MS;
-    let client = sharing_client_within(limits);
+    let client = h2_client_with_limits(limits);
     thread::scope(|scope| {
         let dead = || failed(begin(&client, get(&route, "/"), CallOptions::default()));
         let calls: Vec<_> = (0..3).map(|_| scope.spawn(dead)).collect();
-        assert!(heard.recv_timeout(MAX_WAIT).unwrap());
+        assert!(receiver.recv_timeout(MAX_WAIT).unwrap());
         for call in calls {
             let error = call.join().unwrap();
             assert_eq!(error.kind, CallErrorKind::ReadTimeout, "{error}");
@@ -337,14 +338,14 @@ fn a_dead_peer_is_found_by_asking() {
 }
 
 #[test]
-fn timeouts_of_a_request_that_nobody_takes() {
-    // No window for it beyond the first 64 KiB.
+fn an_upload_that_is_not_read_ends_at_its_timeouts() {
+    // The window stays at the first 64 KiB.
     let server = Scripted::new(|_, stream| {
         let mut frames = Frames::accept(stream);
         while frames.next().is_some() {}
     });
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     let body = || Body::Bytes(Bytes::from(vec![0; 1 << 20]));
     let upload = |timeouts| {
         let options = CallOptions {
@@ -373,12 +374,12 @@ fn timeouts_of_a_request_that_nobody_takes() {
 }
 
 #[test]
-fn a_body_that_is_held_back_goes_when_it_is_wanted() {
-    let (told, heard) = mpsc::channel();
+fn a_body_is_sent_after_100_continue_and_not_after_a_refusal() {
+    let (sender, receiver) = mpsc::channel();
     let server = Scripted::new(move |_, stream| {
         let mut frames = Frames::accept(stream);
         let stream = frames.request().unwrap();
-        // :status 100, then the body, then the answer.
+        // :status 100, then the body, then the response.
         frames.send(&frame(
             HEADERS,
             END_HEADERS,
@@ -386,30 +387,31 @@ fn a_body_that_is_held_back_goes_when_it_is_wanted() {
             &[0x08, 3, b'1', b'0', b'0'],
         ));
         assert_eq!(frames.until(DATA).unwrap(), (stream, b"body".to_vec()));
-        frames.send(&answer(stream, b"taken"));
+        frames.send(&response_frames(stream, b"taken"));
         let stream = frames.request().unwrap();
-        // :status 417 without having asked for it.
+        // :status 417 without 100 Continue.
         frames.send(&frame(
             HEADERS,
             END_HEADERS | 1,
             stream,
             &[0x08, 3, b'4', b'1', b'7'],
         ));
-        // Nobody has asked for the second body.
-        told.send(frames.until(DATA).is_none()).unwrap();
+        // The second body must not be sent.
+        sender.send(frames.until(DATA).is_none()).unwrap();
     });
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     let expects = || {
         let mut prepared = request(&route, "POST", "/", Body::Bytes("body".into()));
         prepared.head.push(b"expect", b"100-continue");
         prepared
     };
-    let (status, mut call) = answered(&client, expects(), CallOptions::default()).unwrap();
+    let (status, mut call) =
+        begin_and_await_head(&client, expects(), CallOptions::default()).unwrap();
     assert_eq!((status, call.take_informational().len()), (200, 1));
     assert_eq!(body_of(&mut call).unwrap(), b"taken");
-    let (status, call) = answered(&client, expects(), CallOptions::default()).unwrap();
+    let (status, call) = begin_and_await_head(&client, expects(), CallOptions::default()).unwrap();
     assert_eq!((status, call.is_over()), (417, true));
     client.close();
-    assert!(heard.recv_timeout(MAX_WAIT).unwrap());
+    assert!(receiver.recv_timeout(MAX_WAIT).unwrap());
 }

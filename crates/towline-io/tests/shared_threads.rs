@@ -1,4 +1,4 @@
-//! Threads that share a connection: HTTP/2 through the blocking client, against our own server.
+//! Threads that share an HTTP/2 connection in the blocking client, against Towline's server.
 
 mod support;
 
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use support::blocking::{
-    assert_at_rest, begin, body_of, exchange, failed, read_timeout, sharing, sharing_client,
-    sharing_client_of_one, sharing_client_within, uninterrupted, whole,
+    assert_all_idle, begin, body_of, exchange, failed, fetch, h2_client, h2_client_of_one_conn,
+    h2_client_with_limits, h2_config, read_timeout, uninterrupted,
 };
 use support::calls::{get, request, route};
 use support::{MAX_WAIT, Server};
@@ -40,31 +40,31 @@ fn server_with(streams: u32) -> Server {
 fn many_threads_share_one_connection() {
     let server = server();
     let route = route(server.addr);
-    let client = sharing_client();
-    assert_eq!(whole(&client, get(&route, "/")).1, b"alive\r\n");
+    let client = h2_client();
+    assert_eq!(fetch(&client, get(&route, "/")).1, b"alive\r\n");
     thread::scope(|scope| {
         for thread in 0..32 {
             let (client, route) = (&client, &route);
             scope.spawn(move || {
                 for n in 0..50 {
                     if n % 10 == 0 {
-                        let (status, body) = whole(client, get(route, "/bytes?n=200000"));
+                        let (status, body) = fetch(client, get(route, "/bytes?n=200000"));
                         assert_eq!((status, body.len()), (200, 200_000));
                     }
                     let text = format!("{thread}/{n}");
                     let body = Body::Bytes(Bytes::from(text.clone()));
-                    let echo = whole(client, request(route, "POST", "/echo", body));
+                    let echo = fetch(client, request(route, "POST", "/echo", body));
                     assert_eq!(echo, (200, text.into_bytes()));
                 }
             });
         }
     });
     assert_eq!(server.accepted.load(Relaxed), 1);
-    assert_at_rest(&client, 1);
+    assert_all_idle(&client, 1);
 }
 
 #[test]
-fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
+fn calls_above_the_servers_limit_wait_or_use_another_connection() {
     for (per_host, connections) in [(1, 1), (5, 5)] {
         let server = server_with(4);
         let route = route(server.addr);
@@ -73,14 +73,14 @@ fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
                 max_connections_per_host: per_host,
                 ..PoolLimits::default()
             },
-            ..sharing()
+            ..h2_config()
         });
-        assert_eq!(whole(&client, get(&route, "/")).0, 200);
+        assert_eq!(fetch(&client, get(&route, "/")).0, 200);
         thread::scope(|scope| {
             for _ in 0..30 {
                 scope.spawn(|| {
                     for _ in 0..5 {
-                        assert_eq!(whole(&client, get(&route, "/delay?ms=2")).0, 200);
+                        assert_eq!(fetch(&client, get(&route, "/delay?ms=2")).0, 200);
                     }
                 });
             }
@@ -94,17 +94,17 @@ fn calls_beyond_the_servers_limit_wait_or_take_another_connection() {
 
 #[test]
 fn a_first_burst_shares_one_connection_and_refused_calls_are_sent_again() {
-    // Before its SETTINGS are here the server is taken to allow a hundred; it allows three.
+    // Until its SETTINGS arrive, the server is assumed to allow a hundred streams; it allows three.
     let server = server_with(3);
     let route = route(server.addr);
-    let client = sharing_client_of_one();
+    let client = h2_client_of_one_conn();
     let barrier = Barrier::new(30);
     thread::scope(|scope| {
         for _ in 0..30 {
             scope.spawn(|| {
                 barrier.wait();
                 let post = request(&route, "POST", "/echo", Body::Bytes("x".into()));
-                assert_eq!(whole(&client, post), (200, b"x".to_vec()));
+                assert_eq!(fetch(&client, post), (200, b"x".to_vec()));
             });
         }
     });
@@ -117,7 +117,7 @@ fn a_paused_reader_does_not_block_other_streams() {
     let route = route(server.addr);
     let mut limits = Limits::client();
     limits.http2.stream_window_bytes = 64 * 1024;
-    let client = sharing_client_within(limits);
+    let client = h2_client_with_limits(limits);
     let mut slow = begin(
         &client,
         get(&route, "/bytes?n=3000000"),
@@ -128,35 +128,35 @@ fn a_paused_reader_does_not_block_other_streams() {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..5 {
-                    let (_, body) = whole(&client, get(&route, "/bytes?n=300000"));
+                    let (_, body) = fetch(&client, get(&route, "/bytes?n=300000"));
                     assert_eq!(body.len(), 300_000);
                     let body = Body::Bytes(Bytes::from(vec![b'x'; 300_000]));
                     let upload = request(&route, "POST", "/upload", body);
-                    assert_eq!(whole(&client, upload).1, b"300000");
+                    assert_eq!(fetch(&client, upload).1, b"300000");
                 }
             });
         }
     });
     assert!((1..=64 * 1024).contains(&slow.buffered()));
-    // What is asked for is taken, and no more.
+    // Only as much as the program reads is buffered.
     while let ReadOutcome::Pending = slow.take(10, |data| assert_eq!(data.len(), 10)).unwrap() {
         uninterrupted(|policy| slow.fill(policy)).unwrap();
     }
     assert!(slow.buffered() <= 64 * 1024);
     assert_eq!(body_of(&mut slow).unwrap().len(), 3_000_000 - 10);
     assert_eq!(server.accepted.load(Relaxed), 1);
-    assert_at_rest(&client, 1);
+    assert_all_idle(&client, 1);
 }
 
 #[test]
-fn bodies_go_up_in_every_way() {
+fn every_kind_of_upload_arrives_completely() {
     const LEN: usize = 3_000_000;
     let server = server();
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     let body = Body::Bytes(Bytes::from(vec![7; LEN]));
     let whole_body = request(&route, "POST", "/upload", body);
-    assert_eq!(whole(&client, whole_body).1, b"3000000");
+    assert_eq!(fetch(&client, whole_body).1, b"3000000");
 
     let path = std::env::temp_dir().join(format!("towline-shared-{}", std::process::id()));
     std::fs::write(&path, vec![7; LEN + 5]).unwrap();
@@ -168,7 +168,7 @@ fn bodies_go_up_in_every_way() {
         len: LEN as u64,
     };
     let with_file = request(&route, "POST", "/upload", body);
-    assert_eq!(whole(&client, with_file).1, b"3000000");
+    assert_eq!(fetch(&client, with_file).1, b"3000000");
 
     for size in [Body::Unknown, Body::Known(LEN as u64)] {
         uninterrupted(|policy| {
@@ -180,48 +180,48 @@ fn bodies_go_up_in_every_way() {
             }
             call.finish(&[], policy)?;
             assert_eq!(call.await_head(policy)?.view().status(), 200);
-            let mut answer = Vec::new();
-            call.read_all(&mut answer, policy)?;
-            assert_eq!(answer, b"3000000");
+            let mut response = Vec::new();
+            call.read_all(&mut response, policy)?;
+            assert_eq!(response, b"3000000");
             Ok::<_, BlockingError>(())
         })
         .unwrap();
     }
     assert_eq!(server.accepted.load(Relaxed), 1);
-    assert_at_rest(&client, 1);
+    assert_all_idle(&client, 1);
 }
 
 #[test]
 fn a_cancelled_call_ends_only_its_stream() {
     let server = server();
     let route = route(server.addr);
-    let client = sharing_client();
-    whole(&client, get(&route, "/"));
+    let client = h2_client();
+    fetch(&client, get(&route, "/"));
     thread::scope(|scope| {
-        let kept = scope.spawn(|| whole(&client, get(&route, "/delay?ms=300")));
-        // Fewer than a server takes for a flood of resets (CVE-2023-44487).
+        let kept = scope.spawn(|| fetch(&client, get(&route, "/delay?ms=300")));
+        // Fewer than the server's limit on resets (CVE-2023-44487).
         for round in 0..40 {
             let target = ["/endless", "/bytes?n=500000", "/"][round % 3];
             let call = begin(&client, get(&route, target), CallOptions::default()).unwrap();
             drop(call);
             uninterrupted(|policy| {
-                let silent = get(&route, "/delay?ms=10000");
-                drop(client.begin(silent, CallOptions::default(), policy));
+                let pending = get(&route, "/delay?ms=10000");
+                drop(client.begin(pending, CallOptions::default(), policy));
             });
         }
         assert_eq!(kept.join().unwrap().0, 200);
     });
     assert_eq!(server.accepted.load(Relaxed), 1);
-    assert_at_rest(&client, 1);
+    assert_all_idle(&client, 1);
 }
 
 #[test]
 fn a_leader_that_leaves_is_replaced() {
-    // The one who polls for all runs out of time, is interrupted, or is answered; the others go on.
+    // The thread that polls for all times out, is interrupted, or gets its response; the others go on.
     let server = server();
     let route = route(server.addr);
-    let client = sharing_client();
-    whole(&client, get(&route, "/"));
+    let client = h2_client();
+    fetch(&client, get(&route, "/"));
     thread::scope(|scope| {
         let late = scope.spawn(|| {
             let slow = get(&route, "/delay?ms=10000");
@@ -235,19 +235,19 @@ fn a_leader_that_leaves_is_replaced() {
             let mut call = client.begin(slow, CallOptions::default(), &mut policy)?;
             call.await_head(&mut policy).map(drop)
         });
-        let answered = scope.spawn(|| whole(&client, get(&route, "/delay?ms=1400")));
-        // A connection on which nothing comes would not be trusted any more.
+        let successful = scope.spawn(|| fetch(&client, get(&route, "/delay?ms=1400")));
+        // A connection without any input would be marked as suspect.
         scope.spawn(|| {
             let since = Instant::now();
             while since.elapsed() < 1600 * MS {
-                assert_eq!(whole(&client, get(&route, "/delay?ms=10")).0, 200);
+                assert_eq!(fetch(&client, get(&route, "/delay?ms=10")).0, 200);
             }
         });
         let rest: Vec<_> = (0..8)
             .map(|n| {
                 let (client, route) = (&client, &route);
                 scope.spawn(move || {
-                    whole(client, get(route, &format!("/delay?ms={}", 1600 + 10 * n)))
+                    fetch(client, get(route, &format!("/delay?ms={}", 1600 + 10 * n)))
                 })
             })
             .collect();
@@ -260,20 +260,20 @@ fn a_leader_that_leaves_is_replaced() {
             interrupted.join().unwrap(),
             Err(BlockingError::Interrupted)
         ));
-        assert_eq!(answered.join().unwrap().0, 200);
+        assert_eq!(successful.join().unwrap().0, 200);
         for each in rest {
             assert_eq!(each.join().unwrap().0, 200);
         }
     });
     assert_eq!(server.accepted.load(Relaxed), 1);
-    assert_at_rest(&client, 1);
+    assert_all_idle(&client, 1);
 }
 
 #[test]
-fn closing_lets_calls_under_way_end() {
+fn closing_lets_running_calls_finish() {
     let server = server();
     let route = route(server.addr);
-    let client = sharing_client();
+    let client = h2_client();
     let (begun, is_begun) = mpsc::channel();
     thread::scope(|scope| {
         let (client, route) = (&client, &route);
@@ -300,5 +300,5 @@ fn closing_lets_calls_under_way_end() {
             assert_eq!(call.join().unwrap().unwrap(), 200);
         }
     });
-    assert_at_rest(&client, 0);
+    assert_all_idle(&client, 0);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use support::routes::{Jobs, serve};
-use support::{MAX_WAIT, answer, get, with_timeouts};
+use support::{MAX_WAIT, get, read_response, with_timeouts};
 use towline_io::{ConnConfig, Engine, EngineConfig, Listener, Notice};
 use towline_proto::Limits;
 
@@ -17,7 +17,7 @@ fn limit_descriptors(soft: u64) {
         rlim_cur: 0,
         rlim_max: 0,
     };
-    // SAFETY: a whole rlimit that outlives both calls.
+    // SAFETY: an initialized rlimit that outlives both calls.
     let result = unsafe {
         libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit);
         limit.rlim_cur = soft;
@@ -31,7 +31,7 @@ fn cpu_time() -> Duration {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: a whole timespec that outlives the call.
+    // SAFETY: an initialized timespec that outlives the call.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     assert_eq!(result, 0);
     Duration::new(
@@ -71,7 +71,7 @@ fn handled(engine: &Engine<Jobs>, notices: &[Notice]) -> u64 {
 }
 
 #[test]
-fn descriptor_exhaustion_costs_no_cpu_time_and_ends() {
+fn descriptor_exhaustion_uses_no_cpu_time_and_ends() {
     let mut engine = Engine::<Jobs>::new(EngineConfig::default()).unwrap();
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
     let addr = listener.local_addr().unwrap().inet().unwrap();
@@ -118,7 +118,7 @@ fn descriptor_exhaustion_costs_no_cpu_time_and_ends() {
         client.peek(&mut [0]).is_ok_and(|n| n > 0)
     });
     client.set_nonblocking(false).unwrap();
-    assert_eq!(answer(&mut client).status, 200);
+    assert_eq!(read_response(&mut client).status, 200);
     assert_eq!(handled(&engine, &notices), 41);
     clients.clear();
 }

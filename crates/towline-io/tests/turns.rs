@@ -9,7 +9,7 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use support::routes::{Jobs, State, serve};
-use support::{MAX_WAIT, answer, get, post, rest, with_timeouts};
+use support::{MAX_WAIT, get, post, read_response, read_to_end, with_timeouts};
 use towline_io::serve::metrics::Slots;
 use towline_io::{ConnConfig, ConnId, Engine, EngineConfig, Listener, WaitOutcome};
 use towline_proto::{BufferPool, Limits};
@@ -31,7 +31,7 @@ fn readable(fd: RawFd, time: Duration) -> bool {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one whole pollfd that outlives the call.
+    // SAFETY: an initialized pollfd that outlives the call.
     let result = unsafe { libc::poll(&raw mut entry, 1, time.as_millis() as libc::c_int) };
     result == 1
 }
@@ -58,7 +58,7 @@ fn turns_until(
     while !done(engine) {
         assert!(
             start.elapsed() < MAX_WAIT,
-            "the descriptor stayed silent: {served:?}"
+            "the descriptor did not become readable: {served:?}"
         );
         if readable(engine.as_raw_fd(), Duration::from_millis(100)) {
             served.push(turn(engine));
@@ -68,7 +68,7 @@ fn turns_until(
 }
 
 /// Whether a response can be read.
-fn has_answer(stream: &TcpStream) -> bool {
+fn has_response(stream: &TcpStream) -> bool {
     stream.set_nonblocking(true).unwrap();
     let waits = matches!(stream.peek(&mut [0; 16]), Ok(n) if n > 0);
     stream.set_nonblocking(false).unwrap();
@@ -93,7 +93,7 @@ fn a_turn_is_bounded_and_no_connection_starves() {
     for stream in &mut streams {
         stream.write_all(&get("/")).unwrap();
     }
-    let served = turns_until(&mut engine, |_| streams.iter().all(has_answer));
+    let served = turns_until(&mut engine, |_| streams.iter().all(has_response));
     assert!(served.iter().all(|&n| n <= 16), "{served:?}");
     assert!(served.iter().sum::<usize>() == 100, "{served:?}");
 }
@@ -122,16 +122,16 @@ fn a_turn_that_ran_out_of_time_announces_the_rest() {
         answered += served;
     }
     for stream in &mut streams {
-        assert_eq!(answer(stream).status, 200);
+        assert_eq!(read_response(stream).status, 200);
     }
 }
 
 #[test]
-fn an_idle_engine_is_silent() {
+fn an_idle_engine_does_not_make_the_descriptor_readable() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     let mut streams = connections(addr, 3);
     turns_until(&mut engine, |engine| engine.len() == 3);
-    // Half a request causes no further turn, nor does an answered one.
+    // Neither half a request nor a completed one causes a further turn.
     for (stream, wire) in streams
         .iter_mut()
         .zip([&get("/")[..], b"GET / HTTP/1.1\r\nho", b"\r"])
@@ -158,7 +158,7 @@ fn deadlines_make_the_descriptor_readable() {
     turns_until(&mut engine, Engine::is_empty);
     assert!(start.elapsed() >= Duration::from_millis(100));
     assert!(start.elapsed() < MAX_WAIT / 2);
-    rest(&mut stream);
+    read_to_end(&mut stream);
 }
 
 #[test]
@@ -169,20 +169,20 @@ fn a_response_between_turns_is_sent_at_once() {
         .write_all(&[get("/delay?us=1"), get("/")].concat())
         .unwrap();
     let mut state = State::default();
-    let mut asked: Option<ConnId> = None;
-    while asked.is_none() {
+    let mut exchange: Option<ConnId> = None;
+    while exchange.is_none() {
         assert!(readable(engine.as_raw_fd(), MAX_WAIT));
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         while let Some(id) = engine.next_ready() {
             serve(engine.conn(id).unwrap(), &mut state);
             engine.flush_and_rearm(id);
-            asked = state.next().is_some().then_some(id);
+            exchange = state.next().is_some().then_some(id);
         }
         engine.turn_end();
     }
     support::routes::respond_delayed(&mut engine, &mut state);
-    assert_eq!(answer(&mut stream).status, 200);
-    assert_eq!(answer(&mut stream).status, 200);
+    assert_eq!(read_response(&mut stream).status, 200);
+    assert_eq!(read_response(&mut stream).status, 200);
 }
 
 #[test]
@@ -219,14 +219,14 @@ fn draining_closes_idle_connections_and_lets_others_finish() {
     turns_until(&mut engine, |engine| engine.len() == 1);
     assert!(TcpStream::connect(addr).is_err(), "it still listens");
     busy.write_all(second).unwrap();
-    let reading = std::thread::spawn(move || answer(&mut busy).body);
+    let reading = std::thread::spawn(move || read_response(&mut busy).body);
     turns_until(&mut engine, |_| reading.is_finished());
     assert_eq!(reading.join().unwrap(), b"abcdef");
     turns_until(&mut engine, Engine::is_empty);
 }
 
 #[test]
-fn requests_sent_before_a_drain_are_answered() {
+fn requests_sent_before_a_drain_get_responses() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     // One in the kernel's queue, one accepted, one persistent; no request has been read.
     let mut kept = connections(addr, 1).remove(0);
@@ -238,7 +238,7 @@ fn requests_sent_before_a_drain_are_answered() {
         |_| matches!(kept.peek(&mut [0; 512]), Ok(n) if n > 0),
     );
     kept.set_nonblocking(false).unwrap();
-    assert_eq!(answer(&mut kept).status, 200);
+    assert_eq!(read_response(&mut kept).status, 200);
     let accepted = connections(addr, 1).remove(0);
     turns_until(&mut engine, |engine| engine.len() == 2);
     let queued = connections(addr, 1).remove(0);
@@ -251,7 +251,7 @@ fn requests_sent_before_a_drain_are_answered() {
     engine.drain();
     turns_until(&mut engine, Engine::is_empty);
     for stream in &mut streams {
-        assert_eq!(answer(stream).status, 200);
+        assert_eq!(read_response(stream).status, 200);
     }
 }
 
@@ -301,7 +301,7 @@ fn workers_that_share_a_listener_share_its_connections() {
 }
 
 #[test]
-fn a_new_connection_has_a_moment_to_send_while_draining() {
+fn a_new_connection_gets_a_short_time_to_send_while_draining() {
     let limits = Limits {
         first_request_timeout: Duration::from_millis(300),
         ..Limits::server()
@@ -317,10 +317,10 @@ fn a_new_connection_has_a_moment_to_send_while_draining() {
         }
         engine.is_empty()
     });
-    assert_eq!(answer(&mut streams[0]).status, 200);
+    assert_eq!(read_response(&mut streams[0]).status, 200);
     assert!(
         start.elapsed() >= Duration::from_millis(250),
-        "the silent one was cut off"
+        "the connection without a request was closed"
     );
 }
 
@@ -343,7 +343,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         engine.turn_end();
     }
     let (id, mut conn) = out.unwrap();
-    let (told, waited) = mpsc::channel();
+    let (sender, waited) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let mut buffers = BufferPool::new(64 * 1024, 1);
         let mut state = State::default();
@@ -354,7 +354,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
             conn.fill(&mut buffers, soon).unwrap(),
             WaitOutcome::TimedOut
         );
-        told.send(()).unwrap();
+        sender.send(()).unwrap();
         assert_eq!(conn.fill(&mut buffers, None).unwrap(), WaitOutcome::Done);
         serve(&mut conn, &mut state);
         assert_eq!(conn.flush_blocking(None).unwrap(), WaitOutcome::Done);
@@ -362,7 +362,7 @@ fn a_connection_works_on_another_thread_and_comes_back() {
     });
     waited.recv_timeout(MAX_WAIT).unwrap();
     stream.write_all(second).unwrap();
-    assert_eq!(answer(&mut stream).body, b"10");
+    assert_eq!(read_response(&mut stream).body, b"10");
     let conn = thread.join().unwrap();
     // Bytes that arrive while it is checked out are not lost.
     stream.write_all(&get("/")).unwrap();
@@ -371,12 +371,12 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         turn(&mut engine);
     }
     engine.check_in(id, conn);
-    turns_until(&mut engine, |_| has_answer(&stream));
-    assert_eq!(answer(&mut stream).status, 200);
+    turns_until(&mut engine, |_| has_response(&stream));
+    assert_eq!(read_response(&mut stream).status, 200);
 }
 
 #[test]
-fn ids_of_closed_connections_find_nothing() {
+fn ids_of_closed_connections_are_invalid() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     let first = connections(addr, 1).remove(0);
     turns_until(&mut engine, |engine| engine.len() == 1);
@@ -389,8 +389,8 @@ fn ids_of_closed_connections_find_nothing() {
     engine.flush_and_rearm(id);
     engine.abort(id);
     second.write_all(&get("/")).unwrap();
-    turns_until(&mut engine, |_| has_answer(&second));
-    assert_eq!(answer(&mut second).status, 200);
+    turns_until(&mut engine, |_| has_response(&second));
+    assert_eq!(read_response(&mut second).status, 200);
 }
 
 #[test]
@@ -410,7 +410,7 @@ fn a_connection_that_always_has_more_to_do_is_serviced_once_per_turn() {
         other.write_all(&get("/")).unwrap();
     }
     let mut visits = Vec::new();
-    while !others.iter().all(has_answer) {
+    while !others.iter().all(has_response) {
         assert!(readable(engine.as_raw_fd(), MAX_WAIT), "{visits:?}");
         engine.turn_start(Some(Duration::ZERO)).unwrap();
         let mut served = Vec::new();

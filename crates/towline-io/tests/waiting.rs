@@ -1,4 +1,4 @@
-//! Waiting for a connection, in both clients: each call by its own timeouts, and the pauses between
+//! Waiting for a connection, in both clients: timeouts per call, and the pauses between
 //! attempts to open one.
 
 mod support;
@@ -18,8 +18,8 @@ use towline_io::{ClientTls, ClientTlsSettings, Trust};
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A server with which every handshake stalls.
-fn silent() -> (TcpListener, Arc<Route>) {
+/// Starts a server with which every TLS handshake stalls.
+fn stalling_server() -> (TcpListener, Arc<Route>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let tls = ClientTls::new(ClientTlsSettings {
@@ -48,8 +48,8 @@ fn failure(harness: &mut DriverHarness, call: CallId, since: Instant) -> (CallEr
     (error.kind, since.elapsed())
 }
 
-/// Not before its own timeout, and well before the other's four seconds if it is the shorter one.
-fn is_own(connect: u64, after: Duration) -> bool {
+/// Whether a call ended at its own connect timeout: not before it, and less than 3.5 s later.
+fn ended_at_own_timeout(connect: u64, after: Duration) -> bool {
     let connect = connect as u32 * MS;
     (connect..connect + 3500 * MS).contains(&after)
 }
@@ -57,7 +57,7 @@ fn is_own(connect: u64, after: Duration) -> bool {
 #[test]
 fn each_call_waits_for_a_dial_by_its_own_connect_timeout() {
     for order in [[150, 4000], [4000, 150]] {
-        let (_listener, route) = silent();
+        let (_listener, route) = stalling_server();
         let mut harness = DriverHarness::new(|_| {});
         let start = Instant::now();
         let calls = order.map(|connect| {
@@ -72,38 +72,42 @@ fn each_call_waits_for_a_dial_by_its_own_connect_timeout() {
         for (connect, call) in by_time {
             let (kind, after) = failure(&mut harness, call, start);
             assert_eq!(kind, CallErrorKind::ConnectTimeout);
-            assert!(is_own(connect, after), "{order:?}: {after:?}");
+            assert!(ended_at_own_timeout(connect, after), "{order:?}: {after:?}");
         }
-        assert_eq!(harness.driver.status().dialling, 0, "dials for nobody");
+        assert_eq!(
+            harness.driver.status().dialling,
+            0,
+            "a dial without a waiter"
+        );
     }
 }
 
 #[test]
 fn a_call_without_a_dial_waits_for_the_pool_timeout() {
-    let (_listener, route) = silent();
+    let (_listener, route) = stalling_server();
     let mut harness = DriverHarness::new(|config| config.pool.max_connections_per_host = 1);
     let start = Instant::now();
     let first = harness
         .driver
         .begin(get(&route, "/"), within(1500, None))
         .unwrap();
-    let with_timeouts = harness
+    let queued = harness
         .driver
         .begin(get(&route, "/"), within(50, None))
         .unwrap();
-    let hasty = harness
+    let with_pool_timeout = harness
         .driver
         .begin(get(&route, "/"), within(50, Some(200)))
         .unwrap();
-    let (kind, after) = failure(&mut harness, hasty, start);
+    let (kind, after) = failure(&mut harness, with_pool_timeout, start);
     assert_eq!(kind, CallErrorKind::PoolTimeout);
     assert!(after >= 200 * MS, "{after:?}");
     assert_eq!(
         failure(&mut harness, first, start).0,
         CallErrorKind::ConnectTimeout
     );
-    // Only now something is dialled for the one who was with_timeouts.
-    let (kind, after) = failure(&mut harness, with_timeouts, start);
+    // Its dial starts only now.
+    let (kind, after) = failure(&mut harness, queued, start);
     assert_eq!(kind, CallErrorKind::ConnectTimeout);
     assert!(after >= 1550 * MS, "{after:?}");
 }
@@ -129,9 +133,9 @@ fn begin_blocking(
 }
 
 #[test]
-fn threads_wait_by_their_own_timeouts() {
+fn each_thread_waits_by_its_own_timeouts() {
     for order in [[150, 4000], [4000, 150]] {
-        let (_listener, route) = silent();
+        let (_listener, route) = stalling_server();
         let client = blocking(9);
         thread::scope(|scope| {
             for connect in order {
@@ -140,14 +144,18 @@ fn threads_wait_by_their_own_timeouts() {
                     let start = Instant::now();
                     let error = begin_blocking(client, route, within(connect, None)).unwrap_err();
                     assert_eq!(error.kind, CallErrorKind::ConnectTimeout);
-                    assert!(is_own(connect, start.elapsed()), "{:?}", start.elapsed());
+                    assert!(
+                        ended_at_own_timeout(connect, start.elapsed()),
+                        "{:?}",
+                        start.elapsed()
+                    );
                 });
                 thread::sleep(20 * MS);
             }
         });
         assert_eq!(client.status().dialling, 0);
     }
-    let (_listener, route) = silent();
+    let (_listener, route) = stalling_server();
     let client = blocking(1);
     thread::scope(|scope| {
         let first = within(5000, None);
@@ -173,13 +181,13 @@ fn retrying(times: u8) -> CallOptions {
             jitter: false,
             ..Backoff::default()
         },
-        // Of each attempt, the pauses not counted.
+        // Per attempt, without the pauses.
         ..within(200, None)
     }
 }
 
 #[test]
-fn attempts_to_connect_are_a_growing_pause_apart() {
+fn pauses_between_connection_attempts_grow() {
     let route = route(support::refusing_addr());
     let start = Instant::now();
     let mut harness = DriverHarness::new(|_| {});
@@ -196,7 +204,7 @@ fn attempts_to_connect_are_a_growing_pause_apart() {
 }
 
 #[test]
-fn a_call_between_attempts_takes_a_free_connection_and_can_be_cancelled() {
+fn a_call_between_attempts_uses_a_free_connection_and_can_be_cancelled() {
     let (socket, addr) = support::bound_only();
     let route = route(addr);
     let mut harness = DriverHarness::new(|_| {});
@@ -222,8 +230,8 @@ fn a_call_between_attempts_takes_a_free_connection_and_can_be_cancelled() {
         }
     });
     let other = harness.begin(get(&route, "/"));
-    assert_eq!(harness.finish(resting).answer().1, b"hi");
-    assert_eq!(harness.finish(other).answer().1, b"hi");
+    assert_eq!(harness.finish(resting).response().1, b"hi");
+    assert_eq!(harness.finish(other).response().1, b"hi");
     drop(harness);
     server.join().unwrap();
 }

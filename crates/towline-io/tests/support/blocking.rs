@@ -1,4 +1,4 @@
-//! Calls of the blocking client, made on the thread of the test.
+//! Helpers for calls of the blocking client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub fn uninterrupted<T>(act: impl FnOnce(&mut WaitPolicy<'_>) -> T) -> T {
     act(&mut WaitPolicy::new(&mut || false, None))
 }
 
-pub fn answered(
+pub fn begin_and_await_head(
     client: &BlockingClient,
     request: OutgoingRequest,
     options: CallOptions,
@@ -41,7 +41,7 @@ pub fn begin(
     request: OutgoingRequest,
     options: CallOptions,
 ) -> Result<BlockingCall, BlockingError> {
-    answered(client, request, options).map(|(_, call)| call)
+    begin_and_await_head(client, request, options).map(|(_, call)| call)
 }
 
 pub fn body_of(call: &mut BlockingCall) -> Result<Vec<u8>, BlockingError> {
@@ -53,7 +53,7 @@ pub fn exchange(
     client: &BlockingClient,
     request: OutgoingRequest,
 ) -> Result<(u16, Vec<u8>, bool), BlockingError> {
-    let (status, mut call) = answered(client, request, CallOptions::default())?;
+    let (status, mut call) = begin_and_await_head(client, request, CallOptions::default())?;
     let body = body_of(&mut call)?;
     Ok((status, body, call.is_reused()))
 }
@@ -76,43 +76,43 @@ pub fn read_timeout(timeout: Duration) -> CallOptions {
     }
 }
 
-/// HTTP/2 with prior knowledge.
-pub fn sharing() -> BlockingConfig {
+/// Configuration for HTTP/2 with prior knowledge.
+pub fn h2_config() -> BlockingConfig {
     BlockingConfig {
         dial: Arc::new(DialConfig::default().with_protocols(ProtocolPolicy::Http2)),
         ..BlockingConfig::default()
     }
 }
 
-pub fn sharing_client() -> BlockingClient {
-    BlockingClient::new(sharing())
+pub fn h2_client() -> BlockingClient {
+    BlockingClient::new(h2_config())
 }
 
-/// At most one connection, whatever the server allows on it.
-pub fn sharing_client_of_one() -> BlockingClient {
+/// HTTP/2 client with a single connection.
+pub fn h2_client_of_one_conn() -> BlockingClient {
     BlockingClient::new(BlockingConfig {
         pool: PoolLimits {
             max_connections: 1,
             ..PoolLimits::default()
         },
-        ..sharing()
+        ..h2_config()
     })
 }
 
-pub fn sharing_client_within(limits: Limits) -> BlockingClient {
+pub fn h2_client_with_limits(limits: Limits) -> BlockingClient {
     BlockingClient::new(BlockingConfig {
         limits: Arc::new(limits),
-        ..sharing()
+        ..h2_config()
     })
 }
 
-/// Status and body.
-pub fn whole(client: &BlockingClient, request: OutgoingRequest) -> (u16, Vec<u8>) {
+/// Makes a call and returns the status and the body.
+pub fn fetch(client: &BlockingClient, request: OutgoingRequest) -> (u16, Vec<u8>) {
     let (status, body, _) = exchange(client, request).unwrap();
     (status, body)
 }
 
-pub fn assert_at_rest(client: &BlockingClient, idle: usize) {
+pub fn assert_all_idle(client: &BlockingClient, idle: usize) {
     let status = client.status();
     let counts = (status.active, status.waiting, status.dialling, status.idle);
     assert_eq!(counts, (0, 0, 0, idle));

@@ -35,14 +35,14 @@ pub fn get(route: &Arc<Route>, target: &str) -> OutgoingRequest {
 /// Outcome of a call.
 #[derive(Debug)]
 pub enum Outcome {
-    Answer(u16, Vec<u8>),
+    Response(u16, Vec<u8>),
     Failed(Box<CallError>),
 }
 
 impl Outcome {
-    pub fn answer(self) -> (u16, Vec<u8>) {
+    pub fn response(self) -> (u16, Vec<u8>) {
         match self {
-            Self::Answer(status, body) => (status, body),
+            Self::Response(status, body) => (status, body),
             Self::Failed(error) => panic!("failed: {error:?}"),
         }
     }
@@ -50,7 +50,7 @@ impl Outcome {
     pub fn failed(self) -> CallError {
         match self {
             Self::Failed(error) => *error,
-            Self::Answer(status, body) => panic!("answered: {status} {body:?}"),
+            Self::Response(status, body) => panic!("response: {status} {body:?}"),
         }
     }
 }
@@ -92,7 +92,7 @@ impl DriverHarness {
         }
     }
 
-    /// Waits for an event of a call and takes it.
+    /// Waits for an event of a call and removes it from the list.
     pub fn event(&mut self, call: CallId) -> CallEvent {
         let mut found = None;
         self.until("no event", |harness| {
@@ -127,7 +127,7 @@ impl DriverHarness {
         loop {
             match self.driver.read(call, 10_000) {
                 CallRead::Data(data) => body.extend_from_slice(data),
-                CallRead::End => return Outcome::Answer(status, body),
+                CallRead::End => return Outcome::Response(status, body),
                 CallRead::Failed(error) => return Outcome::Failed(error),
                 CallRead::Pending => {
                     if let CallEvent::Failed(error) = self.event(call) {
@@ -144,7 +144,7 @@ impl DriverHarness {
     }
 }
 
-/// Serves each connection on a thread with `serve`, which is given its number.
+/// A server that calls `serve` with the number of each connection and its stream, on a thread of its own.
 pub struct Scripted {
     pub addr: SocketAddr,
     _thread: JoinHandle<()>,
@@ -185,7 +185,7 @@ pub fn head(stream: &mut TcpStream) -> Option<String> {
 }
 
 pub fn send(stream: &mut TcpStream, text: &str) {
-    // The other end may be gone, which is what some tests are about.
+    // The client may have closed the connection, which some tests expect.
     let _ = stream.write_all(text.as_bytes());
 }
 

@@ -1,4 +1,4 @@
-//! A server that sends HTTP/2 frame by frame.
+//! HTTP/2 frames for scripted servers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     frame
 }
 
-pub fn answer(stream: u32, body: &[u8]) -> Vec<u8> {
+pub fn response_frames(stream: u32, body: &[u8]) -> Vec<u8> {
     [
         frame(HEADERS, END_HEADERS, stream, OK),
         frame(DATA, END_STREAM, stream, body),
@@ -49,7 +49,7 @@ impl Frames {
     }
 
     pub fn send(&mut self, bytes: &[u8]) {
-        // The other end may be gone, which is what some tests are about.
+        // The client may have closed the connection, which some tests expect.
         let _ = self.0.write_all(bytes);
     }
 

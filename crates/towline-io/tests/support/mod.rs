@@ -122,14 +122,14 @@ pub fn post(target: &str, body: &[u8]) -> Vec<u8> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct Response {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
 
-/// Reads exactly one response with a Content-Length.
-pub fn answer(stream: &mut impl Read) -> Answer {
+/// Reads exactly one response that has a content-length.
+pub fn read_response(stream: &mut impl Read) -> Response {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -144,16 +144,16 @@ pub fn answer(stream: &mut impl Read) -> Answer {
     });
     let mut body = vec![0; length];
     stream.read_exact(&mut body).unwrap();
-    Answer { status, head, body }
+    Response { status, head, body }
 }
 
-pub fn ask(stream: &mut (impl Read + Write), request: &[u8]) -> Answer {
+pub fn exchange(stream: &mut (impl Read + Write), request: &[u8]) -> Response {
     stream.write_all(request).unwrap();
-    answer(stream)
+    read_response(stream)
 }
 
 /// Reads until the end of input.
-pub fn rest(stream: &mut impl Read) -> Vec<u8> {
+pub fn read_to_end(stream: &mut impl Read) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
     bytes
