@@ -89,22 +89,22 @@ mod tests {
             pool: Some(Duration::from_secs(10)),
             ..Timeouts::default()
         };
-        let mut waiting = AcquireTimer::new(start);
+        let mut timer = AcquireTimer::new(start);
         let pool = |seconds| Some((at(seconds), CallErrorKind::PoolTimeout));
         let connect = |seconds| Some((at(seconds), CallErrorKind::ConnectTimeout));
-        assert_eq!(waiting.bound(&timeouts), pool(10));
-        waiting.await_dial(at(4));
-        assert_eq!(waiting.bound(&timeouts), connect(9));
-        waiting.await_free(at(7));
-        assert_eq!(waiting.bound(&timeouts), pool(13));
-        waiting.await_dial(at(8));
-        assert_eq!(waiting.bound(&timeouts), connect(10));
-        waiting.retry(at(12));
-        assert_eq!(waiting.bound(&timeouts), connect(17));
+        assert_eq!(timer.bound(&timeouts), pool(10));
+        timer.await_dial(at(4));
+        assert_eq!(timer.bound(&timeouts), connect(9));
+        timer.await_free(at(7));
+        assert_eq!(timer.bound(&timeouts), pool(13));
+        timer.await_dial(at(8));
+        assert_eq!(timer.bound(&timeouts), connect(10));
+        timer.retry(at(12));
+        assert_eq!(timer.bound(&timeouts), connect(17));
         // Interrupted before the pause is over: no dialling time has been used.
-        waiting.await_free(at(11));
-        waiting.await_dial(at(11));
-        assert_eq!(waiting.bound(&timeouts), connect(16));
+        timer.await_free(at(11));
+        timer.await_dial(at(11));
+        assert_eq!(timer.bound(&timeouts), connect(16));
     }
 
     #[test]
@@ -114,9 +114,9 @@ mod tests {
             pool: None,
             ..Timeouts::default()
         };
-        let mut waiting = AcquireTimer::new(Instant::now());
-        assert_eq!(waiting.bound(&timeouts), None);
-        waiting.await_dial(Instant::now());
-        assert_eq!(waiting.bound(&timeouts), None);
+        let mut timer = AcquireTimer::new(Instant::now());
+        assert_eq!(timer.bound(&timeouts), None);
+        timer.await_dial(Instant::now());
+        assert_eq!(timer.bound(&timeouts), None);
     }
 }

@@ -87,13 +87,13 @@ fn weight(parameter: &[u8]) -> Option<u16> {
     let value = parameter
         .strip_prefix(b"q=")
         .or_else(|| parameter.strip_prefix(b"Q="))?;
-    let (&whole, rest) = value.split_first()?;
+    let (&integer, rest) = value.split_first()?;
     let decimals = match rest.split_first() {
         None => &[][..],
         Some((b'.', decimals)) if decimals.len() <= 3 => decimals,
         Some(_) => return None,
     };
-    let mut thousandths = match whole {
+    let mut thousandths = match integer {
         b'0' => 0,
         b'1' => 1000,
         _ => return None,

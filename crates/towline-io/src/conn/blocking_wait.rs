@@ -119,7 +119,7 @@ fn poll_one(fd: RawFd, events: libc::c_short, timeout: Option<Duration>) -> io::
         events,
         revents: 0,
     };
-    // SAFETY: one whole pollfd that outlives the call.
+    // SAFETY: an initialized pollfd that outlives the call.
     match unsafe { libc::poll(&raw mut entry, 1, millis) } {
         0 => Ok(false),
         n if n > 0 => Ok(true),

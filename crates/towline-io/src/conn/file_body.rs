@@ -186,8 +186,8 @@ impl<S> Conn<S> {
     /// Copies portions of the files to the output, round-robin, while there is room. Returns whether there
     /// was progress.
     pub(crate) fn fill_from_files(&mut self) -> bool {
-        let (mut filled, mut waiting, mut ended) = (0, 0, false);
-        while filled < FILL_BYTES && waiting < self.files.queue.len() {
+        let (mut filled, mut blocked, mut ended) = (0, 0, false);
+        while filled < FILL_BYTES && blocked < self.files.queue.len() {
             let Some(body) = self.files.queue.front_mut() else {
                 break;
             };
@@ -198,9 +198,9 @@ impl<S> Conn<S> {
             match portion {
                 Portion::Read(bytes) => {
                     filled += bytes;
-                    waiting = 0;
+                    blocked = 0;
                 }
-                Portion::Blocked => waiting += 1,
+                Portion::Blocked => blocked += 1,
                 Portion::Last => self.end_file(),
                 Portion::Failed => drop(self.files.pop()),
             }

@@ -19,7 +19,7 @@ const FEW_SLICES: usize = 4;
 struct WriteOutcome {
     offered: usize,
     sent: usize,
-    whole: bool,
+    offered_all: bool,
 }
 
 /// Outcome of a flush.
@@ -101,7 +101,7 @@ impl<S> Conn<S> {
                     return Ok(FlushOutcome::Blocked);
                 }
                 // The write may have made room for other streams.
-                if write.whole && self.files.is_empty() && self.proto.pending_bytes() == 0 {
+                if write.offered_all && self.files.is_empty() && self.proto.pending_bytes() == 0 {
                     return Ok(FlushOutcome::All);
                 }
             }
@@ -130,7 +130,7 @@ impl<S> Conn<S> {
         self.write(&many[..count], count < SLICES)
     }
 
-    fn write(&self, slices: &[IoSlice<'_>], whole: bool) -> io::Result<WriteOutcome> {
+    fn write(&self, slices: &[IoSlice<'_>], offered_all: bool) -> io::Result<WriteOutcome> {
         let offered = slices.iter().map(|slice| slice.len()).sum();
         let sent = loop {
             if offered == 0 {
@@ -146,7 +146,7 @@ impl<S> Conn<S> {
         Ok(WriteOutcome {
             offered,
             sent,
-            whole,
+            offered_all,
         })
     }
 

@@ -57,7 +57,7 @@ mod linux {
                 it_interval: never,
                 it_value: value,
             };
-            // SAFETY: `spec` is a whole itimerspec that outlives the call; the old value is not requested.
+            // SAFETY: `spec` is an initialized itimerspec that outlives the call; the old value is not requested.
             let result = unsafe {
                 libc::timerfd_settime(
                     self.fd.as_raw_fd(),

@@ -139,7 +139,7 @@ fn explain_alert(alert: AlertDescription) -> String {
         AlertDescription::HandshakeFailure => "no cipher, key or signature in common",
         AlertDescription::ProtocolVersion => "no version of TLS in common",
         AlertDescription::NoApplicationProtocol => "no protocol in common (ALPN)",
-        AlertDescription::UnrecognisedName => "it does not know the name that was asked for (SNI)",
+        AlertDescription::UnrecognisedName => "it does not know the requested server name (SNI)",
         AlertDescription::CertificateRequired => "it wants a client certificate",
         alert if is_about_our_certificate(alert) => "it does not accept the client certificate",
         _ => "it sent an alert",

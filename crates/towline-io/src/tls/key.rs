@@ -80,7 +80,7 @@ pub(super) fn private_key(
 /// The file without its encrypted keys, whose header lines break the parsers of other sections.
 pub(super) fn without_encrypted_keys(text: &[u8]) -> Vec<u8> {
     let mut rest = text.to_vec();
-    while let Some(section) = EncryptedSection::find(&rest).map(|section| section.whole) {
+    while let Some(section) = EncryptedSection::find(&rest).map(|section| section.range) {
         rest.drain(section);
     }
     rest
@@ -90,7 +90,7 @@ const PKCS8_LABEL: &str = "ENCRYPTED PRIVATE KEY";
 
 /// Section of an encrypted key in its file.
 struct EncryptedSection<'a> {
-    whole: Range<usize>,
+    range: Range<usize>,
     label: &'a str,
     /// Header lines of the traditional format, then base64.
     inside: &'a str,
@@ -109,12 +109,12 @@ impl<'a> EncryptedSection<'a> {
                 continue;
             };
             let inside = std::str::from_utf8(&text[label_end + 5..label_end + end]);
-            let whole = start..label_end + end + end_line.len();
-            from = whole.end;
+            let range = start..label_end + end + end_line.len();
+            from = range.end;
             let Ok(inside) = inside else { continue };
             if label == PKCS8_LABEL || inside.contains("Proc-Type: 4,ENCRYPTED") {
                 return Some(Self {
-                    whole,
+                    range,
                     label,
                     inside,
                 });

@@ -166,9 +166,9 @@ impl SliceCommand {
     fn slice(&self) -> Result<Slice, LoadError> {
         let warm_up = seconds("discard_s", self.discard_s)?;
         let until = match (self.duration_s, self.requests) {
-            (Some(whole), None) => {
-                let whole = seconds("duration_s", whole)?;
-                match whole.checked_sub(warm_up) {
+            (Some(total), None) => {
+                let total = seconds("duration_s", total)?;
+                match total.checked_sub(warm_up) {
                     Some(rest) if !rest.is_zero() => Until::Time(rest),
                     _ => return wrong("discard_s must be less than duration_s"),
                 }

@@ -290,7 +290,7 @@ impl<'a> ProbeCall<'a> {
                     // A final response in place of 100: the body is not sent (RFC 9110 10.1.1).
                     self.awaiting_continue = None;
                     if end {
-                        self.whole(conn);
+                        self.on_complete(conn);
                     }
                     stream
                 }
@@ -384,14 +384,14 @@ impl<'a> ProbeCall<'a> {
                 }
                 StreamRead::End => {
                     self.response.trailers = pairs(stream.trailers());
-                    self.whole(conn);
+                    self.on_complete(conn);
                 }
                 StreamRead::Pending | StreamRead::Failed => return,
             }
         }
     }
 
-    fn whole(&mut self, conn: &Conn<()>) {
+    fn on_complete(&mut self, conn: &Conn<()>) {
         self.done = true;
         self.response.closed |= !conn.proto.is_reusable();
     }

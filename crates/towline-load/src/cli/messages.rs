@@ -73,9 +73,9 @@ mod tests {
         assert_eq!(sized.body.as_deref(), Some(&b"abcdefg"[..]));
         let messages = sized.messages.unwrap();
         assert_eq!((messages.kind, messages.deflate), (Kind::Binary, true));
-        let said = target("--body hello ws://a/ws").unwrap();
-        let body = said.body.as_deref();
-        assert_eq!((&*said.method, body), ("GET", Some(&b"hello"[..])));
+        let target = target("--body hello ws://a/ws").unwrap();
+        let body = target.body.as_deref();
+        assert_eq!((&*target.method, body), ("GET", Some(&b"hello"[..])));
     }
 
     #[test]

@@ -29,8 +29,8 @@ pub(super) struct State {
     /// Response times of all seconds that have ended, in nanoseconds.
     pub(super) times: Option<Histogram<u64>>,
     recent: VecDeque<(Instant, u64)>,
-    /// Ended seconds by worker that not all workers have published yet.
-    waiting: Vec<VecDeque<Interval>>,
+    /// Seconds, by worker, that not all workers have published yet.
+    incomplete: Vec<VecDeque<Interval>>,
 }
 
 impl State {
@@ -50,7 +50,7 @@ impl State {
             seconds: VecDeque::new(),
             times: None,
             recent: VecDeque::new(),
-            waiting: Vec::new(),
+            incomplete: Vec::new(),
         }
     }
 
@@ -64,13 +64,14 @@ impl State {
             self.recent.pop_front();
         }
         self.snapshot = snapshot;
-        self.waiting.resize_with(ended_seconds.len(), VecDeque::new);
-        for (waiting, ended_seconds) in self.waiting.iter_mut().zip(ended_seconds) {
-            waiting.extend(ended_seconds);
+        self.incomplete
+            .resize_with(ended_seconds.len(), VecDeque::new);
+        for (incomplete, ended_seconds) in self.incomplete.iter_mut().zip(ended_seconds) {
+            incomplete.extend(ended_seconds);
         }
         // A second is complete when every worker has published it.
-        while !self.waiting.is_empty() && self.waiting.iter().all(|of| !of.is_empty()) {
-            let parts: Vec<_> = (self.waiting.iter_mut())
+        while !self.incomplete.is_empty() && self.incomplete.iter().all(|of| !of.is_empty()) {
+            let parts: Vec<_> = (self.incomplete.iter_mut())
                 .filter_map(VecDeque::pop_front)
                 .collect();
             self.end_second(&parts);
@@ -119,8 +120,8 @@ impl State {
         let elapsed = self.snapshot.elapsed.unwrap_or_default();
         match self.until {
             Until::Time(time) => {
-                let whole = (time + self.warm_up).as_secs_f64();
-                let share = (elapsed.as_secs_f64() / whole).min(1.0);
+                let total = (time + self.warm_up).as_secs_f64();
+                let share = (elapsed.as_secs_f64() / total).min(1.0);
                 (share, Some((time + self.warm_up).saturating_sub(elapsed)))
             }
             #[expect(clippy::cast_precision_loss, reason = "for the eye")]

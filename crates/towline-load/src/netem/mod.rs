@@ -216,8 +216,8 @@ impl Netem {
     fn wait(&mut self, events: &mut Events) -> io::Result<()> {
         let now = Instant::now();
         let reading = (0..2).filter_map(|direction| {
-            let waiting = !self.readers[direction].is_empty();
-            waiting.then(|| self.shapers[direction].full_until(now).unwrap_or(now))
+            let has_readers = !self.readers[direction].is_empty();
+            has_readers.then(|| self.shapers[direction].full_until(now).unwrap_or(now))
         });
         let timer = self.timers.peek().map(|Reverse((at, ..))| *at);
         let next = reading.chain(timer).chain(self.accepts_at).min();

@@ -17,7 +17,7 @@ pub(super) fn await_readable(fd: RawFd, wait: Duration) -> io::Result<bool> {
         events: libc::POLLIN,
         revents: 0,
     };
-    // SAFETY: one whole pollfd and a timespec that outlive the call, and no signal mask.
+    // SAFETY: an initialized pollfd and timespec that outlive the call, and no signal mask.
     let result = unsafe { libc::ppoll(&raw mut entry, 1, &raw const wait, std::ptr::null()) };
     if result < 0 {
         let error = io::Error::last_os_error();

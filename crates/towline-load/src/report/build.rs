@@ -29,12 +29,8 @@ fn float(count: u64) -> f64 {
     count as f64
 }
 
-fn ratio(thread_result: f64, whole: f64) -> f64 {
-    if whole > 0.0 {
-        thread_result / whole
-    } else {
-        0.0
-    }
+fn ratio(part: f64, total: f64) -> f64 {
+    if total > 0.0 { part / total } else { 0.0 }
 }
 
 /// The report of a slice, from the results of its threads and their merged counts.

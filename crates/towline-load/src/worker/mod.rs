@@ -550,10 +550,10 @@ impl Worker {
     }
 }
 
-/// The share of one thread in `whole`; the first threads take the remainder.
-fn share_of(whole: u64, share: Share) -> u64 {
+/// The share of one thread in `total`; the first threads take the remainder.
+fn share_of(total: u64, share: Share) -> u64 {
     let (of, index) = (u64::from(share.of), u64::from(share.index));
-    whole / of + u64::from(index < whole % of)
+    total / of + u64::from(index < total % of)
 }
 
 #[cfg(test)]

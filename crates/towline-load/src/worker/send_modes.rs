@@ -56,14 +56,14 @@ impl Pieces {
     }
 }
 
-/// Writes the part of a request that may be sent now. `whole` overrides the target's send mode.
+/// Writes the part of a request that may be sent now. `at_once` overrides the target's send mode.
 pub(super) fn begin(
     conn: &mut Conn<ConnState>,
     template: &RequestTemplate,
     is_last: bool,
-    whole: bool,
+    at_once: bool,
 ) -> Result<StreamId, UserError> {
-    let send_mode = if whole {
+    let send_mode = if at_once {
         SendMode::Whole
     } else {
         template.send_mode

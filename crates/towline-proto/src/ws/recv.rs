@@ -153,8 +153,8 @@ impl WebSocket {
         };
         message.charged = message.charged.saturating_add(len.max(least));
         let max = self.limits.max_message_bytes as u64;
-        let held = message.data.len() as u64;
-        if message.inflation.is_none() && len > max.saturating_sub(held) {
+        let received = message.data.len() as u64;
+        if message.inflation.is_none() && len > max.saturating_sub(received) {
             return Err(rules::MESSAGE_SIZE);
         }
         // Incompressible data have a few extra bytes per block.

@@ -52,7 +52,7 @@ pub(super) struct Exchange {
     /// The program has not finished a streamed body.
     pub(super) uploading: bool,
     /// The body waits for `100 Continue`.
-    held: bool,
+    awaits_continue: bool,
     /// No other call of this client is in progress, so no other thread here needs the CPU time spent polling.
     alone: bool,
     /// Bytes of the request that were queued, and that were sent.
@@ -76,7 +76,7 @@ impl Exchange {
             failure_context: FailureContext::of(request, reused),
             size: request.body.size(),
             uploading: request.body.is_streamed(),
-            held: request.awaits_continue(),
+            awaits_continue: request.awaits_continue(),
             alone,
             queued: 0,
             sent: 0,
@@ -95,7 +95,7 @@ impl Exchange {
         let begun = request.head.with_head(|head| protocol.request(head, size));
         self.stream = begun.map_err(|error| Box::new(CallError::local(error)))?;
         self.queued += conn.peer.proto.pending_bytes() as u64;
-        if self.held {
+        if self.awaits_continue {
             return Ok(());
         }
         self.queue_body(conn, &request.body)
@@ -131,7 +131,7 @@ impl Exchange {
         body: &Body,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<bool, BlockingError> {
-        if !self.held {
+        if !self.awaits_continue {
             return Ok(true);
         }
         let until = Instant::now() + outcome::CONTINUE_WITHIN;
@@ -161,7 +161,7 @@ impl Exchange {
                 }
             }
         }
-        self.held = false;
+        self.awaits_continue = false;
         self.queue_body(conn, body).map_err(BlockingError::Failed)?;
         Ok(true)
     }
@@ -198,7 +198,8 @@ impl Exchange {
                 return Ok(head);
             }
             self.check(conn, CallPhase::Head)?;
-            if self.alone && !self.held && self.sent == self.queued && conn.received == 0 {
+            if self.alone && !self.awaits_continue && self.sent == self.queued && conn.received == 0
+            {
                 let got = with_buffers(|buffers| conn.recv_soon(buffers));
                 if got != RecvProgress::Nothing {
                     continue;
@@ -280,7 +281,7 @@ impl Exchange {
             None => Ok(()),
             Some(error) => {
                 let has_head = phase == CallPhase::Body;
-                let size = if self.held {
+                let size = if self.awaits_continue {
                     BodySize::Empty
                 } else {
                     self.size

@@ -71,9 +71,9 @@ impl Phase<'_, '_> {
         Ok(self.slice(now))
     }
 
-    /// The latest time for the next `look`, the last one having been at `asked`.
-    pub(super) fn look_by(&self, asked: Instant, now: Instant) -> Instant {
-        (asked + self.policy.look_every).min(now + self.slice(now))
+    /// Latest time of the next `look`, if the previous one was at `last_look`.
+    pub(super) fn look_by(&self, last_look: Instant, now: Instant) -> Instant {
+        (last_look + self.policy.look_every).min(now + self.slice(now))
     }
 
     /// Whether the wait has to stop.

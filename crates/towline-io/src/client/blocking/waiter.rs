@@ -47,7 +47,7 @@ pub(super) struct Waiter {
     pub(super) options: CallOptions,
     /// Dials that failed for it.
     attempts: AtomicU8,
-    waiting: Mutex<AcquireTimer>,
+    timer: Mutex<AcquireTimer>,
     /// Assigned, failed, or its thread has left. Changed under the pool's lock.
     over: AtomicBool,
     inbox: Mutex<VecDeque<Message>>,
@@ -63,7 +63,7 @@ impl Waiter {
             origin,
             options,
             attempts: AtomicU8::new(0),
-            waiting: Mutex::new(AcquireTimer::new(now)),
+            timer: Mutex::new(AcquireTimer::new(now)),
             over: AtomicBool::new(false),
             inbox: Mutex::default(),
             mailed: Condvar::new(),
@@ -76,16 +76,16 @@ impl Waiter {
         before.saturating_add(1)
     }
 
-    /// Changes its timer.
+    /// Changes the timer of the wait.
     pub(super) fn measure(&self, change: impl FnOnce(&mut AcquireTimer)) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut waiting);
+        let mut timer = self.timer.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut timer);
     }
 
     /// When the wait times out, and with which timeout.
     pub(super) fn bound(&self) -> Option<(Instant, CallErrorKind)> {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.bound(&self.options.timeouts)
+        let timer = self.timer.lock().unwrap_or_else(PoisonError::into_inner);
+        timer.bound(&self.options.timeouts)
     }
 
     pub(super) fn is_over(&self) -> bool {

@@ -66,7 +66,7 @@ impl BlockingWebSocket {
         config: ClientDriverConfig,
         request: OutgoingRequest,
         options: CallOptions,
-        terms: WebSocketConfig,
+        settings: WebSocketConfig,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<UpgradeOutcome, BlockingError> {
         let mut driver = ClientDriver::new(config).map_err(|error| {
@@ -77,7 +77,7 @@ impl BlockingWebSocket {
             }))
         })?;
         let id = driver
-            .begin_websocket(request, options, terms)
+            .begin_websocket(request, options, settings)
             .map_err(BlockingError::Failed)?;
         driver.flush();
         let mut phase = policy.phase(Instant::now(), None);

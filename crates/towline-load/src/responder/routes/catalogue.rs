@@ -11,7 +11,7 @@ use towline_io::Conn;
 use towline_proto::{BodySize, Field, HeadRef, StreamId, UserError};
 
 use super::Jobs;
-use super::responses::{Fixed, LETTERS, OCTETS, PLAIN, SERVER, field, whole, with_fields};
+use super::responses::{Fixed, LETTERS, OCTETS, PLAIN, SERVER, field, respond_with, with_fields};
 
 const JSON_FIELDS: &[Field<'static>] = &[SERVER, field(b"content-type", b"application/json")];
 const PACKED_JSON: &[Field<'static>] = &[
@@ -88,7 +88,7 @@ pub fn gzip(conn: &mut Conn<Jobs>, stream: StreamId) -> Result<(), UserError> {
         debug_assert!(written.is_ok(), "a Vec takes everything");
         Bytes::from(encoder.finish().unwrap_or_default())
     });
-    whole(conn, stream, &with_fields(200, PACKED_JSON), packed.clone())
+    respond_with(conn, stream, &with_fields(200, PACKED_JSON), packed.clone())
 }
 
 fn records() -> Vec<u8> {

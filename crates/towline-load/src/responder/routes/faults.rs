@@ -89,7 +89,7 @@ pub fn respond(conn: &mut Conn<Jobs>, stream: StreamId, fault: Fault) -> Result<
 }
 
 fn body(conn: &mut Conn<Jobs>, stream: StreamId, bytes: &'static [u8]) -> Result<(), UserError> {
-    responses::whole(conn, stream, &responses::ok(), Bytes::from_static(bytes))
+    responses::respond_with(conn, stream, &responses::ok(), Bytes::from_static(bytes))
 }
 
 /// A response in one frame: status 200, no headers, no body (RFC 9113 6.2).

@@ -59,9 +59,9 @@ impl Injection {
         }
         if self.error_share > 0.0 && injected.errors.sample(self.error_share) {
             *route = Route::Fixed(&catalogue::SERVER_ERROR);
-        } else if let Route::Socket(asked) = route {
+        } else if let Route::Socket(socket) = route {
             // Applies to each of its messages.
-            asked.faults = self.fault;
+            socket.faults = self.fault;
         } else if let Some((fault, share)) = self.fault
             && injected.faults.sample(share)
         {

@@ -278,7 +278,7 @@ fn respond(
                     .chain(responses::PLAIN.iter().copied())
                     .collect::<Vec<_>>(),
             };
-            responses::whole(conn, stream, &head, refusal.rule.into())
+            responses::respond_with(conn, stream, &head, refusal.rule.into())
         }
         Route::InjectedFaults => {
             let account = state.behaviour.injected.json();

@@ -55,15 +55,15 @@ pub fn ok() -> ResponseHead<'static> {
 
 pub fn fixed(conn: &mut Conn<Jobs>, stream: StreamId, fixed: &Fixed) -> Result<(), UserError> {
     let head = with_fields(fixed.status, fixed.fields);
-    whole(conn, stream, &head, Bytes::from_static(fixed.body))
+    respond_with(conn, stream, &head, Bytes::from_static(fixed.body))
 }
 
 pub fn text(conn: &mut Conn<Jobs>, stream: StreamId, text: String) -> Result<(), UserError> {
-    whole(conn, stream, &ok(), text.into())
+    respond_with(conn, stream, &ok(), text.into())
 }
 
 pub fn json(conn: &mut Conn<Jobs>, stream: StreamId, document: Bytes) -> Result<(), UserError> {
-    whole(conn, stream, &with_fields(200, JSON), document)
+    respond_with(conn, stream, &with_fields(200, JSON), document)
 }
 
 /// The response of the client scenarios: 2,000 bytes in four chunks.
@@ -100,7 +100,7 @@ pub fn pieces(
     body.finish()
 }
 
-pub fn whole(
+pub fn respond_with(
     conn: &mut Conn<Jobs>,
     stream: StreamId,
     head: &ResponseHead<'_>,
@@ -207,7 +207,7 @@ fn on_body_end(conn: &mut Conn<Jobs>, id: StreamId) -> Result<(), UserError> {
         Some(Job::Drain(bytes, DrainResponse::Bytes)) => text(conn, id, bytes.to_string()),
         Some(Job::Collect(all, CollectResponse::Json)) => json(conn, id, all.into()),
         Some(Job::Collect(all, CollectResponse::Octets)) => {
-            whole(conn, id, &with_fields(200, OCTETS), all.into())
+            respond_with(conn, id, &with_fields(200, OCTETS), all.into())
         }
         Some(Job::Collect(all, CollectResponse::Form)) => {
             text(conn, id, decoded_pairs(&all).to_string())

@@ -57,8 +57,8 @@ impl Outbound {
     }
 
     /// Whether to compress a message that begins with, or consists of, `len` bytes.
-    pub fn should_compress(&self, len: usize, whole: bool) -> bool {
-        self.window_bits >= MIN_WINDOW_BITS && (!whole || len >= self.threshold_bytes)
+    pub fn should_compress(&self, len: usize, is_complete: bool) -> bool {
+        self.window_bits >= MIN_WINDOW_BITS && (!is_complete || len >= self.threshold_bytes)
     }
 
     /// Takes a state with this context loaded.

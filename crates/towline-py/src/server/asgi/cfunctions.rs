@@ -64,8 +64,8 @@ unsafe extern "C" fn receive_function(
     guarded(|py| {
         // SAFETY: the interpreter passes a borrowed reference to the exchange given to `FunctionDef::bind`.
         let exchange = unsafe { Borrowed::from_ptr(py, exchange).cast_unchecked::<Exchange>() };
-        let waiting = PendingAwaitable::new(exchange.to_owned().unbind(), WaitFor::Receive);
-        Ok(Py::new(py, waiting)?.into_any())
+        let awaitable = PendingAwaitable::new(exchange.to_owned().unbind(), WaitFor::Receive);
+        Ok(Py::new(py, awaitable)?.into_any())
     })
 }
 
