@@ -307,6 +307,15 @@ class ServerConfig:
         metavar="SECONDS",
         check=at_least(0),
     )
+    timeout_drain_idle: float = option(
+        3.0,
+        "time for kept-alive connections to send one more request at a reload or stop, answered with"
+        " Connection: close, before idle ones are closed; Ctrl-C does not wait",
+        group=TIMEOUTS,
+        parse=kind.seconds,
+        metavar="SECONDS",
+        check=at_least(0),
+    )
 
     ssl_certfile: str | None = option(
         None, "certificate chain, PEM", group=TLS, metavar="PATH", aliases=("--certfile",)
@@ -481,7 +490,9 @@ class ServerConfig:
     )
     ws_per_message_deflate: bool = option(True, "offer compression (RFC 7692)", group=PROTOCOLS)
 
-    reload: bool = option(False, "restart the worker when a file changes", group=DEVELOPMENT)
+    reload: bool = option(
+        False, "restart the worker when a file changes; means one worker", group=DEVELOPMENT
+    )
     reload_dir: tuple[str, ...] = option(
         (),
         "directory watched instead of the application's",
@@ -577,5 +588,3 @@ def _check_together(config: ServerConfig) -> None:
     for prefix, _ in (*config.mount, *config.static):
         if not prefix.startswith("/"):
             raise ConfigError(f"a mounted prefix must start with /, not {prefix!r}")
-    if config.reload and config.workers > 1:
-        raise ConfigError("reload: is for development, with one worker")

@@ -43,11 +43,12 @@ def serve(app: Any, **options: Any) -> Iterator[Running]:
     """Serves an ASGI or WSGI application on a free port of 127.0.0.1, from a thread with its own event loop.
 
     `options` are those of `ServerConfig`. `timeout_graceful_shutdown`, the time for requests in flight at the end, is
-    2 s by default here. Raises `StartupError` if the application does not start, and `TimeoutError` if it takes longer
+    2 s by default here, and idle connections are closed at once. Raises `StartupError` if the application does not start, and `TimeoutError` if it takes longer
     than 30 s to start.
     """
     options.setdefault("port", 0)
     options.setdefault("timeout_graceful_shutdown", 2.0)
+    options.setdefault("timeout_drain_idle", 0.0)
     config = ServerConfig(app, **options)
     thread = _ServerThread(config)
     thread.start()

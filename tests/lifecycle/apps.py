@@ -8,6 +8,9 @@
 | /stream/N/SECONDS| N chunks of 5 bytes, that long apart                         |
 | /endless         | events for ever                                              |
 | /block           | never: the worker's thread hangs in Python                   |
+| /end/HOW         | never: the worker ends as HOW says (`ENDINGS`)               |
+| /late/HOW        | the same, after the application has been suspended           |
+| /group           | ASGI: `sys.exit()` in a task group of the request            |
 
 A WebSocket at any path sends every message back.
 """
@@ -15,13 +18,30 @@ A WebSocket at any path sends every message back.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import os
+import signal
+import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 CHUNK = b"chunk"
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+ENDINGS: dict[str, Callable[[], object]] = {
+    "sys.exit": lambda: sys.exit("enough"),
+    "KeyboardInterrupt": interrupt,
+    "os._exit": lambda: os._exit(7),
+    "segfault": lambda: ctypes.string_at(0),
+    "os.abort": os.abort,
+    "SIGKILL": lambda: os.kill(os.getpid(), signal.SIGKILL),  # as the kernel does when memory is short
+}
 
 
 async def asgi(scope: Any, receive: Any, send: Any) -> None:
@@ -36,6 +56,14 @@ async def asgi(scope: Any, receive: Any, send: Any) -> None:
     if command == "block":
         while True:
             time.sleep(0.01)
+    if command == "end":
+        ENDINGS[arguments[0]]()
+    if command == "late":
+        await asyncio.sleep(0.01)
+        ENDINGS[arguments[0]]()
+    if command == "group":
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_exit())
     if command == "sleep":
         await asyncio.sleep(float(arguments[0]))
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind)]})
@@ -48,6 +76,10 @@ async def asgi(scope: Any, receive: Any, send: Any) -> None:
         await asyncio.sleep(0.05)
     body = _plain(command)
     await send({"type": "http.response.body", "body": body})
+
+
+async def _exit() -> None:
+    sys.exit("enough")
 
 
 def _plain(command: str) -> bytes:
@@ -76,6 +108,8 @@ def wsgi(environ: Any, start_response: Any) -> Iterable[bytes]:
     if command == "block":
         while True:
             time.sleep(0.01)
+    if command in ("end", "late"):
+        ENDINGS[arguments[0]]()
     if command == "sleep":
         time.sleep(float(arguments[0]))
     body = _plain(command)

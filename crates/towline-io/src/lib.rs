@@ -50,6 +50,7 @@ pub use conn::config::{ConnConfig, ProxyTrust};
 pub use conn::id::ConnId;
 pub use conn::stream_map::StreamMap;
 pub use engine::accept::Notice;
+pub use engine::drain::Drain;
 pub use engine::listener::{DEFAULT_BACKLOG, Listener};
 pub use engine::pending_dials::{DialId, DialOutcome};
 pub use engine::{Engine, EngineConfig, EngineWaker};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use support::routes::{Jobs, State, serve};
 use support::{MAX_WAIT, get, post, read_response, read_to_end, with_timeouts};
 use towline_io::serve::metrics::Slots;
-use towline_io::{ConnConfig, ConnId, Engine, EngineConfig, Listener, WaitOutcome};
+use towline_io::{ConnConfig, ConnId, Drain, Engine, EngineConfig, Listener, WaitOutcome};
 use towline_proto::{BufferPool, Limits};
 
 fn engine(config: EngineConfig, limits: Limits) -> (Engine<Jobs>, std::net::SocketAddr) {
@@ -215,7 +215,7 @@ fn draining_closes_idle_connections_and_lets_others_finish() {
         turn(&mut engine);
     }
     engine.stop_listening();
-    engine.drain();
+    engine.drain(Drain::CloseIdle);
     turns_until(&mut engine, |engine| engine.len() == 1);
     assert!(TcpStream::connect(addr).is_err(), "it still listens");
     busy.write_all(second).unwrap();
@@ -248,7 +248,7 @@ fn requests_sent_before_a_drain_get_responses() {
     }
     std::thread::sleep(Duration::from_millis(30));
     engine.stop_listening();
-    engine.drain();
+    engine.drain(Drain::CloseIdle);
     turns_until(&mut engine, Engine::is_empty);
     for stream in &mut streams {
         assert_eq!(read_response(stream).status, 200);
@@ -310,7 +310,7 @@ fn a_new_connection_gets_a_short_time_to_send_while_draining() {
     let mut streams = connections(addr, 2);
     turns_until(&mut engine, |engine| engine.len() == 2);
     let (start, mut sent) = (Instant::now(), false);
-    engine.drain();
+    engine.drain(Drain::CloseIdle);
     turns_until(&mut engine, |engine| {
         if !std::mem::replace(&mut sent, true) {
             streams[0].write_all(&get("/")).unwrap();

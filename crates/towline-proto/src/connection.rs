@@ -277,6 +277,13 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.close());
     }
 
+    /// Server: like [`close`](Self::close), but an idle HTTP/1 connection has `Limits::drain_idle_timeout` to send
+    /// one more request, whose response has `connection: close`. So no client reuses a connection that is being
+    /// closed.
+    pub fn drain(&mut self, now: Instant) {
+        dispatch!(&mut self.inner, conn => conn.drain(now));
+    }
+
     /// The next event, or `None` until more is received.
     pub fn next_event(&mut self) -> Option<Event<'_>> {
         if self.is_undecided() {

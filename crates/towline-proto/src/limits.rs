@@ -50,8 +50,14 @@ pub struct Limits {
     /// Time after accept within which a connection on which `close` was called may still send its first
     /// request: bytes that were on their way when a server began to stop deserve a response.
     pub first_request_timeout: Duration,
+    /// Time after `drain` within which an idle connection may send its next request: a client that reuses a
+    /// connection at the moment in which it is closed loses the request. Three seconds cover the pauses of pooled
+    /// connections under load, and are short compared with the time that requests in flight have.
+    pub drain_idle_timeout: Duration,
     /// Time to wait for the peer's FIN after the own one.
     pub linger_timeout: Duration,
+    /// The same after `drain` or `close` of a server: several round trips, for the last bytes to arrive.
+    pub drain_linger_timeout: Duration,
     /// Bounds that only HTTP/2 needs.
     pub http2: Http2Limits,
 }
@@ -177,7 +183,9 @@ impl Limits {
             min_bytes_per_s: 100,
             keep_alive_timeout: Some(Duration::from_secs(75)),
             first_request_timeout: Duration::from_secs(1),
+            drain_idle_timeout: Duration::from_secs(3),
             linger_timeout: Duration::from_secs(5),
+            drain_linger_timeout: Duration::from_millis(500),
             http2: Http2Limits::server(),
         }
     }

@@ -13,6 +13,8 @@ pub(crate) enum HeadTimer {
     Idle(Instant),
     /// Accepted at that time; `close` was called before its first byte, which may be on its way.
     Closing(Instant),
+    /// Idle since that time, and told to drain: the next response will be the last.
+    Draining(Instant),
     /// No head is due.
     Off,
 }
@@ -23,6 +25,7 @@ impl HeadTimer {
             Self::Head(since) => Some(since + limits.header_timeout?),
             Self::Idle(since) => Some(since + limits.keep_alive_timeout?),
             Self::Closing(since) => Some(since + limits.first_request_timeout),
+            Self::Draining(since) => Some(since + limits.drain_idle_timeout),
             Self::Off => None,
         }
     }
@@ -31,7 +34,7 @@ impl HeadTimer {
     pub fn closing(self) -> Option<Self> {
         match self {
             Self::Head(since) | Self::Closing(since) => Some(Self::Closing(since)),
-            Self::Idle(_) | Self::Off => None,
+            Self::Idle(_) | Self::Draining(_) | Self::Off => None,
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod common;
 
+use std::time::Duration;
+
 use common::End;
 use towline_proto::{BodySize, Limits, StreamId};
 
@@ -151,6 +153,97 @@ fn close_finishes_exchanges_in_flight() {
     assert!(!end.conn.interest().closed);
     end.wait(1);
     assert!(end.conn.interest().closed);
+}
+
+#[test]
+fn a_drained_connection_may_send_one_more_request() {
+    // Idle after an exchange, and before the first one.
+    for exchanges in [1, 0] {
+        let mut end = End::server();
+        for id in 1..=exchanges {
+            end.push(GET);
+            end.events();
+            end.send_response(id);
+            end.sent();
+        }
+        end.wait(10);
+        end.conn.drain(end.now);
+        end.wait(2);
+        assert!(!end.conn.interest().closed);
+        end.push(GET);
+        assert_eq!(end.events(), ["GET / end"]);
+        end.send_response(exchanges + 1);
+        assert_eq!(
+            end.sent(),
+            "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
+        );
+        assert_eq!(end.events(), ["closed: closed in order"]);
+    }
+}
+
+#[test]
+fn a_drained_connection_closes_when_it_stays_idle() {
+    let mut end = End::server();
+    end.push(GET);
+    end.events();
+    end.send_response(1);
+    end.sent();
+    end.wait(60);
+    end.conn.drain(end.now);
+    end.wait(2);
+    assert!(!end.conn.interest().closed);
+    end.wait(1);
+    assert!(end.conn.interest().closed);
+    assert_eq!(end.events(), ["closed: closed in order"]);
+}
+
+#[test]
+fn an_announced_reuse_is_honoured_after_drain() {
+    let mut end = End::server();
+    end.push(GET);
+    end.events();
+    end.respond(1, 200, &[], BodySize::Known(2));
+    end.conn.drain(end.now);
+    end.conn.stream(StreamId(1)).unwrap().write(b"ok").unwrap();
+    end.conn.stream(StreamId(1)).unwrap().finish().unwrap();
+    assert_eq!(end.sent(), OK);
+    end.push(GET);
+    assert_eq!(end.events(), ["GET / end"]);
+    end.send_response(2);
+    assert!(end.sent().contains("connection: close"));
+    assert_eq!(end.events(), ["closed: closed in order"]);
+}
+
+#[test]
+fn close_after_drain_does_not_wait() {
+    let mut end = End::server();
+    end.push(GET);
+    end.events();
+    end.send_response(1);
+    end.sent();
+    end.conn.drain(end.now);
+    end.conn.close();
+    assert!(end.conn.interest().closed);
+}
+
+#[test]
+fn a_draining_server_lingers_for_half_a_second() {
+    for (drain, before, after) in [(true, 400, 200), (false, 4800, 400)] {
+        let mut end = End::server();
+        end.push(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        end.events();
+        end.send_response(1);
+        end.sent();
+        if drain {
+            end.conn.drain(end.now);
+        }
+        end.now += Duration::from_millis(before);
+        end.conn.handle_timeout(end.now);
+        assert!(!end.conn.interest().closed);
+        end.now += Duration::from_millis(after);
+        end.conn.handle_timeout(end.now);
+        assert!(end.conn.interest().closed);
+    }
 }
 
 #[test]

@@ -47,8 +47,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given[0] not in COMMANDS:
         return _unknown(given[0])
     command = COMMANDS[given[0]]
+    if given[0] == "serve":
+        _end_at_ctrl_c()
     status: int = import_module(command.module).main(given[1:], *command.extra)
     return status
+
+
+def _end_at_ctrl_c() -> None:
+    """Let Ctrl-C end the process without a traceback, until the supervisor handles signals."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _overview() -> str:

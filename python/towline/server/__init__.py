@@ -49,16 +49,16 @@ class Server:
         self.addresses: list[str] = []
         """The addresses (`127.0.0.1:8000`), set once it listens."""
         self.started = threading.Event()
-        self._stop: Callable[[bool], None] | None = None
+        self._stop: Callable[[bool, bool], None] | None = None
         self._signals = 0
 
-    def stop(self, now: bool = False) -> None:
-        """Shut down gracefully; `now` cancels requests in flight.
+    def stop(self, now: bool = False, close_idle: bool = False) -> None:
+        """Shut down gracefully; `now` cancels requests in flight, `close_idle` closes idle connections at once.
 
         From another thread use `loop.call_soon_threadsafe(server.stop)`.
         """
         if self._stop is not None:
-            self._stop(now)
+            self._stop(now, close_idle)
 
     def run(self) -> None:
         """Serve until SIGTERM, SIGINT or `stop()`. Raises `StartupError`."""
@@ -96,7 +96,7 @@ class Server:
             self._stop = worker.stop
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
-                    asyncio.get_running_loop().add_signal_handler(number, self._signalled)
+                    asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
                 asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
             await worker.serve(lambda: self._ready(opened))
         finally:
@@ -113,16 +113,16 @@ class Server:
             self._stop = worker.stop
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(number, lambda *_: self._signalled())
+                    signal.signal(number, lambda number, _: self._signalled(number))
                 signal.signal(signal.SIGUSR1, lambda *_: worker.reopen_logs())
             worker.serve(lambda: self._ready(opened))
         finally:
             opened.close()
             opened.remove_unix_sockets()
 
-    def _signalled(self) -> None:
+    def _signalled(self, number: int) -> None:
         """Shut down gracefully; at the second signal, at once."""
-        self.stop(now=self._signals > 0)
+        self.stop(now=self._signals > 0, close_idle=number == signal.SIGINT)
         self._signals += 1
 
     def _ready(self, opened: Any) -> None:

@@ -50,11 +50,28 @@ def new_loop(name: str) -> tuple[asyncio.AbstractEventLoop, str]:
     return loop, module.__name__
 
 
-def run_to_end(loop: asyncio.AbstractEventLoop, main: Coroutine[Any, Any, T]) -> T:
-    """`asyncio.run` on a given loop (asyncio.Runner accepts one from Python 3.11 on only)."""
+def run_to_end(
+    loop: asyncio.AbstractEventLoop,
+    main: Coroutine[Any, Any, T],
+    *,
+    is_serving: Callable[[], bool] = lambda: False,
+) -> T:
+    """`asyncio.run` on a given loop (asyncio.Runner accepts one from Python 3.11 on only).
+
+    While `is_serving()`, SystemExit and KeyboardInterrupt of the application's tasks do not end the loop.
+    """
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(main)
+        task = loop.create_task(main)
+        while True:
+            try:
+                return loop.run_until_complete(task)
+            except (SystemExit, KeyboardInterrupt) as error:
+                # A task that raises one stops the loop, after it has stored the exception: whoever awaits it, such
+                # as a request with a task group, gets it. Other requests must not pay for that.
+                if task.done() or not is_serving():
+                    raise
+                logger.error("%s in a task of the application", type(error).__name__, exc_info=error)
     finally:
         try:
             pending = asyncio.all_tasks(loop)
@@ -78,6 +95,9 @@ class AsgiWorker:
         self._slot = slot
         self._stopping = asyncio.Event()
         self._now = False
+        self._close_idle = False
+        self.is_serving = False
+        """From the end of start-up until the last request has ended."""
         self._native: _native.AsgiServer | None = None
 
     def reopen_logs(self) -> None:
@@ -85,12 +105,15 @@ class AsgiWorker:
         if self._native is not None:
             self._native.reopen_logs()
 
-    def stop(self, now: bool = False) -> None:
+    def stop(self, now: bool = False, close_idle: bool = False) -> None:
         """Start the shutdown, from the loop's thread. `now`: cancel requests in flight instead of finishing them.
+
+        `close_idle`: close idle connections at once, without `timeout_drain_idle`.
 
         It may be called more than once: systemd and the supervisor may both stop a worker.
         """
         self._now = self._now or now
+        self._close_idle = self._close_idle or close_idle
         self._stopping.set()
 
     async def serve(self, on_ready: Callable[[], None] = lambda: None) -> None:
@@ -107,6 +130,7 @@ class AsgiWorker:
         native = self._native = self._open(loop, state)
         loop.add_reader(native.fileno(), native.turn)
         try:
+            self.is_serving = True
             on_ready()
             await self._stopping.wait()
         finally:
@@ -114,6 +138,7 @@ class AsgiWorker:
             try:
                 await self._end(native)
             finally:
+                self.is_serving = False
                 loop.remove_reader(native.fileno())
                 native.close()
 
@@ -134,12 +159,17 @@ class AsgiWorker:
     async def _end(self, native: _native.AsgiServer) -> None:
         loop = asyncio.get_running_loop()
         native.stop_listening()
-        native.drain()
+        closes_idle = self._close_idle
+        native.drain(close_idle=closes_idle)
         deadline = loop.time() + self._config.timeout_graceful_shutdown
         while _busy(native) and not self._now and loop.time() < deadline:
             await asyncio.sleep(DRAIN_POLL)
+            if self._close_idle and not closes_idle:
+                closes_idle = True
+                native.drain(close_idle=True)
         if _busy(native):
-            logger.warning("cancelling %d requests that did not finish in time", native.in_flight)
+            if native.in_flight:
+                logger.warning("cancelling %d requests that did not finish in time", native.in_flight)
             native.cancel_all()
             deadline = loop.time() + CANCEL_TIMEOUT
             while native.in_flight and loop.time() < deadline:

@@ -12,7 +12,6 @@ heartbeats there; its event loop writes the time of its last turn, and counters.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import os
 import time
@@ -46,6 +45,10 @@ class WorkerSlots:
         slot.begin(0, again)
         return slot
 
+    def requests(self) -> int:
+        """Completed requests of all workers, also of those that have ended."""
+        return sum(self._stats.slot(index).requests for index in range(len(self._stats)))
+
     def release(self, slot: _native.Slot) -> None:
         slot.end()
         self._free.append(slot.index)
@@ -68,25 +71,10 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
-@dataclasses.dataclass
-class Backoff:
-    """Delay before a worker is restarted: none for the first death, then doubled each time.
+FIRST_DELAY = 0.1
+LONGEST_DELAY = 30.0
 
-    A worker that has lived for `stable_after` seconds resets it.
-    """
 
-    first: float = 0.1
-    maximum: float = 30.0
-    stable_after: float = 10.0
-    _deaths: int = 0
-    until: float = 0.0
-
-    def died(self, now: float, age: float) -> float:
-        """Record a death at age `age`; returns the delay in seconds."""
-        self._deaths = 1 if age >= self.stable_after else self._deaths + 1
-        wait = 0.0 if self._deaths == 1 else min(self.first * 2 ** min(self._deaths - 2, 20), self.maximum)
-        self.until = now + wait
-        return wait
-
-    def clear(self) -> None:
-        self._deaths, self.until = 0, 0.0
+def restart_delay(failures: int) -> float:
+    """Seconds before a worker is started again after this many failed start-ups in a row: none for the first."""
+    return 0.0 if failures < 2 else float(min(FIRST_DELAY * 2 ** min(failures - 2, 20), LONGEST_DELAY))

@@ -83,11 +83,35 @@ def _systemd_addresses() -> list[str]:
 
 
 def _open(address: str, config: ServerConfig, metrics: bool) -> list[Bind]:
+    host, _, port = address.rpartition(":")
+    if host == "localhost":
+        return _open_localhost(port, config, metrics)
     try:
         fds = _native.open_listeners(address, config.backlog)
     except OSError as error:
         raise StartupError(f"cannot listen on {str(error).partition(' (os error')[0]}") from None
     return [Bind(fd, _name(fd, address), metrics) for fd in fds]
+
+
+def _open_localhost(port: str, config: ServerConfig, metrics: bool) -> list[Bind]:
+    """Both loopback addresses with one port (RFC 6761 6.3): which of them clients try first differs."""
+    binds = _open(f"127.0.0.1:{port}", config, metrics)
+    if _has_ipv6_loopback():
+        try:
+            binds += _open(f"[::1]:{binds[0].address.rpartition(':')[2]}", config, metrics)
+        except BaseException:
+            Listeners(binds).close()
+            raise
+    return binds
+
+
+def _has_ipv6_loopback() -> bool:
+    try:
+        with socket.socket(socket.AF_INET6, socket.SOCK_STREAM) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return False
+    return True
 
 
 def _name(fd: int, address: str) -> str:

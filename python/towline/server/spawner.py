@@ -47,6 +47,13 @@ class Worker:
     """Retired when its slot's request counter reaches this."""
     kill_at: float | None = None
     unhealthy_since: float | None = None
+    failures: int = 0
+    """Start-ups that have failed in a row before this one."""
+    connections_before: int = 0
+    """Connection counter of its slot when it was started."""
+    failed_replacements: int = 0
+    retire_after: float = 0.0
+    """No replacement is started before, because start-ups have failed."""
     failure: str = ""
     _unread: bytes = b""
 
@@ -67,6 +74,17 @@ class Worker:
         for line in whole:
             kind, _, text = line.decode("ascii").partition(" ")
             yield kind, text.encode("ascii").decode("unicode_escape")
+
+
+@dataclasses.dataclass
+class Vacancy:
+    """A worker that is missing, and when it may be started. Each has its own back-off."""
+
+    failures: int = 0
+    """Start-ups that have failed in a row."""
+    due: float = 0.0
+    again: bool = False
+    """It replaces a worker that has died."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,7 +113,7 @@ class WorkerSpawner:
             raise
         finally:
             os.close(write)
-        return Worker(pid, slot, read, time.monotonic())
+        return Worker(pid, slot, read, time.monotonic(), connections_before=slot.connections)
 
     def _child_main(self, slot: _native.Slot, read: int, write: int) -> None:
         for fd in (*self.inherited(), self.lifeline[1], read):
@@ -121,6 +139,7 @@ def fork(child: Callable[[], None]) -> int:
                 signal.SIGCHLD,
                 signal.SIGTTIN,
                 signal.SIGTTOU,
+                worker_process.CLOSE_IDLE,
             ):
                 signal.signal(number, signal.SIG_DFL)
             # Ctrl-C is sent to the whole process group; only the supervisor handles it.

@@ -6,7 +6,8 @@ workers as required.
 
 | signal         | meaning                                                                        |
 |----------------|--------------------------------------------------------------------------------|
-| TERM, INT      | finish requests in flight, within `timeout_graceful_shutdown`, then exit; a second INT: QUIT |
+| TERM           | finish requests in flight, within `timeout_graceful_shutdown`, then exit       |
+| INT            | the same, but idle connections are closed at once; a second INT: QUIT          |
 | QUIT           | cancel requests in flight and exit                                             |
 | HUP            | start workers with new code; the old ones drain when those are ready           |
 | TTIN, TTOU     | one worker more, one fewer                                                     |
@@ -27,10 +28,11 @@ from .. import _native
 from ..config import ServerConfig
 from ..errors import Error
 from . import listeners, reloader
-from .health import MIB, SLOTS, Backoff, Health, WorkerSlots, health, resident_bytes
+from .health import MIB, SLOTS, Health, WorkerSlots, health, resident_bytes, restart_delay
+from .notify import Notifier
 from .signals import Signals
-from .spawner import State, Worker, WorkerSpawner, fork
-from .worker import FAILED, READY, STARTUP_FAILED, preload
+from .spawner import State, Vacancy, Worker, WorkerSpawner, fork
+from .worker import CLOSE_IDLE, FAILED, READY, STARTUP_FAILED, preload
 
 logger = logging.getLogger("towline.server")
 
@@ -41,6 +43,8 @@ RELOAD_GRACE = 1.0
 """With --reload an open stream must not keep the old code running for long."""
 REQUEST_POLL = 0.05
 MEMORY_POLL = 1.0
+STABLE_AFTER = 10.0
+"""Seconds after which a worker that nobody has used, and that dies, is not taken for a failed start-up."""
 CONFIRMATION = 0.5
 """Seconds for which bad health must last: after a pause of the whole machine all workers look unhealthy."""
 
@@ -49,27 +53,38 @@ class Supervisor:
     """Runs until it is stopped by a signal. `run()` returns the exit status: 0, or 3 if start-up failed."""
 
     def __init__(self, config: ServerConfig) -> None:
+        if config.reload and config.workers > 1:
+            # One file may serve development and production.
+            logger.info("one worker instead of %d, because of --reload", config.workers)
+            config = config.replace(workers=1)
+        if config.reload:
+            config = config.replace(timeout_drain_idle=min(config.timeout_drain_idle, RELOAD_GRACE / 2))
         self._config = config
         self._target = config.workers
         self._workers: list[Worker] = []
-        self._backoff = Backoff()
+        self._vacancies: list[Vacancy] = []
         self._stopping = False
         self._ever_ready = False
         self._announced = False
-        self._lost = 0  # workers that died and have not been replaced
         self._status = 0
         self._next_memory_check = 0.0
         self._watcher: tuple[int, int] | None = None  # process id and channel
         self._await_change = False
+        self._stopping_since = 0.0
+        self._requests_before = 0  # completed when the stop began
+        self._reloading = False
+        self._notifier = Notifier()
 
     def run(self) -> int:
+        # Before the port is open: from then on somebody may send signals.
+        self._signals = Signals()
         try:
             self._listeners = listeners.open_all(self._config)
         except Error as error:
+            self._signals.close()
             return self._fail(str(error))
         preload(self._config)
         self._lifeline = os.pipe()
-        self._signals = Signals()
         self._spawner = WorkerSpawner(
             self._config, self._listeners.binds, WorkerSlots(), self._lifeline, self._own_descriptors
         )
@@ -82,6 +97,14 @@ class Supervisor:
             return self._fail(str(error))
         finally:
             self._clean_up()
+        if not self._status:
+            finished = self._spawner.slots.requests() - self._requests_before
+            logger.info(
+                "stopped after %.1f s, %d request%s finished",
+                time.monotonic() - self._stopping_since,
+                finished,
+                "" if finished == 1 else "s",
+            )
         return self._status
 
     # The loop.
@@ -101,7 +124,7 @@ class Supervisor:
         """Wait for an event or the next deadline; returns the signals received."""
         poller = select.poll()
         for fd in self._own_descriptors():
-            if fd != self._signals.write:
+            if fd != self._signals.write and fd not in self._notifier.descriptors():
                 poller.register(fd, select.POLLIN)
         poller.poll(max(0.0, self._next_deadline() - time.monotonic()) * 1000 + 1)
         return self._signals.take()
@@ -111,14 +134,17 @@ class Supervisor:
         deadlines = [now + min(1.0, self._config.timeout_worker_healthcheck / 4)]
         if self._config.limit_max_requests is not None and not self._stopping:
             deadlines.append(now + REQUEST_POLL)
-        if self._backoff.until > now:
-            deadlines.append(self._backoff.until)
+        watchdog = self._notifier.watchdog(now)
+        if watchdog is not None:
+            deadlines.append(watchdog)
+        deadlines += [vacancy.due for vacancy in self._vacancies if vacancy.due > now]
         deadlines += [worker.kill_at for worker in self._workers if worker.kill_at is not None]
         return min(deadlines)
 
     def _own_descriptors(self) -> Iterator[int]:
-        """The descriptors that this process polls. Children close them."""
+        """The descriptors of this process alone. Children close them."""
         yield from self._signals.descriptors()
+        yield from self._notifier.descriptors()
         yield from (worker.channel for worker in self._workers if worker.channel >= 0)
         if self._watcher is not None:
             yield self._watcher[1]
@@ -127,7 +153,9 @@ class Supervisor:
 
     def _on_signal(self, number: int) -> None:
         if number in (signal.SIGTERM, signal.SIGINT):
-            self._stop(quick=self._stopping and number == signal.SIGINT)
+            # Ctrl-C: somebody waits for the prompt, and no load balancer for the last response.
+            is_interrupt = number == signal.SIGINT
+            self._stop(quick=self._stopping and is_interrupt, close_idle=is_interrupt)
         elif number == signal.SIGQUIT:
             self._stop(quick=True)
         elif number == signal.SIGHUP and not self._stopping:
@@ -172,6 +200,22 @@ class Supervisor:
                 pid, status = worker.pid, 0  # reaped elsewhere
             if pid:
                 self._on_exit(worker, os.waitstatus_to_exitcode(status))
+        if os.getpid() == 1:
+            self._reap_orphans()
+
+    def _reap_orphans(self) -> None:
+        """As the first process of a container: reap processes of the application whose parent has ended."""
+        own = {worker.pid for worker in self._workers}
+        if self._watcher is not None:
+            own.add(self._watcher[0])
+        while True:
+            try:
+                ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                return
+            if ended is None or ended.si_pid in own:
+                return
+            os.waitpid(ended.si_pid, 0)
 
     def _on_exit(self, worker: Worker, code: int) -> None:
         self._read_reports(worker)
@@ -188,8 +232,11 @@ class Supervisor:
         if worker.state is State.BOOTING:
             self._on_failed_boot(worker, code)
             return
-        self._lost += 1
-        wait = self._backoff.died(time.monotonic(), time.monotonic() - worker.started_at)
+        # A worker that was ready is replaced at once: one request that ends its process must not cost the others
+        # more. Only if nobody has used it, and it dies again and again, its start-up is what fails.
+        was_used = worker.slot.connections > worker.connections_before
+        was_stable = time.monotonic() - worker.started_at >= STABLE_AFTER
+        wait = self._vacate(0 if was_used or was_stable else worker.failures + 1)
         logger.error("worker %d ended (%s), starting another%s", worker.pid, _cause(code), _after(wait))
 
     def _on_failed_boot(self, worker: Worker, code: int) -> None:
@@ -202,12 +249,25 @@ class Supervisor:
             self._stop(quick=True)
             return
         else:
-            wait = self._backoff.died(time.monotonic(), 0.0)
-            again = "the old one continues to serve" if worker.replaces else f"trying again{_after(wait)}"
+            if worker.replaces is None:
+                again = f"trying again{_after(self._vacate(worker.failures + 1))}"
+            else:
+                again = "the old one continues to serve"
             logger.error("a new worker failed to start, %s:\n%s", again, reason)
         if worker.replaces is not None:
-            worker.replaces.retiring = False
-            worker.replaces.last_request = self._last_request(worker.replaces.slot)
+            self._on_failed_replacement(worker.replaces)
+
+    def _vacate(self, failures: int) -> float:
+        """Note that a worker is missing; returns the delay before it is started again."""
+        wait = restart_delay(failures)
+        self._vacancies.append(Vacancy(failures, time.monotonic() + wait, again=True))
+        return wait
+
+    def _on_failed_replacement(self, worker: Worker) -> None:
+        worker.retiring = False
+        worker.last_request = self._last_request(worker.slot)
+        worker.failed_replacements += 1
+        worker.retire_after = time.monotonic() + restart_delay(worker.failed_replacements)
 
     # Reconciliation of the workers with the configuration.
 
@@ -216,6 +276,7 @@ class Supervisor:
             self._enforce_deadlines(worker, now)
         if self._stopping:
             return
+        self._check_reload()
         for worker in list(self._workers):
             if worker.state is State.SERVING:
                 self._check_health(worker, now)
@@ -229,25 +290,32 @@ class Supervisor:
         active = [w for w in self._workers if w.state is not State.DRAINING and w.replaces is None]
         for worker in [w for w in active if w.state is State.SERVING][: max(0, len(active) - self._target)]:
             self._drain(worker)
-        if now < self._backoff.until or self._await_change:
+        missing = max(0, self._target - len(active))
+        del self._vacancies[missing:]
+        self._vacancies += [Vacancy() for _ in range(missing - len(self._vacancies))]
+        if self._await_change:
             return
-        for _ in range(self._target - len(active)):
-            if not self._start(replaces=None):
-                return
+        for vacancy in [vacancy for vacancy in self._vacancies if vacancy.due <= now]:
+            self._vacancies.remove(vacancy)
+            self._fill(vacancy)
 
-    def _start(self, replaces: Worker | None) -> bool:
+    def _fill(self, vacancy: Vacancy) -> None:
+        worker = self._spawn(vacancy.again)
+        if worker is None:
+            self._vacate(vacancy.failures + 1)
+        else:
+            worker.failures = vacancy.failures
+
+    def _spawn(self, again: bool) -> Worker | None:
+        """Start a worker; `None` if the system does not allow it, which is logged."""
         try:
-            worker = self._spawner.spawn(again=replaces is not None or self._lost > 0)
+            worker = self._spawner.spawn(again)
         except (OSError, IndexError) as error:
-            wait = self._backoff.died(time.monotonic(), 0.0)
-            logger.error("cannot start a worker: %s; trying again%s", error, _after(wait))
-            return False
-        if replaces is None:
-            self._lost = max(0, self._lost - 1)
-        worker.replaces = replaces
+            logger.error("cannot start a worker: %s", error)
+            return None
         worker.last_request = self._last_request(worker.slot)
         self._workers.append(worker)
-        return True
+        return worker
 
     def _last_request(self, slot: _native.Slot) -> int | None:
         limit = self._config.limit_max_requests
@@ -257,10 +325,15 @@ class Supervisor:
 
     def _retire(self, worker: Worker, reason: str) -> None:
         """Start a replacement; the worker serves until that is ready."""
-        if worker.retiring or time.monotonic() < self._backoff.until:
+        if worker.retiring or time.monotonic() < worker.retire_after:
             return
         logger.info("replacing worker %d: %s", worker.pid, reason)
-        worker.retiring = self._start(replaces=worker)
+        replacement = self._spawn(again=True)
+        if replacement is None:
+            self._on_failed_replacement(worker)
+            return
+        replacement.replaces = worker
+        worker.retiring = True
 
     def _drain(self, worker: Worker) -> None:
         worker.state = State.DRAINING
@@ -272,23 +345,42 @@ class Supervisor:
 
     def _reload(self, cause: str) -> None:
         logger.info("reloading: %s", cause)
-        self._backoff.clear()
+        if self._announced:
+            self._reloading = True
+            self._notifier.reloading()
+        for vacancy in self._vacancies:
+            vacancy.failures, vacancy.due = 0, 0.0
         self._await_change = False
         for worker in list(self._workers):
             if worker.state is State.BOOTING:
                 worker.outdated = True
             elif worker.state is State.SERVING:
+                worker.retire_after, worker.failed_replacements = 0.0, 0
                 self._retire(worker, cause)
 
-    def _stop(self, *, quick: bool) -> None:
+    def _check_reload(self) -> None:
+        """Report the end of a reload, however it has ended."""
+        if self._reloading and not any(
+            worker.state is State.BOOTING
+            or worker.outdated
+            or (worker.retiring and worker.state is State.SERVING)
+            for worker in self._workers
+        ):
+            self._reloading = False
+            self._notifier.ready(self._summary)
+
+    def _stop(self, *, quick: bool, close_idle: bool = False) -> None:
         if not self._stopping:
             if not self._status:
                 logger.info("stopping")
             self._stopping = True
+            self._stopping_since = time.monotonic()
+            self._requests_before = self._spawner.slots.requests()
+            self._notifier.stopping()
             self._listeners.close()
         now = time.monotonic()
         for worker in self._workers:
-            worker.signal(signal.SIGQUIT if quick else signal.SIGTERM)
+            worker.signal(signal.SIGQUIT if quick else CLOSE_IDLE if close_idle else signal.SIGTERM)
             grace = QUICK_EXIT if quick else self._config.timeout_graceful_shutdown + EXIT_MARGIN
             worker.kill_at = min(worker.kill_at or now + grace, now + grace)
 
@@ -352,6 +444,8 @@ class Supervisor:
         addresses = ", ".join(listeners.url(bind, self._config) for bind in self._listeners.binds)
         count = f"{self._target} worker{'s' if self._target > 1 else ''}"
         logger.info("Towline %s on %s (%s, %s, %s)", __version__, addresses, interface, count, detail)
+        self._summary = f"{count} on {addresses}"
+        self._notifier.ready(self._summary)
 
     def _write_pid_file(self) -> None:
         path = self._config.pid_file
@@ -368,7 +462,7 @@ class Supervisor:
         os.set_blocking(read, False)
 
         def child() -> None:
-            for fd in (*self._signals.descriptors(), self._lifeline[1], read):
+            for fd in (*self._signals.descriptors(), *self._notifier.descriptors(), self._lifeline[1], read):
                 os.close(fd)
             self._listeners.close()
             reloader.watch(self._config, write, self._lifeline[0])
@@ -400,6 +494,7 @@ class Supervisor:
         self._listeners.close()
         self._listeners.remove_unix_sockets()
         self._signals.close()
+        self._notifier.close()
         if self._config.pid_file is not None:
             try:
                 os.unlink(self._config.pid_file)

@@ -33,6 +33,8 @@ EXIT_TIMEOUT = 3
 """Whole seconds for non-daemon threads and atexit handlers after the last request; then SIGALRM ends the process."""
 HEARTBEATS = 8
 """Heartbeats, and turns of an idle loop, within the time after which the supervisor considers them old."""
+CLOSE_IDLE = signal.SIGUSR2
+"""As SIGTERM, but idle connections are closed at once."""
 READY, FAILED = "ready", "failed"
 SUPERVISOR_ENDED = "the supervisor has ended: finishing requests in flight, then exiting"
 
@@ -105,10 +107,9 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
     from .asgi import AsgiWorker, new_loop, run_to_end
 
     loop, loop_name = new_loop(context.config.loop)
+    worker = AsgiWorker(app, context.config, context.binds, slot=context.slot)
 
     async def serve() -> None:
-        worker = AsgiWorker(app, context.config, context.binds, slot=context.slot)
-
         def tick() -> None:
             # An idle loop does not run otherwise.
             context.slot.turned()
@@ -120,6 +121,7 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
             worker.stop()
 
         loop.add_signal_handler(signal.SIGTERM, worker.stop)
+        loop.add_signal_handler(CLOSE_IDLE, worker.stop, False, True)
         loop.add_signal_handler(signal.SIGQUIT, worker.stop, True)
         loop.add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
         loop.add_reader(context.lifeline, orphaned)
@@ -129,7 +131,7 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
         finally:
             loop.remove_reader(context.lifeline)
 
-    run_to_end(loop, serve())
+    run_to_end(loop, serve(), is_serving=lambda: worker.is_serving)
 
 
 def _serve_wsgi(app: Callable[..., object], context: WorkerContext) -> None:
@@ -137,6 +139,7 @@ def _serve_wsgi(app: Callable[..., object], context: WorkerContext) -> None:
 
     worker = WsgiWorker(app, context.config, context.binds, slot=context.slot)
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+    signal.signal(CLOSE_IDLE, lambda *_: worker.stop(close_idle=True))
     signal.signal(signal.SIGQUIT, lambda *_: worker.stop(True))
     signal.signal(signal.SIGUSR1, lambda *_: worker.reopen_logs())
 

@@ -28,16 +28,23 @@ class WsgiWorker:
         self._grace = config.timeout_graceful_shutdown
         self._stopping = threading.Event()
         self._now = threading.Event()
+        self._close_idle = threading.Event()
         self._ended = threading.Event()
         try:
             self._native = _native.WsgiServer(app, config, binds, slot=slot, log=logs.native_log)
         except ValueError as error:
             raise StartupError(str(error)) from error
 
-    def stop(self, now: bool = False) -> None:
-        """Start the shutdown, from any thread or signal handler. It may be called more than once."""
+    def stop(self, now: bool = False, close_idle: bool = False) -> None:
+        """Start the shutdown, from any thread or signal handler. It may be called more than once.
+
+        `now`: close requests in flight instead of finishing them. `close_idle`: close idle connections at once,
+        without `timeout_drain_idle`.
+        """
         if now:
             self._now.set()
+        if close_idle:
+            self._close_idle.set()
         self._stopping.set()
 
     def reopen_logs(self) -> None:
@@ -61,13 +68,17 @@ class WsgiWorker:
         if self._ended.is_set():
             return
         self._native.stop_listening()
-        self._native.drain()
+        closes_idle = self._close_idle.is_set()
+        self._native.drain(close_idle=closes_idle)
         # `run()` returns once nothing is left. Its counters are no reason to stop it: they are as old as its last
         # turn, and may not include the connections that have just been accepted.
         deadline = time.monotonic() + self._grace
         while not self._ended.wait(DRAIN_POLL) and not self._now.is_set():
             if time.monotonic() >= deadline:
                 break
+            if self._close_idle.is_set() and not closes_idle:
+                closes_idle = True
+                self._native.drain(close_idle=True)
         if not self._ended.is_set():
             if self._native.in_flight:
                 logger.warning("closing %d requests that did not finish in time", self._native.in_flight)

@@ -10,6 +10,7 @@ use crate::conn::id::ConnId;
 use crate::conn::{Conn, Output};
 use crate::engine::Engine;
 use crate::engine::conn_table::{CheckedOut, Slot};
+use crate::engine::drain::Drain;
 
 impl<S: Default> Engine<S> {
     /// Checks a connection out to another thread. Until `check_in`, the engine only records readiness.
@@ -54,6 +55,7 @@ impl<S: Default> Engine<S> {
 
     /// Takes a connection back, and flushes and re-arms it.
     pub fn check_in(&mut self, id: ConnId, mut conn: Box<Conn<S>>) {
+        let drain = self.drain.map(|drain| (drain, self.now()));
         let Some(slot) = self.table.slot(id) else {
             return;
         };
@@ -65,18 +67,18 @@ impl<S: Default> Engine<S> {
         if checked_out.timer_fired {
             conn.scheduled_at = None;
         }
-        if checked_out.close_requested {
-            conn.proto.close();
+        if let (true, Some((drain, now))) = (checked_out.drain_requested, drain) {
+            conn.end(drain, now);
         }
         *slot = Slot::Attached(conn);
         self.on_readiness(id, checked_out.readiness);
         self.flush_and_rearm(id);
     }
 
-    /// Closes every connection as soon as it has nothing in flight. Requests that have arrived already are
-    /// still read and answered: closing a socket with unread bytes resets it.
-    pub fn drain(&mut self) {
-        self.draining = true;
+    /// Ends every connection after what it has in flight, idle ones as `drain` says. Requests that have arrived
+    /// already are still read and answered: closing a socket with unread bytes resets it.
+    pub fn drain(&mut self, drain: Drain) {
+        self.drain = self.drain.max(Some(drain));
         let now = self.now();
         for id in self.connection_ids() {
             match self.table.slot(id) {
@@ -85,9 +87,9 @@ impl<S: Default> Engine<S> {
                         conn.input.readable = true;
                         conn.receive(&mut self.buffers, now);
                     }
-                    conn.proto.close();
+                    conn.end(drain, now);
                 }
-                Some(Slot::CheckedOut(checked_out)) => checked_out.close_requested = true,
+                Some(Slot::CheckedOut(checked_out)) => checked_out.drain_requested = true,
                 None => {}
             }
             self.enqueue(id);

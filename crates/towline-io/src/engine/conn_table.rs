@@ -18,7 +18,7 @@ pub(crate) struct CheckedOut {
     pub(crate) readiness: Readiness,
     /// Its timer has fired.
     pub(crate) timer_fired: bool,
-    pub(crate) close_requested: bool,
+    pub(crate) drain_requested: bool,
     /// Whether it is in the ready list; `Some` only for a shared connection, which is serviced there.
     pub(crate) queued: Option<bool>,
 }

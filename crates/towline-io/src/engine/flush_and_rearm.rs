@@ -109,6 +109,11 @@ impl<S: Default> Engine<S> {
             conn.scheduled_at = None;
             match conn.deadline() {
                 Some(deadline) if deadline <= now => {
+                    if conn.proto.is_idle() {
+                        // A request may have arrived at the last moment.
+                        conn.input.readable = true;
+                        conn.receive(&mut self.buffers, now);
+                    }
                     conn.on_timeout(now);
                     self.enqueue(id);
                 }

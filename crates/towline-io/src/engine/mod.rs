@@ -13,6 +13,7 @@
 pub(crate) mod accept;
 mod checkout;
 pub(crate) mod conn_table;
+pub(crate) mod drain;
 #[cfg(target_os = "linux")]
 pub(crate) mod epoll_pwait2;
 mod flush_and_rearm;
@@ -37,6 +38,7 @@ use crate::conn::id::{ConnId, Source};
 use crate::conn::{Conn, Output};
 use crate::engine::accept::{FdExhaustion, Notice, RegisteredListener};
 use crate::engine::conn_table::{CheckedOut, ConnTable, Readiness, Slot};
+use crate::engine::drain::Drain;
 #[cfg(target_os = "linux")]
 use crate::engine::epoll_pwait2::PreciseWait;
 use crate::engine::listener::Listener;
@@ -114,7 +116,7 @@ pub struct Engine<S> {
     pub(crate) pending_dials: PendingDials,
     pub(crate) ready: VecDeque<ConnId>,
     pub(crate) turn: Turn,
-    pub(crate) draining: bool,
+    pub(crate) drain: Option<Drain>,
     pub(crate) accepted: u64,
 }
 
@@ -172,7 +174,7 @@ impl<S: Default> Engine<S> {
                 service_started: now,
                 unserved: 0,
             },
-            draining: false,
+            drain: None,
             accepted: 0,
             config,
         })
@@ -490,7 +492,7 @@ impl<S: Default> Engine<S> {
     }
 
     pub fn is_draining(&self) -> bool {
-        self.draining
+        self.drain.is_some()
     }
 
     pub fn connection_ids(&self) -> Vec<ConnId> {

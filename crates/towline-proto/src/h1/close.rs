@@ -6,9 +6,44 @@ use std::time::Instant;
 use crate::timer::HeadTimer;
 use crate::{ConnectionError, Side};
 
-use super::{Connection, PendingEvents, Phase, RecvState, SendState, rules};
+use super::{Connection, Ending, PendingEvents, Phase, RecvState, SendState, rules};
 
 impl Connection {
+    pub fn drain(&mut self, now: Instant) {
+        if self.side == Side::Client {
+            return self.close();
+        }
+        self.now = now;
+        if self.ending == Ending::None {
+            self.ending = Ending::Drain;
+        }
+        if self.phase == Phase::Open && self.awaits_head() && self.recv.is_empty() {
+            self.head_timer = HeadTimer::Draining(now);
+        }
+    }
+
+    pub fn close(&mut self) {
+        self.ending = Ending::Close;
+        if self.phase == Phase::Open && self.is_discarding_body() {
+            // Draining is only useful for the next exchange, and there will be none.
+            return self.close_gracefully(rules::UNREAD_BODY);
+        }
+        if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
+            return;
+        }
+        if let (Side::Server, Some(closing)) = (self.side, self.head_timer.closing()) {
+            self.head_timer = closing;
+            return;
+        }
+        match self.recv_state {
+            RecvState::Head | RecvState::Idle if self.send.pending() == 0 => {
+                self.close_now(rules::DONE);
+            }
+            RecvState::Head | RecvState::Idle => self.close_gracefully(rules::DONE),
+            _ => {}
+        }
+    }
+
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
         self.begin_pipelined();
         self.now = now;
@@ -47,7 +82,8 @@ impl Connection {
     }
 
     pub(super) fn end_exchange(&mut self) {
-        let last = !self.exchange.keep_alive || self.closing;
+        // While draining, a response that did not announce the end may be followed by one more exchange.
+        let last = !self.exchange.keep_alive || self.ending == Ending::Close;
         match self.side {
             _ if last => return self.close_gracefully(rules::DONE),
             // Unchanged until the next call of `next_event`: the exchange that has ended may still be
@@ -65,10 +101,10 @@ impl Connection {
             Side::Server => self.recv_state = RecvState::Head,
         }
         self.send_state = SendState::Idle;
-        self.head_timer = if self.recv.is_empty() {
-            HeadTimer::Idle(self.now)
-        } else {
-            HeadTimer::Head(self.now)
+        self.head_timer = match self.ending {
+            _ if !self.recv.is_empty() => HeadTimer::Head(self.now),
+            Ending::Drain => HeadTimer::Draining(self.now),
+            Ending::None | Ending::Close => HeadTimer::Idle(self.now),
         };
     }
 

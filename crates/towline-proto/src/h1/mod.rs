@@ -33,7 +33,7 @@ pub mod target;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::body::Method;
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
@@ -104,6 +104,17 @@ enum Phase {
     },
 }
 
+/// The end of the connection, as the program wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    /// Not at all: it is kept alive.
+    None,
+    /// After the next response, which announces it, or when it is idle for too long.
+    Drain,
+    /// After the current exchange.
+    Close,
+}
+
 /// The current exchange.
 #[derive(Debug)]
 struct Exchange {
@@ -141,8 +152,8 @@ pub(crate) struct Connection {
     eof: bool,
     /// The failure of the transport while bytes of the response were still unread (client).
     transport_error: Option<&'static str>,
-    /// `close()` was called.
-    closing: bool,
+    /// `drain()` or `close()` was called.
+    ending: Ending,
     /// A byte arrived since the last request was sent (client).
     response_started: bool,
     /// The latest known instant: calls of the program carry none.
@@ -192,7 +203,7 @@ impl Connection {
             pending: PendingEvents::default(),
             eof: false,
             transport_error: None,
-            closing: false,
+            ending: Ending::None,
             response_started: false,
             now,
             head_timer,
@@ -235,7 +246,9 @@ impl Connection {
         }
         match self.recv_state {
             RecvState::Head => {
-                if let HeadTimer::Idle(_) | HeadTimer::Closing(_) = self.head_timer {
+                if let HeadTimer::Idle(_) | HeadTimer::Closing(_) | HeadTimer::Draining(_) =
+                    self.head_timer
+                {
                     self.head_timer = HeadTimer::Head(now);
                 }
             }
@@ -249,8 +262,8 @@ impl Connection {
 
     fn received_body(&mut self, n: usize) {
         self.recv_timer.advance(self.now, n);
-        if self.is_draining() {
-            self.drain();
+        if self.is_discarding_body() {
+            self.discard_body();
         } else if !self.recv.has_space(self.recv_budget()) {
             self.recv_timer.pause();
         }
@@ -279,7 +292,7 @@ impl Connection {
             (Side::Server, RecvState::Head) if self.recv.is_empty() => {
                 self.close_gracefully(rules::DONE);
             }
-            (Side::Server, _) if self.is_draining() => self.drain(),
+            (Side::Server, _) if self.is_discarding_body() => self.discard_body(),
             (Side::Server, _) if self.exchange_is_open() => {
                 self.pending.set(PendingEvents::HALF_CLOSED);
             }
@@ -318,8 +331,9 @@ impl Connection {
     }
 
     fn all_sent(&mut self) {
-        if let HeadTimer::Idle(_) = self.head_timer {
-            self.head_timer = HeadTimer::Idle(self.now);
+        match &mut self.head_timer {
+            HeadTimer::Idle(since) | HeadTimer::Draining(since) => *since = self.now,
+            HeadTimer::Head(_) | HeadTimer::Closing(_) | HeadTimer::Off => {}
         }
         if let Phase::Closing { since, .. } = &mut self.phase {
             *since = self.now;
@@ -334,7 +348,7 @@ impl Connection {
         match self.phase {
             Phase::Closed { .. } => {}
             Phase::Closing { since, .. } => {
-                if self.send.pending() == 0 && now >= since + self.limits.linger_timeout {
+                if self.send.pending() == 0 && now >= since + self.linger_timeout() {
                     self.phase = Phase::Closed { abort: false };
                 }
             }
@@ -351,6 +365,7 @@ impl Connection {
         }
         match self.head_timer {
             HeadTimer::Idle(_) => self.close_now(rules::IDLE),
+            HeadTimer::Draining(_) => self.close_now(rules::DONE),
             _ if self.recv.is_empty() && self.side == Side::Server => self.close_now(rules::SILENT),
             _ => self.fail(rules::SLOW_HEAD),
         }
@@ -365,30 +380,6 @@ impl Connection {
             0
         };
         self.send.release(buffers, kept);
-    }
-
-    // From the program.
-
-    pub fn close(&mut self) {
-        self.closing = true;
-        if self.phase == Phase::Open && self.is_draining() {
-            // Draining is only useful for the next exchange, and there will be none.
-            return self.close_gracefully(rules::UNREAD_BODY);
-        }
-        if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
-            return;
-        }
-        if let (Side::Server, Some(closing)) = (self.side, self.head_timer.closing()) {
-            self.head_timer = closing;
-            return;
-        }
-        match self.recv_state {
-            RecvState::Head | RecvState::Idle if self.send.pending() == 0 => {
-                self.close_now(rules::DONE);
-            }
-            RecvState::Head | RecvState::Idle => self.close_gracefully(rules::DONE),
-            _ => {}
-        }
     }
 
     // Outputs.
@@ -439,7 +430,7 @@ impl Connection {
         let receiving = match self.phase {
             Phase::Closed { .. } => return None,
             Phase::Closing { since, .. } if self.send.pending() == 0 => {
-                Some(since + self.limits.linger_timeout)
+                Some(since + self.linger_timeout())
             }
             Phase::Open if self.awaits_head() => self.head_deadline(),
             Phase::Open if self.awaits_body() => self.recv_timer.deadline(&self.limits),
@@ -463,7 +454,8 @@ impl Connection {
             RecvState::Complete | RecvState::Failed => false,
             _ => {
                 let is_new = self.eof || self.recv.len() > self.scanned_bytes;
-                is_new && (self.pending.has(PendingEvents::READER_WAITS) || self.is_draining())
+                is_new
+                    && (self.pending.has(PendingEvents::READER_WAITS) || self.is_discarding_body())
             }
         };
         self.phase == Phase::Open && input && wanted
@@ -479,7 +471,7 @@ impl Connection {
     }
 
     pub fn is_reusable(&self) -> bool {
-        self.side == Side::Client && self.is_idle() && !self.closing && !self.eof
+        self.side == Side::Client && self.is_idle() && self.ending == Ending::None && !self.eof
     }
 
     pub fn response_started(&self) -> bool {
@@ -524,9 +516,17 @@ impl Connection {
     /// one that counts: neither idleness nor a slow head can be distinguished from it.
     fn head_deadline(&self) -> Option<Instant> {
         match self.head_timer {
-            HeadTimer::Idle(_) if self.send.pending() > 0 => None,
+            HeadTimer::Idle(_) | HeadTimer::Draining(_) if self.send.pending() > 0 => None,
             _ if self.is_send_backlogged() => None,
             clock => clock.deadline(&self.limits),
+        }
+    }
+
+    /// Time for the peer's FIN. A server that stops does not wait long for clients that keep their half open.
+    fn linger_timeout(&self) -> Duration {
+        match (self.side, self.ending) {
+            (Side::Client, _) | (_, Ending::None) => self.limits.linger_timeout,
+            (Side::Server, _) => self.limits.drain_linger_timeout,
         }
     }
 
@@ -544,7 +544,7 @@ impl Connection {
     }
 
     /// The response is complete and the rest of the request body precedes the next request.
-    fn is_draining(&self) -> bool {
+    fn is_discarding_body(&self) -> bool {
         self.side == Side::Server
             && self.send_state == SendState::Complete
             && matches!(

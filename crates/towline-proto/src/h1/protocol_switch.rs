@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Connection, Phase};
+use super::{Connection, Ending, Phase};
 use crate::protocol_switch::ProtocolSwitch;
 
 impl Connection {
@@ -28,7 +28,7 @@ impl Connection {
             recv: std::mem::take(&mut self.recv),
             head_timer: self.head_timer,
             now: self.now,
-            closing: self.closing,
+            closing: self.ending != Ending::None,
         }
     }
 }

@@ -80,8 +80,8 @@ impl Connection {
         }
         if self.phase == Phase::Open {
             self.begin_pipelined();
-            if self.is_draining() {
-                self.drain();
+            if self.is_discarding_body() {
+                self.discard_body();
             }
             let signal = match self.recv_state {
                 RecvState::Head if self.is_send_backlogged() => None,
@@ -495,8 +495,8 @@ impl Connection {
     }
 
     /// Skips a request body that will not be read, as long as that is cheaper than a new connection.
-    pub(super) fn drain(&mut self) {
-        while self.is_draining() {
+    pub(super) fn discard_body(&mut self) {
+        while self.is_discarding_body() {
             let max = self
                 .limits
                 .max_drain_bytes

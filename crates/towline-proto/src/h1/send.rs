@@ -12,7 +12,7 @@ use crate::{
 use super::encode::{self, FieldPlacement, FramingFields};
 use super::parse::HeadParser;
 use super::target::{check_target, is_host};
-use super::{Connection, HeadTimer, PendingEvents, Phase, RecvState, SendState, rules};
+use super::{Connection, Ending, HeadTimer, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::byte_class::is_token_bytes;
 
 /// How a body is sent: the framing fields to add to the head, and the state after it.
@@ -181,7 +181,7 @@ impl Connection {
         // A client that has received no `100 Continue` may send its body or not: nothing can follow it. After
         // a refused CONNECT the client may have begun with the tunneled protocol.
         self.exchange.keep_alive
-            && !self.closing
+            && self.ending == Ending::None
             && !self.exchange.awaits_continue
             && self.exchange.method != Method::Connect
     }
@@ -231,7 +231,7 @@ impl Connection {
             && self.phase == Phase::Open
             && self.send_state == SendState::Complete
             && keeps_alive
-            && !self.closing
+            && self.ending == Ending::None
             && !self.eof;
         if !is_first && !is_behind {
             return Err(UserError::NotIdle);
@@ -380,15 +380,15 @@ impl Connection {
     fn send_complete(&mut self) {
         self.send_state = SendState::Complete;
         self.try_end_exchange();
-        if !self.is_draining() {
+        if !self.is_discarding_body() {
             return;
         }
-        if !self.exchange.keep_alive || self.closing {
+        if !self.exchange.keep_alive || self.ending == Ending::Close {
             // Draining is only useful for the next exchange, and there will be none: FIN at once.
             return self.close_gracefully(rules::UNREAD_BODY);
         }
         self.recv_timer.start(self.now);
-        self.drain();
+        self.discard_body();
     }
 
     pub fn reset(&mut self) {

@@ -286,6 +286,12 @@ impl Connection {
         self.close_if_drained();
     }
 
+    /// As `close`: GOAWAY needs no idle time, because the peer knows which of its requests were processed.
+    pub fn drain(&mut self, now: Instant) {
+        self.set_now(now);
+        self.close();
+    }
+
     pub fn close(&mut self) {
         if self.phase != Phase::Open || std::mem::replace(&mut self.closing, true) {
             return;

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::Side;
 use crate::timer::{HeadTimer, ProgressTimer};
 
 use super::frame;
@@ -118,7 +119,7 @@ impl Connection {
         let other = match self.phase {
             Phase::Closed { .. } => return None,
             Phase::Closing { since, .. } if self.send.pending() == 0 => {
-                Some(since + self.limits.linger_timeout)
+                Some(since + self.linger_timeout())
             }
             Phase::Closing { .. } => None,
             Phase::Open => self.open_deadline(),
@@ -143,6 +144,15 @@ impl Connection {
         .into_iter()
         .flatten()
         .min()
+    }
+
+    /// Time for the peer's FIN. A server that stops does not wait long for clients that keep their half open.
+    fn linger_timeout(&self) -> Duration {
+        if self.side == Side::Server && self.closing {
+            self.limits.drain_linger_timeout
+        } else {
+            self.limits.linger_timeout
+        }
     }
 
     fn head_deadline(&self) -> Option<Instant> {
@@ -189,7 +199,7 @@ impl Connection {
         match self.phase {
             Phase::Closed { .. } => {}
             Phase::Closing { since, .. } => {
-                if self.send.pending() == 0 && now >= since + self.limits.linger_timeout {
+                if self.send.pending() == 0 && now >= since + self.linger_timeout() {
                     self.phase = Phase::Closed { abort: false };
                 }
             }
@@ -239,7 +249,7 @@ impl Connection {
         match self.timers.head {
             HeadTimer::Head(_) => self.fail_connection(rules::SILENT),
             HeadTimer::Idle(_) => self.close_gracefully(rules::IDLE),
-            HeadTimer::Closing(_) => self.close_gracefully(rules::DONE),
+            HeadTimer::Closing(_) | HeadTimer::Draining(_) => self.close_gracefully(rules::DONE),
             HeadTimer::Off => {}
         }
     }

@@ -105,6 +105,8 @@ pub struct Options {
     pub limit_request_body: Option<u64>,
     pub limit_concurrency: Option<usize>,
     pub timeout_keep_alive: Seconds,
+    pub timeout_drain_idle: Seconds,
+    pub timeout_graceful_shutdown: Seconds,
     pub timeout_request_header: Seconds,
     pub timeout_request_body: Seconds,
     pub min_bytes_per_second: u64,

@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
 use towline_io::serve::metrics::SlotHandle;
-use towline_io::{ClientCerts, ConnConfig, Engine, Listener, TlsConfig, TlsSettings};
+use towline_io::{ClientCerts, ConnConfig, Drain, Engine, Listener, TlsConfig, TlsSettings};
 use towline_proto::{Http2Limits, Limits, ProtocolPolicy};
 
 use super::options::{Bind, ClientCertificate, HttpVersions, Options};
@@ -37,6 +37,11 @@ pub fn limits(options: &Options) -> Limits {
         body_timeout: Some(options.timeout_request_body.0),
         min_bytes_per_s: u32::try_from(options.min_bytes_per_second).unwrap_or(u32::MAX),
         keep_alive_timeout: Some(options.timeout_keep_alive.0),
+        // Idle connections are closed well before the rest is cancelled.
+        drain_idle_timeout: options
+            .timeout_drain_idle
+            .0
+            .min(options.timeout_graceful_shutdown.0 / 2),
         http2: Http2Limits {
             max_concurrent_streams: bytes(options.http2_max_concurrent_streams),
             stream_window_bytes: bytes(options.http2_initial_stream_window_size),
@@ -130,6 +135,15 @@ fn listener(bind: &Bind, options: &Options) -> io::Result<Listener> {
     let fd = unsafe { std::os::fd::BorrowedFd::borrow_raw(bind.fd) };
     let own: OwnedFd = fd.try_clone_to_owned()?;
     Listener::inherited(own.into_raw_fd(), options.backlog)
+}
+
+/// The drain that Python's `close_idle` names.
+pub fn drain(close_idle: bool) -> Drain {
+    if close_idle {
+        Drain::CloseIdle
+    } else {
+        Drain::AwaitIdle
+    }
 }
 
 /// Maximum wait of a turn that a foreign event loop calls.

@@ -76,6 +76,12 @@ impl Slot {
         self.handle.requests_ended()
     }
 
+    /// Connections accepted by all workers that have had this slot.
+    #[getter]
+    fn connections(&self) -> u64 {
+        self.handle.connections.load(Relaxed)
+    }
+
     #[getter]
     fn in_flight(&self) -> u64 {
         self.handle.in_flight.load(Relaxed)

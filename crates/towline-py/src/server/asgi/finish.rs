@@ -1,7 +1,7 @@
 //! The end of an application: its response or WebSocket is completed or aborted, and the outcome is logged.
 use std::time::Instant;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError, PySystemExit};
+use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
 use pyo3::prelude::*;
 use towline_io::serve::features::Payload;
 use towline_io::{Conn, Engine};
@@ -153,9 +153,9 @@ impl AsgiServer {
             }
             return Ok(());
         };
-        if error.is_instance_of::<PyKeyboardInterrupt>(py)
-            || error.is_instance_of::<PySystemExit>(py)
-        {
+        // A worker ignores SIGINT, so there the application has raised it, and other requests must not pay for
+        // that: it is logged as any exception, as `SystemExit` is. In an embedding program it may be Ctrl-C.
+        if !self.is_worker && error.is_instance_of::<PyKeyboardInterrupt>(py) {
             return Err(error);
         }
         if error.is_instance_of::<CancelledError>(py) {

@@ -63,6 +63,7 @@ impl AsgiServer {
             has_task_factory: asyncio.has_task_factory(py)?,
             asyncio,
             scopes: Scopes::new(py, &config.root_path, state)?,
+            is_worker: feature_config.slot.is_some(),
             records_exchanges: feature_config.slot.is_some()
                 || feature_config.access_log.is_some()
                 || feature_config.compression.is_some(),
@@ -102,10 +103,11 @@ impl AsgiServer {
         Ok(())
     }
 
-    /// Lets requests in flight finish with `connection: close`; closes idle connections now, and open `WebSockets`
-    /// with 1012.
-    fn drain(&self, py: Python<'_>) -> PyResult<()> {
-        self.engine(py)?.drain();
+    /// Lets requests in flight finish with `connection: close`; closes open `WebSockets` with 1012. Idle connections
+    /// may send one more request within the time of the option, or are closed at once with `close_idle`.
+    #[pyo3(signature = (*, close_idle=false))]
+    fn drain(&self, py: Python<'_>, close_idle: bool) -> PyResult<()> {
+        self.engine(py)?.drain(setup::drain(close_idle));
         websocket::drain(self, py)
     }
 

@@ -89,6 +89,8 @@ pub struct AsgiServer {
     pub scopes: Scopes,
     pub features: GilCell<ServerFeatures>,
     pub ws_context: GilCell<WsContext>,
+    /// A supervisor has started this process.
+    pub is_worker: bool,
     /// Exchanges are counted, logged or compressed.
     pub records_exchanges: bool,
     pub state: GilCell<ServerState>,

@@ -71,7 +71,7 @@ impl AppRunner {
     }
 
     /// Serves one request. The exchange is over afterwards, whatever the application does. An error is one
-    /// that has to end the server (`SystemExit`, `KeyboardInterrupt`).
+    /// that has to end the server: `KeyboardInterrupt` in an embedding program.
     pub fn serve(
         &mut self,
         py: Python<'_>,
@@ -206,9 +206,10 @@ impl AppRunner {
         if responder.phase(py) == Phase::Sent || responder.send_plain(py, &SERVER_ERROR).is_err() {
             responder.abort(py);
         }
-        let is_stop = error.is_instance_of::<pyo3::exceptions::PySystemExit>(py)
-            || error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py);
-        if is_stop {
+        // A worker ignores SIGINT, so there the application has raised it, as `SystemExit`: other requests must
+        // not pay for that. In an embedding program it may be Ctrl-C.
+        let is_worker = self.application.feature_config.slot.is_some();
+        if !is_worker && error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
             Err(error.clone_ref(py))
         } else {
             Ok(())

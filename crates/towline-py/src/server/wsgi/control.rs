@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 
 use towline_io::serve::metrics::{SlotHandle, monotonic_ns};
-use towline_io::{Engine, EngineWaker};
+use towline_io::{Drain, Engine, EngineWaker};
 
 use super::request::ConnState;
 
@@ -16,7 +16,9 @@ use super::request::ConnState;
 pub struct ServerControl {
     remote: EngineWaker,
     stop: AtomicBool,
+    /// Of idle connections: they may send one more request, or are closed.
     drain: AtomicBool,
+    close_idle: AtomicBool,
     stop_listening: AtomicBool,
     slot: Option<SlotHandle>,
     in_flight: AtomicUsize,
@@ -31,6 +33,7 @@ impl ServerControl {
             slot,
             stop: AtomicBool::new(false),
             drain: AtomicBool::new(false),
+            close_idle: AtomicBool::new(false),
             stop_listening: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -48,8 +51,11 @@ impl ServerControl {
         self.command(&self.stop_listening);
     }
 
-    pub fn drain(&self) {
-        self.command(&self.drain);
+    pub fn drain(&self, drain: Drain) {
+        self.command(match drain {
+            Drain::AwaitIdle => &self.drain,
+            Drain::CloseIdle => &self.close_idle,
+        });
     }
 
     fn command(&self, command: &AtomicBool) {
@@ -69,8 +75,11 @@ impl ServerControl {
         if self.stop_listening.swap(false, Relaxed) {
             engine.stop_listening();
         }
-        if self.drain.load(Relaxed) && !engine.is_draining() {
-            engine.drain();
+        if self.drain.swap(false, Relaxed) {
+            engine.drain(Drain::AwaitIdle);
+        }
+        if self.close_idle.swap(false, Relaxed) {
+            engine.drain(Drain::CloseIdle);
         }
         self.connections.store(engine.len(), Relaxed);
         if let Some(slot) = &self.slot {

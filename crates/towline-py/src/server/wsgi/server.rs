@@ -14,7 +14,7 @@ use super::{inline, threads};
 use crate::errors;
 use crate::server::feature_config;
 use crate::server::options::{Bind, Options};
-use crate::server::setup::{Interface, LOG_CLOSE_TIMEOUT, listen};
+use crate::server::setup::{Interface, LOG_CLOSE_TIMEOUT, drain, listen};
 use crate::server::shared_stats::Slot;
 
 /// One engine that serves one WSGI application. `run()` blocks; the other methods may be called meanwhile.
@@ -118,9 +118,11 @@ impl WsgiServer {
         self.control.stop_listening();
     }
 
-    /// Finishes requests in flight and closes idle connections; then `run()` returns.
-    fn drain(&self) {
-        self.control.drain();
+    /// Finishes requests in flight; idle connections may send one more request within the time of the option, or are
+    /// closed at once with `close_idle`. Then `run()` returns.
+    #[pyo3(signature = (*, close_idle=false))]
+    fn drain(&self, close_idle: bool) {
+        self.control.drain(drain(close_idle));
     }
 
     #[getter]
