@@ -153,13 +153,13 @@ class ReplyFile:
         data = self._next(READ_BYTES if amount is None else amount)
         if self.closed or len(data) == amount:
             return data
-        parts, held = [data], len(data)
-        while amount is None or held < amount:
-            data = self._next(READ_BYTES if amount is None else amount - held)
+        parts, length = [data], len(data)
+        while amount is None or length < amount:
+            data = self._next(READ_BYTES if amount is None else amount - length)
             if not data:
                 break
             parts.append(data)
-            held += len(data)
+            length += len(data)
         return b"".join(parts)
 
     def read1(self, amount: int | None = None) -> bytes:
@@ -193,7 +193,7 @@ class ReplyFile:
 
     def fileno(self) -> int:
         """Raises: parts of the body are buffered above the socket."""
-        raise io.UnsupportedOperation("fileno: bytes of the body are held above the socket")
+        raise io.UnsupportedOperation("fileno: bytes of the body are buffered outside the socket")
 
 
 class _HttpResponse:

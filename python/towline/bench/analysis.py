@@ -233,12 +233,12 @@ def restart_logs(slices: Iterable[Slice], metric: str) -> dict[int, float]:
 def _merged_percentile(slices: Iterable[Slice], metric: str) -> list[float]:
     share = SHARES_BEYOND[metric]
     try:
-        whole = merged(tuple(one.histogram for one in slices if one.histogram))
+        total = merged(tuple(one.histogram for one in slices if one.histogram))
     except NotAHistogram:
         return []
-    if whole is None or whole.total * share < SAMPLES_BEYOND[metric]:
+    if total is None or total.total * share < SAMPLES_BEYOND[metric]:
         return []
-    return [whole.at(1 - share) / 1e3]
+    return [total.at(1 - share) / 1e3]
 
 
 def judge(

@@ -32,17 +32,17 @@ class Prober(typing.Protocol):
 
 def check(agent: Prober, session: str, scenario: Scenario, base_url: str, protocol: Protocol = "h1") -> None:
     """Sends every request of `scenario` over the open `session` to `base_url`. Raises `WrongResponse`."""
-    answers = agent.probe(session)
-    if len(answers) != len(scenario.requests):
-        raise WrongResponse(f"{len(answers)} responses to {len(scenario.requests)} requests")
-    for request, found in zip(scenario.requests, answers, strict=True):
+    responses = agent.probe(session)
+    if len(responses) != len(scenario.requests):
+        raise WrongResponse(f"{len(responses)} responses to {len(scenario.requests)} requests")
+    for request, found in zip(scenario.requests, responses, strict=True):
         wanted = request if scenario.message is None else _echoing(request, scenario.message)
         problem = problem_of(found, wanted, secure=base_url.startswith("https:"), protocol=protocol)
         if problem is None and scenario.message is not None and found.get("message") != "text":
             problem = f"a {found.get('message')} message instead of text"
         if problem is not None:
             raise WrongResponse(f"{request.method} {request.target:.80}: {problem}")
-    if scenario.concurrency(protocol) > 1 and any(found["closed"] for found in answers):
+    if scenario.concurrency(protocol) > 1 and any(found["closed"] for found in responses):
         raise WrongResponse("it closes the connection after a response, so that it cannot be reused")
 
 

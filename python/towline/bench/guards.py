@@ -58,10 +58,10 @@ def _achieved(slices: Sequence[Slice]) -> float:
     due = [(one.target_per_s or 0.0) * one.measured_s for one in slices]
     if not sum(due):
         return 1.0
-    told = [one.achieved_share for one in slices]
+    achieved = [one.achieved_share for one in slices]
     kept = [
         one.answered if share is None else share * wanted
-        for one, share, wanted in zip(slices, told, due, strict=True)
+        for one, share, wanted in zip(slices, achieved, due, strict=True)
     ]
     return sum(kept) / sum(due)
 

@@ -51,8 +51,8 @@ class Responder(HelperProcess):
     def injected(self) -> InjectedFaults:
         # The bench's own process on loopback needs no verification.
         trust = ssl._create_unverified_context() if self.base_url.startswith("https") else None
-        with urllib.request.urlopen(f"{self.base_url}/injected", timeout=10, context=trust) as answer:
-            plain = json.load(answer)
+        with urllib.request.urlopen(f"{self.base_url}/injected", timeout=10, context=trust) as response:
+            plain = json.load(response)
         stalls = tuple((begin, end) for begin, end in plain.pop("stalls"))
         return InjectedFaults(**plain, stalls=stalls)
 

@@ -15,7 +15,7 @@ from .. import errors
 from .._redact import without_secrets
 from .call_options import CallOptions
 
-# Larger JSON is not indented, because it would have to be held in memory.
+# Larger JSON is not indented, because that needs all of it in memory.
 INDENTED_BYTES = 10 << 20
 PROGRESS_S = 0.1
 PHASES = (
@@ -62,15 +62,15 @@ class Output:
             self.stdout.write(b"\n")
 
     def _indent(self, response: Any) -> None:
-        pieces, held = [], 0
+        pieces, length = [], 0
         rest = response.iter_bytes()
         for piece in rest:
             pieces.append(piece)
-            held += len(piece)
-            if held > INDENTED_BYTES:
+            length += len(piece)
+            if length > INDENTED_BYTES:
                 break
         body = b"".join(pieces)
-        shown = _indented(body) if held <= INDENTED_BYTES else body
+        shown = _indented(body) if length <= INDENTED_BYTES else body
         self.stdout.write(shown)
         for piece in rest:
             self.stdout.write(piece)
@@ -209,9 +209,9 @@ def size_text(size: float) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    whole = round(seconds)
+    total = round(seconds)
     return (
-        f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
-        if whole >= 3600
-        else f"{whole // 60}:{whole % 60:02}"
+        f"{total // 3600}:{total // 60 % 60:02}:{total % 60:02}"
+        if total >= 3600
+        else f"{total // 60}:{total % 60:02}"
     )

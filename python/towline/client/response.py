@@ -280,8 +280,8 @@ class _AsyncReplySource:
 
     @property
     def buffered(self) -> int:
-        held: int = self.reply.buffered
-        return held
+        buffered_bytes: int = self.reply.buffered
+        return buffered_bytes
 
 
 class _RawStream(SyncByteStream):

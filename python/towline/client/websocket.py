@@ -203,7 +203,7 @@ class WebSocket(_Socket):
 
 
 class AsyncWebSocket(_Socket):
-    """A WebSocket of an `AsyncClient`. One task may receive while others send. Pings are answered between operations."""
+    """A WebSocket of an `AsyncClient`. One task may receive while others send. Pings get their pongs between operations."""
 
     _socket: AsyncSocket
 

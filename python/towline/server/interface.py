@@ -41,7 +41,7 @@ WRAPPERS = 32
 
 
 class Verdict(NamedTuple):
-    """The result of detection. With a problem, `found` is what the application is if the user says so."""
+    """Result of detection. With a `problem`, the application is accepted only if the user names the interface `found`."""
 
     found: Found | None = None
     problem: str = ""

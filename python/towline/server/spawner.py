@@ -70,8 +70,8 @@ class Worker:
             data = os.read(self.channel, 65536)
         except BlockingIOError:
             return
-        *whole, self._unread = (self._unread + data).split(b"\n")
-        for line in whole:
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
             kind, _, text = line.decode("ascii").partition(" ")
             yield kind, text.encode("ascii").decode("unicode_escape")
 

@@ -33,14 +33,14 @@ def piece(body: bytes, more: bool = False) -> Message:
     return {"type": "http.response.body", "body": body, "more_body": more}
 
 
-def answer(
+def response(
     body: bytes, kind: bytes, *more: tuple[bytes, bytes], status: int = 200
 ) -> tuple[Message, Message]:
     fields = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *more]
     return start(status, fields), piece(body)
 
 
-HELLO = answer(b"alive\r\n", TEXT)
+HELLO = response(b"alive\r\n", TEXT)
 DOCUMENT = (
     b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","status":"ok",'
     b'"data":{"name":"roadrunner","version":2,"flags":["alpha","beta"]}}'
@@ -62,14 +62,14 @@ ITEMS: list[dict[str, Any]] = [
 ]
 READY = {
     "/": HELLO,
-    "/json": answer(DOCUMENT, JSON),
-    "/large": answer(b"x" * 65536, OCTETS),
-    "/gzip": answer(RECORDS, JSON, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")),
-    "/redirect": answer(b"", TEXT, (b"location", b"/target"), status=302),
-    "/static/hello.txt": answer((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),
+    "/json": response(DOCUMENT, JSON),
+    "/large": response(b"x" * 65536, OCTETS),
+    "/gzip": response(RECORDS, JSON, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")),
+    "/redirect": response(b"", TEXT, (b"location", b"/target"), status=302),
+    "/static/hello.txt": response((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),
     **{f"/api/v1/items/{n:04}": HELLO for n in range(1, 101)},
 }
-NOT_FOUND = answer(b"not found", TEXT, status=404)
+NOT_FOUND = response(b"not found", TEXT, status=404)
 NOTHING = piece(b"")
 ETAG = [(b"etag", b'"v1"')]
 PREFLIGHT = start(
@@ -104,7 +104,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     elif path.startswith("/httparena_json/"):
         await items(scope, send)
     else:
-        await whole(send, NOT_FOUND)
+        await send_response(send, NOT_FOUND)
 
 
 async def hello_world(scope: Scope, receive: Receive, send: Send) -> None:
@@ -116,7 +116,7 @@ async def hello_world(scope: Scope, receive: Receive, send: Send) -> None:
     await send(NOTHING if scope["method"] == "HEAD" else made[1])
 
 
-async def whole(send: Send, made: tuple[Message, Message]) -> None:
+async def send_response(send: Send, made: tuple[Message, Message]) -> None:
     await send(made[0])
     await send(made[1])
 
@@ -133,25 +133,25 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    await whole(send, answer(b"".join([data async for data in pieces(receive)]), OCTETS))
+    await send_response(send, response(b"".join([data async for data in pieces(receive)]), OCTETS))
 
 
 async def drain(scope: Scope, receive: Receive, send: Send) -> None:
     async for _ in pieces(receive):
         pass
-    await whole(send, answer(b"ok", TEXT))
+    await send_response(send, response(b"ok", TEXT))
 
 
 async def upload(scope: Scope, receive: Receive, send: Send) -> None:
     size = 0
     async for data in pieces(receive):
         size += len(data)
-    await whole(send, answer(b"%d" % size, TEXT))
+    await send_response(send, response(b"%d" % size, TEXT))
 
 
 async def form(scope: Scope, receive: Receive, send: Send) -> None:
     body = b"".join([data async for data in pieces(receive)])
-    await whole(send, answer(b"%d" % len(parse_qsl(body.decode())), TEXT))
+    await send_response(send, response(b"%d" % len(parse_qsl(body.decode())), TEXT))
 
 
 async def cookies(scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,16 +161,16 @@ async def cookies(scope: Scope, receive: Receive, send: Send) -> None:
             for pair in value.decode("latin-1").split(";"):
                 key, _, content = pair.partition("=")
                 found[key.strip()] = content.strip()
-    await whole(send, answer(b"%d" % len(found), TEXT))
+    await send_response(send, response(b"%d" % len(found), TEXT))
 
 
 async def query(scope: Scope, receive: Receive, send: Send) -> None:
-    await whole(send, answer(b"%d" % len(parse_qsl(scope["query_string"].decode())), TEXT))
+    await send_response(send, response(b"%d" % len(parse_qsl(scope["query_string"].decode())), TEXT))
 
 
 async def baseline(scope: Scope, receive: Receive, send: Send) -> None:
     numbers = dict(parse_qsl(scope["query_string"].decode()))
-    await whole(send, answer(b"%d" % (int(numbers["a"]) + int(numbers["b"])), TEXT))
+    await send_response(send, response(b"%d" % (int(numbers["a"]) + int(numbers["b"])), TEXT))
 
 
 async def items(scope: Scope, send: Send) -> None:
@@ -178,18 +178,18 @@ async def items(scope: Scope, send: Send) -> None:
     factor = int(dict(parse_qsl(scope["query_string"].decode())).get("m", "1"))
     found = [{**item, "total": item["price"] * item["quantity"] * factor} for item in ITEMS[:count]]
     body = json.dumps({"items": found, "count": len(found)}, separators=(",", ":"))
-    await whole(send, answer(body.encode(), JSON))
+    await send_response(send, response(body.encode(), JSON))
 
 
 async def etag(scope: Scope, receive: Receive, send: Send) -> None:
     if any(name == b"if-none-match" and value == b'"v1"' for name, value in scope["headers"]):
-        await whole(send, (start(304, ETAG), NOTHING))
+        await send_response(send, (start(304, ETAG), NOTHING))
     else:
-        await whole(send, answer(b"first version", TEXT, *ETAG))
+        await send_response(send, response(b"first version", TEXT, *ETAG))
 
 
 async def preflight(scope: Scope, receive: Receive, send: Send) -> None:
-    await whole(send, (PREFLIGHT, NOTHING) if scope["method"] == "OPTIONS" else HELLO)
+    await send_response(send, (PREFLIGHT, NOTHING) if scope["method"] == "OPTIONS" else HELLO)
 
 
 def streamed(kind: bytes, parts: Iterable[bytes]) -> Handler:
@@ -228,7 +228,7 @@ HANDLERS: dict[str, Handler] = {
 
 async def async_sleep() -> tuple[Message, Message]:
     await asyncio.sleep(0.001)
-    return answer(b"slept", TEXT)
+    return response(b"slept", TEXT)
 
 
 async def concurrent_tasks() -> tuple[Message, Message]:
@@ -236,14 +236,14 @@ async def concurrent_tasks() -> tuple[Message, Message]:
         await asyncio.sleep(0)
         return number * number
 
-    return answer(b"%d" % sum(await asyncio.gather(*(square(number) for number in range(10)))), TEXT)
+    return response(b"%d" % sum(await asyncio.gather(*(square(number) for number in range(10)))), TEXT)
 
 
 async def not_found() -> tuple[Message, Message]:
     return NOT_FOUND
 
 
-WORLD = {"/": answer(b"Hello, World!", TEXT), "/large": answer(b"X" * 65536, TEXT)}
+WORLD = {"/": response(b"Hello, World!", TEXT), "/large": response(b"X" * 65536, TEXT)}
 WORK = {"/async_sleep": async_sleep, "/concurrent_tasks": concurrent_tasks}
 
 

@@ -33,8 +33,8 @@ Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Fields = list[tuple[str, str]]
-Answer = tuple[int, Fields, bytes]
-Post = Callable[[str, bytes], Awaitable[Answer]]
+Response = tuple[int, Fields, bytes]
+Post = Callable[[str, bytes], Awaitable[Response]]
 
 PREFIX = "/api/webhooks/"
 TIMEOUT_S = 30.0
@@ -76,8 +76,8 @@ class Store:
         self._writes.put(Write(ACCEPT, (number, hook, json.dumps(headers), body), done))
         await done
 
-    def conclude(self, number: int, duration_s: float, answer: Answer | None, error: str | None) -> None:
-        status, headers, body = answer or (None, None, None)
+    def conclude(self, number: int, duration_s: float, response: Response | None, error: str | None) -> None:
+        status, headers, body = response or (None, None, None)
         values = (
             duration_s,
             status,
@@ -110,13 +110,13 @@ class Store:
                 failure = error
                 if database.in_transaction:
                     database.execute("ROLLBACK")
-            waiting = [write.done for write in batch if write.done is not None]
-            if waiting:
-                self._loop.call_soon_threadsafe(complete, waiting, failure)
+            futures = [write.done for write in batch if write.done is not None]
+            if futures:
+                self._loop.call_soon_threadsafe(complete, futures, failure)
         database.close()
 
     def _batch(self) -> tuple[list[Write], bool]:
-        """Takes all waiting statements, at least one; also returns whether there will be more."""
+        """Waits for statements and returns all of them, and whether there will be more."""
         batch: list[Write] = []
         write = self._writes.get()
         while write is not None:
@@ -128,10 +128,10 @@ class Store:
         return batch, False
 
 
-def complete(waiting: list[asyncio.Future[None]], failure: Exception | None) -> None:
-    for done in waiting:
+def complete(futures: list[asyncio.Future[None]], failure: Exception | None) -> None:
+    for done in futures:
         if done.done():
-            continue  # whoever waited has gone
+            continue  # cancelled: the request has ended
         if failure is None:
             done.set_result(None)
         else:
@@ -155,9 +155,9 @@ def poster(library: str, width: int) -> tuple[Post, Callable[[], Awaitable[Any]]
         limits = module.Limits(max_connections=width, max_keepalive_connections=width)
         client = module.AsyncClient(limits=limits, timeout=TIMEOUT_S)
 
-    async def post(url: str, body: bytes) -> Answer:
-        answer = await client.post(url, content=body, headers=FORWARDED_FIELDS)
-        return answer.status_code, list(answer.headers.items()), answer.content
+    async def post(url: str, body: bytes) -> Response:
+        response = await client.post(url, content=body, headers=FORWARDED_FIELDS)
+        return response.status_code, list(response.headers.items()), response.content
 
     return post, client.aclose
 
@@ -167,9 +167,9 @@ def aiohttp_poster(module: Any, width: int) -> tuple[Post, Callable[[], Awaitabl
         connector=module.TCPConnector(limit=width), timeout=module.ClientTimeout(total=TIMEOUT_S)
     )
 
-    async def post(url: str, body: bytes) -> Answer:
-        async with session.post(url, data=body, headers=FORWARDED_FIELDS) as answer:
-            return answer.status, list(answer.headers.items()), await answer.read()
+    async def post(url: str, body: bytes) -> Response:
+        async with session.post(url, data=body, headers=FORWARDED_FIELDS) as response:
+            return response.status, list(response.headers.items()), await response.read()
 
     return post, session.close
 
@@ -219,9 +219,9 @@ class WebhookApp:
         if not path.startswith(PREFIX) or scope["method"] != "POST":
             await respond(send, *((200, b"{}") if path == "/" else (404, b"no such resource")))
             return
-        body = await whole(receive)
+        body = await read_body(receive)
         if body is None:
-            return  # the client has gone before it had sent all
+            return  # the client disconnected before the end of the body
         self._numbers += 1
         number = self._numbers
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
@@ -237,15 +237,15 @@ class WebhookApp:
         while True:
             number, body = await self._accepted.get()
             began = time.perf_counter()
-            answer, error = None, None
+            response, error = None, None
             try:
-                answer = await self._post(self._upstream, body)
+                response = await self._post(self._upstream, body)
             except Exception as failure:  # each library has its own
                 error = f"{type(failure).__name__}: {failure}"[:300]
-            self._store.conclude(number, time.perf_counter() - began, answer, error)
+            self._store.conclude(number, time.perf_counter() - began, response, error)
 
 
-async def whole(receive: Receive) -> bytes | None:
+async def read_body(receive: Receive) -> bytes | None:
     pieces, more = [], True
     while more:
         message = await receive()

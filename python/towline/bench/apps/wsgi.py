@@ -16,18 +16,18 @@ from urllib.parse import parse_qsl
 
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], object]
-Answer = tuple[str, list[tuple[str, str]], Iterable[bytes]]
-Handler = Callable[[Environ], Answer]
+Response = tuple[str, list[tuple[str, str]], Iterable[bytes]]
+Handler = Callable[[Environ], Response]
 
 TEXT, OCTETS, JSON = "text/plain", "application/octet-stream", "application/json"
 MAX_PIECE_BYTES = 65536
 
 
-def answer(body: bytes, kind: str, *more: tuple[str, str], status: str = "200 OK") -> Answer:
+def response(body: bytes, kind: str, *more: tuple[str, str], status: str = "200 OK") -> Response:
     return status, [("Content-Type", kind), ("Content-Length", str(len(body))), *more], [body]
 
 
-HELLO = answer(b"alive\r\n", TEXT)
+HELLO = response(b"alive\r\n", TEXT)
 DOCUMENT = (
     b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","status":"ok",'
     b'"data":{"name":"roadrunner","version":2,"flags":["alpha","beta"]}}'
@@ -49,14 +49,14 @@ ITEMS: list[dict[str, Any]] = [
 ]
 READY = {
     "/": HELLO,
-    "/json": answer(DOCUMENT, JSON),
-    "/large": answer(b"x" * 65536, OCTETS),
-    "/gzip": answer(RECORDS, JSON, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")),
-    "/redirect": answer(b"", TEXT, ("Location", "/target"), status="302 Found"),
-    "/static/hello.txt": answer((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),
+    "/json": response(DOCUMENT, JSON),
+    "/large": response(b"x" * 65536, OCTETS),
+    "/gzip": response(RECORDS, JSON, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")),
+    "/redirect": response(b"", TEXT, ("Location", "/target"), status="302 Found"),
+    "/static/hello.txt": response((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),
     **{f"/api/v1/items/{n:04}": HELLO for n in range(1, 101)},
 }
-NOT_FOUND = answer(b"not found", TEXT, status="404 Not Found")
+NOT_FOUND = response(b"not found", TEXT, status="404 Not Found")
 ETAG = ("ETag", '"v1"')
 PREFLIGHT = [
     ("Access-Control-Allow-Origin", "https://example.com"),
@@ -64,7 +64,7 @@ PREFLIGHT = [
     ("Access-Control-Allow-Headers", "Content-Type, Authorization"),
 ]
 EVENTS = [*(b"event: tick\ndata: %d\n\n" % n for n in range(1, 101)), b": end\n\n"]
-WORLD = {"/": answer(b"Hello, World!", TEXT), "/large": answer(b"X" * 65536, TEXT)}
+WORLD = {"/": response(b"Hello, World!", TEXT), "/large": response(b"X" * 65536, TEXT)}
 
 
 class ClientGone(Exception):
@@ -79,7 +79,7 @@ def app(environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         try:
             made = handler(environ)
         except ClientGone:
-            made = answer(b"", TEXT, status="400 Bad Request")
+            made = response(b"", TEXT, status="400 Bad Request")
     return send(made, environ, start_response)
 
 
@@ -87,7 +87,7 @@ def hello_world(environ: Environ, start_response: StartResponse) -> Iterable[byt
     return send(WORLD.get(environ["PATH_INFO"], NOT_FOUND), environ, start_response)
 
 
-def send(made: Answer, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+def send(made: Response, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
     status, fields, body = made
     # A copy: a server may add to the list (PEP 3333, `start_response`).
     start_response(status, list(fields))
@@ -111,56 +111,56 @@ def pieces(environ: Environ) -> Iterator[bytes]:
         yield data
 
 
-def echo(environ: Environ) -> Answer:
-    return answer(b"".join(pieces(environ)), OCTETS)
+def echo(environ: Environ) -> Response:
+    return response(b"".join(pieces(environ)), OCTETS)
 
 
-def drain(environ: Environ) -> Answer:
+def drain(environ: Environ) -> Response:
     for _ in pieces(environ):
         pass
-    return answer(b"ok", TEXT)
+    return response(b"ok", TEXT)
 
 
-def upload(environ: Environ) -> Answer:
-    return answer(b"%d" % sum(len(data) for data in pieces(environ)), TEXT)
+def upload(environ: Environ) -> Response:
+    return response(b"%d" % sum(len(data) for data in pieces(environ)), TEXT)
 
 
-def form(environ: Environ) -> Answer:
-    return answer(b"%d" % len(parse_qsl(b"".join(pieces(environ)).decode())), TEXT)
+def form(environ: Environ) -> Response:
+    return response(b"%d" % len(parse_qsl(b"".join(pieces(environ)).decode())), TEXT)
 
 
-def cookies(environ: Environ) -> Answer:
+def cookies(environ: Environ) -> Response:
     found = {}
     for pair in environ.get("HTTP_COOKIE", "").split(";"):
         key, _, content = pair.partition("=")
         found[key.strip()] = content.strip()
-    return answer(b"%d" % len(found), TEXT)
+    return response(b"%d" % len(found), TEXT)
 
 
-def query(environ: Environ) -> Answer:
-    return answer(b"%d" % len(parse_qsl(environ["QUERY_STRING"])), TEXT)
+def query(environ: Environ) -> Response:
+    return response(b"%d" % len(parse_qsl(environ["QUERY_STRING"])), TEXT)
 
 
-def baseline(environ: Environ) -> Answer:
+def baseline(environ: Environ) -> Response:
     numbers = dict(parse_qsl(environ["QUERY_STRING"]))
-    return answer(b"%d" % (int(numbers["a"]) + int(numbers["b"])), TEXT)
+    return response(b"%d" % (int(numbers["a"]) + int(numbers["b"])), TEXT)
 
 
-def items(environ: Environ) -> Answer:
+def items(environ: Environ) -> Response:
     count = int(environ["PATH_INFO"].rpartition("/")[2])
     factor = int(dict(parse_qsl(environ["QUERY_STRING"])).get("m", "1"))
     found = [{**item, "total": item["price"] * item["quantity"] * factor} for item in ITEMS[:count]]
     body = json.dumps({"items": found, "count": len(found)}, separators=(",", ":"))
-    return answer(body.encode(), JSON)
+    return response(body.encode(), JSON)
 
 
-def etag(environ: Environ) -> Answer:
+def etag(environ: Environ) -> Response:
     if environ.get("HTTP_IF_NONE_MATCH") == '"v1"':
         return "304 Not Modified", [ETAG], []
-    return answer(b"first version", TEXT, ETAG)
+    return response(b"first version", TEXT, ETAG)
 
 
-def preflight(environ: Environ) -> Answer:
+def preflight(environ: Environ) -> Response:
     return ("204 No Content", PREFLIGHT, []) if environ["REQUEST_METHOD"] == "OPTIONS" else HELLO
 
 
@@ -169,7 +169,7 @@ def streamed(kind: str, parts: list[bytes]) -> Handler:
     return lambda environ: ("200 OK", [("Content-Type", kind)], iter(parts))
 
 
-def not_found(environ: Environ) -> Answer:
+def not_found(environ: Environ) -> Response:
     return NOT_FOUND
 
 

@@ -54,10 +54,10 @@ class Worker:
             process.stdin.flush()
         except BrokenPipeError:
             raise self._died() from None
-        answer = self._answer(timeout_s)
-        if "error" in answer:
-            raise Failed(str(answer["error"]), self.log_tail())
-        return answer
+        reply = self._answer(timeout_s)
+        if "error" in reply:
+            raise Failed(str(reply["error"]), self.log_tail())
+        return reply
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -71,10 +71,10 @@ class Worker:
             self._held += data
         line, _, self._held = self._held.partition(b"\n")
         try:
-            answer: dict[str, Any] = json.loads(line)
+            reply: dict[str, Any] = json.loads(line)
         except ValueError:
             raise Failed(f"it replied garbage: {line[:80]!r}", self.log_tail()) from None
-        return answer
+        return reply
 
     def _died(self) -> Failed:
         with contextlib.suppress(subprocess.TimeoutExpired):

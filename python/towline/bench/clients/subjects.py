@@ -133,8 +133,8 @@ class Interpreters:
     @classmethod
     def usual(cls, named: Mapping[str, Path] | None = None, default: Path | None = None) -> Interpreters:
         """The bench's own interpreter, and environments `.venv-NAME` next to it."""
-        beside = (Path(sys.prefix).parent, Path.cwd())
-        return cls(named or {}, default or Path(sys.executable), tuple(dict.fromkeys(beside)))
+        folders = (Path(sys.prefix).parent, Path.cwd())
+        return cls(named or {}, default or Path(sys.executable), tuple(dict.fromkeys(folders)))
 
     def of(self, client: Client) -> Path:
         """Raises Missing, with what to do about it."""

@@ -42,7 +42,7 @@ def run_llm(session: Session, options: Options, *, use_mock: bool = False) -> No
     if use_mock:
         endpoint = replace(endpoint, key=None)
     elif options.base_url and not endpoint.is_remote:
-        endpoint = replace(endpoint, key="none")  # an endpoint of one's own that asks for no key
+        endpoint = replace(endpoint, key="none")  # a local endpoint that needs no key
     design = session.design
     experiments = experiments_for(
         endpoint.is_remote, select(options.scenario, EXPERIMENTS, "scenario") if options.scenario else None

@@ -106,8 +106,8 @@ class MockEndpoint:
             await plain(writer, 429, {"error": {"message": "come back later", "type": "rate_limit_error"}})
             return True
         profile, most = str(request_body["model"]), int(request_body.get("max_tokens", 64))
-        answer = response_to(settings.seed, profile, question, most, settings.scale)
-        await stream(writer, answer, profile, began)
+        response = response_to(settings.seed, profile, question, most, settings.scale)
+        await stream(writer, response, profile, began)
         return True
 
 
@@ -121,17 +121,17 @@ async def plain(writer: asyncio.StreamWriter, status: int, value: object) -> Non
     await writer.drain()
 
 
-async def stream(writer: asyncio.StreamWriter, answer: Expect, model: str, began: float) -> None:
+async def stream(writer: asyncio.StreamWriter, response: Expect, model: str, began: float) -> None:
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     text, due = hashlib.sha256(), began
-    for pause_s, piece in answer.pieces:
+    for pause_s, piece in response.pieces:
         due += pause_s  # of the schedule, not of when we woke up: late timers do not add up
         if pause_s and (left := due - time.perf_counter()) > 0:
             await asyncio.sleep(left)
         text.update(piece.encode())
         write(writer, event(model, [{"index": 0, "delta": {"content": piece}, "finish_reason": None}]))
         await writer.drain()
-    usage = {"prompt_tokens": 1, "completion_tokens": answer.tokens, "total_tokens": answer.tokens + 1}
+    usage = {"prompt_tokens": 1, "completion_tokens": response.tokens, "total_tokens": response.tokens + 1}
     known = {"sha256": text.hexdigest(), "took_s": time.perf_counter() - began}
     write(writer, event(model, [{"index": 0, "delta": {}, "finish_reason": "stop"}]))
     write(writer, event(model, [], usage=usage, mock=known))

@@ -187,14 +187,14 @@ class LlmRun:
                 process.worker.stop()
         for position, (name, found) in enumerate(taken.items()):
             if found and self._records[name].failure is None:
-                whole = CallBatch(
+                merged_batch = CallBatch(
                     [Call.of(one) for part in found for one in part["calls"]],
                     sum(part["took_s"] for part in found),
                     sum(part["cpu_s"] for part in found),
                     max(part["rss_growth_bytes"] for part in found),
                     began[name],
                 )
-                self._slices.append(slice_of(name, whole, self.plan.goal, restart, position))
+                self._slices.append(slice_of(name, merged_batch, self.plan.goal, restart, position))
 
     def _start(self, name: str, restart: int, running: dict[str, ChatProcess]) -> None:
         client, known = CHATS[name], self._records.get(name)
@@ -217,7 +217,7 @@ class LlmRun:
         self._records[name] = SubjectRecord(
             name, "client", process.worker.command, process.versions, {"loop": self.plan.loop}, starts
         )
-        if not self.plan.endpoint.is_remote:  # a real one is not asked more than the scenario says
+        if not self.plan.endpoint.is_remote:  # a remote endpoint gets no more calls than the scenario has
             self._verify(name, running)
 
     def _verify(self, name: str, running: dict[str, ChatProcess]) -> None:

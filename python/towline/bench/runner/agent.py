@@ -66,10 +66,10 @@ class Agent:
         timeout = len(config["targets"]) * (
             config.get("timeout_s", 5.0) + config.get("connect_timeout_s", 5.0)
         )
-        answers: list[dict[str, Any]] = self._request({"op": "probe", "session": session}, timeout)[
+        responses: list[dict[str, Any]] = self._request({"op": "probe", "session": session}, timeout)[
             "responses"
         ]
-        return answers
+        return responses
 
     def slice(self, session: str, work: SliceSpec) -> dict[str, Any]:
         """Runs a slice of load; returns the generator's report, with `histograms` and `refused`."""
@@ -153,13 +153,13 @@ class Agent:
             self._kill()
             raise
         try:
-            answer = json.loads(line)
+            reply = json.loads(line)
         except ValueError:
             self._kill()
             raise AgentFailed(f"the generator's reply is not JSON: {line[:80]!r}", self._tail()) from None
-        if "error" in answer:
-            raise AgentFailed(f"the generator's reply to {operation!r}: {answer['error']}")
-        found: dict[str, Any] = answer
+        if "error" in reply:
+            raise AgentFailed(f"the generator's reply to {operation!r}: {reply['error']}")
+        found: dict[str, Any] = reply
         return found
 
     def _send(self, message: dict[str, Any]) -> None:

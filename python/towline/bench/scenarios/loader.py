@@ -253,7 +253,7 @@ def _expect_table(table: Table, folder: Path | None) -> Expect:
     body = read_body(table, folder)
     if any_body and body is not None:
         raise table.error("`any_body` and a body exclude each other")
-    answer = Expect(
+    expected = Expect(
         status=table.at_least("status", 100, 200),
         body=None if any_body else body or model.Body(),
         fields=_fields(table),
@@ -264,9 +264,9 @@ def _expect_table(table: Table, folder: Path | None) -> Expect:
         pieces=table.at_least("pieces", 1, 1),
     )
     table.end()
-    if answer.status is not None and answer.status > 599:
-        raise table.error(f"`status` is {answer.status}; it must be below 600")
-    return answer
+    if expected.status is not None and expected.status > 599:
+        raise table.error(f"`status` is {expected.status}; it must be below 600")
+    return expected
 
 
 def _fields(table: Table) -> Fields:

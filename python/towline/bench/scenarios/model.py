@@ -45,7 +45,7 @@ class Body:
         return hashlib.sha256(self.whole()).hexdigest()
 
     def plain(self) -> dict[str, Any]:
-        """As the generator's agent takes it."""
+        """Returns the form that the generator's agent reads."""
         if self.path is not None:
             return {"file": str(self.path)}
         try:
@@ -90,7 +90,7 @@ class SendMode:
     """The connection is closed after this much of the body; the same request, whole, must then succeed."""
 
     def plain(self) -> Any:
-        """As the generator's agent takes it."""
+        """Returns the form that the generator's agent reads."""
         if self.await_continue:
             return "await_continue"
         if self.drop_after_bytes is not None:

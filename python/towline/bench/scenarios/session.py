@@ -40,7 +40,7 @@ def session_config(
 
 
 def target(request: Request, base_url: str, protocol: Protocol = "h1") -> dict[str, Any]:
-    """One request and its expected response, as the agent takes them."""
+    """One request and its expected response, in the form that the agent reads."""
     plain: dict[str, Any] = {
         "url": base_url.rstrip("/") + request.target,
         "method": request.method,
@@ -67,14 +67,14 @@ def socket(request: Request, message: Body, base_url: str) -> dict[str, Any]:
     }
 
 
-def _expect(answer: Expect) -> dict[str, Any]:
-    body = answer.body
+def _expect(expected: Expect) -> dict[str, Any]:
+    body = expected.body
     return {
-        "status": answer.status,
+        "status": expected.status,
         # Length as transferred, which is unknown for coded bodies.
-        "length": body.length if body is not None and answer.coding is None else None,
+        "length": body.length if body is not None and expected.coding is None else None,
         "body": body.plain() if body is not None else None,
         "sha256": None,
-        "coding": answer.coding,
-        "fields": [list(pair) for pair in answer.fields],
+        "coding": expected.coding,
+        "fields": [list(pair) for pair in expected.fields],
     }

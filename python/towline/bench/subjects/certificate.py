@@ -24,7 +24,7 @@ class Certificate:
 
     @property
     def tls(self) -> tuple[Path, Path]:
-        """As `Settings.tls` takes it."""
+        """The paths in the form of `Settings.tls`."""
         return self.certificate, self.key
 
 

@@ -93,7 +93,7 @@ def _wanted(server: Server) -> tuple[str, ...]:
 @functools.cache
 def _packages(python: str, names: tuple[str, ...]) -> tuple[str, dict[str, str]]:
     # Run outside of the current folder, whose source packages the subject would not import.
-    answer = subprocess.run(
+    completed = subprocess.run(
         [python, "-c", _ASK, *names],
         capture_output=True,
         text=True,
@@ -102,7 +102,7 @@ def _packages(python: str, names: tuple[str, ...]) -> tuple[str, dict[str, str]]
         cwd=Path(__file__).parent,
         stdin=subprocess.DEVNULL,
     )
-    release, found = json.loads(answer.stdout)
+    release, found = json.loads(completed.stdout)
     if "towline" in names and python == sys.executable:
         found["towline"] = __version__  # it may run from its source, which has no metadata
     return str(release), {str(name): str(version) for name, version in found.items()}
@@ -119,8 +119,8 @@ def _python_of(path: Path) -> Path | None:
         return None
     if not first.startswith(b"#!") or b"python" not in first:
         # pip writes a launcher in sh for long paths; the interpreter is then next to it.
-        beside = path.with_name("python")
-        return beside if first.startswith(b"#!") and beside.exists() else None
+        python = path.with_name("python")
+        return python if first.startswith(b"#!") and python.exists() else None
     words = first[2:].split()
     if words[0].endswith(b"/env") and len(words) > 1:
         found = shutil.which(os.fsdecode(words[1]))
@@ -133,7 +133,7 @@ def _printed(server: Server, peers_bin: Path | None) -> dict[str, str]:
     if found is None:
         return {}
     try:
-        answer = subprocess.run(
+        completed = subprocess.run(
             [str(found), *server.version[1:]],
             capture_output=True,
             text=True,
@@ -143,5 +143,5 @@ def _printed(server: Server, peers_bin: Path | None) -> dict[str, str]:
         )
     except (OSError, subprocess.SubprocessError):
         return {}
-    number = re.search(r"\d+(\.\d+)+[\w.+-]*", answer.stdout + answer.stderr)
+    number = re.search(r"\d+(\.\d+)+[\w.+-]*", completed.stdout + completed.stderr)
     return {server.name: number[0]} if number else {}

@@ -22,7 +22,7 @@ def orphans() -> list[int]:
                     one[len(mark) :].decode() for one in file.read().split(b"\0") if one.startswith(mark)
                 ]
         except (OSError, UnicodeDecodeError):
-            continue  # somebody else's, or gone
+            continue  # belongs to another user, or has exited
         fields = stat(int(entry))
         if marks and fields is not None and fields[0] not in "ZX" and not _kept(marks[0]):
             found.append(int(entry))

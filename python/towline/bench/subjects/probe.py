@@ -51,14 +51,14 @@ def _status_over_h1(connection: socket.socket, authority: str, path: str, due: f
 
 def _status_over_h2(connection: socket.socket, authority: str, path: str, due: float) -> int:
     connection.sendall(probe_h2.request(authority, path, secure=isinstance(connection, ssl.SSLSocket)))
-    answer = b""
-    while len(answer) <= MAX_HEAD_BYTES:
+    received = b""
+    while len(received) <= MAX_HEAD_BYTES:
         piece = _received(connection, due)
         if not piece:
             raise ConnectionResetError("the connection was closed without a response")
-        answer += piece
+        received += piece
         try:
-            status = probe_h2.status(answer)
+            status = probe_h2.status(received)
         except ValueError as error:
             raise BadReply(str(error)) from None
         if status is not None:

@@ -159,7 +159,7 @@ class Process:
                 raise self._failure(last)
             time.sleep(pause)
             pause = min(pause * 1.5, 0.05)
-        self._must_live("before it was ready")  # somebody else may have the port
+        self._must_live("before it was ready")  # another process may have the port
         self.ready_after_s = time.monotonic() - self._began
         self._meter.reset_peaks()
         return self.ready_after_s
@@ -185,15 +185,15 @@ class Process:
         if self._stopped is not None:
             return self._stopped
         began, grace = time.monotonic(), self.server.grace_s if grace_s is None else grace_s
-        answer = self._reaper.stop(grace)
+        reply = self._reaper.stop(grace)
         self._stopped = StopReport(
-            answer.get("exit"),
-            bool(answer.get("killed")),
-            tuple(answer.get("strays", ())),
-            int(answer.get("stuck", 0)),
+            reply.get("exit"),
+            bool(reply.get("killed")),
+            tuple(reply.get("strays", ())),
+            int(reply.get("stuck", 0)),
             time.monotonic() - began,
         )
-        self._last_log = str(answer.get("log", ""))
+        self._last_log = str(reply.get("log", ""))
         return self._stopped
 
     def __enter__(self) -> Process:
@@ -204,7 +204,7 @@ class Process:
     ) -> None:
         self.stop()
 
-    # --- what it costs and says -------------------------------------------------------------------------
+    # --- resources and output -------------------------------------------------------------------------
 
     def usage(self) -> Usage:
         """CPU time, switches and memory of all its processes until now. Cheap enough for the edges of a slice."""
@@ -242,7 +242,7 @@ class Process:
             path.chmod(0o644)
         # Messages have the program as written, without a path of this machine.
         program = rendered.shown[0]
-        answer = self._reaper.request(
+        reply = self._reaper.request(
             {
                 "op": "start",
                 "argv": rendered.argv,
@@ -252,12 +252,12 @@ class Process:
                 "folder": self._folder,
             }
         )
-        if "pid" not in answer:
-            why = answer.get("failed", "its reaper did not reply")
+        if "pid" not in reply:
+            why = reply.get("failed", "its reaper did not reply")
             if not rendered.cwd.is_dir():
                 why = f"its cwd {self.server.cwd!r} is no folder"
             raise SubjectFailed(f"{self.name}: cannot start {program}: {why}")
-        return int(answer["pid"])
+        return int(reply["pid"])
 
     def _must_live(self, when: str) -> None:
         if not self.alive():
@@ -322,7 +322,7 @@ class _ReaperLink:
             return {}
 
     def stop(self, grace_s: float) -> dict[str, Any]:
-        answer = self.request(
+        reply = self.request(
             {"op": "stop", "grace_s": grace_s}, grace_s + reaper.KILL_TIMEOUT_S + self.ANSWER_TIMEOUT_S
         )
         for stream in (self._process.stdin, self._process.stdout):
@@ -333,7 +333,7 @@ class _ReaperLink:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        return answer
+        return reply
 
     def _answer(self, deadline: float) -> dict[str, Any]:
         assert self._process.stdout is not None

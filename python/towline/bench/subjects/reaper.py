@@ -59,7 +59,7 @@ class Reaper:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
-            signal.signal(ignored, signal.SIG_IGN)  # the bench says when it ends
+            signal.signal(ignored, signal.SIG_IGN)  # the bench decides when it ends
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
 
     def serve(self) -> None:
@@ -200,10 +200,10 @@ class Reaper:
 def descendants(root: int | None = None) -> list[int]:
     """All processes below `root` (this one), without unreaped ended ones."""
     found: list[int] = []
-    waiting = [os.getpid() if root is None else root]
-    while waiting:
-        below = children(waiting.pop())
-        waiting += below
+    remaining = [os.getpid() if root is None else root]
+    while remaining:
+        below = children(remaining.pop())
+        remaining += below
         found += below
     return [pid for pid in found if (fields := stat(pid)) is not None and fields[0] not in "ZX"]
 

@@ -163,7 +163,7 @@ def _shown(words: list[str], known: Mapping[str, str], settings: Settings) -> li
     }
     shown = [_fill(word, {**known, **names}) for word in words]
     for name in ("folder", "cert", "key", "app_folder"):  # those that were filled in already
-        if os.path.isabs(known.get(name, "")):  # a relative one, such as ".", stands in many a word
+        if os.path.isabs(known.get(name, "")):  # a relative path such as "." would match within words
             shown = [word.replace(known[name], names[name]) for word in shown]
     return [re.sub(r"^(\{bin\}|.*)/", "", shown[0]), *(_homeless(word) for word in shown[1:])]
 

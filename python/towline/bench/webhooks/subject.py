@@ -134,10 +134,10 @@ class RunningWebhooks:
     def verify(self) -> None:
         """Sends one webhook: it must be accepted, stored and forwarded."""
         self._open()
-        (answer,) = self._probe()
-        if answer["failure"] or answer["status"] != 202:
+        (response,) = self._probe()
+        if response["failure"] or response["status"] != 202:
             raise Failed(
-                f"a webhook was not accepted: {answer['failure'] or answer['status']}",
+                f"a webhook was not accepted: {response['failure'] or response['status']}",
                 self._process.log_tail(),
             )
         found = self._drained()

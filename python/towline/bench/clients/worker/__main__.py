@@ -24,7 +24,7 @@ def adopt(name: str, folder: Path) -> None:
 
 def main() -> None:
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != HERE]
-    if util.find_spec("towline") is None:  # an environment of peers: ours is the one beside the bench
+    if util.find_spec("towline") is None:  # an environment of another client: use the Towline of the bench
         adopt("towline", HERE.parents[2])
     adopt(NAME, HERE)
     import_module(f"{NAME}.rpc").main(sys.argv[1:])

@@ -7,23 +7,23 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from .adapters.base import Answer, AsyncAdapter, SyncAdapter
+from .adapters.base import AsyncAdapter, Response, SyncAdapter
 from .job import Job
 from .window import WrongResponse
 
 UPLOADS = ("upload", "partial_write")
 
 
-def compare(answer: Answer, expected: bytes) -> None:
-    status, body = answer
+def compare(response: Response, expected: bytes) -> None:
+    status, body = response
     if status != 200 or body != expected:
         shown = bytes(body[:60])
         raise WrongResponse(status, f"{status} with {len(body)} bytes, not {len(expected)}: {shown!r}")
 
 
-def compare_json(answer: Any, expected: Any) -> None:
-    if answer != expected:
-        raise WrongResponse(None, f"not the JSON that was sent: {str(answer)[:60]!r}")
+def compare_json(response: Any, expected: Any) -> None:
+    if response != expected:
+        raise WrongResponse(None, f"not the JSON that was sent: {str(response)[:60]!r}")
 
 
 def document(job: Job) -> dict[str, str]:

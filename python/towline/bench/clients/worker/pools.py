@@ -63,9 +63,9 @@ async def fill_async(adapter: AsyncAdapter, job: Job, bases: Sequence[str]) -> N
         return
     for origin, adapter.base in enumerate(bases):
         share = share_of(job, origin)
-        answers = [adapter.get(fill_path(share)) for _ in range(share)]
-        for answer in await asyncio.gather(*answers):
-            compare(answer, FILL_BYTES)
+        calls = [adapter.get(fill_path(share)) for _ in range(share)]
+        for response in await asyncio.gather(*calls):
+            compare(response, FILL_BYTES)
 
 
 def fill_sync(adapter: SyncAdapter, job: Job, bases: Sequence[str]) -> None:

@@ -231,12 +231,12 @@ class OpenChat:
 
 
 def main(_arguments: list[str]) -> None:
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a library prints is not an answer
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # output of a library must not mix with the replies
 
     def send(**fields: Any) -> None:
-        answers.write(json.dumps(fields) + "\n")
+        replies.write(json.dumps(fields) + "\n")
 
     RpcServer(send).serve(sys.stdin)
-    answers.flush()
+    replies.flush()
     os._exit(0)  # a client's own threads do not keep the bench waiting

@@ -31,7 +31,7 @@ class SlowReader:
     def __init__(self, adapter: AsyncAdapter | SyncAdapter, job: Job, seconds: float) -> None:
         self.adapter, self.events = adapter, job.kind == "slow_events"
         gc.collect()
-        self.before, self.most, self.held = rss_bytes(), 0, 0
+        self.before, self.most, self.max_buffered_bytes = rss_bytes(), 0, 0
         self.cpu_before = time.process_time()
         self.began = time.perf_counter()
         self.end = self.began + seconds
@@ -42,7 +42,7 @@ class SlowReader:
         self.taken += len(piece)
         self.units += 1
         self.most = max(self.most, rss_bytes() - self.before)
-        self.held = max(self.held, self.adapter.buffered() or 0)
+        self.max_buffered_bytes = max(self.max_buffered_bytes, self.adapter.buffered() or 0)
         now = time.perf_counter()
         if now > self.end or self.most > ENOUGH_MIB << 20:
             return None
@@ -58,7 +58,7 @@ class SlowReader:
             "stopped_for_growth": float(self.most > ENOUGH_MIB << 20),
         }
         if self.adapter.buffered() is not None:
-            extra["buffered_bytes"] = self.held
+            extra["buffered_bytes"] = self.max_buffered_bytes
         return {
             "answered": self.units,
             "failed": 0,

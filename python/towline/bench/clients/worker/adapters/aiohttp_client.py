@@ -7,7 +7,7 @@ from typing import Any
 
 import aiohttp
 
-from .base import PIECE_BYTES, Answer, AsyncAdapter, check
+from .base import PIECE_BYTES, AsyncAdapter, Response, check
 
 
 class Async(AsyncAdapter):
@@ -23,11 +23,11 @@ class Async(AsyncAdapter):
     async def close(self) -> None:
         await self.session.close()
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         async with self.session.get(self.base + path) as response:
             return response.status, await response.read()
 
-    async def upload(self, path: str, body: bytes) -> Answer:
+    async def upload(self, path: str, body: bytes) -> Response:
         async with self.session.post(self.base + path, data=body) as response:
             return response.status, await response.read()
 

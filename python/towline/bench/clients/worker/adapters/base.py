@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 PIECE_BYTES = 65536
-Answer = tuple[int, bytes]
+Response = tuple[int, bytes]
 
 
 class WrongStatus(Exception):
@@ -31,9 +31,9 @@ class Adapter:
 
     def __init__(self, base: str, pool: int, uds: str | None = None, *, http2: bool = False) -> None:
         if uds is not None and not self.unix_sockets:
-            raise ValueError("this client's adapter cannot be told to use a unix socket")
+            raise ValueError("this client's adapter does not support unix sockets")
         if http2 and not self.prior_knowledge:
-            raise ValueError("this client's adapter cannot be told to speak HTTP/2")
+            raise ValueError("this client's adapter does not support HTTP/2")
         self.base, self.pool, self.uds, self.http2 = base, pool, uds, http2
 
     def buffered(self) -> int | None:
@@ -50,11 +50,11 @@ class AsyncAdapter(Adapter, ABC):
         """Closes its connections."""
 
     @abstractmethod
-    async def get(self, path: str) -> Answer:
-        """The status and the whole body."""
+    async def get(self, path: str) -> Response:
+        """Returns the status and the complete body."""
 
     @abstractmethod
-    async def upload(self, path: str, body: bytes) -> Answer:
+    async def upload(self, path: str, body: bytes) -> Response:
         """Posts given bytes."""
 
     @abstractmethod
@@ -67,9 +67,9 @@ class AsyncAdapter(Adapter, ABC):
 
     async def events(self, path: str) -> AsyncGenerator[bytes, None]:
         """Yields server-sent events."""
-        held = b""
+        pending = b""
         async for piece in self.pieces(path, None):
-            *complete, held = (held + piece).split(b"\n\n")
+            *complete, pending = (pending + piece).split(b"\n\n")
             for event in complete:
                 yield event
 
@@ -83,11 +83,11 @@ class SyncAdapter(Adapter, ABC):
         """Closes its connections."""
 
     @abstractmethod
-    def get(self, path: str) -> Answer:
-        """The status and the whole body."""
+    def get(self, path: str) -> Response:
+        """Returns the status and the complete body."""
 
     @abstractmethod
-    def upload(self, path: str, body: bytes) -> Answer:
+    def upload(self, path: str, body: bytes) -> Response:
         """Posts given bytes."""
 
     @abstractmethod
@@ -100,9 +100,9 @@ class SyncAdapter(Adapter, ABC):
 
     def events(self, path: str) -> Generator[bytes, None, None]:
         """Yields server-sent events."""
-        held = b""
+        pending = b""
         for piece in self.pieces(path, None):
-            *complete, held = (held + piece).split(b"\n\n")
+            *complete, pending = (pending + piece).split(b"\n\n")
             yield from complete
 
 
@@ -112,11 +112,11 @@ class AsyncLikeRequests(AsyncAdapter):
     client: Any
     content_name = "content"
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         response = await self.client.get(self.base + path)
         return response.status_code, response.content
 
-    async def upload(self, path: str, body: bytes) -> Answer:
+    async def upload(self, path: str, body: bytes) -> Response:
         response = await self.client.post(self.base + path, **{self.content_name: body})
         return response.status_code, response.content
 
@@ -133,11 +133,11 @@ class SyncLikeRequests(SyncAdapter):
     def close(self) -> None:
         self.client.close()
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         response = self.client.get(self.base + path)
         return response.status_code, response.content
 
-    def upload(self, path: str, body: bytes) -> Answer:
+    def upload(self, path: str, body: bytes) -> Response:
         response = self.client.post(self.base + path, **{self.content_name: body})
         return response.status_code, response.content
 

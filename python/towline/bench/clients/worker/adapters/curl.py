@@ -10,7 +10,7 @@ from typing import Any
 
 import pycurl
 
-from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncAdapter, check
+from .base import PIECE_BYTES, AsyncAdapter, Response, SyncAdapter, check
 
 # Without this "Expect", libcurl waits for 100 before it sends a large body, unlike all other clients.
 JSON = ["Content-Type: application/json", "Expect:"]
@@ -51,20 +51,20 @@ class Easy(SyncAdapter):
             handle = self.local.handle = pycurl.Curl()
         return handle
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         handle, chunks = self.handle(), list[bytes]()
         prepare(handle, self.base + path, chunks.append, http2=self.http2)
         handle.perform()
         return handle.getinfo(pycurl.RESPONSE_CODE), b"".join(chunks)
 
-    def post(self, path: str, body: bytes, headers: list[str]) -> Answer:
+    def post(self, path: str, body: bytes, headers: list[str]) -> Response:
         handle, chunks = self.handle(), list[bytes]()
         prepare(handle, self.base + path, chunks.append, http2=self.http2)
         prepare_post(handle, body, headers)
         handle.perform()
         return handle.getinfo(pycurl.RESPONSE_CODE), b"".join(chunks)
 
-    def upload(self, path: str, body: bytes) -> Answer:
+    def upload(self, path: str, body: bytes) -> Response:
         return self.post(path, body, OCTETS)
 
     def post_json(self, path: str, value: Any) -> Any:
@@ -100,7 +100,7 @@ class Multi(AsyncAdapter):
         self.multi.setopt(pycurl.M_MAX_TOTAL_CONNECTIONS, self.pool)
         self.multi.setopt(pycurl.M_MAXCONNECTS, self.pool)
         self.idle: list[pycurl.Curl] = []
-        self.waiting: dict[pycurl.Curl, asyncio.Future[None]] = {}
+        self.futures: dict[pycurl.Curl, asyncio.Future[None]] = {}
         self.due: asyncio.TimerHandle | None = None
 
     def _socket(self, event: int, fd: int, _multi: Any, _data: Any) -> None:
@@ -130,7 +130,7 @@ class Multi(AsyncAdapter):
 
     def _ended(self, handle: pycurl.Curl, error: Exception | None) -> None:
         self.multi.remove_handle(handle)
-        future = self.waiting.pop(handle)
+        future = self.futures.pop(handle)
         if future.done():
             return
         if error is None:
@@ -146,18 +146,18 @@ class Multi(AsyncAdapter):
         return handle
 
     def begin(self, handle: pycurl.Curl) -> asyncio.Future[None]:
-        future = self.waiting[handle] = self.loop.create_future()
+        future = self.futures[handle] = self.loop.create_future()
         self.multi.add_handle(handle)
         return future
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         handle, chunks = self.handle(), list[bytes]()
         prepare(handle, self.base + path, chunks.append, http2=self.http2)
         await self.begin(handle)
         self.idle.append(handle)
         return handle.getinfo(pycurl.RESPONSE_CODE), b"".join(chunks)
 
-    async def post(self, path: str, body: bytes, headers: list[str]) -> Answer:
+    async def post(self, path: str, body: bytes, headers: list[str]) -> Response:
         handle, chunks = self.handle(), list[bytes]()
         prepare(handle, self.base + path, chunks.append, http2=self.http2)
         prepare_post(handle, body, headers)
@@ -165,7 +165,7 @@ class Multi(AsyncAdapter):
         self.idle.append(handle)
         return handle.getinfo(pycurl.RESPONSE_CODE), b"".join(chunks)
 
-    async def upload(self, path: str, body: bytes) -> Answer:
+    async def upload(self, path: str, body: bytes) -> Response:
         return await self.post(path, body, OCTETS)
 
     async def post_json(self, path: str, value: Any) -> Any:
@@ -182,5 +182,5 @@ class Multi(AsyncAdapter):
                 yield piece
             check(handle.getinfo(pycurl.RESPONSE_CODE))
         finally:
-            if self.waiting.pop(handle, None) is not None:
+            if self.futures.pop(handle, None) is not None:
                 self.multi.remove_handle(handle)

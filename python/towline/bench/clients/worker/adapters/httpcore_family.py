@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from importlib import import_module
 from typing import Any
 
-from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncAdapter, check
+from .base import PIECE_BYTES, AsyncAdapter, Response, SyncAdapter, check
 
 JSON = {"content-type": "application/json"}
 
@@ -34,11 +34,11 @@ class _Async(AsyncAdapter):
     async def close(self) -> None:
         await self.client.aclose()
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         response = await self.client.request("GET", self.base + path)
         return response.status, response.content
 
-    async def upload(self, path: str, body: bytes) -> Answer:
+    async def upload(self, path: str, body: bytes) -> Response:
         response = await self.client.request("POST", self.base + path, content=body)
         return response.status, response.content
 
@@ -81,11 +81,11 @@ class _Sync(SyncAdapter):
     def close(self) -> None:
         self.client.close()
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         response = self.client.request("GET", self.base + path)
         return response.status, response.content
 
-    def upload(self, path: str, body: bytes) -> Answer:
+    def upload(self, path: str, body: bytes) -> Response:
         response = self.client.request("POST", self.base + path, content=body)
         return response.status, response.content
 

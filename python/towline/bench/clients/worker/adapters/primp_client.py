@@ -7,7 +7,7 @@ from typing import Any
 
 import primp
 
-from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncLikeRequests, check
+from .base import PIECE_BYTES, AsyncAdapter, Response, SyncLikeRequests, check
 
 
 class Async(AsyncAdapter):
@@ -19,11 +19,11 @@ class Async(AsyncAdapter):
     # `content` and `json` read the body while they block the loop, and other streams fill the connection's
     # window.
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         response = await self.client.get(self.base + path)
         return response.status_code, await response.aread()
 
-    async def upload(self, path: str, body: bytes) -> Answer:
+    async def upload(self, path: str, body: bytes) -> Response:
         response = await self.client.post(self.base + path, content=body)
         return response.status_code, await response.aread()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyreqwest.client import ClientBuilder, SyncClientBuilder
 
-from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncAdapter, check
+from .base import PIECE_BYTES, AsyncAdapter, Response, SyncAdapter, check
 
 
 class Async(AsyncAdapter):
@@ -20,11 +20,11 @@ class Async(AsyncAdapter):
     async def close(self) -> None:
         await self.client.close()
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         response = await self.client.get(self.base + path).build().send()
         return response.status, bytes(await response.bytes())
 
-    async def upload(self, path: str, body: bytes) -> Answer:
+    async def upload(self, path: str, body: bytes) -> Response:
         response = await self.client.post(self.base + path).body_bytes(body).build().send()
         return response.status, bytes(await response.bytes())
 
@@ -50,11 +50,11 @@ class Sync(SyncAdapter):
     def close(self) -> None:
         self.client.close()
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         response = self.client.get(self.base + path).build().send()
         return response.status, bytes(response.bytes())
 
-    def upload(self, path: str, body: bytes) -> Answer:
+    def upload(self, path: str, body: bytes) -> Response:
         response = self.client.post(self.base + path).body_bytes(body).build().send()
         return response.status, bytes(response.bytes())
 

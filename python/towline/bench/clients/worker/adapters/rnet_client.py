@@ -8,7 +8,7 @@ from typing import Any
 import rnet
 from rnet.blocking import BlockingClient
 
-from .base import PIECE_BYTES, Answer, AsyncAdapter, SyncAdapter, check
+from .base import PIECE_BYTES, AsyncAdapter, Response, SyncAdapter, check
 
 
 def options(pool: int, *, http2: bool) -> dict[str, Any]:
@@ -22,11 +22,11 @@ class Async(AsyncAdapter):
     async def open(self) -> None:
         self.client = rnet.Client(**options(self.pool, http2=self.http2))
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> Response:
         response = await self.client.get(self.base + path)
         return response.status, await response.bytes()
 
-    async def upload(self, path: str, body: bytes) -> Answer:
+    async def upload(self, path: str, body: bytes) -> Response:
         response = await self.client.post(self.base + path, body=body)
         return response.status, await response.bytes()
 
@@ -48,11 +48,11 @@ class Sync(SyncAdapter):
     def open(self) -> None:
         self.client = BlockingClient(**options(self.pool, http2=self.http2))
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         response = self.client.get(self.base + path)
         return response.status, response.bytes()
 
-    def upload(self, path: str, body: bytes) -> Answer:
+    def upload(self, path: str, body: bytes) -> Response:
         response = self.client.post(self.base + path, body=body)
         return response.status, response.bytes()
 

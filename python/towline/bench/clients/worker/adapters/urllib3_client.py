@@ -8,7 +8,7 @@ from typing import Any
 
 import urllib3
 
-from .base import PIECE_BYTES, Answer, SyncAdapter, check
+from .base import PIECE_BYTES, Response, SyncAdapter, check
 
 
 def over(uds: str, manager: Any) -> Any:
@@ -38,11 +38,11 @@ class Sync(SyncAdapter):
     def close(self) -> None:
         self.client.clear()
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> Response:
         response = self.client.request("GET", self.base + path)
         return response.status, response.data
 
-    def upload(self, path: str, body: bytes) -> Answer:
+    def upload(self, path: str, body: bytes) -> Response:
         response = self.client.request("POST", self.base + path, body=body)
         return response.status, response.data
 
