@@ -30,12 +30,10 @@ pub struct Config {
     /// HTTP/2: concurrent streams per connection, up to the server's limit.
     pub streams: usize,
     /// Requests after which a connection is replaced; `Some(1)`: a fresh connection for each request,
-    /// whose
-    /// setup counts as part of the latency.
+    /// whose setup counts as part of the latency.
     pub requests_per_connection: Option<u64>,
     /// All connections send their next request at the same moment, when all have their responses; on
-    /// fresh
-    /// connections, a connection storm. One thread, a closed loop.
+    /// fresh connections, a connection storm. One thread, a closed loop.
     pub barrier: bool,
     pub loop_mode: LoopMode,
     pub until: Until,
@@ -50,9 +48,8 @@ pub struct Config {
     pub trust: Trust,
     pub seed: u64,
     /// Statuses with which a server refuses requests at its limit: counted apart, neither successes nor
-    /// failures.
-    /// If any is given, connections that the server refuses, or closes before any response, count in the
-    /// same way.
+    /// failures. If any is given, connections that the server refuses, or closes before any response,
+    /// count in the same way.
     pub refusal_statuses: Vec<u16>,
 }
 

@@ -1,8 +1,7 @@
 //! Progress of a run, visible while it runs.
 //!
 //! Workers store their counts at every tick, a few dozen times a second, and publish each second that
-//! has
-//! ended; requests have no extra cost between ticks. A monitor reads whenever it likes.
+//! has ended; requests have no extra cost between ticks. A monitor reads at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, TryLockError};

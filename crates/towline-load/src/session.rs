@@ -77,8 +77,7 @@ impl Session {
     }
 
     /// Runs one slice of load. Closed connections are reopened before it, outside the measured time;
-    /// what a
-    /// closed loop has in flight at its end is awaited afterwards and not counted.
+    /// what a closed loop has in flight at its end is awaited afterwards and not counted.
     pub fn slice(&mut self, slice: &Slice, stop: &Stop) -> Result<Outcome, LoadError> {
         self.measure(slice, stop, true)
     }

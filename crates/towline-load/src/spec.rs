@@ -1,6 +1,5 @@
 //! The load as data: the format of the agent's `open` and of `--scenario FILE`. Strict: an unknown key
-//! is an
-//! error, since a misspelt one would silently change the load.
+//! is an error, since a misspelt one would silently change the load.
 
 use std::path::PathBuf;
 use std::time::Duration;

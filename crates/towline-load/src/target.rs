@@ -111,8 +111,7 @@ impl Coding {
 
 impl Target {
     /// A GET of `url`: `http[s]://host[:port][/path][?query]`. With `ws[s]`: a WebSocket with text
-    /// messages of
-    /// 1024 bytes.
+    /// messages of 1024 bytes.
     pub fn get(url: &str) -> Result<Self, LoadError> {
         let parts = Url::parse(url).map_err(|why| LoadError::Config(format!("{url}: {why}")))?;
         Ok(Self {

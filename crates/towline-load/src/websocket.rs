@@ -161,8 +161,7 @@ pub(crate) fn limits(longest: usize) -> Arc<ws::Limits> {
 }
 
 /// Writes a message; `scratch` is empty before and after. Returns false if the WebSocket or its stream
-/// is
-/// ending, which its events report.
+/// is ending, which its events report.
 pub(crate) fn send(
     socket: &mut WebSocket,
     mut stream: StreamMut<'_>,

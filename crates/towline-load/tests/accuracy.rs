@@ -17,8 +17,7 @@ use towline_load::{
 };
 
 /// An error of the generator occurs each time and on every scale, whereas disturbances by a busy machine
-/// are small for
-/// long times. The claim, all of whose times grow with the scale, must hold on one scale.
+/// are small for long times. The claim, all of whose times grow with the scale, must hold on one scale.
 fn once_undisturbed(claim: impl Fn(u32)) {
     for scale in [1, 1, 2, 4] {
         if catch_unwind(AssertUnwindSafe(|| claim(scale))).is_ok() {

@@ -1,7 +1,6 @@
 """The bench: measures HTTP servers and clients and compares them, with statistically sound verdicts.
 
-Servers and clients run as separate processes, Towline's like any other. From Python: `compare` measures your
-own
+Servers and clients run as separate processes, Towline's like any other. From Python: `compare` measures your own
 application (docs/measure.md); `load`, `save` and `analyse` read and write results.
 """
 

@@ -8,8 +8,7 @@ test.
     print(result.text())
     assert result["old"].verdict is not bench.Verdict.SLOWER      # new compared with old
 
-The method is that of the command line: new processes in every restart, alternating slices, all responses
-checked.
+The method is that of the command line: new processes in every restart, alternating slices, all responses checked.
 """
 
 from __future__ import annotations

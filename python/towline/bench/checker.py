@@ -100,7 +100,7 @@ def _fields(fields: list[list[str]], wanted: Expect) -> str | None:
 def _body(found: dict[str, Any], wanted: Expect) -> str | None:
     if wanted.body is None:
         return None
-    if found["body_base64"] is None:  # too long to be handed over whole
+    if found["body_base64"] is None:  # too long for the agent's reply
         return _digest(found, wanted)
     try:
         body = _decoded(base64.b64decode(found["body_base64"]), wanted.coding, wanted.body.length)
@@ -153,7 +153,7 @@ def _closing(found: dict[str, Any], wanted: Expect, protocol: Protocol) -> str |
     if wanted.closes is None or found["closed"] == wanted.closes:
         return None
     if protocol == "h2" and wanted.closes:
-        return None  # the client has no word for it there: the end is the client's to make
+        return None  # HTTP/2 has no Connection header: the client closes
     # A server that announces a close may close (RFC 9112 9.6): gunicorn's sync worker always does.
     options = [one.lower() for key, one in found["fields"] if key.lower() == "connection"]
     if found["closed"] and "close" in options:

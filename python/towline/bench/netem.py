@@ -2,10 +2,8 @@
 measured.
 
 The kernel's netem needs privileges and a module; this emulator needs neither. It is a proxy between client and
-server,
-which every figure must mention. Losses are modelled by the delay that TCP makes of them, and the round trip of
-a
-handshake is added to the first request.
+server, which every figure must mention. Losses are modelled by the delay that TCP makes of them, and the round trip
+of a handshake is added to the first request.
 
 `python -m towline.bench.netem --to HOST:PORT --rtt 20ms ...` runs the emulator by itself (`--help`).
 """

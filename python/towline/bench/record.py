@@ -1,7 +1,7 @@
 """The raw results of a run; tables, charts and verdicts are derived from them.
 
-A record holds no verdict: `analysis.analyse(record)` derives them, so that a better rule can be applied to an
-old file.
+A record holds no verdict: `analysis.analyse(record)` derives them, so that a better rule can be applied to an old
+file.
 """
 
 from __future__ import annotations

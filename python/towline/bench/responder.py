@@ -1,7 +1,6 @@
 """The native responder as a process: the server in client benchmarks, and a subject of known behaviour.
 
-`python -m towline.bench.responder [--port N] [--cert FILE --key FILE] ...` prints its addresses, one per line,
-and
+`python -m towline.bench.responder [--port N] [--cert FILE --key FILE] ...` prints its addresses, one per line, and
 serves until SIGTERM, SIGINT, or the end of a piped standard input; `--help` lists the options.
 """
 

@@ -1,8 +1,7 @@
 """`towline bench selftest`: measures servers of known behaviour on the user's machine.
 
-Equal servers must not differ, one that costs 5 % more must be found, and a delay must be reported exactly. The
-result is
-the smallest difference that this machine can resolve in its present state.
+Equal servers must not differ, one that costs 5 % more must be found, and a delay must be reported exactly. The result
+is the smallest difference that this machine can resolve in its present state.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from .scenarios import catalogue
 
 SPIN_STEPS = 10_000
 """Work per request, about 20 us: the servers, not the generator, must be the limit. Given in steps, since each
-server
-would calibrate microseconds differently."""
+server would calibrate microseconds differently."""
 SLOWER_PERCENT = 5
 DELAY_US = 2000
 DELAY_RATE_PER_S = 1000.0

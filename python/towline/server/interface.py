@@ -18,7 +18,7 @@ objects that give another class than their own. If the innermost callable takes 
 once as an ASGI server would, with a lifespan scope: an awaitable as the result means ASGI 3, and a TypeError about the
 three arguments means WSGI. The awaitable is closed and never runs.
 
-What cannot serve a request is refused at start with one line.
+An application that cannot serve a request is refused at start, with a message of one line.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 //! Sends each target once, on a connection of its own, and returns the whole response, for a checker
-//! that
-//! verifies more than a load does.
+//! that verifies more than a load does.
 
 use std::io;
 use std::sync::Arc;

@@ -1,6 +1,5 @@
 //! Handling of Ctrl-C. The previous disposition is restored, since the program may run as a call in
-//! another
-//! process.
+//! another process.
 
 use std::sync::OnceLock;
 

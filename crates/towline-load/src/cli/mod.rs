@@ -1,6 +1,5 @@
 //! The command line: arguments to [`Config`], outcomes to text. `help/ab-wrk.txt` lists the flags of
-//! `ab` and
-//! `wrk` and their meaning here.
+//! `ab` and `wrk` and their meaning here.
 
 mod args;
 mod body;
@@ -35,8 +34,7 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
 }
 
 /// Runs the program and returns the exit status: 0, 1 if requests failed or none succeeded, 2 if there
-/// was no
-/// run.
+/// was no run.
 pub fn status(args: impl Iterator<Item = OsString>) -> u8 {
     let command = match parse(args) {
         Ok(command) => command,

@@ -42,8 +42,7 @@ pub struct Report {
     /// Description of the first failure.
     pub first_failure: Option<String>,
     /// Statuses of complete responses, in ascending order. With `WebSockets`: of refused handshakes, and
-    /// the codes
-    /// of the server's close frames.
+    /// the codes of the server's close frames.
     pub statuses: Vec<StatusCount>,
     pub live_connections: LiveConnections,
     pub reconnects: u64,
@@ -110,8 +109,7 @@ pub struct OpenLoop {
     /// Due in the measured time, without a free connection until after its end.
     pub unsent: u64,
     /// Due in the measured time, with a free connection only after its end: sent late, so that the wait
-    /// counts
-    /// in the response times.
+    /// counts in the response times.
     #[serde(default)]
     pub late: u64,
     /// Lateness of the generator although a connection was free.

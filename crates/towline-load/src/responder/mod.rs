@@ -1,8 +1,7 @@
 //! The responder: a native HTTP server on the engine, for client benchmarks and tests.
 //!
 //! It prints its addresses, one per line, and serves until SIGTERM, SIGINT, or the end of a piped
-//! standard
-//! input, so that it ends with the process that started it.
+//! standard input, so that it ends with the process that started it.
 //!
 //! HTTP/1.1 and HTTP/2 share its ports: by the first bytes, under TLS by ALPN; `--protocol` selects one
 //! of them.

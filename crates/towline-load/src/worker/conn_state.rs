@@ -34,8 +34,7 @@ impl InFlight {
         let since = |begin: Instant, end: Instant| end.saturating_duration_since(begin);
         let service = since(self.sent, now);
         // In a closed loop, for a response that arrives in one piece, the three times are equal; extra
-        // clock
-        // reads would cost more than the difference.
+        // clock reads would cost more than the difference.
         ResponseTimes {
             response: if self.intended == self.sent {
                 service

@@ -1,7 +1,6 @@
 """The ASGI application of the bench: `app` serves section A of the catalogue, `hello_world` section B.
 
-It is the same for every server and needs the standard library only. Data that does not depend on the request is
-made
+It is the same for every server and needs the standard library only. Data that does not depend on the request is made
 once per process, including the compressed response: the bench measures servers, not zlib.
 """
 

@@ -1,16 +1,12 @@
 """The webhook forwarder of section E: stores webhooks, responds, and forwards them in the background.
 
-`POST /api/webhooks/<id>` has a response of 202 when the webhook is in the database; its forwarding, result and
-duration
-are recorded there. WEBHOOKS_CLIENT is the client library, WEBHOOKS_DESTINATION where to forward to,
-WEBHOOKS_DATABASE
-the file, WEBHOOKS_WIDTH the number of concurrent forwards. It needs the standard library otherwise, so that any
-server
-can run it.
+`POST /api/webhooks/<id>` responds 202 when the webhook is in the database; its forwarding, result and
+duration are recorded there. WEBHOOKS_CLIENT is the client library, WEBHOOKS_DESTINATION where to forward to,
+WEBHOOKS_DATABASE the file, WEBHOOKS_WIDTH the number of concurrent forwards. It needs the standard library otherwise,
+so that any server can run it.
 
-One thread owns the database and writes everything that arrived during its last transaction in the next one. It
-does not
-wait for the disk (`synchronous = NORMAL`), since servers and clients are measured; examples/webhooks does, and
+One thread owns the database and writes everything that arrived during its last transaction in the next one. It does
+not wait for the disk (`synchronous = NORMAL`), since servers and clients are measured; examples/webhooks does, and
 retries.
 """
 
@@ -151,7 +147,7 @@ def poster(library: str, width: int) -> tuple[Post, Callable[[], Awaitable[Any]]
             max_connections=width, max_connections_per_host=width, max_keepalive_connections=width
         )
         client = module.AsyncClient(limits=limits, timeout=module.Timeout(TIMEOUT_S))
-    else:  # httpx, httpx2 and what looks like them
+    else:  # httpx, httpx2 and clients with the same interface
         limits = module.Limits(max_connections=width, max_keepalive_connections=width)
         client = module.AsyncClient(limits=limits, timeout=TIMEOUT_S)
 
@@ -240,7 +236,7 @@ class WebhookApp:
             response, error = None, None
             try:
                 response = await self._post(self._upstream, body)
-            except Exception as failure:  # each library has its own
+            except Exception as failure:  # each library has its own exceptions
                 error = f"{type(failure).__name__}: {failure}"[:300]
             self._store.conclude(number, time.perf_counter() - began, response, error)
 

@@ -1,7 +1,6 @@
 """The WSGI application of the bench: `app` serves section A of the catalogue, `hello_world` section B.
 
-It is the same for every server and needs the standard library only. Data that does not depend on the request is
-made
+It is the same for every server and needs the standard library only. Data that does not depend on the request is made
 once per process, including the compressed response: the bench measures servers, not zlib.
 """
 
@@ -101,7 +100,7 @@ def pieces(environ: Environ) -> Iterator[bytes]:
     while left != 0:
         try:
             data = reader.read(min(left, MAX_PIECE_BYTES) if left > 0 else MAX_PIECE_BYTES)
-        except OSError:  # what servers raise for a body that ends early, where they say it at all
+        except OSError:  # raised by servers for a body that ends early, if they report it
             raise ClientGone from None
         if not data:
             if left > 0:

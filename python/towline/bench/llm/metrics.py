@@ -1,7 +1,6 @@
 """Metrics of the calls of one subject. Pure.
 
-Time to first token is that of the first piece of text. The inter-token latency per chunk is the time between
-pieces;
+Time to first token is that of the first piece of text. The inter-token latency per chunk is the time between pieces;
 per token, it is divided by the average tokens of a chunk. TPOT = (end - first) / (tokens - 1).
 """
 

@@ -81,7 +81,7 @@ class MockEndpoint:
             while await self._exchange(reader, writer):
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            pass  # the client has gone, or is none of ours
+            pass  # the client has disconnected, or is not one of the bench
         finally:
             writer.close()
 
@@ -125,7 +125,7 @@ async def stream(writer: asyncio.StreamWriter, response: Expect, model: str, beg
     writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
     text, due = hashlib.sha256(), began
     for pause_s, piece in response.pieces:
-        due += pause_s  # of the schedule, not of when we woke up: late timers do not add up
+        due += pause_s  # by the schedule, not by the time of the wake-up: late timers do not add up
         if pause_s and (left := due - time.perf_counter()) > 0:
             await asyncio.sleep(left)
         text.update(piece.encode())

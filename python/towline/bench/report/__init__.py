@@ -1,7 +1,6 @@
 """Output made from a record: a table, Markdown, CSV and an HTML page.
 
-`render_all` writes the files; `show` prints. `main_report`, `main_compare`, `main_gate` and `main_history` are
-the
+`render_all` writes the files; `show` prints. `main_report`, `main_compare`, `main_gate` and `main_history` are the
 commands of `towline bench`: arguments in, exit status out (argparse exits with 2 by itself).
 """
 

@@ -1,10 +1,8 @@
 """Comparison of two results that were not measured together.
 
-Slices of different runs cannot be paired: disturbances of each run are part of the difference. So this is
-Welch's test
-over restarts on log scale, with a wider interval, and a drift between the runs looks like a difference. Two
-builds are
-better measured in one run, as two subjects.
+Slices of different runs cannot be paired: disturbances of each run are part of the difference. So this is Welch's
+test over restarts on log scale, with a wider interval, and a drift between the runs looks like a difference. Two
+builds are better measured in one run, as two subjects.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A self-contained HTML page without requests to anywhere, also for phones and dark mode.
 
-A content security policy allows only the two scripts in the page, by their hashes; anything that came into it
-through
+A content security policy allows only the two scripts in the page, by their hashes; anything that came into it through
 a name remains text.
 """
 

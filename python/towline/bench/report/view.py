@@ -1,7 +1,6 @@
 """Data of an analysis that all formats show: merged latencies, memory, the comparisons by peer.
 
-The percentiles of a subject are those of its merged histogram; percentiles are never averaged. If a record has
-no
+The percentiles of a subject are those of its merged histogram; percentiles are never averaged. If a record has no
 histograms, only the percentiles of slices are known, and tables show none.
 """
 

@@ -23,9 +23,8 @@ class Interrupted(KeyboardInterrupt):
 class Interrupts:
     """Context in which the first signal raises `Interrupted`, and later ones are ignored. For the main thread.
 
-    They remain ignored until the process has ended: an interpreter that exits restores the system's handlers,
-    and a second
-    signal in those milliseconds would change the exit status.
+    They remain ignored until the process has ended: an interpreter that exits restores the system's handlers, and a
+    second signal in those milliseconds would change the exit status.
     """
 
     _current: Interrupts | None = None

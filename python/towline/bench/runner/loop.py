@@ -1,8 +1,7 @@
 """The loop of one experiment: restarts, verification, warm-up, rounds of slices. The same for servers and clients.
 
-A failed subject has a `failure`; if the run itself ends, also by an interrupt, everything is stopped and
-`record()` has
-what was measured until then.
+A failed subject has a `failure`; if the run itself ends, also by an interrupt, everything is stopped and `record()`
+has what was measured until then.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Keeps the bench from disturbing its measurements: its thread runs on the driver's core, without garbage
 collection.
 
-The subject has its core to itself only if nothing else of the bench runs there. Processes that this thread
-starts
+The subject has its core to itself only if nothing else of the bench runs there. Processes that this thread starts
 inherit its cores; subjects, clients and the generator have their own.
 """
 

@@ -185,7 +185,7 @@ class ServerExperiments:
         found = [interface for interface in wanted if interface in scenario.interfaces]
         return found or list(scenario.interfaces[:1])
 
-    # --- what follows from the capacity -----------------------------------------------------------------
+    # --- experiments that depend on the capacity -----------------------------------------------------------------
 
     def _control(self, scenario: Scenario, variant: ServerVariant, measured: ExperimentRecord) -> bool:
         """Measures the same server twice; returns whether it did."""

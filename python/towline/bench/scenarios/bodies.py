@@ -1,8 +1,7 @@
 """Bodies and series of targets in scenario files.
 
 A body is `text`, `base64`, `repeat` (with `count`), `file`, or a `series`: a template repeated for `first` to
-`last`
-with `{n}` (or `{n:04}`, padded with zeros) as the number, joined by `separator`, between `before` and `after`.
+`last` with `{n}` (or `{n:04}`, padded with zeros) as the number, joined by `separator`, between `before` and `after`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Scenarios from `curl` command lines and from target files of vegeta.
 
-They do not define the response: any 2xx or 3xx passes, with any body. Unknown options that may affect the
-request are
+They do not define the response: any 2xx or 3xx passes, with any body. Unknown options that may affect the request are
 errors.
 """
 

@@ -1,11 +1,9 @@
 """Steadiness of a series of windows: a test for a step, a slope or a curve that takes autocorrelation into
 account.
 
-Warm-up is over when the test finds nothing in the last windows. A change must be both too large for the noise
-and large
-enough to matter. The noise of neighbouring windows is correlated (caches, other programs), so its variance is
-the
-long-run one: Bartlett's weights, as in Newey and West 1987.
+Warm-up is over when the test finds nothing in the last windows. A change must be both too large for the noise and
+large enough to matter. The noise of neighbouring windows is correlated (caches, other programs), so its variance is
+the long-run one: Bartlett's weights, as in Newey and West 1987.
 """
 
 from __future__ import annotations

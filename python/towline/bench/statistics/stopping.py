@@ -1,10 +1,8 @@
 """Stopping rules for restarts: on precision, or at planned looks; never because a difference is significant.
 
 Looking until something is significant finds a difference in 22 % of comparisons of equal subjects. Five planned
-looks,
-each at 0.0158, find one in 5 % in total (Pocock 1977). The width of an interval says nothing about the sign, so
-that
-precision may be checked after every restart.
+looks, each at 0.0158, find one in 5 % in total (Pocock 1977). The width of an interval says nothing about the sign,
+so that precision may be checked after every restart.
 """
 
 from __future__ import annotations

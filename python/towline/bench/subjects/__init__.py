@@ -1,7 +1,7 @@
 """Server subjects: their definitions, and how they are started, monitored and stopped.
 
-`servers()` returns the definitions, `Process` runs one. A subject is any command line; Towline is started like
-any other.
+`servers()` returns the definitions, `Process` runs one. A subject is any command line; Towline is started like any
+other.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ def _packages(python: str, names: tuple[str, ...]) -> tuple[str, dict[str, str]]
     )
     release, found = json.loads(completed.stdout)
     if "towline" in names and python == sys.executable:
-        found["towline"] = __version__  # it may run from its source, which has no metadata
+        found["towline"] = __version__  # a source tree has no metadata
     return str(release), {str(name): str(version) for name, version in found.items()}
 
 

@@ -68,7 +68,7 @@ def _status_over_h2(connection: socket.socket, authority: str, path: str, due: f
 
 def _received(connection: socket.socket, due: float) -> bytes:
     left = due - time.monotonic()
-    if left <= 0:  # a byte now and then must not hold us
+    if left <= 0:  # single bytes at long intervals must not prolong the wait
         raise TimeoutError
     connection.settimeout(left)
     return connection.recv(16384)

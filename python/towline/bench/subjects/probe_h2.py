@@ -76,7 +76,7 @@ def _literal(name: int, value: str) -> bytes:
 def _status_of(block: bytes) -> int:
     """Pseudo-headers come first (RFC 9113 8.3), and a response has this one only."""
     at = 0
-    while at < len(block) and block[at] & 0xE0 == 0x20:  # the table's size, of which we have none
+    while at < len(block) and block[at] & 0xE0 == 0x20:  # dynamic table size update (RFC 7541 6.3)
         at += 1
         if block[at - 1] & 0x1F == 0x1F:
             while block[at : at + 1] and block[at] & 0x80:

@@ -99,7 +99,7 @@ class Process:
             self.stop()
             raise
 
-    # --- what it is -------------------------------------------------------------------------------------
+    # --- properties -------------------------------------------------------------------------------------
 
     @property
     def base_url(self) -> str:
@@ -123,7 +123,7 @@ class Process:
     def interface(self) -> str | None:
         return self._rendered.interface
 
-    # --- its life ---------------------------------------------------------------------------------------
+    # --- life cycle ---------------------------------------------------------------------------------------
 
     def wait_ready(self, timeout_s: float | None = None) -> float:
         """Waits for a response to the ready request; returns the seconds since the start. Raises `SubjectFailed`."""
@@ -327,7 +327,7 @@ class _ReaperLink:
         )
         for stream in (self._process.stdin, self._process.stdout):
             assert stream is not None
-            stream.close()  # at the end of its input it kills what there may be and leaves
+            stream.close()  # at the end of its input it kills all remaining processes and exits
         try:
             self._process.wait(reaper.KILL_TIMEOUT_S + self.ANSWER_TIMEOUT_S)
         except subprocess.TimeoutExpired:
@@ -350,7 +350,7 @@ class _ReaperLink:
         return found
 
 
-# --- ports, words -----------------------------------------------------------------------------------------
+# --- ports and text -----------------------------------------------------------------------------------------
 
 
 def _port_for(server: Server) -> int:

@@ -67,7 +67,7 @@ class Reaper:
             print(json.dumps(self._answer(command)), flush=True)
 
     def end(self) -> None:
-        """Kills everything, whatever happened before."""
+        """Kills all processes of the subject, in any state."""
         self._kill_all()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -77,7 +77,7 @@ class Reaper:
             return self._start(command)
         if command["op"] == "stop":
             return self._stop(command["grace_s"])
-        self._turn(0)  # what has come in the meantime
+        self._turn(0)  # output that has arrived in the meantime
         return self._state()
 
     def _state(self) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Reaper:
         while not done() and (left := deadline - time.monotonic()) > 0:
             self._turn(min(left, 0.02))
 
-    # --- what comes -------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------
 
     def _next_command(self) -> dict[str, Any] | None:
         """None when the bench has ended."""

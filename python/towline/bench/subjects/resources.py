@@ -1,12 +1,9 @@
 """Costs of a subject's processes: CPU time in nanoseconds, context switches, memory.
 
-CPU time comes from the processes' own clocks (one system call each, with all threads, including ended ones), or
-from
+CPU time comes from the processes' own clocks (one system call each, with all threads, including ended ones), or from
 /proc/PID/stat in ticks of 10 ms. It is read at the edges of a slice and never within one: a reading takes
-milliseconds
-of the core that the generator needs. The peak of memory is the kernel's own (VmHWM). A process that begins and
-ends
-between two readings is missed.
+milliseconds of the core that the generator needs. The peak of memory is the kernel's own (VmHWM). A process that
+begins and ends between two readings is missed.
 """
 
 from __future__ import annotations

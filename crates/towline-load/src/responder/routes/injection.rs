@@ -8,8 +8,7 @@
 //! | `fault=NAME`, `fault_share=S` | all responses, or a share of them, are wrong: see `faults` |
 //!
 //! A share is a pattern, not a probability: of the first n, floor(n x share) are selected, at equal
-//! distances,
-//! over all connections of the server. At `/ws` the share applies to messages.
+//! distances, over all connections of the server. At `/ws` the share applies to messages.
 
 use std::time::Duration;
 

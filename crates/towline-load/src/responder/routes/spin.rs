@@ -1,8 +1,7 @@
 //! Busy work that makes a server slower than another by a known amount of CPU time.
 //!
 //! The work is a calibrated number of steps, so that an interrupted thread does not do less of it. A
-//! percentage
-//! refers to the CPU time of the turn, measured by the thread's CPU clock.
+//! percentage refers to the CPU time of the turn, measured by the thread's CPU clock.
 
 use std::hint::black_box;
 

@@ -61,8 +61,7 @@ pub fn start(
 }
 
 /// Sends one event; returns when the next is due. A slow reader misses events, as with a model server
-/// that
-/// does not buffer: data in flight is bounded by the send window.
+/// that does not buffer: data in flight is bounded by the send window.
 pub fn event(conn: &mut Conn<Jobs>, stream: StreamId, at: Instant) -> Option<Instant> {
     let Some(Job::Events(events)) = conn.state.get_mut(stream) else {
         return None;

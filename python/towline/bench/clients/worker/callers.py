@@ -1,7 +1,6 @@
 """Callers: concurrent tasks or threads that make calls in sequence, for a time or a count.
 
-A slice by time discards its beginning; one by count is preceded by a warm-up of two calls per caller. Threads
-live as
+A slice by time discards its beginning; one by count is preceded by a warm-up of two calls per caller. Threads live as
 long as the worker and wait between slices, because connections may belong to a thread.
 """
 

@@ -1,8 +1,7 @@
 """Connection pools of the libraries by themselves: the step that gives a connection to a request, without the
 request.
 
-All connections are real, open and idle, made beforehand by GETs of the library. `assign` and `acquire` return
-the
+All connections are real, open and idle, made beforehand by GETs of the library. `assign` and `acquire` return the
 seconds of that step alone; restoring the initial state of the pool is not timed.
 """
 
@@ -145,7 +144,7 @@ class AiohttpSteps:
 
     def __init__(self, adapter: Any, job: Job, _bases: Sequence[str]) -> None:
         self.connector = adapter.session.connector
-        self.connector._keepalive_timeout = 3600.0  # the others' connections are waiting too, and do not age
+        self.connector._keepalive_timeout = 3600.0  # connections of other libraries do not expire either
         keys = list(self.connector._conns)
         self.keys = [keys[n % len(keys)] for n in range(job.parameters["requests"])]
 

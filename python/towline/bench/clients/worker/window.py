@@ -34,9 +34,8 @@ def switches() -> int:
 
 
 class Window:
-    """One slice. Every caller calls `note` after each response. It is thread-safe: at worst two callers that end
-    at the
-    same moment both see the window open, and one more response is left out."""
+    """One slice. Every caller calls `note` after each response. It is thread-safe: at worst, two callers that
+    end at the same moment both see the window open, and one more response is left out."""
 
     def __init__(self, seconds: float | None, discard: float) -> None:
         self.latencies: list[float] = []

@@ -50,7 +50,7 @@ class _Async(AsyncAdapter):
     async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
         async with self.client.stream("GET", self.base + path) as response:
             check(response.status)
-            async for piece in response.aiter_stream():  # it has no size of its own
+            async for piece in response.aiter_stream():  # the library has no read size
                 yield piece
 
     async def adopt(self, base: str) -> None:

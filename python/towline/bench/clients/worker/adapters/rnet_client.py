@@ -37,7 +37,7 @@ class Async(AsyncAdapter):
     async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
         response = await self.client.get(self.base + path)
         check(response.status)
-        async with response.stream() as streamer:  # it has no size of its own
+        async with response.stream() as streamer:  # the library has no read size
             async for piece in streamer:
                 yield piece
 
