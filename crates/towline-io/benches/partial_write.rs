@@ -33,7 +33,7 @@ fn main() -> std::io::Result<()> {
     let addr = listener.local_addr()?;
     std::thread::spawn(move || {
         while let Ok((stream, _)) = listener.accept() {
-            // The client has gone: so be it.
+            // An error means that the client has disconnected.
             let _ = serve(stream);
         }
     });

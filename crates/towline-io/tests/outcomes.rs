@@ -29,7 +29,7 @@ enum Version {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Front {
+enum Client {
     Asynchronous,
     Blocking,
 }
@@ -101,15 +101,15 @@ impl Case {
         request
     }
 
-    fn run(&self, front: Front, version: Version, route: &Arc<Route>) -> Verdict {
+    fn run(&self, client: Client, version: Version, route: &Arc<Route>) -> Verdict {
         let protocols = match version {
             Version::Http1 => ProtocolPolicy::Http1,
             Version::Http2 => ProtocolPolicy::Http2,
         };
         let dial = Arc::new(DialConfig::default().with_protocols(protocols));
-        let error = match front {
-            Front::Asynchronous => self.run_asynchronous(dial, route),
-            Front::Blocking => self.run_blocking(dial, route),
+        let error = match client {
+            Client::Asynchronous => self.run_asynchronous(dial, route),
+            Client::Blocking => self.run_blocking(dial, route),
         };
         Verdict {
             kind: error.kind,
@@ -170,8 +170,8 @@ impl Case {
 
 /// Runs a case on both clients with one version and asserts that they agree.
 fn on_both(case: &Case, version: Version, route: &Arc<Route>) -> Verdict {
-    let verdict = case.run(Front::Asynchronous, version, route);
-    let blocking = case.run(Front::Blocking, version, route);
+    let verdict = case.run(Client::Asynchronous, version, route);
+    let blocking = case.run(Client::Blocking, version, route);
     assert_eq!(
         verdict, blocking,
         "asynchronous, then blocking; {version:?}"

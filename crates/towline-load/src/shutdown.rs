@@ -78,7 +78,7 @@ extern "C" fn on_signal(_: libc::c_int) {
     }
 }
 
-/// Whether the end of standard input means that the parent has gone: not for a terminal or `/dev/null`.
+/// Whether the end of standard input means that the parent has exited: not for a terminal or `/dev/null`.
 fn stdin_is_a_pipe() -> bool {
     let mut status = std::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: fstat fills the structure unless it fails.

@@ -414,7 +414,7 @@ impl<'a> StreamMut<'a> {
         }
     }
 
-    /// Number of bytes that `read` would return now; 0 does not say why.
+    /// Number of bytes that `read` would return now; 0 has several possible reasons.
     pub fn available(&mut self) -> usize {
         dispatch_stream!(&mut self.inner, available())
     }
@@ -477,7 +477,7 @@ impl<'a> StreamMut<'a> {
     }
 
     /// Aborts the exchange. A message in progress never looks complete to the peer: HTTP/1 closes the
-    /// connection, HTTP/2 resets the stream. On a failed exchange: tells the connection that the program is
+    /// connection, HTTP/2 resets the stream. On a failed exchange: notes that the program is
     /// done with it. On a switched one that is finished: bytes that still arrive are discarded.
     pub fn reset(&mut self) {
         dispatch_stream!(&mut self.inner, reset());

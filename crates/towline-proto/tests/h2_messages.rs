@@ -434,7 +434,7 @@ fn extended_connect() {
     assert!(has(&pair.server, "body 1 frames"));
 }
 
-/// The program is told of a half-close before it opens the tunnel, which corresponds to the end of a TCP
+/// The program is notified of a half-close before it opens the tunnel, which corresponds to the end of a TCP
 /// connection (RFC 8441 5).
 #[test]
 fn a_half_close_before_the_tunnel_opens_is_reported() {

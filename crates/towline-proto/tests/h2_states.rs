@@ -48,10 +48,10 @@ PRIORITY_UPDATE         -     -     -       -      -      -      -       -
 unknown                 -     -     -       -      -      -      -       -
 ";
 
-/// A client. `open`: the request's body is being sent; `asked`: the request is complete; `body`: the head of the
-/// response has arrived too; `answered`: the whole response has, and the request's body is still being sent.
+/// A client. `open`: the request's body is being sent; `sent`: the request is complete; `body`: the head of the
+/// response has arrived too; `complete`: the whole response has, and the request's body is still being sent.
 const CLIENT: &str = "
-                        idle  open  asked  body  answered  ended  reset  gone
+                        idle  open  sent   body  complete  ended  reset  gone
 DATA                    C1    S1    S1     +     S5        C5     -      C5
 DATA end                C1    S1    S1     +     S5        C5     -      C5
 DATA of nothing end     C1    S1    S1     +     S5        C5     -      C5
@@ -183,12 +183,12 @@ fn client(state: &str) -> End {
     match state {
         "idle" => {}
         "open" => request(&mut end, BodySize::Unknown),
-        "asked" => request(&mut end, BodySize::Empty),
+        "sent" => request(&mut end, BodySize::Empty),
         "body" => {
             request(&mut end, BodySize::Empty);
             end.feed(&response(0));
         }
-        "answered" => {
+        "complete" => {
             request(&mut end, BodySize::Unknown);
             end.feed(&response(END));
         }

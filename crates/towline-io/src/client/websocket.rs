@@ -11,7 +11,7 @@ use towline_proto::ws::{self, Kind, SendError, deflate};
 
 use super::request::{CallError, RequestText};
 
-/// Maximum bytes of a message that are read before the program asks for it.
+/// Maximum bytes of a message that are read before the program requests it.
 pub(super) const AHEAD_BYTES: usize = 64 * 1024;
 
 /// Maximum bytes kept of a response that rejects a WebSocket: enough for an error page, and at most one

@@ -266,7 +266,7 @@ impl<S> Conn<S> {
     }
 
     /// Schedules a service at `at`, for a timer of the front end. Call `flush_and_rearm` afterwards. An earlier
-    /// service does not cancel it; [`is_wake_due`](Self::is_wake_due) tells whether the time has come.
+    /// service does not cancel it; [`is_wake_due`](Self::is_wake_due) returns whether it is due.
     pub fn wake_at(&mut self, at: Instant) {
         if self.wake_at.is_none_or(|earlier| at < earlier) {
             self.wake_at = Some(at);

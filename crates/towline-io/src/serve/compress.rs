@@ -38,7 +38,7 @@ pub enum Plan {
 }
 
 impl Policy {
-    /// Decides. `body_bytes` is the body's length if the front end knows it; else Content-Length is used.
+    /// Decides. `body_bytes` is the body's length if it is known; else Content-Length is used.
     pub fn plan<'a>(
         &self,
         accepted: &Accepted,

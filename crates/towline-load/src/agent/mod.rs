@@ -5,7 +5,7 @@
 //! probe SESSION ─► {"responses":[...]}     close SESSION ─► {"ok":true}        quit, or the end of input
 //! ```
 //!
-//! A command that fails is answered with `{"error": why}`; the agent then reads the next line. The CONFIG of a
+//! The reply to a command that fails is `{"error": why}`; the agent then reads the next line. The CONFIG of a
 //! session is a [`Spec`]; a slice has `duration_s` (of which `discard_s` is not counted) or `requests`, and for
 //! an open loop `rate_per_s` and `poisson`. Its reply has the [`Report`] and histograms of `response` and
 //! `first_byte`.

@@ -77,7 +77,7 @@ impl DelayQueue {
         self.pieces.pop_front();
     }
 
-    /// Drops everything in flight because the receiving side is gone.
+    /// Drops everything in flight because the receiving side has closed.
     pub fn cut(&mut self) {
         self.pieces.clear();
         self.held_bytes = 0;

@@ -134,7 +134,7 @@ pub struct Errors {
     pub content: u64,
     /// HTTP/2: the server reset the stream.
     pub stream_reset: u64,
-    /// HTTP/2: the server says that it never began with it: `REFUSED_STREAM`, or its GOAWAY came first.
+    /// HTTP/2: not processed by the server: reset with `REFUSED_STREAM`, or above the last stream of its GOAWAY.
     pub unprocessed: u64,
 }
 
@@ -180,7 +180,7 @@ pub struct Generator {
     pub busiest_share: f64,
     /// The largest share of its time that a thread was ready and did not get a core.
     pub kept_waiting_share: f64,
-    /// Time between two looks at the sockets: an answer may have waited so long.
+    /// Time between two polls of the sockets: a response may have waited that long.
     pub busy_turn: Latency,
     pub peak_memory_bytes: u64,
     /// Why the generator was the limit, if it was: rates then read "at least".

@@ -54,7 +54,7 @@ impl InFlight {
 /// The state of one connection.
 #[derive(Default)]
 pub(super) struct ConnState {
-    /// `None`: the slot knows that the connection has ended.
+    /// `None`: the slot has recorded the end of the connection.
     pub(super) slot: Option<u32>,
     /// In the order of sending, so sorted by stream.
     pub(super) pending: VecDeque<InFlight>,

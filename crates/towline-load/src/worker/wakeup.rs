@@ -3,7 +3,7 @@
 //!
 //! On a virtual machine a timer is 20 microseconds late or more, nearly the same each time. A thread
 //! that wakes too early polls its sockets until it is time: for some microseconds, not from one start to
-//! the next, which would cost a core and break down if another thread wants it.
+//! the next, which would cost a core and break down if another thread needs it.
 
 use std::time::{Duration, Instant};
 

@@ -150,7 +150,7 @@ impl Connection {
             ErrorCode::REFUSED_STREAM if self.side == Side::Client => {
                 StreamError::Refused(rules::BY_REFUSED_STREAM)
             }
-            // The code asks for the request to be sent again, so it was not processed.
+            // The code requires that the request is sent again, so it was not processed.
             ErrorCode::HTTP_1_1_REQUIRED if self.side == Side::Client => {
                 StreamError::Http1Required { unprocessed: true }
             }

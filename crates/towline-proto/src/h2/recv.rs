@@ -388,7 +388,7 @@ impl Connection {
         self.peer_resets.add(header.stream);
         match to {
             Some(to) => self.reset_by_peer(to, crate::ErrorCode(code)),
-            // The peer knows that the stream is closed.
+            // The peer has been informed that the stream is closed.
             None => self.local_resets.remove(header.stream),
         }
         Ok(())

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Pull-based like the connection below it: [`WebSocket::receive`] takes bytes up to the end of one event and no
-//! further, and [`WebSocket::wanted_bytes`] returns how many it can take. Bytes that the program has not asked
-//! for stay unread in the stream, which is the backpressure. [`WebSocket::poll`] does both on a stream.
+//! further, and [`WebSocket::wanted_bytes`] returns how many it can take. Bytes that the program has not requested
+//! stay unread in the stream, which is the backpressure. [`WebSocket::poll`] does both on a stream.
 //!
 //! An idle WebSocket holds its state and, with context takeover, two short windows. Resources needed only while a
 //! message is in progress (buffers, compressors, masks) are borrowed from [`Scratch`], of which each thread has

@@ -62,7 +62,7 @@ pub enum ReadAhead {
     Event,
     /// Everything received was read; wait until the stream is readable.
     Pending,
-    /// A message is incomplete, and no more of it may be buffered until the program asks for a message.
+    /// A message is incomplete, and no more of it may be buffered until the program requests a message.
     Full,
     /// No event will follow.
     Ended,
@@ -153,7 +153,7 @@ impl WebSocket {
     }
 
     /// For programs that do not handle pings and pongs: reads until a message, the close or a failure waits
-    /// for `next_event`, and sends pongs meanwhile. Until the program asks for a message, no more than `max`
+    /// for `next_event`, and sends pongs meanwhile. Until the program requests a message, no more than `max`
     /// bytes of one are read.
     pub fn read_ahead(
         &mut self,

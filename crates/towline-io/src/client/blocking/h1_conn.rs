@@ -203,7 +203,7 @@ pub(super) fn with_buffers<T>(act: impl FnOnce(&mut BufferPool) -> T) -> T {
     });
     match (done, act) {
         (Ok(Some(value)), _) => value,
-        // The thread-local storage is gone while the thread ends.
+        // The thread-local storage no longer exists while the thread ends.
         (_, Some(act)) => act(&mut BufferPool::new(BUFFER_BYTES, 0)),
         (_, None) => unreachable!("what was taken has been called"),
     }

@@ -123,7 +123,7 @@ impl Exchange {
         done.map_err(|error| Box::new(CallError::local(error)))
     }
 
-    /// Waits with the body until the server asks for it, responds, or the time for that has passed (RFC 9110
+    /// Waits with the body until the server sends 100 Continue or a response, or the time for that has passed (RFC 9110
     /// 10.1.1). Whether to send the body.
     pub(super) fn await_continue(
         &mut self,

@@ -7,7 +7,7 @@ pub(super) struct ReadBuffer {
     bytes: Vec<u8>,
     /// Bytes that the program has read.
     taken: usize,
-    /// Bytes that the program has asked for.
+    /// Bytes that the program has requested.
     pub(super) wanted: usize,
     /// Trailers of a body that was taken to its end.
     pub(super) trailers: Vec<Trailer>,

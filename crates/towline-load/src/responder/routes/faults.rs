@@ -100,7 +100,7 @@ fn empty_response(stream: StreamId) -> [u8; 10] {
     frame
 }
 
-/// Around the wire core, which says nothing wrong, and around TLS.
+/// Bypasses TLS and the wire core, which sends nothing invalid.
 fn raw(conn: &Conn<Jobs>, bytes: &[u8]) {
     // SAFETY: the peer's own descriptor and a buffer that outlives the call. That a few bytes do not fit
     // would need a client that has not read what came before.

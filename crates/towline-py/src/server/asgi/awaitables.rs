@@ -11,7 +11,7 @@ use super::receive;
 use crate::coroutine::exception;
 use crate::gil::GilCell;
 
-/// Awaiting it gives None at once. One object serves every `send()` that need not wait.
+/// An awaitable that returns None at once. One object serves every `send()` that need not wait.
 #[pyclass(frozen, module = "towline._native", name = "ReadyAwaitable")]
 pub struct ReadyAwaitable;
 

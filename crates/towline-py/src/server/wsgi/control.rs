@@ -63,7 +63,7 @@ impl ServerControl {
         self.wake();
     }
 
-    /// Wakes the thread that runs the engine. Fails only when the engine is gone.
+    /// Wakes the thread that runs the engine. Fails only after the engine has ended.
     pub fn wake(&self) {
         let _ = self.remote.wake();
     }
