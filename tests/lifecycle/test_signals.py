@@ -273,7 +273,7 @@ def test_localhost_is_both_families() -> None:
                 assert sock.recv(64).startswith(b"HTTP/1.1 200")
 
 
-def test_reload_means_one_worker_whatever_the_file_says(tmp_path: Path) -> None:
+def test_reload_means_one_worker_regardless_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.towline.serve]\nworkers = 2\n")
     (tmp_path / "main.py").write_text("from tests.lifecycle.apps import asgi as app\n")
     config = str(tmp_path / "pyproject.toml")

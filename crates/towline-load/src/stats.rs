@@ -234,17 +234,20 @@ impl Tally {
         self.min_live = None;
     }
 
-    pub(crate) fn count_response(&mut self, answer: &ResponseTimes) {
-        if answer.response == answer.service && answer.service == answer.first_byte {
-            self.equal_times.record(answer.service);
+    pub(crate) fn count_response(&mut self, response_times: &ResponseTimes) {
+        if response_times.response == response_times.service
+            && response_times.service == response_times.first_byte
+        {
+            self.equal_times.record(response_times.service);
         } else {
-            self.response.record(answer.response);
-            self.service.record(answer.service);
-            self.first_byte.record(answer.first_byte);
+            self.response.record(response_times.response);
+            self.service.record(response_times.service);
+            self.first_byte.record(response_times.first_byte);
         }
-        self.body_bytes += answer.body_bytes;
+        self.body_bytes += response_times.body_bytes;
         self.second.answered += 1;
-        self.second_times.saturating_record(nanos(answer.response));
+        self.second_times
+            .saturating_record(nanos(response_times.response));
     }
 
     pub(crate) fn count_failure(&mut self, failure: Failure) {
@@ -350,7 +353,7 @@ impl Tally {
 mod tests {
     use super::*;
 
-    fn answer(us: u64) -> ResponseTimes {
+    fn response_times(us: u64) -> ResponseTimes {
         ResponseTimes {
             response: Duration::from_micros(us),
             service: Duration::from_micros(us / 2),
@@ -369,7 +372,7 @@ mod tests {
     fn percentiles_of_two_threads_are_those_of_all_values() {
         let (mut one, mut other) = (Tally::new(), Tally::new());
         for us in 1..=10_000 {
-            if us % 3 == 0 { &mut one } else { &mut other }.count_response(&answer(us));
+            if us % 3 == 0 { &mut one } else { &mut other }.count_response(&response_times(us));
         }
         one.finish(1);
         other.finish(1);
@@ -407,7 +410,7 @@ mod tests {
         let mut tally = Tally::new();
         for _ in 0..2 {
             tally.count_response(&equal_times);
-            tally.count_response(&answer(100));
+            tally.count_response(&response_times(100));
             assert_eq!(tally.answers(), 2, "before the end too");
             tally.finish(1);
             let of = |times: &Times, us: u64| times.0.count_at(us * 1000);
@@ -425,8 +428,8 @@ mod tests {
         let (mut one, mut other) = (Tally::new(), Tally::new());
         for (second, count) in [3_u64, 5, 2].into_iter().enumerate() {
             for _ in 0..count {
-                one.count_response(&answer(100));
-                other.count_response(&answer(200));
+                one.count_response(&response_times(100));
+                other.count_response(&response_times(200));
             }
             other.count_failure(Failure::Reset);
             one.count_received(7);

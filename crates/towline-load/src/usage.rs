@@ -74,9 +74,9 @@ mod tests {
         let before = Usage::of_this_thread();
         std::thread::sleep(Duration::from_millis(30));
         assert!(Usage::of_this_thread().since(before).cpu < Duration::from_millis(20));
-        let begun = std::time::Instant::now();
+        let started = std::time::Instant::now();
         let mut spun = Usage::default();
-        while spun.cpu < Duration::from_millis(5) && begun.elapsed() < Duration::from_secs(20) {
+        while spun.cpu < Duration::from_millis(5) && started.elapsed() < Duration::from_secs(20) {
             spun = Usage::of_this_thread().since(before);
         }
         assert!(spun.cpu >= Duration::from_millis(5));

@@ -30,7 +30,7 @@ pub(super) struct InFlight {
 
 impl InFlight {
     /// The times of a response that completes `now`.
-    pub(super) fn answer(&self, now: Instant, body_bytes: u64) -> ResponseTimes {
+    pub(super) fn response_times(&self, now: Instant, body_bytes: u64) -> ResponseTimes {
         let since = |begin: Instant, end: Instant| end.saturating_duration_since(begin);
         let service = since(self.sent, now);
         // In a closed loop, for a response that arrives in one piece, the three times are equal; extra

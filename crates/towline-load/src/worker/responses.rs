@@ -69,7 +69,9 @@ impl Worker {
             match mismatch {
                 _ if refused => self.tally.refused += 1,
                 Some(mismatch) => self.count_mismatch(mismatch, &request, status, body_bytes),
-                None => self.tally.count_response(&request.answer(now, body_bytes)),
+                None => self
+                    .tally
+                    .count_response(&request.response_times(now, body_bytes)),
             }
         }
         if is_spent {

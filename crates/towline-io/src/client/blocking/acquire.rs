@@ -205,9 +205,9 @@ impl SharedPool {
         policy: &mut WaitPolicy<'_>,
     ) -> Result<usize, BlockingError> {
         let mut pending_dials = self.prewarm(route, n);
-        let begun = Instant::now();
+        let started = Instant::now();
         for pending in &mut pending_dials {
-            pending.deadline = timeout.and_then(|timeout| begun.checked_add(timeout));
+            pending.deadline = timeout.and_then(|timeout| started.checked_add(timeout));
         }
         let mut opened = 0;
         let mut result = Ok(());

@@ -62,7 +62,7 @@ pub struct BlockingCall {
     info: Arc<ConnectionInfo>,
     reused: bool,
     resends: u8,
-    begun: Instant,
+    started: Instant,
     deadline: Option<Instant>,
     timings: Timings,
     trailers: Vec<Trailer>,
@@ -76,11 +76,11 @@ impl BlockingCall {
         policy: &mut WaitPolicy<'_>,
     ) -> Result<Self, BlockingError> {
         outcome::check_protocols(pool.service.protocols, &request.route)?;
-        let begun = Instant::now();
+        let started = Instant::now();
         let total = options.timeouts.total;
-        let deadline = total.and_then(|total| begun.checked_add(total));
+        let deadline = total.and_then(|total| started.checked_add(total));
         policy.set_total(deadline);
-        let acquired = pool.acquire(&request.route, &options, false, policy, begun)?;
+        let acquired = pool.acquire(&request.route, &options, false, policy, started)?;
         let mut call = Self {
             info: Arc::clone(&acquired.lease.conn.info),
             reused: acquired.lease.reused,
@@ -88,7 +88,7 @@ impl BlockingCall {
             buffer: ReadBuffer::default(),
             informational: Vec::new(),
             resends: 0,
-            begun,
+            started,
             deadline,
             timings: Timings::default(),
             trailers: Vec::new(),
@@ -138,7 +138,7 @@ impl BlockingCall {
                     conn,
                     exchange: Exchange::new(request, options, self.reused, alone),
                 };
-                if let Err(error) = h1.start(request, self.begun) {
+                if let Err(error) = h1.start(request, self.started) {
                     h1.abort(&self.pool);
                     return Err(Refused::Failed(error));
                 }
@@ -167,7 +167,7 @@ impl BlockingCall {
             };
             match result {
                 Ok((head, is_over, now)) => {
-                    self.timings.first_byte = Some(now.saturating_duration_since(self.begun));
+                    self.timings.first_byte = Some(now.saturating_duration_since(self.started));
                     if is_over {
                         self.release(now);
                     }
@@ -352,7 +352,7 @@ impl BlockingCall {
 
     /// Ends a complete exchange.
     fn release(&mut self, now: Instant) {
-        self.timings.total = Some(now.saturating_duration_since(self.begun));
+        self.timings.total = Some(now.saturating_duration_since(self.started));
         match self.kind.take() {
             None => {}
             Some(CallKind::H1(mut h1)) => {

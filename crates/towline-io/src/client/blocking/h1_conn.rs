@@ -108,14 +108,14 @@ impl H1Conn {
         if !self.spin.should_spin() {
             return RecvProgress::Nothing;
         }
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             let got = self.recv(buffers, libc::MSG_DONTWAIT);
             if got != RecvProgress::Nothing {
                 self.spin.on_hit();
                 return got;
             }
-            if begun.elapsed() > SPIN_TIME {
+            if started.elapsed() > SPIN_TIME {
                 self.spin.on_miss();
                 return got;
             }

@@ -82,29 +82,29 @@ impl BlockingWebSocket {
         driver.flush();
         let mut phase = policy.phase(Instant::now(), None);
         let mut slice = phase.first_slice();
-        let mut answer: Option<OwnedHead> = None;
+        let mut head: Option<OwnedHead> = None;
         let mut content = Vec::new();
         loop {
             take_turn(&mut driver, Some(slice));
             while let Some((_, event)) = driver.next_event() {
                 match event {
-                    CallEvent::Head { .. } => answer = driver.take_head(id),
-                    CallEvent::Failed(error) if answer.is_none() => {
+                    CallEvent::Head { .. } => head = driver.take_head(id),
+                    CallEvent::Failed(error) if head.is_none() => {
                         return Err(BlockingError::Failed(error));
                     }
                     _ => {}
                 }
             }
             driver.flush();
-            if answer.is_some() && driver.is_websocket(id) {
+            if head.is_some() && driver.is_websocket(id) {
                 break;
             }
-            if answer.is_some() && driver.refusal(id, &mut content).is_some() {
+            if head.is_some() && driver.refusal(id, &mut content).is_some() {
                 break;
             }
             slice = phase.next_slice().map_err(|_| BlockingError::Interrupted)?;
         }
-        let Some(head) = answer else {
+        let Some(head) = head else {
             return Err(BlockingError::Interrupted);
         };
         if !driver.is_websocket(id) {
