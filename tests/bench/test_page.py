@@ -12,7 +12,9 @@ from towline.bench.record import Record
 from towline.bench.report.history import History, charts
 from towline.bench.report.html import html
 
-from . import browser, synthetic
+from tests.support import browser
+
+from . import synthetic
 from .synthetic import HELLO, control, experiment, record
 
 needs_browser = pytest.mark.skipif(

@@ -20,7 +20,7 @@ from typing import Any
 from towline.bench.clients.subjects import Missing
 
 from benches import report
-from tests.support.hostile_peer import SCRIPTS, Hostile
+from tests.support.http1_scripts import SCRIPTS, Hostile
 
 from . import peers_lifecycle
 from .peers_adapters import PATHS, interpreter
@@ -165,7 +165,7 @@ def write_tables() -> None:
         for name in SCRIPTS
         if name != "good"
     ]
-    lead = "Scripts: tests/support/hostile_peer.py. An error's name, or the answer that was taken for good; then what a good"
+    lead = "Scripts: tests/support/http1_scripts.py. An error's name, or the answer that was taken for good; then what a good"
     lead += " request over the same client got. Each as it comes, without a deadline or a limit set. Memory is the peak of the process, where it grew by 16 MiB or more.\n\n"
     report.write_markdown(
         "client_faults",

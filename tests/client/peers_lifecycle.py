@@ -22,8 +22,16 @@ import trustme
 from towline.bench.clients.subjects import CLIENTS, Missing
 
 from benches import report
-from tests.support.hostile_peer import Hostile, script_of
-from tests.support.streaming_peer import CHURN, ENDLESS, Each, Numbered, closes_soon, events
+from tests.support.http1_scripts import (
+    CHURN,
+    ENDLESS,
+    Each,
+    Hostile,
+    Numbered,
+    closes_soon,
+    events,
+    script_of,
+)
 from tests.support.tls import FAILURES, certificate_that_is, serving
 
 from .peers_adapters import PATHS, interpreter
@@ -238,7 +246,7 @@ def refusal(behaviour: str, found: dict[str, Any]) -> str:
 
 def tables(measured: dict[str, Any]) -> list[str]:
     parts = [
-        "## Over a long life\n\nServers: tests/support/streaming_peer.py and tls.py; the same tests of ours are"
+        "## Over a long life\n\nServers: tests/support/http1_scripts.py and tls.py; the same tests of ours are"
         " test_faults_life.py and test_faults_tls.py. A pool of 100 connections (20 for the threads, 10 for the"
         " cancels) where a client has one. The crowd counts the connections that were used. A slow reader takes"
         " 64 KB every 50 ms, or 10 of 500 events of 8 KiB, for 4 s: what resident memory grew by. TLS is asked of"

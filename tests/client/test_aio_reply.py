@@ -20,7 +20,7 @@ from towline.client.options import PoolOptions
 
 from tests.support.asyncio_client import BACKENDS, Upstream, run, sleep
 from tests.support.asyncio_client import upstream as upstream
-from tests.support.dropin_peer import Peer, scripted
+from tests.support.http1_peer import Peer, scripted
 
 
 def exchange(

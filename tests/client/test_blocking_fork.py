@@ -8,7 +8,7 @@ import socket
 import pytest
 import towline
 
-from tests.support.scripted_peer import read_head, serving
+from tests.support.http1_peer import read_head, serving
 
 
 def _named(connection: socket.socket, number: int) -> None:

@@ -10,11 +10,12 @@ import pytest
 import towline
 from towline import errors
 
-from tests.support.scripted_peer import OK, answering, echo_path, python, read_head, serving
+from tests.support.http1_peer import OK, answer, echo_path, read_head, scripted, serving
+from tests.support.process import python
 
 
-def test_forty_threads_get_each_their_own_answer() -> None:
-    with serving(echo_path) as server, towline.Client() as client, ThreadPoolExecutor(40) as threads:
+def test_each_of_forty_threads_gets_its_own_response() -> None:
+    with scripted(echo_path) as server, towline.Client() as client, ThreadPoolExecutor(40) as threads:
 
         def calls(thread: int) -> None:
             for number in range(50):
@@ -26,28 +27,28 @@ def test_forty_threads_get_each_their_own_answer() -> None:
         assert status["active"] == status["waiting"] == status["connecting"] == 0
         assert 1 <= status["idle"] <= 40
         # A dial may be overtaken by a connection that became free.
-        assert server.accepted <= 80
+        assert server.connections <= 80
 
 
 def test_more_threads_than_connections_wait_in_line() -> None:
     limits = towline.Limits(max_connections=3)
     with (
-        serving(echo_path) as server,
+        scripted(echo_path) as server,
         towline.Client(limits=limits) as client,
         ThreadPoolExecutor(40) as threads,
     ):
         answers = threads.map(lambda n: client.get(f"{server.url}/{n}").text, range(400))
         assert list(answers) == [f"/{n}" for n in range(400)]
-        assert server.accepted == 3
+        assert server.connections == 3
 
 
 def test_two_hundred_threads_stream_at_once() -> None:
     body = bytes(range(256)) * 1024
-    answer = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    response = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(body) + body
     limits = towline.Limits(max_connections_per_host=200)
     barrier = threading.Barrier(200)
 
-    with serving(answering(answer)) as server, towline.Client(limits=limits) as client:
+    with scripted(answer(response)) as server, towline.Client(limits=limits) as client:
 
         def stream(_: int) -> bool:
             barrier.wait(30)
@@ -63,7 +64,7 @@ def test_the_pool_timeout_names_itself() -> None:
     limits = towline.Limits(max_connections=1)
     timeout = towline.Timeout(pool=0.05)
     with (
-        serving(answering(OK)) as server,
+        scripted(answer(OK)) as server,
         towline.Client(limits=limits, timeout=timeout) as client,
         client.stream("GET", server.url),
         pytest.raises(errors.PoolTimeout) as caught,
@@ -75,7 +76,7 @@ def test_the_pool_timeout_names_itself() -> None:
 
 def test_closing_ends_the_threads_that_wait() -> None:
     limits = towline.Limits(max_connections=1)
-    with serving(answering(OK)) as server, towline.Client(limits=limits) as client:
+    with scripted(answer(OK)) as server, towline.Client(limits=limits) as client:
         with client.stream("GET", server.url), ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(client.get, server.url)
             while client.pool_status()["waiting"] == 0:
@@ -97,7 +98,7 @@ def test_a_get_survives_the_keep_alive_race_and_a_post_is_never_doubled() -> Non
 
     with serving(one_and_a_half) as server, towline.Client() as client:
         for _ in range(100):
-            assert client.get(server.url).text == "ok"
+            assert client.get(server.url).text == "hello"
         posts.clear()
         with pytest.raises(errors.ServerDisconnected) as caught:
             client.post(server.url)
@@ -107,7 +108,7 @@ def test_a_get_survives_the_keep_alive_race_and_a_post_is_never_doubled() -> Non
 
 
 def test_neither_a_thread_nor_a_word_is_left_at_exit() -> None:
-    with serving(answering(OK)) as server:
+    with scripted(answer(OK)) as server:
         done = python(
             """
             import sys, threading, towline

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dropin_peer import OK, Peer, answer, scripted
+from tests.support.http1_peer import OK, Peer, answer, scripted
 
 PACKAGES = ["httpx", "httpx2"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.dropin_peer import OK, Peer, answer, scripted
+from tests.support.http1_peer import OK, Peer, answer, scripted
 
 requests = pytest.importorskip("requests")
 urllib3 = pytest.importorskip("urllib3")

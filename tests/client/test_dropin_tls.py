@@ -5,37 +5,13 @@ from __future__ import annotations
 import importlib
 import ssl
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-import trustme
 
-from tests.support.dropin_peer import OK, answer, scripted, tunnel
-
-
-class Trust:
-    """An authority, its PEM file, and contexts of servers."""
-
-    def __init__(self, folder: Path) -> None:
-        self.ca = trustme.CA()
-        self.path = str(folder / "ca.pem")
-        self.ca.cert_pem.write_to_path(self.path)
-        client = self.ca.issue_cert("client.test")
-        self.cert = str(folder / "client.pem")
-        client.private_key_and_cert_chain_pem.write_to_path(self.cert)
-
-    def server(self, *names: str, ask: bool = False) -> ssl.SSLContext:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.ca.issue_cert(*(names or ("127.0.0.1", "localhost"))).configure_cert(context)
-        if ask:
-            context.verify_mode = ssl.CERT_REQUIRED
-            self.ca.configure_trust(context)
-        return context
-
-    def context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self.path)
+from tests.support.http1_peer import OK, answer, scripted, tunnel
+from tests.support.tls import Trust
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,7 @@ import pytest
 import towline
 
 from tests.support.client_backends import BACKENDS, MIB, rss_bytes
-from tests.support.hostile_peer import Hostile
-from tests.support.streaming_peer import CHURN, ENDLESS, Numbered, closes_soon, events
+from tests.support.http1_scripts import CHURN, ENDLESS, Hostile, Numbered, closes_soon, events
 
 OPTIONS: dict[str, Any] = {"trust_env": False, "timeout": towline.Timeout(10, total=60)}
 CROWD = int(os.environ.get("TOWLINE_CROWD", "4000"))

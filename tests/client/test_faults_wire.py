@@ -13,7 +13,7 @@ import pytest
 import towline
 
 from tests.support.client_backends import BACKENDS, MIB, rss_bytes
-from tests.support.hostile_peer import SCRIPTS, Hostile
+from tests.support.http1_scripts import SCRIPTS, Hostile
 
 REMOTE = towline.RemoteProtocolError
 

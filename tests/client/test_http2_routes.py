@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import towline
 
-from tests.support import dropin_peer
-from tests.support.dropin_peer import scripted, tunnel
+from tests.support import http1_peer
+from tests.support.http1_peer import scripted, tunnel
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
 from tests.support.http2_server import (
     HTTP_1_1_REQUIRED,
@@ -25,8 +25,7 @@ from tests.support.http2_server import (
     offering,
     serving,
 )
-
-from .test_dropin_tls import Trust
+from tests.support.tls import Trust
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +48,11 @@ class Either:
         self.refuse = refuse
         self.spoken: list[str] = []
 
-    def __call__(self, raw: dropin_peer.Peer) -> None:
+    def __call__(self, raw: http1_peer.Peer) -> None:
         assert isinstance(raw.sock, ssl.SSLSocket)
         if raw.sock.selected_alpn_protocol() != "h2":
             self.spoken.append("one")
-            return dropin_peer.answer(ONE)(raw)
+            return http1_peer.answer(ONE)(raw)
         peer = Peer(raw.sock, {})
         while True:
             request = peer.next_request()
@@ -70,10 +69,10 @@ def test_the_server_chooses_by_alpn(h2_client: Open, trust: Trust, offered: tupl
     if offered:
         offering(context, *offered)
 
-    def handler(raw: dropin_peer.Peer) -> None:
+    def handler(raw: http1_peer.Peer) -> None:
         if raw.sock.selected_alpn_protocol() == "h2":  # type: ignore[attr-defined]
             return always(good)(Peer(raw.sock, {}), 0)
-        return dropin_peer.answer(ONE)(raw)
+        return http1_peer.answer(ONE)(raw)
 
     with scripted(handler, context) as server:
         answer = h2_client(http1=True, verify=trust.path).get(server.url)
@@ -88,7 +87,7 @@ def test_the_server_chooses_by_alpn(h2_client: Open, trust: Trust, offered: tupl
 
 
 def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_client: Open, trust: Trust) -> None:  # noqa: F811
-    with scripted(dropin_peer.answer(ONE), trust.server()) as server:
+    with scripted(http1_peer.answer(ONE), trust.server()) as server:
         backend = h2_client(http1=True, verify=trust.path)
         answers = backend.at_once(*(("GET", server.url, {}) for _ in range(12)))
         assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/1.1", "one")}
@@ -96,7 +95,7 @@ def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_client
 
 
 def test_without_tls_http2_is_spoken_only_where_nothing_else_is_allowed(h2_client: Open) -> None:  # noqa: F811
-    with scripted(dropin_peer.answer(ONE)) as server:
+    with scripted(http1_peer.answer(ONE)) as server:
         assert h2_client(http1=True).get(server.url).http_version == "HTTP/1.1"
     with serving(always(good)) as other:
         assert h2_client().get(other.url).http_version == "HTTP/2"
@@ -171,7 +170,7 @@ def test_through_the_tunnel_of_a_proxy(h2_client: Open, trust: Trust) -> None:  
 
 
 def test_http_through_an_http_proxy_is_http1(h2_client: Open) -> None:  # noqa: F811
-    with scripted(dropin_peer.answer(ONE)) as proxy:
+    with scripted(http1_peer.answer(ONE)) as proxy:
         url = f"http://127.0.0.1:{proxy.port}"
         assert h2_client(http1=True, proxy=url).get("http://a.test/").http_version == "HTTP/1.1"
         with pytest.raises(towline.LocalProtocolError, match="proxy"):
@@ -216,8 +215,8 @@ def test_the_events_of_a_trace(name: str, offered: str, trust: Trust) -> None:
         async with ours.AsyncClient(http2=True, verify=trust.path) as client:
             await client.get(url, extensions={"trace": trace})
 
-    def handler(raw: dropin_peer.Peer) -> None:
-        always(good)(Peer(raw.sock, {}), 0) if offered == "h2" else dropin_peer.answer(ONE)(raw)
+    def handler(raw: http1_peer.Peer) -> None:
+        always(good)(Peer(raw.sock, {}), 0) if offered == "h2" else http1_peer.answer(ONE)(raw)
 
     with scripted(handler, offering(trust.server(), offered)) as server:
         asyncio.run(main(server.url))

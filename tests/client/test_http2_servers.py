@@ -14,9 +14,8 @@ import towline
 from towline.bench.subjects.probe import free_port
 
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
-
-from .interop_app import LARGE, SMALL
-from .interop_servers import MAX_WAIT, SERVERS, Place, Running, nginx
+from tests.support.interop_app import LARGE, SMALL
+from tests.support.interop_servers import MAX_WAIT, SERVERS, Place, Running, nginx
 
 UPLOAD = bytes(reversed(range(256))) * 4096
 

@@ -17,7 +17,7 @@ from websockets.http11 import Request, Response
 from websockets.sync.server import ServerConnection
 
 from tests.support.client_backends import MIB, rss_bytes
-from tests.support.scripted_peer import read_head, serving
+from tests.support.http1_peer import read_head, serving
 from tests.support.websocket_clients import BACKENDS, drained, echo, frame, next_frame, peer, shake
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10

@@ -12,7 +12,7 @@ import towline
 import trio
 from websockets.sync.server import ServerConnection
 
-from tests.support.scripted_peer import python
+from tests.support.process import python
 from tests.support.websocket_clients import echo, peer
 
 MAX_WAIT = 10.0

@@ -17,7 +17,7 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 
 from tests.support.asgi_server import Receive, Scope, Send, answer, serving
-from tests.support.scripted_peer import serving as scripted
+from tests.support.http1_peer import serving as scripted
 from tests.support.websocket_clients import BACKENDS, frame, next_frame, shake
 from tests.support.websocket_server import echo as echo_app
 

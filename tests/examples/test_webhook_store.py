@@ -15,17 +15,9 @@ import pytest
 
 from examples.webhooks import postgres, store
 from examples.webhooks.store import Outcome, Store, StoreError
+from tests.support.databases import rows
 
 HEADERS = [("content-type", "application/json"), ("x-odd", "\x80ÿ")]
-
-
-def rows(database: str, query: str) -> list[Any]:
-    """Rows as another connection sees them."""
-    connection: Any = psycopg.connect(database) if "://" in database else sqlite3.connect(database)
-    try:
-        return connection.execute(query).fetchall()
-    finally:
-        connection.close()
 
 
 async def opened(database: str) -> Store:

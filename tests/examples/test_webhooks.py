@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 from towline.bench.subjects.probe import free_port
 
+from tests.support.databases import rows
 from tests.support.process import Program, eventually, running
-
-from .test_webhook_store import rows
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 APP = "examples.webhooks.app:app"

@@ -10,9 +10,17 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.process import Program, connect, eventually, request, running
+from tests.support.process_resources import (
+    HERE,
+    descriptors,
+    every_front_end,
+    open_socket,
+    reset,
+    stable_descriptors,
+    worker,
+)
 
 from . import apps
-from .observe import HERE, descriptors, every_front_end, open_socket, reset, stable_descriptors, worker
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from statistics import median
 import pytest
 
 from tests.support.process import eventually, request, running
-
-from .observe import (
+from tests.support.process_resources import (
     HEAD,
     HERE,
     answer_time,

@@ -13,8 +13,7 @@ import pytest
 
 from tests.support.http2_client import Client
 from tests.support.process import eventually, running
-
-from .observe import HERE, resident_bytes, worker
+from tests.support.process_resources import HERE, resident_bytes, worker
 
 CONNECTIONS, ROUNDS, STREAMS = 4, 30, 24
 HALVES = 2

@@ -13,8 +13,7 @@ import pytest
 from towline.bench.subjects.probe import free_port
 
 from tests.support.process import eventually, request, running
-
-from .observe import HERE, every_front_end
+from tests.support.process_resources import HERE, every_front_end
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
 

@@ -10,8 +10,14 @@ import time
 import pytest
 
 from tests.support.process import connect, eventually, request, running
-
-from .observe import HERE, cpu_seconds_during, descriptors, every_front_end, open_socket, worker
+from tests.support.process_resources import (
+    HERE,
+    cpu_seconds_during,
+    descriptors,
+    every_front_end,
+    open_socket,
+    worker,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="prlimit and /proc are Linux's")
 

@@ -7,8 +7,7 @@ from towline.config import ServerConfig
 
 from tests.support.http2_client import Client
 from tests.support.process import running
-
-from .observe import HERE, resident_bytes, worker
+from tests.support.process_resources import HERE, resident_bytes, worker
 
 WINDOW = ServerConfig("").http2_initial_stream_window_size
 CLIENT_WINDOW, HIGH_WATER = 65_535, 65_536

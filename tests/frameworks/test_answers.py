@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .servers import TOWLINE, UVICORN, WSGIREF, Answer, Ask, ask, command, running
+from tests.support.compared_servers import TOWLINE, UVICORN, WSGIREF, Answer, Ask, ask, command, running
 
 PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
 URLENCODED = {"Content-Type": "application/x-www-form-urlencoded"}

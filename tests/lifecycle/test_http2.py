@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from tests.server.test_websocket_http2 import open_stream
-from tests.support.http2_client import MAX_WAIT, Client
+from tests.support.http2_client import MAX_WAIT, Client, open_websocket
 from tests.support.process import eventually, running
 from tests.support.websocket_server import CLOSE, TEXT, close_frame, frame
 
@@ -138,7 +137,7 @@ def test_websockets_are_closed_when_their_worker_ends(number: signal.Signals) ->
     """Beside a request of the same connection, which is finished."""
     with running("apps:asgi") as program, Client(("127.0.0.1", program.port)) as client:
         (old,) = program.children()
-        sockets = [open_stream(client, "/echo") for _ in range(2)]
+        sockets = [open_websocket(client, "/echo") for _ in range(2)]
         for stream in sockets:
             client.write(stream, frame(TEXT, b"hello"))
             client.until_body(stream, 7)
@@ -166,7 +165,7 @@ def test_the_drain_ends_at_its_deadline_with_endless_streams() -> None:
         running("apps:asgi", "--timeout-graceful-shutdown", "1") as program,
         Client(("127.0.0.1", program.port)) as client,
     ):
-        endless, silent = client.begin("GET", "/endless"), open_stream(client, "/echo")
+        endless, silent = client.begin("GET", "/endless"), open_websocket(client, "/echo")
         client.until(lambda: client.exchanges[endless].body)
         begun = time.monotonic()
         program.signal(signal.SIGTERM)

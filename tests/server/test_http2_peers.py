@@ -18,11 +18,10 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.extensions import PerMessageDeflate
 
-from tests.bench.browser import Browser, program
-from tests.server.test_websocket_http2 import open_stream
 from tests.support.asgi_server import Receive, Scope, Send, answer
+from tests.support.browser import Browser, program
 from tests.support.http2_apps import APPS, payload
-from tests.support.http2_client import Client, serving, talking
+from tests.support.http2_client import Client, open_websocket, serving, talking
 from tests.support.websocket_server import echo
 
 every_kind = pytest.mark.parametrize("kind", APPS)
@@ -130,7 +129,7 @@ def test_wsproto_on_a_stream(deflate: bool) -> None:
     extension = PerMessageDeflate()
     offer = [("sec-websocket-extensions", f"permessage-deflate; {extension.offer()}")] if deflate else []
     with talking("asgi", echo) as client:
-        stream = open_stream(client, "/", *offer)
+        stream = open_websocket(client, "/", *offer)
         exchange = client.exchanges[stream]
         if deflate:
             extension.finalize(exchange.fields["sec-websocket-extensions"])

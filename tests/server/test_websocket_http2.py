@@ -11,19 +11,10 @@ import pytest
 from towline.config import ServerConfig
 
 from tests.support.asgi_server import Receive, Scope, Send, answer, serving
-from tests.support.http2_client import Client, talking
+from tests.support.http2_client import Client, open_websocket, talking
 from tests.support.websocket_server import BINARY, CLOSE, PING, PONG, TEXT, close_frame, echo, frame
 
 WINDOW = ServerConfig("").http2_initial_stream_window_size
-WEBSOCKET = [(":protocol", "websocket"), ("sec-websocket-version", "13")]
-
-
-def open_stream(client: Client, path: str = "/", *more: tuple[str, str]) -> int:
-    # The server must have said first that it takes such requests (RFC 8441 3).
-    client.until(lambda: client.conn.remote_settings.get(8))
-    stream = client.begin("CONNECT", path, [*WEBSOCKET, *more], end=False)
-    client.until(lambda: client.exchanges[stream].status)
-    return stream
 
 
 def test_echo_beside_other_streams() -> None:
@@ -34,7 +25,7 @@ def test_echo_beside_other_streams() -> None:
         await (echo(scope, receive, send) if scope["type"] == "websocket" else answer(send, b"plain"))
 
     with talking("asgi", app) as client:
-        stream = open_stream(client, "/a?b", ("sec-websocket-protocol", "x, y"))
+        stream = open_websocket(client, "/a?b", ("sec-websocket-protocol", "x, y"))
         exchange = client.exchanges[stream]
         assert exchange.status == 200
         assert "sec-websocket-accept" not in exchange.fields
@@ -64,7 +55,7 @@ def test_denials() -> None:
 
     with talking("asgi", app) as client:
         for path, status in (("/", 403), ("/raise", 500)):
-            stream = open_stream(client, path)
+            stream = open_websocket(client, path)
             assert client.exchanges[stream].status == status
             assert client.finish(stream)[0].ended
 
@@ -81,7 +72,7 @@ def test_a_stream_that_is_reset() -> None:
         return None
 
     with talking("asgi", app) as client:
-        client.reset(open_stream(client))
+        client.reset(open_websocket(client))
         client.until(lambda: client.ask().status == 200 and codes)
     assert codes == [1006]
 
@@ -101,7 +92,7 @@ def test_streams_that_are_reset_leave_their_places(path: str) -> None:
 
     with talking("asgi", app, http2_max_concurrent_streams=3) as client:
         for _ in range(20):
-            stream = open_stream(client, path)
+            stream = open_websocket(client, path)
             assert client.exchanges[stream].status == 200
             if path == "/closes":
                 client.until_body(stream, 4)
@@ -128,7 +119,7 @@ def test_a_slow_application_holds_up_its_own_stream() -> None:
         return None
 
     with talking("asgi", app) as client:
-        slow, fast = open_stream(client, "/slow"), open_stream(client, "/echo")
+        slow, fast = open_websocket(client, "/slow"), open_websocket(client, "/echo")
         rest = b"".join(frame(BINARY, b"x" * 10_000) for _ in range(100))
         while room := min(client.conn.local_flow_control_window(slow), client.conn.max_outbound_frame_size):
             client.conn.send_data(slow, rest[:room])
@@ -162,9 +153,9 @@ def test_a_slow_client_holds_up_its_own_stream() -> None:
 
     with talking("asgi", app) as client:
         client.reads = set()
-        slow = open_stream(client, "/slow")
+        slow = open_websocket(client, "/slow")
         client.reads.add(slow + 2)
-        fast = open_stream(client, "/fast")
+        fast = open_websocket(client, "/fast")
         client.until(lambda: len(client.exchanges[fast].body) > 100 * 10_000)
         client.write(fast, close_frame(1000))
         assert client.finish(fast)[0].ended
@@ -194,7 +185,7 @@ def test_the_end_of_the_server_closes_each() -> None:
         return None
 
     with serving(app) as server, Client(("127.0.0.1", server.port)) as client:
-        sockets = [open_stream(client), open_stream(client)]
+        sockets = [open_websocket(client), open_websocket(client)]
         request = client.begin("GET", "/slow")
         assert begun.wait(10)
         server.call(server.server.drain)

@@ -226,6 +226,18 @@ class Client:
             pass
 
 
+WEBSOCKET = [(":protocol", "websocket"), ("sec-websocket-version", "13")]
+
+
+def open_websocket(client: Client, path: str = "/", *headers: tuple[str, str]) -> int:
+    """Opens a WebSocket stream (RFC 8441) and returns its number once the response head has come."""
+    # SETTINGS_ENABLE_CONNECT_PROTOCOL has to come first (RFC 8441 3).
+    client.until(lambda: client.conn.remote_settings.get(8))
+    stream = client.begin("CONNECT", path, [*WEBSOCKET, *headers], end=False)
+    client.until(lambda: client.exchanges[stream].status)
+    return stream
+
+
 def texts(headers: Any) -> dict[str, str]:
     return {str(name): str(value) for name, value in headers}
 

@@ -17,7 +17,7 @@ import h2.events
 import h2.settings
 import hyperframe.frame
 
-from tests.support import dropin_peer
+from tests.support import http1_peer
 
 MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine."""
@@ -251,7 +251,7 @@ def serving(
     peers: list[Peer] = []
     lock = threading.Lock()
 
-    def handler(raw: dropin_peer.Peer) -> None:
+    def handler(raw: http1_peer.Peer) -> None:
         try:
             peer = Peer(raw.sock, settings or {}, generous)
             with lock:
@@ -263,7 +263,7 @@ def serving(
         except BaseException as error:
             failures.append(error)
 
-    with dropin_peer.scripted(handler, tls) as running:
+    with http1_peer.scripted(handler, tls) as running:
         try:
             yield Server(running.url, running.port, peers)
         except BaseException as error:

@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -250,3 +251,9 @@ class Load:
                 conn = None
         if conn is not None:
             conn.sock.close()
+
+
+def python(script: str, *arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
+    """Runs a script in a process of its own: for exits, signals and forks."""
+    command = [sys.executable, "-X", "dev", "-c", textwrap.dedent(script), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)

@@ -1,12 +1,10 @@
-"""A server of TLS with a certificate that is to be refused, for one reason or another."""
+"""Certificates, trust stores, and a TLS server whose certificate a client has to refuse."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import socket
 import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +14,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.support.hostile_peer import GOOD, requests_on
+from tests.support.http1_peer import Listener, Peer, requests_on
+from tests.support.http1_scripts import GOOD
 
 HOST = "127.0.0.1"
-# One of these words says in a message what is wrong.
+# The error message has to contain one of these words.
 FAILURES = {
     "expired": ("expired",),
     "wrong host": (
@@ -38,7 +37,7 @@ FAILURES = {
 def certificate_that_is(
     failure: str, authority: trustme.CA, folder: Path
 ) -> trustme.LeafCert | tuple[Path, Path]:
-    """For localhost, and refused by who trusts the authority."""
+    """Certificate for localhost that a client which trusts `authority` refuses."""
     if failure == "expired":
         past = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(days=2)
         return authority.issue_cert("localhost", not_before=past - datetime.timedelta(days=1), not_after=past)
@@ -50,30 +49,23 @@ def certificate_that_is(
 
 
 class Server:
-    """TLS with one certificate; counts the requests that came through."""
+    """TLS with one certificate; counts the requests that arrive."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
-        self.context, self.answered = context, 0
-        self.listener = socket.create_server((HOST, 0))
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self.answered = 0
+        self._listener = Listener(self._serve, tls=context)
+        self.port = self._listener.port
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
-
-    def _serve(self, plain: socket.socket) -> None:
-        with contextlib.suppress(OSError), self.context.wrap_socket(plain, server_side=True) as connection:
-            for _ in requests_on(connection):
-                self.answered += 1
-                connection.sendall(GOOD)
+    def _serve(self, peer: Peer) -> None:
+        for _ in requests_on(peer.sock):
+            self.answered += 1
+            peer.send(GOOD)
 
     def url(self, host: str = HOST) -> str:
         return f"https://{host}:{self.port}/good"
+
+    def close(self) -> None:
+        self._listener.close()
 
 
 @contextlib.contextmanager
@@ -87,7 +79,30 @@ def serving(certificate: trustme.LeafCert | tuple[Path, Path]) -> Iterator[Serve
     try:
         yield server
     finally:
-        server.listener.close()
+        server.close()
+
+
+class Trust:
+    """Certificate authority, its PEM file, and the contexts of servers that it signs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.ca = trustme.CA()
+        self.path = str(folder / "ca.pem")
+        self.ca.cert_pem.write_to_path(self.path)
+        client = self.ca.issue_cert("client.test")
+        self.cert = str(folder / "client.pem")
+        client.private_key_and_cert_chain_pem.write_to_path(self.cert)
+
+    def server(self, *names: str, ask: bool = False) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.ca.issue_cert(*(names or ("127.0.0.1", "localhost"))).configure_cert(context)
+        if ask:
+            context.verify_mode = ssl.CERT_REQUIRED
+            self.ca.configure_trust(context)
+        return context
+
+    def context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=self.path)
 
 
 def self_signed(folder: Path) -> tuple[Path, Path]:

@@ -16,7 +16,7 @@ import towline
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import Server, ServerConnection, serve
 
-from tests.support.scripted_peer import read_head
+from tests.support.http1_peer import read_head
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 

@@ -17,7 +17,8 @@ from typing import IO
 
 from towline.bench.subjects.probe import free_port
 
-APPS = Path(__file__).parent / "apps"
+FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
+APPS = FRAMEWORKS / "apps"
 
 # What a server may say in its own words: who it is, when, and how it frames the body.
 OF_THE_SERVER = {"server", "date", "connection", "keep-alive", "transfer-encoding", "content-length"}
@@ -102,7 +103,7 @@ def ask(port: int, question: Ask) -> Answer:
 
 TOWLINE = [str(Path(sys.executable).parent / "towline"), "serve", "{app}", "--port", "{{port}}"]
 UVICORN = [sys.executable, "-m", "uvicorn", "{app}", "--port", "{{port}}", "--log-level", "warning"]
-WSGIREF = [sys.executable, str(Path(__file__).parent / "wsgiref_server.py"), "{app}", "{{port}}"]
+WSGIREF = [sys.executable, str(FRAMEWORKS / "wsgiref_server.py"), "{app}", "{{port}}"]
 
 
 def command(template: list[str], app: str, *more: str) -> list[str]:

@@ -1,7 +1,7 @@
-"""A server that breaks the rules on purpose: one script per path, and a count of what each connection carried.
+"""Scripts of an HTTP/1 server, one per path: rule violations, early closes, delays, endless streams.
 
-`/good` is always answered as it should be. A script gets the connection after the request's head has been
-read and returns whether the connection goes on.
+`PathServer(SCRIPTS)` of `http1_peer.py` serves them. A script writes to the connection once the request has been
+read and returns whether the connection stays open.
 """
 
 from __future__ import annotations
@@ -9,24 +9,23 @@ from __future__ import annotations
 import contextlib
 import gzip
 import itertools
-import re
+import random
 import socket
 import struct
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+
+from tests.support.http1_peer import PathServer, Script
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
 POISON = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nPOISON"
-# Where nobody stops it, a script that has no end stops here: the test then fails on what was taken.
-ENOUGH_BYTES = 256 << 20
+# Bound of an endless script that nothing stops; the test then fails on the bytes that were read.
+ENDLESS_BYTES = 256 << 20
 BOMB_BYTES = 512 << 20
-
-Script = Callable[[socket.socket], bool]
 
 
 def script_of(*parts: bytes) -> Script:
-    """The answer as it stands, and then the connection is held open."""
+    """Sends the parts and leaves the connection open."""
 
     def script(connection: socket.socket) -> bool:
         connection.sendall(b"".join(parts))
@@ -48,7 +47,7 @@ def endless(start: bytes, piece: bytes) -> Script:
         connection.sendall(start)
         block = piece * max(1, 65536 // len(piece))
         sent = 0
-        while sent < ENOUGH_BYTES:
+        while sent < ENDLESS_BYTES:
             connection.sendall(block)
             sent += len(block)
         return False
@@ -56,9 +55,9 @@ def endless(start: bytes, piece: bytes) -> Script:
     return script
 
 
-def drips(answer: bytes, every_s: float) -> Script:
+def drips(response: bytes, every_s: float) -> Script:
     def script(connection: socket.socket) -> bool:
-        for byte in answer:
+        for byte in response:
             connection.sendall(bytes([byte]))
             time.sleep(every_s)
         return True
@@ -67,7 +66,7 @@ def drips(answer: bytes, every_s: float) -> Script:
 
 
 def resets(*parts: bytes) -> Script:
-    """The answer's beginning, and then RST instead of FIN."""
+    """Sends the parts, then RST instead of FIN."""
 
     def script(connection: socket.socket) -> bool:
         connection.sendall(b"".join(parts))
@@ -79,7 +78,7 @@ def resets(*parts: bytes) -> Script:
 
 
 def later(first: bytes, pause_s: float, second: bytes) -> Script:
-    """An answer, and some time after it bytes that nobody asked for."""
+    """Sends a response and, after a pause, unsolicited bytes."""
 
     def script(connection: socket.socket) -> bool:
         connection.sendall(first)
@@ -151,7 +150,7 @@ SCRIPTS: dict[str, Script] = {
     "reset_head": resets(OK + b"Content-Le"),
     "drip_head": drips(OK + b"X: " + b"a" * 4000, 0.02),
     "drip_body": drips(OK + b"Content-Length: 4000\r\n\r\n" + b"a" * 4000, 0.02),
-    # what nobody asked for
+    # unsolicited bytes
     "poison_idle": later(GOOD, 0.05, POISON),
     "poison_at_once": script_of(GOOD + POISON),
     "body_of_204": script_of(b"HTTP/1.1 204 No Content\r\nContent-Length: 55\r\n\r\n" + POISON),
@@ -174,73 +173,96 @@ SCRIPTS: dict[str, Script] = {
 }
 
 
-class Hostile:
-    """`with Hostile() as server`: `server.url("endless_head")`, `server.carried` (connection, path)."""
+# Long-lived servers.
+
+
+def closes_soon(connection: socket.socket) -> bool:
+    """Responds and closes a moment later without `Connection: close`: the next request may cross the FIN."""
+    connection.sendall(GOOD)
+    time.sleep(random.uniform(0.0, 0.004))
+    return False
+
+
+def delayed(seconds: float) -> Script:
+    def script(connection: socket.socket) -> bool:
+        time.sleep(seconds)
+        connection.sendall(GOOD)
+        return True
+
+    return script
+
+
+def slow_body(connection: socket.socket) -> bool:
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(10):
+        connection.sendall(b"4\r\ngood\r\n")
+        time.sleep(0.001)
+    connection.sendall(b"0\r\n\r\n")
+    return True
+
+
+# Responses to cancel: before the head, and in the middle of the body.
+CHURN: dict[str, Script] = {"held": delayed(0.005), "slow_body": slow_body}
+
+CHUNK = b"10000\r\n" + b"x" * 65536 + b"\r\n"
+ENDLESS: dict[str, Script] = {
+    "plain": endless(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (1 << 40), b"x" * 65536),
+    "chunked": endless(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", CHUNK),
+}
+
+
+def events(per_s: int, size: int, count: int | None = None) -> Script:
+    """Server-sent events of `size` bytes of data at `per_s`; endless without `count`."""
+
+    def script(connection: socket.socket) -> bool:
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head)
+        event = b"data: %b\n\n" % (b"x" * size)
+        chunk, began = b"%x\r\n%b\r\n" % (len(event), event), time.monotonic()
+        for number in itertools.count() if count is None else range(count):
+            connection.sendall(chunk)
+            time.sleep(max(0.0, began + number / per_s - time.monotonic()))
+        connection.sendall(b"0\r\n\r\n")
+        return True
+
+    return script
+
+
+class Hostile(PathServer):
+    """Serves `SCRIPTS`, or the scripts given and `good`."""
 
     def __init__(self, scripts: dict[str, Script] | None = None, *, backlog: int = 512) -> None:
-        self.scripts = SCRIPTS if scripts is None else {"good": SCRIPTS["good"], **scripts}
-        self.listener = socket.create_server(("127.0.0.1", 0), backlog=backlog)
-        self.base = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
-        self.carried: list[tuple[int, str]] = []
-        self._held: set[socket.socket] = set()
-
-    def __enter__(self) -> Hostile:
-        threading.Thread(target=self._accept, daemon=True).start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.listener.close()
-        for connection in list(self._held):
-            with contextlib.suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def url(self, name: str) -> str:
-        return f"{self.base}/{name}"
-
-    def connection_of(self, name: str) -> int:
-        """The number of the connection that carried the last request for it."""
-        return next(number for number, path in reversed(self.carried) if path == name)
-
-    def _accept(self) -> None:
-        for number in itertools.count():
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection, number), daemon=True).start()
-
-    def _serve(self, connection: socket.socket, number: int) -> None:
-        self._held.add(connection)
-        with connection, contextlib.suppress(OSError):
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            for name in requests_on(connection):
-                self.carried.append((number, name))
-                if not self.scripts[name](connection):
-                    break
-        self._held.discard(connection)
+        super().__init__(
+            SCRIPTS if scripts is None else {"good": SCRIPTS["good"], **scripts}, backlog=backlog
+        )
 
 
-def requests_on(connection: socket.socket) -> Iterator[str]:
-    """The path of each request, as it comes; its body, if it has one, has a length and is small."""
-    held = b""
-    while True:
-        while b"\r\n\r\n" not in held:
-            piece = connection.recv(65536)
-            if not piece:
-                return
-            held += piece
-        head, _, held = held.partition(b"\r\n\r\n")
-        announced = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
-        body_bytes = int(announced[1]) if announced else 0
-        while len(held) < body_bytes:
-            piece = connection.recv(65536)
-            if not piece:
-                return
-            held += piece
-        held = held[body_bytes:]
-        yield head.split(b" ", 2)[1].decode().lstrip("/").partition("?")[0]
+class Each(PathServer):
+    """Serves `make(path)` for every path that is not in `SCRIPTS`."""
+
+    class _Scripts(dict[str, Script]):
+        def __init__(self, make: Callable[[str], Script]) -> None:
+            super().__init__(SCRIPTS)
+            self.make = make
+
+        def __missing__(self, name: str) -> Script:
+            return self.make(name)
+
+    def __init__(self, make: Callable[[str], Script]) -> None:
+        super().__init__(self._Scripts(make), backlog=4096)
+
+
+class Numbered(Each):
+    """Sends N in response to `/N`, so that a client notices a response to another request."""
+
+    def __init__(self) -> None:
+        super().__init__(named)
+
+
+def named(name: str) -> Script:
+    return script_of(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(name), name.encode()))
 
 
 def cases(names: Iterable[str]) -> list[str]:
-    """So that a misspelt name fails at once."""
+    """Returns `names`; a misspelt one raises `KeyError`."""
     return [name for name in names if SCRIPTS[name]]

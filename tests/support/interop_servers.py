@@ -18,7 +18,7 @@ import pytest
 import towline.testing
 import trustme
 
-from .interop_app import LARGE, SMALL, app
+from tests.support.interop_app import LARGE, SMALL, app
 
 MAX_WAIT = 20.0
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -140,7 +140,7 @@ def hypercorn(place: Place) -> contextlib.AbstractContextManager[Running]:
     _need("hypercorn")
     tls = ["--keyfile", place.key, "--certfile", place.cert] if place.tls else []
     bind = ["--bind", f"127.0.0.1:{place.port}"]
-    command = [sys.executable, "-m", "hypercorn", *bind, *tls, "tests.client.interop_app:app"]
+    command = [sys.executable, "-m", "hypercorn", *bind, *tls, "tests.support.interop_app:app"]
     return run(place, command, echo="/echo")
 
 
@@ -148,7 +148,7 @@ def granian(place: Place) -> contextlib.AbstractContextManager[Running]:
     _need("granian")
     tls = ["--ssl-keyfile", place.key, "--ssl-certificate", place.cert] if place.tls else []
     bind = ["--host", "127.0.0.1", "--port", str(place.port), "--interface", "asginl", "--http", "2"]
-    command = [sys.executable, "-m", "granian", *bind, *tls, "tests.client.interop_app:app"]
+    command = [sys.executable, "-m", "granian", *bind, *tls, "tests.support.interop_app:app"]
     return run(place, command, echo="/echo")
 
 

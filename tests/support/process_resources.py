@@ -15,7 +15,7 @@ import pytest
 
 from tests.support.process import Program
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "faults"
 HEAD = b"GET /ok HTTP/1.1\r\nhost: test\r\n\r\n"
 
 every_front_end = pytest.mark.parametrize(

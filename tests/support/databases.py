@@ -1,0 +1,17 @@
+"""Queries to a database from outside the program under test."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+import psycopg
+
+
+def rows(database: str, query: str) -> list[Any]:
+    """Rows as another connection sees them."""
+    connection: Any = psycopg.connect(database) if "://" in database else sqlite3.connect(database)
+    try:
+        return connection.execute(query).fetchall()
+    finally:
+        connection.close()
