@@ -11,8 +11,9 @@ from wsgiref.validate import validator
 import pytest
 import trustme
 
+from tests.support.running_server import RunningServer
 from tests.support.sockets import read_all
-from tests.support.wsgi_server import MODES, RunningServer, serving
+from tests.support.wsgi_server import MODES, serving
 
 KEYS_AS_TEXT = (str, int, bool)
 

@@ -1,20 +1,19 @@
-"""An ASGI server in a thread with its own event loop, and a client that says exactly what is written."""
+"""ASGI server in a thread with its own event loop. See `running_server` for the requests to it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import http.client
-import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from towline import _native
-from towline.config import Bind, ServerConfig
+from towline.config import ServerConfig
 
-from tests.support.sockets import read_all
+from tests.support.running_server import RunningServer, listening
 
+Log = list[tuple[int, str, BaseException | None]]
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[dict[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
@@ -33,7 +32,7 @@ def new_loop(name: str) -> asyncio.AbstractEventLoop:
 
 
 async def answer(send: Send, body: bytes = b"ok", status: int = 200, headers: Any = ()) -> None:
-    """A whole response."""
+    """Sends a complete response."""
     await send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await send({"type": "http.response.body", "body": body})
 
@@ -48,38 +47,20 @@ async def read_body(receive: Receive) -> bytes:
             return body
 
 
-class RunningServer:
-    def __init__(self, server: Any, loop: asyncio.AbstractEventLoop, port: int) -> None:
-        self.server, self.loop, self.port = server, loop, port
-        self.log: list[tuple[int, str, BaseException | None]] = []
+class AsgiRunningServer(RunningServer):
+    """A server and the event loop that runs it."""
 
-    def connect(self, timeout: float = 10.0) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
-
-    def raw(self, wire: bytes) -> bytes:
-        """Send `wire`, give back everything until the server closes."""
-        with self.connect() as conn:
-            conn.sendall(wire)
-            return read_all(conn)
-
-    def get(self, path: str = "/", method: str = "GET", **more: Any) -> tuple[int, dict[str, str], bytes]:
-        conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        conn.request(method, path, **more)
-        response = conn.getresponse()
-        body = response.read()
-        conn.close()
-        return response.status, {name.lower(): value for name, value in response.getheaders()}, body
+    def __init__(self, server: Any, loop: asyncio.AbstractEventLoop, port: int, log: Log) -> None:
+        super().__init__(server, port, log)
+        self.loop = loop
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run a function in the loop's thread and give back what it returned."""
+        """Calls a function in the loop's thread and returns its result."""
 
         async def run() -> Any:
             return function(*arguments)
 
         return asyncio.run_coroutine_threadsafe(run(), self.loop).result(10)
-
-    def errors(self) -> list[str]:
-        return [text for _, text, _ in self.log]
 
 
 @contextlib.contextmanager
@@ -90,28 +71,27 @@ def serving(
     state: Any = None,
     prepare: Callable[[Any], None] = lambda loop: None,
     **options: Any,
-) -> Iterator[RunningServer]:
-    """Serve `app` on a free port. At the end nothing may be in flight and the loop must close quietly."""
+) -> Iterator[AsgiRunningServer]:
+    """Serves `app` on a free port. Fails if something is in flight at the end, or the loop reports an error."""
     running = new_loop(loop)
     noise: list[Any] = []
     running.set_exception_handler(lambda _, context: noise.append(context))
     ready, stop = threading.Event(), asyncio.Event()
-    held: list[RunningServer] = []
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    log: Log = []
+    started: list[AsgiRunningServer] = []
 
     async def main() -> None:
         prepare(running)
-        port = listener.getsockname()[1]
-        server = _native.AsgiServer(
-            app,
-            running,
-            ServerConfig(app=app, **options),
-            [Bind(fd=listener.fileno(), address=f"127.0.0.1:{port}")],
-            state=state,
-            log=lambda level, text, error: held[0].log.append((level, text, error)),
-        )
-        listener.close()
-        held.append(RunningServer(server, running, port))
+        with listening() as (port, bind):
+            server = _native.AsgiServer(
+                app,
+                running,
+                ServerConfig(app=app, **options),
+                [bind],
+                state=state,
+                log=lambda level, text, error: log.append((level, text, error)),
+            )
+        started.append(AsgiRunningServer(server, running, port, log))
         running.add_reader(server.fileno(), server.turn)
         ready.set()
         try:
@@ -153,7 +133,7 @@ def serving(
     if failure:
         raise failure[0]
     try:
-        yield held[0]
+        yield started[0]
     finally:
         running.call_soon_threadsafe(stop.set)
         thread.join(15)

@@ -14,7 +14,7 @@ import pytest
 from towline.testing import Running
 from websockets.sync.client import ClientConnection, connect
 
-from tests.support.asgi_server import Receive, RunningServer, Scope, Send, serving
+from tests.support.asgi_server import AsgiRunningServer, Receive, Scope, Send, serving
 from tests.support.websocket_tunnel import tunnel
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", ["1.1", "2"])
@@ -31,7 +31,9 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
         await send({**message, "type": "websocket.send"})
 
 
-def connect_to(server: RunningServer | Running, version: str = "1.1", timeout: float = 10) -> socket.socket:
+def connect_to(
+    server: AsgiRunningServer | Running, version: str = "1.1", timeout: float = 10
+) -> socket.socket:
     """A connection for a client of HTTP/1.1, whatever the version behind it."""
     address = ("127.0.0.1", server.port)
     near = socket.create_connection(address) if version == "1.1" else tunnel(address)
@@ -40,7 +42,7 @@ def connect_to(server: RunningServer | Running, version: str = "1.1", timeout: f
 
 
 def open_ws(
-    server: RunningServer | Running, path: str = "/", version: str = "1.1", **options: Any
+    server: AsgiRunningServer | Running, path: str = "/", version: str = "1.1", **options: Any
 ) -> ClientConnection:
     options.setdefault("max_size", None)
     sock = connect_to(server, version)
@@ -48,7 +50,7 @@ def open_ws(
 
 
 @contextlib.contextmanager
-def echoing(app: Any = echo, **options: Any) -> Iterator[RunningServer]:
+def echoing(app: Any = echo, **options: Any) -> Iterator[AsgiRunningServer]:
     with serving(app, **options) as server:
         yield server
 
@@ -89,7 +91,12 @@ class Raw:
     """A client by hand."""
 
     def __init__(
-        self, server: RunningServer, *lines: str, path: str = "/", version: str = "1.1", timeout: float = 10
+        self,
+        server: AsgiRunningServer,
+        *lines: str,
+        path: str = "/",
+        version: str = "1.1",
+        timeout: float = 10,
     ) -> None:
         self.sock: socket.socket = connect_to(server, version, timeout)
         self.buffer = b""
