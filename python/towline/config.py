@@ -39,7 +39,7 @@ GROUPS: dict[str, str] = {
     PROXY: "behind a load balancer",
     LOGGING: "server log and access log",
     FILES: "static files, compression, response headers",
-    METRICS: "Prometheus metrics",
+    METRICS: "Prometheus metrics, health",
     PROTOCOLS: "HTTP/2 and WebSocket",
     DEVELOPMENT: "reload on change",
 }
@@ -435,6 +435,13 @@ class ServerConfig:
     metrics_address: str | None = option(
         None, "serve /metrics on this address only", group=METRICS, metavar="ADDRESS"
     )
+    health_path: str | None = option(
+        None,
+        "respond to GET at this path without the application, also on the metrics address: 200 ok, or 503 while the"
+        " server stops; PATH/live is 200 as long as the worker responds",
+        group=METRICS,
+        metavar="PATH",
+    )
 
     http: str = option(
         "auto",
@@ -582,6 +589,8 @@ def _check_together(config: ServerConfig) -> None:
         raise ConfigError("ssl_cert_reqs: needs ssl_ca_certs, the authorities to check against")
     if config.root_path and (not config.root_path.startswith("/") or config.root_path.endswith("/")):
         raise ConfigError(f"root_path: must start with / and not end with it, not {config.root_path!r}")
+    if config.health_path is not None and not config.health_path.startswith("/"):
+        raise ConfigError(f"health_path: must start with /, not {config.health_path!r}")
     unknown = [coding for coding in config.compress if coding not in CODINGS]
     if unknown:
         raise ConfigError(f"compress: unknown coding {unknown[0]!r}; there are {', '.join(CODINGS)}")

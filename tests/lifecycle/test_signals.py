@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -47,13 +48,11 @@ def _serves(port: int) -> bool:
         return False
 
 
-def _has_bound(port: int) -> bool:
-    """Whether the server has its socket, listening or not."""
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return True
+def _has_socket(process: subprocess.Popen[str]) -> bool:
+    """Whether the server has opened its socket, listening or not."""
+    with contextlib.suppress(OSError):
+        descriptors = Path(f"/proc/{process.pid}/fd").iterdir()
+        return any(os.readlink(descriptor).startswith("socket:") for descriptor in descriptors)
     return False
 
 
@@ -64,7 +63,7 @@ def test_a_signal_as_soon_as_the_port_is_taken(number: signal.Signals, slow: Pat
         port = free.getsockname()[1]
     process = _start("slow:app", "--app-dir", str(slow), "--port", str(port))
     try:
-        eventually(lambda: _has_bound(port), "the socket")
+        eventually(lambda: _has_socket(process), "the socket")
         process.send_signal(number)
         if number is signal.SIGHUP:
             eventually(lambda: _serves(port), "responses")
@@ -108,6 +107,68 @@ def test_the_last_line_counts_what_has_finished_since_the_signal() -> None:
     found = re.search(r"stopped after (\d+\.\d) s, 2 requests finished$", last.rstrip())
     assert found, program.log
     assert 0.2 <= float(found[1]) < 5
+
+
+SLOW_LIFESPAN = """
+    import asyncio
+    from tests.lifecycle.apps import asgi
+    async def app(scope, receive, send):
+        if scope["type"] == "lifespan":
+            await asyncio.sleep(1.0)
+        await asgi(scope, receive, send)
+"""
+SLOW_WSGI = """
+    import time
+    from tests.lifecycle.apps import wsgi as app
+    time.sleep(1.0)
+"""
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("source", [SLOW_START, SLOW_LIFESPAN, SLOW_WSGI], ids=["import", "lifespan", "wsgi"])
+def test_connections_are_refused_until_a_worker_is_ready(source: str, workers: str, tmp_path: Path) -> None:
+    """A probe of the port succeeds when somebody can respond, not before."""
+    (tmp_path / "slow.py").write_text(textwrap.dedent(source))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = _start("slow:app", "--app-dir", str(tmp_path), "--port", str(port), "--workers", workers)
+    try:
+        eventually(lambda: _has_socket(process), "the socket")
+        refused = 0
+        while True:
+            try:
+                conn = socket.create_connection(("127.0.0.1", port), 1.0)
+                break
+            except ConnectionRefusedError:
+                refused += 1
+                time.sleep(0.02)
+        with conn:
+            begun = time.monotonic()
+            conn.settimeout(MAX_WAIT)
+            conn.sendall(b"GET /pid HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+            assert conn.recv(64).startswith(b"HTTP/1.1 200")
+            assert time.monotonic() - begun < 0.5
+        assert refused >= 10
+    finally:
+        process.terminate()
+        process.communicate(timeout=MAX_WAIT)
+
+
+def test_two_servers_that_start_at_once_do_not_share_a_port(slow: Path) -> None:
+    """Both may bind before either listens; the second one fails when it listens."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    processes = [_start("slow:app", "--app-dir", str(slow), "--port", str(port)) for _ in range(2)]
+    try:
+        eventually(lambda: any(process.poll() is not None for process in processes), "the end of one")
+        (ended,) = [process for process in processes if process.poll() is not None]
+        assert ended.returncode == 3
+        assert "Address already in use" in ended.communicate(timeout=MAX_WAIT)[1]
+        eventually(lambda: _serves(port), "the other one")
+    finally:
+        for process in processes:
+            process.kill()
+            process.communicate(timeout=MAX_WAIT)
 
 
 class NotifySocket:

@@ -1,4 +1,8 @@
-"""Listening sockets: opened once, by the supervisor, and inherited by the workers."""
+"""Listening sockets: opened once, by the supervisor, and inherited by the workers.
+
+A TCP socket is only bound here. It listens when the first worker is ready, so that a probe of the port does not succeed
+before anybody can respond; until then connections are refused.
+"""
 
 from __future__ import annotations
 

@@ -28,6 +28,16 @@ impl Listener {
     /// Opens every listener that `spec` names: `host:port`, `[v6]:port`, `:port`, `unix:PATH` or
     /// `fd://N`. A host name gives one listener per address; `[::]` serves IPv4 too.
     pub fn open(spec: &str, backlog: u32) -> io::Result<Vec<Self>> {
+        Self::open_or_bind(spec, backlog, Some(backlog))
+    }
+
+    /// Like [`open`](Self::open), but TCP sockets are only bound: connections are refused until a process that
+    /// has [inherited](Self::inherited) one listens, so that a probe of the port sees whether anybody serves.
+    pub fn bind(spec: &str, backlog: u32) -> io::Result<Vec<Self>> {
+        Self::open_or_bind(spec, backlog, None)
+    }
+
+    fn open_or_bind(spec: &str, backlog: u32, of_tcp: Option<u32>) -> io::Result<Vec<Self>> {
         if let Some(path) = spec.strip_prefix("unix:") {
             return Ok(vec![Self::unix(Path::new(path), None, backlog)?]);
         }
@@ -51,15 +61,19 @@ impl Listener {
         let addrs = (host, port)
             .to_socket_addrs()
             .map_err(|error| named(&error, spec))?;
-        addrs.map(|addr| Self::tcp(addr, backlog)).collect()
+        addrs
+            .map(|addr| {
+                Self::bind_tcp(addr, of_tcp).map_err(|error| named(&error, &addr.to_string()))
+            })
+            .collect()
     }
 
     /// Listens on a TCP address. The unspecified IPv6 address serves both families.
     pub fn tcp(addr: SocketAddr, backlog: u32) -> io::Result<Self> {
-        Self::bind_tcp(addr, backlog).map_err(|error| named(&error, &addr.to_string()))
+        Self::bind_tcp(addr, Some(backlog)).map_err(|error| named(&error, &addr.to_string()))
     }
 
-    fn bind_tcp(addr: SocketAddr, backlog: u32) -> io::Result<Self> {
+    fn bind_tcp(addr: SocketAddr, backlog: Option<u32>) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
         if let SocketAddr::V6(v6) = addr {
             socket.set_only_v6(!v6.ip().is_unspecified())?;
@@ -67,7 +81,7 @@ impl Listener {
         // A restart must not wait for old connections in TIME-WAIT.
         socket.set_reuse_address(true)?;
         socket.bind(&addr.into())?;
-        Self::listening(socket, backlog, None)
+        Self::prepared(socket, backlog, None)
     }
 
     /// Listens on a Unix socket. A file left by a dead process is replaced; a file on which a process
@@ -90,7 +104,11 @@ impl Listener {
         if let Some(mode) = mode {
             fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
         }
-        Self::listening(socket, backlog, Some((path.to_owned(), std::process::id())))
+        Self::prepared(
+            socket,
+            Some(backlog),
+            Some((path.to_owned(), std::process::id())),
+        )
     }
 
     /// Takes over a stream socket opened by another process (systemd, a supervisor), of any family. The
@@ -107,12 +125,13 @@ impl Listener {
         if kind != Type::STREAM {
             return Err(invalid(&name(), "not a stream socket"));
         }
-        Self::listening(socket, backlog, None).map_err(|error| named(&error, &name()))
+        Self::prepared(socket, Some(backlog), None).map_err(|error| named(&error, &name()))
     }
 
-    fn listening(
+    /// Sets the options of the socket; listens if there is a `backlog`.
+    fn prepared(
         socket: Socket,
-        backlog: u32,
+        backlog: Option<u32>,
         owned_path: Option<(PathBuf, u32)>,
     ) -> io::Result<Self> {
         let listener = Self { socket, owned_path };
@@ -122,9 +141,10 @@ impl Listener {
         }
         listener.socket.set_cloexec(true)?;
         listener.socket.set_nonblocking(true)?;
-        listener
-            .socket
-            .listen(i32::try_from(backlog).unwrap_or(i32::MAX))?;
+        if let Some(backlog) = backlog {
+            let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+            listener.socket.listen(backlog)?;
+        }
         Ok(listener)
     }
 

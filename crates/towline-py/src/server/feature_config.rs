@@ -52,6 +52,8 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
         slot,
         // With --metrics-address it is on that address only.
         metrics: options.metrics && options.metrics_address.is_none(),
+        health_path: options.health_path.clone().map(String::into_bytes),
+        ..FeatureConfig::default()
     })
 }
 

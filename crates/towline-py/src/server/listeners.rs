@@ -5,11 +5,12 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use towline_io::Listener;
 
-/// Opens the sockets of `address` (`Listener::open`). The caller owns the descriptors.
+/// Opens the sockets of `address` (`Listener::bind`): TCP sockets listen from the moment at which a server uses them.
+/// The caller owns the descriptors.
 #[pyfunction]
 pub fn open_listeners(py: Python<'_>, address: &str, backlog: u32) -> PyResult<Vec<RawFd>> {
     // A host name may require a look-up.
-    let opened = py.detach(|| Listener::open(address, backlog));
+    let opened = py.detach(|| Listener::bind(address, backlog));
     let listeners = opened.map_err(|error| PyOSError::new_err(error.to_string()))?;
     Ok(listeners.into_iter().map(Listener::into_raw_fd).collect())
 }

@@ -139,6 +139,7 @@ pub struct Options {
     pub compress: Vec<String>,
     pub metrics: bool,
     pub metrics_address: Option<String>,
+    pub health_path: Option<String>,
     pub server_header: bool,
     pub date_header: bool,
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,

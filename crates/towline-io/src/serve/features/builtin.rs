@@ -36,12 +36,8 @@ impl From<FileResponse> for BuiltinResponse {
 }
 
 pub(super) fn metrics_page(method: &[u8], page: impl FnOnce() -> String) -> BuiltinResponse {
-    if method != b"GET" && method != b"HEAD" {
-        let mut response = plain(405, "Method Not Allowed\n");
-        response
-            .fields
-            .push((b"allow", Cow::Borrowed(b"GET, HEAD")));
-        return response;
+    if !is_reading(method) {
+        return only_reading();
     }
     let page = page();
     BuiltinResponse {
@@ -53,6 +49,34 @@ pub(super) fn metrics_page(method: &[u8], page: impl FnOnce() -> String) -> Buil
         content_length: Some(page.len() as u64),
         body: BuiltinBody::Text(page.into()),
     }
+}
+
+/// The response to a health check.
+pub(super) fn health(method: &[u8], is_healthy: bool) -> BuiltinResponse {
+    if !is_reading(method) {
+        return only_reading();
+    }
+    let mut response = if is_healthy {
+        plain(200, "ok")
+    } else {
+        plain(503, "draining")
+    };
+    response
+        .fields
+        .push((b"cache-control", Cow::Borrowed(b"no-store")));
+    response
+}
+
+fn is_reading(method: &[u8]) -> bool {
+    method == b"GET" || method == b"HEAD"
+}
+
+fn only_reading() -> BuiltinResponse {
+    let mut response = plain(405, "Method Not Allowed\n");
+    response
+        .fields
+        .push((b"allow", Cow::Borrowed(b"GET, HEAD")));
+    response
 }
 
 pub(super) fn not_found() -> BuiltinResponse {

@@ -16,6 +16,7 @@ mod builtin;
 use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
@@ -49,6 +50,10 @@ pub struct FeatureConfig {
     pub slot: Option<SlotHandle>,
     /// Serve `/metrics` in addition to the application.
     pub metrics: bool,
+    /// Respond to health checks at this path and below it.
+    pub health_path: Option<Vec<u8>>,
+    /// This process drains.
+    pub draining: AtomicBool,
 }
 
 impl FeatureConfig {
@@ -63,6 +68,21 @@ impl FeatureConfig {
         if let Some((_, writer)) = &self.access_log {
             writer.reopen();
         }
+    }
+
+    /// Makes health checks fail unless another worker accepts connections.
+    pub fn begin_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    /// Whether new connections get responses: this worker accepts them or, in a reload, another one does.
+    fn is_ready(&self) -> bool {
+        !self.draining.load(Relaxed)
+            || self.slot.as_ref().is_some_and(|slot| {
+                slot.slots()
+                    .in_use()
+                    .any(|slot| slot.accepting.load(Relaxed) != 0)
+            })
     }
 
     /// Slots of all workers; without a supervisor one empty slot of this process.
@@ -188,7 +208,9 @@ impl Features {
         fields: impl IntoIterator<Item = Field<'a>>,
         metrics_only: bool,
     ) -> Option<BuiltinResponse> {
-        if !metrics_only && !self.config.metrics && self.config.mounts.is_empty() {
+        let config = &self.config;
+        let has_own = metrics_only || config.metrics || config.health_path.is_some();
+        if !has_own && config.mounts.is_empty() {
             return None;
         }
         let path = line
@@ -200,6 +222,15 @@ impl Features {
             return Some(builtin::metrics_page(line.method, || {
                 metrics::render(&self.config.slots(), metrics::monotonic_ns())
             }));
+        }
+        if let Some(prefix) = &config.health_path
+            && let Some(check) = path.strip_prefix(prefix.as_slice())
+        {
+            match check {
+                b"" | b"/ready" => return Some(builtin::health(line.method, config.is_ready())),
+                b"/live" => return Some(builtin::health(line.method, true)),
+                _ => {}
+            }
         }
         if metrics_only {
             return Some(builtin::not_found());

@@ -107,6 +107,7 @@ impl AsgiServer {
     /// may send one more request within the time of the option, or are closed at once with `close_idle`.
     #[pyo3(signature = (*, close_idle=false))]
     fn drain(&self, py: Python<'_>, close_idle: bool) -> PyResult<()> {
+        self.features.open(py).features.config().begin_draining();
         self.engine(py)?.drain(setup::drain(close_idle));
         websocket::drain(self, py)
     }

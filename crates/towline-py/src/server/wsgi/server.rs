@@ -122,6 +122,7 @@ impl WsgiServer {
     /// closed at once with `close_idle`. Then `run()` returns.
     #[pyo3(signature = (*, close_idle=false))]
     fn drain(&self, close_idle: bool) {
+        self.application.feature_config.begin_draining();
         self.control.drain(drain(close_idle));
     }
 
