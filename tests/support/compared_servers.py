@@ -20,13 +20,13 @@ from towline.bench.subjects.probe import free_port
 FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
 APPS = FRAMEWORKS / "apps"
 
-# What a server may say in its own words: who it is, when, and how it frames the body.
+# Headers that a server sets itself: its name, the date, and the framing of the body.
 OF_THE_SERVER = {"server", "date", "connection", "keep-alive", "transfer-encoding", "content-length"}
 
 
 @dataclass(frozen=True)
 class Ask:
-    """One request of the comparison. `twice`: ask again and compare the second answer."""
+    """One request of the comparison. `twice`: send it again and compare the second response."""
 
     target: str
     method: str = "GET"
@@ -85,7 +85,7 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: IO[
 
 
 def ask(port: int, question: Ask) -> Answer:
-    """Asks over a fresh connection (twice over the same one if so wished)."""
+    """Sends `question` on a new connection, twice on the same one if `twice` is set."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
     # One and the same authority, so that absolute addresses in answers can be compared.
     headers = {"Host": "shop.example", "User-Agent": "towline-tests", **question.headers}
@@ -94,11 +94,13 @@ def ask(port: int, question: Ask) -> Answer:
             connection.request(question.method, question.target, question.body, headers)
             response = connection.getresponse()
             body = response.read()
-    said = [(name.lower(), value) for name, value in response.getheaders()]
+    headers_sent = [(name.lower(), value) for name, value in response.getheaders()]
     length = response.getheader("content-length")
     if length is not None and question.method != "HEAD" and response.status not in (204, 304):
         assert int(length) == len(body)
-    return Answer(response.status, sorted(pair for pair in said if pair[0] not in OF_THE_SERVER), body)
+    return Answer(
+        response.status, sorted(pair for pair in headers_sent if pair[0] not in OF_THE_SERVER), body
+    )
 
 
 TOWLINE = [str(Path(sys.executable).parent / "towline"), "serve", "{app}", "--port", "{{port}}"]
@@ -107,5 +109,5 @@ WSGIREF = [sys.executable, str(FRAMEWORKS / "wsgiref_server.py"), "{app}", "{{po
 
 
 def command(template: list[str], app: str, *more: str) -> list[str]:
-    """`template` for `app`, the port still to be filled in."""
+    """`template` for `app`; `{port}` remains to be filled in."""
     return [part.format(app=app) for part in template] + list(more)

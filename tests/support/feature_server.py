@@ -1,4 +1,4 @@
-"""One application in both interfaces, served with features on, and raw requests to it."""
+"""One application in both interfaces, served with options, and raw requests to it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from towline.testing import Running, serve
 
 TEXT = b"the quick brown fox jumps over the lazy dog\n" * 100
-"""What `/text` answers: 4,400 bytes that compress well."""
+"""Body of `/text`: 4,400 bytes that compress well."""
 
 
 async def asgi_app(scope: Any, receive: Any, send: Any) -> None:
-    """`/text` answers TEXT, `/stream` three ticks, `/client` what the scope says, else the path."""
+    """Body by path: `/text` is TEXT, `/stream` three events, `/client` the client of the scope, others the path."""
     assert scope["type"] == "http"
     path = scope["path"]
     headers = [(b"content-type", b"text/plain"), (b"etag", b'"tag"'), (b"x-app", b"yes")]
@@ -39,7 +39,7 @@ async def asgi_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def wsgi_app(environ: dict[str, Any], start_response: Any) -> Any:
-    """The same for WSGI."""
+    """The same application in WSGI."""
     path = environ["PATH_INFO"]
     headers = [("content-type", "text/plain"), ("etag", '"tag"'), ("x-app", "yes")]
     if path == "/stream":
@@ -78,9 +78,9 @@ class Answer:
     body: bytes
 
     def field(self, name: str) -> str | None:
-        """The value of a field, which must not be there twice."""
+        """Value of a field, which must occur at most once."""
         values = [value for other, value in self.fields if other == name]
-        assert len(values) <= 1, f"{name} stands {len(values)} times"
+        assert len(values) <= 1, f"{name} occurs {len(values)} times"
         return values[0] if values else None
 
 
@@ -101,7 +101,7 @@ def exchange(address: tuple[str, int], data: bytes) -> Answer:
 
 
 def parse(data: bytes) -> Answer:
-    assert data, "closed without an answer"
+    assert data, "closed without a response"
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     fields = [(line.split(":", 1)[0].lower(), line.split(":", 1)[1].strip()) for line in lines]
@@ -121,10 +121,10 @@ def unchunked(data: bytes) -> bytes:
         content += data[:length]
         assert data[length : length + 2] == b"\r\n"
         data = data[length + 2 :]
-    raise AssertionError("the chunked body has no end")
+    raise AssertionError("the chunked body has no last chunk")
 
 
 def samples(page: str) -> dict[str, float]:
-    """Of a page of metrics."""
+    """Values by series of a page of metrics."""
     lines = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
     return {series: float(value) for series, value in lines}

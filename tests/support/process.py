@@ -90,7 +90,7 @@ class Program:
         return status
 
     def pids(self, count: int, timeout: float = MAX_WAIT) -> set[int]:
-        """The ids of `count` workers that answer: connections that stay open are shared among them."""
+        """Ids of `count` workers that respond: connections that stay open are shared among them."""
         found: set[int] = set()
         with contextlib.ExitStack() as kept:
 
@@ -99,13 +99,13 @@ class Program:
                     found.add(int(kept.enter_context(connect(self.port)).get("/pid").body))
                 return len(found) >= count
 
-            eventually(enough, f"{count} workers that answer (found {found})\n{self.log}", timeout)
+            eventually(enough, f"{count} workers that respond (found {found})\n{self.log}", timeout)
         return found
 
 
 @contextlib.contextmanager
 def running(app: str, *options: str, cwd: Path = HERE) -> Iterator[Program]:
-    """A program that is gone afterwards, with its workers, whatever happened."""
+    """A program that is ended on exit with its workers, also after an error."""
     program = Program(app, *options, cwd=cwd)
     try:
         yield program
@@ -145,7 +145,7 @@ def connect(port: int, timeout: float = MAX_WAIT) -> Iterator[Conn]:
 
 
 class Conn:
-    """An HTTP/1.1 connection that understands just enough to see a truncated response."""
+    """HTTP/1.1 connection that detects a truncated response."""
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
@@ -197,7 +197,7 @@ class Conn:
 
 
 class Load:
-    """Threads that send requests until told to stop. `failures` must stay empty.
+    """Threads that send requests until `stop`. `failures` must stay empty.
 
     With `keep_alive`, a kept connection that ends before the first byte of an answer is tried again on a
     new one, as RFC 9112 9.3.1 lets every client do: the server may close an idle connection at any time.
@@ -225,7 +225,7 @@ class Load:
             thread.join(MAX_WAIT)
 
     def more(self, count: int = 50) -> None:
-        """Wait for that many further answers."""
+        """Waits for `count` further responses."""
         target = len(self.answers) + count
         eventually(lambda: len(self.answers) >= target or self.failures, "more answers")
 

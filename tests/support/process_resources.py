@@ -34,7 +34,7 @@ def descriptors(pid: int) -> set[int]:
 
 
 def stable_descriptors(pid: int) -> int:
-    """How many it holds once connections that have ended are really gone."""
+    """Number of open descriptors once it has been constant for a second."""
     count = len(descriptors(pid))
     since = time.monotonic()
     while time.monotonic() < since + 1.0:
@@ -68,7 +68,7 @@ def worker(program: Program) -> int:
 
 
 def reset(sock: socket.socket) -> None:
-    """Closes with RST instead of FIN."""
+    """Closes the socket with RST instead of FIN."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 
@@ -81,7 +81,7 @@ def open_socket(port: int, data: bytes = b"") -> socket.socket:
 
 
 def answer_time(port: int) -> float:
-    """Seconds that a new connection waits for the first bytes of its answer."""
+    """Seconds from a new connection to the first bytes of its response."""
     begun = time.perf_counter()
     with contextlib.closing(open_socket(port, HEAD)) as sock:
         assert sock.recv(4096).startswith(b"HTTP/1.1 200")
@@ -90,7 +90,7 @@ def answer_time(port: int) -> float:
 
 @contextlib.contextmanager
 def room_for(sockets: int) -> Iterator[None]:
-    """Raises this process's limit of descriptors, which the program inherits. Skips where it cannot."""
+    """Raises the descriptor limit, which the program inherits; skips the test if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = sockets + 500
     if hard not in (-1, resource.RLIM_INFINITY) and hard < wanted:
