@@ -1,6 +1,7 @@
-"""Writes docs/options.md from `towline.config`, the one source of the code, the command line and the page.
+"""Writes docs/options.md from `towline.config`, the one source of the code, the command line and the page, and the
+tables of docs/migrate.md from `towline.cli.migration`.
 
-`--check` (in `make check`) fails when the page differs from the options.
+`--check` (in `make check`) fails when a page differs from its source.
 """
 
 from __future__ import annotations
@@ -11,9 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from towline._options import Option, options_of
+from towline.cli.command_line import ACTIONS
+from towline.cli.migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
 from towline.config import GROUPS, ServerConfig
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "options.md"
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGE = DOCS / "options.md"
+MIGRATION = DOCS / "migrate.md"
+MARKER = "<!-- The tables below"
 HEAD = """# Options of `towline serve`
 
 <!-- Written by scripts/options_doc.py from python/towline/config.py (`make format`); edit the source. -->
@@ -40,6 +46,8 @@ def shown(default: Any) -> str:
             return f"`{','.join(default)}`"
         case float():
             return f"`{default:g}`"
+        case 0o666:
+            return "`666`"
         case _:
             return f"`{default}`"
 
@@ -65,17 +73,51 @@ def page() -> str:
             f"\n## {group.capitalize()}: {GROUPS[group]}\n\n| option | default | meaning |\n|---|---|---|\n"
         )
         parts.extend(row(name, described, default) for name, (described, default) in members)
+    parts.append("\n## Commands\n\n| option | meaning |\n|---|---|\n")
+    parts.append("| `--config`<br>`-c` | file with options: TOML, or gunicorn's Python (migrate.md) |\n")
+    parts.extend(f"| `--{name.replace('_', '-')}` | {text} |\n" for name, text in ACTIONS.items())
+    return "".join(parts)
+
+
+def counterpart(row: Row) -> str:
+    """Our option in place of another server's."""
+    if row.to is None:
+        return "none"
+    if callable(row.to):
+        return "by value"
+    return f"`{row.to}`" if row.to else "no effect"
+
+
+def migration() -> str:
+    """docs/migrate.md with new tables below the text that is written by hand."""
+    text, marker, rest = MIGRATION.read_text().partition(MARKER)
+    parts = [text, marker, rest.partition("\n")[0], "\n"]
+    for server in ("uvicorn", "gunicorn", "granian", "hypercorn"):
+        parts.append(
+            f"\n## Options of {server}\n\nThose that are not listed have the same name and meaning here.\n\n"
+        )
+        parts.append("| option | here | remark |\n|---|---|---|\n")
+        rows = [row for row in ROWS.values() if server in row.servers.split()]
+        parts.extend(f"| `{row.flag}` | {counterpart(row)} | {explained(row)} |\n" for row in rows)
+        for (name, value), (ours, owner) in VALUES.items():
+            if owner == server:
+                parts.append(f"| `{name} {value}` | `{ours}` | |\n")
+    parts.append("\n## Values that are refused\n\n| option | reason |\n|---|---|\n")
+    parts.extend(f"| `{name} {value}` | {reason} |\n" for (name, value), reason in REFUSED_VALUES.items())
     return "".join(parts)
 
 
 def main() -> int:
+    pages = {PAGE: page, MIGRATION: migration}
     if "--check" not in sys.argv:
-        PAGE.write_text(page())
+        for path, text in pages.items():
+            path.write_text(text())
         return 0
-    if not PAGE.exists() or PAGE.read_text() != page():
-        print("docs/options.md differs from python/towline/config.py: run `make format`")
-        return 1
-    print("options: docs/options.md is up to date")
+    for path, text in pages.items():
+        if not path.exists() or path.read_text() != text():
+            print(f"docs/{path.name} differs from its source in python/towline: run `make format`")
+            return 1
+    print("options: docs/options.md and docs/migrate.md are up to date")
     return 0
 
 

@@ -85,7 +85,7 @@ if TYPE_CHECKING:
         WriteError,
         WriteTimeout,
     )
-    from .server import Server, serve
+    from .server import Server, run, serve
 
 __all__ = [
     "TLS",
@@ -167,6 +167,7 @@ __all__ = [
     "post",
     "put",
     "request",
+    "run",
     "serve",
     "stream",
 ]
@@ -193,7 +194,7 @@ _MODULES = {
     ".client.url": "URL",
     ".client.websocket": "AsyncWebSocket WebSocket",
     ".config": "ServerConfig",
-    ".server": "Server serve",
+    ".server": "Server run serve",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 

@@ -98,7 +98,7 @@ def open_stream(
 def load_main(arguments: Sequence[str]) -> int:
     """Runs the load generator with these arguments and returns its exit status. It handles SIGINT itself."""
 
-def open_listeners(address: str, backlog: int) -> list[int]:
+def open_listeners(address: str, backlog: int, unix_mode: int | None = None) -> list[int]:
     """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`; returns descriptors.
 
     A host name gives one for each of its addresses. Raises OSError with the address in the message.

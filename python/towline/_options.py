@@ -7,6 +7,7 @@ that declaration, so that each name, default and help text is defined in one pla
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -109,7 +110,16 @@ def optional_integer(value: str) -> int | None:
     return integer(value) or None
 
 
+DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+
+
 def seconds(value: str) -> float:
+    """Parses a number of seconds, or a duration such as `30s`, `5m` or `1h30m`."""
+    stripped = value.strip().lower()
+    duration = DURATION.fullmatch(stripped)
+    if stripped and duration is not None:
+        days, hours, minutes, rest = (float(part or 0) for part in duration.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + rest
     try:
         return float(value)
     except ValueError:

@@ -9,16 +9,18 @@ the attributes by name, all use it. Units are bytes and seconds unless a name sa
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 from . import _options as kind
-from ._options import Option, above_zero, at_least, between, option, options_of
-from .errors import ConfigError
+from . import _values as values
+from ._config_checks import as_tuple, check_kind, check_together
+from ._options import above_zero, at_least, between, option, options_of
+from ._values import CODINGS as CODINGS
 
 APPLICATION = "application"
 LISTENING = "listening"
 WORKERS = "workers"
+PROCESS = "process"
 LIMITS = "limits"
 TIMEOUTS = "timeouts"
 TLS = "tls"
@@ -33,6 +35,7 @@ GROUPS: dict[str, str] = {
     APPLICATION: "the application to serve",
     LISTENING: "addresses",
     WORKERS: "processes, threads and their replacement",
+    PROCESS: "directory, variables, user and preloading",
     LIMITS: "limits on requests",
     TIMEOUTS: "timeouts",
     TLS: "certificates",
@@ -45,7 +48,6 @@ GROUPS: dict[str, str] = {
 }
 
 GUNICORN_LOG_FORMAT = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s"'
-CODINGS = ("br", "zstd", "gzip")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,45 +61,6 @@ class Bind:
     fd: int
     address: str
     metrics: bool = False
-
-
-def _pair(separator: str, example: str) -> Callable[[str], tuple[tuple[str, str], ...]]:
-    def parse(value: str) -> tuple[tuple[str, str], ...]:
-        left, found, right = value.partition(separator)
-        if not found or not left or not right:
-            raise ValueError(f"expected {example}, not {value!r}")
-        return ((left, right),)
-
-    return parse
-
-
-def _header(value: str) -> tuple[tuple[bytes, bytes], ...]:
-    name, found, content = value.partition(":")
-    if not found or not name:
-        raise ValueError(f"expected NAME:VALUE, not {value!r}")
-    return ((name.encode("latin-1"), content.strip().encode("latin-1")),)
-
-
-def _codings(value: str) -> tuple[str, ...]:
-    lowered = value.strip().lower()
-    if lowered in ("true", "yes", "on", "all", "1"):
-        return CODINGS
-    if lowered in ("false", "no", "off", "none", "0"):
-        return ()
-    return kind.words(lowered)
-
-
-CERT_REQS = ("none", "optional", "required")
-
-
-def _cert_reqs(value: str) -> str:
-    """Parse a name, or a number of the ssl module as uvicorn and gunicorn accept."""
-    return CERT_REQS[int(value)] if value in ("0", "1", "2") else value
-
-
-def _static(value: str) -> tuple[tuple[str, str], ...]:
-    route, found, directory = value.partition("=")
-    return ((route, directory),) if found else (("/static", value),)
 
 
 _INT: dict[str, Any] = {"parse": kind.integer, "metavar": "N"}
@@ -135,6 +98,12 @@ class ServerConfig:
         group=APPLICATION,
         choices=("auto", "on", "off"),
     )
+    pathsend: str = option(
+        "auto",
+        "offer ASGI's http.response.pathsend; auto: unless the client accepts compression",
+        group=APPLICATION,
+        choices=("auto", "on", "off"),
+    )
     root_path: str = option(
         "",
         "path prefix under which a proxy serves the application",
@@ -147,7 +116,7 @@ class ServerConfig:
         "serve another application under a prefix; the longest prefix wins",
         group=APPLICATION,
         metavar="PREFIX=APP",
-        parse=_pair("=", "PREFIX=module:app"),
+        parse=values.pair("=", "PREFIX=module:app"),
         repeat=True,
     )
 
@@ -163,6 +132,14 @@ class ServerConfig:
     host: str = option("127.0.0.1", "address or name; local only by default", group=LISTENING, metavar="HOST")
     port: int = option(8000, "port; 0 selects a free one", group=LISTENING, aliases=("-p",), **_INT)
     uds: str | None = option(None, "Unix socket", group=LISTENING, metavar="PATH")
+    uds_permissions: int = option(
+        0o666,
+        "mode of Unix sockets, octal (default: 666, as a proxy runs under another user)",
+        group=LISTENING,
+        parse=values.octal,
+        metavar="MODE",
+        check=between(0, 0o777),
+    )
     fd: int | None = option(None, "inherited descriptor of a listening socket", group=LISTENING, **_INT)
     backlog: int = option(
         2048,
@@ -229,7 +206,6 @@ class ServerConfig:
         30.0,
         "replace a worker if its event loop has not run for this time",
         group=WORKERS,
-        aliases=("--workers-kill-timeout",),
         **_SECONDS,
     )
     timeout_worker_startup: float = option(
@@ -241,6 +217,51 @@ class ServerConfig:
         group=WORKERS,
         metavar="PATH",
         aliases=("--pidfile",),
+    )
+
+    chdir: str | None = option(
+        None, "working directory, set before anything else", group=PROCESS, metavar="DIR"
+    )
+    env: tuple[tuple[str, str], ...] = option(
+        (),
+        "variable for the application",
+        group=PROCESS,
+        metavar="NAME=VALUE",
+        parse=values.variable,
+        aliases=("-e",),
+        secret=True,
+        repeat=True,
+    )
+    env_file: tuple[str, ...] = option(
+        (),
+        "file of variables for the application (NAME=VALUE lines); existing ones are kept",
+        group=PROCESS,
+        metavar="PATH",
+        parse=values.one,
+        repeat=True,
+    )
+    preload: bool = option(
+        False,
+        "import the application once, before the workers are forked; saves memory, HUP keeps the code",
+        group=PROCESS,
+    )
+    user: str | None = option(
+        None,
+        "user of the workers, by name or id; start as root for it",
+        group=PROCESS,
+        metavar="USER",
+        aliases=("-u",),
+    )
+    group: str | None = option(
+        None, "their group (default: that of the user)", group=PROCESS, metavar="GROUP", aliases=("-g",)
+    )
+    umask: int | None = option(
+        None,
+        "umask of all processes, octal",
+        group=PROCESS,
+        parse=values.octal,
+        metavar="MODE",
+        aliases=("-m",),
     )
 
     limit_request_line: int = option(8192, "request line; 414 if exceeded", group=LIMITS, **_BYTES)
@@ -317,15 +338,23 @@ class ServerConfig:
         check=at_least(0),
     )
 
-    ssl_certfile: str | None = option(
-        None, "certificate chain, PEM", group=TLS, metavar="PATH", aliases=("--certfile",)
+    ssl_certfile: tuple[str, ...] = option(
+        (),
+        "certificate chain, PEM; if several, the client's server name (SNI) selects one",
+        group=TLS,
+        metavar="PATH",
+        parse=values.one,
+        aliases=("--certfile",),
+        repeat=True,
     )
-    ssl_keyfile: str | None = option(
-        None,
+    ssl_keyfile: tuple[str, ...] = option(
+        (),
         "private key, PEM; may be in the certificate's file",
         group=TLS,
         metavar="PATH",
+        parse=values.one,
         aliases=("--keyfile",),
+        repeat=True,
     )
     ssl_keyfile_password: str | None = option(
         None,
@@ -341,8 +370,26 @@ class ServerConfig:
         "none",
         "client certificate: none, optional or required (0, 1, 2)",
         group=TLS,
-        parse=_cert_reqs,
+        parse=values.cert_reqs,
         metavar="none|optional|required",
+    )
+    ssl_crl: tuple[str, ...] = option(
+        (),
+        "revocation lists for client certificates, PEM",
+        group=TLS,
+        metavar="PATH",
+        parse=values.one,
+        repeat=True,
+    )
+    ssl_min_version: str = option(
+        "1.2", "oldest TLS version: 1.2 or 1.3", group=TLS, parse=values.tls_version, metavar="1.2|1.3"
+    )
+    ssl_ciphers: tuple[str, ...] = option(
+        (),
+        "cipher suites by name, best first (default: all that are secure)",
+        group=TLS,
+        metavar="LIST",
+        parse=values.colons,
     )
 
     proxy_headers: bool = option(
@@ -368,7 +415,7 @@ class ServerConfig:
     )
     log_config: Any = option(
         None,
-        "logging configuration: .ini, .json or .toml (a dict from Python)",
+        "logging configuration: .ini, .json, .toml or .yaml (a dict from Python)",
         group=LOGGING,
         metavar="PATH",
     )
@@ -392,7 +439,7 @@ class ServerConfig:
         "serve a directory under a route, without the application (/static if only DIR is given)",
         group=FILES,
         metavar="ROUTE=DIR",
-        parse=_static,
+        parse=values.static_route,
         repeat=True,
     )
     static_expires: int = option(
@@ -416,7 +463,7 @@ class ServerConfig:
         "compress responses of at least 860 bytes; codings in order of preference (all: br,zstd,gzip)",
         group=FILES,
         metavar="CODINGS",
-        parse=_codings,
+        parse=values.codings,
         const=CODINGS,
     )
     server_header: bool = option(True, "send `server: towline`", group=FILES)
@@ -427,7 +474,7 @@ class ServerConfig:
         group=FILES,
         flag="--header",
         metavar="NAME:VALUE",
-        parse=_header,
+        parse=values.header,
         repeat=True,
     )
 
@@ -478,6 +525,7 @@ class ServerConfig:
         group=PROTOCOLS,
         **_BYTES,
     )
+    ws: bool = option(True, "WebSocket; without it an upgrade is an ordinary request", group=PROTOCOLS)
     ws_max_size: int = option(16777216, "message or frame; close 1009 if exceeded", group=PROTOCOLS, **_BYTES)
     ws_ping_interval: float | None = option(
         20.0,
@@ -524,12 +572,12 @@ class ServerConfig:
         for name, (described, default) in options_of(type(self)).items():
             value = getattr(self, name)
             if isinstance(default, tuple):
-                value = _tuple(name, value)
+                value = as_tuple(name, value)
                 object.__setattr__(self, name, value)
-            _check_kind(name, described, default, value)
+            check_kind(name, described, default, value)
             if described.check is not None:
                 described.check(name, value)
-        _check_together(self)
+        check_together(self)
 
     def replace(self, **changes: Any) -> ServerConfig:
         """A copy with some options changed; validated again."""
@@ -549,51 +597,3 @@ class ServerConfig:
 
 
 # fmt: on
-
-
-def _tuple(name: str, value: Any) -> tuple[Any, ...]:
-    if isinstance(value, str):
-        return (value,)
-    if not isinstance(value, (tuple, list)):
-        raise ConfigError(f"{name}: expected a list, not {value!r}")
-    return tuple(tuple(item) if isinstance(item, list) else item for item in value)
-
-
-def _check_kind(name: str, described: Option, default: Any, value: Any) -> None:
-    """Check the type of a value that was not parsed (from Python or a TOML file)."""
-    if described.choices and value not in described.choices:
-        raise ConfigError(f"{name}: expected one of {', '.join(described.choices)}, not {value!r}")
-    if described.switch and not isinstance(value, bool):
-        raise ConfigError(f"{name}: expected true or false, not {value!r}")
-    if (
-        isinstance(default, int)
-        and not described.switch
-        and (isinstance(value, bool) or not isinstance(value, int))
-    ):
-        raise ConfigError(f"{name}: expected a whole number, not {value!r}")
-    if isinstance(default, str) and not isinstance(value, str):
-        raise ConfigError(f"{name}: expected text, not {value!r}")
-
-
-def _check_together(config: ServerConfig) -> None:
-    """Check combinations of options."""
-    if not 0 <= config.port <= 65535:
-        raise ConfigError(f"port: must be between 0 and 65535, not {config.port}")
-    if config.ssl_cert_reqs not in CERT_REQS:
-        raise ConfigError(
-            f"ssl_cert_reqs: expected one of {', '.join(CERT_REQS)}, not {config.ssl_cert_reqs!r}"
-        )
-    if config.ssl_keyfile and not config.ssl_certfile:
-        raise ConfigError("ssl_keyfile: needs ssl_certfile")
-    if config.ssl_cert_reqs != "none" and not config.ssl_ca_certs:
-        raise ConfigError("ssl_cert_reqs: needs ssl_ca_certs, the authorities to check against")
-    if config.root_path and (not config.root_path.startswith("/") or config.root_path.endswith("/")):
-        raise ConfigError(f"root_path: must start with / and not end with it, not {config.root_path!r}")
-    if config.health_path is not None and not config.health_path.startswith("/"):
-        raise ConfigError(f"health_path: must start with /, not {config.health_path!r}")
-    unknown = [coding for coding in config.compress if coding not in CODINGS]
-    if unknown:
-        raise ConfigError(f"compress: unknown coding {unknown[0]!r}; there are {', '.join(CODINGS)}")
-    for prefix, _ in (*config.mount, *config.static):
-        if not prefix.startswith("/"):
-            raise ConfigError(f"a mounted prefix must start with /, not {prefix!r}")

@@ -22,6 +22,17 @@ VALUES: dict[str, tuple[str, Any]] = {
     "lifespan": ("on", "on"),
     "root_path": ("/api", "/api"),
     "mount": ("/admin=admin:app", (("/admin", "admin:app"),)),
+    "chdir": ("/srv", "/srv"),
+    "env": ("MODE=test", (("MODE", "test"),)),
+    "env_file": (".env", (".env",)),
+    "uds_permissions": ("660", 0o660),
+    "user": ("www-data", "www-data"),
+    "group": ("33", "33"),
+    "umask": ("0027", 0o027),
+    "ssl_crl": ("revoked.pem", ("revoked.pem",)),
+    "ssl_min_version": ("TLSv1.3", "1.3"),
+    "ssl_ciphers": ("TLS_AES_256_GCM_SHA384:x", ("TLS_AES_256_GCM_SHA384", "x")),
+    "pathsend": ("off", "off"),
     "bind": ("127.0.0.1:9000", ("127.0.0.1:9000",)),
     "host": ("0.0.0.0", "0.0.0.0"),
     "port": ("9000", 9000),
@@ -50,8 +61,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "min_bytes_per_second": ("0", 0),
     "timeout_graceful_shutdown": ("1.5", 1.5),
     "timeout_drain_idle": ("2.5", 2.5),
-    "ssl_certfile": ("cert.pem", "cert.pem"),
-    "ssl_keyfile": ("key.pem", "key.pem"),
+    "ssl_certfile": ("cert.pem", ("cert.pem",)),
+    "ssl_keyfile": ("key.pem", ("key.pem",)),
     "ssl_keyfile_password": ("secret", "secret"),
     "ssl_ca_certs": ("ca.pem", "ca.pem"),
     "ssl_cert_reqs": ("2", "required"),
@@ -84,6 +95,7 @@ SWITCHES = [name for name, (option, _) in options_of(ServerConfig).items() if op
 NEEDS: dict[str, dict[str, str]] = {
     "ssl_keyfile": {"ssl_certfile": "cert.pem"},
     "ssl_cert_reqs": {"ssl_ca_certs": "ca.pem"},
+    "ssl_crl": {"ssl_ca_certs": "ca.pem", "ssl_cert_reqs": "required"},
 }
 OUR_FLAGS = [
     (name, flag)
@@ -215,6 +227,11 @@ def test_static_in_granians_spelling() -> None:
         ({"mount": (("x", "a:b"),)}, "a mounted prefix must start with /"),
         ({"metrics": "yes"}, "metrics: expected true or false"),
         ({"log_level": 3}, "log_level: expected one of"),
+        ({"reload": True, "preload": True}, "preload: keeps the code"),
+        ({"ssl_certfile": ("a", "b"), "ssl_keyfile": ("a",)}, "ssl_keyfile: needs one for each ssl_certfile"),
+        ({"ssl_min_version": "1.1"}, "ssl_min_version: expected one of 1.2, 1.3"),
+        ({"ssl_crl": ("a",)}, "ssl_crl: needs ssl_cert_reqs"),
+        ({"uds_permissions": 0o1777}, "uds_permissions: must be a number of at most 511"),
     ],
 )
 def test_values_that_make_no_sense_name_their_option(options: dict[str, Any], message: str) -> None:

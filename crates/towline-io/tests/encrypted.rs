@@ -14,7 +14,9 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use support::{Server, exchange, get, post, read_response};
-use towline_io::{ClientCerts, ConnConfig, EngineConfig, Listener, TlsConfig, TlsSettings};
+use towline_io::{
+    ClientCerts, ConnConfig, EngineConfig, Identity, Listener, TlsConfig, TlsSettings,
+};
 use towline_proto::Limits;
 
 /// A directory with the certificates of an authority, a server and a client.
@@ -42,14 +44,21 @@ impl Files {
         self.0.join(name)
     }
 
+    fn identity(&self, name: &str) -> Identity {
+        Identity {
+            cert_file: self.path(&format!("{name}.pem")),
+            key_file: Some(self.path(&format!("{name}.key"))),
+            key_password: None,
+        }
+    }
+
     fn settings(&self, client_certs: ClientCerts) -> TlsSettings {
         TlsSettings {
-            cert_file: self.path("localhost.pem"),
-            key_file: Some(self.path("localhost.key")),
-            key_password: None,
+            identities: vec![self.identity("localhost")],
             client_certs,
             ca_file: Some(self.path("ca.pem")),
             alpn: vec![b"http/1.1".to_vec()],
+            ..TlsSettings::default()
         }
     }
 
@@ -245,8 +254,11 @@ fn errors_name_the_file() {
     let files = Files::new("errors");
     let load = |cert: &Path, key: &Path| {
         let settings = TlsSettings {
-            cert_file: cert.to_owned(),
-            key_file: Some(key.to_owned()),
+            identities: vec![Identity {
+                cert_file: cert.to_owned(),
+                key_file: Some(key.to_owned()),
+                key_password: None,
+            }],
             ..TlsSettings::default()
         };
         TlsConfig::load(&settings).unwrap_err().to_string()

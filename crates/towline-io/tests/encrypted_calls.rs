@@ -13,7 +13,9 @@ use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallOptions, CallPhase, DialConfig, PoolStatus, Route, Timeouts,
 };
-use towline_io::{ClientTls, ClientTlsSettings, ConnConfig, TlsConfig, TlsSettings, Trust};
+use towline_io::{
+    ClientTls, ClientTlsSettings, ConnConfig, Identity, TlsConfig, TlsSettings, Trust,
+};
 use towline_proto::ProtocolPolicy;
 
 /// Starts a server for 127.0.0.1; returns it with client settings that trust only its certificate.
@@ -31,8 +33,11 @@ fn server_with_alpn(name: &str, alpn: &[&[u8]]) -> (Server, Arc<ClientTls>) {
     std::fs::write(&cert_file, cert.pem()).unwrap();
     std::fs::write(&key_file, key.serialize_pem()).unwrap();
     let settings = TlsSettings {
-        cert_file: cert_file.clone(),
-        key_file: Some(key_file),
+        identities: vec![Identity {
+            cert_file: cert_file.clone(),
+            key_file: Some(key_file),
+            key_password: None,
+        }],
         alpn: alpn.iter().map(|name| name.to_vec()).collect(),
         ..TlsSettings::default()
     };

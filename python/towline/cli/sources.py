@@ -19,6 +19,7 @@ from ..errors import ConfigError
 PREFIX = "TOWLINE_"
 # A key of the file, and a variable, without an option.
 APP = "app"
+OTHER_VARIABLES = frozenset({PREFIX + "APP", PREFIX + "CONFIG"})
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -35,6 +36,26 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
                 found[name] = _parse_list(option, variable, environment[variable])
                 break
     return found
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """A notice for each variable with our prefix that is not an option, with the name that was probably meant.
+
+    Not an error: Kubernetes makes variables such as TOWLINE_SERVICE_HOST for a service called towline.
+    """
+    known = {PREFIX + name.upper() for name in options_of(ServerConfig)} | OTHER_VARIABLES
+    notices = []
+    for variable in sorted(environment):
+        if not variable.startswith(PREFIX) or variable in known or _of_kubernetes(variable):
+            continue
+        close = difflib.get_close_matches(variable, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        notices.append(f"the variable {variable} is not an option and is ignored{hint}")
+    return notices
+
+
+def _of_kubernetes(variable: str) -> bool:
+    return variable.startswith((PREFIX + "SERVICE_", PREFIX + "PORT_"))
 
 
 def from_file(path: str | None) -> dict[str, Any]:

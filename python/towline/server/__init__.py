@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..config import ServerConfig
-from ..errors import ConfigError
+from ..errors import ConfigError, StartupError
 
-__all__ = ["Server", "serve", "serve_config"]
+__all__ = ["Server", "check", "run", "serve", "serve_config"]
 
 
 def serve(app: Any, **options: Any) -> None:
@@ -30,10 +30,50 @@ def serve(app: Any, **options: Any) -> None:
 def serve_config(config: ServerConfig) -> int:
     """`serve` for a configuration; returns the exit status."""
     from . import logs
+    from .process import prepare
     from .supervisor import Supervisor
 
+    prepare(config)
     logs.configure(config.log_level, config.log_config)
     return Supervisor(config).run()
+
+
+run = serve
+"""uvicorn's name."""
+
+
+def check(config: ServerConfig) -> int:
+    """Do everything that a start does except opening addresses and serving; returns the exit status.
+
+    Reads the files of the configuration and imports the application, whose lifespan does not run. Raises an `Error`
+    for the first thing that is wrong.
+    """
+    import asyncio
+    import sys
+
+    from .. import _native
+    from . import logs
+    from .application import load
+    from .asgi import new_loop
+    from .process import prepare
+
+    prepare(config)
+    logs.configure(config.log_level, config.log_config)
+    application = load(config)
+    try:
+        if application.interface == "wsgi":
+            _native.WsgiServer(application.call, config, [], log=logs.native_log).stop()
+        else:
+            loop, _ = new_loop(config.loop)
+            asyncio.set_event_loop(loop)
+            _native.AsgiServer(
+                application.call, loop, config, [], state={}, slot=None, log=logs.native_log
+            ).close()
+            loop.close()
+    except ValueError as error:
+        raise StartupError(str(error)) from error
+    sys.stdout.write(f"{config.app or 'static files'}: ready to serve ({application.interface})\n")
+    return 0
 
 
 class Server:

@@ -14,6 +14,7 @@ import stat
 from .. import _native
 from ..config import Bind, ServerConfig
 from ..errors import StartupError
+from .process import owner
 
 SYSTEMD_FIRST_FD = 3
 
@@ -91,7 +92,8 @@ def _open(address: str, config: ServerConfig, metrics: bool) -> list[Bind]:
     if host == "localhost":
         return _open_localhost(port, config, metrics)
     try:
-        fds = _native.open_listeners(address, config.backlog)
+        fds = _native.open_listeners(address, config.backlog, config.uds_permissions)
+        _give_to_owner(address, config)
     except OSError as error:
         raise StartupError(f"cannot listen on {str(error).partition(' (os error')[0]}") from None
     return [Bind(fd, _name(fd, address), metrics) for fd in fds]
@@ -116,6 +118,16 @@ def _has_ipv6_loopback() -> bool:
     except OSError:
         return False
     return True
+
+
+def _give_to_owner(address: str, config: ServerConfig) -> None:
+    """Give a Unix socket to `--user` and `--group`."""
+    path = address.removeprefix("unix:")
+    target = owner(config)
+    if target is None or path == address or path.startswith("@"):
+        return
+    uid, gid = target.uid, target.gid
+    os.chown(path, -1 if uid is None else uid, -1 if gid is None else gid)
 
 
 def _name(fd: int, address: str) -> str:

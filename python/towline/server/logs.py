@@ -11,7 +11,7 @@ import logging
 import logging.config
 import os
 import sys
-from typing import Any
+from typing import IO, Any
 
 from ..errors import ConfigError
 
@@ -46,7 +46,7 @@ def _apply(log_config: Any) -> None:
         return
     path = os.fspath(log_config)
     try:
-        if path.endswith((".json", ".toml")):
+        if path.endswith((".json", ".toml", ".yaml", ".yml")):
             logging.config.dictConfig(_load(path))
         else:
             with open(path, encoding="utf-8"):
@@ -63,9 +63,24 @@ def _load(path: str) -> dict[str, Any]:
         if path.endswith(".json"):
             loaded: dict[str, Any] = json.load(file)
             return loaded
+        if path.endswith((".yaml", ".yml")):
+            return _yaml(file)
         if sys.version_info >= (3, 11):
             import tomllib
         else:
             import tomli as tomllib
         table: dict[str, Any] = tomllib.load(file)
         return table
+
+
+def _yaml(file: IO[bytes]) -> dict[str, Any]:
+    try:
+        import yaml
+    except ImportError:
+        raise ValueError(
+            "YAML needs the package pyyaml (pip install pyyaml), or use .json or .toml"
+        ) from None
+    loaded = yaml.safe_load(file)
+    if not isinstance(loaded, dict):
+        raise ValueError("expected a mapping")
+    return loaded

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable
 from .. import _native
 from ..config import Bind, ServerConfig
 from . import worker as worker_process
+from .application import Application
 from .health import WorkerSlots
 
 
@@ -96,6 +97,8 @@ class WorkerSpawner:
     slots: WorkerSlots
     lifeline: tuple[int, int]
     inherited: Callable[[], Iterable[int]]
+    application: Application | None = None
+    """Imported before the fork (`--preload`)."""
 
     def spawn(self, again: bool) -> Worker:
         """Fork one worker. Raises OSError if the fork fails, IndexError if no slot is free.
@@ -119,7 +122,9 @@ class WorkerSpawner:
         for fd in (*self.inherited(), self.lifeline[1], read):
             os.close(fd)
         binds = list(self.binds)
-        worker_process.main(worker_process.WorkerContext(self.config, binds, slot, write, self.lifeline[0]))
+        worker_process.main(
+            worker_process.WorkerContext(self.config, binds, slot, write, self.lifeline[0], self.application)
+        )
 
 
 def fork(child: Callable[[], None]) -> int:

@@ -1,6 +1,6 @@
 """The supervisor: owns the listening sockets and keeps the wanted number of workers serving.
 
-It never imports the application and has no threads, so that forking is safe and the application cannot crash it.
+It imports the application only with `--preload` and has no threads, so that forking is safe and the application cannot crash it.
 One loop waits for signals and for reports of the workers; after each event `_reconcile` starts, replaces and stops
 workers as required.
 
@@ -15,12 +15,14 @@ workers as required.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import random
 import select
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 
@@ -28,6 +30,7 @@ from .. import _native
 from ..config import ServerConfig
 from ..errors import Error
 from . import listeners, reloader
+from .application import Application, load
 from .health import MIB, SLOTS, Health, WorkerSlots, health, resident_bytes, restart_delay
 from .notify import Notifier
 from .signals import Signals
@@ -76,6 +79,10 @@ class Supervisor:
         self._notifier = Notifier()
 
     def run(self) -> int:
+        try:
+            application = self._preloaded()
+        except Error as error:
+            return self._fail(str(error))
         # Before the port is open: from then on somebody may send signals.
         self._signals = Signals()
         try:
@@ -86,7 +93,12 @@ class Supervisor:
         preload(self._config)
         self._lifeline = os.pipe()
         self._spawner = WorkerSpawner(
-            self._config, self._listeners.binds, WorkerSlots(), self._lifeline, self._own_descriptors
+            self._config,
+            self._listeners.binds,
+            WorkerSlots(),
+            self._lifeline,
+            self._own_descriptors,
+            application,
         )
         try:
             self._write_pid_file()
@@ -106,6 +118,22 @@ class Supervisor:
                 "" if finished == 1 else "s",
             )
         return self._status
+
+    def _preloaded(self) -> Application | None:
+        """The application with `--preload`. Threads of it do not exist in the workers, as after any fork."""
+        if not self._config.preload:
+            return None
+        application = load(self._config)
+        others = [thread.name for thread in threading.enumerate() if thread is not threading.current_thread()]
+        if others:
+            logger.warning(
+                "--preload: the application started threads when it was imported (%s), and workers will not have them",
+                ", ".join(others),
+            )
+        # Collections would write to every object, and the memory would no longer be shared.
+        gc.collect()
+        gc.freeze()
+        return application
 
     # The loop.
 
@@ -159,7 +187,9 @@ class Supervisor:
         elif number == signal.SIGQUIT:
             self._stop(quick=True)
         elif number == signal.SIGHUP and not self._stopping:
-            self._reload("SIGHUP")
+            self._reload(
+                "SIGHUP, with the code of the start (--preload)" if self._config.preload else "SIGHUP"
+            )
         elif number == signal.SIGUSR1:
             for worker in self._workers:
                 worker.signal(signal.SIGUSR1)

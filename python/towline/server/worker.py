@@ -8,6 +8,7 @@ and exits.
 from __future__ import annotations
 
 import atexit
+import codecs
 import dataclasses
 import faulthandler
 import gc
@@ -25,6 +26,8 @@ from typing import NoReturn
 from .. import _native
 from ..config import Bind, ServerConfig
 from ..errors import Error
+from .application import Application, load
+from .process import become, owner
 
 logger = logging.getLogger("towline.server")
 
@@ -35,6 +38,8 @@ HEARTBEATS = 8
 """Heartbeats, and turns of an idle loop, within the time after which the supervisor considers them old."""
 CLOSE_IDLE = signal.SIGUSR2
 """As SIGTERM, but idle connections are closed at once."""
+# Reports need it, and a worker with --user may be unable to read Python's files, which it then has to report.
+codecs.lookup("unicode_escape")
 READY, FAILED = "ready", "failed"
 SUPERVISOR_ENDED = "the supervisor has ended: finishing requests in flight, then exiting"
 
@@ -48,6 +53,7 @@ class WorkerContext:
     slot: _native.Slot
     channel: int
     lifeline: int
+    application: Application | None = None
 
     def report(self, kind: str, text: str) -> None:
         """Send one line to the supervisor. It is lost if the supervisor has ended."""
@@ -78,7 +84,8 @@ def main(context: WorkerContext) -> NoReturn:
     """Run the worker. Never returns, because the stack frames below belong to the supervisor."""
     status = 1
     try:
-        atexit._clear()  # the handlers of the supervisor
+        if context.application is None:
+            atexit._clear()  # the handlers of the supervisor
         random.seed()
         faulthandler.enable()  # prints the stack of a stuck worker at SIGABRT
         context.slot.start_heartbeat(context.config.timeout_worker_healthcheck / HEARTBEATS)
@@ -93,9 +100,10 @@ def main(context: WorkerContext) -> NoReturn:
 
 
 def _serve(context: WorkerContext) -> int:
-    from .application import load
-
-    application = load(context.config)
+    target = owner(context.config)
+    if target is not None:
+        become(target)
+    application = context.application or load(context.config)
     if application.interface == "wsgi":
         _serve_wsgi(application.call, context)
     else:

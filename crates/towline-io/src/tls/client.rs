@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -12,9 +12,9 @@ use rustls::client::Resumption;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 
-use super::config::{bad, certificates, read};
+use super::config::MinVersion;
 use super::external::ExternalTlsContext;
-use super::key::{Password, private_key};
+use super::identity::{Identity, bad};
 use super::session::Session;
 use super::trust;
 use super::verify::Verifier;
@@ -33,22 +33,6 @@ pub enum Trust {
     Path(PathBuf),
     /// The certificate of the peer is not verified.
     Insecure,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MinVersion {
-    #[default]
-    Tls12,
-    Tls13,
-}
-
-/// A client certificate.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    /// Certificate chain, leaf first; the file may contain the key, too.
-    pub cert_file: PathBuf,
-    pub key_file: Option<PathBuf>,
-    pub key_password: Option<Password>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -198,20 +182,6 @@ impl ClientTlsSettings {
             config.resumption = Resumption::disabled();
         }
         Ok(Arc::new(config))
-    }
-}
-
-type ChainAndKey = (
-    Vec<rustls::pki_types::CertificateDer<'static>>,
-    rustls::pki_types::PrivateKeyDer<'static>,
-);
-
-impl Identity {
-    fn read(&self, key_file: &Path) -> io::Result<ChainAndKey> {
-        let chain = certificates(&self.cert_file)?;
-        let key = private_key(&read(key_file)?, self.key_password.as_ref())
-            .map_err(|error| bad(key_file, &error))?;
-        Ok((chain, key))
     }
 }
 

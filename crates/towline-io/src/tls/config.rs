@@ -1,33 +1,46 @@
 //! TLS configuration of a server, from PEM files. Every error has the name of its file.
+//!
+//! With several certificates the client's server name (SNI, RFC 6066 3) selects one; the first is the default.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::RootCertStore;
-use rustls::crypto::ring;
-use rustls::pki_types::CertificateDer;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::CertificateRevocationListDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::{RootCertStore, SupportedProtocolVersion};
 
-use super::key::{Password, private_key, without_encrypted_keys};
+use super::ciphers;
+use super::identity::{Identity, bad, certificates, read};
+use super::sni::ServerCerts;
 
 /// The options `--ssl-*`.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
-    /// Certificate chain of the server, leaf first; the file may contain the key, too.
-    pub cert_file: PathBuf,
-    /// Key in PKCS#8, PKCS#1 or SEC1; defaults to the file of the certificate.
-    pub key_file: Option<PathBuf>,
-    /// Password of an encrypted key.
-    pub key_password: Option<Password>,
+    /// Certificates of the server, at least one.
+    pub identities: Vec<Identity>,
+    pub min_version: MinVersion,
+    /// Cipher suites by their names in IANA's registry or in OpenSSL; all that rustls supports if empty.
+    pub ciphers: Vec<String>,
     pub client_certs: ClientCerts,
     /// Trusted CAs of client certificates.
     pub ca_file: Option<PathBuf>,
+    /// Revocation lists for client certificates, PEM.
+    pub crl_files: Vec<PathBuf>,
     /// ALPN protocols in order of preference.
     pub alpn: Vec<Vec<u8>>,
+}
+
+/// The oldest TLS version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinVersion {
+    #[default]
+    Tls12,
+    Tls13,
 }
 
 /// Policy for client certificates.
@@ -57,21 +70,16 @@ impl fmt::Debug for TlsConfig {
 impl TlsConfig {
     /// Loads the files. Fails with `NotFound`, `PermissionDenied` or `InvalidData`, with the file's name.
     pub fn load(settings: &TlsSettings) -> io::Result<Self> {
-        let key_file = settings.key_file.as_deref().unwrap_or(&settings.cert_file);
-        let chain = certificates(&settings.cert_file)?;
-        let key = private_key(&read(key_file)?, settings.key_password.as_ref())
-            .map_err(|error| bad(key_file, &error))?;
-        let builder =
-            rustls::ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-                .with_safe_default_protocol_versions()
-                .map_err(io::Error::other)?;
+        let provider = Arc::new(provider(settings)?);
+        let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(versions(settings.min_version))
+            .map_err(|error| unusable(&error))?;
         let builder = match client_verifier(settings)? {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        let mut server = builder
-            .with_single_cert(chain, key)
-            .map_err(|error| bad(key_file, &error))?;
+        let certs = ServerCerts::load(&settings.identities, &provider)?;
+        let mut server = builder.with_cert_resolver(Arc::new(certs));
         server.alpn_protocols.clone_from(&settings.alpn);
         Ok(Self {
             server: Arc::new(server),
@@ -85,15 +93,26 @@ impl From<Arc<rustls::ServerConfig>> for TlsConfig {
     }
 }
 
-pub(super) fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
-    let text = without_encrypted_keys(&read(file)?);
-    let certs: Vec<_> = CertificateDer::pem_slice_iter(&text)
-        .collect::<Result<_, _>>()
-        .map_err(|error| bad(file, &error))?;
-    if certs.is_empty() {
-        return Err(bad(file, &"no certificate (PEM section CERTIFICATE) in it"));
+fn versions(min_version: MinVersion) -> &'static [&'static SupportedProtocolVersion] {
+    static TLS12: [&SupportedProtocolVersion; 2] =
+        [&rustls::version::TLS13, &rustls::version::TLS12];
+    match min_version {
+        MinVersion::Tls12 => &TLS12,
+        MinVersion::Tls13 => &TLS12[..1],
     }
-    Ok(certs)
+}
+
+fn provider(settings: &TlsSettings) -> io::Result<CryptoProvider> {
+    let mut provider = ring::default_provider();
+    if !settings.ciphers.is_empty() {
+        provider.cipher_suites = ciphers::select(&provider.cipher_suites, &settings.ciphers)
+            .map_err(|error| unusable(&error))?;
+    }
+    Ok(provider)
+}
+
+fn unusable(error: &dyn fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, error.to_string())
 }
 
 fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCertVerifier>>> {
@@ -112,20 +131,24 @@ fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCe
     }
     let provider = Arc::new(ring::default_provider());
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    for crl_file in &settings.crl_files {
+        builder = builder.with_crls(revocation_lists(crl_file)?);
+    }
     if settings.client_certs == ClientCerts::Optional {
         builder = builder.allow_unauthenticated();
     }
     builder.build().map(Some).map_err(|error| bad(file, &error))
 }
 
-pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {
-    std::fs::read(file)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", file.display())))
-}
-
-pub(super) fn bad(file: &Path, why: &dyn fmt::Display) -> io::Error {
-    io::Error::new(
-        io::ErrorKind::InvalidData,
-        format!("{}: {why}", file.display()),
-    )
+fn revocation_lists(file: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {
+    let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(&read(file)?)
+        .collect::<Result<_, _>>()
+        .map_err(|error| bad(file, &error))?;
+    if lists.is_empty() {
+        return Err(bad(
+            file,
+            &"no revocation list (PEM section X509 CRL) in it",
+        ));
+    }
+    Ok(lists)
 }

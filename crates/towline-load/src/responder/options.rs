@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use lexopt::prelude::*;
-use towline_io::TlsSettings;
+use towline_io::{Identity, TlsSettings};
 use towline_proto::ProtocolPolicy;
 
 use crate::shutdown::time;
@@ -84,11 +84,10 @@ impl Options {
                 Long("host") => options.host = Some(parser.value()?.string()?),
                 Long("bind") => options.binds.push(parser.value()?.string()?),
                 Long("cert") => {
-                    options.tls.get_or_insert_default().cert_file = parser.value()?.into();
+                    options.identity().cert_file = parser.value()?.into();
                 }
                 Long("key") => {
-                    let key = parser.value()?.into();
-                    options.tls.get_or_insert_default().key_file = Some(key);
+                    options.identity().key_file = Some(parser.value()?.into());
                 }
                 Long("requests-per-connection") => {
                     options.requests_per_connection = Some(parser.value()?.parse()?);
@@ -115,6 +114,14 @@ impl Options {
             }
         }
         options.finish()
+    }
+
+    fn identity(&mut self) -> &mut Identity {
+        let identities = &mut self.tls.get_or_insert_default().identities;
+        if identities.is_empty() {
+            identities.push(Identity::default());
+        }
+        &mut identities[0]
     }
 
     fn finish(mut self) -> Result<Command, lexopt::Error> {

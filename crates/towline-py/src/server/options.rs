@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use towline_io::Password;
+use towline_io::{MinVersion, Password};
 
 /// A duration in seconds, a Python `float` or `int`.
 #[derive(Clone, Copy, Debug)]
@@ -90,6 +90,44 @@ impl<'py> FromPyObject<'_, 'py> for ClientCertificate {
     }
 }
 
+/// The oldest TLS version (`--ssl-min-version`).
+#[derive(Clone, Copy, Debug)]
+pub struct TlsVersion(pub MinVersion);
+
+impl<'py> FromPyObject<'_, 'py> for TlsVersion {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<String>()?.as_str() {
+            "1.2" => Ok(Self(MinVersion::Tls12)),
+            "1.3" => Ok(Self(MinVersion::Tls13)),
+            other => Err(invalid_value("ssl_min_version", other)),
+        }
+    }
+}
+
+/// The requests that are offered `http.response.pathsend` (`--pathsend`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pathsend {
+    /// Requests that accept no content coding, so that no middleware would compress the file.
+    Auto,
+    Always,
+    Never,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Pathsend {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<String>()?.as_str() {
+            "auto" => Ok(Self::Auto),
+            "on" => Ok(Self::Always),
+            "off" => Ok(Self::Never),
+            other => Err(invalid_value("pathsend", other)),
+        }
+    }
+}
+
 fn invalid_value(name: &str, value: &str) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(format!("{name}: {value:?} is not one of its values"))
 }
@@ -122,11 +160,16 @@ pub struct Options {
     pub ws_ping_interval: Option<Seconds>,
     pub ws_ping_timeout: Option<Seconds>,
     pub ws_per_message_deflate: bool,
-    pub ssl_certfile: Option<std::path::PathBuf>,
-    pub ssl_keyfile: Option<std::path::PathBuf>,
+    pub ws: bool,
+    pub pathsend: Pathsend,
+    pub ssl_certfile: Vec<std::path::PathBuf>,
+    pub ssl_keyfile: Vec<std::path::PathBuf>,
     pub ssl_keyfile_password: Secret,
     pub ssl_ca_certs: Option<std::path::PathBuf>,
     pub ssl_cert_reqs: ClientCertificate,
+    pub ssl_crl: Vec<std::path::PathBuf>,
+    pub ssl_min_version: TlsVersion,
+    pub ssl_ciphers: Vec<String>,
     pub proxy_headers: bool,
     pub forwarded_allow_ips: Vec<String>,
     pub proxy_protocol: bool,

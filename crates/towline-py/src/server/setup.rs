@@ -1,6 +1,7 @@
 //! From options and open sockets to a listening engine.
 use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
 use towline_io::serve::metrics::SlotHandle;
-use towline_io::{ClientCerts, ConnConfig, Drain, Engine, Listener, TlsConfig, TlsSettings};
+use towline_io::{
+    ClientCerts, ConnConfig, Drain, Engine, Identity, Listener, TlsConfig, TlsSettings,
+};
 use towline_proto::{Http2Limits, Limits, ProtocolPolicy};
 
 use super::options::{Bind, ClientCertificate, HttpVersions, Options};
@@ -74,22 +77,23 @@ pub fn trusted_peers(options: &Options) -> PyResult<TrustedPeers> {
 pub fn service(options: &mut Options, interface: Interface) -> PyResult<ConnConfig> {
     let (protocols, alpn) = protocols(options);
     let mut limits = limits(options);
-    limits.http2.extended_connect = interface == Interface::Asgi;
+    limits.http2.extended_connect = interface == Interface::Asgi && options.ws;
     let mut service = ConnConfig {
         protocols,
         ..ConnConfig::plain(limits)
     };
-    if let Some(cert_file) = &options.ssl_certfile {
+    if !options.ssl_certfile.is_empty() {
         let settings = TlsSettings {
-            cert_file: cert_file.clone(),
-            key_file: options.ssl_keyfile.clone(),
-            key_password: options.ssl_keyfile_password.take(),
+            identities: identities(options),
+            min_version: options.ssl_min_version.0,
+            ciphers: options.ssl_ciphers.clone(),
             client_certs: match options.ssl_cert_reqs {
                 ClientCertificate::None => ClientCerts::NotRequested,
                 ClientCertificate::Optional => ClientCerts::Optional,
                 ClientCertificate::Required => ClientCerts::Required,
             },
             ca_file: options.ssl_ca_certs.clone(),
+            crl_files: options.ssl_crl.clone(),
             alpn,
         };
         service.tls =
@@ -102,6 +106,18 @@ pub fn service(options: &mut Options, interface: Interface) -> PyResult<ConnConf
         }));
     }
     Ok(service)
+}
+
+/// The certificates with their keys. Takes the password, which is that of every encrypted key.
+fn identities(options: &mut Options) -> Vec<Identity> {
+    let key_password = options.ssl_keyfile_password.take();
+    let files = options.ssl_certfile.iter().enumerate();
+    let identity = |(index, cert_file): (usize, &PathBuf)| Identity {
+        cert_file: cert_file.clone(),
+        key_file: options.ssl_keyfile.get(index).cloned(),
+        key_password: key_password.clone(),
+    };
+    files.map(identity).collect()
 }
 
 /// Listens on every bind, on duplicates of the descriptors. Takes the password of the key out of the options. The

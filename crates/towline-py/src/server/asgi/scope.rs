@@ -9,6 +9,7 @@ use towline_proto::{Field, Fields, HeadRef, Version};
 
 use super::interned::{HeaderCache, method};
 use crate::gil::GilCell;
+use crate::server::options::{Options, Pathsend};
 use crate::server::pem::pem;
 use crate::server::target::{Target, percent_decoded};
 
@@ -18,6 +19,9 @@ pub struct Scopes {
     /// Memory addresses of the template's `client` and `server`, which the template keeps alive.
     current_endpoints: GilCell<(usize, usize)>,
     extensions: Py<PyDict>,
+    /// The extensions of a request that is offered `http.response.pathsend`.
+    extensions_with_pathsend: Py<PyDict>,
+    pathsend: Pathsend,
     /// The lifespan's state; each request gets a shallow copy.
     state: Option<Py<PyDict>>,
     headers: HeaderCache,
@@ -33,7 +37,8 @@ pub struct Endpoints {
 }
 
 impl Scopes {
-    pub fn new(py: Python<'_>, root_path: &str, state: Option<Py<PyDict>>) -> PyResult<Self> {
+    pub fn new(py: Python<'_>, options: &Options, state: Option<Py<PyDict>>) -> PyResult<Self> {
+        let root_path = options.root_path.as_str();
         let asgi = PyDict::new(py);
         asgi.set_item(intern!(py, "version"), intern!(py, "3.0"))?;
         asgi.set_item(intern!(py, "spec_version"), intern!(py, "2.5"))?;
@@ -55,17 +60,17 @@ impl Scopes {
             template.set_item(intern!(py, "state"), py.None())?;
         }
         let extensions = PyDict::new(py);
-        for name in [
-            "http.response.trailers",
-            "http.response.early_hint",
-            "http.response.pathsend",
-        ] {
+        for name in ["http.response.trailers", "http.response.early_hint"] {
             extensions.set_item(PyString::intern(py, name), PyDict::new(py))?;
         }
+        let with_pathsend = extensions.copy()?;
+        with_pathsend.set_item(intern!(py, "http.response.pathsend"), PyDict::new(py))?;
         Ok(Self {
             template: template.unbind(),
             current_endpoints: GilCell::default(),
             extensions: extensions.unbind(),
+            extensions_with_pathsend: with_pathsend.unbind(),
+            pathsend: options.pathsend,
             state,
             headers: HeaderCache::new(py),
             root_path: root_path.to_owned(),
@@ -101,7 +106,11 @@ impl Scopes {
         if https {
             scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
         }
-        let extensions = self.extensions.bind(py).copy()?;
+        let extensions = if self.offers_pathsend(head.fields()) {
+            self.extensions_with_pathsend.bind(py).copy()?
+        } else {
+            self.extensions.bind(py).copy()?
+        };
         if let Some(tls) = &endpoints.tls {
             extensions.set_item(intern!(py, "tls"), tls)?;
         }
@@ -110,6 +119,19 @@ impl Scopes {
             scope.set_item(intern!(py, "state"), state.bind(py).copy()?)?;
         }
         Ok(scope)
+    }
+
+    /// Whether a file may be sent by its path: compressing middleware lets such a response pass as it is.
+    fn offers_pathsend(&self, mut fields: Fields<'_>) -> bool {
+        match self.pathsend {
+            Pathsend::Always => true,
+            Pathsend::Never => false,
+            Pathsend::Auto => !fields.any(|field| {
+                field.name.eq_ignore_ascii_case(b"accept-encoding")
+                    && !field.value.eq_ignore_ascii_case(b"identity")
+                    && !field.value.is_empty()
+            }),
+        }
     }
 
     /// The template, with the endpoints of this connection. They stay in it for the next request, often of the same

@@ -62,7 +62,7 @@ impl AsgiServer {
             app,
             has_task_factory: asyncio.has_task_factory(py)?,
             asyncio,
-            scopes: Scopes::new(py, &config.root_path, state)?,
+            scopes: Scopes::new(py, &config, state)?,
             is_worker: feature_config.slot.is_some(),
             records_exchanges: feature_config.slot.is_some()
                 || feature_config.access_log.is_some()
@@ -75,10 +75,11 @@ impl AsgiServer {
             state: GilCell::new(ServerState::default()),
             base_context: step::current_context(py)?,
             limit_concurrency: config.limit_concurrency.unwrap_or(usize::MAX),
-            server_cert: config
-                .ssl_certfile
-                .as_ref()
-                .and_then(|file| std::fs::read_to_string(file).ok()),
+            // With several, the handshake selects one.
+            server_cert: match config.ssl_certfile.as_slice() {
+                [file] => std::fs::read_to_string(file).ok(),
+                _ => None,
+            },
             event_loop: r#loop.unbind(),
             logger: log,
             ready: ReadyAwaitable::create(py)?,

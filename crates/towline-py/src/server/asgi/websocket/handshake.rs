@@ -27,6 +27,10 @@ pub enum UpgradeRequest {
 
 /// Detects a WebSocket request. HTTP/1.0 has no upgrades (RFC 9110 7.8).
 pub fn upgrade_request(ws_context: &WsContext, head: &HeadRef<'_>) -> UpgradeRequest {
+    if !ws_context.is_enabled {
+        // An upgrade may be ignored (RFC 9110 7.8): it is an ordinary request.
+        return UpgradeRequest::None;
+    }
     let request = match (head.version(), head.protocol()) {
         (Version::Http11, _) if is_upgrade(head) => Request::read(*head),
         (Version::Http2, Some(b"websocket")) => Request::read_extended(*head),

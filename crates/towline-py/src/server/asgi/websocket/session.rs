@@ -20,6 +20,8 @@ pub const NORMAL_CLOSURE: u16 = 1000;
 
 /// Configuration and scratch memory of all `WebSockets` of a worker.
 pub struct WsContext {
+    /// `--ws`: without it an upgrade is an ordinary request.
+    pub is_enabled: bool,
     pub limits: Arc<ws::Limits>,
     pub deflate: Option<deflate::Config>,
     pub shared: ws::Scratch,
@@ -38,6 +40,7 @@ impl WsContext {
         };
         Self {
             limits: Arc::new(limits),
+            is_enabled: options.ws,
             deflate: options.ws_per_message_deflate.then(deflate::Config::server),
             // A server sends no masks, so the seed need not be unpredictable.
             shared: ws::Scratch::new([0; 32]),

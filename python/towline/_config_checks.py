@@ -1,0 +1,72 @@
+"""Checks of `ServerConfig`: the types of values that were not parsed, and combinations of options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ._options import Option
+from ._values import CERT_REQS, CODINGS
+from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from .config import ServerConfig
+
+TLS_VERSIONS = ("1.2", "1.3")
+
+
+def as_tuple(name: str, value: Any) -> tuple[Any, ...]:
+    if isinstance(value, str):
+        return (value,)
+    if not isinstance(value, (tuple, list)):
+        raise ConfigError(f"{name}: expected a list, not {value!r}")
+    return tuple(tuple(item) if isinstance(item, list) else item for item in value)
+
+
+def check_kind(name: str, described: Option, default: Any, value: Any) -> None:
+    """Check the type of a value that was not parsed (from Python or a TOML file)."""
+    if described.choices and value not in described.choices:
+        raise ConfigError(f"{name}: expected one of {', '.join(described.choices)}, not {value!r}")
+    if described.switch and not isinstance(value, bool):
+        raise ConfigError(f"{name}: expected true or false, not {value!r}")
+    if (
+        isinstance(default, int)
+        and not described.switch
+        and (isinstance(value, bool) or not isinstance(value, int))
+    ):
+        raise ConfigError(f"{name}: expected a whole number, not {value!r}")
+    if isinstance(default, str) and not isinstance(value, str):
+        raise ConfigError(f"{name}: expected text, not {value!r}")
+
+
+def check_together(config: ServerConfig) -> None:
+    """Check combinations of options."""
+    if not 0 <= config.port <= 65535:
+        raise ConfigError(f"port: must be between 0 and 65535, not {config.port}")
+    if config.ssl_cert_reqs not in CERT_REQS:
+        raise ConfigError(
+            f"ssl_cert_reqs: expected one of {', '.join(CERT_REQS)}, not {config.ssl_cert_reqs!r}"
+        )
+    if config.ssl_keyfile and not config.ssl_certfile:
+        raise ConfigError("ssl_keyfile: needs ssl_certfile")
+    if config.ssl_keyfile and len(config.ssl_keyfile) != len(config.ssl_certfile):
+        raise ConfigError("ssl_keyfile: needs one for each ssl_certfile, in the same order")
+    if config.ssl_min_version not in TLS_VERSIONS:
+        raise ConfigError(
+            f"ssl_min_version: expected one of {', '.join(TLS_VERSIONS)}, not {config.ssl_min_version!r}"
+        )
+    if config.ssl_crl and config.ssl_cert_reqs == "none":
+        raise ConfigError("ssl_crl: needs ssl_cert_reqs, since it is about client certificates")
+    if config.ssl_cert_reqs != "none" and not config.ssl_ca_certs:
+        raise ConfigError("ssl_cert_reqs: needs ssl_ca_certs, the authorities to check against")
+    if config.root_path and (not config.root_path.startswith("/") or config.root_path.endswith("/")):
+        raise ConfigError(f"root_path: must start with / and not end with it, not {config.root_path!r}")
+    if config.health_path is not None and not config.health_path.startswith("/"):
+        raise ConfigError(f"health_path: must start with /, not {config.health_path!r}")
+    unknown = [coding for coding in config.compress if coding not in CODINGS]
+    if unknown:
+        raise ConfigError(f"compress: unknown coding {unknown[0]!r}; there are {', '.join(CODINGS)}")
+    for prefix, _ in (*config.mount, *config.static):
+        if not prefix.startswith("/"):
+            raise ConfigError(f"a mounted prefix must start with /, not {prefix!r}")
+    if config.reload and config.preload:
+        raise ConfigError("preload: keeps the code that was imported first, and reload replaces it")

@@ -1,0 +1,82 @@
+"""Parsers of the values of single options. Each raises ValueError with a message that completes "NAME: ..."."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from . import _options as kind
+
+CODINGS = ("br", "zstd", "gzip")
+CERT_REQS = ("none", "optional", "required")
+
+
+def pair(separator: str, example: str) -> Callable[[str], tuple[tuple[str, str], ...]]:
+    def parse(value: str) -> tuple[tuple[str, str], ...]:
+        left, found, right = value.partition(separator)
+        if not found or not left or not right:
+            raise ValueError(f"expected {example}, not {value!r}")
+        return ((left, right),)
+
+    return parse
+
+
+def header(value: str) -> tuple[tuple[bytes, bytes], ...]:
+    name, found, content = value.partition(":")
+    if not found or not name:
+        raise ValueError(f"expected NAME:VALUE, not {value!r}")
+    return ((name.encode("latin-1"), content.strip().encode("latin-1")),)
+
+
+def codings(value: str) -> tuple[str, ...]:
+    lowered = value.strip().lower()
+    if lowered in ("true", "yes", "on", "all", "1"):
+        return CODINGS
+    if lowered in ("false", "no", "off", "none", "0"):
+        return ()
+    return kind.words(lowered)
+
+
+def cert_reqs(value: str) -> str:
+    """Parse a name, or a number of the ssl module as uvicorn and gunicorn accept."""
+    return CERT_REQS[int(value)] if value in ("0", "1", "2") else value
+
+
+def static_route(value: str) -> tuple[tuple[str, str], ...]:
+    route, found, directory = value.partition("=")
+    return ((route, directory),) if found else (("/static", value),)
+
+
+def one(value: str) -> tuple[str, ...]:
+    """One value of a repeatable option."""
+    return (value,)
+
+
+def colons(value: str) -> tuple[str, ...]:
+    """A list separated by colons, as OpenSSL writes cipher suites, or as any other list."""
+    return kind.words(value.replace(":", " "))
+
+
+def variable(value: str) -> tuple[tuple[str, str], ...]:
+    name, found, content = value.partition("=")
+    if not found or not name:
+        raise ValueError(f"expected NAME=VALUE, not {value!r}")
+    return ((name, content),)
+
+
+def octal(value: str) -> int:
+    """File permissions: `660`, `0660` or `0o660`."""
+    digits = value.strip().removeprefix("0o")
+    if not re.fullmatch(r"[0-7]{1,5}", digits):
+        raise ValueError(f"expected octal permissions such as 660, not {value!r}")
+    return int(digits, 8)
+
+
+def tls_version(value: str) -> str:
+    """`1.2` or `1.3`, also as `tls1.2`, `TLSv1.2` and `TLSv1_2`."""
+    match = re.fullmatch(r"(?:tls_?v?)?1[._]([0-9])", value.strip().lower())
+    if match is None:
+        raise ValueError(f"expected 1.2 or 1.3, not {value!r}")
+    if match[1] not in "23":
+        raise ValueError(f"TLS 1.{match[1]} is insecure and not supported (RFC 8996); expected 1.2 or 1.3")
+    return f"1.{match[1]}"

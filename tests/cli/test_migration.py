@@ -1,0 +1,296 @@
+"""Options, variables and configuration files of uvicorn, gunicorn, granian and hypercorn."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+from towline.cli import peer_settings
+from towline.cli.command_line import CommandLineError, parse
+from towline.cli.migration import ROWS
+from towline.cli.serve import configure
+
+APP = "module:app"
+# Tried in turn: a value that an option of this kind may have.
+SAMPLES = (
+    "1",
+    "10",
+    "a",
+    "true",
+    "error",
+    "a=b",
+    "/a=b",
+    "auto",
+    "none",
+    "tls1.2",
+    "a: b",
+    "h1,h2",
+    "asyncio",
+)
+SAMPLES += ("17", "http", "uvicorn.workers.UvicornWorker", "CERT_REQUIRED")
+OWN = {"--help", "-h", "--version", "-v"}
+
+
+def of_click(command: Any) -> Iterator[tuple[str, bool]]:
+    for parameter in command.params:
+        if parameter.param_type_name == "option":
+            for flag in (*parameter.opts, *parameter.secondary_opts):
+                yield flag, not parameter.is_flag
+
+
+def of_uvicorn() -> Iterator[tuple[str, bool]]:
+    importlib.import_module("uvicorn.main")
+    yield from of_click(sys.modules["uvicorn.main"].main)
+
+
+def of_granian() -> Iterator[tuple[str, bool]]:
+    yield from of_click(importlib.import_module("granian.cli").cli)
+
+
+def of_gunicorn() -> Iterator[tuple[str, bool]]:
+    for setting in importlib.import_module("gunicorn.config").KNOWN_SETTINGS:
+        for flag in setting.cli or ():
+            yield flag, setting.action not in ("store_true", "store_false", "store_const")
+
+
+def of_hypercorn() -> Iterator[tuple[str, bool]]:
+    """The program builds its parser within its main function."""
+    main = importlib.import_module("hypercorn.__main__").main
+    with mock.patch.object(
+        argparse.ArgumentParser, "parse_args", autospec=True, side_effect=KeyError
+    ) as parsing:
+        with pytest.raises(KeyError):
+            main([])
+    for action in parsing.call_args.args[0]._actions:
+        for flag in action.option_strings:
+            yield flag, action.nargs != 0
+
+
+PEERS = {"uvicorn": of_uvicorn, "gunicorn": of_gunicorn, "granian": of_granian, "hypercorn": of_hypercorn}
+
+
+def outcome(flag: str, takes_value: bool) -> str:
+    """What becomes of a documented option: `taken`, or the message of the refusal."""
+    message = ""
+    for sample in SAMPLES if takes_value else (None,):
+        try:
+            given = parse([flag, sample, APP] if sample else [flag, APP])
+        except CommandLineError as error:
+            message = str(error)
+            continue
+        # Its value is not mistaken for the application, or the reverse.
+        assert given.pop("app") == APP, flag
+        return "taken"
+    if flag == "--static-path-route" and "needs a --static-path-mount" in message:
+        return "taken"
+    return message
+
+
+@pytest.mark.parametrize("server", PEERS)
+def test_every_option_of_a_peer_is_taken_or_refused_with_a_reason(server: str) -> None:
+    pytest.importorskip(server)
+    outcomes = {flag: outcome(flag, value) for flag, value in PEERS[server]() if flag not in OWN}
+    assert len(outcomes) > 40
+    assert {flag: text for flag, text in outcomes.items() if "unknown argument" in text} == {}
+    for flag, text in outcomes.items():
+        if text != "taken":
+            assert "\n" not in text, flag
+            assert text.startswith(flag), flag
+            assert server in text, flag
+    taken = sum(text == "taken" for text in outcomes.values())
+    assert taken / len(outcomes) > {"uvicorn": 0.9, "gunicorn": 0.5, "granian": 0.7, "hypercorn": 0.7}[server]
+
+
+@pytest.mark.parametrize("server", PEERS)
+def test_the_table_has_only_options_that_exist(server: str) -> None:
+    pytest.importorskip(server)
+    real = dict(PEERS[server]())
+    rows = {flag: row.takes_value for flag, row in ROWS.items() if server in row.servers.split()}
+    assert {flag: real.get(flag) for flag in rows} == rows
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field", "expected"),
+    [
+        ("--http h11", "http", "1"),
+        ("--http2", "http", "auto"),
+        ("--ws none", "ws", False),
+        ("--ws wsproto", "ws", True),
+        ("--no-ws", "ws", False),
+        ("--ws-per-message-deflate false", "ws_per_message_deflate", False),
+        ("--ws-per-message-deflate true", "ws_per_message_deflate", True),
+        ("--interface asgi3", "interface", "asgi3"),
+        ("--interface asginl", "lifespan", "off"),
+        ("--h11-max-incomplete-event-size 9000", "limit_request_head", 9000),
+        ("-k uvicorn.workers.UvicornWorker", "interface", "asgi"),
+        ("-k uvloop", "loop", "uvloop"),
+        ("--worker-class gthread", "interface", "wsgi"),
+        ("-t 60", "timeout_worker_healthcheck", 60.0),
+        ("--timeout 0", "timeout_worker_healthcheck", 31536000.0),
+        ("--timeout=90", "timeout_worker_healthcheck", 90.0),
+        ("--pid app.pid", "pid_file", "app.pid"),
+        ("--access-logfile -", "access_log", "-"),
+        ("--limit-request-field_size 100", "limit_request_field_size", 100),
+        ("--ssl-version TLS", "ssl_min_version", "1.2"),
+        ("--ssl-version 17", "ssl_min_version", "1.2"),
+        ("--cert-reqs 2 --ca-certs ca.pem", "ssl_cert_reqs", "required"),
+        ("--verify-mode CERT_OPTIONAL --ssl-ca ca.pem", "ssl_cert_reqs", "optional"),
+        ("--http-protocols h2", "http", "2"),
+        ("--http1-header-read-timeout 2500", "timeout_request_header", 2.5),
+        ("--workers-kill-timeout 1m30s", "timeout_graceful_shutdown", 90.0),
+        ("--workers-lifetime 6h", "workers_lifetime", 21600.0),
+        ("--ssl-certificate cert.pem", "ssl_certfile", ("cert.pem",)),
+        ("--ssl-protocol-min tls1.3", "ssl_min_version", "1.3"),
+        ("--metrics-port 9100", "metrics_address", "127.0.0.1:9100"),
+        ("--no-log", "log_level", "critical"),
+        ("--log-level warn", "log_level", "warning"),
+        ("--working-dir /srv", "chdir", "/srv"),
+        ("--env-files a --env-files b", "env_file", ("a", "b")),
+        ("--proxy-protocol v1", "proxy_protocol", True),
+        ("--reload true", "reload", True),
+        ("--debug", "log_level", "debug"),
+    ],
+)
+def test_translations(
+    arguments: str, field: str, expected: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert getattr(configure([*arguments.split(), APP], {}), field) == expected
+    assert getattr(configure([APP, *arguments.split()], {}), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("-k gevent", "-k gevent: workers run asyncio or uvloop (--loop), or WSGI threads (--threads)"),
+        ("--daemon", "--daemon (gunicorn, hypercorn): run it under systemd"),
+        ("-D", "-D (gunicorn, hypercorn): run it under systemd"),
+        ("--ssl-version TLSv1", "--ssl-version TLSv1: there is TLS 1.2 and 1.3 only"),
+        ("--ssl-min-version 1.0", "TLS 1.0 is insecure and not supported"),
+        ("--interface rsgi", "--interface rsgi: RSGI is Granian's own"),
+        ("--loop rloop", "--loop rloop: there is asyncio and uvloop"),
+        ("--protocol uwsgi", "--protocol uwsgi: there is HTTP only"),
+        ("--quic-bind :443", "--quic-bind (hypercorn): there is no HTTP/3"),
+        ("--umask rwx", "expected octal permissions such as 660, not 'rwx'"),
+    ],
+)
+def test_refusals_give_the_reason(arguments: str, message: str) -> None:
+    with pytest.raises(CommandLineError) as caught:
+        parse([*arguments.split(), APP])
+    assert message in str(caught.value)
+
+
+@pytest.fixture
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("_here")
+def test_variables_of_other_servers(capsys: pytest.CaptureFixture[str]) -> None:
+    environment = {
+        "UVICORN_APP": APP,
+        "UVICORN_PORT": "9000",
+        "UVICORN_RELOAD": "false",
+        "UVICORN_RELOAD_DIR": "src lib",
+        "UVICORN_HTTP": "httptools",
+        "UVICORN_USE_COLORS": "1",
+        "GRANIAN_BLOCKING_THREADS": "3",
+        "GUNICORN_CMD_ARGS": "--workers 4 --bind 0.0.0.0:80 -b unix:/a --worker-tmp-dir /dev/shm --max-requests 100",
+    }
+    config = configure([], environment)
+    assert (config.app, config.port, config.http, config.threads) == (APP, 9000, "1", 3)
+    assert (config.workers, config.limit_max_requests) == (4, 100)
+    assert (config.bind, config.reload_dir) == (("0.0.0.0:80", "unix:/a"), ("src", "lib"))
+    notices = capsys.readouterr().err.splitlines()
+    assert [line.partition(" (")[0] for line in notices] == [
+        "towline serve: UVICORN_USE_COLORS: ignored: --use-colors",
+        "towline serve: GUNICORN_CMD_ARGS: ignored: --worker-tmp-dir",
+    ]
+    assert configure([], {**environment, "TOWLINE_PORT": "9001"}).port == 9001
+    assert configure(["--port", "9002"], {**environment, "TOWLINE_PORT": "9001"}).port == 9002
+
+
+GUNICORN = """
+    import multiprocessing
+    import pathlib
+
+    bind = ["127.0.0.1:8001", "unix:app.sock"]
+    workers = min(3, multiprocessing.cpu_count() * 2 + 1)
+    worker_class = "gthread"
+    threads = 8
+    timeout = 0
+    keepalive = 5
+    accesslog = "-"
+    errorlog = "-"
+    loglevel = "WARNING".lower()
+    pidfile = str(pathlib.Path("app.pid"))
+    umask = 0o027
+    raw_env = ["A=1", "B=2"]
+    preload_app = True
+    reload = False
+    certfile = None
+    proc_name = "shop"
+    wsgi_app = "shop:app"
+    logconfig_dict = {"version": 1}
+
+    def on_starting(server):
+        raise RuntimeError("never called")
+
+    def post_fork(server, worker):
+        pass
+"""
+
+
+@pytest.mark.usefixtures("_here")
+def test_the_configuration_of_gunicorn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "gunicorn.conf.py"
+    path.write_text(textwrap.dedent(GUNICORN))
+    config = configure(["-c", "gunicorn.conf.py"], {})
+    assert (config.app, config.bind) == ("shop:app", ("127.0.0.1:8001", "unix:app.sock"))
+    assert (config.workers, config.threads, config.interface) == (3, 8, "wsgi")
+    assert (config.timeout_keep_alive, config.access_log, config.log_level) == (5.0, "-", "warning")
+    assert (config.pid_file, config.umask, config.preload, config.reload) == ("app.pid", 0o027, True, False)
+    assert (config.env, config.log_config) == ((("A", "1"), ("B", "2")), {"version": 1})
+    named = [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert named == ["errorlog", "proc_name", "on_starting", "post_fork"]
+    assert configure(["-c", f"file:{path}", "--threads", "2"], {}).threads == 2
+    assert configure([], {"GUNICORN_CMD_ARGS": "-c gunicorn.conf.py"}).threads == 8
+
+
+def test_every_setting_of_gunicorn_is_read_or_named() -> None:
+    pytest.importorskip("gunicorn")
+    settings = {setting.name for setting in importlib.import_module("gunicorn.config").KNOWN_SETTINGS}
+    special = {"wsgi_app", "logconfig_dict", "config"}
+    left = settings - special - set(peer_settings.GUNICORN_UNMAPPED)
+    assert {name for name in left if peer_settings._flag(name) is None} == set()
+    assert set(peer_settings.GUNICORN_FLAGS) | set(peer_settings.GUNICORN_UNMAPPED) <= settings
+
+
+@pytest.mark.usefixtures("_here")
+def test_a_broken_python_configuration_is_named(tmp_path: Path) -> None:
+    (tmp_path / "gunicorn.conf.py").write_text("workers = nothing\n")
+    ended = subprocess.run(
+        [sys.executable, "-m", "towline", "serve", APP, "-c", "gunicorn.conf.py"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == "towline serve: gunicorn.conf.py: NameError: name 'nothing' is not defined\n"
+
+
+@pytest.mark.usefixtures("_here")
+def test_an_unknown_variable_of_ours_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    configure([APP], {"TOWLINE_WRKERS": "3", "TOWLINE_SERVICE_HOST": "10.0.0.1", "TOWLINE_WORKERS": "2"})
+    assert capsys.readouterr().err == (
+        "towline serve: the variable TOWLINE_WRKERS is not an option and is ignored; did you mean TOWLINE_WORKERS?\n"
+    )
