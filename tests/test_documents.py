@@ -26,7 +26,17 @@ else:
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
-OUTSIDE = {"--config", "--help", "--measure", "--servers", "--seconds", "--rounds", "--restarts", "--cacert"}
+OUTSIDE = {
+    "--config",
+    "--help",
+    "--version",
+    "--measure",
+    "--servers",
+    "--seconds",
+    "--rounds",
+    "--restarts",
+    "--cacert",
+}
 OUTSIDE |= {"--no-cache-dir", "--release", "--subjects", "--loop", "--scenario", "--scenarios", "--curl"}
 OUTSIDE |= {"--vegeta", "--features", "--manifest-path"}
 # docs/subjects.md: the bench's own and those of servers that are examples

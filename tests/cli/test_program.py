@@ -9,6 +9,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from towline.cli import COMMANDS
 
 APPS = {
     "good.py": """
@@ -54,6 +55,34 @@ def test_version_and_help(directory: Path) -> None:
     assert "--ssl-certfile" in towline(directory, "serve", "--help", "tls").stdout
     unknown = towline(directory, "serve", "--help", "wrokers")
     assert (unknown.returncode, "did you mean 'workers'" in unknown.stderr) == (2, True)
+
+
+def test_the_version_of_every_command(directory: Path) -> None:
+    version = towline(directory, "--version").stdout
+    for arguments in (
+        ["version"],
+        ["-V"],
+        ["serve", "--version"],
+        ["get", "--version"],
+        ["bench", "--version"],
+    ):
+        ended = towline(directory, *arguments)
+        assert (ended.returncode, ended.stdout) == (0, version), arguments
+    assert towline(directory, "version", "-v").stdout.splitlines()[1].startswith("CPython 3.")
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "serve tls", "bench quick", "bench gate", "bench report"])
+def test_the_help_of_every_command_has_one_style(directory: Path, command: str) -> None:
+    shown = towline(directory, "help", *command.split())
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert max(len(line) for line in shown.stdout.splitlines()) <= 80
+    if command == "load":  # native, with a style of its own
+        return
+    if command not in ("serve tls", "version"):
+        assert shown.stdout.startswith("usage: towline ")
+    if command in COMMANDS and command != "version":
+        assert "\nexamples:\n  towline " in shown.stdout or 'eval "$(towline' in shown.stdout
+        assert towline(directory, *command.split(), "--help").stdout == shown.stdout or command == "help"
 
 
 @pytest.mark.parametrize(

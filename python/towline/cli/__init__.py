@@ -28,22 +28,25 @@ COMMANDS = {
     "patch": Command("towline.cli.call", "send a body with PATCH", ("PATCH",)),
     "delete": Command("towline.cli.call", "send a DELETE request", ("DELETE",)),
     "head": Command("towline.cli.call", "print the head of the response only", ("HEAD",)),
+    "options": Command("towline.cli.call", "send an OPTIONS request", ("OPTIONS",)),
     "bench": Command("towline.cli.bench", "compare servers and clients with others"),
     "load": Command("towline.cli.load", "generate load on a server and measure it"),
+    "completion": Command("towline.cli.completion", "print a script of completions for a shell"),
+    "version": Command("towline.cli.version", "print the version; -v: also Python and platform"),
+    "help": Command("", "explain a command, or a group of its options"),
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; `arguments` defaults to the process's own. Returns the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if not given or given[0] in ("-h", "--help", "help"):
+    if given and given[0] == "help":
+        given = _help(given[1:])
+    if not given or given[0] in ("-h", "--help"):
         sys.stdout.write(_overview())
         return 0
-    if given[0] in ("-V", "--version"):
-        from .._version import __version__
-
-        sys.stdout.write(f"towline {__version__}\n")
-        return 0
+    if given[0] in ("-V", "--version") or "--version" in _before_dashes(given):
+        given = ["version"]
     if given[0] not in COMMANDS:
         return _unknown(given[0])
     command = COMMANDS[given[0]]
@@ -51,6 +54,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _end_at_ctrl_c()
     status: int = import_module(command.module).main(given[1:], *command.extra)
     return status
+
+
+def _help(words: list[str]) -> list[str]:
+    """The arguments that show the help for `towline help COMMAND [GROUP]`."""
+    if words[:1] == ["bench"]:
+        return [*words[:2], "--help", *words[2:]]
+    return [*words[:1], "--help", *words[1:]] if words and words[0] != "help" else ["--help"]
+
+
+def _before_dashes(arguments: list[str]) -> list[str]:
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
 
 
 def _end_at_ctrl_c() -> None:
@@ -62,9 +76,15 @@ def _end_at_ctrl_c() -> None:
 
 
 def _overview() -> str:
-    lines = ["usage: towline COMMAND ...", "       towline --version", "", "commands:"]
-    lines += [f"  {name:<8} {command.summary}" for name, command in COMMANDS.items()]
-    lines += ["", "`towline COMMAND --help` explains its options.", ""]
+    lines = ["usage: towline COMMAND [OPTIONS] ...", "", "examples:"]
+    lines += [
+        "  towline serve main:app --reload",
+        "  towline get https://example.org/",
+        "  towline load http://127.0.0.1:8000/ -d 5s",
+        "  towline bench quick",
+    ]
+    lines += ["", "commands:", *(f"  {name:<12} {command.summary}" for name, command in COMMANDS.items())]
+    lines += ["", "`towline help COMMAND` or `towline COMMAND --help` explains its options.", ""]
     return "\n".join(lines)
 
 

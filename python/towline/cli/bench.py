@@ -53,6 +53,11 @@ COMMON: Mapping[str, tuple[str, ...]] = {
     "llm": ("scenario", "subject", "base_url", "scale", "client_python", "loop", "runs", "output"),
 }
 DEFAULT_COMMON = ("scenario", "subject", "runs", "duration", "seed", "cores", "output", "list")
+EXAMPLES = (
+    "towline bench quick",
+    "towline bench servers --scenario hello --subject towline,uvicorn",
+    "towline bench gate new/result.json.gz --baseline old/result.json.gz",
+)
 ENDING = (
     "RUNS and DURATION are also variables. A result is a folder: result.json.gz has all data, report.html shows",
     "it; `towline bench report FILE` creates the other files again. docs/measure.md defines the terms.",
@@ -90,18 +95,19 @@ def main(arguments: Sequence[str]) -> int:
 
 def overview() -> str:
     """The commands, on one screen."""
-    lines = ["usage: towline bench COMMAND [OPTIONS]", "", "measure:"]
-    lines += [f"  {name:<9} {summary}" for name, summary in (MEASURING | OTHER).items()]
+    lines = [
+        "usage: towline bench COMMAND [OPTIONS]",
+        "",
+        "Measures servers and clients, and reports on results.",
+    ]
+    lines += [*pages.examples(EXAMPLES), "", "measure:"]
+    for name, summary in (MEASURING | OTHER).items():
+        lines += pages.row(name, summary, 13)
     lines += ["", "results:"]
-    lines += [f"  {name:<9} {summary}" for name, summary in FILES.items()]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "`towline bench COMMAND --help` explains its options; docs/measure.md defines the terms.",
-            "",
-        ]
-    )
+    for name, summary in FILES.items():
+        lines += pages.row(name, summary, 13)
+    lines += ["", "`towline bench COMMAND --help` explains its options; docs/measure.md the terms.", ""]
+    return "\n".join(lines)
 
 
 def manual(command: str) -> pages.Manual:
@@ -114,7 +120,9 @@ def manual(command: str) -> pages.Manual:
         config=Options,
         groups=GROUPS,
         common=COMMON.get(command, DEFAULT_COMMON),
-        ending=((MEASURING | OTHER)[command] + ".", *ENDING),
+        ending=ENDING,
+        summary=(MEASURING | OTHER)[command] + ".",
+        examples=(f"towline bench {command}", f"towline bench {command} --runs 4 --output results"),
     )
 
 

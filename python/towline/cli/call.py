@@ -201,7 +201,7 @@ class Call:
     """Makes the call with the options and shows the response."""
 
     def __init__(self, method: str, url: str, options: CallOptions) -> None:
-        self.method, self.url, self.options = method, url, options
+        self.method, self.url, self.options = options.request or method, url, options
 
     def run(self) -> int:
         from ..client.client import Client

@@ -78,6 +78,13 @@ class CallOptions:
         aliases=("-f",),
         repeat=True,
     )
+    request: str | None = option(
+        None,
+        "method, instead of that of the command",
+        group=REQUEST,
+        metavar="METHOD",
+        aliases=("-X",),
+    )
     param: tuple[tuple[str, str], ...] = option(
         (),
         "a parameter added to the URL's query",
@@ -165,6 +172,16 @@ _BODY = ("header", "data", "json", "form", "user")
 _SHOWN = ("output", "include", "verbose", "stream", "timings", "follow", "timeout", "insecure")
 
 
+_EXAMPLES = (
+    "towline {name} https://example.org/items.json",
+    "towline {name} -L --timings -H 'accept: text/html' example.org",
+)
+_EXAMPLES_OF_BODY = (
+    'towline {name} --json \'{{"name": "x"}}\' :8000/items',
+    "towline {name} -f title=x -f upload=@photo.jpg :8000/",
+)
+
+
 def manual(method: str) -> Manual:
     """The help pages of a command: all have the same options, the common ones differ."""
     name = method.lower()
@@ -178,5 +195,8 @@ def manual(method: str) -> Manual:
         ending=(
             "URL without a scheme is http://; :8000/path is http://localhost:8000/path. JSON is indented in a",
             "terminal. Exit status: 0; 2 command line; 22 --fail; else curl's (6 DNS, 7 connect, 28 timeout, 60 TLS).",
+        ),
+        examples=tuple(
+            each.format(name=name) for each in (_EXAMPLES_OF_BODY if sent is _BODY else _EXAMPLES)
         ),
     )

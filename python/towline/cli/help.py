@@ -17,7 +17,7 @@ _COLUMN = 34
 
 @dataclass(frozen=True)
 class Manual:
-    """The help pages of one command. `common`: the options in the overview."""
+    """The help pages of one command. `common`: the options in the overview; `examples`: command lines."""
 
     command: str
     usage: str
@@ -25,16 +25,22 @@ class Manual:
     groups: Mapping[str, str]
     common: tuple[str, ...]
     ending: tuple[str, ...]
+    summary: str = ""
+    examples: tuple[str, ...] = ()
 
     def overview(self) -> str:
         """The usage line, the common options and the names of the groups."""
         known = options_of(self.config)
-        lines = [f"usage: {self.usage}", "", "common options:"]
+        lines = [f"usage: {self.usage}"]
+        if self.summary:
+            lines += ["", *paragraph(self.summary)]
+        lines += [*examples(self.examples), "", "common options:"]
         for name in self.common:
             lines += _entry(name, *known[name])
         lines += ["", f"more options ({self.command} --help GROUP, or all):"]
-        lines += [f"  {name:<12} {summary}" for name, summary in self.groups.items()]
-        return "\n".join([*lines, "", *self.ending, ""])
+        for name, summary in self.groups.items():
+            lines += row(name, summary, 15)
+        return "\n".join([*lines, "", *paragraph(" ".join(self.ending)), ""])
 
     def group(self, name: str) -> str | None:
         """The options of one group, or of all; None if there is no such group."""
@@ -55,8 +61,36 @@ class Manual:
         return "\n".join([*lines, ""])
 
 
+def width() -> int:
+    """Columns of a page: those of the terminal, at least 60."""
+    return max(shutil.get_terminal_size().columns, 60)
+
+
+def paragraph(text: str) -> list[str]:
+    return textwrap.wrap(text, width(), break_on_hyphens=False)
+
+
+def examples(commands: Iterable[str]) -> list[str]:
+    """A section of examples, which can be copied; none without examples."""
+    shown = [f"  {command}" for command in commands]
+    return ["", "examples:", *shown] if shown else []
+
+
+def row(left: str, right: str, column: int) -> list[str]:
+    """Two columns, the right one wrapped."""
+    first, *rest = textwrap.wrap(right, width() - column, break_on_hyphens=False) or [""]
+    return [f"{'  ' + left:<{column}}{first}", *(" " * column + line for line in rest)]
+
+
 SERVE = Manual(
     command="towline serve",
+    summary="Serves an ASGI or WSGI application.",
+    examples=(
+        "towline serve main:app --reload                  # development",
+        "towline serve main:app --workers 4 --bind :8000  # production",
+        "towline serve main:create_app --factory",
+        "towline serve mysite.wsgi:application --check",
+    ),
     usage="towline serve [OPTIONS] module:app",
     config=ServerConfig,
     groups=GROUPS,
@@ -68,13 +102,11 @@ SERVE = Manual(
         "threads",
         "reload",
         "access_log",
-        "log_level",
-        "app_dir",
-        "factory",
     ),
     ending=(
-        "Each option is also a variable (TOWLINE_LOG_LEVEL) and a key of [tool.towline.serve] in",
-        "pyproject.toml or of the file given with --config. Command line, environment, file, default.",
+        "Each option is also a variable (TOWLINE_LOG_LEVEL) and a key of [tool.towline.serve] in pyproject.toml or of",
+        "the file given with --config. --check reads everything and binds nothing; --print-config prints the options.",
+        "Exit status: 0; 2 invalid options; 3 the start failed.",
     ),
 )
 overview, group, unknown_group = SERVE.overview, SERVE.group, SERVE.unknown_group
@@ -98,8 +130,7 @@ def _entry(name: str, option: Option, default: Any) -> Iterable[str]:
     if len(spelled) > 1:
         help_text += f" (also {', '.join(spelled[1:])})"
     help_text += _default(option, default)
-    width = max(shutil.get_terminal_size().columns, 60) - _COLUMN
-    wrapped = textwrap.wrap(help_text, width)
+    wrapped = textwrap.wrap(help_text, width() - _COLUMN)
     left = f"  {shown}"
     if len(left) >= _COLUMN - 1:
         return [left, *(" " * _COLUMN + line for line in wrapped)]

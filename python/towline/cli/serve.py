@@ -96,10 +96,6 @@ def _help_wanted(arguments: Sequence[str]) -> str | None:
     for index, argument in enumerate(arguments):
         if argument == "--":
             return None
-        if argument in ("-V", "--version"):
-            from .._version import __version__
-
-            return f"towline {__version__}\n"
         if argument in ("-h", "--help"):
             subject = arguments[index + 1] if index + 1 < len(arguments) else ""
             return help_page("" if subject.startswith("-") or ":" in subject else subject)

@@ -21,10 +21,12 @@ from .markup import printable
 
 STATUSES = """exit status:
   0  passed: nothing is slower by the threshold or more
-  1  regression: slower by more than the threshold, here and in the confirming job
+  1  regression: slower by more than the threshold, also in the confirming job
   2  invalid command line or file
-  3  undecided or refused: the intervals are too wide, a guard spoke, something is missing
-  4  suspected: slower by more than the threshold; measure again in a fresh job and give that as --confirm
+  3  undecided or refused: the intervals are too wide, a guard failed, or
+     something is missing
+  4  suspected: slower by more than the threshold; measure again in a fresh job
+     and give that as --confirm
 """
 MARKS = {
     Outcome.PASS: "🟢",
@@ -80,8 +82,9 @@ def parser() -> argparse.ArgumentParser:
         prog="towline bench gate",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=STATUSES,
-        description="Judges whether a result is slower than it was: the whole interval must lie beyond the threshold, "
-        "in two independent jobs.",
+        description="Judges whether a result is slower than it was: the whole interval must lie\nbeyond the threshold, "
+        "in two independent jobs.\n\nexamples:\n  towline bench gate new --baseline old\n"
+        "  towline bench gate result --pair before after",
     )
     made.add_argument("result", type=Path, metavar="RESULT", help="the new result")
     against = made.add_argument_group("compared with one of")

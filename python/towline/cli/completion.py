@@ -1,0 +1,214 @@
+"""`towline completion bash|zsh|fish`: a script that completes commands, options and their choices.
+
+eval "$(towline completion bash)"                        # in ~/.bashrc
+eval "$(towline completion zsh)"                         # in ~/.zshrc, after compinit
+towline completion fish > ~/.config/fish/completions/towline.fish
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from .._options import options_of
+from . import help as pages
+
+SHELLS = ("bash", "zsh", "fish")
+USAGE = """usage: towline completion bash|zsh|fish
+
+Prints a script for the shell, which completes commands, options and choices.
+
+examples:
+  eval "$(towline completion bash)"    # in ~/.bashrc
+  eval "$(towline completion zsh)"     # in ~/.zshrc, after compinit
+  towline completion fish > ~/.config/fish/completions/towline.fish
+"""
+# The load generator is native and parses its own options.
+LOAD = [
+    "--body",
+    "--body-file",
+    "--cacert",
+    "--connect-timeout",
+    "--connections",
+    "--csv",
+    "--duration",
+    "--find-peak",
+    "--header",
+    "--help",
+    "--http2",
+    "--json",
+    "--method",
+    "--poisson",
+    "--ramp",
+    "--rate",
+    "--requests",
+    "--scenario",
+    "--seed",
+    "--streams",
+    "--threads",
+    "--timeout",
+    "--verify",
+    "--warm-up",
+]
+
+
+class Flag(NamedTuple):
+    name: str
+    help: str = ""
+    choices: tuple[str, ...] = ()
+    takes_value: bool = False
+
+
+def main(arguments: Sequence[str]) -> int:
+    if len(arguments) == 1 and arguments[0] in SHELLS:
+        sys.stdout.write({"bash": bash, "zsh": zsh, "fish": fish}[arguments[0]]())
+        return 0
+    if not arguments or arguments[0] in ("-h", "--help"):
+        sys.stdout.write(USAGE)
+        return 0
+    sys.stderr.write(f"towline completion: no shell {arguments[0]!r}; there is {', '.join(SHELLS)}\n")
+    return 2
+
+
+def commands() -> dict[str, str]:
+    """The commands with their summaries."""
+    from . import COMMANDS
+
+    return {name: command.summary for name, command in COMMANDS.items()}
+
+
+def flags() -> dict[str, list[Flag]]:
+    """The options of each command."""
+    from ..config import ServerConfig
+    from .call_options import CallOptions
+    from .command_line import ACTIONS
+
+    serve = [Flag("--config", "file with options", takes_value=True)]
+    serve += [Flag(f"--{name.replace('_', '-')}", text) for name, text in ACTIONS.items()]
+    calls = _flags(CallOptions, has_negatives=False)
+    found = {"serve": serve + _flags(ServerConfig), "load": [Flag(name) for name in LOAD]}
+    found |= dict.fromkeys(("get", "post", "put", "patch", "delete", "head", "options"), calls)
+    return found
+
+
+def _flags(config: type, *, has_negatives: bool = True) -> list[Flag]:
+    found = [Flag("--help", "show the options")]
+    for name, (option, default) in options_of(config).items():
+        flag = pages.flags(name, option)[0]
+        choices = option.choices
+        if option.switch and default is True and has_negatives:
+            found.append(Flag(f"--no-{flag.removeprefix('--')}", f"disable: {option.help}"))
+        else:
+            found.append(Flag(flag, option.help, choices, not option.switch and option.const is None))
+    return found
+
+
+def subcommands() -> Mapping[str, Sequence[str]]:
+    """Words that follow a command."""
+    from . import bench
+
+    return {
+        "bench": (*bench.MEASURING, *bench.OTHER, *bench.FILES),
+        "completion": SHELLS,
+        "help": tuple(commands()),
+    }
+
+
+def bash() -> str:
+    """A function for `complete -F`."""
+    lines = [
+        "_towline() {",
+        '    local word="${COMP_WORDS[COMP_CWORD]}" before="${COMP_WORDS[COMP_CWORD-1]}" words=""',
+    ]
+    lines += ['    local command="${COMP_WORDS[1]}"', "    COMPREPLY=()"]
+    lines += [
+        f'    if (( COMP_CWORD == 1 )); then words="{" ".join(commands())}"; else',
+        '    case "$command" in',
+    ]
+    for command, known in _by_flags().items():
+        lines += [f"    {command})", '        case "$before" in']
+        lines += [
+            f'        {flag.name}) words="{" ".join(flag.choices)}" ;;' for flag in known if flag.choices
+        ]
+        files = "|".join(flag.name for flag in known if flag.takes_value and not flag.choices)
+        if files:
+            lines.append(f'        {files}) COMPREPLY=($(compgen -f -- "$word")); return ;;')
+        lines += [f'        *) words="{" ".join(flag.name for flag in known)}" ;;', "        esac ;;"]
+    for command, following in subcommands().items():
+        lines.append(f'    {command}) (( COMP_CWORD == 2 )) && words="{" ".join(following)}" ;;')
+    lines += ["    esac", "    fi", '    COMPREPLY=($(compgen -W "$words" -- "$word"))', "}"]
+    lines += ["complete -o default -F _towline towline", ""]
+    return "\n".join(lines)
+
+
+def _by_flags() -> dict[str, list[Flag]]:
+    """The options by the pattern of their commands: commands with the same options share one."""
+    found: dict[str, list[Flag]] = {}
+    for command, known in flags().items():
+        same = next((pattern for pattern, other in found.items() if other == known), None)
+        if same is not None:
+            del found[same]
+            command = f"{same}|{command}"
+        found[command] = known
+    return found
+
+
+def zsh() -> str:
+    """A function for compdef."""
+    lines = [
+        "#compdef towline",
+        "_towline() {",
+        "    local -a found",
+        "    if (( CURRENT == 2 )); then",
+        "        found=(",
+    ]
+    lines += [f"            {_quoted(f'{name}:{summary}')}" for name, summary in commands().items()]
+    lines += [
+        "        )",
+        "        _describe command found",
+        "        return",
+        "    fi",
+        '    case "$words[2]" in',
+    ]
+    for command, known in _by_flags().items():
+        lines += [f"    {command})", "        _arguments \\"]
+        lines += [f"            {_quoted(_zsh_flag(flag))} \\" for flag in known]
+        lines += ["            '*:file:_files' ;;"]
+    for command, following in subcommands().items():
+        lines.append(f"    {command}) (( CURRENT == 3 )) && compadd -- {' '.join(following)} ;;")
+    lines += ["    esac", "}", "compdef _towline towline", ""]
+    return "\n".join(lines)
+
+
+def _zsh_flag(flag: Flag) -> str:
+    text = flag.help.replace("[", "(").replace("]", ")").replace(":", ";")
+    shown = f"*{flag.name}[{text}]" if text else f"*{flag.name}"
+    if flag.choices:
+        return f"{shown}:value:({' '.join(flag.choices)})"
+    return f"{shown}:value:_files" if flag.takes_value else shown
+
+
+def fish() -> str:
+    """Lines of `complete`."""
+    lines = [
+        f"complete -c towline -n __fish_use_subcommand -f -a {name} -d {_quoted(text)}"
+        for name, text in commands().items()
+    ]
+    for command, known in flags().items():
+        condition = f"-n '__fish_seen_subcommand_from {command}'"
+        for flag in known:
+            line = f"complete -c towline {condition} -l {flag.name.removeprefix('--')}"
+            line += f" -d {_quoted(flag.help)}" if flag.help else ""
+            line += " -r" if flag.takes_value else ""
+            lines.append(line + (f" -f -a {_quoted(' '.join(flag.choices))}" if flag.choices else ""))
+    for command, following in subcommands().items():
+        lines.append(
+            f"complete -c towline -n '__fish_seen_subcommand_from {command}' -f -a {_quoted(' '.join(following))}"
+        )
+    return "\n".join([*lines, ""])
+
+
+def _quoted(text: str) -> str:
+    """In single quotes, for all three shells."""
+    return "'" + text.replace("'", "\u2019").replace("\\", "/") + "'"

@@ -1,0 +1,78 @@
+"""The scripts of `towline completion`, run by the shells themselves."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from towline.cli import completion
+
+SCRIPTS = {"bash": completion.bash, "zsh": completion.zsh, "fish": completion.fish}
+
+
+def completed(line: str, cwd: Path) -> list[str]:
+    """What bash offers at the end of a line."""
+    script = (
+        completion.bash()
+        + f"""
+COMP_WORDS=({line} "")
+COMP_CWORD=$(({len(line.split())}))
+[[ "{line}" == *" "* && "{line}" != *" " ]] && {{ unset 'COMP_WORDS[-1]'; COMP_CWORD=$((COMP_CWORD-1)); }}
+_towline
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    )
+    ended = subprocess.run(["bash", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.split()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_bash_completes_commands_options_choices_and_files(tmp_path: Path) -> None:
+    (tmp_path / "cert.pem").write_text("")
+    assert completed("towline ser", tmp_path) == ["serve"]
+    assert completed("towline serve --time", tmp_path) == [
+        flag.name for flag in completion.flags()["serve"] if flag.name.startswith("--time")
+    ]
+    assert completed("towline serve --ssl-certfile cer", tmp_path) == ["cert.pem"]
+    assert completed("towline serve --lifespan o", tmp_path) == ["on", "off"]
+    assert completed("towline post --form", tmp_path) == ["--form"]
+    assert completed("towline bench g", tmp_path) == ["gate"]
+    assert "--no-ws" in completed("towline serve --no", tmp_path)
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_the_script_is_valid(shell: str, tmp_path: Path) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    path = tmp_path / "script"
+    path.write_text(SCRIPTS[shell]())
+    ended = subprocess.run([shell, "-n", str(path)], capture_output=True, text=True, timeout=30)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("shell", SCRIPTS)
+def test_the_script_has_every_command_and_balanced_quotes(shell: str) -> None:
+    script = SCRIPTS[shell]()
+    for command in completion.commands():
+        assert re.search(rf"\b{command}\b", script)
+    assert "timeout-graceful-shutdown" in script
+    for line in script.splitlines():
+        assert line.count("'") % 2 == 0, line
+
+
+def test_the_options_of_load_exist() -> None:
+    options = Path(__file__).parents[2] / "crates/towline-load/src/cli/options.rs"
+    if not options.exists():
+        pytest.skip("needs the source")
+    known = set(re.findall(r'\b(?:load|request)\(\s*"([a-z0-9-]+)"', options.read_text()))
+    assert {name.removeprefix("--") for name in completion.LOAD} - known <= {"help"}
+
+
+def test_an_unknown_shell_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert completion.main(["csh"]) == 2
+    assert capsys.readouterr().err == "towline completion: no shell 'csh'; there is bash, zsh, fish\n"
+    assert completion.main([]) == 0
