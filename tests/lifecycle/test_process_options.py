@@ -95,7 +95,7 @@ def test_chdir_env_and_umask(folder: Path, tmp_path_factory: pytest.TempPathFact
         (["--group", "nobody-at-all"], "--group: there is no group 'nobody-at-all'"),
     ],
 )
-def test_what_is_wrong_is_one_line(folder: Path, options: list[str], message: str) -> None:
+def test_an_unusable_value_is_one_line(folder: Path, options: list[str], message: str) -> None:
     ended = towline(folder, "state:app", "--port", "0", *options)
     assert (ended.returncode, ended.stderr) == (3, f"towline: {message}\n")
 
