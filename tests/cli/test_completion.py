@@ -14,7 +14,7 @@ SCRIPTS = {"bash": completion.bash, "zsh": completion.zsh, "fish": completion.fi
 
 
 def completed(line: str, cwd: Path) -> list[str]:
-    """What bash offers at the end of a line."""
+    """Completions of bash at the end of a line."""
     script = (
         completion.bash()
         + f"""

@@ -78,7 +78,7 @@ PEERS = {"uvicorn": of_uvicorn, "gunicorn": of_gunicorn, "granian": of_granian, 
 
 
 def outcome(flag: str, takes_value: bool) -> str:
-    """What becomes of a documented option: `taken`, or the message of the refusal."""
+    """Result for a documented option: `taken`, or the message of the refusal."""
     message = ""
     for sample in SAMPLES if takes_value else (None,):
         try:
