@@ -1,5 +1,5 @@
 """Writes docs/options.md from `towline.config`, the one source of the code, the command line and the page, and the
-tables of docs/migrate.md from `towline.cli.migration`.
+tables of docs/migrate.md from `towline._migration`.
 
 `--check` (in `make check`) fails when a page differs from its source.
 """
@@ -11,9 +11,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from towline._migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
 from towline._options import Option, options_of
 from towline.cli.command_line import ACTIONS
-from towline.cli.migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
 from towline.config import GROUPS, ServerConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

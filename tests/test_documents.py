@@ -10,12 +10,12 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from towline._migration import ROWS
 from towline._options import options_of
 from towline.bench.report import compare_command, gate_command, history_command, main
 from towline.bench.runner.plan import Options as BenchOptions
 from towline.cli.call_options import CallOptions
 from towline.cli.command_line import ACTIONS
-from towline.cli.migration import ROWS
 from towline.config import ServerConfig
 from towline.testing import serve
 

@@ -13,9 +13,9 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from towline._migration import ROWS
 from towline.cli import peer_settings
 from towline.cli.command_line import CommandLineError, parse
-from towline.cli.migration import ROWS
 from towline.cli.serve import configure
 
 APP = "module:app"

@@ -20,6 +20,12 @@ SERVE = """
         towline.serve({app}, port=0, workers=2)
         print("after")
 """
+AS_UVICORN = """
+    import apps, towline
+    if __name__ == "__main__":
+        towline.run({app}, port=0, http="httptools", ws="auto", access_log=False, reload_dirs=None, log_level="info")
+        print("after")
+"""
 RUN = """
     import apps, threading, towline
     server = towline.Server(towline.ServerConfig({app}, port=0))
@@ -41,7 +47,10 @@ def port_of(process: subprocess.Popen[str]) -> int:
 
 
 @pytest.mark.parametrize("app", ["apps.asgi", "apps.wsgi", "'apps:asgi'"])
-@pytest.mark.parametrize("script", [pytest.param(SERVE, id="serve"), pytest.param(RUN, id="run")])
+@pytest.mark.parametrize(
+    "script",
+    [pytest.param(SERVE, id="serve"), pytest.param(RUN, id="run"), pytest.param(AS_UVICORN, id="as-uvicorn")],
+)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_script_serves_until_a_signal(script: str, app: str, number: signal.Signals) -> None:
     source = textwrap.dedent(script).format(app=app)

@@ -11,10 +11,10 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from .. import _migration as migration
 from .._options import Option, options_of
 from ..config import ServerConfig
 from . import help as pages
-from . import migration
 
 
 class CommandLineError(Exception):

@@ -13,10 +13,10 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from .. import _migration as migration
 from .._options import options_of
 from ..config import ServerConfig
 from ..errors import ConfigError
-from . import migration
 from .command_line import ACTIONS, CommandLineError, parse
 
 PREFIXES = ("UVICORN_", "GRANIAN_")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .._keywords import fields
 from ..config import ServerConfig
 from ..errors import ConfigError, StartupError
 
@@ -16,13 +17,14 @@ __all__ = ["Server", "check", "run", "serve", "serve_config"]
 def serve(app: Any, **options: Any) -> None:
     """Serve `app` as `towline serve` does, with supervised workers, until a signal stops it.
 
-    `app` is an import string (`"module:app"`) or the application; `options` are those of `ServerConfig`.
+    `app` is an import string (`"module:app"`) or the application; `options` are those of `ServerConfig`, and of
+    `uvicorn.run` where they map to one.
     Call it from the main thread of a program that has started no other threads, because workers are forked.
     Raises `SystemExit(3)` if start-up fails and `ConfigError` for an invalid option.
     """
     if threading.current_thread() is not threading.main_thread():
         raise ConfigError("towline.serve() needs the main thread; use `await towline.Server(config).serve()`")
-    status = serve_config(ServerConfig(app, **options))
+    status = serve_config(ServerConfig(app, **fields(options)))
     if status:
         raise SystemExit(status)
 

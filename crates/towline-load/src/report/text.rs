@@ -36,8 +36,9 @@ impl Report {
         }
         write!(
             f,
-            "\n{} connections on {} threads, ",
-            setup.connections, setup.threads
+            "\n{} on {}, ",
+            counted(setup.connections, "connection"),
+            counted(setup.threads, "thread")
         )?;
         if setup.pipeline > 1 {
             write!(f, "{} {} ahead, ", setup.pipeline, self.unit())?;
@@ -183,6 +184,13 @@ pub(crate) fn digits(value: f64, unit: &str) -> String {
         _ => 0,
     };
     format!("{value:.places$}{unit}")
+}
+
+/// A number with its noun.
+fn counted(number: impl fmt::Display, noun: &str) -> String {
+    let number = number.to_string();
+    let plural = if number == "1" { "" } else { "s" };
+    format!("{number} {noun}{plural}")
 }
 
 #[cfg(test)]

@@ -1,0 +1,98 @@
+"""Keyword arguments of `towline.serve` and `towline.run`: ours, and those of `uvicorn.run`."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from . import _migration as migration
+from . import _options as kind
+from ._options import Option, options_of
+from .config import ServerConfig
+from .errors import ConfigError
+
+OPTIONAL = (kind.optional_integer, kind.optional_seconds)
+"""Parsers of options for which None is a value; for others it means the default, as in uvicorn."""
+# uvicorn's plural names of repeatable options.
+RENAMED = {
+    "reload_dirs": "reload_dir",
+    "reload_includes": "reload_include",
+    "reload_excludes": "reload_exclude",
+}
+WITHOUT_FLAG = {"ssl_context_factory": "TLS is configured by files: ssl_certfile and the other ssl options"}
+
+
+def fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `ServerConfig` for keyword arguments. Raises `ConfigError`, naming the argument."""
+    known = options_of(ServerConfig)
+    found: dict[str, Any] = {}
+    for name, value in given.items():
+        own = RENAMED.get(name, name)
+        flag = f"--{own.replace('_', '-')}"
+        if own not in known:
+            found.update(_of_peer(name, flag, value))
+        elif isinstance(value, (str, bool)) and (flag, str(value).lower()) in (
+            migration.VALUES.keys() | migration.REFUSED_VALUES.keys()
+        ):
+            found.update(_parsed(f"{flag}={value}", name))
+        elif value is not None or known[own][1] is None or known[own][0].parse in OPTIONAL:
+            found[own] = _adapted(known[own][0], value)
+    return found
+
+
+def _adapted(option: Option, value: Any) -> Any:
+    """A value in the types that uvicorn takes: paths, True for a path or list, None for the default, text headers."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if option.const is not None and isinstance(value, bool):
+        off: Any = () if isinstance(option.const, tuple) else None
+        return option.const if value else off
+    if option.flag == "--header" and isinstance(value, (list, tuple)):
+        return tuple(tuple(_latin(part) for part in pair) for pair in value)
+    if option.repeat and isinstance(value, list):
+        return tuple(value)
+    return value
+
+
+def _latin(part: Any) -> Any:
+    return part.encode("latin-1") if isinstance(part, str) else part
+
+
+def _of_peer(name: str, flag: str, value: Any) -> dict[str, Any]:
+    """An argument that is an option of another server only."""
+    if name in WITHOUT_FLAG:
+        if value is not None:
+            raise ConfigError(f"{name}: {WITHOUT_FLAG[name]}")
+        return {}
+    if flag not in migration.ROWS:
+        close = difflib.get_close_matches(name, options_of(ServerConfig), n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise ConfigError(f"{name}: there is no such option{hint}")
+    row = migration.ROWS[flag]
+    if value is None or (not row.takes_value and value is False):
+        return {}
+    return _parsed(f"{flag}={value}" if row.takes_value else flag, name)
+
+
+def _parsed(argument: str, name: str) -> dict[str, Any]:
+    """An argument of the command line as fields."""
+    by_flag = {
+        option.flag or f"--{field.replace('_', '-')}": (field, option)
+        for field, (option, _) in options_of(ServerConfig).items()
+    }
+    found: dict[str, Any] = {}
+    try:
+        for ours in migration.translate([argument]):
+            flag, has_value, value = ours.partition("=")
+            negative = flag.startswith("--no-") and flag not in by_flag
+            field, option = by_flag[f"--{flag.removeprefix('--no-')}" if negative else flag]
+            found[field] = option.parse(value) if has_value else not negative
+    except migration.Refused as error:
+        raise ConfigError(
+            f"{name}: {str(error).removeprefix(argument.partition('=')[0]).lstrip(': ')}"
+        ) from None
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    return found

@@ -1,0 +1,78 @@
+"""Keyword arguments of `towline.run`, as `uvicorn.run` takes them."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import towline
+from towline._keywords import fields
+from towline.config import ServerConfig
+from towline.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"port": 9000, "workers": 2}, {"port": 9000, "workers": 2}),
+        ({"access_log": True}, {"access_log": "-"}),
+        ({"access_log": False}, {"access_log": None}),
+        ({"compress": True}, {"compress": ("br", "zstd", "gzip")}),
+        ({"http": "h11"}, {"http": "1"}),
+        ({"http": "auto"}, {"http": "auto"}),
+        ({"ws": "none"}, {"ws": False}),
+        ({"ws": "websockets"}, {"ws": True}),
+        ({"ws": False}, {"ws": False}),
+        ({"reload_dirs": ["a", "b"]}, {"reload_dir": ("a", "b")}),
+        ({"reload_includes": None, "workers": None, "timeout_graceful_shutdown": None}, {}),
+        (
+            {"ws_ping_interval": None, "limit_concurrency": None},
+            {"ws_ping_interval": None, "limit_concurrency": None},
+        ),
+        ({"headers": [("X-A", "b")]}, {"headers": ((b"X-A", b"b"),)}),
+        ({"ssl_certfile": Path("cert.pem")}, {"ssl_certfile": "cert.pem"}),
+        ({"ssl_version": 17}, {}),
+        ({"use_colors": None}, {}),
+        ({"use_colors": False}, {}),
+        ({"log_level": "warn"}, {"log_level": "warning"}),
+        ({"h11_max_incomplete_event_size": 9000}, {"limit_request_head": 9000}),
+        ({"timeout": 90}, {"timeout_worker_healthcheck": 90.0}),
+        ({"log_config": {"version": 1}}, {"log_config": {"version": 1}}),
+    ],
+)
+def test_arguments_of_uvicorn(given: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = fields(given)
+    assert found == expected
+    ServerConfig("module:app", **found)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"wrokers": 2}, "wrokers: there is no such option; did you mean workers?"),
+        ({"ws_max_queue": 32}, "ws_max_queue: (uvicorn): one message is read ahead"),
+        ({"loop": "rloop"}, "loop: rloop: there is asyncio and uvloop"),
+        ({"limit_max_requests": -1}, "limit_max_requests: must be a number of at least 1"),
+    ],
+)
+def test_refusals_name_the_argument(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        towline.run("module:app", **given)
+    assert message in str(caught.value)
+
+
+def test_every_argument_of_uvicorn_is_taken_or_refused_with_a_reason() -> None:
+    uvicorn = pytest.importorskip("uvicorn")
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(uvicorn.run).parameters.items()
+        if name not in ("app", "log_config")
+    }
+    assert len(defaults) > 40
+    for name, default in defaults.items():
+        try:
+            ServerConfig("module:app", **fields({name: default}))
+        except ConfigError as error:
+            assert "no such option" not in str(error), name
