@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
 from tests.support.sockets import read_all
+from tests.support.waiting import until
 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
@@ -196,7 +197,7 @@ def test_misuse_names_the_rule(messages: list[Any], rule: str) -> None:
 
     with serving(app) as served:
         status, _, _ = served.get()
-        assert served.log[0][2] is caught[0]
+        assert until(lambda: served.log)[0][2] is caught[0]
         # The next request is unharmed.
         assert served.get()[0] == status
     assert rule in str(caught[0])

@@ -271,7 +271,8 @@ def test_the_application_raises(version: str) -> None:
         assert client.frame() == (0x88, b"\x03\xf3")
         client.send(close_frame(1011))
         client.ended()
-        assert server.errors() == ["Exception in ASGI application: WebSocket closed with 1011"]
+        [error] = server.errors()
+        assert error.startswith("Exception in ASGI application: WebSocket closed with 1011: WebSocket /")
 
 
 @pytest.mark.parametrize("raises", [True, False])

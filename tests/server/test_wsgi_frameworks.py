@@ -68,6 +68,7 @@ def test_django(threads: int) -> None:
     if not settings.configured:
         settings.configure(ROOT_URLCONF=Urls, ALLOWED_HOSTS=["*"], SECRET_KEY="x")
         django.setup()
+    settings.ROOT_URLCONF = Urls
     from django.core.handlers.wsgi import WSGIHandler
 
     with serving(WSGIHandler(), threads=threads) as served:

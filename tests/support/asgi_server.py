@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -80,6 +81,10 @@ def serving(
     log: Log = []
     started: list[AsgiRunningServer] = []
 
+    def note(level: int, text: str, error: BaseException | None) -> None:
+        if level > logging.DEBUG:
+            log.append((level, text, error))
+
     async def main() -> None:
         prepare(running)
         with listening() as (port, bind):
@@ -89,7 +94,7 @@ def serving(
                 ServerConfig(app=app, **options),
                 [bind],
                 state=state,
-                log=lambda level, text, error: log.append((level, text, error)),
+                log=note,
             )
         started.append(AsgiRunningServer(server, running, port, log))
         running.add_reader(server.fileno(), server.turn)

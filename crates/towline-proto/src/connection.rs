@@ -12,9 +12,9 @@ use bytes::Bytes;
 
 use crate::h2::Preface;
 use crate::{
-    BodySize, BufferPool, ConnectionError, Event, Field, Fields, Interest, Limits, PreparedRequest,
-    Protocol, ProtocolPolicy, RequestHead, ResponseHead, Side, StreamId, StreamRead, StreamStats,
-    UserError, h1, h2,
+    BodySize, BufferPool, CloseReason, ConnectionError, Event, Field, Fields, Interest, Limits,
+    PreparedRequest, Protocol, ProtocolPolicy, Refusal, RequestHead, ResponseHead, Side, StreamId,
+    StreamRead, StreamStats, UserError, h1, h2,
 };
 
 /// One end of one transport connection.
@@ -359,6 +359,24 @@ impl Connection {
     /// after a response, the next pipelined request can be parsed.
     pub fn has_events(&self) -> bool {
         dispatch!(&self.inner, conn => conn.has_events()) && !self.is_undecided()
+    }
+
+    /// Server: whether [`take_refusal`](Self::take_refusal) returns one.
+    #[inline]
+    pub fn has_refusals(&self) -> bool {
+        dispatch!(&self.inner, conn => conn.has_refusals())
+    }
+
+    /// Server: the next request, or the connection, that this end has refused. The program is not asked about
+    /// them; this is for its logs and counters. Each is returned once.
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
+        dispatch!(&mut self.inner, conn => conn.take_refusal())
+    }
+
+    /// Server: the fault for which this end has failed the exchange `id`, while the exchange is known: the
+    /// status that it has sent if the program had sent none (or 0), the kind of fault and the rule.
+    pub fn refusal_of(&self, id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
+        dispatch!(&self.inner, conn => conn.refusal_of(id))
     }
 
     /// Why the connection closed; `None` while it is open.

@@ -41,6 +41,7 @@ mod h2;
 mod head;
 mod limits;
 mod protocol_switch;
+mod refusal;
 mod timer;
 pub mod ws;
 
@@ -53,7 +54,8 @@ pub use event::{
 };
 pub use h1::{PreparedRequest, standard_reason};
 pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
-pub use limits::{Http2Limits, Limits, RateLimit};
+pub use limits::{DateSource, Http2Limits, Limits, RateLimit};
+pub use refusal::{Refusal, RefusedLine};
 
 /// The head parser and the HPACK codec on their own, for the benchmarks. Not part of the public API.
 #[doc(hidden)]

@@ -58,9 +58,30 @@ pub struct Limits {
     pub linger_timeout: Duration,
     /// The same after `drain` or `close` of a server: several round trips, for the last bytes to arrive.
     pub drain_linger_timeout: Duration,
+    /// Source of the `date` of responses that a server's end makes itself (RFC 9110 6.6.1); `None`: they have
+    /// none. Here because the core never asks a clock.
+    pub date: Option<DateSource>,
     /// Bounds that only HTTP/2 needs.
     pub http2: Http2Limits,
 }
+
+/// A function that returns the current time as an HTTP date (RFC 9110 5.6.7).
+#[derive(Clone, Copy)]
+pub struct DateSource(pub fn() -> [u8; 29]);
+
+impl std::fmt::Debug for DateSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("DateSource")
+    }
+}
+
+impl PartialEq for DateSource {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::fn_addr_eq(self.0, other.0)
+    }
+}
+
+impl Eq for DateSource {}
 
 /// The bounds that HTTP/2 adds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -186,6 +207,7 @@ impl Limits {
             drain_idle_timeout: Duration::from_secs(3),
             linger_timeout: Duration::from_secs(5),
             drain_linger_timeout: Duration::from_millis(500),
+            date: None,
             http2: Http2Limits::server(),
         }
     }

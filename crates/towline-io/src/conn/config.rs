@@ -7,6 +7,7 @@ use std::sync::Arc;
 use towline_proto::{Limits, ProtocolPolicy};
 
 use crate::serve::metrics::SlotHandle;
+use crate::serve::refusals::Refusals;
 use crate::tls::TlsConfig;
 
 /// Decides whether a PROXY header is expected from an address; `None` is a peer on a Unix socket.
@@ -27,6 +28,8 @@ pub struct ConnConfig {
     pub metrics_only: bool,
     /// Counters of connections and bytes.
     pub meter: Option<SlotHandle>,
+    /// Receives the requests and connections that the protocol refuses.
+    pub refusals: Option<Arc<Refusals>>,
 }
 
 impl ConnConfig {

@@ -26,6 +26,7 @@ use crate::conn::id::ConnId;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::transport::Transport;
 use crate::serve::metrics::SlotHandle;
+use crate::serve::refusals::{Reason, RefusedFor};
 use crate::tls::{RecvOutcome, Session, TlsInfo, late_alert};
 
 /// ALPN protocol id of HTTP/2 over TLS (RFC 9113 3.2).
@@ -374,6 +375,25 @@ impl<S> Conn<S> {
         }
         self.on_failure(now, rule);
         true
+    }
+
+    /// Passes the refusals of the protocol to the counters and logs of the server.
+    #[cold]
+    pub(crate) fn report_refusals(&mut self, now: Instant) {
+        let client = self.remote_addr().inet().map(|address| address.ip());
+        while let Some(refusal) = self.proto.take_refusal() {
+            if let Some(refusals) = &self.service.refusals {
+                refusals.on_protocol(&refusal, client, now);
+            }
+        }
+    }
+
+    /// The reason for which the protocol has failed the exchange `stream`, and the status that it has sent (0: none).
+    pub fn refused(&self, stream: StreamId) -> Option<(u16, RefusedFor)> {
+        let (status, reason, rule) = self.proto.refusal_of(stream)?;
+        let protocol = self.proto.protocol().unwrap_or(Protocol::Http1);
+        let reason = Reason::of(status, reason, protocol);
+        Some((status, RefusedFor { reason, rule }))
     }
 
     /// Whether the protocol has failed and reads no more input.

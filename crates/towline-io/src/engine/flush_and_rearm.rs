@@ -26,6 +26,9 @@ impl<S: Default> Engine<S> {
             conn.on_failure(now, "connection closed while we were sending");
             is_changed = true;
         }
+        if conn.proto.has_refusals() {
+            conn.report_refusals(now);
+        }
         if conn.proto.interest().closed {
             // The front end handles the remaining events first.
             if conn.keep_open || is_changed && conn.proto.has_events() {

@@ -10,3 +10,5 @@ pub mod files;
 pub mod forwarded;
 pub mod metrics;
 pub mod proxy_protocol;
+pub mod refusals;
+mod request_line;

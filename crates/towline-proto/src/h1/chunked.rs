@@ -41,17 +41,21 @@ enum State {
     Trailers,
 }
 
-/// Inside `*( ";" name [ "=" ( token / quoted-string ) ] )`. Whitespace is "bad" by the grammar and is used only
-/// for request smuggling: refused.
+/// Inside `*( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )` (RFC 9112 7.1.1). Whitespace is accepted
+/// only there, never before the CRLF, where parsers disagree on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Extension {
     NameStart,
     Name,
+    /// Whitespace after a name.
+    NameEnd,
     ValueStart,
     Value,
     Quoted,
     Escaped,
     QuotedEnd,
+    /// Whitespace after the size or a value: only another extension may follow.
+    End,
 }
 
 /// Decoder state of a chunked body.
@@ -149,6 +153,7 @@ impl Decoder {
             b'A'..=b'F' => byte - b'A' + 10,
             b'\r' if digits > 0 => return Ok(State::SizeLf),
             b';' if digits > 0 => return Ok(State::Extension(Extension::NameStart)),
+            b' ' | b'\t' if digits > 0 => return Ok(State::Extension(Extension::End)),
             b'\n' if digits > 0 => return Err(SIZE_END),
             _ => return Err(SIZE),
         };
@@ -189,10 +194,20 @@ impl Decoder {
             (Extension::Name | Extension::Value | Extension::QuotedEnd, b'\r') => {
                 return Ok(State::SizeLf);
             }
-            (Extension::Name | Extension::Value | Extension::QuotedEnd, b';') => {
-                Extension::NameStart
+            (
+                Extension::Name
+                | Extension::NameEnd
+                | Extension::Value
+                | Extension::QuotedEnd
+                | Extension::End,
+                b';',
+            ) => Extension::NameStart,
+            (Extension::Name | Extension::NameEnd, b'=') => Extension::ValueStart,
+            (Extension::Name | Extension::NameEnd, b' ' | b'\t') => Extension::NameEnd,
+            (Extension::Value | Extension::QuotedEnd | Extension::End, b' ' | b'\t') => {
+                Extension::End
             }
-            (Extension::Name, b'=') => Extension::ValueStart,
+            (at @ (Extension::NameStart | Extension::ValueStart), b' ' | b'\t') => at,
             (Extension::NameStart | Extension::Name, _) if token => Extension::Name,
             (Extension::ValueStart, b'"') | (Extension::Escaped, _) if text => Extension::Quoted,
             (Extension::ValueStart | Extension::Value, _) if token => Extension::Value,
@@ -241,6 +256,8 @@ mod tests {
             (b"5\r\nhello\r\n0\r\n", b"hello"),
             (b"000005\r\nhello\r\n00\r\n", b"hello"),
             (b"A\r\n0123456789\r\n1\r\nx\r\n0\r\n", b"0123456789x"),
+            (b"5; some; parameters=stuff\r\nhello\r\n0\r\n", b"hello"),
+            (b"5 \t;a = b\t; c = \"d\" ;e\r\nhello\r\n0 ;x\r\n", b"hello"),
             (b"5;a=b;c=\"d;\\\"\t e\";f\r\nhello\r\n0;x\r\n", b"hello"),
         ];
         for (wire, body) in good {
@@ -263,8 +280,12 @@ mod tests {
             (b"0x5\r\nhello", &SIZE),
             (b"0_5\r\nhello", &SIZE),
             (b" 5\r\nhello", &SIZE),
-            (b"5 \r\nhello", &SIZE),
-            (b"5\t\r\nhello", &SIZE),
+            (b"5 \r\nhello", &EXTENSION),
+            (b"5;a \r\nhello", &EXTENSION),
+            (b"5;a=b \r\nhello", &EXTENSION),
+            (b"5;a= \r\nhello", &EXTENSION),
+            (b" 5\r\nhello", &SIZE),
+            (b"5\t\r\nhello", &EXTENSION),
             (b"\r\nhello", &SIZE),
             (b";a\r\nhello", &SIZE),
             (b"5\nhello", &SIZE_END),

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::error::{CloseReason, ErrorSource};
 use crate::timer::HeadTimer;
-use crate::{ConnectionError, Side};
+use crate::{ConnectionError, Protocol, Refusal, RefusedLine, Side, StreamId};
 
 use super::{Connection, Ending, PendingEvents, Phase, RecvState, SendState, rules};
 
@@ -129,6 +130,7 @@ impl Connection {
     /// Closes by reset: queued bytes are lost.
     pub(super) fn abort(&mut self, error: ConnectionError) {
         if self.phase == Phase::Open {
+            self.record_refusal(&error);
             self.fail_exchange();
             self.set_closed(error);
         }
@@ -142,6 +144,7 @@ impl Connection {
         if self.phase != Phase::Open {
             return;
         }
+        self.record_refusal(&error);
         // A response that is delimited by closing must not look complete.
         let abort = self.send_state == SendState::UntilClose;
         if self.side == Side::Server && matches!(self.send_state, SendState::Idle | SendState::Head)
@@ -153,6 +156,66 @@ impl Connection {
         if abort {
             self.phase = Phase::Closed { abort };
         }
+    }
+
+    /// Keeps what the program's logs need of a fault of the client. A client that goes away refuses nothing.
+    fn record_refusal(&mut self, error: &ConnectionError) {
+        if self.side == Side::Client
+            || error.source != ErrorSource::Peer
+            || error.reason == CloseReason::Aborted
+        {
+            return;
+        }
+        let is_in_head = matches!(self.recv_state, RecvState::Head);
+        let responds = matches!(self.send_state, SendState::Idle | SendState::Head);
+        self.pending.set(PendingEvents::REFUSED);
+        self.refusal = Some(Box::new(Refusal {
+            stream: (!is_in_head).then_some(StreamId(self.exchange.id)),
+            status: if responds { error.status } else { 0 },
+            reason: error.reason,
+            rule: error.rule,
+            protocol: Protocol::Http1,
+            line: if is_in_head {
+                self.refused_line()
+            } else {
+                RefusedLine::default()
+            },
+        }));
+    }
+
+    /// The line of the head in the receive buffer.
+    fn refused_line(&self) -> RefusedLine {
+        let bytes = self.recv.unread();
+        if !self.parser.has_start_line() || bytes.starts_with(b"\r") {
+            return RefusedLine::guess(bytes);
+        }
+        let line = &self.parser.line;
+        let text = |at: u32, len: u32| {
+            let range = at as usize..(at + len) as usize;
+            bytes.get(range).unwrap_or_default()
+        };
+        RefusedLine::new(
+            text(line.method, line.method_len),
+            text(line.target, line.target_len),
+            Some(line.version),
+        )
+    }
+
+    pub fn has_refusals(&self) -> bool {
+        self.pending.has(PendingEvents::REFUSED)
+    }
+
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
+        if !self.pending.take(PendingEvents::REFUSED) {
+            return None;
+        }
+        self.refusal.as_deref().cloned()
+    }
+
+    /// The fault that has ended the exchange `id`: its status (0: no response was sent) and its rule.
+    pub fn refusal_of(&self, id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
+        let refusal = self.refusal.as_deref()?;
+        (refusal.stream == Some(id)).then_some((refusal.status, refusal.reason, refusal.rule))
     }
 
     pub(super) fn fail_exchange(&mut self) {

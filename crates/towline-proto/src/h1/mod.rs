@@ -39,7 +39,8 @@ use crate::body::Method;
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
 use crate::timer::{HeadTimer, ProgressTimer};
 use crate::{
-    BufferPool, ConnectionError, Interest, Limits, Side, StreamError, StreamId, UserError, Version,
+    BufferPool, ConnectionError, Interest, Limits, Refusal, Side, StreamError, StreamId, UserError,
+    Version,
 };
 
 pub use encode::standard_reason;
@@ -162,6 +163,8 @@ pub(crate) struct Connection {
     recv_timer: ProgressTimer,
     send_timer: ProgressTimer,
     error: Option<Arc<ConnectionError>>,
+    /// Server: the refusal that has ended the connection.
+    refusal: Option<Box<Refusal>>,
     trailers: Option<Box<Trailers>>,
     /// Client: requests that were pipelined after the current one. `None`: never pipelined.
     #[expect(
@@ -210,6 +213,7 @@ impl Connection {
             recv_timer: ProgressTimer::Off,
             send_timer: ProgressTimer::Off,
             error: None,
+            refusal: None,
             trailers: None,
             pipelined: None,
         }

@@ -109,6 +109,11 @@ impl HeadParser {
         }
     }
 
+    /// The start line of the head being received, or of the last one, is valid.
+    pub fn has_start_line(&self) -> bool {
+        self.stage != Stage::StartLine
+    }
+
     /// No byte of a head was scanned.
     pub fn is_fresh(&self) -> bool {
         self.stage == Stage::Done || (self.stage == Stage::StartLine && self.scanned == 0)

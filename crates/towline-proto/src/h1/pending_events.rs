@@ -14,6 +14,8 @@ impl PendingEvents {
     pub const READER_WAITS: u8 = 32;
     /// The send capacity was 0: `Writable` is due when there is some.
     pub const WRITER_WAITS: u8 = 64;
+    /// A refusal that the program has not taken.
+    pub const REFUSED: u8 = 128;
     pub const WAITS: u8 = Self::READER_WAITS | Self::WRITER_WAITS;
 
     pub fn has(self, event: u8) -> bool {
@@ -32,6 +34,6 @@ impl PendingEvents {
 
     /// Whether an event can be delivered.
     pub fn has_deliverable(self) -> bool {
-        self.0 & !Self::WAITS != 0
+        self.0 & !(Self::WAITS | Self::REFUSED) != 0
     }
 }

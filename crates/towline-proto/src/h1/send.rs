@@ -6,7 +6,8 @@ use bytes::Bytes;
 
 use crate::body::Method;
 use crate::{
-    BodySize, ConnectionError, Field, RequestHead, ResponseHead, Side, StreamId, UserError, Version,
+    BodySize, ConnectionError, DateSource, Field, RequestHead, ResponseHead, Side, StreamId,
+    UserError, Version,
 };
 
 use super::encode::{self, FieldPlacement, FramingFields};
@@ -431,8 +432,14 @@ impl Connection {
         }
         let text = format!("{}\n", error.rule);
         let is_head = self.send_state == SendState::Head && self.exchange.method == Method::Head;
+        let date = self.limits.date;
         let written = self.send.append(|out| {
             encode::status_line(out, error.status, b"")?;
+            if let Some(DateSource(date)) = date {
+                out.extend_from_slice(b"date: ");
+                out.extend_from_slice(&date());
+                out.extend_from_slice(b"\r\n");
+            }
             out.extend_from_slice(b"content-type: text/plain\r\n");
             encode::content_length(out, text.len() as u64);
             out.extend_from_slice(b"connection: close\r\n\r\n");

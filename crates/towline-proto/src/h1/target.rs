@@ -70,10 +70,22 @@ pub fn is_host(value: &[u8]) -> bool {
     let host_ok = !host.starts_with(b"[") || is_ip_literal(host);
     let port_ok = match port {
         [] => true,
-        [b':', digits @ ..] => digits.iter().all(u8::is_ascii_digit),
+        [b':', digits @ ..] => is_port(digits),
         _ => false,
     };
     host_ok && port_ok && !host.is_empty()
+}
+
+/// `*DIGIT`, and a number that a port can have: parsers cut a larger one in different ways.
+fn is_port(digits: &[u8]) -> bool {
+    digits.iter().all(u8::is_ascii_digit) && (digits.len() < 5 || port_number(digits) <= 65535)
+}
+
+fn port_number(digits: &[u8]) -> u32 {
+    let digits = digits.iter().map(|digit| u32::from(digit - b'0'));
+    digits.fold(0, |port, digit| {
+        port.saturating_mul(10).saturating_add(digit)
+    })
 }
 
 /// Length of the host in `host:port`.
@@ -104,6 +116,8 @@ mod tests {
             "a",
             "a.b:80",
             "a:",
+            "a:65535",
+            "a:00080",
             "[::1]",
             "[::1]:8080",
             "127.0.0.1:1",
@@ -114,8 +128,23 @@ mod tests {
             assert!(is_host(good.as_bytes()), "{good}");
         }
         for bad in [
-            "a b", "a/b", "a@b", "a:b", "a:1:2", "[::1", "::1", "[]", "[::1]a", "a]", ":80",
-            "a,b\0", "é", "[a[b]]",
+            "a b",
+            "a/b",
+            "a@b",
+            "a:b",
+            "a:1:2",
+            "[::1",
+            "::1",
+            "[]",
+            "[::1]a",
+            "a]",
+            ":80",
+            "a:65536",
+            "a:99999",
+            "a:99999999999999999999",
+            "a,b\0",
+            "é",
+            "[a[b]]",
         ] {
             assert!(!is_host(bad.as_bytes()), "{bad}");
         }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::{ConnectionError, ErrorCode, Side, StreamError};
+use crate::error::CloseReason;
+use crate::{
+    ConnectionError, ErrorCode, Protocol, Refusal, RefusedLine, Side, StreamError, StreamId,
+};
 
 use super::frame;
 use super::pending_events::PendingEvents;
@@ -15,6 +18,19 @@ use super::{Connection, GoAwayState, PeerGoAway, Phase, settings};
 
 /// The last stream of a GOAWAY that only announces the end (RFC 9113 6.8).
 const ANY_STREAM: u32 = 0x7fff_ffff;
+
+/// Refusals kept for the program between two of its calls; the rate limit of resets ends a connection at about as
+/// many.
+const MAX_REFUSALS: usize = 128;
+
+/// The object of a refusal.
+#[derive(Clone, Copy)]
+pub(super) enum Refused {
+    /// The request in the head decoder.
+    Head(CloseReason),
+    Stream(u32, CloseReason),
+    Connection(CloseReason),
+}
 
 impl Connection {
     // Streams.
@@ -100,6 +116,8 @@ impl Connection {
     /// Resets a stream after a violation or a timeout. `Err`: the rate limit of resets is exceeded.
     pub(super) fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault> {
         let id = self.streams.get(key).id;
+        let status = if fault == rules::BODY_REFUSED { 413 } else { 0 };
+        self.record_refusal(Refused::Stream(id, fault.reason), status, fault.rule);
         // Sent first: the connection may end with its last stream.
         let charged = self.reset_unopened(id, fault);
         self.fail(key, fault.stream_error());
@@ -349,6 +367,51 @@ impl Connection {
         self.start_closing(error);
     }
 
+    /// Keeps what the program's logs need of a fault of the client.
+    #[cold]
+    pub(super) fn record_refusal(&mut self, refused: Refused, status: u16, rule: &'static str) {
+        if self.side == Side::Client || self.refusals.len() >= MAX_REFUSALS {
+            return;
+        }
+        let (stream, reason, line) = match refused {
+            Refused::Head(reason) => (None, reason, self.head_decoder.refused_line()),
+            Refused::Stream(id, reason) => (
+                Some(StreamId(u64::from(id))),
+                reason,
+                RefusedLine::default(),
+            ),
+            Refused::Connection(reason) => (None, reason, RefusedLine::default()),
+        };
+        self.refusals.push_back(Refusal {
+            stream,
+            status,
+            reason,
+            rule,
+            protocol: Protocol::Http2,
+            line,
+        });
+    }
+
+    pub fn has_refusals(&self) -> bool {
+        !self.refusals.is_empty()
+    }
+
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
+        self.refusals.pop_front()
+    }
+
+    /// The fault that has ended the stream `id`: its status (0: no response was sent) and its rule.
+    pub fn refusal_of(&self, id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
+        let stream = self.streams.get(self.find(id).ok()?);
+        match stream.failure.as_ref()? {
+            StreamError::Broken { reason, rule } => {
+                let status = if *rule == rules::BODY.rule { 413 } else { 0 };
+                Some((status, *reason, rule))
+            }
+            _ => None,
+        }
+    }
+
     /// Ends the connection after a violation or a timeout.
     #[cold]
     pub(super) fn fail_connection(&mut self, fault: Fault) {
@@ -356,6 +419,9 @@ impl Connection {
             return;
         }
         let last = self.last_peer;
+        if fault.code != ErrorCode::NO_ERROR {
+            self.record_refusal(Refused::Connection(fault.reason), 0, fault.rule);
+        }
         self.write_control(|out| frame::go_away(out, last, fault.code, fault.rule));
         self.start_closing(fault.error());
     }

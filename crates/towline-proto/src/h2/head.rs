@@ -17,7 +17,7 @@ use crate::body::{Length, Method};
 use crate::byte_class::{is_token_bytes, not_visible};
 use crate::h1::target::{check_target, is_host};
 use crate::head::{FieldSpan, StartLine};
-use crate::{Fields, HeadRef, Limits, Version};
+use crate::{Fields, HeadRef, Limits, RefusedLine, Version};
 
 use super::hpack::{Bounds, DecodedField, DecodedFields, Decoder, HpackError, Name};
 use super::rules::{self, Fault, malformed};
@@ -99,8 +99,8 @@ pub(super) struct Response {
 /// How a head is rejected.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Rejection {
-    /// A valid message, which gets a response of this status.
-    Respond(u16),
+    /// A valid message, which gets a response of this status, with the rule.
+    Respond(u16, &'static str),
     /// A malformed message, whose stream is reset.
     Reset(Fault),
 }
@@ -163,6 +163,13 @@ impl HeadDecoder {
         }
     }
 
+    /// The line of a request that is refused, as far as its block was decoded.
+    pub fn refused_line(&self) -> RefusedLine {
+        let text = |span: Option<FieldSpan>| span.map_or(&[][..], |span| self.text(span));
+        let target = self.info.path.or(self.info.authority);
+        RefusedLine::new(text(self.info.method), text(target), Some(Version::Http2))
+    }
+
     fn fields(&self) -> &[FieldSpan] {
         &self.spans[usize::from(!self.shows_authority)..]
     }
@@ -192,10 +199,13 @@ impl HeadDecoder {
             return Err(Rejection::Reset(rules::BODY_LENGTH));
         }
         if info.expect == Expect::Other {
-            return Err(Rejection::Respond(417));
+            return Err(Rejection::Respond(
+                417,
+                "unknown expectation (RFC 9110 10.1.1)",
+            ));
         }
         if limits.max_body_bytes.is_some_and(|max| length > Some(max)) {
-            return Err(Rejection::Respond(413));
+            return Err(Rejection::Respond(413, rules::BODY.rule));
         }
         if !is_cached {
             self.join_cookies();

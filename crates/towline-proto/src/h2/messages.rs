@@ -1,10 +1,12 @@
 //! Receiving messages: header blocks become heads and trailers, bodies are read by the program.
 
 use crate::body::Method;
+use crate::error::CloseReason;
 use crate::h1::encode::is_forbidden_trailer;
 use crate::head::OwnedFields;
 use crate::{Fields, Side, StreamRead};
 
+use super::close::Refused;
 use super::frame::{self, FrameHeader, FrameType, flag};
 use super::head::{Rejection, Request};
 use super::hpack::DecodedFields;
@@ -181,18 +183,20 @@ impl Connection {
         } else if self.streams.len() >= max {
             Err(Rejection::Reset(rules::REFUSED))
         } else if decoded == DecodedFields::Truncated {
-            Err(Rejection::Respond(431))
+            Err(Rejection::Respond(431, rules::HEADERS.rule))
         } else {
             let offers = self.limits.http2.extended_connect;
             self.head_decoder.request(&self.limits, offers, end)
         };
         match request {
             Ok(request) => Ok(Step::Signal(self.begin_request(id, request, end))),
-            Err(Rejection::Respond(status)) => {
+            Err(Rejection::Respond(status, rule)) => {
+                self.record_refusal(Refused::Head(CloseReason::Limit), status, rule);
                 self.reject_request(id, status, end)?;
                 Ok(Step::Next)
             }
             Err(Rejection::Reset(fault)) => {
+                self.record_refusal(Refused::Head(fault.reason), 0, fault.rule);
                 self.reset_unopened(id, fault)?;
                 Ok(Step::Next)
             }

@@ -42,7 +42,7 @@ use std::time::Instant;
 
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
 use crate::protocol_switch::ProtocolSwitch;
-use crate::{BufferPool, ConnectionError, Interest, Limits, Side, StreamId, UserError};
+use crate::{BufferPool, ConnectionError, Interest, Limits, Refusal, Side, StreamId, UserError};
 
 use frame::{HEADER_BYTES, PREFACE};
 use head::HeadDecoder;
@@ -236,6 +236,8 @@ pub struct Connection {
     induced_bytes: usize,
     timers: Timers,
     error: Option<Arc<ConnectionError>>,
+    /// Server: the refusals that the program has not taken.
+    refusals: VecDeque<Refusal>,
 }
 
 impl Connection {
@@ -285,6 +287,7 @@ impl Connection {
             induced_bytes: 0,
             timers: Timers::new(now),
             error: None,
+            refusals: VecDeque::new(),
             limits,
         };
         if side == Side::Client {

@@ -5,7 +5,7 @@
 //! ([`generation`](super::hpack::Encoder::generation)), the cached one is sent.
 
 use crate::body::Method;
-use crate::{BodySize, ErrorCode, Field, ResponseHead, Side, StreamId, UserError};
+use crate::{BodySize, DateSource, ErrorCode, Field, ResponseHead, Side, StreamId, UserError};
 
 use super::Connection;
 use super::encode;
@@ -263,17 +263,27 @@ impl Connection {
 
     /// Responds to a request that is not passed to the program.
     pub(super) fn reject_request(&mut self, id: u32, status: u16, end: bool) -> Result<(), Fault> {
-        let head = ResponseHead {
-            status,
-            reason: b"",
-            fields: &[],
-        };
-        self.write_response(id, &head, Some(0), true);
+        self.write_refusal(id, status);
         if !end {
             self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
             self.remember_reset(id);
         }
         self.charge_reset()
+    }
+
+    /// Writes a response of the connection itself: without a body, with a date.
+    fn write_refusal(&mut self, id: u32, status: u16) {
+        let date = self.limits.date.map(|DateSource(date)| date());
+        let date = date.as_ref().map(|date| Field {
+            name: b"date",
+            value: date,
+        });
+        let head = ResponseHead {
+            status,
+            reason: b"",
+            fields: date.as_slice(),
+        };
+        self.write_response(id, &head, Some(0), true);
     }
 
     /// Rejects a body over the limit: with 413 if there was no response yet.
@@ -284,17 +294,8 @@ impl Connection {
             return self.reset_stream(key, fault);
         }
         let id = stream.id;
-        let head = ResponseHead {
-            status: 413,
-            reason: b"",
-            fields: &[],
-        };
-        self.write_response(id, &head, Some(0), true);
-        let fault = Fault {
-            code: ErrorCode::NO_ERROR,
-            ..fault
-        };
-        self.reset_stream(key, fault)
+        self.write_refusal(id, 413);
+        self.reset_stream(key, super::rules::BODY_REFUSED)
     }
 
     pub(super) fn send_continue(&mut self, key: StreamKey) {

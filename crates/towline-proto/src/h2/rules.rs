@@ -123,6 +123,8 @@ pub(super) const BODY_LENGTH: Fault =
 pub(super) const INTERIM_END: Fault =
     malformed("interim response that ends the stream (RFC 9113 8.1)");
 pub(super) const BODY: Fault = limit(ErrorCode::CANCEL, "body too large");
+/// The same after a 413.
+pub(super) const BODY_REFUSED: Fault = limit(ErrorCode::NO_ERROR, BODY.rule);
 pub(super) const INTERIM: Fault = limit(CALM, "too many interim responses");
 pub(super) const HEADERS: Fault = limit(CALM, "header list too long");
 

@@ -10,7 +10,8 @@ use towline_io::serve::access_log::{DEFAULT_BUFFER_BYTES, Format, Sink, Writer};
 use towline_io::serve::compress::{MIN_BYTES, Policy};
 use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::files::{self, Mount};
-use towline_io::serve::metrics::SlotHandle;
+use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
+use towline_io::serve::refusals::Refusals;
 
 use super::options::Options;
 use super::setup::trusted_peers;
@@ -37,6 +38,14 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
         .iter()
         .filter_map(|name| Coding::named(name.as_bytes()))
         .collect();
+    // Without a supervisor the counters are those of this process.
+    let slot = slot.or_else(|| {
+        let slot = options.metrics.then(|| Slots::private(1).handle(0))??;
+        slot.begin(std::process::id(), monotonic_ns());
+        Some(slot)
+    });
+    let access_log = access_log(options)?;
+    let refusals = Refusals::new(slot.clone(), access_log.clone());
     Ok(FeatureConfig {
         trusted: trusted.filter(|trusted| !trusted.is_empty()),
         mounts: options
@@ -48,7 +57,8 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
             codings,
             min_bytes: MIN_BYTES,
         }),
-        access_log: access_log(options)?,
+        access_log,
+        refusals: Some(Arc::new(refusals)),
         slot,
         // With --metrics-address it is on that address only.
         metrics: options.metrics && options.metrics_address.is_none(),

@@ -3,16 +3,16 @@ use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
-use towline_io::serve::metrics::SlotHandle;
 use towline_io::{
     ClientCerts, ConnConfig, Drain, Engine, Identity, Listener, TlsConfig, TlsSettings,
 };
-use towline_proto::{Http2Limits, Limits, ProtocolPolicy};
+use towline_proto::{DateSource, Http2Limits, Limits, ProtocolPolicy};
 
 use super::options::{Bind, ClientCertificate, HttpVersions, Options};
 use crate::errors;
@@ -45,6 +45,7 @@ pub fn limits(options: &Options) -> Limits {
             .timeout_drain_idle
             .0
             .min(options.timeout_graceful_shutdown.0 / 2),
+        date: options.date_header.then_some(DateSource(http_date)),
         http2: Http2Limits {
             max_concurrent_streams: bytes(options.http2_max_concurrent_streams),
             stream_window_bytes: bytes(options.http2_initial_stream_window_size),
@@ -55,6 +56,15 @@ pub fn limits(options: &Options) -> Limits {
         },
         ..Limits::server()
     }
+}
+
+/// The `date` of a response that the protocol core makes itself.
+fn http_date() -> [u8; 29] {
+    let now = UNIX_EPOCH + Duration::from_secs(towline_io::unix_seconds());
+    let mut date = [b' '; 29];
+    let text = httpdate::fmt_http_date(now);
+    date.copy_from_slice(text.as_bytes());
+    date
 }
 
 /// The protocols of `--http`. With TLS, ALPN selects one of them.
@@ -126,11 +136,12 @@ pub fn listen<S: Default>(
     engine: &mut Engine<S>,
     options: &mut Options,
     binds: &[Bind],
-    slot: Option<SlotHandle>,
+    features: &FeatureConfig,
     interface: Interface,
 ) -> PyResult<()> {
     let application = Arc::new(ConnConfig {
-        meter: slot,
+        meter: features.slot.clone(),
+        refusals: features.refusals.clone(),
         ..service(options, interface)?
     });
     let metrics = Arc::new(ConnConfig {

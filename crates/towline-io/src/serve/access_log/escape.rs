@@ -19,8 +19,9 @@ pub(super) fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(rest);
 }
 
-/// Escapes the content of a JSON string (RFC 8259 section 7). Valid UTF-8 stays, except control characters
-/// (with C1 and the line separators); other bytes are read as Latin-1.
+/// Escapes the content of a JSON string (RFC 8259 section 7). Valid UTF-8 stays, except control characters (with
+/// C1), line separators, and characters that are invisible or reorder the text around them (Trojan Source,
+/// CVE-2021-42574); other bytes are read as Latin-1.
 pub(super) fn push_json(out: &mut Vec<u8>, text: &[u8]) {
     for chunk in text.utf8_chunks() {
         for char in chunk.valid().chars() {
@@ -36,8 +37,20 @@ fn push_json_char(out: &mut Vec<u8>, char: char) {
     match char {
         '"' => out.extend_from_slice(b"\\\""),
         '\\' => out.extend_from_slice(b"\\\\"),
-        '\u{0}'..='\u{1f}' | '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' => {
-            push_unicode_escape(out, char as u16);
+        '\u{0}'..='\u{1f}'
+        | '\u{7f}'..='\u{9f}'
+        | '\u{ad}'
+        | '\u{61c}'
+        | '\u{180e}'
+        | '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}'
+        | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}' => {
+            for unit in char.encode_utf16(&mut [0; 2]) {
+                push_unicode_escape(out, *unit);
+            }
         }
         _ => out.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes()),
     }
@@ -91,5 +104,9 @@ mod tests {
         assert_eq!(json(b"\r\n\0\x7f"), r"\u000d\u000a\u0000\u007f");
         assert_eq!(json(b"caf\xe9!"), r"caf\u00e9!");
         assert_eq!(json("\u{9b}\u{2028}".as_bytes()), r"\u009b\u2028");
+        assert_eq!(
+            json("a\u{202e}b\u{2066}\u{200f}\u{e0041}".as_bytes()),
+            r"a\u202eb\u2066\u200f\udb40\udc41"
+        );
     }
 }

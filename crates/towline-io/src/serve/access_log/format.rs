@@ -6,6 +6,7 @@
 //! | `t` | local time in CLF form, with brackets |
 //! | `r` | request line; `m` method, `U` path, `q` query, `H` version |
 //! | `s` | status; `st` its reason phrase |
+//! | `refused` | rule for which the server refused the request itself |
 //! | `B` | body bytes sent; `b` the same, `-` for none |
 //! | `f` | Referer; `a` User-Agent |
 //! | `T` | duration in seconds; `M` milliseconds, `D` microseconds, `L` seconds with six decimals |
@@ -21,6 +22,7 @@ use std::time::{Duration, SystemTime};
 
 use super::escape::{push_json, push_text};
 use super::timestamp::Stamp;
+use crate::serve::refusals::RefusedFor;
 
 const COMBINED: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
 
@@ -74,6 +76,7 @@ enum Part {
     Version,
     Status,
     Reason,
+    Refused,
     Bytes,
     BytesOrDash,
     Seconds,
@@ -110,6 +113,8 @@ pub struct Outcome<'a> {
     pub body_bytes: u64,
     /// The reason phrase of the status, for `st`.
     pub reason: &'a [u8],
+    /// The server refused the request itself.
+    pub refused: Option<RefusedFor>,
 }
 
 impl Format {
@@ -173,6 +178,7 @@ impl Format {
             "H" => Part::Version,
             "s" => Part::Status,
             "st" => Part::Reason,
+            "refused" => Part::Refused,
             "B" => Part::Bytes,
             "b" => Part::BytesOrDash,
             "f" => Part::RequestField(index_of(&mut self.request_fields, b"referer")),
@@ -317,6 +323,11 @@ fn reset(spans: &mut Vec<Option<Range<usize>>>, count: usize) {
 }
 
 impl Entry {
+    /// Sets the status of a response that has no other data for the line.
+    pub fn set_status(&mut self, status: u16) {
+        self.status = status;
+    }
+
     fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
         let start = self.text.len();
         self.text.extend_from_slice(bytes);
@@ -377,21 +388,20 @@ fn render_part(
         Part::Client => return push_or_dash(out, Some(outcome.client.as_bytes())),
         Part::User(index) => return push_user(out, entry.request_field(*index)),
         Part::Time => return out.extend_from_slice(stamp.clf(outcome.ended)),
-        Part::RequestLine => {
-            push_text(out, entry.method());
-            out.push(b' ');
-            push_text(out, entry.target());
-            write!(out, " {}", entry.version)
-        }
+        Part::RequestLine => return push_request_line(out, entry),
         Part::Method => return push_or_dash(out, Some(entry.method())),
         Part::Target => return push_or_dash(out, Some(entry.target())),
         Part::Path => return push_or_dash(out, Some(entry.path())),
         // gunicorn writes nothing for an empty query, not a dash.
         Part::Query => return push_text(out, entry.query()),
-        Part::Version => write!(out, "{}", entry.version),
+        Part::Version => return push_or_dash(out, Some(entry.version.as_bytes())),
         Part::Status if entry.status == 0 => write!(out, "-"),
         Part::Status => write!(out, "{}", entry.status),
         Part::Reason => return push_or_dash(out, Some(outcome.reason)),
+        Part::Refused => {
+            let rule = outcome.refused.map(|refused| refused.rule.as_bytes());
+            return push_or_dash(out, rule);
+        }
         Part::BytesOrDash if outcome.body_bytes == 0 => write!(out, "-"),
         Part::Bytes | Part::BytesOrDash => write!(out, "{}", outcome.body_bytes),
         Part::Seconds => write!(out, "{}", outcome.duration.as_secs()),
@@ -403,6 +413,21 @@ fn render_part(
         Part::ResponseField(index) => return push_or_dash(out, entry.response_field(*index)),
         Part::Missing => write!(out, "-"),
     };
+}
+
+/// The parts of a request line that are known: a refused request may lack some.
+fn push_request_line(out: &mut Vec<u8>, entry: &Entry) {
+    let parts = [entry.method(), entry.target(), entry.version.as_bytes()];
+    let before = out.len();
+    for part in parts.into_iter().filter(|part| !part.is_empty()) {
+        if out.len() > before {
+            out.push(b' ');
+        }
+        push_text(out, part);
+    }
+    if out.len() == before {
+        out.push(b'-');
+    }
 }
 
 fn push_or_dash(out: &mut Vec<u8>, text: Option<&[u8]>) {
@@ -470,10 +495,12 @@ fn render_json(
         "client",
         Some(outcome.client.as_bytes()).filter(|client| !client.is_empty()),
     );
-    push_member(out, "method", Some(entry.method()));
+    let known = |text: &'static str| Some(text.as_bytes()).filter(|text| !text.is_empty());
+    let method = Some(entry.method()).filter(|method| !method.is_empty());
+    push_member(out, "method", method);
     push_member(out, "path", Some(entry.path()));
     push_member(out, "query", Some(entry.query()));
-    push_member(out, "version", Some(entry.version.as_bytes()));
+    push_member(out, "version", known(entry.version));
     // Writing to a Vec cannot fail.
     let _ = match entry.status {
         0 => write!(out, ",\"status\":null"),
@@ -487,6 +514,10 @@ fn render_json(
     let _ = write!(out, ",\"bytes\":{bytes},\"duration_us\":{micros}");
     push_member(out, "referer", entry.request_field(referer));
     push_member(out, "user_agent", entry.request_field(user_agent));
+    if let Some(refused) = outcome.refused {
+        push_member(out, "refused", Some(refused.reason.label().as_bytes()));
+        push_member(out, "refused_rule", Some(refused.rule.as_bytes()));
+    }
     let _ = write!(out, ",\"pid\":{pid}}}");
 }
 

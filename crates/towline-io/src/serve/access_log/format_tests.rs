@@ -17,6 +17,7 @@ fn outcome() -> Outcome<'static> {
         ended: SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000),
         duration: Duration::from_micros(1_234_567),
         body_bytes: 512,
+        refused: None,
         reason: b"Not Found",
     }
 }

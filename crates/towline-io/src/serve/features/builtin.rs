@@ -2,12 +2,14 @@
 
 use std::borrow::Cow;
 
-use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
+use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError, Version};
 
 use super::super::files::{FileBody, FileResponse, ResponseField};
 use super::super::metrics::CONTENT_TYPE;
-use super::{ExchangeRecord, Features, Payload};
+use super::super::refusals::{Reason, RefusedFor};
+use super::{ExchangeRecord, Features, Payload, RequestLine};
 use crate::conn::Conn;
+use crate::conn::addr::PeerAddr;
 
 /// A complete response, ready to send.
 #[derive(Debug)]
@@ -16,6 +18,17 @@ pub struct BuiltinResponse {
     fields: Vec<ResponseField>,
     content_length: Option<u64>,
     body: BuiltinBody,
+    /// The response refuses the request.
+    refused: Option<Box<RefusedRequest>>,
+}
+
+/// A refused request, for the server log.
+#[derive(Debug)]
+struct RefusedRequest {
+    refused: RefusedFor,
+    method: Vec<u8>,
+    target: Vec<u8>,
+    version: Version,
 }
 
 #[derive(Debug)]
@@ -31,6 +44,7 @@ impl From<FileResponse> for BuiltinResponse {
             fields: response.fields,
             content_length: response.content_length,
             body: BuiltinBody::File(response.body),
+            refused: None,
         }
     }
 }
@@ -48,6 +62,7 @@ pub(super) fn metrics_page(method: &[u8], page: impl FnOnce() -> String) -> Buil
         ],
         content_length: Some(page.len() as u64),
         body: BuiltinBody::Text(page.into()),
+        refused: None,
     }
 }
 
@@ -89,26 +104,35 @@ fn plain(status: u16, text: &'static str) -> BuiltinResponse {
         fields: vec![(b"content-type", Cow::Borrowed(b"text/plain; charset=utf-8"))],
         content_length: Some(text.len() as u64),
         body: BuiltinBody::Text(text.into()),
+        refused: None,
     }
 }
 
 impl BuiltinResponse {
     /// 503 (RFC 9110 15.6.4): a request over `--limit-concurrency`.
-    pub fn overloaded() -> Self {
+    pub fn overloaded(line: &RequestLine<'_>) -> Self {
         let mut response = plain(503, "Service Unavailable");
         response.fields.push((b"retry-after", Cow::Borrowed(b"1")));
-        response
+        response.refuse(
+            line,
+            Reason::Overloaded,
+            "more requests than --limit-concurrency",
+        )
     }
 
-    /// 501 (RFC 9110 15.6.2): a method that the server does not support for any resource.
-    pub fn not_implemented() -> Self {
-        plain(501, "Not Implemented")
+    /// 501 (RFC 9110 15.6.2) to CONNECT: no tunnels (RFC 9110 9.3.6).
+    pub fn not_implemented(line: &RequestLine<'_>) -> Self {
+        plain(501, "Not Implemented").refuse(
+            line,
+            Reason::NotImplemented,
+            "CONNECT to a server that is no proxy (RFC 9110 9.3.6)",
+        )
     }
 
-    /// A request that violates a rule; the body has the rule.
-    pub fn refused(
-        status: u16,
-        rule: &'static str,
+    /// A WebSocket handshake that violates a rule; the body has the rule.
+    pub fn refused_handshake(
+        line: &RequestLine<'_>,
+        (status, rule): (u16, &'static str),
         fields: impl IntoIterator<Item = (&'static [u8], Vec<u8>)>,
     ) -> Self {
         let mut response = plain(status, rule);
@@ -116,7 +140,17 @@ impl BuiltinResponse {
         response
             .fields
             .extend(fields.map(|(name, value)| (name, Cow::Owned(value))));
-        response
+        response.refuse(line, Reason::WebSocket, rule)
+    }
+
+    fn refuse(mut self, line: &RequestLine<'_>, reason: Reason, rule: &'static str) -> Self {
+        self.refused = Some(Box::new(RefusedRequest {
+            refused: RefusedFor { reason, rule },
+            method: line.method.to_vec(),
+            target: line.target.to_vec(),
+            version: line.version,
+        }));
+        self
     }
 
     pub fn status(&self) -> u16 {
@@ -133,6 +167,9 @@ impl BuiltinResponse {
         id: StreamId,
         defaults: impl IntoIterator<Item = Field<'a>>,
     ) -> Result<(), UserError> {
+        if let Some(request) = &self.refused {
+            features.refuse(record, request, self.status, conn.remote_addr());
+        }
         let own = self
             .fields
             .iter()
@@ -173,6 +210,28 @@ impl BuiltinResponse {
             return Ok(());
         }
         features.finish(record, &mut conn.proto.stream(id)?, &[])
+    }
+}
+
+impl Features {
+    /// Counts and logs a request that gets a response of the server because of a rule.
+    fn refuse(
+        &self,
+        record: &mut ExchangeRecord,
+        request: &RefusedRequest,
+        status: u16,
+        remote: &PeerAddr,
+    ) {
+        record.refused = Some(request.refused);
+        if let Some(refusals) = &self.config.refusals {
+            let line = RequestLine {
+                method: &request.method,
+                target: &request.target,
+                version: request.version,
+            };
+            let client = remote.inet().map(|address| address.ip());
+            refusals.on_builtin(request.refused, status, &line, client);
+        }
     }
 }
 

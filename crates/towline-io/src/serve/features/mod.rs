@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
-use towline_proto::{Field, HeadRef, Version};
+use towline_proto::Field;
 
 use self::body::Body;
 pub use self::body::Payload;
@@ -30,6 +30,9 @@ use super::compress::Policy;
 use super::files::Mount;
 use super::forwarded::{self, Kind, Origin, PeerIp, TrustedPeers};
 use super::metrics::{self, MethodClass, SlotHandle, Slots, StatusClass};
+use super::refusals::{Refusals, RefusedFor};
+pub use super::request_line::RequestLine;
+use super::request_line::version_name;
 use crate::coding::accept::Accepted;
 use crate::coding::encode::EncoderPool;
 
@@ -47,6 +50,8 @@ pub struct FeatureConfig {
     pub mounts: Vec<Mount>,
     pub compression: Option<Policy>,
     pub access_log: Option<(Arc<Format>, Writer)>,
+    /// Counters and lines of the requests that the server refuses itself.
+    pub refusals: Option<Arc<Refusals>>,
     pub slot: Option<SlotHandle>,
     /// Serve `/metrics` in addition to the application.
     pub metrics: bool,
@@ -101,24 +106,6 @@ pub struct Features {
     pid: u32,
 }
 
-/// The first line of a request.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestLine<'a> {
-    pub method: &'a [u8],
-    pub target: &'a [u8],
-    pub version: Version,
-}
-
-impl<'a> RequestLine<'a> {
-    pub fn of(head: &HeadRef<'a>) -> Self {
-        Self {
-            method: head.method(),
-            target: head.target(),
-            version: head.version(),
-        }
-    }
-}
-
 /// State of one exchange, for the log and the metrics. Reusable: [`Features::begin`] resets it.
 #[derive(Default)]
 pub struct ExchangeRecord {
@@ -129,6 +116,7 @@ pub struct ExchangeRecord {
     accepted: Accepted,
     body: Body,
     is_head: bool,
+    refused: Option<RefusedFor>,
     client: String,
     entry: Entry,
 }
@@ -173,6 +161,7 @@ impl Features {
         record.started = Some(now);
         record.status = 0;
         record.body_bytes = 0;
+        record.refused = None;
         record.body = Body::Plain;
         record.is_head = line.method == b"HEAD";
         if let Some(slot) = &self.config.slot {
@@ -244,6 +233,15 @@ impl Features {
             .map(BuiltinResponse::from)
     }
 
+    /// Notes that the server has failed an exchange itself; `status` is that of the response that it sent (0: none).
+    /// The refusal itself is counted by the connection.
+    pub fn refused(&self, record: &mut ExchangeRecord, status: u16, refused: RefusedFor) {
+        if record.status == 0 {
+            record.status = status;
+        }
+        record.refused = Some(refused);
+    }
+
     /// Ends the record of an exchange, with or without a response. A second call has no effect.
     pub fn end(&mut self, record: &mut ExchangeRecord, now: Instant) {
         let Some(started) = record.started.take() else {
@@ -261,7 +259,11 @@ impl Features {
                 duration,
                 body_bytes: record.body_bytes,
                 reason: towline_proto::standard_reason(record.status),
+                refused: record.refused,
             };
+            if record.refused.is_some() {
+                record.entry.set_status(record.status);
+            }
             log.write(&record.entry, &outcome);
         }
         if let (Some(slot), Some(method)) = (&self.config.slot, record.method) {
@@ -278,14 +280,6 @@ impl Features {
 
 fn pair(field: Field<'_>) -> (&[u8], &[u8]) {
     (field.name, field.value)
-}
-
-fn version_name(version: Version) -> &'static str {
-    match version {
-        Version::Http10 => "HTTP/1.0",
-        Version::Http11 => "HTTP/1.1",
-        Version::Http2 => "HTTP/2.0",
-    }
 }
 
 #[cfg(test)]

@@ -6,12 +6,14 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use super::super::refusals::Reason;
 use super::slot::{BOUNDS_US, Histogram, MethodClass, Slot, Slots, StatusClass};
 
 /// Renders the page. `now_ns` is [`super::monotonic_ns`], from which the ages of heartbeats count.
 pub fn render(slots: &Slots, now_ns: u64) -> String {
     let mut page = String::with_capacity(8 * 1024);
     requests(&mut page, slots);
+    refusals(&mut page, slots);
     sums(&mut page, slots);
     histogram(
         &mut page,
@@ -56,6 +58,21 @@ fn requests(page: &mut String, slots: &Slots) {
                 );
             }
         }
+    }
+}
+
+fn refusals(page: &mut String, slots: &Slots) {
+    let name = "towline_refused_total";
+    family(
+        page,
+        name,
+        "counter",
+        "Requests and connections that the server refused itself, by reason.",
+    );
+    for reason in Reason::ALL {
+        let counts = slots.iter().map(|slot| &slot.refused[reason as usize]);
+        let count: u64 = counts.map(|count| count.load(Relaxed)).sum();
+        let _ = writeln!(page, "{name}{{reason=\"{}\"}} {count}", reason.label());
     }
 }
 
@@ -299,6 +316,6 @@ mod tests {
             );
             value.parse::<f64>().unwrap();
         }
-        assert!(page.ends_with('\n') && families.len() == 16);
+        assert!(page.ends_with('\n') && families.len() == 17);
     }
 }

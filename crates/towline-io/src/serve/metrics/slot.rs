@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use crate::serve::refusals::Reason;
+
 /// Size of one worker's slot in the region. Python uses it for the size of its mapping.
-pub const SLOT_BYTES: usize = 1024;
+pub const SLOT_BYTES: usize = 2048;
 
 /// First digit of the status; `None` counts exchanges that ended without a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,6 +166,8 @@ pub struct Slot {
     pub accept_errors: AtomicU64,
     pub dropped_log_lines: AtomicU64,
     pub(super) requests: [[AtomicU64; StatusClass::ALL.len()]; MethodClass::ALL.len()],
+    /// By `refusals::Reason`.
+    pub(super) refused: [AtomicU64; Reason::ALL.len()],
     pub duration: Histogram,
     pub queue_wait: Histogram,
 }
@@ -407,6 +411,19 @@ impl SlotHandle {
         let requests = &slot.requests[method as usize][status as usize];
         self.counting.add(requests, 1);
         slot.duration.observe(self.counting, duration);
+    }
+
+    /// Counts a request that the protocol core has refused with a response.
+    pub fn request_refused(&self, method: MethodClass, status: u16) {
+        let count = &self.requests[method as usize][StatusClass::of(status) as usize];
+        count.fetch_add(1, Relaxed);
+    }
+
+    /// Counts a refusal, by the number of its reason.
+    pub fn refused(&self, reason: usize) {
+        if let Some(count) = self.refused.get(reason) {
+            count.fetch_add(1, Relaxed);
+        }
     }
 
     pub fn request_waited(&self, wait: Duration) {

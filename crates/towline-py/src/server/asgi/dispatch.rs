@@ -62,8 +62,8 @@ pub fn next_action<'py>(
     let action = match proto.next_event() {
         // Timers come last: an event that has just arrived may be the one that they wait for.
         None => due.then(|| Action::CheckTimers(all(state))),
-        Some(Event::Head { stream, head, .. }) => {
-            return match dispatch(this, py, &head, state, &conn_info)? {
+        Some(Event::Head { stream, head, end }) => {
+            return match dispatch(this, py, (&head, end), state, &conn_info)? {
                 Dispatch::Application(scope, websocket) => {
                     let head_only = head.method() == b"HEAD";
                     Ok(Some(Action::RunApplication(Request {
@@ -120,7 +120,7 @@ enum Dispatch<'py> {
 fn dispatch<'py>(
     server: &AsgiServer,
     py: Python<'py>,
-    head: &HeadRef<'_>,
+    (head, end): (&HeadRef<'_>, bool),
     state: &ConnState,
     conn_info: &ConnInfo,
 ) -> PyResult<Dispatch<'py>> {
@@ -133,7 +133,11 @@ fn dispatch<'py>(
         .builtin_response(&line, head.fields(), conn_info.metrics_only);
     let (builtin, websocket) = match builtin {
         Some(response) => (Some(response), None),
-        None => match websocket::upgrade_request(&server.ws_context.open(py), head) {
+        None => match websocket::upgrade_request(&server.ws_context.open(py), head, end) {
+            // ASGI has no tunnels, apart from those of WebSockets (RFC 8441).
+            UpgradeRequest::None if line.method == b"CONNECT" => {
+                (Some(BuiltinResponse::not_implemented(&line)), None)
+            }
             UpgradeRequest::None => (None, None),
             UpgradeRequest::WebSocket(session) => (None, Some(session)),
             UpgradeRequest::Invalid(response) => (Some(*response), None),
@@ -141,7 +145,7 @@ fn dispatch<'py>(
     };
     let builtin = builtin.or_else(|| {
         let overloaded = server_state.in_flight >= server.limit_concurrency;
-        overloaded.then(BuiltinResponse::overloaded)
+        overloaded.then(|| BuiltinResponse::overloaded(&line))
     });
     if server.records_exchanges {
         let client = origin

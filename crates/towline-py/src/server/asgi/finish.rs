@@ -1,18 +1,23 @@
 //! The end of an application: its response or WebSocket is completed or aborted, and the outcome is logged.
+use std::fmt::Write;
 use std::time::Instant;
 
-use pyo3::exceptions::{PyKeyboardInterrupt, PyOSError};
+use pyo3::exceptions::PyKeyboardInterrupt;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use towline_io::serve::features::Payload;
 use towline_io::{Conn, Engine};
 use towline_proto::BodySize;
 
 use super::exchange::{ClientState, Exchange, ExchangeHandle, ExchangeState, ResponsePhase, wake};
+use super::outcome;
 use super::response::respond;
 use super::state::{AsgiServer, ConnState, ServerFeatures};
 use super::websocket::{self, Outcome, WsEnd};
-use crate::errors::{CancelledError, ClientDisconnected};
+use crate::errors::CancelledError;
 
+// Levels of the module `logging`.
+const DEBUG: i32 = 10;
 const ERROR: i32 = 40;
 
 /// Exchange handles kept for later requests.
@@ -31,15 +36,16 @@ enum ResponseEnd {
 }
 
 impl AsgiServer {
-    /// Handles the end of an application. An error that has to reach the task or the loop is returned.
+    /// Handles the end of an application, called with `scope`. An error that has to reach the task or the loop is returned.
     pub fn finish(
         &self,
         py: Python<'_>,
         handle: ExchangeHandle,
         outcome: PyResult<()>,
+        scope: Option<Bound<'_, PyDict>>,
     ) -> PyResult<()> {
         let exchange = handle.exchange.get();
-        let (end, task, waiters) = {
+        let (end, has_left, task, waiters) = {
             let mut state = exchange.state.open(py);
             let end = match self.engine(py) {
                 Ok(mut engine) => self
@@ -54,7 +60,9 @@ impl AsgiServer {
                 self.features.open(py).features.end(&mut state.record, now);
                 self.state.open(py).clock = Some(now);
             }
-            (end, state.task.take(), state.take_waiters())
+            // A client that has closed its half is reported to the application as one that has left.
+            let has_left = state.client != ClientState::Connected;
+            (end, has_left, state.task.take(), state.take_waiters())
         };
         let registered = {
             let mut state = self.state.open(py);
@@ -72,7 +80,9 @@ impl AsgiServer {
             self.flush(py, &handle);
         }
         self.resume_pipelined(py, exchange);
-        let result = self.log_outcome(py, &end, outcome);
+        let result = self.log_outcome(py, (&end, has_left), outcome, scope.as_ref());
+        // It may refer to the functions of the handle.
+        drop(scope);
         if handle.is_unshared(py) {
             let mut state = self.state.open(py);
             if state.spare_handles.len() < MAX_SPARE_HANDLES {
@@ -119,39 +129,21 @@ impl AsgiServer {
         }
     }
 
-    /// Logs the end of an application.
+    /// Logs the end of an application. Returns the errors that have to reach the task or the loop.
     fn log_outcome(
         &self,
         py: Python<'_>,
-        end: &ResponseEnd,
+        (end, has_left): (&ResponseEnd, bool),
         outcome: PyResult<()>,
+        scope: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<()> {
-        let detail = match end {
-            ResponseEnd::Complete => "",
-            ResponseEnd::ClientDisconnected => " (the client has disconnected)",
-            ResponseEnd::Replaced => ": responded with 500",
-            ResponseEnd::Aborted => ": connection aborted",
-            ResponseEnd::Closed(code) => &format!(": WebSocket closed with {code}"),
-        };
-        let Err(error) = outcome else {
-            match end {
-                ResponseEnd::Replaced => self.log(
-                    py,
-                    ERROR,
-                    "ASGI application returned without starting its response: responded with 500",
-                    None,
-                ),
-                ResponseEnd::Aborted => self.log(
-                    py,
-                    ERROR,
-                    "ASGI application returned without completing its response: connection aborted",
-                    None,
-                ),
-                ResponseEnd::Complete
-                | ResponseEnd::ClientDisconnected
-                | ResponseEnd::Closed(_) => {}
+        let has_left = has_left || matches!(end, ResponseEnd::ClientDisconnected);
+        let error = match outcome {
+            Ok(()) => {
+                self.log_return(py, (end, has_left), scope);
+                return Ok(());
             }
-            return Ok(());
+            Err(error) => error,
         };
         // A worker ignores SIGINT, so there the application has raised it, and other requests must not pay for
         // that: it is logged as any exception, as `SystemExit` is. In an embedding program it may be Ctrl-C.
@@ -162,27 +154,58 @@ impl AsgiServer {
             if !matches!(end, ResponseEnd::Complete | ResponseEnd::ClientDisconnected)
                 && !self.state.open(py).cancelling
             {
-                self.log(
-                    py,
-                    ERROR,
-                    &format!("ASGI application was cancelled{detail}"),
-                    None,
-                );
+                let text = message("ASGI application was cancelled", end, scope);
+                self.log(py, ERROR, &text, None);
             }
             return Err(error);
         }
-        let expected = error.is_instance_of::<ClientDisconnected>(py)
-            || matches!(end, ResponseEnd::ClientDisconnected)
-                && error.is_instance_of::<PyOSError>(py);
-        if !expected {
-            self.log(
-                py,
-                ERROR,
-                &format!("Exception in ASGI application{detail}"),
-                Some(error),
-            );
+        if outcome::is_disconnect(&error, py, has_left) {
+            self.log_disconnect(py, scope);
+            return Ok(());
         }
+        let text = message("Exception in ASGI application", end, scope);
+        self.log(py, ERROR, &text, Some(error));
         Ok(())
+    }
+
+    fn log_return(
+        &self,
+        py: Python<'_>,
+        (end, has_left): (&ResponseEnd, bool),
+        scope: Option<&Bound<'_, PyDict>>,
+    ) {
+        let text = match end {
+            ResponseEnd::Complete | ResponseEnd::Closed(_) => return,
+            _ if has_left => return self.log_disconnect(py, scope),
+            ResponseEnd::ClientDisconnected => return,
+            ResponseEnd::Replaced => "ASGI application returned without starting its response",
+            ResponseEnd::Aborted => "ASGI application returned without completing its response",
+        };
+        self.log(py, ERROR, &message(text, end, scope), None);
+    }
+
+    /// One line at the level DEBUG, however the framework has ended.
+    fn log_disconnect(&self, py: Python<'_>, scope: Option<&Bound<'_, PyDict>>) {
+        let mut text = "client disconnected".to_owned();
+        if let Some(scope) = scope {
+            let _ = write!(text, ": {}", outcome::describe(scope));
+        }
+        self.log(py, DEBUG, &text, None);
+    }
+}
+
+/// `what: responded with 500: GET /path from 192.0.2.1:50000`
+fn message(what: &str, end: &ResponseEnd, scope: Option<&Bound<'_, PyDict>>) -> String {
+    let detail = match end {
+        ResponseEnd::Complete => "",
+        ResponseEnd::ClientDisconnected => " (the client has disconnected)",
+        ResponseEnd::Replaced => ": responded with 500",
+        ResponseEnd::Aborted => ": connection aborted",
+        ResponseEnd::Closed(code) => &format!(": WebSocket closed with {code}"),
+    };
+    match scope {
+        Some(scope) => format!("{what}{detail}: {}", outcome::describe(scope)),
+        None => format!("{what}{detail}"),
     }
 }
 
@@ -205,12 +228,22 @@ fn end_response(
         state.client = ClientState::Disconnected;
         return ResponseEnd::ClientDisconnected;
     };
+    let refused = if state.response == ResponsePhase::Complete {
+        None
+    } else {
+        conn.refused(state.stream)
+    };
     // Other references to the exchange exist, so nothing is deallocated here.
     drop(conn.state.exchanges.remove(state.stream));
     conn.release_stream(state.stream);
     if state.response == ResponsePhase::Complete {
         // A file may still be being sent; the engine completes it.
         return ResponseEnd::Complete;
+    }
+    if let Some((status, refused)) = refused {
+        features
+            .features
+            .refused(&mut state.record, status, refused);
     }
     if state.client == ClientState::Disconnected {
         return ResponseEnd::ClientDisconnected;

@@ -22,6 +22,7 @@ mod flush;
 mod interned;
 mod messages;
 mod notify;
+mod outcome;
 mod pending_head;
 mod receive;
 mod response;

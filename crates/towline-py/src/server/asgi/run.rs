@@ -58,7 +58,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
         first_step(this, &idle_task, &request, &handle, &mut coroutine)
     });
     this.leave_exchange(py, outer);
-    drop(request);
+    let Request { scope, .. } = request;
     match step.unwrap_or_else(Step::Raise) {
         Step::Yield(awaited) => {
             this.asyncio
@@ -73,6 +73,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
                 context,
                 awaited,
                 handle,
+                scope: scope.unbind(),
                 server: server.clone().unbind(),
             };
             adopt(server, idle_task, adopted).map(|()| StepOutcome::Suspended)
@@ -86,7 +87,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
                 Step::Raise(error) => Err(error),
                 _ => Ok(()),
             };
-            this.finish(py, handle, outcome)
+            this.finish(py, handle, outcome, Some(scope))
                 .map(|()| StepOutcome::Ended)
         }
     }
@@ -285,7 +286,7 @@ fn run_in_new_task(
     });
     let coroutine = match called.and_then(|called| called) {
         Ok(coroutine) => coroutine,
-        Err(error) => return this.finish(py, handle, Err(error)),
+        Err(error) => return this.finish(py, handle, Err(error), Some(request.scope.clone())),
     };
     let task_coroutine = Py::new(py, TaskCoroutine::new(this.asyncio.event_loop(py)))?;
     task_coroutine.get().set_inspected(py, Some(&coroutine));
@@ -295,6 +296,7 @@ fn run_in_new_task(
         context,
         awaited: None,
         handle,
+        scope: request.scope.clone().unbind(),
         server: server.clone().unbind(),
     };
     task_coroutine.get().adopt(py, adopted)?;

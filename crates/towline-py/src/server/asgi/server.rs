@@ -39,14 +39,15 @@ impl AsgiServer {
         log: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let slot = slot.map(|slot| slot.get().handle().alone());
-        let feature_config = feature_config::from_options(&config, slot.clone())?;
+        let is_worker = slot.is_some();
+        let feature_config = feature_config::from_options(&config, slot)?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
         setup::listen(
             &mut engine,
             &mut config,
             &binds,
-            slot,
+            &feature_config,
             setup::Interface::Asgi,
         )?;
         let addresses = engine
@@ -62,8 +63,9 @@ impl AsgiServer {
             app,
             has_task_factory: asyncio.has_task_factory(py)?,
             asyncio,
+            refusals: feature_config.refusals.clone(),
             scopes: Scopes::new(py, &config, state)?,
-            is_worker: feature_config.slot.is_some(),
+            is_worker,
             records_exchanges: feature_config.slot.is_some()
                 || feature_config.access_log.is_some()
                 || feature_config.compression.is_some(),
@@ -97,6 +99,12 @@ impl AsgiServer {
     /// Accepts, reads, dispatches and writes for every ready connection, up to a bound.
     fn turn(slf: &Bound<'_, Self>) -> PyResult<()> {
         turn::turn(slf)
+    }
+
+    /// Writes the lines about refused requests to the server log, and again when suppressed ones are due.
+    fn log_refusals(slf: &Bound<'_, Self>) -> PyResult<()> {
+        slf.get().state.open(slf.py()).logs_refusals_later = false;
+        turn::log_refusals(slf)
     }
 
     fn stop_listening(&self, py: Python<'_>) -> PyResult<()> {

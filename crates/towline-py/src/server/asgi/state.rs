@@ -2,11 +2,13 @@
 use std::cell::RefMut;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use towline_io::serve::features::{ExchangeRecord, Features};
+use towline_io::serve::refusals::Refusals;
 use towline_io::{ConnId, Engine, StreamMap};
 
 use super::eager_flush::EagerFlush;
@@ -52,6 +54,7 @@ pub struct ServerFeatures {
 
 /// Scratch data and counters that change from request to request.
 #[derive(Default)]
+#[allow(clippy::struct_excessive_bools)] // independent flags
 pub struct ServerState {
     pub idle_task: Option<IdleTask>,
     /// The idle task was released in this turn and still is the current task.
@@ -78,6 +81,8 @@ pub struct ServerState {
     /// Other connections are serviced in this turn as well.
     pub has_other_conns: bool,
     pub cancelling: bool,
+    /// A call of the loop is scheduled for the lines about refused requests.
+    pub logs_refusals_later: bool,
     /// The record of the request that is about to run.
     pub record: Box<ExchangeRecord>,
 }
@@ -88,6 +93,8 @@ pub struct AsgiServer {
     pub asyncio: Asyncio,
     pub scopes: Scopes,
     pub features: GilCell<ServerFeatures>,
+    /// The refusals of the features.
+    pub refusals: Option<Arc<Refusals>>,
     pub ws_context: GilCell<WsContext>,
     /// A supervisor has started this process.
     pub is_worker: bool,

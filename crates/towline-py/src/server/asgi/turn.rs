@@ -1,5 +1,8 @@
 //! One turn: every ready connection is serviced up to the bounds of a turn, then all of them are flushed.
 
+use std::time::Instant;
+
+use pyo3::intern;
 use pyo3::prelude::*;
 use towline_io::ConnId;
 
@@ -12,6 +15,9 @@ use super::state::{AsgiServer, ServerState};
 use super::wake_queue::MAX_WOKEN_PER_TURN;
 use super::websocket;
 use crate::server::setup::NOT_AT_ALL;
+
+/// A level of the module `logging`.
+const WARNING: i32 = 30;
 
 /// Pipelined requests of one connection before the next connection is serviced.
 const REQUESTS_PER_SERVICE: usize = 16;
@@ -57,7 +63,42 @@ fn run_turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
         result = result.and(flushed);
     }
     this.state.open(py).serviced = serviced;
+    if this.has_refusals() {
+        result = result.and(log_refusals(server));
+    }
     result
+}
+
+/// Writes the lines about refused requests to the server log. The number of suppressed ones is logged when it is
+/// due, by a call of the loop.
+#[cold]
+pub fn log_refusals(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
+    let py = server.py();
+    let this = server.get();
+    let Some(refusals) = &this.refusals else {
+        return Ok(());
+    };
+    let (lines, due) = refusals.take_lines(Instant::now());
+    for line in lines {
+        this.log(py, WARNING, &line, None);
+    }
+    let Some(due) = due else { return Ok(()) };
+    if std::mem::replace(&mut this.state.open(py).logs_refusals_later, true) {
+        return Ok(());
+    }
+    let method = server.getattr(intern!(py, "log_refusals"))?;
+    let arguments = (due.as_secs_f64(), method);
+    this.event_loop
+        .call_method1(py, intern!(py, "call_later"), arguments)?;
+    Ok(())
+}
+
+impl AsgiServer {
+    #[inline]
+    fn has_refusals(&self) -> bool {
+        let refusals = self.refusals.as_ref();
+        refusals.is_some_and(|refusals| refusals.has_lines())
+    }
 }
 
 /// Services every ready connection, up to the bounds of a turn. Their responses are flushed together afterwards:

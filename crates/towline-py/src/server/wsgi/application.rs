@@ -16,6 +16,20 @@ pub struct Application {
     pub log: Log,
 }
 
+impl Application {
+    /// Writes the lines about refused requests to the server log. Called at least once in `MAX_WAIT`, so that the
+    /// number of suppressed ones is logged when it is due.
+    pub fn log_refusals(&self, py: Python<'_>) {
+        if let Some(refusals) = &self.feature_config.refusals
+            && refusals.has_lines()
+        {
+            for line in refusals.take_lines(Instant::now()).0 {
+                self.log.warning(py, &line);
+            }
+        }
+    }
+}
+
 /// Arrival of a request, and the call of the application. With threads a queue lies in between.
 #[derive(Clone, Copy)]
 pub struct RequestTimes {

@@ -32,7 +32,7 @@ impl BuiltinResponses {
         let metrics_only = conn.service().metrics_only;
         let response = if line.method == b"CONNECT" {
             // PEP 3333 has no tunnels.
-            Some(BuiltinResponse::not_implemented())
+            Some(BuiltinResponse::not_implemented(&line))
         } else {
             self.features.builtin_response(&line, fields, metrics_only)
         };
@@ -45,7 +45,8 @@ impl BuiltinResponses {
 
     /// Responds with 503: over `--limit-concurrency`.
     pub fn refuse(&mut self, conn: &mut Conn<ConnState>, request: &Request) {
-        self.send(conn, request, BuiltinResponse::overloaded());
+        let response = BuiltinResponse::overloaded(&request.head.line());
+        self.send(conn, request, response);
     }
 
     fn send(&mut self, conn: &mut Conn<ConnState>, request: &Request, response: BuiltinResponse) {

@@ -50,6 +50,7 @@ pub fn run(
         if let Some(notice) = notice {
             application.log.warning(py, &notice.to_string());
         }
+        application.log_refusals(py);
         while let Some((mut request, client_info, now)) =
             next_request(py, &request_io, &mut builtin, application)
         {

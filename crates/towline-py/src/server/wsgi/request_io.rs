@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
+use towline_io::serve::refusals::RefusedFor;
 use towline_io::{Conn, ConnId, Engine};
 use towline_proto::{BufferPool, Connection, Protocol, StreamId, StreamMut};
 
@@ -186,6 +187,12 @@ impl RequestIo {
 
     pub fn is_disconnected(&self, serial: u64) -> bool {
         self.disconnected || serial != self.serial
+    }
+
+    /// The reason for which the server has failed exchange `serial`, and the status that it has sent.
+    pub fn refused(&mut self, serial: u64) -> Option<(u16, RefusedFor)> {
+        let stream = self.stream.filter(|_| serial == self.serial)?;
+        self.peer()?.refused(stream)
     }
 
     /// Writes what can be written without blocking.

@@ -128,8 +128,17 @@ impl Responder {
     pub fn end(&self, py: Python<'_>, now: Instant) {
         let mut state = self.state(py);
         let State {
-            features, record, ..
+            features,
+            record,
+            phase,
+            serial,
+            ..
         } = &mut *state;
+        if *phase != Phase::Sent
+            && let Some((status, refused)) = lock(py, &self.request_io).refused(*serial)
+        {
+            features.refused(record, status, refused);
+        }
         features.end(record, now);
         state.phase = Phase::Idle;
         state.write = None;

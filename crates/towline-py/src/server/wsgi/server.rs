@@ -57,7 +57,7 @@ impl WsgiServer {
             &mut engine,
             &mut options,
             &binds,
-            slot.clone(),
+            &feature_config,
             Interface::Wsgi,
         )?;
         let addresses = engine

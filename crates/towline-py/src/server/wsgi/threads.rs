@@ -61,6 +61,7 @@ pub fn run(
         if let Some(notice) = io.notice.take() {
             application.log.warning(py, &notice.to_string());
         }
+        application.log_refusals(py);
         match ended
             .map_err(PyErr::from)
             .and_then(|ended| py.check_signals().map(|()| ended))

@@ -14,7 +14,7 @@
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyDict, PyString};
 
 use super::super::exchange::ExchangeHandle;
 use super::super::state::AsgiServer;
@@ -27,6 +27,8 @@ pub struct AdoptedRequest {
     /// The result of the first step, until the task has taken it. `None`: the task steps on at once.
     pub awaited: Option<Py<PyAny>>,
     pub handle: ExchangeHandle,
+    /// For the log line about its end.
+    pub scope: Py<PyDict>,
     pub server: Py<AsgiServer>,
 }
 
@@ -179,6 +181,7 @@ impl TaskCoroutine {
             visit.call(&request.coroutine)?;
             visit.call(&request.context)?;
             visit.call(&request.awaited)?;
+            visit.call(&request.scope)?;
             visit.call(&request.server)?;
             request.handle.traverse(visit)?;
         }

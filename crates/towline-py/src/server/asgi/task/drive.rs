@@ -86,10 +86,13 @@ impl TaskCoroutine {
             context,
             handle,
             server,
+            scope,
             ..
         } = *request;
         drop((coroutine, context));
-        server.get().finish(py, handle, outcome).map(|()| None)
+        let scope = scope.into_bound(py);
+        let finished = server.get().finish(py, handle, outcome, Some(scope));
+        finished.map(|()| None)
     }
 }
 
@@ -156,8 +159,16 @@ impl TaskCoroutine {
         drop(inspected);
         if let Work::Adopted(request) = work {
             let closed = request.coroutine.call_method0(py, intern!(py, "close"));
-            let AdoptedRequest { handle, server, .. } = *request;
-            server.get().finish(py, handle, closed.map(drop))?;
+            let AdoptedRequest {
+                handle,
+                server,
+                scope,
+                ..
+            } = *request;
+            let scope = scope.into_bound(py);
+            server
+                .get()
+                .finish(py, handle, closed.map(drop), Some(scope))?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
-use towline_io::serve::features::{BuiltinResponse, Payload};
+use towline_io::serve::features::{BuiltinResponse, Payload, RequestLine};
 use towline_proto::ws::handshake::{Request, is_upgrade};
 use towline_proto::ws::{WebSocket, handshake};
 use towline_proto::{BodySize, HeadRef, Side, Version};
@@ -26,12 +26,18 @@ pub enum UpgradeRequest {
 }
 
 /// Detects a WebSocket request. HTTP/1.0 has no upgrades (RFC 9110 7.8).
-pub fn upgrade_request(ws_context: &WsContext, head: &HeadRef<'_>) -> UpgradeRequest {
+/// `end`: the request has no content.
+pub fn upgrade_request(ws_context: &WsContext, head: &HeadRef<'_>, end: bool) -> UpgradeRequest {
     if !ws_context.is_enabled {
         // An upgrade may be ignored (RFC 9110 7.8): it is an ordinary request.
         return UpgradeRequest::None;
     }
     let request = match (head.version(), head.protocol()) {
+        // The frames would follow the content, which nobody reads.
+        (Version::Http11, _) if !end && is_upgrade(head) => Err(handshake::Refusal {
+            status: 400,
+            rule: "content in a WebSocket handshake (RFC 6455 4.1)",
+        }),
         (Version::Http11, _) if is_upgrade(head) => Request::read(*head),
         (Version::Http2, Some(b"websocket")) => Request::read_extended(*head),
         _ => return UpgradeRequest::None,
@@ -53,7 +59,9 @@ pub fn upgrade_request(ws_context: &WsContext, head: &HeadRef<'_>) -> UpgradeReq
         }
         Err(handshake::Refusal { status, rule }) => {
             let fields = handshake::Refusal { status, rule }.fields();
-            UpgradeRequest::Invalid(Box::new(BuiltinResponse::refused(status, rule, fields)))
+            let line = RequestLine::of(head);
+            let response = BuiltinResponse::refused_handshake(&line, (status, rule), fields);
+            UpgradeRequest::Invalid(Box::new(response))
         }
     }
 }
