@@ -285,6 +285,22 @@ class ServerConfig:
         metavar="BYTES",
         check=at_least(1),
     )
+    wsgi_request_buffer: int = option(
+        1 << 30,
+        "WSGI: body collected before the application is called, above 256 KiB in a temporary file; 0 streams it",
+        group=LIMITS,
+        parse=kind.integer,
+        metavar="BYTES",
+        check=at_least(0),
+    )
+    wsgi_response_buffer: int = option(
+        1 << 30,
+        "WSGI: response in a temporary file for a slow reader while other requests wait; 0 makes them wait",
+        group=LIMITS,
+        parse=kind.integer,
+        metavar="BYTES",
+        check=at_least(0),
+    )
     limit_concurrency: int | None = option(
         None,
         "requests in flight per worker, not idle connections; 503 with Retry-After if exceeded",
@@ -318,6 +334,14 @@ class ServerConfig:
         group=TIMEOUTS,
         check=at_least(0),
         **_INT,
+    )
+    timeout_wsgi_client: float = option(
+        30.0,
+        "WSGI: requests waiting for a slow reader that exceeds wsgi-response-buffer; then it is aborted",
+        group=TIMEOUTS,
+        parse=kind.seconds,
+        metavar="SECONDS",
+        check=at_least(0),
     )
     timeout_graceful_shutdown: float = option(
         30.0,

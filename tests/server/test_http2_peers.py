@@ -115,10 +115,6 @@ def test_httpx2(kind: str, options: dict[str, Any], authority: Authority) -> Non
         assert [one.content for one in answers[:10]] == [body] * 10
         assert [len(one.content) for one in answers[10:]] == [number * 8192 for number in range(10)]
 
-    if kind == "wsgi":
-        # With one thread, uploads that wait for it hold their unread bytes in the connection's window; where they are
-        # larger than the window together, they hold back the one that is read (docs/tuning.md).
-        options = options | {"http2_initial_connection_window_size": 4 * 1024 * 1024}
     with serving(kind, APPS[kind], **options) as server:
         asyncio.run(talk(server))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -59,7 +61,7 @@ def test_requests_behind_a_busy_call_wait_in_order(kind: str) -> None:
         start_response("200 OK", [])
         return [b"ok"]
 
-    with talking(kind, app) as client:
+    with talking(kind, app, wsgi_request_buffer=0) as client:
         # Longer than what is awaited before the call, so that it waits inside.
         first = client.begin("POST", "/first", end=False)
         client.write(first, b"x" * 100_000)
@@ -92,7 +94,7 @@ def test_a_reset_ends_reading_and_writing(kind: str) -> None:
             ended.append(f"{environ['PATH_INFO']} closed")
             raise
 
-    with talking(kind, app) as client:
+    with talking(kind, app, wsgi_request_buffer=0) as client:
         client.reads = set()
         reads = client.begin("POST", "/reads", end=False)
         client.write(reads, b"x" * 100_000)
@@ -199,3 +201,44 @@ def test_many_streams_over_a_few_threads() -> None:
                 assert client.finish(stream)[0].body == body
         for client in clients:
             client.close()
+
+
+@MODES
+@pytest.mark.parametrize("compress", [(), ("gzip",)], ids=["plain", "gzip"])
+def test_streams_that_are_not_read_delay_no_other(kind: str, compress: tuple[str, ...]) -> None:
+    piece = os.urandom(65536)
+
+    def app(environ: dict[str, Any], start_response: Any) -> Any:
+        start_response("200 OK", [("Content-Type", "text/plain")])
+        return (piece for _ in range(50)) if environ["PATH_INFO"] == "/big" else [b"fine"]
+
+    with talking(kind, app, compress=compress) as client:
+        client.reads = set()
+        big = [client.begin("GET", "/big", [("accept-encoding", "gzip")]) for _ in range(5)]
+        client.until(lambda: len(client.exchanges[big[0]].body) > 60_000)
+        for _ in range(10):
+            fine = client.begin("GET", "/fine")
+            client.reads.add(fine)
+            assert client.finish(fine)[0].body == b"fine"
+        for stream in big:
+            client.read(stream)
+        for exchange in client.finish(*big):
+            body = gzip.decompress(exchange.body) if compress else exchange.body
+            assert body == piece * 50
+
+
+def test_parallel_uploads_share_a_window() -> None:
+    """More bytes together than the window of the connection, and one thread."""
+    size, count = 200_000, 12
+
+    def app(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+        length = len(environ["wsgi.input"].read())
+        start_response("200 OK", [])
+        return [str(length).encode()]
+
+    with talking("wsgi", app, http2_initial_connection_window_size=256 * 1024) as client:
+        streams = [client.begin("POST", f"/{number}", end=False) for number in range(count)]
+        for part in range(0, size, 10_000):
+            for stream in streams:
+                client.write(stream, b"x" * 10_000, end=part + 10_000 == size)
+        assert [exchange.body for exchange in client.finish(*streams)] == [b"200000"] * count

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import resource
 import select
 import ssl
 import struct
@@ -142,6 +144,29 @@ DEFLATE = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits"
 def deflated(data: bytes) -> bytes:
     packer = zlib.compressobj(wbits=-12)
     return (packer.compress(data) + packer.flush(zlib.Z_SYNC_FLUSH))[:-4]
+
+
+def resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def test_a_compressed_message_is_not_expanded_before_it_is_received() -> None:
+    """The read-ahead counts plain bytes: 16 KB of the wire can stand for 16 MB."""
+    app, size = Slow(), 15 * MIB
+    packed = frame(BINARY, deflated(bytes(size)), rsv=4)
+    assert len(packed) < 20_000
+    with serving(app) as server, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Raw(server, DEFLATE)) for _ in range(20)]
+        before = resident()
+        for client in clients:
+            client.send(packed)
+        time.sleep(1)
+        assert resident() - before < 60 * MIB
+        app.go.set()
+        for client in clients:
+            client.send(close_frame(1000))
+            assert client.close_code() == 1000
+        assert app.sizes == [size] * 20
 
 
 @BOTH_VERSIONS

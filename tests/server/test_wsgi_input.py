@@ -137,7 +137,7 @@ def test_a_truncated_body_is_never_a_normal_end(threads: int, sent: int, framing
         start_response("200 OK", TEXT)
         return [b"never"]
 
-    with serving(app, threads=threads) as served:
+    with serving(app, threads=threads, wsgi_request_buffer=0) as served:
         if framing == "length":
             wire = post(b"x" * 200_000)[: -200_000 + sent]
         else:
@@ -165,7 +165,7 @@ def test_a_malformed_chunk_is_not_an_end_either(threads: int) -> None:
         start_response("200 OK", TEXT)
         return [b"never"]
 
-    with serving(app, threads=threads) as served:
+    with serving(app, threads=threads, wsgi_request_buffer=0) as served:
         answer = served.raw(chunked(b"x" * 100_000) + b"zz\r\n")
         assert answer.startswith(b"HTTP/1.1 400 ")
         until(lambda: len(ends) == 1, timeout=5)
@@ -199,7 +199,7 @@ def test_while_a_read_waits_the_others_are_flushed_and_accepted() -> None:
         start_response("200 OK", TEXT)
         return [large if environ["PATH_INFO"] == "/large" else b"small"]
 
-    with serving(app) as served:
+    with serving(app, wsgi_request_buffer=0) as served:
         reader = served.connect()
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
         reader.sendall(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -252,7 +252,7 @@ def test_input_kept_beyond_its_request(threads: int) -> None:
         start_response("200 OK", TEXT)
         return [b"ok"]
 
-    with serving(app, threads=threads) as served:
+    with serving(app, threads=threads, wsgi_request_buffer=0) as served:
         with served.connect() as conn:
             conn.sendall(post(b"x" * 100_000))
             read_all(conn)

@@ -191,9 +191,6 @@ def bad(status: Any, headers: Any) -> Any:
         ("200 OK", [("a", "b\r\nc: d")]),
         ("200 OK", [("a", "b\0")]),
         ("200 OK", [("a", "\u20ac")]),
-        ("200 OK", [("Connection", "close")]),
-        ("200 OK", [("Transfer-Encoding", "chunked")]),
-        ("200 OK", [("Upgrade", "x")]),
         ("200 OK", [("Content-Length", "+5")]),
         ("200 OK", [("Content-Length", "")]),
         ("200 OK", [("Content-Length", "5"), ("Content-Length", "6")]),
@@ -206,6 +203,36 @@ def test_wrong_heads_are_refused(status: Any, headers: Any) -> None:
         assert body == b"Internal Server Error"
         assert len(served.log) == 1
         assert isinstance(served.log[0][2], (ValueError, TypeError))
+
+
+def test_hop_by_hop_headers_are_dropped(threads: int) -> None:
+    """As in Gunicorn: of them only `Connection: close` counts."""
+
+    def app(environ: Any, start_response: Any) -> Any:
+        option = environ["PATH_INFO"][1:]
+        headers = [
+            ("Transfer-Encoding", "chunked"),
+            ("Keep-Alive", "timeout=5"),
+            ("Upgrade", "x"),
+            ("TE", "a"),
+        ]
+        start_response("200 OK", [*TEXT, *headers, ("Connection", option)])
+        return [b"ok"]
+
+    with serving(app, threads=threads) as served, served.connect() as conn:
+        for option in ("keep-alive", "Upgrade, CLOSE"):
+            conn.sendall(b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n" % option.replace(" ", "%20").encode())
+            answer = conn.recv(4096)
+            line, fields, body = split(answer)
+            assert (line, body) == (b"HTTP/1.1 200 OK", b"ok")
+            names = [field.partition(b":")[0] for field in fields]
+            closes = [b"connection"] if "CLOSE" in option else []
+            assert [name for name in names if name in HOP_BY_HOP] == closes
+        assert conn.recv(1) == b""
+        assert not served.log
+
+
+HOP_BY_HOP = {b"connection", b"keep-alive", b"transfer-encoding", b"upgrade", b"te"}
 
 
 @pytest.mark.parametrize("result", [b"bytes", ["text"], [bytearray(b"x")], None, Closing])
@@ -264,20 +291,45 @@ def test_an_exception_after_the_head_cuts_the_response(threads: int) -> None:
         assert isinstance(served.log[0][2], LookupError)
 
 
+class Once:
+    """An iterable without a length, which can be iterated again."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self.pieces = pieces
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self.pieces)
+
+
 def test_too_short_and_too_long(threads: int) -> None:
     def app(environ: Any, start_response: Any) -> Any:
-        start_response("200 OK", [*TEXT, ("Content-Length", "5")])
-        return {"/short": iter([b"123"]), "/long": iter([b"12345", b"678"]), "/list": [b"123"]}[
-            environ["PATH_INFO"]
-        ]
+        write = start_response("200 OK", [*TEXT, ("Content-Length", "5")])
+        if environ["PATH_INFO"].startswith("/write"):
+            write(BODIES[environ["PATH_INFO"]][0])
+            return []
+        return BODIES[environ["PATH_INFO"]]
 
     with serving(app, threads=threads) as served:
-        short = served.raw(GET.replace(b"/ ", b"/short ", 1))
-        assert short.endswith(b"\r\n\r\n123")
-        long = served.raw(GET.replace(b"/ ", b"/long ", 1))
-        assert not long.endswith(b"678")
-        assert served.raw(GET.replace(b"/ ", b"/list ", 1)).startswith(b"HTTP/1.1 500 ")
-        until(lambda: len(served.log) == 3, timeout=5)
+        for number, path in enumerate(BODIES, 1):
+            # Without `Connection: close` in the request: the server closes.
+            answer = served.raw(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            line, _, body = split(answer)
+            assert (line, body) == (b"HTTP/1.1 200 OK", b"123" if "short" in path else b"12345")
+            until(lambda number=number: len(served.log) == number, timeout=5)
+            assert served.log[-1][0] == 40
+            assert f"GET {path}" in served.log[-1][1]
+
+
+BODIES: dict[str, Any] = {
+    "/short/list": [b"123"],
+    "/short/tuple": (b"1", b"23"),
+    "/short/iterator": Once([b"12", b"3"]),
+    "/long/list": [b"12345678"],
+    "/long/pieces": [b"123", b"45", b"678"],
+    "/long/iterator": Once([b"12345", b"678"]),
+    "/write/short": [b"123"],
+    "/write/long": [b"12345678"],
+}
 
 
 def test_exc_info_replaces_the_head_until_it_is_sent(threads: int) -> None:

@@ -93,18 +93,25 @@ impl<S> Conn<S> {
                 return Ok(PollOutcome::Until);
             }
             if deadline.is_some_and(|deadline| deadline <= now) {
+                // The timer runs only while we wait for the peer, and this thread may have done other things.
+                if poll_one(self.as_raw_fd(), events, Some(Duration::ZERO))? {
+                    return Ok(self.on_ready());
+                }
                 self.proto.handle_timeout(now);
                 return Ok(PollOutcome::Deadline);
             }
             let next = [until, deadline].into_iter().flatten().min();
             if poll_one(self.as_raw_fd(), events, next.map(|next| next - now))? {
-                self.output = match self.output {
-                    Output::Blocked => Output::Open,
-                    other => other,
-                };
-                return Ok(PollOutcome::Ready);
+                return Ok(self.on_ready());
             }
         }
+    }
+
+    fn on_ready(&mut self) -> PollOutcome {
+        if self.output == Output::Blocked {
+            self.output = Output::Open;
+        }
+        PollOutcome::Ready
     }
 }
 

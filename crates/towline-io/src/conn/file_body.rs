@@ -2,15 +2,17 @@
 //! may have one per stream; they are sent round-robin, a portion each.
 
 use std::collections::VecDeque;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
 use std::time::Instant;
 
 use towline_proto::{Protocol, StreamId, StreamMut, UserError};
 
 use crate::conn::Conn;
+use crate::conn::spool::Spool;
 
 /// Size of one `sendfile`, so that a fast disk and a fast peer do not occupy a turn for long.
 const SENDFILE_BYTES: usize = 512 * 1024;
@@ -18,6 +20,18 @@ const SENDFILE_BYTES: usize = 512 * 1024;
 const READ_BYTES: usize = 16 * 1024;
 /// Bytes read before they are offered to the socket, for all files together.
 const FILL_BYTES: usize = 64 * 1024;
+
+/// Opens a regular file and returns its size; `None` for anything else. Never waits: opening a FIFO would wait
+/// for its writer.
+pub fn open_regular(path: &Path) -> io::Result<Option<(File, u64)>> {
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)?;
+    let meta = file.metadata()?;
+    Ok(meta.is_file().then_some((file, meta.len())))
+}
 
 /// File bodies of one connection that are still to be sent, in order.
 #[derive(Default)]
@@ -29,12 +43,29 @@ pub(crate) struct Files {
 
 /// The part of a file that is still to be sent.
 struct FileBody {
-    file: File,
+    source: Source,
     offset: u64,
     left: u64,
     stream: StreamId,
     /// `sendfile` cannot be used: the bytes are framed or encrypted, or the file system does not support it.
     must_copy: bool,
+    /// More bytes may follow: a spool whose writer has not finished.
+    grows: bool,
+}
+
+enum Source {
+    File(File),
+    /// Boxed because a queue has mostly files.
+    Spool(Box<Spool>),
+}
+
+impl Source {
+    fn read_at(&self, space: &mut [u8], offset: u64) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read_at(space, offset),
+            Self::Spool(spool) => spool.read_at(space, offset),
+        }
+    }
 }
 
 /// Outcome of `flush_file`.
@@ -61,6 +92,12 @@ enum Portion {
 impl Files {
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
+    }
+
+    /// The spool of a stream whose writer has not finished.
+    fn spool(&mut self, stream: StreamId) -> Option<&mut FileBody> {
+        let mut bodies = self.queue.iter_mut();
+        bodies.find(|body| body.stream == stream && body.grows)
     }
 
     /// Drops all files.
@@ -101,13 +138,64 @@ impl<S> Conn<S> {
         let framed =
             left.is_none_or(|left| left < len) || self.proto.protocol() != Some(Protocol::Http1);
         self.files.queue.push_back(FileBody {
-            file,
+            source: Source::File(file),
             offset,
             left: len,
             stream,
             must_copy: framed || self.io.tls.is_some(),
+            grows: false,
         });
         Ok(())
+    }
+
+    /// Appends body bytes of `stream` to a temporary file, from which they are sent as the peer reads. Call it
+    /// after `respond`; bytes written to the stream before are sent first. Nothing may be written to the
+    /// stream while [`spooled_bytes`](Self::spooled_bytes) is not 0.
+    pub(crate) fn spool(&mut self, stream: StreamId, data: &[u8]) -> io::Result<()> {
+        if self.files.spool(stream).is_none() {
+            self.files.queue.push_back(FileBody {
+                source: Source::Spool(Box::new(Spool::create()?)),
+                offset: 0,
+                left: 0,
+                stream,
+                must_copy: true,
+                grows: true,
+            });
+        }
+        let Some(FileBody {
+            source: Source::Spool(spool),
+            offset,
+            left,
+            ..
+        }) = self.files.spool(stream)
+        else {
+            return Ok(());
+        };
+        if *left == 0 && *offset > 0 {
+            spool.clear()?;
+            *offset = 0;
+        }
+        spool.append(data)?;
+        *left += data.len() as u64;
+        Ok(())
+    }
+
+    /// Ends the body of `stream` once its spool has been sent; false if it has no spool.
+    pub(crate) fn end_spool(&mut self, stream: StreamId) -> bool {
+        match self.files.spool(stream) {
+            Some(body) => {
+                body.grows = false;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Number of bytes of `stream` in its temporary file.
+    pub fn spooled_bytes(&self, stream: StreamId) -> u64 {
+        let mut files = self.files.queue.iter();
+        let spool = files.find(|body| body.stream == stream && body.grows);
+        spool.map_or(0, |body| body.left)
     }
 
     /// Whether the file of this stream is still being sent.
@@ -147,10 +235,14 @@ impl<S> Conn<S> {
             .unwrap_or(usize::MAX)
             .min(SENDFILE_BYTES);
         let offset = body.offset as usize;
+        let Source::File(file) = &body.source else {
+            body.must_copy = true;
+            return Ok(FileFlush::Queued);
+        };
         match self
             .io
             .socket
-            .sendfile(&body.file, offset, NonZeroUsize::new(portion))
+            .sendfile(file, offset, NonZeroUsize::new(portion))
         {
             // The file is shorter than announced.
             Ok(0) => self.abort_file(),
@@ -234,7 +326,11 @@ impl<S> Conn<S> {
 impl FileBody {
     fn read_portion(&mut self, stream: &mut StreamMut<'_>) -> Portion {
         if self.left == 0 {
-            return Portion::Last;
+            return if self.grows {
+                Portion::Blocked
+            } else {
+                Portion::Last
+            };
         }
         if stream.send_capacity() == 0 {
             // A failed stream never sends anything.
@@ -246,7 +342,7 @@ impl FileBody {
         }
         let mut space = [0; READ_BYTES];
         let wanted = READ_BYTES.min(usize::try_from(self.left).unwrap_or(READ_BYTES));
-        let n = self.file.read_at(&mut space[..wanted], self.offset);
+        let n = self.source.read_at(&mut space[..wanted], self.offset);
         // The file cannot be read or is shorter than announced, or the client has disconnected.
         let Some(n) = n
             .ok()
@@ -257,7 +353,7 @@ impl FileBody {
         };
         self.offset += n as u64;
         self.left -= n as u64;
-        if self.left == 0 {
+        if self.left == 0 && !self.grows {
             Portion::Last
         } else {
             Portion::Read(n)

@@ -7,6 +7,8 @@ pub(crate) mod file_body;
 pub(crate) mod flush;
 pub(crate) mod id;
 pub(crate) mod proxy_header;
+pub(crate) mod spool;
+pub(crate) mod spooled_stream;
 pub(crate) mod stream_map;
 pub(crate) mod transport;
 
@@ -46,6 +48,8 @@ pub struct Conn<S> {
     pub(crate) send_allowance: Option<u64>,
     /// Earliest time for which the engine has scheduled a check of the deadline.
     pub(crate) scheduled_at: Option<Instant>,
+    /// Deadline for which the kernel's buffers have been checked before its timeout.
+    pub(crate) caught_up: Option<Instant>,
     /// Latest time at which the front end wants the connection to be serviced.
     pub(crate) wake_at: Option<Instant>,
     /// `wake_at` has passed.
@@ -186,6 +190,7 @@ impl<S: Default> Conn<S> {
             traffic: Traffic::default(),
             send_allowance: None,
             scheduled_at: None,
+            caught_up: None,
             wake_at: None,
             wake_due: false,
             write_armed: false,
@@ -302,17 +307,32 @@ impl<S> Conn<S> {
         }
     }
 
+    /// Checks whether the peer has reset the connection, even if bytes received before are unread: there is
+    /// nobody to respond to. Costs a system call.
+    pub fn check_reset(&mut self, now: Instant) -> bool {
+        let Ok(Some(error)) = self.io.socket.take_error() else {
+            return false;
+        };
+        self.on_failure(now, failure_rule(&error));
+        true
+    }
+
     pub fn as_raw_fd(&self) -> RawFd {
         self.io.fd()
     }
 
     /// Flushes, then reads. Called before the events are handled; flushing first lets the events report the
-    /// room that it made.
-    pub(crate) fn begin_service(&mut self, buffers: &mut BufferPool, now: Instant, budget: usize) {
+    /// room that it made. Returns whether there was input.
+    pub(crate) fn begin_service(
+        &mut self,
+        buffers: &mut BufferPool,
+        now: Instant,
+        budget: usize,
+    ) -> bool {
         if self.output == Output::Open && self.proto.pending_bytes() > 0 {
             self.flush(now, budget);
         }
-        self.receive(buffers, now);
+        self.receive(buffers, now)
     }
 
     /// Reads once from the socket, or repeatedly to reach the end of input. Returns whether there was any

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Poll};
+use towline_proto::{BufferPool, Side};
 
 use crate::conn::flush::FlushOutcome;
 use crate::conn::id::ConnId;
@@ -96,6 +97,7 @@ impl<S: Default> Engine<S> {
 
     /// Handles the connections whose timers are due.
     pub(crate) fn expire(&mut self, now: Instant) {
+        let budget = self.config.flush_bytes;
         while let Some((at, id)) = self.timers.pop_due(now) {
             let conn = match self.table.slot(id) {
                 Some(Slot::Attached(conn)) => conn,
@@ -112,18 +114,46 @@ impl<S: Default> Engine<S> {
             conn.scheduled_at = None;
             match conn.deadline() {
                 Some(deadline) if deadline <= now => {
-                    if conn.proto.is_idle() {
-                        // A request may have arrived at the last moment.
-                        conn.input.readable = true;
-                        conn.receive(&mut self.buffers, now);
+                    if !conn.catch_up(deadline, &mut self.buffers, now, budget) {
+                        conn.on_timeout(now);
                     }
-                    conn.on_timeout(now);
                     self.enqueue(id);
                 }
                 Some(later) => self.timers.schedule(id, &mut conn.scheduled_at, later),
                 None => {}
             }
         }
+    }
+}
+
+impl<S> Conn<S> {
+    /// Reads and sends what the kernel has for us before a timeout is handled: the caller may have had the
+    /// thread for longer than the timeout (WSGI), and a timer runs only while we wait for the peer. Returns
+    /// whether the timeout has to wait until the front end has handled the events.
+    fn catch_up(
+        &mut self,
+        deadline: Instant,
+        buffers: &mut BufferPool,
+        now: Instant,
+        budget: usize,
+    ) -> bool {
+        if self.proto.side() == Side::Client || self.proto.deadline().is_none_or(|at| now < at) {
+            return false;
+        }
+        if self.proto.has_events() {
+            return true;
+        }
+        // Once for each deadline: a byte now and then must not postpone it for ever.
+        if self.caught_up == Some(deadline) {
+            return false;
+        }
+        self.caught_up = Some(deadline);
+        let sent = self.traffic.sent;
+        if self.output == Output::Blocked {
+            self.output = Output::Open;
+        }
+        self.input.readable = true;
+        self.begin_service(buffers, now, budget) || self.traffic.sent > sent
     }
 }
 

@@ -79,6 +79,10 @@ pub enum Status {
     Finished,
 }
 
+/// Least part of a compressed message that is read ahead at once: few enough to bound the plain text (132 KB at
+/// the highest ratio of DEFLATE), enough that its cost does not matter.
+const MIN_PORTION_BYTES: usize = 128;
+
 /// One end of a WebSocket, over a stream that has switched.
 #[derive(Debug)]
 pub struct WebSocket {
@@ -200,7 +204,7 @@ impl WebSocket {
             let wanted = if self.recv.is_short() {
                 wanted
             } else {
-                wanted.min(may)
+                wanted.min(self.portion(may))
             };
             match stream.read(wanted) {
                 // Bytes after the server's close frame are discarded until the end of the stream.
@@ -216,6 +220,16 @@ impl WebSocket {
             }
         }
         ReadAhead::Event
+    }
+
+    /// Number of bytes to read so that the message grows by about `may` at most.
+    fn portion(&self, may: usize) -> usize {
+        let message = self.message.as_ref();
+        if message.is_some_and(|message| message.inflation.is_some()) {
+            (may / deflate::MAX_EXPANSION).max(MIN_PORTION_BYTES)
+        } else {
+            may
+        }
     }
 
     /// Number of buffered bytes of an incomplete message.

@@ -18,6 +18,45 @@ pub enum Payload<'a> {
     File,
 }
 
+/// Destination of the bytes of a body.
+pub trait BodyWriter {
+    fn write(&mut self, data: &[u8]) -> Result<(), UserError>;
+
+    /// Like `write`, without a copy where that is cheaper.
+    fn write_shared(&mut self, data: Bytes) -> Result<(), UserError>;
+
+    /// Ends the body.
+    fn finish(&mut self, trailers: &[Field<'_>]) -> Result<(), UserError>;
+
+    /// Aborts the exchange.
+    fn reset(&mut self);
+}
+
+impl BodyWriter for StreamMut<'_> {
+    #[inline]
+    fn write(&mut self, data: &[u8]) -> Result<(), UserError> {
+        StreamMut::write(self, data)
+    }
+
+    #[inline]
+    fn write_shared(&mut self, data: Bytes) -> Result<(), UserError> {
+        StreamMut::write_shared(self, data)
+    }
+
+    #[inline]
+    fn finish(&mut self, trailers: &[Field<'_>]) -> Result<(), UserError> {
+        if trailers.is_empty() {
+            StreamMut::finish(self)
+        } else {
+            self.finish_with(trailers)
+        }
+    }
+
+    fn reset(&mut self) {
+        StreamMut::reset(self);
+    }
+}
+
 #[derive(Default)]
 pub(super) enum Body {
     #[default]
@@ -151,7 +190,7 @@ impl Features {
     pub fn write(
         &self,
         record: &mut ExchangeRecord,
-        stream: &mut StreamMut<'_>,
+        stream: &mut impl BodyWriter,
         data: &[u8],
     ) -> Result<(), UserError> {
         match &mut record.body {
@@ -168,7 +207,7 @@ impl Features {
     pub fn write_shared(
         &self,
         record: &mut ExchangeRecord,
-        stream: &mut StreamMut<'_>,
+        stream: &mut impl BodyWriter,
         data: Bytes,
     ) -> Result<(), UserError> {
         match &mut record.body {
@@ -184,7 +223,7 @@ impl Features {
     pub fn finish(
         &self,
         record: &mut ExchangeRecord,
-        stream: &mut StreamMut<'_>,
+        stream: &mut impl BodyWriter,
         trailers: &[Field<'_>],
     ) -> Result<(), UserError> {
         if let Body::Encoded(encoding) = &mut record.body {
@@ -201,11 +240,7 @@ impl Features {
             record.body_bytes += out.len() as u64;
             stream.write(out)?;
         }
-        if trailers.is_empty() {
-            stream.finish()
-        } else {
-            stream.finish_with(trailers)
-        }
+        stream.finish(trailers)
     }
 
     /// Counts body bytes that are sent otherwise (a file).
@@ -225,7 +260,7 @@ impl ExchangeRecord {
 
 fn write_encoded(
     record: &mut ExchangeRecord,
-    stream: &mut StreamMut<'_>,
+    stream: &mut impl BodyWriter,
     data: &[u8],
 ) -> Result<(), UserError> {
     match &mut record.body {
@@ -245,7 +280,7 @@ fn write_encoded(
 
 impl Encoding {
     /// Encodes and sends `data`; returns the number of encoded bytes.
-    fn write(&mut self, stream: &mut StreamMut<'_>, data: &[u8]) -> Result<u64, UserError> {
+    fn write(&mut self, stream: &mut impl BodyWriter, data: &[u8]) -> Result<u64, UserError> {
         if data.is_empty() {
             return Ok(0);
         }
@@ -271,7 +306,7 @@ impl Encoding {
 
 /// Sends encoded bytes. If the encoder has failed (out of memory), the stream is reset.
 fn send(
-    stream: &mut StreamMut<'_>,
+    stream: &mut impl BodyWriter,
     encoded: &std::io::Result<()>,
     out: &[u8],
 ) -> Result<u64, UserError> {

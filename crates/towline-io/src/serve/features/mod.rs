@@ -23,7 +23,7 @@ use std::time::{Instant, SystemTime};
 use towline_proto::Field;
 
 use self::body::Body;
-pub use self::body::Payload;
+pub use self::body::{BodyWriter, Payload};
 pub use self::builtin::BuiltinResponse;
 use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::compress::Policy;

@@ -15,6 +15,9 @@ pub(super) use compress::{Compressor, Compressors, Outbound};
 pub(super) use inflate::{Inbound, Inflation};
 pub use negotiate::{MalformedExtension, client_accept, client_offer, server_accept};
 
+/// The most bytes of text that one byte of DEFLATE stands for (258 bytes in two bits).
+pub(super) const MAX_EXPANSION: usize = 1032;
+
 /// One direction of a compressed WebSocket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Direction {

@@ -6,9 +6,9 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView};
-use towline_io::Engine;
-use towline_io::serve::features::Payload;
-use towline_proto::{BodySize, Field, ResponseHead, UserError};
+use towline_io::serve::features::{ExchangeRecord, Features, Payload};
+use towline_io::{Engine, open_regular};
+use towline_proto::{BodySize, Field, ResponseHead, StreamMut, UserError};
 
 use super::awaitables::PendingAwaitable;
 use super::exchange::{ClientState, Exchange, ExchangeState, ResponsePhase, WaitFor, wake};
@@ -241,8 +241,12 @@ fn write_part(
     let (features, record) = (&features.features, &mut state.record);
     match data {
         Data::Copied(b"") => {}
-        Data::Copied(bytes) => features.write(record, &mut stream, bytes)?,
-        Data::Shared(bytes) => features.write_shared(record, &mut stream, bytes)?,
+        Data::Copied(bytes) => features
+            .write(record, &mut stream, bytes)
+            .or_else(|error| write_announced(error, (features, record), &mut stream, bytes))?,
+        Data::Shared(bytes) => features
+            .write_shared(record, &mut stream, bytes.clone())
+            .or_else(|error| write_announced(error, (features, record), &mut stream, &bytes))?,
     }
     if !more && state.head.trailers {
         state.response = ResponsePhase::Trailers;
@@ -252,6 +256,23 @@ fn write_part(
         features.finish(record, &mut stream, &[])?;
     }
     Ok(stream.send_capacity())
+}
+
+/// Handles an error of `write`: of a body that is too long, the announced part is sent.
+#[cold]
+fn write_announced(
+    error: UserError,
+    (features, record): (&Features, &mut ExchangeRecord),
+    stream: &mut StreamMut<'_>,
+    data: &[u8],
+) -> Result<(), UserError> {
+    if error == UserError::BodyTooLong
+        && let Some(left) = stream.body_left()
+    {
+        let left = usize::try_from(left).map_or(data.len(), |left| left.min(data.len()));
+        features.write(record, stream, &data[..left])?;
+    }
+    Err(error)
 }
 
 /// Sends the pending head, with the default headers of the server.
@@ -413,8 +434,12 @@ pub fn pathsend(
         .get_item(intern!(py, "path"))?
         .ok_or_else(|| PyValueError::new_err("ASGI: http.response.pathsend needs a `path`"))?
         .extract()?;
-    let file = File::open(&path)?;
-    let size = file.metadata()?.len();
+    let Some((file, size)) = open_regular(&path)? else {
+        return Err(PyValueError::new_err(format!(
+            "ASGI: http.response.pathsend: {} is not a regular file",
+            path.display()
+        )));
+    };
     let server = exchange.get().server.get();
     {
         let mut state = expect(

@@ -48,7 +48,7 @@ impl AppRunner {
         request_io: SharedRequestIo,
     ) -> PyResult<Self> {
         let values = TemplateValues {
-            input: Bound::new(py, InputStream::complete(Vec::new()))?.into_any(),
+            input: Bound::new(py, InputStream::complete(Vec::new(), None))?.into_any(),
             errors: Bound::new(py, ErrorStream::new(application.log.clone()))?.into_any(),
             file_wrapper: py.get_type::<FileWrapper>().into_any(),
             multithread: application.options.threads > 1,
@@ -122,13 +122,15 @@ impl AppRunner {
             .environs
             .build(py, &head.line(), client_info, head.fields())?;
         let body = std::mem::take(&mut request.body);
+        let spool = request.spool.take();
         if !request.complete {
-            let input = InputStream::incoming(body, self.request_io.clone(), serial);
+            let connection = (self.request_io.clone(), serial);
+            let input = InputStream::incoming(body, spool, connection);
             environ.set_item(&self.interned.input, Bound::new(py, input)?)?;
         } else if !body.is_empty() {
             environ.set_item(
                 &self.interned.input,
-                Bound::new(py, InputStream::complete(body))?,
+                Bound::new(py, InputStream::complete(body, spool))?,
             )?;
         }
         Ok(environ)

@@ -22,6 +22,7 @@ pub struct ServerControl {
     stop_listening: AtomicBool,
     slot: Option<SlotHandle>,
     in_flight: AtomicUsize,
+    queued: AtomicUsize,
     connections: AtomicUsize,
     requests: AtomicU64,
 }
@@ -36,6 +37,7 @@ impl ServerControl {
             close_idle: AtomicBool::new(false),
             stop_listening: AtomicBool::new(false),
             in_flight: AtomicUsize::new(0),
+            queued: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
         }
@@ -101,6 +103,15 @@ impl ServerControl {
     pub fn end_request(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
         self.requests.fetch_add(1, Relaxed);
+    }
+
+    /// Sets the number of requests that wait for a thread.
+    pub fn set_queued(&self, requests: usize) {
+        self.queued.store(requests, Relaxed);
+    }
+
+    pub fn has_queued(&self) -> bool {
+        self.queued.load(Relaxed) > 0
     }
 
     // Figures.

@@ -16,24 +16,30 @@ use super::control::ServerControl;
 use super::request::{ConnState, Request};
 use super::request_io::{MAX_WAIT, RequestIo, SharedRequestIo, lock};
 
+/// Age of a turn after which a request's client may have left since the poll, so that it is checked.
+const LATE: Duration = Duration::from_millis(10);
+
 pub fn run(
     py: Python<'_>,
     application: &Arc<Application>,
     control: &Arc<ServerControl>,
     engine: Engine<ConnState>,
 ) -> PyResult<()> {
-    let request_io: SharedRequestIo =
-        Arc::new(Mutex::new(RequestIo::new_inline(engine, control.clone())));
+    let request_io: SharedRequestIo = Arc::new(Mutex::new(RequestIo::new_inline(
+        engine,
+        control.clone(),
+        &application.options,
+    )));
     let mut runner = AppRunner::new(py, application.clone(), request_io.clone())?;
     let mut builtin = BuiltinResponses::new(application);
     loop {
-        let (ended, notice) = py.detach(|| {
+        let (ended, notice, started) = py.detach(|| {
             let mut request_io = request_io.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(inline) = request_io.as_inline() else {
-                return Ok((true, None));
+                return Ok((true, None, Instant::now()));
             };
             if control.apply_commands(&mut inline.engine) {
-                return Ok((true, None));
+                return Ok((true, None, Instant::now()));
             }
             let wait = if inline.has_deferred() {
                 Duration::ZERO
@@ -41,18 +47,20 @@ pub fn run(
                 MAX_WAIT
             };
             inline.engine.turn_start(Some(wait))?;
-            Ok::<_, PyErr>((false, inline.engine.take_notice()))
+            let notice = inline.engine.take_notice();
+            Ok::<_, PyErr>((false, notice, inline.engine.clock()))
         })?;
         if ended {
             return Ok(());
         }
         py.check_signals()?;
+        let late_after = started + LATE;
         if let Some(notice) = notice {
             application.log.warning(py, &notice.to_string());
         }
         application.log_refusals(py);
         while let Some((mut request, client_info, now)) =
-            next_request(py, &request_io, &mut builtin, application)
+            next_request(py, &request_io, &mut builtin, application, late_after)
         {
             control.begin_request();
             let times = RequestTimes {
@@ -62,7 +70,7 @@ pub fn run(
             let outcome = runner.serve(py, &mut request, &client_info, times);
             control.end_request();
             if let Some(inline) = lock(py, &request_io).as_inline() {
-                inline.spare = request.head;
+                inline.reader.spare = request.head;
             }
             outcome?;
         }
@@ -77,12 +85,17 @@ fn next_request(
     request_io: &Mutex<RequestIo>,
     builtin: &mut BuiltinResponses,
     application: &Application,
+    late_after: Instant,
 ) -> Option<(Request, ClientInfo, Instant)> {
     let mut request_io = lock(py, request_io);
     let inline = request_io.as_inline()?;
     loop {
         let request = inline.next_request()?;
+        let is_late = late_after <= inline.engine.clock();
         let peer = inline.peer()?;
+        if is_late && peer.check_reset(Instant::now()) {
+            continue;
+        }
         if !builtin.respond(peer, &request) {
             let client_info = ClientInfo::of(
                 peer,
@@ -92,6 +105,6 @@ fn next_request(
             return Some((request, client_info, inline.engine.clock()));
         }
         inline.engine.refresh_clock();
-        inline.spare = request.head;
+        inline.reader.spare = request.head;
     }
 }

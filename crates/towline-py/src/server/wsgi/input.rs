@@ -4,6 +4,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice};
+use towline_io::Spool;
 use towline_proto::StreamRead;
 
 use super::request_io::{SharedRequestIo, wait_until};
@@ -12,7 +13,8 @@ use crate::errors::client_disconnected;
 /// Taken from the connection at once: as much as `Limits` lets it buffer.
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The body of one request: the part that has arrived, then the rest, received as it is read. Reading past a
+/// The body of one request: the part that has arrived, in memory and in a temporary file, then the rest,
+/// received as it is read. Reading past a
 /// truncated body raises `ClientDisconnected`; it never looks like a normal end.
 #[pyclass(frozen, module = "towline._native")]
 pub struct InputStream {
@@ -22,7 +24,15 @@ pub struct InputStream {
 struct Body {
     buffer: Vec<u8>,
     taken: usize,
+    /// Follows the buffer.
+    spooled: Option<Box<SpoolReader>>,
     remaining: Remaining,
+}
+
+/// The part of a body in a temporary file, and the position in it.
+struct SpoolReader {
+    spool: Box<Spool>,
+    offset: u64,
 }
 
 enum Remaining {
@@ -37,19 +47,25 @@ enum Remaining {
 
 impl InputStream {
     /// A body that has arrived completely. One empty object serves all requests without a body.
-    pub fn complete(body: Vec<u8>) -> Self {
-        Self::new(body, Remaining::Nothing)
+    pub fn complete(body: Vec<u8>, spool: Option<Box<Spool>>) -> Self {
+        Self::new(body, spool, Remaining::Nothing)
     }
 
-    pub fn incoming(body: Vec<u8>, request_io: SharedRequestIo, serial: u64) -> Self {
-        Self::new(body, Remaining::OnConnection { request_io, serial })
+    pub fn incoming(
+        body: Vec<u8>,
+        spool: Option<Box<Spool>>,
+        (request_io, serial): (SharedRequestIo, u64),
+    ) -> Self {
+        Self::new(body, spool, Remaining::OnConnection { request_io, serial })
     }
 
-    fn new(buffer: Vec<u8>, remaining: Remaining) -> Self {
+    fn new(buffer: Vec<u8>, spool: Option<Box<Spool>>, remaining: Remaining) -> Self {
+        let spooled = spool.map(|spool| Box::new(SpoolReader { spool, offset: 0 }));
         Self {
             body: Mutex::new(Body {
                 buffer,
                 taken: 0,
+                spooled,
                 remaining,
             }),
         }
@@ -67,8 +83,31 @@ impl Body {
         &self.buffer[self.taken..]
     }
 
+    /// Reads more from the temporary file; false at its end.
+    fn fetch_spooled(&mut self, py: Python<'_>) -> PyResult<bool> {
+        let Some(reader) = &mut self.spooled else {
+            return Ok(false);
+        };
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        let filled = self.buffer.len();
+        self.buffer.resize(filled + CHUNK_BYTES, 0);
+        let space = &mut self.buffer[filled..];
+        let read = py.detach(|| reader.spool.read_at(space, reader.offset));
+        let n = *read.as_ref().unwrap_or(&0);
+        self.buffer.truncate(filled + n);
+        reader.offset += n as u64;
+        if read? == 0 {
+            self.spooled = None;
+        }
+        Ok(n > 0)
+    }
+
     /// Waits for more of the body; false at its end.
     fn fetch(&mut self, py: Python<'_>) -> PyResult<bool> {
+        if self.fetch_spooled(py)? {
+            return Ok(true);
+        }
         let (request_io, serial) = match &self.remaining {
             Remaining::Nothing => return Ok(false),
             Remaining::Truncated => return Err(client_disconnected()),

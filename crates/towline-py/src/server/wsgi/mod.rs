@@ -9,6 +9,17 @@
 //! app_runner        one call of the application: environ, responder, input, pending_head, file_wrapper, context
 //! builtin           responses without the application
 //! ```
+//!
+//! A client never decides how long a thread is occupied:
+//! - A request is received completely before the application is called: in memory, then in a temporary file
+//!   (`request`). Over `--wsgi-request-buffer` the application reads the rest itself.
+//! - A response goes to the socket. If the client is slow, the thread waits for it, as PEP 3333 wants, but only
+//!   until a request waits for the thread: then the response goes to a temporary file (`request_io::write_out`), and
+//!   the engine sends it after the call. Over `--wsgi-response-buffer` the thread waits, for
+//!   `--timeout-wsgi-client` of other requests' time.
+//! - An iterator is never suspended to run another call on its thread: applications keep state in their thread.
+//! - Timeouts count only while we wait for the peer: before one takes effect, the kernel's buffers are checked
+//!   (`Conn::catch_up`), and complete requests are received even if the queue is full (`threads`).
 mod app_runner;
 mod application;
 mod builtin;

@@ -109,6 +109,14 @@ impl PendingHead {
         self.check_field(start, middle)
     }
 
+    /// Of the connection options of an application only `close` counts.
+    fn push_close(&mut self) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(b"connectionclose");
+        let middle = start + b"connection".len();
+        self.fields.push((start..middle, middle..self.bytes.len()));
+    }
+
     fn check_field(&mut self, start: usize, middle: usize) -> PyResult<()> {
         let (name, value) = (&self.bytes[start..middle], &self.bytes[middle..]);
         if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
@@ -122,11 +130,15 @@ impl PendingHead {
             ));
         }
         if is_hop_by_hop(name) {
-            return Err(invalid(
-                "name",
-                name,
-                "is hop-by-hop and reserved for the server (PEP 3333)",
-            ));
+            let closes = name.eq_ignore_ascii_case(b"connection")
+                && value
+                    .split(|&b| b == b',')
+                    .any(|option| option.trim_ascii().eq_ignore_ascii_case(b"close"));
+            self.bytes.truncate(start);
+            if closes {
+                self.push_close();
+            }
+            return Ok(());
         }
         if name.eq_ignore_ascii_case(b"content-length") {
             // The protocol core writes it, from the size of the body.
@@ -193,7 +205,8 @@ const TOKEN: [bool; 256] = {
     table
 };
 
-/// The list of `wsgiref.util.is_hop_by_hop`: an application using one is in error (PEP 3333).
+/// The list of `wsgiref.util.is_hop_by_hop`. An application that uses one is in error (PEP 3333), but many do; the
+/// server decides about the connection, as in Gunicorn.
 fn is_hop_by_hop(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 9] = [
         b"connection",

@@ -9,17 +9,23 @@
 //!                                                        (nothing)
 //! ```
 //!
-//! A body, or its first 64 KiB, is awaited before the application is called, so that a slow upload occupies a
-//! buffer and not a thread.
+//! The application is called when the body has arrived, so that a slow upload occupies a buffer, then a temporary
+//! file, and never a thread. `--wsgi-request-buffer` bounds it; the rest of a longer body is received by
+//! `wsgi.input`.
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
 
 use towline_io::serve::features::RequestLine;
-use towline_io::{Conn, StreamMap};
+use towline_io::{Conn, Spool, StreamMap};
 use towline_proto::{Event, Field, HeadRef, StreamId, StreamRead, Version};
 
-/// The part of a body that is awaited; the rest is received by `wsgi.input`.
+/// Size of one read of a body, and the part of it that is awaited when bodies are streamed.
 pub const WINDOW_BYTES: usize = 64 * 1024;
+
+/// The part of a body that is kept in memory: a stream window of HTTP/2, so that a usual form or upload needs no
+/// file.
+const MEMORY_BYTES: usize = 256 * 1024;
 
 /// A copy of a request head, which outlives its event.
 #[derive(Default)]
@@ -82,10 +88,22 @@ impl OwnedHead {
 pub struct Request {
     pub stream: StreamId,
     pub head: OwnedHead,
-    /// The part of the body that has arrived.
+    /// The part of the body that has arrived: the first bytes,
     pub body: Vec<u8>,
+    /// and those after them.
+    pub spool: Option<Box<Spool>>,
     /// The whole body has arrived.
     pub complete: bool,
+    /// There is no temporary file for the body (no space): the response is 503.
+    pub is_refused: bool,
+}
+
+/// Source of a connection's requests.
+pub struct RequestReader {
+    /// Its buffers are reused for the next head.
+    pub spare: OwnedHead,
+    /// `--wsgi-request-buffer`.
+    buffer_bytes: u64,
 }
 
 /// State of the WSGI server for each connection.
@@ -108,72 +126,144 @@ pub enum RequestEvent {
     Closed,
 }
 
-/// Handles the connection's events until a request is ready. The buffers of `spare` are reused for its head.
-pub fn next_request(conn: &mut Conn<ConnState>, spare: &mut OwnedHead) -> Option<Request> {
-    if let Some(request) = conn.state.ready.pop_front() {
-        return Some(request);
+impl RequestReader {
+    pub fn new(buffer_bytes: u64) -> Self {
+        Self {
+            spare: OwnedHead::default(),
+            buffer_bytes,
+        }
     }
-    loop {
-        if let RequestEvent::Request(request) = next_event(conn, spare)? {
+
+    /// Handles the connection's events until a request is ready.
+    pub fn next_request(&mut self, conn: &mut Conn<ConnState>) -> Option<Request> {
+        if let Some(request) = conn.state.ready.pop_front() {
             return Some(request);
         }
-    }
-}
-
-/// Handles the connection's events while the application serves `stream`: other requests wait. Returns true if
-/// the client of `stream` has disconnected.
-pub fn process_events(conn: &mut Conn<ConnState>, stream: Option<StreamId>) -> bool {
-    let mut disconnected = false;
-    while let Some(step) = next_event(conn, &mut OwnedHead::default()) {
-        match step {
-            RequestEvent::Request(request) => conn.state.ready.push_back(request),
-            RequestEvent::Failed(id) => disconnected |= Some(id) == stream,
-            RequestEvent::Closed => disconnected = true,
-            RequestEvent::Progress(_) => {}
+        loop {
+            if let RequestEvent::Request(request) = self.next_event(conn)? {
+                return Some(request);
+            }
         }
     }
-    disconnected
-}
 
-#[inline]
-pub fn next_event(conn: &mut Conn<ConnState>, spare: &mut OwnedHead) -> Option<RequestEvent> {
-    loop {
-        let (stream, end) = match conn.proto.next_event()? {
-            Event::Head { stream, head, end } => {
-                spare.copy(&head);
-                (stream, end)
+    /// Handles the connection's events while the application serves `stream`: other requests wait. Returns true
+    /// if the client of `stream` has disconnected.
+    pub fn process_events(&mut self, conn: &mut Conn<ConnState>, stream: Option<StreamId>) -> bool {
+        let mut disconnected = false;
+        while let Some(step) = self.next_event(conn) {
+            match step {
+                RequestEvent::Request(request) => conn.state.ready.push_back(request),
+                RequestEvent::Failed(id) => disconnected |= Some(id) == stream,
+                RequestEvent::Closed => disconnected = true,
+                RequestEvent::Progress(_) => {}
             }
-            Event::Readable(stream) => {
-                return Some(match resume_body(conn, stream) {
-                    Some(request) => RequestEvent::Request(request),
-                    None => RequestEvent::Progress(stream),
-                });
-            }
-            Event::Writable(stream) => return Some(RequestEvent::Progress(stream)),
-            Event::Failed(stream, _) => {
-                if conn.state.remove(stream) {
-                    conn.release_stream(stream);
+        }
+        disconnected
+    }
+
+    #[inline]
+    pub fn next_event(&mut self, conn: &mut Conn<ConnState>) -> Option<RequestEvent> {
+        loop {
+            let (stream, end) = match conn.proto.next_event()? {
+                Event::Head { stream, head, end } => {
+                    self.spare.copy(&head);
+                    (stream, end)
                 }
-                return Some(RequestEvent::Failed(stream));
+                Event::Readable(stream) => {
+                    return Some(match self.resume_body(conn, stream) {
+                        Some(request) => RequestEvent::Request(request),
+                        None => RequestEvent::Progress(stream),
+                    });
+                }
+                Event::Writable(stream) => return Some(RequestEvent::Progress(stream)),
+                Event::Failed(stream, _) => {
+                    if conn.state.remove(stream) {
+                        conn.release_stream(stream);
+                    }
+                    return Some(RequestEvent::Failed(stream));
+                }
+                Event::Closed(_) => {
+                    conn.state.awaiting = StreamMap::default();
+                    conn.state.ready.clear();
+                    return Some(RequestEvent::Closed);
+                }
+                _ => continue,
+            };
+            let mut request = Request {
+                stream,
+                head: std::mem::take(&mut self.spare),
+                body: Vec::new(),
+                spool: None,
+                complete: end,
+                is_refused: false,
+            };
+            if end || self.read_body(conn, &mut request) {
+                return Some(RequestEvent::Request(request));
             }
-            Event::Closed(_) => {
-                conn.state.awaiting = StreamMap::default();
-                conn.state.ready.clear();
-                return Some(RequestEvent::Closed);
-            }
-            _ => continue,
-        };
-        let head = std::mem::take(spare);
-        let mut request = Request {
-            stream,
-            head,
-            body: Vec::new(),
-            complete: end,
-        };
-        if read_body(conn, &mut request) {
-            return Some(RequestEvent::Request(request));
+            conn.state.awaiting.insert(stream, Box::new(request));
         }
-        conn.state.awaiting.insert(stream, Box::new(request));
+    }
+
+    /// Reads more of an awaited body; returns the request once the application can be called.
+    fn resume_body(&self, conn: &mut Conn<ConnState>, stream: StreamId) -> Option<Request> {
+        let mut request = conn.state.awaiting.remove(stream)?;
+        if self.read_body(conn, &mut request) {
+            return Some(*request);
+        }
+        conn.state.awaiting.insert(stream, request);
+        None
+    }
+
+    /// Reads the part of the body that has arrived; true once the application can be called.
+    fn read_body(&self, conn: &mut Conn<ConnState>, request: &mut Request) -> bool {
+        let awaited = self.buffer_bytes.max(WINDOW_BYTES as u64);
+        loop {
+            let left = awaited.saturating_sub(request.arrived());
+            if request.complete || request.is_refused || left == 0 {
+                return true;
+            }
+            let Ok(mut stream) = conn.proto.stream(request.stream) else {
+                return false;
+            };
+            let at_most = usize::try_from(left).map_or(WINDOW_BYTES, |left| left.min(WINDOW_BYTES));
+            match stream.read(at_most) {
+                StreamRead::Data(bytes) => request.store(bytes),
+                StreamRead::End => request.complete = true,
+                // A failure is also an event, which removes the request.
+                StreamRead::Pending | StreamRead::Failed => return false,
+            }
+        }
+    }
+}
+
+impl Request {
+    /// Number of body bytes that have arrived.
+    fn arrived(&self) -> u64 {
+        self.body.len() as u64 + self.spool.as_ref().map_or(0, |spool| spool.len())
+    }
+
+    fn store(&mut self, bytes: &[u8]) {
+        let in_memory = if self.spool.is_some() {
+            0
+        } else {
+            bytes
+                .len()
+                .min(MEMORY_BYTES.saturating_sub(self.body.len()))
+        };
+        self.body.extend_from_slice(&bytes[..in_memory]);
+        let rest = &bytes[in_memory..];
+        if !rest.is_empty() {
+            self.is_refused = self.append(rest).is_err();
+        }
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.spool.is_none() {
+            self.spool = Some(Box::new(Spool::create()?));
+        }
+        self.spool
+            .as_mut()
+            .map_or(Ok(()), |spool| spool.append(bytes))
     }
 }
 
@@ -184,30 +274,4 @@ impl ConnState {
         self.ready.retain(|request| request.stream != stream);
         self.awaiting.remove(stream).is_some() || self.ready.len() < before
     }
-}
-
-/// Reads more of an awaited body; returns the request once the application can be called.
-fn resume_body(conn: &mut Conn<ConnState>, stream: StreamId) -> Option<Request> {
-    let mut request = conn.state.awaiting.remove(stream)?;
-    if read_body(conn, &mut request) {
-        return Some(*request);
-    }
-    conn.state.awaiting.insert(stream, request);
-    None
-}
-
-/// Reads the part of the body that has arrived; true once the application can be called.
-fn read_body(conn: &mut Conn<ConnState>, request: &mut Request) -> bool {
-    while !request.complete && request.body.len() < WINDOW_BYTES {
-        let Ok(mut stream) = conn.proto.stream(request.stream) else {
-            return false;
-        };
-        match stream.read(WINDOW_BYTES - request.body.len()) {
-            StreamRead::Data(bytes) => request.body.extend_from_slice(bytes),
-            StreamRead::End => request.complete = true,
-            // A failure is also an event, which removes the request.
-            StreamRead::Pending | StreamRead::Failed => return false,
-        }
-    }
-    true
 }

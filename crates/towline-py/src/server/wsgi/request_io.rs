@@ -12,6 +12,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use towline_io::serve::refusals::RefusedFor;
@@ -19,12 +20,16 @@ use towline_io::{Conn, ConnId, Engine};
 use towline_proto::{BufferPool, Connection, Protocol, StreamId, StreamMut};
 
 use super::control::ServerControl;
-use super::request::{ConnState, OwnedHead, Request, WINDOW_BYTES, next_request, process_events};
+use super::request::{ConnState, Request, RequestReader, WINDOW_BYTES};
 use super::shared_conn::{BoxedConn, SharedConn};
 use crate::errors::client_disconnected;
+use crate::server::options::Options;
 
 /// A waiting thread checks signals and server commands at least this often.
 pub const MAX_WAIT: Duration = Duration::from_secs(1);
+
+/// A worker that waits for its client checks at this interval whether requests wait for a thread.
+const QUEUE_CHECK: Duration = Duration::from_millis(10);
 
 pub type SharedRequestIo = Arc<Mutex<RequestIo>>;
 
@@ -34,8 +39,29 @@ pub struct RequestIo {
     stream: Option<StreamId>,
     /// The client of the current exchange has disconnected.
     disconnected: bool,
+    /// Time that the thread has waited for this client while other requests waited for the thread.
+    delayed: Duration,
+    bounds: ResponseBounds,
     control: Arc<ServerControl>,
     mode: IoMode,
+}
+
+/// Bounds of responses that the client reads more slowly than the application writes.
+#[derive(Clone, Copy)]
+pub struct ResponseBounds {
+    /// `--wsgi-response-buffer`: bytes in the temporary file of a response.
+    buffer_bytes: u64,
+    /// `--timeout-wsgi-client`, for `RequestIo::delayed`.
+    client_timeout: Duration,
+}
+
+impl ResponseBounds {
+    pub fn new(options: &Options) -> Self {
+        Self {
+            buffer_bytes: options.wsgi_response_buffer,
+            client_timeout: options.timeout_wsgi_client.0,
+        }
+    }
 }
 
 pub enum IoMode {
@@ -49,6 +75,7 @@ pub struct WorkerIo {
     peer: Option<BoxedConn>,
     shared: Option<SharedStream>,
     buffers: BufferPool,
+    reader: RequestReader,
 }
 
 /// A stream of a connection that other threads use as well.
@@ -90,7 +117,7 @@ pub struct InlineIo {
     current: Option<ConnId>,
     /// Connections that became readable while an application call waited for its own connection.
     deferred: VecDeque<ConnId>,
-    pub spare: OwnedHead,
+    pub reader: RequestReader,
     /// Requests of the current connection in this service.
     requests: usize,
 }
@@ -100,31 +127,38 @@ pub struct InlineIo {
 const REQUESTS_PER_SERVICE: usize = 16;
 
 impl RequestIo {
-    pub fn new_inline(engine: Engine<ConnState>, control: Arc<ServerControl>) -> Self {
+    pub fn new_inline(
+        engine: Engine<ConnState>,
+        control: Arc<ServerControl>,
+        options: &Options,
+    ) -> Self {
         let inline = InlineIo {
             engine,
             current: None,
             deferred: VecDeque::new(),
-            spare: OwnedHead::default(),
+            reader: RequestReader::new(options.wsgi_request_buffer),
             requests: 0,
         };
-        Self::new(IoMode::Inline(Box::new(inline)), control)
+        Self::new(IoMode::Inline(Box::new(inline)), control, options)
     }
 
-    pub fn new_worker(control: Arc<ServerControl>) -> Self {
+    pub fn new_worker(control: Arc<ServerControl>, options: &Options) -> Self {
         let worker = WorkerIo {
             peer: None,
             shared: None,
             buffers: BufferPool::new(WINDOW_BYTES, 1),
+            reader: RequestReader::new(options.wsgi_request_buffer),
         };
-        Self::new(IoMode::Worker(Box::new(worker)), control)
+        Self::new(IoMode::Worker(Box::new(worker)), control, options)
     }
 
-    fn new(mode: IoMode, control: Arc<ServerControl>) -> Self {
+    fn new(mode: IoMode, control: Arc<ServerControl>, options: &Options) -> Self {
         Self {
             serial: 0,
             stream: None,
             disconnected: false,
+            delayed: Duration::ZERO,
+            bounds: ResponseBounds::new(options),
             control,
             mode,
         }
@@ -149,6 +183,7 @@ impl RequestIo {
         self.serial += 1;
         self.stream = Some(stream);
         self.disconnected = false;
+        self.delayed = Duration::ZERO;
         self.serial
     }
 
@@ -168,6 +203,26 @@ impl RequestIo {
             IoMode::Inline(inline) => inline.peer(),
             IoMode::Worker(worker) => worker.peer.as_deref_mut(),
         }
+    }
+
+    /// The connection of a request that has waited for this thread; `None` if its client has left.
+    pub fn waiting_peer(&mut self, may_have_left: bool) -> Option<&mut Conn<ConnState>> {
+        let worker = self.as_worker()?;
+        let peer = worker.peer.as_deref_mut()?;
+        match &worker.shared {
+            Some(SharedStream { conn, stream, .. }) => {
+                if conn.is_failed(*stream) {
+                    peer.release_stream(*stream);
+                    return None;
+                }
+            }
+            None => {
+                if may_have_left && peer.check_reset(Instant::now()) {
+                    return None;
+                }
+            }
+        }
+        Some(peer)
     }
 
     pub fn conn(&mut self) -> Option<&mut Connection> {
@@ -215,17 +270,21 @@ impl RequestIo {
     /// Whether everything written has been sent. HTTP/2 windows may hold some of it back; with threads the I/O
     /// thread goes on sending it, so then only a full queue makes this false.
     fn is_written_out(&mut self, serial: u64) -> bool {
+        if self.spooled_bytes() > 0 {
+            return false;
+        }
+        let is_inline = matches!(self.mode, IoMode::Inline(_));
         let Some(peer) = self.peer() else {
             return false;
         };
         let send_window = peer.service().limits.send_window_bytes;
         let is_h2 = peer.proto.protocol() == Some(Protocol::Http2);
-        if is_h2 && matches!(self.mode, IoMode::Worker(_)) {
+        if is_h2 && !is_inline {
             return self
                 .stream(serial)
                 .is_some_and(|stream| stream.send_capacity() > 0);
         }
-        let sent = self.conn().is_some_and(|conn| conn.pending_bytes() == 0);
+        let sent = peer.proto.pending_bytes() == 0;
         sent && (!is_h2
             || self
                 .stream(serial)
@@ -235,25 +294,73 @@ impl RequestIo {
     /// Waits until this connection may have made progress. In inline mode the I/O of other connections
     /// continues, but no other application call begins: PEP 3333 applications keep state in their thread
     /// (database connections, locals), which a nested call would share.
-    fn wait(&mut self) -> io::Result<()> {
+    fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         match &mut self.mode {
             IoMode::Inline(inline) => inline.run_turn(&self.control)?,
             IoMode::Worker(worker) => {
                 if let Some(SharedStream { conn, stream, .. }) = &worker.shared {
-                    conn.wait(*stream, MAX_WAIT);
+                    conn.wait(*stream, at_most);
                     self.disconnected |= conn.is_failed(*stream) || self.control.is_stopping();
                     return Ok(());
                 }
-                worker.wait()?;
+                worker.wait(at_most)?;
             }
         }
         let stream = self.stream;
-        let Some(peer) = self.peer() else {
-            self.disconnected = true;
-            return Ok(());
+        let disconnected = match &mut self.mode {
+            IoMode::Inline(inline) => inline.process_events(stream),
+            IoMode::Worker(worker) => match &mut worker.peer {
+                Some(peer) => worker.reader.process_events(peer, stream),
+                None => true,
+            },
         };
-        self.disconnected |= process_events(peer, stream) || self.control.is_stopping();
+        self.disconnected |= disconnected || self.control.is_stopping();
         Ok(())
+    }
+
+    fn spooled_bytes(&mut self) -> u64 {
+        match (self.stream, self.peer()) {
+            (Some(stream), Some(peer)) => peer.spooled_bytes(stream),
+            _ => 0,
+        }
+    }
+
+    /// Whether another request waits for this thread.
+    fn delays_others(&mut self) -> bool {
+        match &mut self.mode {
+            IoMode::Inline(inline) => {
+                let same_conn = inline
+                    .peer()
+                    .is_some_and(|conn| !conn.state.ready.is_empty());
+                same_conn || inline.has_deferred()
+            }
+            IoMode::Worker(_) => self.control.has_queued(),
+        }
+    }
+
+    /// Whether the application may continue although the client has not read everything: another request waits
+    /// for this thread, and there is room in the temporary file.
+    fn may_run_ahead(&mut self) -> bool {
+        self.delays_others() && self.spooled_bytes() < self.bounds.buffer_bytes
+    }
+
+    /// Counts time for which other requests have waited for this client. Over the bound the response is aborted.
+    fn count_delay(&mut self, serial: u64, waited: Duration) -> PyResult<()> {
+        if !self.delays_others() {
+            return Ok(());
+        }
+        self.delayed += waited;
+        let timeout = self.bounds.client_timeout;
+        if timeout.is_zero() || self.delayed < timeout {
+            return Ok(());
+        }
+        if let Some(mut stream) = self.stream(serial) {
+            stream.reset();
+        }
+        Err(PyTimeoutError::new_err(format!(
+            "other requests waited {} s for a client that reads too slowly (--timeout-wsgi-client)",
+            timeout.as_secs_f64()
+        )))
     }
 }
 
@@ -268,7 +375,7 @@ impl InlineIo {
                 if is_over {
                     self.engine.requeue(id);
                 } else if let Some(peer) = self.engine.conn(id)
-                    && let Some(request) = next_request(peer, &mut self.spare)
+                    && let Some(request) = self.reader.next_request(peer)
                 {
                     self.requests += 1;
                     return Some(request);
@@ -302,6 +409,11 @@ impl InlineIo {
         self.engine.conn(self.current?)
     }
 
+    fn process_events(&mut self, stream: Option<StreamId>) -> bool {
+        let peer = self.current.and_then(|id| self.engine.conn(id));
+        peer.is_none_or(|peer| self.reader.process_events(peer, stream))
+    }
+
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }
@@ -325,10 +437,14 @@ impl InlineIo {
             if self.current == Some(id) {
                 continue;
             }
-            if let Some(peer) = self.engine.conn(id)
-                && !std::mem::replace(&mut peer.state.deferred, true)
-            {
-                self.deferred.push_back(id);
+            if let Some(peer) = self.engine.conn(id) {
+                // Bodies are received meanwhile, and a slow client keeps its place.
+                self.reader.process_events(peer, None);
+                if !peer.state.ready.is_empty()
+                    && !std::mem::replace(&mut peer.state.deferred, true)
+                {
+                    self.deferred.push_back(id);
+                }
             }
             self.engine.flush_and_rearm(id);
         }
@@ -385,11 +501,11 @@ impl WorkerIo {
         }
     }
 
-    fn wait(&mut self) -> io::Result<()> {
+    fn wait(&mut self, at_most: Duration) -> io::Result<()> {
         let Some(peer) = &mut self.peer else {
             return Ok(());
         };
-        let until = Some(Instant::now() + MAX_WAIT);
+        let until = Some(Instant::now() + at_most);
         if peer.proto.pending_bytes() > 0 {
             peer.flush_blocking(until)?;
         } else {
@@ -428,26 +544,38 @@ pub fn wait_until<T>(
             return Err(client_disconnected());
         }
         drop(guard);
-        py.detach(|| {
-            request_io
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .wait()
-        })?;
-        py.check_signals()?;
+        wait(py, request_io, MAX_WAIT)?;
     }
 }
 
-/// Passes everything written so far to the kernel, however long it takes (PEP 3333, "Buffering and
-/// Streaming": a block is transmitted before the next one is requested).
+fn wait(py: Python<'_>, request_io: &Mutex<RequestIo>, at_most: Duration) -> PyResult<()> {
+    py.detach(|| {
+        request_io
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .wait(at_most)
+    })?;
+    py.check_signals()
+}
+
+/// Passes everything written so far to the kernel (PEP 3333, "Buffering and Streaming": a block is transmitted
+/// before the next one is requested). If the client is too slow for that, the thread waits for it until another
+/// request needs the thread; then the application continues, and its response goes to a temporary file.
 pub fn write_out(py: Python<'_>, request_io: &Mutex<RequestIo>, serial: u64) -> PyResult<()> {
-    wait_until(py, request_io, serial, |request_io| {
-        if request_io.is_disconnected(serial) {
-            return None;
+    loop {
+        let mut guard = lock(py, request_io);
+        if guard.is_disconnected(serial) {
+            return Err(client_disconnected());
         }
-        request_io.flush();
-        request_io.is_written_out(serial).then_some(())
-    })
+        guard.flush();
+        if guard.is_written_out(serial) || guard.may_run_ahead() {
+            return Ok(());
+        }
+        drop(guard);
+        let since = Instant::now();
+        wait(py, request_io, QUEUE_CHECK)?;
+        lock(py, request_io).count_delay(serial, since.elapsed())?;
+    }
 }
 
 pub fn lock<'a>(py: Python<'_>, request_io: &'a Mutex<RequestIo>) -> RequestIoGuard<'a> {

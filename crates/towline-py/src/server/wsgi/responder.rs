@@ -14,16 +14,17 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
-use towline_io::serve::features::{ExchangeRecord, Features, Payload};
-use towline_proto::{BodySize, Field, ResponseHead, UserError};
+use towline_io::serve::features::{BodyWriter, ExchangeRecord, Features, Payload};
+use towline_io::{Conn, SpooledStream};
+use towline_proto::{BodySize, Field, Protocol, ResponseHead, StreamId, UserError};
 
 use super::application::RequestTimes;
 use super::pending_head::PendingHead;
-use super::request::Request;
+use super::request::{ConnState, Request};
 use super::request_io::{RequestIo, SharedRequestIo, lock, write_out};
 use crate::errors::client_disconnected;
 use crate::server::default_headers::DefaultHeaders;
@@ -53,6 +54,10 @@ struct State {
     default_headers: DefaultHeaders,
     features: Features,
     record: ExchangeRecord,
+    /// Body bytes that the announced length still allows.
+    announced: Option<u64>,
+    /// The application has written more than it announced.
+    exceeded: bool,
 }
 
 /// Pieces of at least this size are passed by reference, smaller ones are copied: copying a page costs less than
@@ -68,6 +73,26 @@ pub struct PlainText {
 impl State {
     fn is_bodyless(&self) -> bool {
         self.is_head_request || matches!(self.head.status, 204 | 304)
+    }
+
+    /// A spooled body has been sent only later, so that its end is checked here.
+    fn check_length(&self) -> Result<(), UserError> {
+        match self.announced {
+            Some(1..) => Err(UserError::BodyTooShort),
+            _ => Ok(()),
+        }
+    }
+
+    /// The part of `bytes` that the announced length allows.
+    #[inline]
+    fn allowed<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
+        let Some(announced) = &mut self.announced else {
+            return bytes;
+        };
+        let allowed = usize::try_from(*announced).map_or(bytes.len(), |left| left.min(bytes.len()));
+        *announced -= allowed as u64;
+        self.exceeded |= allowed < bytes.len();
+        &bytes[..allowed]
     }
 }
 
@@ -87,6 +112,8 @@ impl Responder {
             default_headers,
             features,
             record: ExchangeRecord::default(),
+            announced: None,
+            exceeded: false,
         };
         Self {
             request_io,
@@ -123,6 +150,8 @@ impl Responder {
         state.phase = Phase::Waiting;
         state.serial = serial;
         state.is_head_request = line.method == b"HEAD";
+        state.announced = None;
+        state.exceeded = false;
     }
 
     pub fn end(&self, py: Python<'_>, now: Instant) {
@@ -174,15 +203,6 @@ impl Responder {
             }
             return finish(&mut request_io, &mut state);
         }
-        if let Some(announced) = state.head.content_length
-            && announced != total
-            && !state.is_bodyless()
-        {
-            // Nothing has been sent, so this can still become a 500.
-            return Err(PyRuntimeError::new_err(format!(
-                "content-length says {announced}, the body has {total} bytes"
-            )));
-        }
         let payload = match pieces {
             [piece] => Payload::Whole(piece.as_bytes()),
             _ => Payload::Pieces,
@@ -218,7 +238,7 @@ impl Responder {
             let mut state = self.state(py);
             let mut request_io = lock(py, &self.request_io);
             if !state.is_head_request {
-                write_piece(&mut request_io, &mut state, piece)?;
+                spool_piece(&mut request_io, &mut state, piece)?;
             }
             state.serial
         };
@@ -351,6 +371,9 @@ fn send_head(
         .respond(record, conn, (stream, &head, size), payload)
         .map_err(send_error)?;
     state.phase = Phase::Sent;
+    if !state.is_bodyless() {
+        state.announced = state.head.content_length;
+    }
     Ok(())
 }
 
@@ -370,24 +393,57 @@ fn write_piece(
     state: &mut State,
     piece: &Bound<'_, PyBytes>,
 ) -> PyResult<()> {
-    let bytes = piece.as_bytes();
+    let bytes = state.allowed(piece.as_bytes());
     if bytes.is_empty() {
         return Ok(());
     }
+    let mut stream = request_io
+        .stream(state.serial)
+        .ok_or_else(client_disconnected)?;
+    write_to(&mut stream, state, (piece, bytes.len())).map_err(send_error)
+}
+
+/// Like `write_piece`; what the client is too slow for goes to a temporary file.
+fn spool_piece(
+    request_io: &mut RequestIo,
+    state: &mut State,
+    piece: &Bound<'_, PyBytes>,
+) -> PyResult<()> {
+    let bytes = state.allowed(piece.as_bytes());
+    if bytes.is_empty() {
+        return Ok(());
+    }
+    let stream = request_io
+        .current(state.serial)
+        .ok_or_else(client_disconnected)?;
+    let peer = request_io.peer().ok_or_else(client_disconnected)?;
+    let mut spooled = SpooledStream::new(peer, stream);
+    let written = write_to(&mut spooled, state, (piece, bytes.len()));
+    match spooled.take_error() {
+        Some(error) => Err(PyOSError::new_err(format!(
+            "no temporary file for the response: {error}"
+        ))),
+        None => written.map_err(send_error),
+    }
+}
+
+/// Writes the first `len` bytes of a piece.
+#[inline]
+fn write_to(
+    writer: &mut impl BodyWriter,
+    state: &mut State,
+    (piece, len): (&Bound<'_, PyBytes>, usize),
+) -> Result<(), UserError> {
     let State {
-        features,
-        record,
-        serial,
-        ..
+        features, record, ..
     } = state;
-    let mut stream = request_io.stream(*serial).ok_or_else(client_disconnected)?;
-    let written = if bytes.len() < MIN_SHARED_BYTES {
-        features.write(record, &mut stream, bytes)
+    if len < MIN_SHARED_BYTES {
+        features.write(record, writer, &piece.as_bytes()[..len])
     } else {
         let kept = pyo3::pybacked::PyBackedBytes::from(piece.clone());
-        features.write_shared(record, &mut stream, bytes::Bytes::from_owner(kept))
-    };
-    written.map_err(send_error)
+        let kept = bytes::Bytes::from_owner(kept);
+        features.write_shared(record, writer, kept.slice(..len))
+    }
 }
 
 /// `ClientDisconnected` for a failed stream; any other error is a mistake of the application.
@@ -403,13 +459,46 @@ fn exchange_over() -> PyErr {
 }
 
 fn finish(request_io: &mut RequestIo, state: &mut State) -> PyResult<()> {
-    let mut stream = request_io
-        .stream(state.serial)
+    if state.check_length().is_err() {
+        // HTTP/2 drops what is queued when the stream is reset.
+        request_io.flush();
+    }
+    let stream = request_io
+        .current(state.serial)
         .ok_or_else(client_disconnected)?;
+    let peer = request_io.peer().ok_or_else(client_disconnected)?;
+    if state.exceeded {
+        return finish_exceeded(peer, stream, state);
+    }
+    if peer.is_sending_files() {
+        let mut spooled = SpooledStream::new(peer, stream);
+        let finished = state.features.finish(&mut state.record, &mut spooled, &[]);
+        return finished
+            .and_then(|()| state.check_length())
+            .map_err(send_error);
+    }
+    let mut stream = peer.proto.stream(stream).map_err(send_error)?;
     state
         .features
         .finish(&mut state.record, &mut stream, &[])
         .map_err(send_error)
+}
+
+/// Ends a response whose application has written more than it announced: it is complete for the client, but the
+/// application is wrong, so that the connection is not used again.
+#[cold]
+fn finish_exceeded(
+    peer: &mut Conn<ConnState>,
+    stream: StreamId,
+    state: &mut State,
+) -> PyResult<()> {
+    let mut spooled = SpooledStream::new(peer, stream);
+    let finished = state.features.finish(&mut state.record, &mut spooled, &[]);
+    finished.map_err(send_error)?;
+    if peer.proto.protocol() == Some(Protocol::Http1) {
+        peer.proto.close();
+    }
+    Err(send_error(UserError::BodyTooLong))
 }
 
 #[pymethods]

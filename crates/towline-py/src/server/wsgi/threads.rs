@@ -24,13 +24,16 @@ use super::application::{Application, RequestTimes};
 use super::builtin::BuiltinResponses;
 use super::client_info::ClientInfo;
 use super::control::ServerControl;
-use super::request::{ConnState, OwnedHead, Request, RequestEvent, next_event, next_request};
+use super::request::{ConnState, Request, RequestEvent, RequestReader};
 use super::request_io::{MAX_WAIT, RequestIo, SharedRequestIo, WorkerIo, lock};
 use super::shared_conn::SharedConn;
 use super::work_queue::{QueuedConn, QueuedRequest, WorkQueue};
 
 /// Queued requests per worker: enough to keep it busy, few enough to be fair.
 const QUEUED_PER_THREAD: usize = 16;
+
+/// Wait of a request in the queue after which its client is checked: it may have left.
+const LATE: Duration = Duration::from_millis(10);
 
 /// Interval of checking signals while there is no pause between requests: it needs the GIL.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -51,7 +54,7 @@ pub fn run(
         queue: queue.clone(),
         deferred: VecDeque::new(),
         shared_conns: HashMap::new(),
-        spare: OwnedHead::default(),
+        reader: RequestReader::new(application.options.wsgi_request_buffer),
         limit_concurrency: application.options.limit_concurrency.unwrap_or(usize::MAX),
         builtin: BuiltinResponses::new(application),
         notice: None,
@@ -102,8 +105,10 @@ fn start_worker(
 }
 
 fn run_worker(py: Python<'_>, application: &Arc<Application>, queue: &WorkQueue) -> PyResult<()> {
-    let request_io: SharedRequestIo =
-        Arc::new(Mutex::new(RequestIo::new_worker(queue.control.clone())));
+    let request_io: SharedRequestIo = Arc::new(Mutex::new(RequestIo::new_worker(
+        queue.control.clone(),
+        &application.options,
+    )));
     let mut runner = AppRunner::new(py, application.clone(), request_io.clone())?;
     while let Some(QueuedRequest {
         id,
@@ -119,8 +124,9 @@ fn run_worker(py: Python<'_>, application: &Arc<Application>, queue: &WorkQueue)
             }
         }
         let trusted = application.feature_config.trusted.as_ref();
+        let may_have_left = queued.elapsed() >= LATE;
         let client_info = lock(py, &request_io)
-            .peer()
+            .waiting_peer(may_have_left)
             .map(|conn| ClientInfo::of(conn, &request.head, trusted));
         let times = RequestTimes {
             received: queued,
@@ -128,7 +134,7 @@ fn run_worker(py: Python<'_>, application: &Arc<Application>, queue: &WorkQueue)
         };
         let outcome = match &client_info {
             Some(client_info) => runner.serve(py, &mut request, client_info, times),
-            // The connection ended while the request waited.
+            // The client left while the request waited.
             None => Ok(()),
         };
         let conn = {
@@ -155,9 +161,9 @@ struct IoThread {
     queue: Arc<WorkQueue>,
     /// Connections with streams that workers serve.
     shared_conns: HashMap<ConnId, Arc<SharedConn>>,
-    /// Connections that may hold a request, while the queue is full.
+    /// Connections with a complete request that waits for room in the queue.
     deferred: VecDeque<ConnId>,
-    spare: OwnedHead,
+    reader: RequestReader,
     limit_concurrency: usize,
     builtin: BuiltinResponses,
     /// Logged later, with the GIL.
@@ -244,9 +250,11 @@ impl IoThread {
         self.engine.next_ready()
     }
 
+    /// Queues the next request of an HTTP/1 connection. Requests are received even if the queue is full, so that
+    /// no timeout counts while they wait for us.
     fn dispatch(&mut self, id: ConnId) {
-        if !self.queue.has_room() {
-            self.defer(id);
+        if self.is_waiting(id) {
+            self.engine.flush_and_rearm(id);
             return;
         }
         while let Some(request) = self.next_request(id) {
@@ -255,9 +263,12 @@ impl IoThread {
             {
                 continue;
             }
-            let control = &self.queue.control;
-            if control.in_flight() < self.limit_concurrency {
-                control.begin_request();
+            if self.has_capacity() {
+                if !self.queue.has_room() {
+                    self.put_back(id, request);
+                    break;
+                }
+                self.queue.control.begin_request();
                 if let Some(conn) = self.engine.check_out(id) {
                     self.queue.put(QueuedRequest {
                         id,
@@ -275,8 +286,32 @@ impl IoThread {
         self.engine.flush_and_rearm(id);
     }
 
+    /// Handles the events of a connection whose request waits for room in the queue; true if it still waits.
+    fn is_waiting(&mut self, id: ConnId) -> bool {
+        let Some(conn) = self.engine.conn(id) else {
+            return false;
+        };
+        if !conn.state.deferred || conn.state.ready.is_empty() {
+            return false;
+        }
+        self.reader.process_events(conn, None);
+        true
+    }
+
+    fn put_back(&mut self, id: ConnId, request: Request) {
+        if let Some(conn) = self.engine.conn(id) {
+            conn.state.ready.push_front(request);
+        }
+        self.defer(id);
+    }
+
+    /// Whether a request may begin or wait, according to `--limit-concurrency`.
+    fn has_capacity(&self) -> bool {
+        self.queue.control.in_flight() + self.deferred.len() < self.limit_concurrency
+    }
+
     fn next_request(&mut self, id: ConnId) -> Option<Request> {
-        next_request(self.engine.conn(id)?, &mut self.spare)
+        self.reader.next_request(self.engine.conn(id)?)
     }
 
     /// Services a shared connection that is ready or that a worker has queued for service.
@@ -338,7 +373,7 @@ impl IoThread {
             return;
         };
         conn.state.deferred = false;
-        while let Some(event) = next_event(conn, &mut self.spare) {
+        while let Some(event) = self.reader.next_event(conn) {
             let (stream, is_failed) = match event {
                 RequestEvent::Request(request) => {
                     conn.state.ready.push_back(request);

@@ -68,7 +68,10 @@ impl WorkQueue {
     }
 
     pub fn put(&self, request: QueuedRequest) {
-        lock(&self.queue).requests.push_back(request);
+        let mut queue = lock(&self.queue);
+        queue.requests.push_back(request);
+        self.control.set_queued(queue.requests.len());
+        drop(queue);
         self.available.notify_one();
     }
 
@@ -92,7 +95,7 @@ impl WorkQueue {
     pub fn take(&self, py: Python<'_>) -> Option<QueuedRequest> {
         {
             let mut queue = lock(&self.queue);
-            if let Some(request) = queue.requests.pop_front() {
+            if let Some(request) = self.pop(&mut queue) {
                 return Some(request);
             }
             if queue.is_closed {
@@ -102,7 +105,7 @@ impl WorkQueue {
         py.detach(|| {
             let mut queue = lock(&self.queue);
             loop {
-                if let Some(request) = queue.requests.pop_front() {
+                if let Some(request) = self.pop(&mut queue) {
                     return Some(request);
                 }
                 if queue.is_closed {
@@ -114,6 +117,12 @@ impl WorkQueue {
                     .unwrap_or_else(PoisonError::into_inner);
             }
         })
+    }
+
+    fn pop(&self, queue: &mut Queue) -> Option<QueuedRequest> {
+        let request = queue.requests.pop_front()?;
+        self.control.set_queued(queue.requests.len());
+        Some(request)
     }
 
     pub fn return_conn(&self, id: ConnId, peer: BoxedConn) {
