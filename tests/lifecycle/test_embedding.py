@@ -72,15 +72,18 @@ def test_state_of_the_lifespan_reaches_requests() -> None:
         assert request(server.port, "/").body == b"towline"
 
 
-@pytest.mark.parametrize("how", ["cancel", "stop"])
-def test_serve_inside_a_running_loop(how: str) -> None:
+@pytest.mark.parametrize(("how", "seconds"), [("cancel", 2.0), ("close_idle", 2.0), ("stop", 10.0)])
+def test_serve_inside_a_running_loop(how: str, seconds: float) -> None:
+    """Only `stop()` leaves the idle connection its time for one more request."""
+
     async def main() -> None:
         server = towline.Server(towline.ServerConfig(apps.asgi, port=0))
         task = asyncio.create_task(server.serve())
         while not server.started.is_set():
             await asyncio.sleep(0.005)
         port = int(server.addresses[0].rpartition(":")[2])
-        with connect(port) as conn:
+        with connect(port) as conn, connect(port) as idle:
+            assert (await asyncio.to_thread(idle.get, "/pid")).status == 200
             assert (await asyncio.to_thread(conn.get, "/pid")).status == 200
             conn.send("/sleep/0.3")
             begun = time.monotonic()
@@ -89,10 +92,10 @@ def test_serve_inside_a_running_loop(how: str) -> None:
                 with pytest.raises(asyncio.CancelledError):
                     await task
             else:
-                server.stop()
+                server.stop(close_idle=how == "close_idle")
                 await task
             assert conn.response().body == b"slept"
-            assert time.monotonic() - begun < 10
+            assert time.monotonic() - begun < seconds
 
     asyncio.run(main())
 

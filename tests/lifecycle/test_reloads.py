@@ -187,8 +187,9 @@ def test_http2_and_websocket_connections_are_notified() -> None:
         assert time.monotonic() - begun < 3
 
 
-def test_reloads_lose_no_request_over_http2() -> None:
-    with running("apps:asgi", "--workers", "2") as program:
+@pytest.mark.parametrize("app", APPS)
+def test_reloads_lose_no_request_over_http2(app: list[str]) -> None:
+    with running(*app, "--workers", "2") as program:
         url = f"http://127.0.0.1:{program.port}/pid"
         over, answers, lost = threading.Event(), [0], []
 

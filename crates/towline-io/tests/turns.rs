@@ -14,6 +14,8 @@ use towline_io::serve::metrics::Slots;
 use towline_io::{ConnConfig, ConnId, Drain, Engine, EngineConfig, Listener, WaitOutcome};
 use towline_proto::{BufferPool, Limits};
 
+const CLOSE: &str = "connection: close";
+
 fn engine(config: EngineConfig, limits: Limits) -> (Engine<Jobs>, std::net::SocketAddr) {
     let mut engine = Engine::new(config).unwrap();
     let listener = Listener::tcp("127.0.0.1:0".parse().unwrap(), 2048).unwrap();
@@ -223,6 +225,59 @@ fn draining_closes_idle_connections_and_lets_others_finish() {
     turns_until(&mut engine, |_| reading.is_finished());
     assert_eq!(reading.join().unwrap(), b"abcdef");
     turns_until(&mut engine, Engine::is_empty);
+}
+
+#[test]
+fn an_idle_connection_may_send_one_more_request_while_draining() {
+    let limits = Limits {
+        drain_idle_timeout: Duration::from_millis(400),
+        ..Limits::server()
+    };
+    let (mut engine, addr) = engine(EngineConfig::default(), limits);
+    let mut streams = connections(addr, 3);
+    turns_until(&mut engine, |engine| engine.len() == 3);
+    for stream in &mut streams {
+        stream.write_all(&get("/")).unwrap();
+    }
+    let reading: Vec<_> = streams
+        .into_iter()
+        .map(|mut stream| {
+            std::thread::spawn(move || {
+                let response = read_response(&mut stream);
+                assert!(!response.head.contains(CLOSE));
+                stream
+            })
+        })
+        .collect();
+    turns_until(&mut engine, |_| {
+        reading.iter().all(std::thread::JoinHandle::is_finished)
+    });
+    let mut streams: Vec<_> = reading
+        .into_iter()
+        .map(|thread| thread.join().unwrap())
+        .collect();
+    // One belongs to another thread when the drain begins.
+    let id = engine.connection_ids()[2];
+    let out = engine.check_out(id).unwrap();
+    let start = Instant::now();
+    engine.drain(Drain::AwaitIdle);
+    engine.check_in(id, out);
+    let silent = streams.remove(1);
+    let reading: Vec<_> = streams
+        .into_iter()
+        .map(|mut stream| {
+            stream.write_all(&get("/")).unwrap();
+            std::thread::spawn(move || read_response(&mut stream).head)
+        })
+        .collect();
+    turns_until(&mut engine, |engine| engine.len() == 1);
+    assert!(start.elapsed() < Duration::from_millis(350));
+    for thread in reading {
+        assert!(thread.join().unwrap().contains(CLOSE));
+    }
+    turns_until(&mut engine, Engine::is_empty);
+    assert!(start.elapsed() >= Duration::from_millis(350));
+    drop(silent);
 }
 
 #[test]

@@ -159,6 +159,8 @@ class AsgiWorker:
     async def _end(self, native: _native.AsgiServer) -> None:
         loop = asyncio.get_running_loop()
         native.stop_listening()
+        # Cancelled by the embedding program, which waits for the end.
+        self._close_idle = self._close_idle or not self._stopping.is_set()
         closes_idle = self._close_idle
         native.drain(close_idle=closes_idle)
         deadline = loop.time() + self._config.timeout_graceful_shutdown
