@@ -112,11 +112,13 @@ def check_command_line(words: list[str]) -> None:
         return
     try:
         if name == "serve":
-            from towline.cli.serve import _normalised, _parser
+            from towline.cli.command_line import CommandLineError
+            from towline.cli.command_line import parse as parse_serve
 
-            _, unknown = _parser().parse_known_args(_normalised(rest))
-            if unknown:
-                raise Failed(f"unknown argument {unknown[0]!r}")
+            try:
+                parse_serve(rest)
+            except CommandLineError as error:
+                raise Failed(str(error)) from None
         elif name in RUN:
             from towline.cli.call import parse
 
@@ -261,7 +263,7 @@ class Page:
             time.sleep(0.05)
 
     def answers(self) -> bool:
-        """Whether the application is there: the port is open before it is imported."""
+        """Whether the application responds."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=1):
                 return True
