@@ -290,7 +290,8 @@ def test_a_broken_python_configuration_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("_here")
 def test_an_unknown_variable_of_ours_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    configure([APP], {"TOWLINE_WRKERS": "3", "TOWLINE_SERVICE_HOST": "10.0.0.1", "TOWLINE_WORKERS": "2"})
+    others = {"TOWLINE_SERVICE_HOST": "10.0.0.1", "TOWLINE_PORT_80_TCP": "", "TOWLINE_BENCH_HISTORY": "x"}
+    configure([APP], {"TOWLINE_WRKERS": "3", "TOWLINE_WORKERS": "2", **others})
     assert capsys.readouterr().err == (
         "towline serve: the variable TOWLINE_WRKERS is not an option and is ignored; did you mean TOWLINE_WORKERS?\n"
     )

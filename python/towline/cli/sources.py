@@ -19,7 +19,7 @@ from ..errors import ConfigError
 PREFIX = "TOWLINE_"
 # A key of the file, and a variable, without an option.
 APP = "app"
-OTHER_VARIABLES = frozenset({PREFIX + "APP", PREFIX + "CONFIG"})
+OTHER_VARIABLES = frozenset(PREFIX + name for name in ("APP", "CONFIG", "TRANSPORT", "STREAM_TRANSPORT"))
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     known = {PREFIX + name.upper() for name in options_of(ServerConfig)} | OTHER_VARIABLES
     notices = []
     for variable in sorted(environment):
-        if not variable.startswith(PREFIX) or variable in known or _of_kubernetes(variable):
+        if not variable.startswith(PREFIX) or variable in known or _of_others(variable):
             continue
         close = difflib.get_close_matches(variable, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
@@ -54,8 +54,9 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     return notices
 
 
-def _of_kubernetes(variable: str) -> bool:
-    return variable.startswith((PREFIX + "SERVICE_", PREFIX + "PORT_"))
+def _of_others(variable: str) -> bool:
+    """Whether Kubernetes or the bench has made the variable."""
+    return variable.startswith(tuple(PREFIX + start for start in ("SERVICE_", "PORT_", "BENCH_")))
 
 
 def from_file(path: str | None) -> dict[str, Any]:

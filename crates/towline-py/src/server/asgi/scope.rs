@@ -13,6 +13,8 @@ use crate::server::options::{Options, Pathsend};
 use crate::server::pem::pem;
 use crate::server::target::{Target, percent_decoded};
 
+const ACCEPT_ENCODING: &[u8] = b"accept-encoding";
+
 /// Builds scopes from the values that all requests of a server share.
 pub struct Scopes {
     template: Py<PyDict>,
@@ -96,7 +98,8 @@ impl Scopes {
             scope.set_item(intern!(py, "method"), method(py, head.method()))?;
         }
         self.set_target(&scope, head.target())?;
-        scope.set_item(intern!(py, "headers"), self.headers(py, head.fields())?)?;
+        let (headers, accepts_coding) = self.headers(py, head.fields())?;
+        scope.set_item(intern!(py, "headers"), headers)?;
         if let Some((address, port)) = origin.client {
             scope.set_item(intern!(py, "client"), (address.to_string(), port))?;
         }
@@ -106,7 +109,7 @@ impl Scopes {
         if https {
             scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
         }
-        let extensions = if self.offers_pathsend(head.fields()) {
+        let extensions = if self.offers_pathsend(accepts_coding) {
             self.extensions_with_pathsend.bind(py).copy()?
         } else {
             self.extensions.bind(py).copy()?
@@ -122,15 +125,11 @@ impl Scopes {
     }
 
     /// Whether a file may be sent by its path: compressing middleware lets such a response pass as it is.
-    fn offers_pathsend(&self, mut fields: Fields<'_>) -> bool {
+    fn offers_pathsend(&self, accepts_coding: bool) -> bool {
         match self.pathsend {
             Pathsend::Always => true,
             Pathsend::Never => false,
-            Pathsend::Auto => !fields.any(|field| {
-                field.name.eq_ignore_ascii_case(b"accept-encoding")
-                    && !field.value.eq_ignore_ascii_case(b"identity")
-                    && !field.value.is_empty()
-            }),
+            Pathsend::Auto => !accepts_coding,
         }
     }
 
@@ -176,9 +175,15 @@ impl Scopes {
         Ok(())
     }
 
-    /// Pairs in the order received, names in lower case.
+    /// Pairs in the order received, names in lower case; and whether the client accepts a content coding, which is
+    /// found here because another pass costs as much as several headers.
     #[allow(clippy::cast_possible_wrap)] // their number is bounded by Limits
-    fn headers<'py>(&self, py: Python<'py>, fields: Fields<'_>) -> PyResult<Bound<'py, PyAny>> {
+    fn headers<'py>(
+        &self,
+        py: Python<'py>,
+        fields: Fields<'_>,
+    ) -> PyResult<(Bound<'py, PyAny>, bool)> {
+        let mut accepts_coding = false;
         let count = fields.clone().count();
         // SAFETY: every slot of the new list is filled, with a reference that the list takes over, before the list is
         // returned (after an error, null slots are skipped when the list is freed).
@@ -186,6 +191,7 @@ impl Scopes {
             let list = Bound::from_owned_ptr_or_err(py, ffi::PyList_New(count as ffi::Py_ssize_t))?;
             let mut end = std::ptr::null();
             for (index, field) in fields.clone().enumerate() {
+                accepts_coding |= field.name.len() == ACCEPT_ENCODING.len() && names_coding(field);
                 let before = fields.clone().take(index);
                 let first = (field.name.as_ptr() < end).then(|| index_of_same(field, before));
                 let pair = match first.flatten() {
@@ -198,9 +204,16 @@ impl Scopes {
                 end = end.max(field.name.as_ptr_range().end);
                 ffi::PyList_SET_ITEM(list.as_ptr(), index as ffi::Py_ssize_t, pair);
             }
-            Ok(list)
+            Ok((list, accepts_coding))
         }
     }
+}
+
+/// Whether this is an `Accept-Encoding` with a coding.
+fn names_coding(field: Field<'_>) -> bool {
+    field.name.eq_ignore_ascii_case(ACCEPT_ENCODING)
+        && !field.value.is_empty()
+        && !field.value.eq_ignore_ascii_case(b"identity")
 }
 
 /// The index of an earlier field with the same memory. A field that an HPACK block repeats by its index exists once in
