@@ -51,6 +51,14 @@ class SharedStats:
     def __new__(cls, slots: int) -> SharedStats: ...
     def __len__(self) -> int: ...
     def slot(self, index: int) -> Slot: ...
+    def workers_wanted(self, count: int) -> None:
+        """Set the configured number of workers."""
+    def worker_replaced(self) -> None:
+        """Count a worker that has replaced another and is ready."""
+    def worker_boot_failed(self) -> None:
+        """Count a worker that ended before it was ready."""
+    def worker_died(self) -> None:
+        """Count a worker that ended without being asked to."""
 
 @final
 class Slot:
@@ -71,11 +79,13 @@ class Slot:
         """Connections accepted by all workers that have had this slot."""
     @property
     def in_flight(self) -> int: ...
-    def begin(self, pid: int, again: bool) -> None:
-        """Assign the slot to a worker: counters continue, gauges are reset. `again`: it replaces another."""
+    def begin(self, pid: int) -> None:
+        """Assign the slot to a worker: counters continue, gauges are reset."""
     def end(self) -> None:
         """Release the slot after the worker has ended."""
     def turned(self) -> None: ...
+    def loop_lag(self, seconds: float) -> None:
+        """Record the delay of a timer of the event loop."""
     def start_heartbeat(self, period: float) -> None:
         """Write heartbeats every `period` seconds from a native thread. Call it after the fork."""
 
@@ -129,6 +139,8 @@ class AsgiServer:
     def addresses(self) -> list[str]: ...
     def fileno(self) -> int: ...
     def turn(self) -> None: ...
+    def log_refusals(self) -> None:
+        """Write the lines about refused requests to the server log."""
     def stop_listening(self) -> None: ...
     def drain(self, *, close_idle: bool = False) -> None:
         """Close idle connections now, the others after their requests in flight."""

@@ -8,6 +8,24 @@ from collections.abc import Callable
 from . import _options as kind
 
 CODINGS = ("br", "zstd", "gzip")
+SECRET_PARAMETERS = (
+    "access_token",
+    "api_key",
+    "apikey",
+    "client_secret",
+    "id_token",
+    "passwd",
+    "password",
+    "refresh_token",
+    "secret",
+    "sig",
+    "signature",
+    "token",
+    "x-amz-credential",
+    "x-amz-security-token",
+    "x-amz-signature",
+)
+"""Names under which credentials are passed in URLs (OAuth, signed URLs of AWS and Azure)."""
 CERT_REQS = ("none", "optional", "required")
 
 
@@ -80,3 +98,8 @@ def tls_version(value: str) -> str:
     if match[1] not in "23":
         raise ValueError(f"TLS 1.{match[1]} is insecure and not supported (RFC 8996); expected 1.2 or 1.3")
     return f"1.{match[1]}"
+
+
+def redacted_parameters(value: str) -> tuple[str, ...]:
+    """Parse the names of query parameters; `none` is no name."""
+    return () if value.strip().lower() == "none" else kind.words(value)

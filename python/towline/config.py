@@ -443,6 +443,12 @@ class ServerConfig:
         group=LOGGING,
         metavar="PATH",
     )
+    log_format: str = option(
+        "text",
+        "json writes the server log, and the access log unless it has a format, as one JSON object per line",
+        group=LOGGING,
+        choices=("text", "json"),
+    )
     access_log: str | None = option(
         None,
         "write one line per request to PATH, or - for stdout; off by default because of its cost",
@@ -456,6 +462,34 @@ class ServerConfig:
         group=LOGGING,
         metavar="FORMAT",
         aliases=("--access-logformat", "--access-log-fmt"),
+    )
+    access_log_logger: str | None = option(
+        None,
+        "pass access log lines to this Python logger instead of a file, from a thread of their own",
+        group=LOGGING,
+        metavar="NAME",
+        const="towline.access",
+    )
+    access_log_headers: tuple[str, ...] = option(
+        (),
+        "request headers that a JSON access log line has in addition",
+        group=LOGGING,
+        metavar="NAMES",
+        parse=kind.words,
+    )
+    access_log_redact: tuple[str, ...] = option(
+        values.SECRET_PARAMETERS,
+        "query parameters whose values are not logged; none logs every query whole",
+        group=LOGGING,
+        metavar="NAMES",
+        parse=values.redacted_parameters,
+    )
+    request_id_header: str | None = option(
+        None,
+        "give each request an id in this header: the one of a trusted proxy (--forwarded-allow-ips), or a new UUID",
+        group=LOGGING,
+        metavar="NAME",
+        const="x-request-id",
     )
 
     static: tuple[tuple[str, str], ...] = option(

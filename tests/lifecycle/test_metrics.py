@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+from pathlib import Path
 
 from towline.bench.subjects.probe import free_port
 
@@ -49,7 +50,7 @@ def test_requests_are_counted_over_all_workers() -> None:
 
         def counted() -> float:
             pages.append(page(program, port))
-            return pages[-1].get('towline_requests_total{method="GET",status="2xx"}', 0)
+            return pages[-1].get('towline_requests_total{method="GET",version="1.1",status="200"}', 0)
 
         before = counted()
         for _ in range(10):
@@ -58,3 +59,29 @@ def test_requests_are_counted_over_all_workers() -> None:
         eventually(lambda: counted() - before >= 10, "ten requests more")
         assert counted() - before <= 10 + len(pages)
         assert pages[-1]["towline_connections_total"] >= 10
+
+
+def test_a_replacement_that_fails_is_no_restart(tmp_path: Path) -> None:
+    """Figures of the process, and workers wanted, alive, replaced and failed, each on its own."""
+    port = free_port()
+    application = tmp_path / "broken.py"
+    good = (
+        "async def app(scope, receive, send):\n"
+        "    await send({'type': 'http.response.start', 'status': 200, 'headers': []})\n"
+        "    await send({'type': 'http.response.body', 'body': b''})\n"
+    )
+    application.write_text(good)
+    options = ("--workers", "2", "--lifespan", "off", "--interface", "asgi")
+    with running("broken:app", *options, "--metrics-address", f"127.0.0.1:{port}", cwd=tmp_path) as program:
+        eventually(lambda: page(program, port)["towline_workers_accepting"] == 2, "both workers accept")
+        found = page(program, port)
+        assert (found["towline_workers_wanted"], found["towline_workers_alive"]) == (2, 2)
+        eventually(lambda: page(program, port)['towline_worker_open_fds{worker="0"}'] > 3, "descriptors")
+        assert page(program, port)['towline_worker_cpu_seconds_total{worker="0"}'] > 0
+        application.write_text("syntax error")
+        program.signal(signal.SIGHUP)
+        eventually(lambda: page(program, port)["towline_worker_boot_failures_total"] >= 2, "failed start-ups")
+        found = page(program, port)
+        assert found["towline_worker_restarts_total"] == 0
+        assert found["towline_worker_deaths_total"] == 0
+        assert found["towline_workers_wanted"] == 2

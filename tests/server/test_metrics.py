@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+import socket
+import ssl
 import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
+
+import trustme
+from cryptography import x509
+from prometheus_client import parser
+from prometheus_client.openmetrics import parser as openmetrics_parser
 
 from tests.support.feature_server import ask, every_kind, exchange, samples, serving
 from tests.support.http2_client import Client
@@ -59,8 +67,9 @@ def test_any_worker_answers_for_all(tmp_path: Path) -> None:
         with Client(application) as client:  # streams of one connection, over HTTP/2
             client.finish(*[client.begin("GET", "/") for _ in range(20)])
         found = until(lambda: _counted(ports[1], 53))
-        assert found['towline_requests_total{method="GET",status="2xx"}'] == 50
-        assert found['towline_requests_total{method="GET",status="4xx"}'] == 3
+        assert found['towline_requests_total{method="GET",version="1.1",status="200"}'] == 30
+        assert found['towline_requests_total{method="GET",version="2",status="200"}'] == 20
+        assert found['towline_requests_total{method="GET",version="1.1",status="404"}'] == 3
         assert found["towline_request_duration_seconds_count"] == 53
         assert found["towline_connections_total"] == 34
         assert found["towline_sent_bytes_total"] > 33 * 40
@@ -86,3 +95,74 @@ def _counted(port: int, requests: int) -> dict[str, float]:
     found = samples(page)
     counts = [value for series, value in found.items() if series.startswith("towline_requests_total")]
     return found if sum(counts) >= requests else {}
+
+
+OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+
+
+@every_kind
+def test_the_reference_parsers_read_both_formats(kind: str) -> None:
+    with serving(kind, metrics=True) as server:
+        for _ in range(3):
+            ask(server, "/a")
+        ask(server, "/b", method="HEAD")
+        exchange((server.host, server.port), b"BAD\r\n\r\n")
+        text = ask(server, "/metrics")
+        assert text.field("content-type") == "text/plain; version=0.0.4; charset=utf-8"
+        assert text.field("vary") == "accept"
+        modern = ask(server, "/metrics", f"Accept: {OPENMETRICS}")
+        assert modern.field("content-type") == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    for parse, page in [(parser.text_string_to_metric_families, text), (openmetrics, modern)]:
+        families = {family.name: family for family in parse(page.body.decode())}
+        found = {
+            (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+            for family in families.values()
+            for sample in family.samples
+        }
+
+        def value(name: str, found: dict[Any, float] = found, **labels: str) -> float | None:
+            return found.get((name, tuple(sorted(labels.items()))))
+
+        assert value("towline_requests_total", method="GET", version="1.1", status="200") in (3, 4)
+        assert value("towline_requests_total", method="HEAD", version="1.1", status="200") == 1
+        assert value("towline_requests_total", method="other", version="1.1", status="400") == 1
+        assert value("towline_refused_total", reason="malformed") == 1
+        assert value("towline_connections_total") in (6, 7)
+        assert value("towline_websockets_open") == 0
+        assert value("towline_workers_alive") == 1
+        [build] = (
+            families["towline_build"].samples
+            if "towline_build" in families
+            else families["towline_build_info"].samples
+        )
+        assert build.value == 1
+        assert build.labels["python"] == ".".join(map(str, sys.version_info[:3]))
+        assert families["towline_request_duration_seconds"].type == "histogram"
+
+
+def openmetrics(page: str) -> Any:
+    return openmetrics_parser.text_string_to_metric_families(page)
+
+
+def test_the_figures_of_tls() -> None:
+    """A failed handshake is counted, and the end of the certificate's validity is the certificate's."""
+    authority = trustme.CA()
+    certificate = authority.issue_cert("localhost")
+    with certificate.private_key_and_cert_chain_pem.tempfile() as path:
+        expiry = x509.load_pem_x509_certificate(Path(path).read_bytes()).not_valid_after_utc.timestamp()
+        with serving("asgi", ssl_certfile=path, metrics=True) as server:
+            with socket.create_connection((server.host, server.port), timeout=10) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+                while client.recv(65536):
+                    pass
+            tls = ssl.create_default_context()
+            authority.configure_trust(tls)
+
+            def page() -> dict[str, float]:
+                with urllib.request.urlopen(
+                    f"https://localhost:{server.port}/metrics", context=tls
+                ) as answer:
+                    return samples(answer.read().decode())
+
+            until(lambda: page()["towline_tls_handshake_failures_total"] == 1)
+            assert page()['towline_tls_certificate_expiry_timestamp_seconds{worker="0"}'] == expiry

@@ -353,7 +353,10 @@ def test_metrics(version: str, tmp_path: Path) -> None:
     finally:
         process.terminate()
         process.communicate(timeout=20)
-    counted = {"1.1": 'method="GET",status="1xx"', "2": 'method="other",status="2xx"'}
+    counted = {
+        "1.1": 'method="GET",version="1.1",status="101"',
+        "2": 'method="other",version="2",status="200"',
+    }
     assert f"towline_requests_total{{{counted[version]}}} 1" in page
     assert "\ntowline_requests_in_flight 0" in page
     assert "\ntowline_connections_open 2" in page

@@ -60,5 +60,5 @@ pub use engine::{Engine, EngineConfig, EngineWaker};
 pub use sys::{exact_timers, unix_seconds};
 pub use tls::{
     ClientCerts, ClientTls, ClientTlsSettings, ExternalTls, ExternalTlsContext, Identity,
-    MinVersion, Password, TlsConfig, TlsInfo, TlsSettings, Trust, seed,
+    MinVersion, Password, TlsConfig, TlsInfo, TlsSettings, Trust, certificate_expiry, seed,
 };

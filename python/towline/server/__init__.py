@@ -36,7 +36,7 @@ def serve_config(config: ServerConfig) -> int:
     from .supervisor import Supervisor
 
     prepare(config)
-    logs.configure(config.log_level, config.log_config)
+    logs.configure(config.log_level, config.log_config, config.log_format)
     return Supervisor(config).run()
 
 
@@ -60,7 +60,7 @@ def check(config: ServerConfig) -> int:
     from .process import prepare
 
     prepare(config)
-    logs.configure(config.log_level, config.log_config)
+    logs.configure(config.log_level, config.log_config, config.log_format)
     application = load(config)
     try:
         if application.interface == "wsgi":
@@ -107,7 +107,7 @@ class Server:
         from . import logs
         from .application import load
 
-        logs.configure(self.config.log_level, self.config.log_config)
+        logs.configure(self.config.log_level, self.config.log_config, self.config.log_format)
         application = load(self.config)
         if application.interface == "wsgi":
             self._run_wsgi(application.call)

@@ -6,6 +6,7 @@ path.
 
 from __future__ import annotations
 
+import datetime
 import json
 import logging
 import logging.config
@@ -21,7 +22,26 @@ FORMAT = "%(asctime)s [%(process)d] %(levelname)-7s %(message)s"
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
 
 
-def configure(level: str, log_config: Any) -> None:
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line, in ASCII: control and bidirectional characters are escaped."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = datetime.datetime.fromtimestamp(record.created).astimezone()
+        line: dict[str, Any] = {
+            "time": time.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            "pid": record.process,
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["exception"] = self.formatException(record.exc_info)
+        if record.stack_info:
+            line["stack"] = self.formatStack(record.stack_info)
+        return json.dumps(line)
+
+
+def configure(level: str, log_config: Any, log_format: str = "text") -> None:
     """Apply `--log-config` if given, else the default handler; then the level. Raises `ConfigError`."""
     logging.addLevelName(TRACE, "TRACE")
     logger = logging.getLogger(LOGGER)
@@ -29,7 +49,8 @@ def configure(level: str, log_config: Any) -> None:
         _apply(log_config)
     elif not logger.handlers:
         handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter(FORMAT, DATE_FORMAT))
+        as_json = log_format == "json"
+        handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT, DATE_FORMAT))
         logger.addHandler(handler)
         logger.propagate = False
     logger.setLevel(TRACE if level == "trace" else level.upper())

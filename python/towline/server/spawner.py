@@ -48,6 +48,8 @@ class Worker:
     """Retired when its slot's request counter reaches this."""
     kill_at: float | None = None
     unhealthy_since: float | None = None
+    again: bool = False
+    """It replaces another, which the metrics count once it is ready."""
     failures: int = 0
     """Start-ups that have failed in a row before this one."""
     connections_before: int = 0
@@ -100,12 +102,9 @@ class WorkerSpawner:
     application: Application | None = None
     """Imported before the fork (`--preload`)."""
 
-    def spawn(self, again: bool) -> Worker:
-        """Fork one worker. Raises OSError if the fork fails, IndexError if no slot is free.
-
-        `again`: it replaces another worker.
-        """
-        slot = self.slots.acquire(again)
+    def spawn(self) -> Worker:
+        """Fork one worker. Raises OSError if the fork fails, IndexError if no slot is free."""
+        slot = self.slots.acquire()
         read, write = os.pipe()
         os.set_blocking(read, False)
         try:

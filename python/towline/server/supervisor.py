@@ -211,6 +211,8 @@ class Supervisor:
         if worker.state is not State.BOOTING:
             return
         worker.state = State.SERVING
+        if worker.again:
+            self._spawner.slots.stats.worker_replaced()
         logger.debug("worker %d is serving", worker.pid)
         self._ever_ready = True
         if not self._announced and all(each.state is State.SERVING for each in self._workers):
@@ -262,6 +264,7 @@ class Supervisor:
         if worker.state is State.BOOTING:
             self._on_failed_boot(worker, code)
             return
+        self._spawner.slots.stats.worker_died()
         # A worker that was ready is replaced at once: one request that ends its process must not cost the others
         # more. Only if nobody has used it, and it dies again and again, its start-up is what fails.
         was_used = worker.slot.connections > worker.connections_before
@@ -270,6 +273,7 @@ class Supervisor:
         logger.error("worker %d ended (%s), starting another%s", worker.pid, _cause(code), _after(wait))
 
     def _on_failed_boot(self, worker: Worker, code: int) -> None:
+        self._spawner.slots.stats.worker_boot_failed()
         reason = worker.failure or f"worker {worker.pid} ended while starting ({_cause(code)})"
         if self._config.reload:
             self._await_change = worker.replaces is None
@@ -317,6 +321,7 @@ class Supervisor:
 
     def _adjust_count(self, now: float) -> None:
         """Start or drain workers until their number is the configured one."""
+        self._spawner.slots.stats.workers_wanted(self._target)
         active = [w for w in self._workers if w.state is not State.DRAINING and w.replaces is None]
         for worker in [w for w in active if w.state is State.SERVING][: max(0, len(active) - self._target)]:
             self._drain(worker)
@@ -337,12 +342,13 @@ class Supervisor:
             worker.failures = vacancy.failures
 
     def _spawn(self, again: bool) -> Worker | None:
-        """Start a worker; `None` if the system does not allow it, which is logged."""
+        """Start a worker; `None` if the system does not allow it, which is logged. `again`: it replaces another."""
         try:
-            worker = self._spawner.spawn(again)
+            worker = self._spawner.spawn()
         except (OSError, IndexError) as error:
             logger.error("cannot start a worker: %s", error)
             return None
+        worker.again = again
         worker.last_request = self._last_request(worker.slot)
         self._workers.append(worker)
         return worker

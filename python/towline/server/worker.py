@@ -118,10 +118,14 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
     worker = AsgiWorker(app, context.config, context.binds, slot=context.slot)
 
     async def serve() -> None:
-        def tick() -> None:
+        period = context.config.timeout_worker_healthcheck / HEARTBEATS
+
+        def tick(due: float) -> None:
             # An idle loop does not run otherwise.
             context.slot.turned()
-            loop.call_later(context.config.timeout_worker_healthcheck / HEARTBEATS, tick)
+            now = loop.time()
+            context.slot.loop_lag(max(0.0, now - due))
+            loop.call_later(period, tick, now + period)
 
         def orphaned() -> None:
             loop.remove_reader(context.lifeline)
@@ -133,7 +137,7 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
         loop.add_signal_handler(signal.SIGQUIT, worker.stop, True)
         loop.add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
         loop.add_reader(context.lifeline, orphaned)
-        tick()
+        tick(loop.time())
         try:
             await worker.serve(lambda: _ready(context, "asgi", loop_name))
         finally:

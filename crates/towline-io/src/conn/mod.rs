@@ -15,6 +15,7 @@ pub(crate) mod transport;
 use std::cell::OnceCell;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use socket2::Socket;
@@ -375,6 +376,7 @@ impl<S> Conn<S> {
                     self.proto.received_eof(now);
                 }
                 Err(error) => {
+                    self.count_handshake_failure();
                     self.input.broken = Some(failure_rule(&error));
                     return self.report_failure(now) || news;
                 }
@@ -395,6 +397,14 @@ impl<S> Conn<S> {
         }
         self.on_failure(now, rule);
         true
+    }
+
+    #[cold]
+    fn count_handshake_failure(&self) {
+        let is_handshaking = self.io.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
+        if let (Some(meter), true) = (&self.service.meter, is_handshaking) {
+            meter.tls_handshake_failures.fetch_add(1, Relaxed);
+        }
     }
 
     /// Passes the refusals of the protocol to the counters and logs of the server.
@@ -448,6 +458,7 @@ impl<S> Conn<S> {
             return;
         }
         if self.io.is_before_http() {
+            self.count_handshake_failure();
             // No response can be sent before the handshake or the PROXY header is complete.
             self.on_failure(now, "TLS handshake or PROXY header not complete in time");
         } else {

@@ -11,4 +11,5 @@ pub mod forwarded;
 pub mod metrics;
 pub mod proxy_protocol;
 pub mod refusals;
+pub mod request_id;
 mod request_line;

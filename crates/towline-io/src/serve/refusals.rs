@@ -199,7 +199,7 @@ impl Refusals {
         client: Option<IpAddr>,
     ) {
         if let (Some(slot), true) = (&self.slot, refusal.status != 0) {
-            slot.request_refused(MethodClass::of(line.method), refusal.status);
+            slot.request_refused(MethodClass::of(line.method), line.version, refusal.status);
         }
         let Some(log) = &self.log else { return };
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
@@ -217,6 +217,7 @@ impl Refusals {
             body_bytes: 0,
             reason: towline_proto::standard_reason(refusal.status),
             refused: Some(refused),
+            scheme: "",
         };
         log.write(entry, &outcome);
     }

@@ -17,6 +17,7 @@ use rustls::{RootCertStore, SupportedProtocolVersion};
 use super::ciphers;
 use super::identity::{Identity, bad, certificates, read};
 use super::sni::ServerCerts;
+use super::x509::cert_info;
 
 /// The options `--ssl-*`.
 #[derive(Clone, Debug, Default)]
@@ -85,6 +86,13 @@ impl TlsConfig {
             server: Arc::new(server),
         })
     }
+}
+
+/// End of the validity of the first certificate of a file, in seconds since 1970.
+pub fn certificate_expiry(file: &Path) -> io::Result<Option<u64>> {
+    let chain = certificates(file)?;
+    let info = chain.first().and_then(|first| cert_info(first));
+    Ok(info.map(|info| info.not_after))
 }
 
 impl From<Arc<rustls::ServerConfig>> for TlsConfig {

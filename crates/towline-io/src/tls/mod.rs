@@ -17,7 +17,7 @@ mod verify;
 mod x509;
 
 pub use client::{ClientTls, ClientTlsSettings, Trust};
-pub use config::{ClientCerts, MinVersion, TlsConfig, TlsSettings};
+pub use config::{ClientCerts, MinVersion, TlsConfig, TlsSettings, certificate_expiry};
 pub(crate) use explain::{explain, late_alert};
 pub use external::{ExternalTls, ExternalTlsContext};
 pub use identity::Identity;

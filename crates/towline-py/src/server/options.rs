@@ -128,6 +128,25 @@ impl<'py> FromPyObject<'_, 'py> for Pathsend {
     }
 }
 
+/// The form of the logs (`--log-format`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
+impl<'py> FromPyObject<'_, 'py> for LogFormat {
+    type Error = PyErr;
+
+    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        match value.extract::<String>()?.as_str() {
+            "text" => Ok(Self::Text),
+            "json" => Ok(Self::Json),
+            other => Err(invalid_value("log_format", other)),
+        }
+    }
+}
+
 fn invalid_value(name: &str, value: &str) -> PyErr {
     pyo3::exceptions::PyValueError::new_err(format!("{name}: {value:?} is not one of its values"))
 }
@@ -178,6 +197,11 @@ pub struct Options {
     pub proxy_protocol: bool,
     pub access_log: Option<String>,
     pub access_log_format: String,
+    pub log_format: LogFormat,
+    pub access_log_logger: Option<String>,
+    pub access_log_headers: Vec<String>,
+    pub access_log_redact: Vec<String>,
+    pub request_id_header: Option<String>,
     #[pyo3(attribute("static"))]
     pub static_routes: Vec<(String, std::path::PathBuf)>,
     pub static_expires: u64,

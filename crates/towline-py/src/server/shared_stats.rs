@@ -26,6 +26,26 @@ impl SharedStats {
         self.slots.len()
     }
 
+    /// Sets the configured number of workers.
+    fn workers_wanted(&self, count: u64) {
+        self.supervisor(|slot| slot.workers_wanted.store(count, Relaxed));
+    }
+
+    /// Counts a worker that has replaced another and is ready.
+    fn worker_replaced(&self) {
+        self.supervisor(|slot| _ = slot.worker_restarts.fetch_add(1, Relaxed));
+    }
+
+    /// Counts a worker that ended before it was ready.
+    fn worker_boot_failed(&self) {
+        self.supervisor(|slot| _ = slot.worker_boot_failures.fetch_add(1, Relaxed));
+    }
+
+    /// Counts a worker that ended without being asked to.
+    fn worker_died(&self) {
+        self.supervisor(|slot| _ = slot.worker_deaths.fetch_add(1, Relaxed));
+    }
+
     /// The slot of one worker.
     fn slot(&self, index: usize) -> PyResult<Slot> {
         let handle = self.slots.handle(index);
@@ -34,6 +54,15 @@ impl SharedStats {
             handle,
             heartbeat: Mutex::new(None),
         })
+    }
+}
+
+impl SharedStats {
+    /// The counters of the supervisor are in the first slot, which the first worker has.
+    fn supervisor(&self, write: impl FnOnce(&SlotHandle)) {
+        if let Some(slot) = self.slots.handle(0) {
+            write(&slot);
+        }
     }
 }
 
@@ -88,11 +117,15 @@ impl Slot {
     }
 
     /// Assigns the slot to a worker. Counters continue, gauges are reset.
-    fn begin(&self, pid: u32, again: bool) {
+    fn begin(&self, pid: u32) {
         self.handle.begin(pid, monotonic_ns());
-        if again {
-            self.handle.worker_restarts.fetch_add(1, Relaxed);
-        }
+    }
+
+    /// Records the delay of a timer of the event loop.
+    fn loop_lag(&self, seconds: f64) {
+        let lag = Duration::try_from_secs_f64(seconds).unwrap_or_default();
+        let us = u64::try_from(lag.as_micros()).unwrap_or(u64::MAX);
+        self.handle.loop_lag_us.store(us, Relaxed);
     }
 
     /// Releases the slot after the worker has ended.

@@ -32,6 +32,9 @@ pub const PRESETS: [(&str, &str); 2] = [
     ("combined", COMBINED),
 ];
 
+/// In place of a secret in a query.
+const REDACTED: &[u8] = b"[redacted]";
+
 /// An unknown atom or an unterminated `%(`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormatError(pub String);
@@ -48,6 +51,9 @@ impl std::error::Error for FormatError {}
 #[derive(Debug)]
 pub struct Format {
     shape: Shape,
+    redact: Vec<Box<[u8]>>,
+    /// Indices of the chosen headers of a JSON line among the request fields.
+    headers: Vec<usize>,
     request_fields: Vec<Box<[u8]>>,
     response_fields: Vec<Box<[u8]>>,
 }
@@ -55,11 +61,19 @@ pub struct Format {
 #[derive(Debug)]
 enum Shape {
     Parts(Vec<Part>),
-    /// Indices of Referer and User-Agent among the request fields.
-    Json {
-        referer: usize,
-        user_agent: usize,
-    },
+    /// The names and the indices of the request fields that are members.
+    Json(Vec<(&'static str, usize)>),
+}
+
+/// Choices beyond the format itself.
+#[derive(Debug, Clone, Default)]
+pub struct FormatOptions {
+    /// Names of query parameters whose values are not logged.
+    pub redact: Vec<Box<[u8]>>,
+    /// Request headers that a JSON line has in addition.
+    pub headers: Vec<Box<[u8]>>,
+    /// The header of the request id.
+    pub request_id: Option<Box<[u8]>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,23 +129,39 @@ pub struct Outcome<'a> {
     pub reason: &'a [u8],
     /// The server refused the request itself.
     pub refused: Option<RefusedFor>,
+    /// `http` or `https`; empty if it is not known.
+    pub scheme: &'static str,
 }
 
 impl Format {
     /// Compiles a format or the name of one: `json`, `common`, `combined`.
     pub fn compile(format: &str) -> Result<Self, FormatError> {
+        Self::compile_with(format, FormatOptions::default())
+    }
+
+    /// The same with more options.
+    pub fn compile_with(format: &str, options: FormatOptions) -> Result<Self, FormatError> {
         let mut compiled = Self {
             shape: Shape::Parts(Vec::new()),
+            redact: options.redact,
+            headers: Vec::new(),
             request_fields: Vec::new(),
             response_fields: Vec::new(),
         };
         if format == "json" {
-            let referer = index_of(&mut compiled.request_fields, b"referer");
-            let user_agent = index_of(&mut compiled.request_fields, b"user-agent");
-            compiled.shape = Shape::Json {
-                referer,
-                user_agent,
-            };
+            let names = &mut compiled.request_fields;
+            let mut members = vec![
+                ("host", index_of(names, b"host")),
+                ("referer", index_of(names, b"referer")),
+                ("user_agent", index_of(names, b"user-agent")),
+                ("traceparent", index_of(names, b"traceparent")),
+            ];
+            if let Some(name) = &options.request_id {
+                members.push(("request_id", index_of(names, name)));
+            }
+            let headers = options.headers.iter();
+            compiled.headers = headers.map(|name| index_of(names, name)).collect();
+            compiled.shape = Shape::Json(members);
             return Ok(compiled);
         }
         let preset = PRESETS.iter().find(|(name, _)| *name == format);
@@ -240,7 +270,11 @@ impl Format {
     ) {
         entry.text.clear();
         entry.method = entry.keep(method);
-        entry.target = entry.keep(target);
+        entry.target = if self.redact.is_empty() {
+            entry.keep(target)
+        } else {
+            entry.keep_redacted(target, &self.redact)
+        };
         entry.version = version;
         entry.status = 0;
         reset(&mut entry.request_fields, self.request_fields.len());
@@ -282,12 +316,7 @@ impl Format {
         out: &mut Vec<u8>,
     ) {
         match &self.shape {
-            Shape::Json {
-                referer,
-                user_agent,
-            } => {
-                render_json(entry, outcome, stamp, out, (*referer, *user_agent));
-            }
+            Shape::Json(members) => self.render_json(entry, outcome, stamp, out, members),
             Shape::Parts(parts) => {
                 for part in parts {
                     render_part(part, entry, outcome, stamp, out);
@@ -331,6 +360,30 @@ impl Entry {
     fn keep(&mut self, bytes: &[u8]) -> Range<usize> {
         let start = self.text.len();
         self.text.extend_from_slice(bytes);
+        start..self.text.len()
+    }
+
+    /// Keeps a target without the values of the query parameters `names`.
+    fn keep_redacted(&mut self, target: &[u8], names: &[Box<[u8]>]) -> Range<usize> {
+        let start = self.text.len();
+        let query = target.iter().position(|&byte| byte == b'?');
+        let Some(query) = query.map(|at| at + 1) else {
+            return self.keep(target);
+        };
+        self.text.extend_from_slice(&target[..query]);
+        for (index, parameter) in target[query..].split(|&byte| byte == b'&').enumerate() {
+            if index > 0 {
+                self.text.push(b'&');
+            }
+            let equals = parameter.iter().position(|&byte| byte == b'=');
+            match equals {
+                Some(equals) if position(names, &parameter[..equals]).is_some() => {
+                    self.text.extend_from_slice(&parameter[..=equals]);
+                    self.text.extend_from_slice(REDACTED);
+                }
+                _ => self.text.extend_from_slice(parameter),
+            }
+        }
         start..self.text.len()
     }
 
@@ -480,45 +533,72 @@ fn base64_value(digit: u8) -> Option<u32> {
     Some(u32::from(value))
 }
 
-fn render_json(
-    entry: &Entry,
-    outcome: &Outcome<'_>,
-    stamp: &mut Stamp,
-    out: &mut Vec<u8>,
-    (referer, user_agent): (usize, usize),
-) {
-    out.extend_from_slice(b"{\"time\":\"");
-    out.extend_from_slice(stamp.rfc3339(outcome.ended));
-    out.push(b'"');
-    push_member(
-        out,
-        "client",
-        Some(outcome.client.as_bytes()).filter(|client| !client.is_empty()),
-    );
-    let known = |text: &'static str| Some(text.as_bytes()).filter(|text| !text.is_empty());
-    let method = Some(entry.method()).filter(|method| !method.is_empty());
-    push_member(out, "method", method);
-    push_member(out, "path", Some(entry.path()));
-    push_member(out, "query", Some(entry.query()));
-    push_member(out, "version", known(entry.version));
-    // Writing to a Vec cannot fail.
-    let _ = match entry.status {
-        0 => write!(out, ",\"status\":null"),
-        status => write!(out, ",\"status\":{status}"),
-    };
-    let (bytes, micros, pid) = (
-        outcome.body_bytes,
-        outcome.duration.as_micros(),
-        outcome.pid,
-    );
-    let _ = write!(out, ",\"bytes\":{bytes},\"duration_us\":{micros}");
-    push_member(out, "referer", entry.request_field(referer));
-    push_member(out, "user_agent", entry.request_field(user_agent));
-    if let Some(refused) = outcome.refused {
-        push_member(out, "refused", Some(refused.reason.label().as_bytes()));
-        push_member(out, "refused_rule", Some(refused.rule.as_bytes()));
+impl Format {
+    fn render_json(
+        &self,
+        entry: &Entry,
+        outcome: &Outcome<'_>,
+        stamp: &mut Stamp,
+        out: &mut Vec<u8>,
+        members: &[(&'static str, usize)],
+    ) {
+        out.extend_from_slice(b"{\"time\":\"");
+        stamp.rfc3339_ms(outcome.ended, out);
+        out.push(b'"');
+        let known = |text: &'static str| Some(text.as_bytes()).filter(|text| !text.is_empty());
+        let client = Some(outcome.client.as_bytes()).filter(|client| !client.is_empty());
+        let method = Some(entry.method()).filter(|method| !method.is_empty());
+        push_member(out, "client", client);
+        push_member(out, "method", method);
+        push_member(out, "path", Some(entry.path()));
+        push_member(out, "query", Some(entry.query()));
+        push_member(out, "version", known(entry.version));
+        push_member(out, "scheme", known(outcome.scheme));
+        // Writing to a Vec cannot fail.
+        let _ = match entry.status {
+            0 => write!(out, ",\"status\":null"),
+            status => write!(out, ",\"status\":{status}"),
+        };
+        let (bytes, micros) = (outcome.body_bytes, outcome.duration.as_micros());
+        let _ = write!(
+            out,
+            ",\"bytes\":{bytes},\"duration_us\":{micros},\"duration_ms\":{}.{:03}",
+            micros / 1000,
+            micros % 1000
+        );
+        for (name, index) in members {
+            push_member(out, name, entry.request_field(*index));
+        }
+        if let Some(refused) = outcome.refused {
+            push_member(out, "refused", Some(refused.reason.label().as_bytes()));
+            push_member(out, "refused_rule", Some(refused.rule.as_bytes()));
+        }
+        if !self.headers.is_empty() {
+            out.extend_from_slice(b",\"headers\":{");
+            let start = out.len();
+            for &index in &self.headers {
+                push_header(out, &self.request_fields[index], entry.request_field(index));
+            }
+            // Each is preceded by a comma.
+            out.remove(start);
+            out.push(b'}');
+        }
+        let _ = write!(out, ",\"pid\":{}}}", outcome.pid);
     }
-    let _ = write!(out, ",\"pid\":{pid}}}");
+}
+
+fn push_header(out: &mut Vec<u8>, name: &[u8], value: Option<&[u8]>) {
+    out.extend_from_slice(b",\"");
+    push_json(out, name);
+    out.extend_from_slice(b"\":");
+    match value {
+        Some(value) => {
+            out.push(b'"');
+            push_json(out, value);
+            out.push(b'"');
+        }
+        None => out.extend_from_slice(b"null"),
+    }
 }
 
 fn push_member(out: &mut Vec<u8>, name: &str, value: Option<&[u8]>) {

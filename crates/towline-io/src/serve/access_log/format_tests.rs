@@ -18,6 +18,7 @@ fn outcome() -> Outcome<'static> {
         duration: Duration::from_micros(1_234_567),
         body_bytes: 512,
         refused: None,
+        scheme: "https",
         reason: b"Not Found",
     }
 }

@@ -14,9 +14,9 @@ mod format;
 mod timestamp;
 mod writer;
 
-pub use format::{Entry, Format, FormatError, Outcome, PRESETS};
+pub use format::{Entry, Format, FormatError, FormatOptions, Outcome, PRESETS};
 pub use timestamp::Stamp;
-pub use writer::{DEFAULT_BUFFER_BYTES, Sink, Writer};
+pub use writer::{DEFAULT_BUFFER_BYTES, LineSink, Sink, Writer};
 
 /// A compiled format with the buffers that rendering reuses. One for each thread that logs.
 pub struct Log {

@@ -24,6 +24,19 @@ impl Stamp {
         &self.rfc3339
     }
 
+    /// Appends `2000-10-10T13:55:36.123-07:00` (RFC 3339).
+    pub(super) fn rfc3339_ms(&mut self, at: SystemTime, out: &mut Vec<u8>) {
+        let since = at.duration_since(SystemTime::UNIX_EPOCH);
+        let ms = since.map_or(0, |since| since.subsec_millis());
+        let text = self.rfc3339(at);
+        // The offset has six characters.
+        let (time, offset) = text.split_at(text.len() - 6);
+        out.extend_from_slice(time);
+        // Writing to a Vec cannot fail.
+        let _ = write!(out, ".{ms:03}");
+        out.extend_from_slice(offset);
+    }
+
     fn refresh(&mut self, at: SystemTime) {
         let second = match at.duration_since(SystemTime::UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_secs()).unwrap_or(i64::MAX),

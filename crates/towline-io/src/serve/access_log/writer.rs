@@ -31,11 +31,34 @@ pub enum Sink {
     Stderr,
     /// A file, appended to and created if missing; several workers may share it.
     File(PathBuf),
+    /// A function of the program.
+    Lines(LineSink),
 }
+
+/// A function that takes a batch of whole lines, on the writer's thread.
+#[derive(Clone)]
+pub struct LineSink(pub Arc<WriteLines>);
+
+type WriteLines = dyn Fn(&[u8]) + Send + Sync;
+
+impl std::fmt::Debug for LineSink {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LineSink")
+    }
+}
+
+impl PartialEq for LineSink {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for LineSink {}
 
 impl Sink {
     fn open(&self) -> io::Result<Target> {
         let file = match self {
+            Self::Lines(sink) => return Ok(Target::Lines(sink.clone())),
             Self::Stdout => duplicate(libc::STDOUT_FILENO)?,
             Self::Stderr => duplicate(libc::STDERR_FILENO)?,
             // Non-blocking for a FIFO: opening one without a reader would block.
@@ -48,11 +71,11 @@ impl Sink {
         };
         let is_pipe = file.metadata().is_ok_and(|data| data.file_type().is_fifo());
         let piece_bytes = if is_pipe { PIPE_BYTES } else { usize::MAX };
-        Ok(Target {
+        Ok(Target::File(FileTarget {
             file,
             piece_bytes,
             torn: false,
-        })
+        }))
     }
 }
 
@@ -258,7 +281,25 @@ impl Shared {
     }
 }
 
-struct Target {
+enum Target {
+    File(FileTarget),
+    Lines(LineSink),
+}
+
+impl Target {
+    /// Writes `lines` and returns the number of bytes written: fewer than given after an error or the deadline.
+    fn write_lines(&mut self, lines: &[u8], give_up: impl Fn() -> Option<Instant>) -> usize {
+        match self {
+            Self::File(file) => file.write_lines(lines, give_up),
+            Self::Lines(LineSink(sink)) => {
+                sink(lines);
+                lines.len()
+            }
+        }
+    }
+}
+
+struct FileTarget {
     file: File,
     /// Largest size of one write, in whole lines where possible.
     piece_bytes: usize,
@@ -266,7 +307,7 @@ struct Target {
     torn: bool,
 }
 
-impl Target {
+impl FileTarget {
     /// Writes `bytes` and returns the number written: fewer than given after an error or the deadline.
     fn write_lines(&mut self, lines: &[u8], give_up: impl Fn() -> Option<Instant>) -> usize {
         if self.torn && self.file.write(b"\n").is_ok() {

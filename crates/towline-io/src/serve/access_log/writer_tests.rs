@@ -214,7 +214,9 @@ fn pieces_are_whole_lines() {
 #[test]
 fn a_line_torn_by_an_error_is_ended() {
     let directory = Directory::new("torn");
-    let mut target = Sink::File(directory.file()).open().unwrap();
+    let Target::File(mut target) = Sink::File(directory.file()).open().unwrap() else {
+        panic!("a file");
+    };
     assert_eq!(target.write_lines(b"half a li", || None), 9);
     assert!(target.torn);
     target.write_lines(b"next\n", || None);
@@ -246,10 +248,31 @@ fn a_writer_works_after_a_fork() {
 #[test]
 fn standard_streams_can_be_opened() {
     for sink in [Sink::Stdout, Sink::Stderr] {
-        let target = sink.open().unwrap();
+        let Target::File(target) = sink.open().unwrap() else {
+            panic!("a file");
+        };
         assert!(
             target.file.into_raw_fd() > 2,
             "the stream itself stays with the process"
         );
     }
+}
+
+#[test]
+fn lines_are_passed_to_a_function_on_the_thread_of_the_writer() {
+    let received = Arc::new(Mutex::new((Vec::new(), None)));
+    let sink = {
+        let received = Arc::clone(&received);
+        LineSink(Arc::new(move |lines: &[u8]| {
+            let mut received = received.lock().unwrap();
+            received.0.extend_from_slice(lines);
+            received.1 = Some(std::thread::current().id());
+        }))
+    };
+    let writer = Writer::new(Sink::Lines(sink), 1000).unwrap();
+    assert!(writer.push(b"one\n") && writer.push(b"two\n"));
+    assert!(writer.close(LONG));
+    let received = received.lock().unwrap();
+    assert_eq!(received.0, b"one\ntwo\n");
+    assert_ne!(received.1, Some(std::thread::current().id()));
 }

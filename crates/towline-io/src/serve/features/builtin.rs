@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError, Version};
 
 use super::super::files::{FileBody, FileResponse, ResponseField};
-use super::super::metrics::CONTENT_TYPE;
+use super::super::metrics::PageFormat;
 use super::super::refusals::{Reason, RefusedFor};
 use super::{ExchangeRecord, Features, Payload, RequestLine};
 use crate::conn::Conn;
@@ -49,7 +49,11 @@ impl From<FileResponse> for BuiltinResponse {
     }
 }
 
-pub(super) fn metrics_page(method: &[u8], page: impl FnOnce() -> String) -> BuiltinResponse {
+pub(super) fn metrics_page(
+    method: &[u8],
+    format: PageFormat,
+    page: impl FnOnce() -> String,
+) -> BuiltinResponse {
     if !is_reading(method) {
         return only_reading();
     }
@@ -57,8 +61,12 @@ pub(super) fn metrics_page(method: &[u8], page: impl FnOnce() -> String) -> Buil
     BuiltinResponse {
         status: 200,
         fields: vec![
-            (b"content-type", Cow::Borrowed(CONTENT_TYPE.as_bytes())),
+            (
+                b"content-type",
+                Cow::Borrowed(format.content_type().as_bytes()),
+            ),
             (b"cache-control", Cow::Borrowed(b"no-store")),
+            (b"vary", Cow::Borrowed(b"accept")),
         ],
         content_length: Some(page.len() as u64),
         body: BuiltinBody::Text(page.into()),

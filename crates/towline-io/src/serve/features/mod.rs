@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Instant, SystemTime};
 
-use towline_proto::Field;
+use towline_proto::{Field, Version};
 
 use self::body::Body;
 pub use self::body::{BodyWriter, Payload};
@@ -29,8 +29,9 @@ use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::compress::Policy;
 use super::files::Mount;
 use super::forwarded::{self, Kind, Origin, PeerIp, TrustedPeers};
-use super::metrics::{self, MethodClass, SlotHandle, Slots, StatusClass};
+use super::metrics::{self, MethodClass, PageFormat, SlotHandle, Slots};
 use super::refusals::{Refusals, RefusedFor};
+use super::request_id::{self, IdGenerator};
 pub use super::request_line::RequestLine;
 use super::request_line::version_name;
 use crate::coding::accept::Accepted;
@@ -53,6 +54,10 @@ pub struct FeatureConfig {
     /// Counters and lines of the requests that the server refuses itself.
     pub refusals: Option<Arc<Refusals>>,
     pub slot: Option<SlotHandle>,
+    /// The header of the request id (`--request-id-header`), in lower case; `None`: requests have none.
+    pub request_id: Option<Box<[u8]>>,
+    /// Labels of the metric `towline_build_info`.
+    pub build: Vec<(&'static str, String)>,
     /// Serve `/metrics` in addition to the application.
     pub metrics: bool,
     /// Respond to health checks at this path and below it.
@@ -103,6 +108,7 @@ pub struct Features {
     config: Arc<FeatureConfig>,
     log: Option<Log>,
     encoders: EncoderPool,
+    ids: Option<IdGenerator>,
     pid: u32,
 }
 
@@ -110,13 +116,14 @@ pub struct Features {
 #[derive(Default)]
 pub struct ExchangeRecord {
     started: Option<Instant>,
-    method: Option<MethodClass>,
+    method: Option<(MethodClass, Version)>,
     status: u16,
     body_bytes: u64,
     accepted: Accepted,
     body: Body,
     is_head: bool,
     refused: Option<RefusedFor>,
+    scheme: &'static str,
     client: String,
     entry: Entry,
 }
@@ -129,6 +136,10 @@ impl Features {
             log: log.map(|(format, writer)| Log::new(Arc::clone(format), writer.clone())),
             encoders: EncoderPool::new(MAX_IDLE_ENCODERS),
             pid: std::process::id(),
+            ids: config
+                .request_id
+                .as_ref()
+                .and_then(|_| IdGenerator::new().ok()),
             config,
         }
     }
@@ -150,6 +161,37 @@ impl Features {
         }
     }
 
+    /// The id of a request and the name of its header: the id that a trusted proxy has sent, or a new one. `None`
+    /// without `--request-id-header`.
+    pub fn request_id<'a>(
+        &self,
+        peer: PeerIp,
+        fields: impl IntoIterator<Item = Field<'a>>,
+    ) -> Option<(&[u8], String)> {
+        let (name, ids) = (self.config.request_id.as_deref()?, self.ids.as_ref()?);
+        let trusted = self.config.trusted.as_ref();
+        let received = if trusted.is_some_and(|trusted| trusted.trusts(peer)) {
+            let mut fields = fields.into_iter();
+            fields.find(|field| field.name.eq_ignore_ascii_case(name))
+        } else {
+            None
+        };
+        let id = match received {
+            Some(field) if request_id::is_valid(field.value) => {
+                String::from_utf8_lossy(field.value).into_owned()
+            }
+            _ => ids.make(SystemTime::now()),
+        };
+        Some((name, id))
+    }
+
+    /// Notes the scheme of a request, for the access log. Call it after [`begin`](Self::begin).
+    pub fn scheme(&self, record: &mut ExchangeRecord, is_https: bool) {
+        if self.log.is_some() {
+            record.scheme = if is_https { "https" } else { "http" };
+        }
+    }
+
     /// Starts the record of a request received at `now`. `client` is the address from the proxies, else from
     /// the socket; `None` on a Unix socket.
     pub fn begin<'a>(
@@ -162,11 +204,12 @@ impl Features {
         record.status = 0;
         record.body_bytes = 0;
         record.refused = None;
+        record.scheme = "";
         record.body = Body::Plain;
         record.is_head = line.method == b"HEAD";
         if let Some(slot) = &self.config.slot {
             slot.request_started();
-            record.method = Some(MethodClass::of(line.method));
+            record.method = Some((MethodClass::of(line.method), line.version));
         }
         if self.config.compression.is_some() {
             record.accepted = Accepted::from_fields(fields.clone().into_iter().map(pair));
@@ -208,8 +251,17 @@ impl Features {
             .next()
             .unwrap_or_default();
         if (metrics_only || self.config.metrics) && path == METRICS_PATH {
-            return Some(builtin::metrics_page(line.method, || {
-                metrics::render(&self.config.slots(), metrics::monotonic_ns())
+            let mut fields = fields.into_iter();
+            let accept = fields.find(|field| field.name.eq_ignore_ascii_case(b"accept"));
+            let format = PageFormat::negotiate(accept.map(|field| field.value));
+            return Some(builtin::metrics_page(line.method, format, || {
+                let config = &self.config;
+                metrics::render(
+                    &config.slots(),
+                    &config.build,
+                    format,
+                    metrics::monotonic_ns(),
+                )
             }));
         }
         if let Some(prefix) = &config.health_path
@@ -260,14 +312,15 @@ impl Features {
                 body_bytes: record.body_bytes,
                 reason: towline_proto::standard_reason(record.status),
                 refused: record.refused,
+                scheme: record.scheme,
             };
             if record.refused.is_some() {
                 record.entry.set_status(record.status);
             }
             log.write(&record.entry, &outcome);
         }
-        if let (Some(slot), Some(method)) = (&self.config.slot, record.method) {
-            slot.request_ended(method, StatusClass::of(record.status), duration);
+        if let (Some(slot), Some((method, version))) = (&self.config.slot, record.method) {
+            slot.request_ended(method, version, record.status, duration);
             if let Some(log) = &self.log {
                 let lost = log.writer().take_unreported();
                 if lost > 0 {

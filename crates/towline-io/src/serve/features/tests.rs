@@ -277,6 +277,7 @@ fn exchanges_are_counted_once() {
     let (id, own) = fixture.request("GET /", "");
     assert!(own.is_none());
     let slot = slots.slot(0).unwrap();
+    slot.started.store(1, Relaxed);
     assert_eq!(slot.in_flight.load(Relaxed), 1);
     fixture.respond(id, &[TEXT], BodySize::Known(0), Payload::Whole(b""));
     fixture.finish(id).unwrap();
@@ -286,9 +287,9 @@ fn exchanges_are_counted_once() {
             .end(&mut fixture.record, fixture.now + Duration::from_millis(3));
     }
     assert_eq!(slot.in_flight.load(Relaxed), 0);
-    let page = metrics::render(&slots, 0);
+    let page = metrics::render(&slots, &[], PageFormat::Text, 0);
     assert!(
-        page.contains("towline_requests_total{method=\"GET\",status=\"2xx\"} 1\n"),
+        page.contains("towline_requests_total{method=\"GET\",version=\"1.1\",status=\"200\"} 1\n"),
         "{page}"
     );
     assert!(

@@ -18,7 +18,7 @@ pub struct Heartbeat {
 }
 
 impl Heartbeat {
-    /// Starts the thread. Call it in the worker, after the fork. Each beat also updates the resident size.
+    /// Starts the thread. Call it in the worker, after the fork. Each beat also updates the figures of the process.
     pub fn start(slot: SlotHandle, period: Duration) -> io::Result<Self> {
         let (stop, stopped) = mpsc::channel();
         beat(&slot);
@@ -51,16 +51,36 @@ fn beat(slot: &SlotHandle) {
     if let Some(bytes) = resident_bytes() {
         slot.rss_bytes.store(bytes, Relaxed);
     }
+    if let Some(count) = open_fds() {
+        slot.open_fds.store(count, Relaxed);
+    }
+    slot.cpu_us.store(cpu_us(), Relaxed);
+}
+
+/// CPU time of this process in microseconds.
+fn cpu_us() -> u64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) / 1000
+}
+
+/// Number of open file descriptors, where the system lists them.
+fn open_fds() -> Option<u64> {
+    let entries = std::fs::read_dir("/proc/self/fd").ok()?;
+    // Without the descriptor of the directory itself.
+    Some((entries.count() as u64).saturating_sub(1))
 }
 
 /// `CLOCK_MONOTONIC` in nanoseconds: the same in all processes, and in Python's `time.monotonic_ns`.
 pub fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
-    // SAFETY: `now` is valid for the result; the clock exists on every supported platform.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    // SAFETY: `now` is valid for the result; the clocks exist on every supported platform.
+    unsafe { libc::clock_gettime(clock, &raw mut now) };
     now.tv_sec.cast_unsigned() * 1_000_000_000 + now.tv_nsec.cast_unsigned()
 }
 

@@ -7,12 +7,11 @@
 //! [`Slot::begin`].
 
 mod heartbeat;
+mod labels;
 mod render;
 mod slot;
 
 pub use heartbeat::{Heartbeat, monotonic_ns, resident_bytes};
-pub use render::render;
-pub use slot::{Histogram, MethodClass, SLOT_BYTES, Slot, SlotHandle, Slots, StatusClass};
-
-/// The media type of the page (text format 0.0.4).
-pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+pub use labels::MethodClass;
+pub use render::{PageFormat, render};
+pub use slot::{Histogram, SLOT_BYTES, Slot, SlotHandle, Slots};

@@ -1,17 +1,80 @@
-//! The page that Prometheus scrapes, text format 0.0.4.
+//! The page that Prometheus scrapes: the text format 0.0.4, or `OpenMetrics` 1.0 for a scraper that prefers it.
 //!
 //! Counts are summed over the workers, so that their number does not multiply the series; only the state
 //! of each worker has a `worker` label.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::super::refusals::Reason;
-use super::slot::{BOUNDS_US, Histogram, MethodClass, Slot, Slots, StatusClass};
+use super::labels::{MethodClass, STATUSES, VERSIONS, status_label};
+use super::slot::{BOUNDS_US, Histogram, Slot, Slots};
 
-/// Renders the page. `now_ns` is [`super::monotonic_ns`], from which the ages of heartbeats count.
-pub fn render(slots: &Slots, now_ns: u64) -> String {
-    let mut page = String::with_capacity(8 * 1024);
+/// The format of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageFormat {
+    /// Prometheus text format 0.0.4.
+    Text,
+    /// `OpenMetrics` 1.0.
+    OpenMetrics,
+}
+
+impl PageFormat {
+    /// The format that a scraper prefers (RFC 9110 12.5.1). Without a preference: the older one.
+    pub fn negotiate(accept: Option<&[u8]>) -> Self {
+        let Some(accept) = accept.and_then(|accept| std::str::from_utf8(accept).ok()) else {
+            return Self::Text;
+        };
+        let (mut text, mut open_metrics) = (0.0, 0.0);
+        for range in accept.split(',') {
+            let mut parts = range.split(';').map(str::trim);
+            let name = parts.next().unwrap_or_default();
+            let parameters: Vec<_> = parts.filter_map(|part| part.split_once('=')).collect();
+            let value = |name: &str| {
+                let found = parameters
+                    .iter()
+                    .find(|(key, _)| key.eq_ignore_ascii_case(name));
+                found.map(|(_, value)| *value)
+            };
+            let quality = value("q").map_or(1.0, |q| q.parse::<f32>().unwrap_or(0.0));
+            let version = value("version");
+            if name.eq_ignore_ascii_case("application/openmetrics-text") {
+                if version.is_none_or(|version| version == "1.0.0") {
+                    open_metrics = quality.max(open_metrics);
+                }
+            } else if ["text/plain", "text/*", "*/*"].contains(&name) {
+                text = quality.max(text);
+            }
+        }
+        if open_metrics > 0.0 && open_metrics >= text {
+            Self::OpenMetrics
+        } else {
+            Self::Text
+        }
+    }
+
+    /// The media type of the page.
+    pub fn content_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        }
+    }
+}
+
+/// Renders the page. `now_ns` is [`super::monotonic_ns`], from which the ages of heartbeats count; `build`: the
+/// labels of the build.
+pub fn render(
+    slots: &Slots,
+    build: &[(&'static str, String)],
+    format: PageFormat,
+    now_ns: u64,
+) -> String {
+    let mut page = Page {
+        text: String::with_capacity(16 * 1024),
+        format,
+    };
+    build_info(&mut page, build);
     requests(&mut page, slots);
     refusals(&mut page, slots);
     sums(&mut page, slots);
@@ -19,71 +82,106 @@ pub fn render(slots: &Slots, now_ns: u64) -> String {
         &mut page,
         "towline_request_duration_seconds",
         "From the end of a request's head to the end of its response.",
-        slots.iter().map(|slot| &slot.duration),
+        slots.in_use().map(|slot| &slot.duration),
     );
     histogram(
         &mut page,
         "towline_queue_wait_seconds",
         "How long a request waited for the application to be called.",
-        slots.iter().map(|slot| &slot.queue_wait),
+        slots.in_use().map(|slot| &slot.queue_wait),
     );
     workers(&mut page, slots, now_ns);
-    page
+    if format == PageFormat::OpenMetrics {
+        page.text.push_str("# EOF\n");
+    }
+    page.text
 }
 
-fn family(page: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = write!(page, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+struct Page {
+    text: String,
+    format: PageFormat,
 }
 
-fn requests(page: &mut String, slots: &Slots) {
+impl Page {
+    /// Declares a family. In `OpenMetrics` the name of a counter's family has no `_total`.
+    fn family(&mut self, name: &str, kind: &str, help: &str) {
+        let name = match self.format {
+            PageFormat::OpenMetrics => name.strip_suffix("_total").unwrap_or(name),
+            PageFormat::Text => name,
+        };
+        // Writing to a String cannot fail.
+        let _ = write!(self.text, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+    }
+
+    fn sample(&mut self, name: &str, labels: &str, value: impl Display) {
+        let _ = if labels.is_empty() {
+            writeln!(self.text, "{name} {value}")
+        } else {
+            writeln!(self.text, "{name}{{{labels}}} {value}")
+        };
+    }
+}
+
+fn build_info(page: &mut Page, build: &[(&'static str, String)]) {
+    page.family("towline_build_info", "gauge", "Versions; the value is 1.");
+    let labels: Vec<String> = build
+        .iter()
+        .map(|(name, value)| {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+            format!("{name}=\"{}\"", value.replace('\n', " "))
+        })
+        .collect();
+    page.sample("towline_build_info", &labels.join(","), 1);
+}
+
+fn requests(page: &mut Page, slots: &Slots) {
     let name = "towline_requests_total";
-    family(
-        page,
+    page.family(
         name,
         "counter",
-        "Requests ended, by method and class of status.",
+        "Requests ended, by method, version of HTTP and status.",
     );
-    for method in MethodClass::ALL {
-        for status in StatusClass::ALL {
-            let count: u64 = slots
-                .iter()
-                .map(|slot| slot.requests[method as usize][status as usize].load(Relaxed))
-                .sum();
-            // A combination without requests has no series: most of the 48 never occur.
-            if count > 0 {
-                let (method, status) = (method.label(), status.label());
-                let _ = writeln!(
-                    page,
-                    "{name}{{method=\"{method}\",status=\"{status}\"}} {count}"
-                );
+    for (method_index, method) in MethodClass::ALL.into_iter().enumerate() {
+        for (version_index, (_, version)) in VERSIONS.into_iter().enumerate() {
+            for status in 0..STATUSES.len() {
+                let counts = slots
+                    .in_use()
+                    .map(|slot| &slot.requests[method_index][version_index][status]);
+                let count: u64 = counts.map(|count| count.load(Relaxed)).sum();
+                // A combination without requests has no series: nearly all of them never occur.
+                if count > 0 {
+                    let (method, status) = (method.label(), status_label(status));
+                    let labels =
+                        format!("method=\"{method}\",version=\"{version}\",status=\"{status}\"");
+                    page.sample(name, &labels, count);
+                }
             }
         }
     }
 }
 
-fn refusals(page: &mut String, slots: &Slots) {
+fn refusals(page: &mut Page, slots: &Slots) {
     let name = "towline_refused_total";
-    family(
-        page,
+    page.family(
         name,
         "counter",
         "Requests and connections that the server refused itself, by reason.",
     );
     for reason in Reason::ALL {
-        let counts = slots.iter().map(|slot| &slot.refused[reason as usize]);
+        let counts = slots.in_use().map(|slot| &slot.refused[reason as usize]);
         let count: u64 = counts.map(|count| count.load(Relaxed)).sum();
-        let _ = writeln!(page, "{name}{{reason=\"{}\"}} {count}", reason.label());
+        page.sample(name, &format!("reason=\"{}\"", reason.label()), count);
     }
 }
 
 type Read = fn(&Slot) -> &AtomicU64;
 
 /// Name, type, help and counter of each metric that is summed over all workers.
-const SUMS: [(&str, &str, &str, Read); 8] = [
+const SUMS: [(&str, &str, &str, Read); 14] = [
     (
         "towline_requests_in_flight",
         "gauge",
-        "Requests being answered.",
+        "Requests in flight.",
         |slot| &slot.in_flight,
     ),
     (
@@ -91,6 +189,12 @@ const SUMS: [(&str, &str, &str, Read); 8] = [
         "gauge",
         "Connections open.",
         |slot| &slot.connections_open,
+    ),
+    (
+        "towline_websockets_open",
+        "gauge",
+        "WebSockets open.",
+        |slot| &slot.websockets_open,
     ),
     (
         "towline_connections_total",
@@ -117,108 +221,218 @@ const SUMS: [(&str, &str, &str, Read); 8] = [
         |slot| &slot.accept_errors,
     ),
     (
+        "towline_tls_handshake_failures_total",
+        "counter",
+        "TLS handshakes that failed or were not complete in time.",
+        |slot| &slot.tls_handshake_failures,
+    ),
+    (
         "towline_dropped_log_lines_total",
         "counter",
         "Access log lines lost to a slow or full log.",
         |slot| &slot.dropped_log_lines,
     ),
     (
+        "towline_workers_wanted",
+        "gauge",
+        "Configured number of workers.",
+        |slot| &slot.workers_wanted,
+    ),
+    (
+        "towline_workers_accepting",
+        "gauge",
+        "Workers that accept connections.",
+        |slot| &slot.accepting,
+    ),
+    (
         "towline_worker_restarts_total",
         "counter",
-        "Workers that replaced another.",
+        "Workers that replaced another and became ready.",
         |slot| &slot.worker_restarts,
+    ),
+    (
+        "towline_worker_boot_failures_total",
+        "counter",
+        "Workers that ended before they were ready.",
+        |slot| &slot.worker_boot_failures,
+    ),
+    (
+        "towline_worker_deaths_total",
+        "counter",
+        "Workers that ended without being asked to.",
+        |slot| &slot.worker_deaths,
     ),
 ];
 
-fn sums(page: &mut String, slots: &Slots) {
+fn sums(page: &mut Page, slots: &Slots) {
     for (name, kind, help, read) in SUMS {
-        family(page, name, kind, help);
-        let sum: u64 = slots.iter().map(|slot| read(slot).load(Relaxed)).sum();
-        let _ = writeln!(page, "{name} {sum}");
+        page.family(name, kind, help);
+        let sum: u64 = slots.in_use().map(|slot| read(slot).load(Relaxed)).sum();
+        page.sample(name, "", sum);
     }
 }
 
 fn histogram<'a>(
-    page: &mut String,
+    page: &mut Page,
     name: &str,
     help: &str,
-    histograms: impl Iterator<Item = &'a Histogram> + Clone,
+    histograms: impl Iterator<Item = &'a Histogram>,
 ) {
-    family(page, name, "histogram", help);
+    let histograms: Vec<_> = histograms.collect();
+    page.family(name, "histogram", help);
     let mut count = 0;
+    let bucket_name = format!("{name}_bucket");
     for bucket in 0..=BOUNDS_US.len() {
-        count += histograms
-            .clone()
-            .map(|one| one.buckets[bucket].load(Relaxed))
-            .sum::<u64>();
-        let _ = match BOUNDS_US.get(bucket) {
-            Some(&bound) => writeln!(page, "{name}_bucket{{le=\"{}\"}} {count}", Micros(bound)),
-            None => writeln!(page, "{name}_bucket{{le=\"+Inf\"}} {count}"),
+        let counts = histograms.iter().map(|one| &one.buckets[bucket]);
+        count += counts.map(|one| one.load(Relaxed)).sum::<u64>();
+        let bound = match BOUNDS_US.get(bucket) {
+            Some(&bound) => format!("le=\"{}\"", Seconds::decimal(bound)),
+            None => "le=\"+Inf\"".to_owned(),
         };
+        page.sample(&bucket_name, &bound, count);
     }
-    let sum = histograms
-        .map(|one| one.sum_us.load(Relaxed))
-        .fold(0_u64, u64::wrapping_add);
+    let sums = histograms.iter().map(|one| one.sum_us.load(Relaxed));
+    let sum = sums.fold(0_u64, u64::wrapping_add);
+    page.sample(&format!("{name}_sum"), "", Seconds::whole(sum));
     // The count is the sum of the buckets just read, so that the page is consistent.
-    let _ = writeln!(page, "{name}_sum {}\n{name}_count {count}", Micros(sum));
+    page.sample(&format!("{name}_count"), "", count);
 }
 
-fn workers(page: &mut String, slots: &Slots, now_ns: u64) {
-    let age = |beat: &AtomicU64| now_ns.saturating_sub(beat.load(Relaxed)) / 1000;
-    let mut per_worker = |name: &str, help: &str, value: &dyn Fn(&Slot) -> Value| {
-        family(page, name, "gauge", help);
-        for (worker, slot) in slots
-            .iter()
+type ReadWorker = fn(&Slot, u64) -> Value;
+
+/// Name, type and help of each metric of one worker, and its value.
+const WORKER: [(&str, &str, &str, ReadWorker); 10] = [
+    ("towline_worker_pid", "gauge", "Process id.", |slot, _| {
+        Value::Whole(slot.pid.load(Relaxed))
+    }),
+    (
+        "towline_worker_resident_bytes",
+        "gauge",
+        "Resident memory.",
+        |slot, _| Value::Whole(slot.rss_bytes.load(Relaxed)),
+    ),
+    (
+        "towline_worker_open_fds",
+        "gauge",
+        "Open file descriptors.",
+        |slot, _| Value::Whole(slot.open_fds.load(Relaxed)),
+    ),
+    (
+        "towline_worker_cpu_seconds_total",
+        "counter",
+        "CPU time of the process.",
+        |slot, _| Value::Micros(slot.cpu_us.load(Relaxed)),
+    ),
+    (
+        "towline_worker_connections",
+        "gauge",
+        "Connections open.",
+        |slot, _| Value::Whole(slot.connections_open.load(Relaxed)),
+    ),
+    (
+        "towline_worker_uptime_seconds",
+        "gauge",
+        "Since the worker started.",
+        |slot, now| Value::age(&slot.started, now),
+    ),
+    (
+        "towline_worker_heartbeat_age_seconds",
+        "gauge",
+        "Since the worker's native thread beat.",
+        |slot, now| Value::age(&slot.heartbeat_native, now),
+    ),
+    (
+        "towline_worker_turn_age_seconds",
+        "gauge",
+        "Since the worker's loop turned.",
+        |slot, now| Value::age(&slot.heartbeat_turn, now),
+    ),
+    (
+        "towline_worker_loop_lag_seconds",
+        "gauge",
+        "Delay of a timer of the worker's event loop, measured with each heartbeat of the loop.",
+        |slot, _| Value::Micros(slot.loop_lag_us.load(Relaxed)),
+    ),
+    (
+        "towline_tls_certificate_expiry_timestamp_seconds",
+        "gauge",
+        "End of the validity of the certificate that the worker has loaded.",
+        |slot, _| match slot.certificate_expiry.load(Relaxed) {
+            0 => Value::Absent,
+            expiry => Value::Whole(expiry),
+        },
+    ),
+];
+
+fn workers(page: &mut Page, slots: &Slots, now_ns: u64) {
+    let alive = || {
+        slots
+            .in_use()
             .enumerate()
             .filter(|(_, slot)| slot.pid.load(Relaxed) != 0)
-        {
-            let _ = match value(slot) {
-                Value::Whole(value) => writeln!(page, "{name}{{worker=\"{worker}\"}} {value}"),
-                Value::Micros(us) => writeln!(page, "{name}{{worker=\"{worker}\"}} {}", Micros(us)),
-            };
-        }
     };
-    per_worker("towline_worker_pid", "Process id.", &|slot| {
-        Value::Whole(slot.pid.load(Relaxed))
-    });
-    per_worker(
-        "towline_worker_resident_bytes",
-        "Resident memory.",
-        &|slot| Value::Whole(slot.rss_bytes.load(Relaxed)),
-    );
-    per_worker(
-        "towline_worker_uptime_seconds",
-        "Since the worker started.",
-        &|slot| Value::Micros(age(&slot.started)),
-    );
-    per_worker(
-        "towline_worker_heartbeat_age_seconds",
-        "Since the worker's native thread beat.",
-        &|slot| Value::Micros(age(&slot.heartbeat_native)),
-    );
-    per_worker(
-        "towline_worker_turn_age_seconds",
-        "Since the worker's loop turned.",
-        &|slot| Value::Micros(age(&slot.heartbeat_turn)),
-    );
+    let name = "towline_workers_alive";
+    page.family(name, "gauge", "Worker processes that run.");
+    page.sample(name, "", alive().count());
+    for (name, kind, help, value) in WORKER {
+        page.family(name, kind, help);
+        for (worker, slot) in alive() {
+            let labels = format!("worker=\"{worker}\"");
+            match value(slot, now_ns) {
+                Value::Whole(value) => page.sample(name, &labels, value),
+                Value::Micros(us) => page.sample(name, &labels, Seconds::whole(us)),
+                Value::Absent => {}
+            }
+        }
+    }
 }
 
 enum Value {
     Whole(u64),
     Micros(u64),
+    Absent,
+}
+
+impl Value {
+    fn age(since: &AtomicU64, now_ns: u64) -> Self {
+        Self::Micros(now_ns.saturating_sub(since.load(Relaxed)) / 1000)
+    }
 }
 
 /// Microseconds displayed as seconds, exactly and without trailing zeros.
-struct Micros(u64);
+struct Seconds {
+    us: u64,
+    /// With at least one decimal, as `OpenMetrics` wants the bounds of buckets.
+    has_decimal: bool,
+}
 
-impl std::fmt::Display for Micros {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (seconds, rest) = (self.0 / 1_000_000, self.0 % 1_000_000);
-        if rest == 0 {
-            return write!(f, "{seconds}");
+impl Seconds {
+    fn whole(us: u64) -> Self {
+        Self {
+            us,
+            has_decimal: false,
         }
-        let digits = format!("{rest:06}");
-        write!(f, "{seconds}.{}", digits.trim_end_matches('0'))
+    }
+
+    fn decimal(us: u64) -> Self {
+        Self {
+            us,
+            has_decimal: true,
+        }
+    }
+}
+
+impl Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (seconds, rest) = (self.us / 1_000_000, self.us % 1_000_000);
+        match rest {
+            0 if self.has_decimal => write!(f, "{seconds}.0"),
+            0 => write!(f, "{seconds}"),
+            _ => {
+                let digits = format!("{rest:06}");
+                write!(f, "{seconds}.{}", digits.trim_end_matches('0'))
+            }
+        }
     }
 }
 
@@ -244,7 +458,8 @@ mod tests {
                 slot.request_started();
                 slot.request_ended(
                     MethodClass::Get,
-                    StatusClass::Successful,
+                    towline_proto::Version::Http11,
+                    200,
                     Duration::from_micros(1500),
                 );
             }
@@ -253,13 +468,48 @@ mod tests {
         slots
     }
 
+    fn page(format: PageFormat, now_ns: u64) -> String {
+        let build = [("version", "1.0".to_owned()), ("python", "a\"b".to_owned())];
+        render(&two_workers(), &build, format, now_ns)
+    }
+
+    #[test]
+    fn a_scraper_chooses_its_format() {
+        let chosen = |accept: &str| PageFormat::negotiate(Some(accept.as_bytes()));
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,\
+                          application/openmetrics-text;version=0.0.1;q=0.4,\
+                          text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
+        assert_eq!(chosen(prometheus), PageFormat::OpenMetrics);
+        assert_eq!(
+            chosen("application/openmetrics-text"),
+            PageFormat::OpenMetrics
+        );
+        let other = "application/openmetrics-text; version=2.0.0, */*;q=0.1";
+        assert_eq!(chosen(other), PageFormat::Text);
+        let less = "application/openmetrics-text;q=0.2, text/plain";
+        assert_eq!(chosen(less), PageFormat::Text);
+        assert_eq!(chosen("application/openmetrics-text;q=0"), PageFormat::Text);
+        for any in ["", "*/*", "text/html", ";;,q="] {
+            assert_eq!(chosen(any), PageFormat::Text, "{any}");
+        }
+        assert_eq!(PageFormat::negotiate(None), PageFormat::Text);
+    }
+
+    #[test]
+    fn openmetrics_ends_and_names_counters_without_total() {
+        let page = page(PageFormat::OpenMetrics, 0);
+        assert!(page.ends_with("\n# EOF\n"));
+        assert!(page.contains("# TYPE towline_requests counter\ntowline_requests_total{"));
+        assert!(page.contains(r#"towline_build_info{version="1.0",python="a\"b"} 1"#));
+    }
+
     #[test]
     fn counts_are_summed_over_workers() {
-        let page = render(&two_workers(), 3_500_000_000);
+        let page = page(PageFormat::Text, 3_500_000_000);
         assert_eq!(
             line(
                 &page,
-                "towline_requests_total{method=\"GET\",status=\"2xx\"}"
+                "towline_requests_total{method=\"GET\",version=\"1.1\",status=\"200\"}"
             ),
             "5"
         );
@@ -278,11 +528,11 @@ mod tests {
 
     #[test]
     fn histograms_accumulate() {
-        let page = render(&two_workers(), 0);
+        let page = page(PageFormat::Text, 0);
         let name = "towline_request_duration_seconds";
         assert_eq!(line(&page, &format!("{name}_bucket{{le=\"0.001\"}}")), "0");
         assert_eq!(line(&page, &format!("{name}_bucket{{le=\"0.0025\"}}")), "5");
-        assert_eq!(line(&page, &format!("{name}_bucket{{le=\"30\"}}")), "5");
+        assert_eq!(line(&page, &format!("{name}_bucket{{le=\"30.0\"}}")), "5");
         assert_eq!(line(&page, &format!("{name}_bucket{{le=\"+Inf\"}}")), "5");
         assert_eq!(line(&page, &format!("{name}_sum")), "0.0075");
         assert_eq!(line(&page, &format!("{name}_count")), "5");
@@ -291,7 +541,7 @@ mod tests {
     /// Grammar of the format: the family of each sample is declared once, before it.
     #[test]
     fn every_sample_has_help_and_type() {
-        let page = render(&two_workers(), 0);
+        let page = page(PageFormat::Text, 0);
         let mut families = Vec::new();
         let mut lines = page.lines();
         while let Some(line) = lines.next() {
@@ -316,6 +566,6 @@ mod tests {
             );
             value.parse::<f64>().unwrap();
         }
-        assert!(page.ends_with('\n') && families.len() == 17);
+        assert!(page.ends_with('\n') && families.len() == 30);
     }
 }

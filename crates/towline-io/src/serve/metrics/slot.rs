@@ -8,92 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use towline_proto::Version;
+
+use super::labels::{MethodClass, STATUSES, VERSIONS, status_of, version_index};
 use crate::serve::refusals::Reason;
 
 /// Size of one worker's slot in the region. Python uses it for the size of its mapping.
-pub const SLOT_BYTES: usize = 2048;
-
-/// First digit of the status; `None` counts exchanges that ended without a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum StatusClass {
-    None,
-    Informational,
-    Successful,
-    Redirection,
-    ClientError,
-    ServerError,
-}
-
-impl StatusClass {
-    pub const ALL: [Self; 6] = [
-        Self::None,
-        Self::Informational,
-        Self::Successful,
-        Self::Redirection,
-        Self::ClientError,
-        Self::ServerError,
-    ];
-
-    pub fn of(status: u16) -> Self {
-        match status / 100 {
-            1 => Self::Informational,
-            2 => Self::Successful,
-            3 => Self::Redirection,
-            4 => Self::ClientError,
-            5 => Self::ServerError,
-            _ => Self::None,
-        }
-    }
-
-    pub(super) fn label(self) -> &'static str {
-        ["none", "1xx", "2xx", "3xx", "4xx", "5xx"][self as usize]
-    }
-}
-
-/// Methods with a label of their own; all others are `Other`, which bounds the number of labels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MethodClass {
-    Get,
-    Head,
-    Post,
-    Put,
-    Patch,
-    Delete,
-    Options,
-    Other,
-}
-
-impl MethodClass {
-    pub const ALL: [Self; 8] = [
-        Self::Get,
-        Self::Head,
-        Self::Post,
-        Self::Put,
-        Self::Patch,
-        Self::Delete,
-        Self::Options,
-        Self::Other,
-    ];
-
-    pub fn of(method: &[u8]) -> Self {
-        match method {
-            b"GET" => Self::Get,
-            b"HEAD" => Self::Head,
-            b"POST" => Self::Post,
-            b"PUT" => Self::Put,
-            b"PATCH" => Self::Patch,
-            b"DELETE" => Self::Delete,
-            b"OPTIONS" => Self::Options,
-            _ => Self::Other,
-        }
-    }
-
-    pub(super) fn label(self) -> &'static str {
-        [
-            "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other",
-        ][self as usize]
-    }
-}
+pub const SLOT_BYTES: usize = 16 * 1024;
 
 /// Upper bounds of the buckets in microseconds, three per decade from 100 us to 30 s; the last bucket has
 /// everything above.
@@ -141,7 +62,6 @@ impl Histogram {
 
 /// All counters of one worker. Zero bytes are a valid, empty slot.
 #[repr(C, align(64))]
-#[derive(Default)]
 pub struct Slot {
     // Read and written by the supervisor, too, at fixed offsets (`Slot::PID_OFFSET` and so on).
     pub pid: AtomicU64,
@@ -149,9 +69,22 @@ pub struct Slot {
     pub heartbeat_native: AtomicU64,
     /// Monotonic nanoseconds of the event loop's last turn: Python runs.
     pub heartbeat_turn: AtomicU64,
-    /// Number of restarts of this slot's worker, written by the supervisor.
+    /// Configured number of workers. Written by the supervisor, in the first slot only, as the three below.
+    pub workers_wanted: AtomicU64,
+    /// Workers that replaced another and became ready.
     pub worker_restarts: AtomicU64,
+    /// Workers that ended before they were ready.
+    pub worker_boot_failures: AtomicU64,
+    /// Workers that ended although they were not asked to.
+    pub worker_deaths: AtomicU64,
     pub rss_bytes: AtomicU64,
+    pub open_fds: AtomicU64,
+    /// CPU time of the process in microseconds.
+    pub cpu_us: AtomicU64,
+    /// Delay of a timer of the event loop in microseconds: how long a callback waits for those before it.
+    pub loop_lag_us: AtomicU64,
+    /// End of the validity of the TLS certificate, in seconds since 1970; 0 without TLS.
+    pub certificate_expiry: AtomicU64,
     /// Monotonic nanoseconds of the worker's start.
     pub started: AtomicU64,
 
@@ -164,8 +97,11 @@ pub struct Slot {
     pub bytes_received: AtomicU64,
     pub bytes_sent: AtomicU64,
     pub accept_errors: AtomicU64,
+    pub tls_handshake_failures: AtomicU64,
+    pub websockets_open: AtomicU64,
     pub dropped_log_lines: AtomicU64,
-    pub(super) requests: [[AtomicU64; StatusClass::ALL.len()]; MethodClass::ALL.len()],
+    /// By method, version and status.
+    pub(super) requests: [[[AtomicU64; STATUSES.len()]; VERSIONS.len()]; MethodClass::ALL.len()],
     /// By `refusals::Reason`.
     pub(super) refused: [AtomicU64; Reason::ALL.len()],
     pub duration: Histogram,
@@ -176,36 +112,51 @@ const _: () =
     assert!(size_of::<Slot>() <= SLOT_BYTES && SLOT_BYTES.is_multiple_of(align_of::<Slot>()));
 
 impl Slot {
-    pub const PID_OFFSET: usize = std::mem::offset_of!(Self, pid);
-    pub const HEARTBEAT_NATIVE_OFFSET: usize = std::mem::offset_of!(Self, heartbeat_native);
-    pub const HEARTBEAT_TURN_OFFSET: usize = std::mem::offset_of!(Self, heartbeat_turn);
-    pub const WORKER_RESTARTS_OFFSET: usize = std::mem::offset_of!(Self, worker_restarts);
-    pub const RSS_BYTES_OFFSET: usize = std::mem::offset_of!(Self, rss_bytes);
-
     /// Starts a worker in this slot: resets the gauges of its predecessor.
     pub fn begin(&self, pid: u32, now_ns: u64) {
-        self.accepting.store(0, Relaxed);
-        self.in_flight.store(0, Relaxed);
-        self.connections_open.store(0, Relaxed);
-        self.rss_bytes.store(0, Relaxed);
+        self.reset_gauges();
         self.heartbeat_native.store(now_ns, Relaxed);
         self.heartbeat_turn.store(now_ns, Relaxed);
         self.started.store(now_ns, Relaxed);
         self.pid.store(u64::from(pid), Relaxed);
     }
 
+    fn reset_gauges(&self) {
+        let gauges = [
+            &self.accepting,
+            &self.in_flight,
+            &self.connections_open,
+            &self.websockets_open,
+            &self.rss_bytes,
+            &self.open_fds,
+            &self.cpu_us,
+            &self.loop_lag_us,
+            &self.certificate_expiry,
+        ];
+        for gauge in gauges {
+            gauge.store(0, Relaxed);
+        }
+    }
+
     /// Ends a worker: resets its gauges and keeps its counts.
     pub fn end(&self) {
-        self.accepting.store(0, Relaxed);
-        self.in_flight.store(0, Relaxed);
-        self.connections_open.store(0, Relaxed);
-        self.rss_bytes.store(0, Relaxed);
+        self.reset_gauges();
         self.pid.store(0, Relaxed);
+    }
+
+    /// Ended exchanges of these labels.
+    pub(super) fn requests(
+        &self,
+        method: MethodClass,
+        version: Version,
+        status: u16,
+    ) -> &AtomicU64 {
+        &self.requests[method as usize][version_index(version)][status_of(status)]
     }
 
     /// Number of ended exchanges, over all methods and statuses.
     pub fn requests_ended(&self) -> u64 {
-        let all = self.requests.iter().flatten();
+        let all = self.requests.iter().flatten().flatten();
         all.map(|count| count.load(Relaxed)).sum()
     }
 
@@ -405,18 +356,22 @@ impl SlotHandle {
     }
 
     /// Counts an ended exchange; pairs with [`SlotHandle::request_started`].
-    pub fn request_ended(&self, method: MethodClass, status: StatusClass, duration: Duration) {
+    pub fn request_ended(
+        &self,
+        method: MethodClass,
+        version: Version,
+        status: u16,
+        duration: Duration,
+    ) {
         let slot: &Slot = self;
         self.counting.add(&slot.in_flight, 1_u64.wrapping_neg());
-        let requests = &slot.requests[method as usize][status as usize];
-        self.counting.add(requests, 1);
+        self.counting.add(slot.requests(method, version, status), 1);
         slot.duration.observe(self.counting, duration);
     }
 
     /// Counts a request that the protocol core has refused with a response.
-    pub fn request_refused(&self, method: MethodClass, status: u16) {
-        let count = &self.requests[method as usize][StatusClass::of(status) as usize];
-        count.fetch_add(1, Relaxed);
+    pub fn request_refused(&self, method: MethodClass, version: Version, status: u16) {
+        self.requests(method, version, status).fetch_add(1, Relaxed);
     }
 
     /// Counts a refusal, by the number of its reason.
@@ -485,7 +440,7 @@ mod tests {
         let slots = Slots::mapped(3).unwrap();
         let slot = slots.handle(2).unwrap();
         slot.request_started();
-        slot.request_ended(MethodClass::Get, StatusClass::of(200), Duration::ZERO);
+        slot.request_ended(MethodClass::Get, Version::Http11, 200, Duration::ZERO);
         assert_eq!(slot.requests_ended(), 1);
         assert_eq!(slots.slot(0).unwrap().requests_ended(), 0);
     }
@@ -508,15 +463,16 @@ mod tests {
         slot.request_started();
         slot.request_ended(
             MethodClass::Get,
-            StatusClass::of(204),
+            Version::Http2,
+            204,
             Duration::from_millis(2),
         );
         slot.begin(8, 2);
         assert_eq!(slot.in_flight.load(Relaxed), 0);
         assert_eq!(slot.connections_open.load(Relaxed), 0);
         assert_eq!(slot.connections.load(Relaxed), 1);
-        let (get, success) = (MethodClass::Get as usize, StatusClass::Successful as usize);
-        assert_eq!(slot.requests[get][success].load(Relaxed), 1);
+        let count = slot.requests(MethodClass::Get, Version::Http2, 204);
+        assert_eq!(count.load(Relaxed), 1);
         assert_eq!((slot.pid.load(Relaxed), slot.started.load(Relaxed)), (8, 2));
     }
 
@@ -534,24 +490,5 @@ mod tests {
             .collect();
         assert_eq!(counts[..3], [2, 2, 0]);
         assert_eq!(counts[16..], [1, 2]);
-    }
-
-    #[test]
-    fn classes() {
-        assert_eq!(StatusClass::of(599), StatusClass::ServerError);
-        assert_eq!(StatusClass::of(0), StatusClass::None);
-        assert_eq!(StatusClass::of(600), StatusClass::None);
-        assert_eq!(MethodClass::of(b"PATCH"), MethodClass::Patch);
-        assert_eq!(
-            MethodClass::of(b"get"),
-            MethodClass::Other,
-            "methods are case-sensitive"
-        );
-        for (index, method) in MethodClass::ALL.into_iter().enumerate() {
-            assert_eq!(method as usize, index);
-        }
-        for (index, status) in StatusClass::ALL.into_iter().enumerate() {
-            assert_eq!(status as usize, index);
-        }
     }
 }

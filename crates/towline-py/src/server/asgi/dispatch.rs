@@ -2,12 +2,13 @@
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyBytes, PyDict, PyList};
 use towline_io::serve::features::{BuiltinResponse, RequestLine};
-use towline_io::serve::forwarded::PeerIp;
+use towline_io::serve::forwarded::{PeerIp, Scheme};
 use towline_io::{Conn, ConnId, PeerAddr};
-use towline_proto::{Event, HeadRef, StreamId};
+use towline_proto::{Event, Field, HeadRef, StreamId};
 
 use super::exchange::{Exchange, ExchangeEvent};
 use super::run::Request;
@@ -46,6 +47,7 @@ pub fn next_action<'py>(
     let conn_info = ConnInfo {
         peer_ip: peer_ip(conn.remote_addr()),
         metrics_only: conn.service().metrics_only,
+        is_tls: conn.is_tls(),
     };
     let due = conn.is_wake_due();
     let Conn { proto, state, .. } = &mut *conn;
@@ -109,6 +111,7 @@ pub fn next_action<'py>(
 struct ConnInfo {
     peer_ip: PeerIp,
     metrics_only: bool,
+    is_tls: bool,
 }
 
 /// The part of the server that responds to a request.
@@ -147,6 +150,10 @@ fn dispatch<'py>(
         let overloaded = server_state.in_flight >= server.limit_concurrency;
         overloaded.then(|| BuiltinResponse::overloaded(&line))
     });
+    let request_id = features
+        .features
+        .request_id(conn_info.peer_ip, head.fields())
+        .map(|(name, id)| (name.to_vec(), id));
     if server.records_exchanges {
         let client = origin
             .client
@@ -156,11 +163,25 @@ fn dispatch<'py>(
                 PeerIp::Unix => None,
             });
         let now = server_state.clock.unwrap_or_else(Instant::now);
-        features.features.begin(
-            &mut server_state.record,
-            (&line, client, now),
-            head.fields(),
-        );
+        let begun = (&line, client, now);
+        let record = &mut server_state.record;
+        match &request_id {
+            None => features.features.begin(record, begun, head.fields()),
+            Some((name, id)) => {
+                let others = head.fields();
+                let others = others.filter(|field| !field.name.eq_ignore_ascii_case(name));
+                let own = Field {
+                    name,
+                    value: id.as_bytes(),
+                };
+                let fields = others.chain(std::iter::once(own));
+                features.features.begin(record, begun, fields);
+            }
+        }
+        let is_https = origin
+            .scheme
+            .map_or(conn_info.is_tls, |scheme| scheme == Scheme::Https);
+        features.features.scheme(record, is_https);
     }
     server_state.requests += 1;
     if let Some(response) = builtin {
@@ -173,11 +194,31 @@ fn dispatch<'py>(
         .as_ref()
         .ok_or_else(|| PyRuntimeError::new_err("a head on a connection without endpoints"))?;
     let scope = server.scopes.build(py, head, endpoints, &origin)?;
+    if let Some((name, id)) = &request_id {
+        set_header(&scope, name, id.as_bytes())?;
+    }
     if let Some(session) = &websocket {
         session.adapt(&scope)?;
     }
     server.state.open(py).in_flight += 1;
     Ok(Dispatch::Application(scope, websocket))
+}
+
+/// Sets a header of a scope, instead of those of this name that the client has sent.
+fn set_header(scope: &Bound<'_, PyDict>, name: &[u8], value: &[u8]) -> PyResult<()> {
+    let py = scope.py();
+    let Some(headers) = scope.get_item(intern!(py, "headers"))? else {
+        return Ok(());
+    };
+    let kept = PyList::empty(py);
+    for pair in headers.try_iter()? {
+        let pair = pair?;
+        if pair.get_item(0)?.cast::<PyBytes>()?.as_bytes() != name {
+            kept.append(pair)?;
+        }
+    }
+    kept.append((PyBytes::new(py, name), PyBytes::new(py, value)))?;
+    scope.set_item(intern!(py, "headers"), kept)
 }
 
 impl AsgiServer {

@@ -101,7 +101,8 @@ impl AsgiServer {
         engine: &mut Engine<ConnState>,
         outcome: &PyResult<()>,
     ) -> Option<ResponseEnd> {
-        state.websocket.as_ref()?;
+        // The session itself stays until the exchange is reused.
+        state.websocket.as_mut()?.gauge = None;
         let outcome = match outcome {
             Ok(()) => Outcome::Returned,
             Err(_) if self.state.open(py).cancelling => Outcome::Cancelled,
@@ -154,7 +155,8 @@ impl AsgiServer {
             if !matches!(end, ResponseEnd::Complete | ResponseEnd::ClientDisconnected)
                 && !self.state.open(py).cancelling
             {
-                let text = message("ASGI application was cancelled", end, scope);
+                let request = scope.map(|scope| self.describe(py, scope));
+                let text = message("ASGI application was cancelled", end, request.as_deref());
                 self.log(py, ERROR, &text, None);
             }
             return Err(error);
@@ -163,7 +165,8 @@ impl AsgiServer {
             self.log_disconnect(py, scope);
             return Ok(());
         }
-        let text = message("Exception in ASGI application", end, scope);
+        let request = scope.map(|scope| self.describe(py, scope));
+        let text = message("Exception in ASGI application", end, request.as_deref());
         self.log(py, ERROR, &text, Some(error));
         Ok(())
     }
@@ -181,21 +184,28 @@ impl AsgiServer {
             ResponseEnd::Replaced => "ASGI application returned without starting its response",
             ResponseEnd::Aborted => "ASGI application returned without completing its response",
         };
-        self.log(py, ERROR, &message(text, end, scope), None);
+        let request = scope.map(|scope| self.describe(py, scope));
+        self.log(py, ERROR, &message(text, end, request.as_deref()), None);
+    }
+
+    /// The request of a scope, for a log line.
+    fn describe(&self, py: Python<'_>, scope: &Bound<'_, PyDict>) -> String {
+        let name = self.features.open(py).features.config().request_id.clone();
+        outcome::describe(scope, name.as_deref())
     }
 
     /// One line at the level DEBUG, however the framework has ended.
     fn log_disconnect(&self, py: Python<'_>, scope: Option<&Bound<'_, PyDict>>) {
         let mut text = "client disconnected".to_owned();
         if let Some(scope) = scope {
-            let _ = write!(text, ": {}", outcome::describe(scope));
+            let _ = write!(text, ": {}", self.describe(py, scope));
         }
         self.log(py, DEBUG, &text, None);
     }
 }
 
 /// `what: responded with 500: GET /path from 192.0.2.1:50000`
-fn message(what: &str, end: &ResponseEnd, scope: Option<&Bound<'_, PyDict>>) -> String {
+fn message(what: &str, end: &ResponseEnd, request: Option<&str>) -> String {
     let detail = match end {
         ResponseEnd::Complete => "",
         ResponseEnd::ClientDisconnected => " (the client has disconnected)",
@@ -203,8 +213,8 @@ fn message(what: &str, end: &ResponseEnd, scope: Option<&Bound<'_, PyDict>>) -> 
         ResponseEnd::Aborted => ": connection aborted",
         ResponseEnd::Closed(code) => &format!(": WebSocket closed with {code}"),
     };
-    match scope {
-        Some(scope) => format!("{what}{detail}: {}", outcome::describe(scope)),
+    match request {
+        Some(request) => format!("{what}{detail}: {request}"),
         None => format!("{what}{detail}"),
     }
 }

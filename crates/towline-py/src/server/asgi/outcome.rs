@@ -66,8 +66,9 @@ fn is_named_disconnect(error: &Bound<'_, PyAny>) -> bool {
     })
 }
 
-/// `GET /path from 192.0.2.1:50000, request id 0193...`, of a scope.
-pub fn describe(scope: &Bound<'_, PyDict>) -> String {
+/// `GET /path from 192.0.2.1:50000, request id 0193...`, of a scope. `id_header`: the
+/// header of the request id.
+pub fn describe(scope: &Bound<'_, PyDict>, id_header: Option<&[u8]>) -> String {
     let py = scope.py();
     let item = |key| scope.get_item(key).ok().flatten();
     let mut text = match item(intern!(py, "method")) {
@@ -90,18 +91,20 @@ pub fn describe(scope: &Bound<'_, PyDict>) -> String {
             write!(text, " from {host}:{port}")
         };
     }
-    if let Some(id) = request_id(scope) {
+    if let Some(id) = id_header.and_then(|name| request_id(scope, name)) {
         let _ = write!(text, ", request id {id}");
     }
     text
 }
 
-/// The request id that the server has put into the scope.
-fn request_id(scope: &Bound<'_, PyDict>) -> Option<String> {
-    let py = scope.py();
-    let extensions = scope.get_item(intern!(py, "extensions")).ok()??;
-    let extension = extensions
-        .get_item(intern!(py, "towline.request_id"))
-        .ok()?;
-    extension.get_item(intern!(py, "id")).ok()?.extract().ok()
+/// The request id that the server has put into the headers.
+fn request_id(scope: &Bound<'_, PyDict>, name: &[u8]) -> Option<String> {
+    let headers = scope.get_item(intern!(scope.py(), "headers")).ok()??;
+    for pair in headers.try_iter().ok()? {
+        let (field, value): (Vec<u8>, Vec<u8>) = pair.ok()?.extract().ok()?;
+        if field == name {
+            return Some(value.escape_ascii().to_string());
+        }
+    }
+    None
 }

@@ -1,4 +1,5 @@
 //! One call of the application, from the environ to the end of its response.
+use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -6,6 +7,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use towline_io::serve::features::{Features, Payload};
+use towline_io::serve::forwarded::PeerIp;
 
 use super::application::{Application, RequestTimes};
 use super::client_info::ClientInfo;
@@ -84,15 +86,28 @@ impl AppRunner {
         let responder = responder_ref.get();
         let client = client_info.remote.map(|address| address.ip());
         let exchange = (serial, &self.callables.write);
-        responder.begin(py, exchange, request, (client, times));
+        if self.application.feature_config.request_id.is_some() {
+            let peer = lock(py, &self.request_io)
+                .peer()
+                .map_or(PeerIp::Unix, |conn| {
+                    conn.remote_addr()
+                        .inet()
+                        .map_or(PeerIp::Unix, |address| PeerIp::Ip(address.ip()))
+                });
+            if let Some((name, id)) = responder.request_id(py, peer, request) {
+                request.head.set_field(&name, id.as_bytes());
+            }
+        }
+        let is_https = client_info.is_https;
+        responder.begin(py, exchange, request, (client, is_https, times));
         let outcome = self
             .environ(py, request, client_info, serial)
             .and_then(|environ| {
                 let _context = FreshContext::enter(py)?;
                 self.call(py, &environ, responder)
             });
-        let outcome =
-            outcome.or_else(|error| self.handle_exception(py, responder, &error, request));
+        let outcome = outcome
+            .or_else(|error| self.handle_exception(py, responder, &error, (request, client_info)));
         let now = Instant::now();
         responder.end(py, now);
         // `replace_retained` counts references.
@@ -188,6 +203,27 @@ impl AppRunner {
         }
     }
 
+    /// `GET /path from 192.0.2.1:50000, request id 0193...`
+    fn describe(&self, request: &Request, client_info: &ClientInfo) -> String {
+        let (method, target) = (request.head.method(), request.head.target());
+        let path = target
+            .split(|&byte| byte == b'?')
+            .next()
+            .unwrap_or_default();
+        let mut text = format!("{} {}", method.escape_ascii(), path.escape_ascii());
+        // Writing to a String cannot fail.
+        if let Some(client) = client_info.remote {
+            let _ = write!(text, " from {client}");
+        }
+        let name = self.application.feature_config.request_id.as_deref();
+        let mut fields = request.head.fields();
+        let id = name.and_then(|name| fields.find(|field| field.name.eq_ignore_ascii_case(name)));
+        if let Some(id) = id {
+            let _ = write!(text, ", request id {}", id.value.escape_ascii());
+        }
+        text
+    }
+
     /// Handles an exception of the application. Before the head: 500. After it: the connection is aborted, so
     /// that the client cannot take a part of the response for the whole. `ClientDisconnected` is not logged.
     fn handle_exception(
@@ -195,13 +231,12 @@ impl AppRunner {
         py: Python<'_>,
         responder: &Responder,
         error: &PyErr,
-        request: &Request,
+        (request, client_info): (&Request, &ClientInfo),
     ) -> PyResult<()> {
         if !error.is_instance_of::<ClientDisconnected>(py) {
             let text = format!(
-                "exception in the WSGI application: {} {}",
-                String::from_utf8_lossy(request.head.method()),
-                String::from_utf8_lossy(request.head.target())
+                "exception in the WSGI application: {}",
+                self.describe(request, client_info)
             );
             self.application.log.error(py, &text, Some(error));
         }

@@ -65,6 +65,14 @@ impl OwnedHead {
         })
     }
 
+    /// Sets a header, instead of those of this name that the client has sent.
+    pub fn set_field(&mut self, name: &[u8], value: &[u8]) {
+        let Self { bytes, fields, .. } = self;
+        fields.retain(|(field, _)| !bytes[field.clone()].eq_ignore_ascii_case(name));
+        let (name, value) = (self.append(name), self.append(value));
+        self.fields.push((name, value));
+    }
+
     fn copy(&mut self, head: &HeadRef<'_>) {
         self.bytes.clear();
         self.fields.clear();

@@ -19,6 +19,7 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use towline_io::serve::features::{BodyWriter, ExchangeRecord, Features, Payload};
+use towline_io::serve::forwarded::PeerIp;
 use towline_io::{Conn, SpooledStream};
 use towline_proto::{BodySize, Field, Protocol, ResponseHead, StreamId, UserError};
 
@@ -133,7 +134,7 @@ impl Responder {
         py: Python<'_>,
         (serial, write): (u64, &Py<PyAny>),
         request: &Request,
-        (client, times): (Option<IpAddr>, RequestTimes),
+        (client, is_https, times): (Option<IpAddr>, bool, RequestTimes),
     ) {
         let mut state = self.state(py);
         let State {
@@ -145,6 +146,7 @@ impl Responder {
             (&line, client, times.received),
             request.head.fields(),
         );
+        features.scheme(record, is_https);
         features.application_called(record, times.called);
         state.write = Some(write.clone_ref(py));
         state.phase = Phase::Waiting;
@@ -152,6 +154,18 @@ impl Responder {
         state.is_head_request = line.method == b"HEAD";
         state.announced = None;
         state.exceeded = false;
+    }
+
+    /// The id of a request and the name of its header, with `--request-id-header`.
+    pub fn request_id(
+        &self,
+        py: Python<'_>,
+        peer: PeerIp,
+        request: &Request,
+    ) -> Option<(Vec<u8>, String)> {
+        let state = self.state(py);
+        let (name, id) = state.features.request_id(peer, request.head.fields())?;
+        Some((name.to_vec(), id))
     }
 
     pub fn end(&self, py: Python<'_>, now: Instant) {

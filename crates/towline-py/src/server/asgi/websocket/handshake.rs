@@ -14,7 +14,7 @@ use super::super::exchange::{ClientState, Exchange, ResponsePhase};
 use super::super::pending_head::PendingHead;
 use super::super::response::{SendFailure, respond};
 use super::drive::{advance, close_for_shutdown};
-use super::session::{Offer, READ_AHEAD_BYTES, Session, Stage, WsContext};
+use super::session::{Offer, OpenGauge, READ_AHEAD_BYTES, Session, Stage, WsContext};
 use crate::errors::{ResponseStateError, client_disconnected};
 
 /// The WebSocket request in a request head, if any.
@@ -55,6 +55,7 @@ pub fn upgrade_request(ws_context: &WsContext, head: &HeadRef<'_>, end: bool) ->
                 },
                 close: None,
                 is_finished: false,
+                gauge: None,
             }))
         }
         Err(handshake::Refusal { status, rule }) => {
@@ -154,6 +155,8 @@ pub fn accept(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> Py
         let socket = WebSocket::new(Side::Server, limits, deflate, now);
         if let Some(session) = &mut state.websocket {
             session.stage = Stage::Open(Box::new(socket));
+            let slot = features.features.config().slot.clone();
+            session.gauge = slot.map(OpenGauge::new);
         }
         if draining {
             close_for_shutdown(state);

@@ -1,6 +1,8 @@
 //! The state of a WebSocket in an exchange.
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
+use towline_io::serve::metrics::SlotHandle;
 use towline_proto::ws::handshake::Acceptance;
 use towline_proto::ws::{self, WebSocket, deflate};
 
@@ -56,6 +58,24 @@ pub struct Session {
     pub close: Option<CloseInfo>,
     /// The sending side of the stream is finished, or the stream is closed.
     pub is_finished: bool,
+    /// Counts it while it is open.
+    pub gauge: Option<OpenGauge>,
+}
+
+/// Counts a WebSocket as open in the metrics until it is dropped.
+pub struct OpenGauge(SlotHandle);
+
+impl OpenGauge {
+    pub fn new(slot: SlotHandle) -> Self {
+        slot.websockets_open.fetch_add(1, Relaxed);
+        Self(slot)
+    }
+}
+
+impl Drop for OpenGauge {
+    fn drop(&mut self) {
+        self.0.websockets_open.fetch_sub(1, Relaxed);
+    }
 }
 
 /// The offer of a WebSocket request, until the application decides.
