@@ -15,6 +15,8 @@ TLS_VERSIONS = ("1.2", "1.3")
 
 
 def as_tuple(name: str, value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return ()
     if isinstance(value, str):
         return (value,)
     if not isinstance(value, (tuple, list)):

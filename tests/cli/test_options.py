@@ -214,6 +214,11 @@ def test_static_in_granians_spelling() -> None:
     assert run("--static-path-mount", "a").static == (("/static", "a"),)
 
 
+def test_a_list_may_be_one_text_or_none() -> None:
+    assert ServerConfig(APP, ssl_certfile="cert.pem").ssl_certfile == ("cert.pem",)  # type: ignore[arg-type]
+    assert ServerConfig(APP, ssl_certfile=None).ssl_certfile == ()  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
