@@ -41,8 +41,8 @@ def test_an_exception_that_ends_a_process_is_a_500(app: list[str], how: str, loo
         assert program.pids(1) == set(before)
         eventually(lambda: len(re.findall(r" ERROR ", program.log)) == 2, "two lines")
         assert len(re.findall(r"^(?:SystemExit: enough|KeyboardInterrupt)$", program.log, re.MULTILINE)) == 2
-        if app[0] == "apps:wsgi":
-            assert f"GET /end/{how}" in program.log
+        for path in (f"/end/{how}", f"/late/{how}"):
+            assert f"GET {path}" in program.log
 
 
 @pytest.mark.skipif(sys.version_info < (3, 11), reason="asyncio.TaskGroup")
