@@ -41,7 +41,7 @@ interface, module, port = sys.argv[1:]
 app = importlib.import_module("benches.apps." + module).app
 config = ServerConfig(app, interface=interface, port=int(port))
 binds = listeners.open_all(config).binds
-slot = health.WorkerSlots().acquire(False)
+slot = health.WorkerSlots().acquire()
 if interface == "asgi":
     from towline.server.asgi import AsgiWorker, new_loop, run_to_end
     loop, _ = new_loop(config.loop)
