@@ -217,7 +217,7 @@ def test_an_application_that_fails(kind: str) -> None:
 
 @every_kind
 def test_an_unread_upload_is_stopped_after_the_answer(kind: str) -> None:
-    with talking(kind, APPS[kind]) as client:
+    with talking(kind, APPS[kind], wsgi_request_buffer=0) as client:
         stream = client.begin("POST", "/ignored", end=False)
         client.write(stream, payload(100_000))
         answer = client.finish(stream)[0]

@@ -76,3 +76,12 @@ pub fn unix_seconds() -> u64 {
         .unwrap_or_default()
         .as_secs()
 }
+
+/// Gives memory that the C library keeps for later back to the system.
+pub(crate) fn trim_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    // SAFETY: no pointer is involved, and the function may be called at any time.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}

@@ -120,6 +120,9 @@ pub struct Http2Limits {
     pub control_frames: RateLimit,
     /// Reading stops while more than this of responses and control frames waits to be sent.
     pub max_queued_bytes: usize,
+    /// Body bytes of all streams together that wait to be sent. Over it a stream has send capacity only for its
+    /// first 16 KiB, so that streams that are not read stop no other.
+    pub max_unsent_bytes: usize,
     /// The own SETTINGS must be acknowledged within this time. `SETTINGS_TIMEOUT`.
     pub settings_timeout: Option<Duration>,
     /// Send a PING when nothing was received for this long while streams are open.
@@ -162,6 +165,7 @@ impl Http2Limits {
                 per_s: 100,
             },
             max_queued_bytes: 64 * 1024,
+            max_unsent_bytes: 1024 * 1024,
             settings_timeout: Some(Duration::from_secs(15)),
             ping_interval: None,
             ping_timeout: Duration::from_secs(15),
@@ -178,6 +182,8 @@ impl Http2Limits {
         limits.max_stream_window_bytes = 4 * 1024 * 1024;
         limits.connection_window_bytes = 16 * 1024 * 1024;
         limits.settings_timeout = None;
+        // Bodies of requests are the program's own.
+        limits.max_unsent_bytes = usize::MAX;
         limits
     }
 }

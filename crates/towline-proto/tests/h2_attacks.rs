@@ -495,6 +495,15 @@ fn zero_window_stall() {
         end.run_until_idle();
     }
     assert!(end.conn.pending_bytes() == 0 && !end.is_closed());
+    // Together no more than the connection may hold, and something of each.
+    let held = ids.iter().map(|&id| {
+        let stream = end.conn.stream(StreamId(u64::from(id))).expect("open");
+        stream.queued()
+    });
+    let held: Vec<usize> = held.collect();
+    assert!(held.iter().all(|&bytes| bytes >= 16 * 1024), "{held:?}");
+    let most = 1024 * 1024 + ids.len() * 20 * 1024;
+    assert!(held.iter().sum::<usize>() < most, "{held:?}");
     end.advance(29 * SECOND);
     assert_eq!(h2::stream_errors(end.written(), 1), []);
     end.advance(2 * SECOND);

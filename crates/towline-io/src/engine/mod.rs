@@ -18,6 +18,7 @@ pub(crate) mod drain;
 pub(crate) mod epoll_pwait2;
 mod flush_and_rearm;
 pub(crate) mod listener;
+mod memory_trim;
 pub(crate) mod pending_dials;
 mod timer_fd;
 mod timers;
@@ -42,6 +43,7 @@ use crate::engine::drain::Drain;
 #[cfg(target_os = "linux")]
 use crate::engine::epoll_pwait2::PreciseWait;
 use crate::engine::listener::Listener;
+use crate::engine::memory_trim::MemoryTrim;
 use crate::engine::pending_dials::PendingDials;
 use crate::engine::timer_fd::TimerFd;
 use crate::engine::timers::TimerQueue;
@@ -108,6 +110,7 @@ pub struct Engine<S> {
     pub(crate) table: ConnTable<S>,
     pub(crate) handshakes: VecDeque<ConnId>,
     pub(crate) buffers: BufferPool,
+    memory_trim: MemoryTrim,
     pub(crate) timers: TimerQueue,
     pub(crate) timer: TimerFd,
     pub(crate) timer_at: Option<Instant>,
@@ -150,6 +153,7 @@ impl<S: Default> Engine<S> {
             #[cfg(target_os = "linux")]
             precise_wait: PreciseWait::new(config.max_ready_per_turn.max(4)),
             buffers: BufferPool::new(config.buffer_bytes, config.spare_buffers),
+            memory_trim: MemoryTrim::default(),
             poll,
             waker,
             listeners: Vec::new(),
@@ -456,6 +460,9 @@ impl<S: Default> Engine<S> {
     /// Ends the turn. If work is left, the descriptor stays readable.
     pub fn turn_end(&mut self) {
         self.turn.running = false;
+        if !self.listeners.is_empty() && self.memory_trim.is_due(self.table.len()) {
+            sys::trim_memory();
+        }
         self.set_timer(self.turn.now);
         if self.turn.in_event_loop && (!self.ready.is_empty() || self.accept_pending()) {
             self.rearm();

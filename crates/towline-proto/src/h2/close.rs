@@ -84,6 +84,7 @@ impl Connection {
             if self.chunk.is_some_and(|chunk| chunk.to == key) {
                 self.chunk = None;
             }
+            self.clear_outbox(key);
             self.streams.remove(key);
         }
     }
@@ -94,6 +95,7 @@ impl Connection {
         if self.chunk.is_some_and(|chunk| chunk.to == key) {
             self.chunk = None;
         }
+        self.clear_outbox(key);
         let stream = self.streams.get_mut(key);
         // After finishing its direction of a tunnel the program still reads the other.
         let is_done = self.side == Side::Server
@@ -101,7 +103,6 @@ impl Connection {
             && stream.tunnel != Tunnel::Open;
         stream.recv_state = RecvState::Failed;
         stream.send_state = SendState::Failed;
-        stream.outbox.clear();
         stream.inbox.clear();
         stream.recv_timer.stop();
         stream.send_timer.stop();
@@ -180,8 +181,8 @@ impl Connection {
     /// Discards everything that the program still writes.
     fn stop_sending(&mut self, key: StreamKey) {
         self.send_queue.remove(&mut self.streams, key);
+        self.clear_outbox(key);
         let stream = self.streams.get_mut(key);
-        stream.outbox.clear();
         stream.outbox.end = EndStream::Sent;
         stream.send_timer.stop();
         if stream.send_state != SendState::Complete {

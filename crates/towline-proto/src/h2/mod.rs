@@ -207,6 +207,8 @@ pub struct Connection {
     /// Closed streams, removed on the next call of `next_event`.
     closed: Vec<StreamKey>,
     send_queue: SendQueue,
+    /// Bytes queued in the outboxes of all streams.
+    outboxes_bytes: usize,
     /// The last frame of DATA or HEADERS in the send buffer: its stream and offset. `END_STREAM` can still be
     /// set on it.
     last_frame: Option<(u32, usize)>,
@@ -268,6 +270,7 @@ impl Connection {
             eventful: VecDeque::new(),
             closed: Vec::new(),
             send_queue: SendQueue::default(),
+            outboxes_bytes: 0,
             last_frame: None,
             local_resets: LocalResets::default(),
             peer_resets: PeerResets::default(),

@@ -145,6 +145,7 @@ impl Connection {
             Data::Copied(data) => stream.outbox.push(data),
             Data::Shared(data) => stream.outbox.push_shared(data),
         }
+        self.outboxes_bytes += n;
         if last {
             stream.outbox.end = EndStream::Pending;
         }
@@ -259,6 +260,7 @@ impl Connection {
         let window = stream.send_window.bytes().min(max);
         let piece = stream.outbox.take(window);
         let n = piece.len();
+        self.outboxes_bytes -= n;
         stream.send_window.take(n);
         stream.send_timer.advance(self.now, n);
         stream.stats.sent += (HEADER_BYTES + n) as u64;
@@ -294,6 +296,13 @@ impl Connection {
         if ends {
             self.check_closed(key);
         }
+    }
+
+    /// Discards the queued bytes of a stream.
+    pub(super) fn clear_outbox(&mut self, key: StreamKey) {
+        let outbox = &mut self.streams.get_mut(key).outbox;
+        self.outboxes_bytes -= outbox.len();
+        outbox.clear();
     }
 
     fn wake_writer(&mut self, key: StreamKey) {
