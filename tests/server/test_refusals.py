@@ -92,7 +92,7 @@ def test_the_server_log_has_ten_lines_and_a_count(kind: str, caplog: pytest.LogC
     assert len(lines) == 10
 
 
-@every_kind
+@pytest.mark.parametrize("kind", ["asgi"])
 def test_a_body_that_grows_too_large_is_one_line_with_413(kind: str, tmp_path: Path) -> None:
     """The application has the request already: its line has the status and the reason."""
     log = tmp_path / "access.log"
