@@ -130,6 +130,16 @@ pub enum Body {
 }
 
 impl OutgoingRequest {
+    /// A request of `route` without content, in place of one that has been taken.
+    pub(super) fn empty(route: &Arc<Route>) -> Self {
+        Self {
+            route: Arc::clone(route),
+            head: RequestText::default(),
+            body: Body::Empty,
+            idempotent: false,
+        }
+    }
+
     /// Whether the body waits for 100 (Continue).
     pub(super) fn awaits_continue(&self) -> bool {
         let has_body = !matches!(self.body.size(), BodySize::Empty | BodySize::Known(0));

@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use socket2::Socket;
-use towline_proto::{BufferPool, Connection, Protocol, ProtocolPolicy, Side, StreamId, UserError};
+use towline_proto::{BufferPool, Connection, Protocol, Side, StreamId, UserError};
 
 use crate::client::Established;
 use crate::conn::addr::PeerAddr;
@@ -159,12 +159,7 @@ impl<S: Default> Conn<S> {
         service: &Arc<ConnConfig>,
         now: Instant,
     ) -> Self {
-        let protocol = match (&established.alpn, service.protocols) {
-            (Some(chosen), _) if chosen == ALPN_H2 => Protocol::Http2,
-            // Prior knowledge, which is not possible over TLS (RFC 9113 3.3).
-            (None, ProtocolPolicy::Http2) if established.transport.tls.is_none() => Protocol::Http2,
-            _ => Protocol::Http1,
-        };
+        let protocol = established.protocol(service.protocols);
         let mut proto =
             Connection::client_with_protocol(Arc::clone(&service.limits), protocol, now);
         proto.set_secure(established.transport.tls.is_some());

@@ -3,15 +3,18 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use towline_proto::Protocol;
+
 use super::BlockingError;
 use super::h1_conn::{poll, with_buffers};
+use super::h2_driver::H2Conn;
 use super::pooled_conn::{self, ConnKind, PooledConn};
 use super::shared_pool::{AcquireOutcome, Acquired, QueueEntry, SharedPool};
 use super::wait_policy::{Stop, WaitPolicy};
 use super::waiter::{Message, PendingDial};
 use crate::client::dial::{Dial, DialError, Established, Progress};
 use crate::client::outcome;
-use crate::client::pool::{Lease, SlotId};
+use crate::client::pool::Lease;
 use crate::client::request::{CallError, CallErrorKind, CallOptions};
 use crate::client::route::Route;
 use crate::conn::Conn;
@@ -140,7 +143,7 @@ impl SharedPool {
             Progress::Failed(error) => {
                 self.dial_failed(slot, CallError::dial(&error), &entry.waiter);
             }
-            Progress::Done(established) => match self.connect(slot, *established, now) {
+            Progress::Done(established) => match self.connect(&pending, *established, now) {
                 Ok(conn) => self.dialled(slot, conn, &entry.waiter, now),
                 Err(error) => self.dial_failed(slot, broken(&error), &entry.waiter),
             },
@@ -155,7 +158,7 @@ impl SharedPool {
     ) -> Option<Result<PooledConn, CallError>> {
         let error = match self.advance(pending, now) {
             Progress::Pending => return None,
-            Progress::Done(established) => match self.connect(pending.slot, *established, now) {
+            Progress::Done(established) => match self.connect(pending, *established, now) {
                 Ok(conn) => return Some(Ok(conn)),
                 Err(error) => broken(&error),
             },
@@ -187,13 +190,18 @@ impl SharedPool {
 
     fn connect(
         &self,
-        slot: SlotId,
+        pending: &PendingDial,
         established: Established,
         now: Instant,
     ) -> std::io::Result<PooledConn> {
+        if established.protocol(self.service.protocols) == Protocol::Http2 {
+            let driver = self.h2_driver()?;
+            let conn = H2Conn::new(driver, pending.slot, &pending.route, established)?;
+            return PooledConn::h2(conn);
+        }
         let timings = established.timings;
         let peer = Conn::from_dial(ConnId::from_u64(0), established, &self.service, now);
-        PooledConn::new(peer, slot, timings, self.generation, now)
+        PooledConn::h1(peer, timings, self.generation, now)
     }
 
     /// Opens connections until `route` has `n`. Returns how many were opened.
@@ -220,7 +228,7 @@ impl SharedPool {
             for mut pending in pending_dials {
                 let conn = match self.advance(&mut pending, now) {
                     Progress::Done(established) => {
-                        self.connect(pending.slot, *established, now).ok()
+                        self.connect(&pending, *established, now).ok()
                     }
                     Progress::Failed(_) => None,
                     Progress::Pending => {

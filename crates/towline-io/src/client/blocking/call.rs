@@ -44,6 +44,10 @@ pub enum WriteOutcome {
 }
 
 /// The call on its connection.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would cost an HTTP/1 call an allocation"
+)]
 enum CallKind {
     H1(H1Call),
     H2(H2Call),
@@ -145,7 +149,12 @@ impl BlockingCall {
                 self.kind = Some(CallKind::H1(h1));
             }
             ConnKind::H2(h2) => {
-                let h2 = H2Call::begin(h2, &self.pool, request, options, self.reused)?;
+                let mut options = *options;
+                // The driver counts from now.
+                options.timeouts.total = self
+                    .deadline
+                    .map(|deadline| deadline.saturating_duration_since(Instant::now()));
+                let h2 = H2Call::begin(h2, &self.pool, &mut self.request, options)?;
                 self.kind = Some(CallKind::H2(h2));
             }
         }
@@ -157,12 +166,11 @@ impl BlockingCall {
     pub fn await_head(&mut self, policy: &mut WaitPolicy<'_>) -> Result<OwnedHead, BlockingError> {
         policy.set_total(self.deadline);
         loop {
-            let body = &self.request.body;
             let result = match &mut self.kind {
                 None => return Err(over()),
-                Some(CallKind::H1(h1)) => h1.await_head(body, policy),
+                Some(CallKind::H1(h1)) => h1.await_head(&self.request.body, policy),
                 Some(CallKind::H2(h2)) => h2
-                    .await_head(body, &mut self.buffer, &mut self.informational, policy)
+                    .await_head(&mut self.buffer, &mut self.informational, policy)
                     .map(|(head, is_over)| (head, is_over, Instant::now())),
             };
             match result {
@@ -175,11 +183,6 @@ impl BlockingCall {
                 }
                 Err(BlockingError::Failed(error)) if self.may_resend(&error) => {
                     self.resends += 1;
-                    if let Some(CallKind::H2(h2)) = &self.kind
-                        && h2.wants_http1()
-                    {
-                        self.request.route = Arc::new(self.request.route.over_http1());
-                    }
                     self.abort();
                     let (route, now) = (&self.request.route, Instant::now());
                     let acquired = self.pool.acquire(route, &self.options, true, policy, now)?;
@@ -193,11 +196,18 @@ impl BlockingCall {
         }
     }
 
-    fn may_resend(&self, error: &CallError) -> bool {
-        let retry_context: Option<RetryContext> = match &self.kind {
+    /// Whether the request is sent again after `error`.
+    fn may_resend(&mut self, error: &CallError) -> bool {
+        let retry_context: Option<RetryContext> = match &mut self.kind {
             None => None,
             Some(CallKind::H1(_)) => RetryContext::after(error, self.resends),
-            Some(CallKind::H2(h2)) => h2.retry_context(self.resends),
+            Some(CallKind::H2(h2)) => h2.take_failed_request().map(|(request, retry_context)| {
+                self.request = request;
+                RetryContext {
+                    resends: self.resends,
+                    ..retry_context
+                }
+            }),
         };
         retry_context.is_some_and(|retry_context| {
             outcome::may_resend(&self.request, &self.options, retry_context)
@@ -225,7 +235,7 @@ impl BlockingCall {
         let result = match &mut self.kind {
             None => return Err(over()),
             Some(CallKind::H1(h1)) => h1.write(data, body, policy),
-            Some(CallKind::H2(h2)) => h2.write(data, body, &mut self.informational, policy),
+            Some(CallKind::H2(h2)) => h2.write(data, &mut self.informational, policy),
         };
         result.inspect_err(|_| self.abort())
     }
@@ -241,7 +251,7 @@ impl BlockingCall {
         let result = match &mut self.kind {
             None => return Err(over()),
             Some(CallKind::H1(h1)) => h1.finish(trailers, body, policy),
-            Some(CallKind::H2(h2)) => h2.finish(trailers, body, &mut self.informational, policy),
+            Some(CallKind::H2(h2)) => h2.finish(trailers, &mut self.informational, policy),
         };
         result.inspect_err(|_| self.abort())
     }

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! An HTTP/1 connection carries one call at a time (`h1_call`, `h1_exchange`, `h1_conn`); an HTTP/2 connection is
-//! shared (`h2_call`, `h2_conn`).
+//! driven by the client's one `ClientDriver` (`h2_call`, `h2_driver`), which also drives those of the asynchronous
+//! client.
 //!
 //! A warm request over HTTP/1 costs three system calls: one check of the idle connection, one send, one receive; a
 //! thread that is alone may poll for the response a few times before it sleeps (`adaptive_spin`).
@@ -21,7 +22,7 @@ mod h1_call;
 mod h1_conn;
 mod h1_exchange;
 mod h2_call;
-mod h2_conn;
+mod h2_driver;
 mod pooled_conn;
 mod read_buffer;
 mod shared_pool;

@@ -6,10 +6,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use super::h1_conn::H1Conn;
-use super::h2_conn::H2Conn;
+use super::h2_driver::H2Conn;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
-use crate::client::pool::SlotId;
 use crate::conn::Conn;
 
 /// A pooled connection: one HTTP/1 call at a time, or a shared HTTP/2 connection.
@@ -29,10 +28,8 @@ pub(super) enum ConnKind {
 }
 
 impl PooledConn {
-    /// `slot`: its slot in the pool.
-    pub(super) fn new(
+    pub(super) fn h1(
         peer: Conn<()>,
-        slot: SlotId,
         timings: DialTimings,
         generation: u64,
         now: Instant,
@@ -40,12 +37,16 @@ impl PooledConn {
         Ok(Self {
             fd: peer.as_raw_fd(),
             info: Arc::new(ConnectionInfo::of(&peer, timings)),
-            kind: if peer.is_shared() {
-                ConnKind::H2(Arc::new(H2Conn::new(peer, slot, generation, now)?))
-            } else {
-                let conn = H1Conn::new(peer, generation, now)?;
-                ConnKind::H1(Arc::new(Mutex::new(conn)))
-            },
+            kind: ConnKind::H1(Arc::new(Mutex::new(H1Conn::new(peer, generation, now)?))),
+        })
+    }
+
+    pub(super) fn h2(conn: H2Conn) -> io::Result<Self> {
+        let (fd, info) = conn.describe().ok_or(io::ErrorKind::NotConnected)?;
+        Ok(Self {
+            fd,
+            info,
+            kind: ConnKind::H2(Arc::new(conn)),
         })
     }
 
@@ -57,14 +58,6 @@ impl PooledConn {
         }
     }
 
-    /// All descriptors that it holds open.
-    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
-        let more = match &self.kind {
-            ConnKind::H1(_) => None,
-            ConnKind::H2(h2) => Some(h2.wake_pipe_fds()),
-        };
-        std::iter::once(self.fd).chain(more.into_iter().flatten())
-    }
 }
 
 pub(super) fn open(conn: &Mutex<H1Conn>) -> MutexGuard<'_, H1Conn> {

@@ -11,11 +11,13 @@
 //! each waiting one drives at most one dial, and a dial without a waiter to drive it is dropped.
 
 use std::collections::{BTreeMap, HashSet};
+use std::io;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::BlockingConfig;
+use super::h2_driver::H2Driver;
 use super::pooled_conn::PooledConn;
 use super::waiter::{Message, PendingDial, Waiter};
 use crate::client::pool::{Action, Lease, OriginId, Pool, PoolStatus, SlotId, WaiterId};
@@ -30,6 +32,8 @@ pub(super) struct SharedPool {
     pub(super) service: Arc<ConnConfig>,
     pub(super) generation: u64,
     state: Mutex<State>,
+    /// Made for the first HTTP/2 connection.
+    h2: OnceLock<Arc<H2Driver>>,
 }
 
 struct State {
@@ -103,7 +107,16 @@ impl SharedPool {
             service: Arc::new(service),
             generation: fork::generation(),
             state: Mutex::new(state),
+            h2: OnceLock::new(),
         }
+    }
+
+    pub(super) fn h2_driver(&self) -> io::Result<&Arc<H2Driver>> {
+        if self.h2.get().is_none() {
+            // If another thread was faster, its driver is used.
+            let _ = self.h2.set(Arc::new(H2Driver::new(&self.config)?));
+        }
+        self.h2.get().ok_or(io::ErrorKind::Other.into())
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -235,7 +248,7 @@ impl SharedPool {
         let capacity = conn.capacity();
         self.change(|state| {
             state.drop_driver(slot, waiter);
-            state.fds.extend(conn.fds());
+            state.fds.insert(conn.fd);
             state.pool.dialled(slot, conn, capacity, now);
         });
     }
@@ -301,7 +314,7 @@ impl SharedPool {
         let capacity = conn.as_ref().map_or(0, PooledConn::capacity);
         self.change(|state| match conn {
             Some(conn) => {
-                state.fds.extend(conn.fds());
+                state.fds.insert(conn.fd);
                 state.pool.dialled(slot, conn, capacity, now);
             }
             None => drop(state.pool.dial_failed(slot)),
@@ -408,9 +421,7 @@ impl State {
                 }
                 Action::CancelDial(slot) => self.cancel_dial(slot, deferred),
                 Action::Close(conn) => {
-                    for fd in conn.fds() {
-                        self.fds.remove(&fd);
-                    }
+                    self.fds.remove(&conn.fd);
                     deferred.closed.push(conn);
                 }
             }

@@ -40,6 +40,15 @@ impl<'a> WaitPolicy<'a> {
         self.total = deadline;
     }
 
+    /// The same without the total timeout, for waits that another clock bounds.
+    pub(super) fn without_total(&mut self) -> WaitPolicy<'_> {
+        WaitPolicy {
+            interrupted: &mut *self.interrupted,
+            look_every: self.look_every,
+            total: None,
+        }
+    }
+
     /// Starts a wait that counts from `since`.
     pub(super) fn phase(&mut self, since: Instant, timeout: Option<Duration>) -> Phase<'_, 'a> {
         // A time beyond the clock's range is no bound.

@@ -31,9 +31,4 @@ impl WakePipe {
     pub(super) fn fd(&self) -> RawFd {
         self.reader.as_raw_fd()
     }
-
-    /// All descriptors that it holds open.
-    pub(super) fn fds(&self) -> [RawFd; 2] {
-        [self.reader.as_raw_fd(), self.writer.as_raw_fd()]
-    }
 }

@@ -28,6 +28,9 @@ pub use resolve::Resolver;
 use super::route::Route;
 use stage::Stage;
 
+use towline_proto::{Protocol, ProtocolPolicy};
+
+use crate::conn::ALPN_H2;
 use crate::conn::addr::PeerAddr;
 use crate::conn::transport::Transport;
 
@@ -40,6 +43,18 @@ pub struct Established {
     /// Peer address of the socket: that of the proxy if there is one.
     pub remote: PeerAddr,
     pub timings: DialTimings,
+}
+
+impl Established {
+    /// The protocol of the connection, `allowed` being the configured ones.
+    pub(crate) fn protocol(&self, allowed: ProtocolPolicy) -> Protocol {
+        match (&self.alpn, allowed) {
+            (Some(chosen), _) if chosen == ALPN_H2 => Protocol::Http2,
+            // Prior knowledge, which is not possible over TLS (RFC 9113 3.3).
+            (None, ProtocolPolicy::Http2) if self.transport.tls.is_none() => Protocol::Http2,
+            _ => Protocol::Http1,
+        }
+    }
 }
 
 /// Duration of each phase; `None` for a phase that the route does not have.

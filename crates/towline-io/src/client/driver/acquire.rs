@@ -59,14 +59,7 @@ impl ClientDriver {
         }
         outcome::check_protocols(self.dial.protocols, &request.route)?;
         let now = self.now();
-        self.generation = self.generation.wrapping_add(1);
-        let generation = self.generation;
-        let mut call = Call::new(generation, request, options, now);
-        call.websocket = websocket;
-        let id = CallId {
-            index: self.calls.insert(call) as u32,
-            generation,
-        };
+        let id = self.add_call(request, options, websocket, now);
         let started = self.find_connection(id, false, now);
         self.run_pool_actions();
         match started {
@@ -75,6 +68,24 @@ impl ClientDriver {
                 self.calls.try_remove(id.index as usize);
                 Err(Box::new(error))
             }
+        }
+    }
+
+    /// Adds a call without a connection.
+    pub(super) fn add_call(
+        &mut self,
+        request: OutgoingRequest,
+        options: CallOptions,
+        websocket: Option<Box<WsCall>>,
+        now: Instant,
+    ) -> CallId {
+        self.generation = self.generation.wrapping_add(1);
+        let generation = self.generation;
+        let mut call = Call::new(generation, request, options, now);
+        call.websocket = websocket;
+        CallId {
+            index: self.calls.insert(call) as u32,
+            generation,
         }
     }
 

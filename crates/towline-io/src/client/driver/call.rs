@@ -10,7 +10,7 @@ use super::websocket_state::{OpenWebSocket, WsCall, WsPhase};
 use crate::client::acquire_timer::AcquireTimer;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
-use crate::client::outcome::{self, FailureContext};
+use crate::client::outcome::{self, FailureContext, RetryContext};
 use crate::client::pool::{Lease, SlotId, WaiterId};
 use crate::client::request::{CallError, CallOptions, CallPhase, OutgoingRequest, Timings};
 use crate::conn::Traffic;
@@ -77,6 +77,8 @@ pub(super) struct Call {
     pub(super) websocket: Option<Box<WsCall>>,
     /// Failure of the call, reported by an event or by the next read.
     pub(super) error: Option<Box<CallError>>,
+    /// Decides whether the request of the failed exchange may be sent again; `None` if it would fail again.
+    pub(super) retry_context: Option<RetryContext>,
     pub(super) times: CallTimes,
 }
 
@@ -150,6 +152,7 @@ impl Call {
             trailers: Vec::new(),
             websocket: None,
             error: None,
+            retry_context: None,
             times: CallTimes::new(now),
         }
     }

@@ -131,19 +131,21 @@ impl ClientDriver {
             unprocessed: false,
             resends: call.resends,
         };
+        let retry_context = retry_context.failed(why, protocols);
+        // Requests on adopted connections are sent again by the program.
         let again = !self.closed
-            && retry_context
-                .failed(why, protocols)
-                .is_some_and(|retry_context| {
-                    outcome::may_resend(&call.request, &call.options, retry_context)
-                });
-        self.remove(handle);
-        if again {
-            if outcome::wants_http1(why, protocols)
-                && let Some(call) = self.call_mut(id)
-            {
+            && !self.adopted_only
+            && retry_context.is_some_and(|retry_context| {
+                outcome::may_resend(&call.request, &call.options, retry_context)
+            });
+        if let Some(call) = self.call_mut(id) {
+            call.retry_context = retry_context;
+            if outcome::wants_http1(why, protocols) {
                 call.request.route = Arc::new(call.request.route.over_http1());
             }
+        }
+        self.remove(handle);
+        if again {
             self.resend(id);
         } else {
             self.fail(id, error);

@@ -27,6 +27,8 @@ pub(super) struct H2State {
     /// Time of the last receive, and the total bytes received by then.
     last_received: Option<Instant>,
     received: u64,
+    /// The limit of streams after the last events.
+    stream_limit: Option<usize>,
 }
 
 impl H2State {
@@ -77,6 +79,7 @@ impl ClientDriver {
     /// Retires a connection: it takes no further calls and closes with its last one.
     fn retire_conn(&mut self, conn: ConnId) {
         self.fail_awaiting_settings(conn);
+        self.note_limit(conn);
         if let Some(slot) = self.engine.conn(conn).and_then(|peer| peer.state.slot) {
             self.pool.retire(slot);
             self.run_pool_actions();
@@ -153,6 +156,10 @@ impl ClientDriver {
         if std::mem::replace(&mut h2.received, received) != received {
             h2.last_received = Some(now);
         }
+        let limit = peer.proto.stream_limit();
+        if self.adopted_only && h2.stream_limit.replace(limit) != Some(limit) {
+            self.limit_changes.push(conn);
+        }
         // The peer's SETTINGS may have changed the number of streams.
         let room = peer.proto.stream_capacity() as u32;
         let has_settings = peer.proto.extended_connect().is_some();
@@ -225,6 +232,14 @@ impl ClientDriver {
         });
         if last_received.is_some_and(|last_received| last_received <= since) {
             self.pool.retire(handle.slot);
+            self.note_limit(handle.conn);
+        }
+    }
+
+    /// Notes that the number of calls that a connection takes may have changed.
+    fn note_limit(&mut self, conn: ConnId) {
+        if self.adopted_only {
+            self.limit_changes.push(conn);
         }
     }
 

@@ -12,9 +12,10 @@
 //!
 //! `call` holds the state of one call, `acquire` gets a connection for it, `events` and `h2_events` turn the
 //! events of HTTP/1 and HTTP/2 connections into call events, `body` reads and writes, `timers` keeps the
-//! deadlines, `websocket` drives calls that became `WebSockets`, and `websocket_state` holds their state.
+//! deadlines, `adopted` takes connections of the blocking client, `websocket` drives calls that became `WebSockets`, and `websocket_state` holds their state.
 
 mod acquire;
+mod adopted;
 mod body;
 mod call;
 mod events;
@@ -82,14 +83,20 @@ pub enum FlushPolicy {
     Manual,
 }
 
-/// Identifies one call of one [`ClientDriver`]. After `cancel` it matches no call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Identifies one call of one [`ClientDriver`]. After `cancel` it matches no call. Later calls are greater, until
+/// the counter wraps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CallId {
-    index: u32,
     generation: u32,
+    index: u32,
 }
 
 impl CallId {
+    /// A number that no other current call has, as small as possible.
+    pub(in crate::client) fn index(self) -> usize {
+        self.index as usize
+    }
+
     /// Packs the id into one number, for languages that cannot hold a struct.
     pub fn as_u64(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
@@ -167,6 +174,10 @@ pub struct ClientDriver {
     unflushed: Vec<ConnId>,
     /// Created for the first WebSocket.
     sockets: Option<WebSocketShared>,
+    /// Connections whose number of streams may have changed; kept if they are `adopted_only`.
+    limit_changes: Vec<ConnId>,
+    /// Another pool dials the connections and assigns the calls.
+    adopted_only: bool,
     in_turn: bool,
     conn_config: Arc<ConnConfig>,
     dial: Arc<DialConfig>,
@@ -188,6 +199,8 @@ impl ClientDriver {
             h2_events_of: None,
             unflushed: Vec::new(),
             sockets: None,
+            limit_changes: Vec::new(),
+            adopted_only: false,
             in_turn: false,
             conn_config: Arc::new(ConnConfig {
                 limits: config.limits,

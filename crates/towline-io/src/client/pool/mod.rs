@@ -17,6 +17,7 @@
 //! passed to [`Pool::origin`]): that many waiters wait for one dial before another is started. Every operation is
 //! O(1), including `cancel`.
 
+mod adopted;
 mod capacity;
 #[cfg(test)]
 mod capacity_tests;
@@ -549,12 +550,23 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     }
 
     fn dial(&mut self, origin: usize) {
-        let generation = self.next_generation();
         let first = self.origins.at(origin).queued.first();
         let started_for = first.map(|first| WaiterId {
             index: first as u32,
             generation: self.waiters[first].generation,
         });
+        let index = self.insert_dial(origin, started_for);
+        if let Some(first) = first {
+            self.waiters[first].dial = Some(self.slot_id(index));
+        }
+        self.assign_dials(origin);
+        let id = self.origins.id(origin);
+        self.actions
+            .push_back(Action::Dial(self.slot_id(index), id));
+    }
+
+    fn insert_dial(&mut self, origin: usize, started_for: Option<WaiterId>) -> usize {
+        let generation = self.next_generation();
         let index = self.slots.insert(Slot {
             generation,
             origin,
@@ -562,17 +574,9 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             started_for,
             links: [Links::default(); 2],
         });
-        if let Some(first) = first {
-            self.waiters[first].dial = Some(self.slot_id(index));
-        }
         self.dialling += 1;
-        self.origins
-            .at(origin)
-            .dials
-            .push_front(&mut self.slots, index);
-        self.assign_dials(origin);
-        let id = self.origins.id(origin);
-        self.actions
-            .push_back(Action::Dial(self.slot_id(index), id));
+        let dials = &mut self.origins.at(origin).dials;
+        dials.push_front(&mut self.slots, index);
+        index
     }
 }

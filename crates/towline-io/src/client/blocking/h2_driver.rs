@@ -1,0 +1,395 @@
+//! The [`ClientDriver`] of all HTTP/2 connections of a blocking client, without a thread of its own.
+//!
+//! ```text
+//!             ┌─ no leader ─► Polling: poll(2) for all ─► a turn, wake the calls that have events ─┐
+//!  wait ──────┤                                                                                    ├─► check again
+//!             └─ a leader ──► parked ◄── unparked: an event arrived, or it is elected leader ──────┘
+//! ```
+//!
+//! The lock is never held over a wait. Invariant on unlock: output is flushed as far as the kernel accepts it, and
+//! if any thread waits, one is polling or has been elected to poll. While no thread waits nothing is read: the next
+//! call processes the input that has arrived before it begins.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+use towline_proto::OwnedHead;
+
+use super::BlockingConfig;
+use super::h1_conn::poll;
+use super::shared_pool::SharedPool;
+use super::wait_policy::{Stop, WaitPolicy};
+use crate::client::connection_info::ConnectionInfo;
+use crate::client::dial::Established;
+use crate::client::driver::{CallEvent, CallId, ClientDriver, ClientDriverConfig};
+use crate::client::fork;
+use crate::client::pool::SlotId;
+use crate::client::request::CallError;
+use crate::client::route::Route;
+use crate::conn::id::ConnId;
+use crate::engine::EngineConfig;
+
+pub(super) struct H2Driver {
+    /// Readable whenever a turn has work.
+    fd: RawFd,
+    /// The process that made it.
+    generation: u64,
+    state: Mutex<DriverState>,
+    /// Held while changed limits are passed to the pool, so that the last one passed is right.
+    reporting: Mutex<()>,
+}
+
+/// The state behind the lock.
+pub(super) struct DriverState {
+    pub(super) driver: ManuallyDrop<ClientDriver>,
+    pub(super) calls: CallSlots,
+    /// The calls whose threads are parked, the youngest last.
+    parked: BTreeSet<CallId>,
+    leader: Leader,
+    /// The slots of the connections in the pool.
+    slots: HashMap<ConnId, SlotId>,
+}
+
+/// Which thread polls for all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Leader {
+    None,
+    /// The thread that waits for this call was woken to poll; it will, or will elect another.
+    Elected(CallId),
+    Polling,
+}
+
+/// The events of all calls.
+#[derive(Default)]
+pub(super) struct CallSlots {
+    /// By `CallId::index`.
+    slots: Vec<Option<(CallId, CallSlot)>>,
+}
+
+impl CallSlots {
+    pub(super) fn insert(&mut self, call: CallId) {
+        let index = call.index();
+        if self.slots.len() <= index {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.slots[index] = Some((call, CallSlot::default()));
+    }
+
+    pub(super) fn get_mut(&mut self, call: CallId) -> Option<&mut CallSlot> {
+        let (of, slot) = self.slots.get_mut(call.index())?.as_mut()?;
+        (*of == call).then_some(slot)
+    }
+
+    pub(super) fn remove(&mut self, call: CallId) {
+        if let Some(slot) = self.slots.get_mut(call.index())
+            && slot.as_ref().is_some_and(|(of, _)| *of == call)
+        {
+            *slot = None;
+        }
+    }
+}
+
+/// Events of a call that its thread has not taken yet.
+#[derive(Default)]
+pub(super) struct CallSlot {
+    /// The final head, and whether the response ends with it.
+    pub(super) head: Option<(OwnedHead, bool)>,
+    pub(super) informational: Vec<OwnedHead>,
+    pub(super) failure: Option<Box<CallError>>,
+    /// The thread to unpark when something arrives.
+    sleeper: Option<Thread>,
+}
+
+/// An HTTP/2 connection. It is closed when it is dropped.
+pub(super) struct H2Conn {
+    pub(super) driver: Arc<H2Driver>,
+    pub(super) id: ConnId,
+    /// Its slot in the pool.
+    pub(super) slot: SlotId,
+}
+
+impl H2Driver {
+    pub(super) fn new(config: &BlockingConfig) -> io::Result<Self> {
+        let mut driver = ClientDriver::for_adopted(ClientDriverConfig {
+            dial: Arc::clone(&config.dial),
+            limits: Arc::clone(&config.limits),
+            engine: EngineConfig {
+                // The threads that wait have nothing else to do.
+                max_ready_per_turn: 64,
+                spare_buffers: 2,
+                ..EngineConfig::default()
+            },
+            ..ClientDriverConfig::default()
+        })?;
+        // From now on the descriptor becomes readable when work is left.
+        driver.turn(Some(Duration::ZERO))?;
+        while driver.next_event().is_some() {}
+        Ok(Self {
+            fd: driver.as_raw_fd(),
+            generation: fork::generation(),
+            state: Mutex::new(DriverState {
+                driver: ManuallyDrop::new(driver),
+                calls: CallSlots::default(),
+                parked: BTreeSet::new(),
+                leader: Leader::None,
+                slots: HashMap::new(),
+            }),
+            reporting: Mutex::new(()),
+        })
+    }
+
+    /// In a forked child a thread that does not exist there may hold the lock.
+    pub(super) fn is_foreign(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, DriverState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs `act` without waiting.
+    pub(super) fn with<T>(&self, pool: &SharedPool, act: impl FnOnce(&mut DriverState) -> T) -> T {
+        let mut state = self.lock();
+        let value = act(&mut state);
+        self.unlock(state, pool, Vec::new());
+        value
+    }
+
+    /// Waits until `ready` returns something. The timeouts of the call are events of the driver.
+    pub(super) fn wait<T>(
+        &self,
+        call: CallId,
+        pool: &SharedPool,
+        policy: &mut WaitPolicy<'_>,
+        mut ready: impl FnMut(&mut DriverState) -> Option<T>,
+    ) -> Result<T, Stop> {
+        let mut now = Instant::now();
+        let (mut asked, mut was_signalled) = (now, false);
+        let mut policy = policy.without_total();
+        let mut phase = policy.phase(now, None);
+        let mut wake = Vec::new();
+        let mut state = self.lock();
+        loop {
+            if let Some(value) = ready(&mut state) {
+                self.unlock(state, pool, wake);
+                return Ok(value);
+            }
+            let look_by = phase.look_by(asked, now);
+            if was_signalled || now >= look_by {
+                // The interrupt check may run for a thread that wants this lock.
+                self.unlock(state, pool, std::mem::take(&mut wake));
+                phase.look()?;
+                state = self.lock();
+                now = Instant::now();
+                (asked, was_signalled) = (now, false);
+                continue;
+            }
+            if state.leader == Leader::None {
+                (state, was_signalled) = self.poll_as_leader(state, pool, look_by, &mut wake);
+            } else {
+                state = self.sleep(state, call, pool, look_by, std::mem::take(&mut wake));
+            }
+            now = Instant::now();
+        }
+    }
+
+    /// Another thread polls: waits to be unparked.
+    fn sleep<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, DriverState>,
+        call: CallId,
+        pool: &SharedPool,
+        until: Instant,
+        wake: Vec<Thread>,
+    ) -> MutexGuard<'a, DriverState> {
+        if let Some(slot) = state.calls.get_mut(call) {
+            slot.sleeper = Some(thread::current());
+            state.parked.insert(call);
+        }
+        self.unlock(state, pool, wake);
+        thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        let mut state = self.lock();
+        state.unpark(call);
+        if state.leader == Leader::Elected(call) {
+            state.leader = Leader::None;
+        }
+        state
+    }
+
+    /// Polls for all threads. Also returns whether a signal interrupted it.
+    fn poll_as_leader<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, DriverState>,
+        pool: &SharedPool,
+        until: Instant,
+        wake: &mut Vec<Thread>,
+    ) -> (MutexGuard<'a, DriverState>, bool) {
+        state.leader = Leader::Polling;
+        self.unlock(state, pool, std::mem::take(wake));
+        let mut entry = libc::pollfd {
+            fd: self.fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let most = until.saturating_duration_since(Instant::now());
+        // A failure here occurs in the following turn as well.
+        let count = poll(std::slice::from_mut(&mut entry), most).unwrap_or(1);
+        let was_signalled = count == 0 && Instant::now() < until;
+        let mut state = self.lock();
+        state.leader = Leader::None;
+        state.turn(wake);
+        (state, was_signalled)
+    }
+
+    fn unlock(
+        &self,
+        mut state: MutexGuard<'_, DriverState>,
+        pool: &SharedPool,
+        mut wake: Vec<Thread>,
+    ) {
+        state.driver.send_credit();
+        state.driver.flush();
+        state.elect_leader(&mut wake);
+        let is_changed = state.driver.has_limit_changes();
+        drop(state);
+        for sleeper in wake {
+            sleeper.unpark();
+        }
+        if is_changed {
+            self.report_limits(pool);
+        }
+    }
+
+    /// Passes changed limits to the pool. Not under the lock: the pool may drop a connection, which takes it.
+    fn report_limits(&self, pool: &SharedPool) {
+        let _reporting = self
+            .reporting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.lock();
+        let changed = state.driver.take_limit_changes();
+        let limits: Vec<_> = changed
+            .into_iter()
+            .filter_map(|conn| {
+                let slot = *state.slots.get(&conn)?;
+                Some((slot, state.driver.stream_limit(conn)))
+            })
+            .collect();
+        drop(state);
+        for (slot, limit) in limits {
+            match limit {
+                0 => pool.retire(slot),
+                limit => pool.set_capacity(slot, limit),
+            }
+        }
+    }
+}
+
+impl DriverState {
+    /// Runs a turn, and adds the threads of calls with events to `wake`.
+    fn turn(&mut self, wake: &mut Vec<Thread>) {
+        // An interrupted system call; input stays readable.
+        let _ = self.driver.turn(Some(Duration::ZERO));
+        while let Some((call, event)) = self.driver.next_event() {
+            let Some(slot) = self.calls.get_mut(call) else {
+                continue;
+            };
+            match event {
+                CallEvent::Head { end } => {
+                    slot.head = self.driver.take_head(call).map(|head| (head, end));
+                }
+                CallEvent::Informational(head) => slot.informational.push(head),
+                CallEvent::Failed(error) => slot.failure = Some(error),
+                CallEvent::Readable | CallEvent::Writable | CallEvent::Switched => {}
+            }
+            if let Some(sleeper) = slot.sleeper.take() {
+                self.parked.remove(&call);
+                wake.push(sleeper);
+            }
+        }
+    }
+
+    fn unpark(&mut self, call: CallId) -> Option<Thread> {
+        self.parked.remove(&call);
+        self.calls.get_mut(call)?.sleeper.take()
+    }
+
+    /// Makes sure that a thread polls, if any waits. The thread of the youngest call is elected: it usually stays
+    /// longest.
+    fn elect_leader(&mut self, wake: &mut Vec<Thread>) {
+        if self.leader == Leader::None
+            && let Some(&youngest) = self.parked.last()
+        {
+            wake.extend(self.unpark(youngest));
+            self.leader = Leader::Elected(youngest);
+        }
+    }
+}
+
+impl H2Conn {
+    /// Hands a new connection over to the driver.
+    pub(super) fn new(
+        driver: &Arc<H2Driver>,
+        slot: SlotId,
+        route: &Arc<Route>,
+        established: Established,
+    ) -> io::Result<Self> {
+        let mut state = driver.lock();
+        let id = state.driver.adopt_h2(route, established)?;
+        state.slots.insert(id, slot);
+        drop(state);
+        Ok(Self {
+            driver: Arc::clone(driver),
+            id,
+            slot,
+        })
+    }
+
+    /// Its descriptor and what is known about it.
+    pub(super) fn describe(&self) -> Option<(RawFd, Arc<ConnectionInfo>)> {
+        self.driver.lock().driver.describe_conn(self.id)
+    }
+
+    pub(super) fn limit(&self) -> u32 {
+        self.driver.lock().driver.stream_limit(self.id)
+    }
+
+    /// Whether it still accepts calls, as far as can be known without waiting.
+    pub(super) fn is_alive(&self, pool: &SharedPool) -> bool {
+        let mut wake = Vec::new();
+        let mut state = self.driver.lock();
+        // The failure of a connection in use is an event, which the leader gets.
+        if state.leader == Leader::None && state.driver.is_idle(self.id) {
+            state.turn(&mut wake);
+        }
+        let is_alive = state.driver.stream_limit(self.id) > 0;
+        self.driver.unlock(state, pool, wake);
+        is_alive
+    }
+}
+
+impl Drop for H2Conn {
+    fn drop(&mut self) {
+        // In a forked child the socket is the parent's.
+        if !self.driver.is_foreign() {
+            let mut state = self.driver.lock();
+            state.slots.remove(&self.id);
+            state.driver.discard(self.id);
+        }
+    }
+}
+
+impl Drop for H2Driver {
+    fn drop(&mut self) {
+        if !self.is_foreign() {
+            let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the field is not used again.
+            unsafe { ManuallyDrop::drop(&mut state.driver) };
+        }
+    }
+}
