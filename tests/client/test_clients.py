@@ -120,6 +120,7 @@ EXPORTED = [
     "post",
     "put",
     "request",
+    "run",
     "serve",
     "stream",
 ]
