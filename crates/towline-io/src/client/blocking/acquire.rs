@@ -227,9 +227,7 @@ impl SharedPool {
             let mut going_on = Vec::with_capacity(pending_dials.len());
             for mut pending in pending_dials {
                 let conn = match self.advance(&mut pending, now) {
-                    Progress::Done(established) => {
-                        self.connect(&pending, *established, now).ok()
-                    }
+                    Progress::Done(established) => self.connect(&pending, *established, now).ok(),
                     Progress::Failed(_) => None,
                     Progress::Pending => {
                         most = watch(&pending, &mut entries, most, now);

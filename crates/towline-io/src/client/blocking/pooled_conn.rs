@@ -57,7 +57,6 @@ impl PooledConn {
             ConnKind::H2(h2) => h2.limit(),
         }
     }
-
 }
 
 pub(super) fn open(conn: &Mutex<H1Conn>) -> MutexGuard<'_, H1Conn> {
