@@ -53,7 +53,7 @@ CYCLES: dict[tuple[str, ...], str] = {
         IO + "client/blocking/read_buffer.rs",
     ): "a call is one of two kinds, and both kinds report the outcomes that the call defines",
     (
-        IO + "client/blocking/h2_conn.rs",
+        IO + "client/blocking/h2_driver.rs",
         IO + "client/blocking/pooled_conn.rs",
         IO + "client/blocking/shared_pool.rs",
         IO + "client/blocking/waiter.rs",
