@@ -16,6 +16,8 @@ SLACK = 4 << 20
 """Arenas of the allocator, caches, and Python's objects for the streams."""
 
 ASGI, WSGI, THREADS = ["apps:asgi"], ["apps:wsgi"], ["apps:wsgi", "--threads", "3"]
+STREAMING = [*THREADS, "--wsgi-request-buffer", "0"]
+"""The application is called before the request has arrived."""
 
 
 @pytest.mark.parametrize(
@@ -48,7 +50,7 @@ def test_answers_that_nobody_reads(serving: list[str], path: str, streams: int) 
 
 @pytest.mark.parametrize(
     ("serving", "streams"),
-    [pytest.param(ASGI, 50, id="asgi"), pytest.param(THREADS, 2, id="threads")],
+    [pytest.param(ASGI, 50, id="asgi"), pytest.param(STREAMING, 2, id="threads")],
 )
 def test_uploads_that_nobody_reads(serving: list[str], streams: int) -> None:
     with running(*serving, cwd=HERE) as program, Client(("127.0.0.1", program.port)) as client:

@@ -60,7 +60,7 @@ struct PseudoFields<'a> {
 }
 
 /// Queued bytes that a stream may have even if the connection has no room: its progress depends on no other stream.
-const MIN_SHARE_BYTES: usize = 16 * 1024;
+pub(super) const MIN_SHARE_BYTES: usize = 16 * 1024;
 
 impl Connection {
     // Requests.

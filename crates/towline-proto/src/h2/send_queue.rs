@@ -13,6 +13,7 @@ use bytes::Bytes;
 use super::Connection;
 use super::frame::{self, FrameType, HEADER_BYTES, flag};
 use super::pending_events::PendingEvents;
+use super::send::MIN_SHARE_BYTES;
 use super::stream::{EndStream, Priority};
 use super::streams::{StreamKey, Streams};
 
@@ -154,7 +155,9 @@ impl Connection {
         }
         self.update_send_queue(key);
         self.fill_send_buffer();
-        if self.send_capacity(key) == 0 {
+        // With a bound on all streams together, others may take the room before the program asks for it.
+        let queued = self.streams.get(key).outbox.len();
+        if self.send_capacity(key) == 0 || self.is_unsent_bounded() && queued >= MIN_SHARE_BYTES {
             self.streams
                 .get_mut(key)
                 .pending
@@ -305,8 +308,16 @@ impl Connection {
         outbox.clear();
     }
 
+    fn is_unsent_bounded(&self) -> bool {
+        self.limits.http2.max_unsent_bytes != usize::MAX
+    }
+
     fn wake_writer(&mut self, key: StreamKey) {
-        let low = self.limits.send_window_bytes / 2;
+        let mut low = self.limits.send_window_bytes / 2;
+        if self.is_unsent_bounded() {
+            // Below its own share it has room, whatever the other streams hold by then.
+            low = low.min(MIN_SHARE_BYTES);
+        }
         let stream = self.streams.get_mut(key);
         if stream.outbox.len() < low && stream.pending.take(PendingEvents::WRITER_WAITS) {
             self.notify(key, PendingEvents::WRITABLE);

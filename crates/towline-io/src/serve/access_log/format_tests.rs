@@ -159,9 +159,10 @@ fn json_is_complete() {
     let rest = json.split_once(",\"client\"").unwrap().1;
     assert_eq!(
         rest,
-        r#":"192.0.2.7","method":"GET","path":"/a","query":"b=\"","version":"HTTP/1.1","status":404,"#
+        r#":"192.0.2.7","method":"GET","path":"/a","query":"b=\"","version":"HTTP/1.1","scheme":"https","#
             .to_owned()
-            + r#""bytes":512,"duration_us":1234567,"referer":null,"user_agent":"café","pid":42}"#
+            + r#""status":404,"bytes":512,"duration_us":1234567,"duration_ms":1234.567,"host":null,"#
+            + r#""referer":null,"user_agent":"café","traceparent":null,"pid":42}"#
     );
 }
 
