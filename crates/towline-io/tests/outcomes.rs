@@ -20,7 +20,7 @@ use towline_io::client::{
 use towline_io::{ClientTls, ClientTlsSettings};
 use towline_proto::ProtocolPolicy;
 
-const SHORT: Duration = Duration::from_millis(150);
+const SHORT: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
@@ -415,11 +415,11 @@ fn a_write_timeout_ends_an_upload_that_is_not_read() {
     let found = on_all(
         &case,
         |stream| {
-            std::thread::sleep(20 * SHORT);
+            std::thread::sleep(6 * SHORT);
             drop(stream);
         },
         |frames, _| {
-            std::thread::sleep(20 * SHORT);
+            std::thread::sleep(6 * SHORT);
             drop(frames);
         },
     );

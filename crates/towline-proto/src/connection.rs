@@ -507,8 +507,8 @@ impl<'a> StreamMut<'a> {
         dispatch_stream!(&self.inner, body_left())
     }
 
-    /// Number of bytes that can be queued before the high-water mark; 0: wait for [`Event::Writable`].
-    pub fn send_capacity(&self) -> usize {
-        dispatch_stream!(&self.inner, send_capacity())
+    /// Number of bytes that can be queued before the high-water mark; 0: [`Event::Writable`] follows.
+    pub fn send_capacity(&mut self) -> usize {
+        dispatch_stream!(&mut self.inner, send_capacity())
     }
 }

@@ -73,7 +73,8 @@ pub enum Event<'a> {
     },
     /// Body bytes, the end or the failure can be read now. Delivered once after each [`StreamRead::Pending`].
     Readable(StreamId),
-    /// Fewer than half of the send window is queued again. Delivered once after `send_capacity()` was 0.
+    /// Less than half of the send window, or little of the connection's bound, is queued again. Delivered once after
+    /// `send_capacity()` was 0.
     Writable(StreamId),
     /// The peer sent its FIN while its exchange is open, or ended a stream on which it requested a tunnel
     /// (CONNECT) before the response; the response can still be sent.

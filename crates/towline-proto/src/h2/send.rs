@@ -59,9 +59,6 @@ struct PseudoFields<'a> {
     protocol: Option<&'a [u8]>,
 }
 
-/// Queued bytes that a stream may have even if the connection has no room: its progress depends on no other stream.
-pub(super) const MIN_SHARE_BYTES: usize = 16 * 1024;
-
 impl Connection {
     // Requests.
 
@@ -339,16 +336,6 @@ impl Connection {
 
     pub fn queued(&self, key: StreamKey) -> usize {
         self.streams.get(key).outbox.len()
-    }
-
-    pub fn send_capacity(&self, key: StreamKey) -> usize {
-        let queued = self.streams.get(key).outbox.len();
-        let room = self.limits.send_window_bytes.saturating_sub(queued);
-        if queued < MIN_SHARE_BYTES {
-            return room;
-        }
-        let shared = self.limits.http2.max_unsent_bytes;
-        room.min(shared.saturating_sub(self.outboxes_bytes))
     }
 
     pub fn sent_externally(

@@ -13,12 +13,14 @@ use bytes::Bytes;
 use super::Connection;
 use super::frame::{self, FrameType, HEADER_BYTES, flag};
 use super::pending_events::PendingEvents;
-use super::send::MIN_SHARE_BYTES;
 use super::stream::{EndStream, Priority};
 use super::streams::{StreamKey, Streams};
 
 /// Upper bound of the window updates earned by DATA frames.
 const MAX_EARNED_UPDATES: u32 = 1000;
+
+/// Queued bytes that a stream may have even if the connection has no room: its progress depends on no other stream.
+const MIN_SHARE_BYTES: usize = 16 * 1024;
 
 /// Streams that can send, by urgency; each list is linked through the streams themselves.
 #[derive(Debug, Default)]
@@ -155,14 +157,23 @@ impl Connection {
         }
         self.update_send_queue(key);
         self.fill_send_buffer();
-        // With a bound on all streams together, others may take the room before the program asks for it.
-        let queued = self.streams.get(key).outbox.len();
-        if self.send_capacity(key) == 0 || self.is_unsent_bounded() && queued >= MIN_SHARE_BYTES {
-            self.streams
-                .get_mut(key)
-                .pending
-                .set(PendingEvents::WRITER_WAITS);
+        self.send_capacity(key);
+    }
+
+    /// A result of 0 is followed by `Event::Writable`.
+    pub fn send_capacity(&mut self, key: StreamKey) -> usize {
+        let stream = self.streams.get_mut(key);
+        let queued = stream.outbox.len();
+        let mut capacity = self.limits.send_window_bytes.saturating_sub(queued);
+        if queued >= MIN_SHARE_BYTES {
+            // Other streams can take the room of the connection after the last write to this one.
+            let shared = self.limits.http2.max_unsent_bytes;
+            capacity = capacity.min(shared.saturating_sub(self.outboxes_bytes));
         }
+        if capacity == 0 {
+            stream.pending.set(PendingEvents::WRITER_WAITS);
+        }
+        capacity
     }
 
     /// DATA goes into the send buffer while fewer bytes than the send window are pending there.

@@ -200,7 +200,7 @@ impl Exchange {
             }
             self.check(conn, CallPhase::Send)?;
             let room = conn.peer.proto.stream(self.stream);
-            if room.is_ok_and(|stream| stream.send_capacity() > 0) && !conn.has_send_failed() {
+            if room.is_ok_and(|mut stream| stream.send_capacity() > 0) && !conn.has_send_failed() {
                 return Ok(WriteOutcome::Continue);
             }
             self.step(conn, CallPhase::Head, policy)?;

@@ -165,7 +165,7 @@ impl ClientDriver {
         }
         let peer = self.engine.conn(conn);
         let body = peer.and_then(|peer| peer.proto.stream(stream).ok());
-        body.map_or(0, |body| body.send_capacity())
+        body.map_or(0, |mut body| body.send_capacity())
     }
 
     /// Ends a streamed body.

@@ -107,7 +107,7 @@ fn poll_room(exchange: &Exchange, py: Python<'_>) -> Option<Py<PyAny>> {
         conn.proto
             .stream(state.stream)
             .ok()
-            .map(|stream| stream.send_capacity())
+            .map(|mut stream| stream.send_capacity())
     });
     (room != Some(0)).then(|| py.None())
 }

@@ -282,13 +282,13 @@ impl RequestIo {
         if is_h2 && !is_inline {
             return self
                 .stream(serial)
-                .is_some_and(|stream| stream.send_capacity() > 0);
+                .is_some_and(|mut stream| stream.send_capacity() > 0);
         }
         let sent = peer.proto.pending_bytes() == 0;
         sent && (!is_h2
             || self
                 .stream(serial)
-                .is_some_and(|stream| stream.send_capacity() >= send_window))
+                .is_some_and(|mut stream| stream.send_capacity() >= send_window))
     }
 
     /// Waits until this connection may have made progress. In inline mode the I/O of other connections
