@@ -260,7 +260,7 @@ fn an_idle_connection_may_send_one_more_request_while_draining() {
     let id = engine.connection_ids()[2];
     let out = engine.check_out(id).unwrap();
     let start = Instant::now();
-    engine.drain(Drain::AwaitIdle);
+    engine.drain(Drain::Graceful);
     engine.check_in(id, out);
     let silent = streams.remove(1);
     let reading: Vec<_> = streams

@@ -1,4 +1,4 @@
-//! Check-out of connections to other threads, and draining.
+//! Check-out of connections to other threads.
 //!
 //! A connection that is checked out belongs to one thread, which waits for its socket itself. A shared
 //! connection is passed between threads, and the engine's thread services it when its socket is ready.
@@ -10,7 +10,6 @@ use crate::conn::id::ConnId;
 use crate::conn::{Conn, Output};
 use crate::engine::Engine;
 use crate::engine::conn_table::{CheckedOut, Slot};
-use crate::engine::drain::Drain;
 
 impl<S: Default> Engine<S> {
     /// Checks a connection out to another thread. Until `check_in`, the engine only records readiness.
@@ -68,32 +67,11 @@ impl<S: Default> Engine<S> {
             conn.scheduled_at = None;
         }
         if let (true, Some((drain, now))) = (checked_out.drain_requested, drain) {
-            conn.end(drain, now);
+            conn.start_drain(drain, now);
         }
         *slot = Slot::Attached(conn);
         self.on_readiness(id, checked_out.readiness);
         self.flush_and_rearm(id);
-    }
-
-    /// Ends every connection after what it has in flight, idle ones as `drain` says. Requests that have arrived
-    /// already are still read and answered: closing a socket with unread bytes resets it.
-    pub fn drain(&mut self, drain: Drain) {
-        self.drain = self.drain.max(Some(drain));
-        let now = self.now();
-        for id in self.connection_ids() {
-            match self.table.slot(id) {
-                Some(Slot::Attached(conn)) => {
-                    if conn.proto.is_idle() {
-                        conn.input.readable = true;
-                        conn.receive(&mut self.buffers, now);
-                    }
-                    conn.end(drain, now);
-                }
-                Some(Slot::CheckedOut(checked_out)) => checked_out.drain_requested = true,
-                None => {}
-            }
-            self.enqueue(id);
-        }
     }
 }
 

@@ -498,10 +498,6 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    pub fn is_draining(&self) -> bool {
-        self.drain.is_some()
-    }
-
     pub fn connection_ids(&self) -> Vec<ConnId> {
         self.table.ids().collect()
     }

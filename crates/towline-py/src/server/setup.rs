@@ -169,7 +169,7 @@ pub fn drain(close_idle: bool) -> Drain {
     if close_idle {
         Drain::CloseIdle
     } else {
-        Drain::AwaitIdle
+        Drain::Graceful
     }
 }
 

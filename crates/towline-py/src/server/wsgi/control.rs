@@ -55,7 +55,7 @@ impl ServerControl {
 
     pub fn drain(&self, drain: Drain) {
         self.command(match drain {
-            Drain::AwaitIdle => &self.drain,
+            Drain::Graceful => &self.drain,
             Drain::CloseIdle => &self.close_idle,
         });
     }
@@ -78,7 +78,7 @@ impl ServerControl {
             engine.stop_listening();
         }
         if self.drain.swap(false, Relaxed) {
-            engine.drain(Drain::AwaitIdle);
+            engine.drain(Drain::Graceful);
         }
         if self.close_idle.swap(false, Relaxed) {
             engine.drain(Drain::CloseIdle);
