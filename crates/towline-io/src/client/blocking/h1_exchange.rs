@@ -1,4 +1,4 @@
-//! One HTTP/1 exchange: sending the request, receiving the response, and every wait in between.
+//! One HTTP/1 exchange: sending the request and receiving the response. Its waits are in `h1_wait`.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,8 +6,7 @@ use std::time::Instant;
 use towline_proto::{BodySize, ConnectionError, Event, OwnedHead, StreamError, StreamId};
 
 use super::BlockingError;
-use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
-use super::wait_policy::{Stop, WaitPolicy};
+use super::h1_conn::H1Conn;
 use crate::client::outcome::{self, FailureContext};
 use crate::client::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
@@ -28,7 +27,7 @@ pub(super) enum HeadState {
 }
 
 impl HeadState {
-    fn take(&mut self) -> Option<OwnedHead> {
+    pub(super) fn take(&mut self) -> Option<OwnedHead> {
         let Self::Here { end, .. } = *self else {
             return None;
         };
@@ -45,19 +44,19 @@ pub(super) struct Exchange {
     pub(super) head_state: HeadState,
     pub(super) informational: Vec<OwnedHead>,
     failure: Option<Arc<ConnectionError>>,
-    timeouts: Timeouts,
+    pub(super) timeouts: Timeouts,
     /// Idempotence, replayability and reuse; `sent` counts the bytes.
     failure_context: FailureContext,
     size: BodySize,
     /// The program has not finished a streamed body.
     pub(super) uploading: bool,
     /// The body waits for `100 Continue`.
-    awaits_continue: bool,
+    pub(super) awaits_continue: bool,
     /// No other call of this client is in progress, so no other thread here needs the CPU time spent polling.
-    alone: bool,
+    pub(super) alone: bool,
     /// Bytes of the request that were queued, and that were sent.
-    queued: u64,
-    sent: u64,
+    pub(super) queued: u64,
+    pub(super) sent: u64,
 }
 
 impl Exchange {
@@ -102,7 +101,11 @@ impl Exchange {
     }
 
     /// Queues as much of the body as is available.
-    fn queue_body(&mut self, conn: &mut H1Conn, body: &Body) -> Result<(), Box<CallError>> {
+    pub(super) fn queue_body(
+        &mut self,
+        conn: &mut H1Conn,
+        body: &Body,
+    ) -> Result<(), Box<CallError>> {
         let before = conn.peer.proto.pending_bytes();
         let protocol = &mut conn.peer.proto;
         let done = match body {
@@ -123,49 +126,6 @@ impl Exchange {
         done.map_err(|error| Box::new(CallError::local(error)))
     }
 
-    /// Waits with the body until the server sends 100 Continue or a response, or the time for that has passed (RFC 9110
-    /// 10.1.1). Whether to send the body.
-    pub(super) fn await_continue(
-        &mut self,
-        conn: &mut H1Conn,
-        body: &Body,
-        policy: &mut WaitPolicy<'_>,
-    ) -> Result<bool, BlockingError> {
-        if !self.awaits_continue {
-            return Ok(true);
-        }
-        let until = Instant::now() + outcome::CONTINUE_WITHIN;
-        loop {
-            let known = self.informational.len();
-            self.take_events(conn);
-            if !matches!(self.head_state, HeadState::Awaited) {
-                return Ok(false);
-            }
-            self.check(conn, CallPhase::Head)?;
-            let new = &self.informational[known..];
-            if new.iter().any(|head| head.view().status() == 100) {
-                break;
-            }
-            if self.flush(conn) {
-                self.step(conn, CallPhase::Head, policy)?;
-                continue;
-            }
-            let mut wait = policy.phase(Instant::now(), None);
-            wait.end_at(Some(until));
-            let slice = wait.first_slice();
-            if with_buffers(|buffers| conn.recv_within(buffers, slice)) == RecvProgress::Nothing {
-                match wait.next_slice() {
-                    Ok(_) => {}
-                    Err(Stop::Phase) => break,
-                    Err(stop) => return Err(self.stopped(conn, CallPhase::Head, stop)),
-                }
-            }
-        }
-        self.awaits_continue = false;
-        self.queue_body(conn, body).map_err(BlockingError::Failed)?;
-        Ok(true)
-    }
-
     /// Sends as much as the kernel accepts. Whether bytes are left.
     pub(super) fn flush(&mut self, conn: &mut H1Conn) -> bool {
         let blocked = conn.flush();
@@ -184,68 +144,6 @@ impl Exchange {
             .pending_bytes()
             .saturating_sub(pending_before);
         self.queued += added as u64;
-    }
-
-    /// Waits until the final head has arrived.
-    pub(super) fn await_head(
-        &mut self,
-        conn: &mut H1Conn,
-        policy: &mut WaitPolicy<'_>,
-    ) -> Result<OwnedHead, BlockingError> {
-        loop {
-            self.take_events(conn);
-            if let Some(head) = self.head_state.take() {
-                return Ok(head);
-            }
-            self.check(conn, CallPhase::Head)?;
-            if self.alone && !self.awaits_continue && self.sent == self.queued && conn.received == 0
-            {
-                let got = with_buffers(|buffers| conn.recv_soon(buffers));
-                if got != RecvProgress::Nothing {
-                    continue;
-                }
-            }
-            self.step(conn, CallPhase::Head, policy)?;
-        }
-    }
-
-    /// Sends or receives once, waiting if necessary. The caller checks events and buffer space afterwards.
-    pub(super) fn step(
-        &mut self,
-        conn: &mut H1Conn,
-        phase: CallPhase,
-        policy: &mut WaitPolicy<'_>,
-    ) -> Result<(), BlockingError> {
-        let sending = self.flush(conn);
-        let (doing, timeout) = if sending {
-            (CallPhase::Send, self.timeouts.write)
-        } else {
-            (phase, self.timeouts.read)
-        };
-        let mut wait = policy.phase(conn.now, timeout);
-        let mut slice = wait.first_slice();
-        loop {
-            let got = if sending {
-                let before = self.sent;
-                if let Err(error) = conn.poll(slice) {
-                    return Err(self.broken(conn, doing, &error));
-                }
-                self.flush(conn);
-                match with_buffers(|buffers| conn.recv_at_once(buffers)) {
-                    RecvProgress::Received => RecvProgress::Received,
-                    _ if self.sent > before || conn.has_send_failed() => RecvProgress::Received,
-                    RecvProgress::Nothing | RecvProgress::Full => RecvProgress::Nothing,
-                }
-            } else {
-                with_buffers(|buffers| conn.recv_within(buffers, slice))
-            };
-            if got != RecvProgress::Nothing {
-                return Ok(());
-            }
-            slice = wait
-                .next_slice()
-                .map_err(|stop| self.stopped(conn, doing, stop))?;
-        }
     }
 
     /// Processes the events of the connection.
@@ -305,7 +203,12 @@ impl Exchange {
         )
     }
 
-    fn broken(&self, conn: &H1Conn, phase: CallPhase, error: &std::io::Error) -> BlockingError {
+    pub(super) fn broken(
+        &self,
+        conn: &H1Conn,
+        phase: CallPhase,
+        error: &std::io::Error,
+    ) -> BlockingError {
         let error = CallError {
             os_error: error.raw_os_error(),
             ..CallError::new(CallErrorKind::Read, phase, error.to_string())
@@ -313,15 +216,8 @@ impl Exchange {
         self.ended(conn, error)
     }
 
-    fn stopped(&self, conn: &H1Conn, phase: CallPhase, stop: Stop) -> BlockingError {
-        match stop_error(stop, phase) {
-            Some(error) => self.ended(conn, error),
-            None => BlockingError::Interrupted,
-        }
-    }
-
     /// Adds `retryable`, bytes and reuse of this exchange to an error.
-    fn ended(&self, conn: &H1Conn, error: CallError) -> BlockingError {
+    pub(super) fn ended(&self, conn: &H1Conn, error: CallError) -> BlockingError {
         let failure_context = FailureContext {
             bytes_sent: self.sent,
             bytes_received: conn.received,
@@ -340,17 +236,6 @@ fn file_error(error: &std::io::Error) -> CallError {
             format!("the body's file cannot be read: {error}"),
         )
     }
-}
-
-/// The error of a wait in `phase` that was stopped; `None` if the program interrupted it.
-pub(super) fn stop_error(stop: Stop, phase: CallPhase) -> Option<CallError> {
-    let kind = match (stop, phase) {
-        (Stop::Interrupted, _) => return None,
-        (Stop::Total, _) => CallErrorKind::TotalTimeout,
-        (Stop::Phase, CallPhase::Send) => CallErrorKind::WriteTimeout,
-        (Stop::Phase, _) => CallErrorKind::ReadTimeout,
-    };
-    Some(outcome::timeout(kind, phase))
 }
 
 /// Reads the clock again: the program may not have called for a while.

@@ -1,29 +1,20 @@
 //! The [`ClientDriver`] of all HTTP/2 connections of a blocking client, without a thread of its own.
 //!
-//! ```text
-//!             ┌─ no leader ─► Polling: poll(2) for all ─► a turn, wake the calls that have events ─┐
-//!  wait ──────┤                                                                                    ├─► check again
-//!             └─ a leader ──► parked ◄── unparked: an event arrived, or it is elected leader ──────┘
-//! ```
-//!
-//! The lock is never held over a wait. Invariant on unlock: output is flushed as far as the kernel accepts it, and
-//! if any thread waits, one is polling or has been elected to poll. While no thread waits nothing is read: the next
-//! call processes the input that has arrived before it begins.
+//! Its calls wait in `h2_wait`, where one of the waiting threads polls for all. The lock is never held over a wait.
+//! Output is flushed on every unlock, as far as the kernel accepts it.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, Thread};
-use std::time::{Duration, Instant};
+use std::thread::Thread;
+use std::time::Duration;
 
 use towline_proto::OwnedHead;
 
 use super::BlockingConfig;
-use super::h1_conn::poll;
 use super::shared_pool::SharedPool;
-use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::Established;
 use crate::client::driver::{CallEvent, CallId, ClientDriver, ClientDriverConfig};
@@ -36,7 +27,7 @@ use crate::engine::EngineConfig;
 
 pub(super) struct H2Driver {
     /// Readable whenever a turn has work.
-    fd: RawFd,
+    pub(super) fd: RawFd,
     /// The process that made it.
     generation: u64,
     state: Mutex<DriverState>,
@@ -49,15 +40,15 @@ pub(super) struct DriverState {
     pub(super) driver: ManuallyDrop<ClientDriver>,
     pub(super) calls: CallSlots,
     /// The calls whose threads are parked, the youngest last.
-    parked: BTreeSet<CallId>,
-    leader: Leader,
+    pub(super) parked: BTreeSet<CallId>,
+    pub(super) leader: Leader,
     /// The slots of the connections in the pool.
     slots: HashMap<ConnId, SlotId>,
 }
 
 /// Which thread polls for all.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Leader {
+pub(super) enum Leader {
     None,
     /// The thread that waits for this call was woken to poll; it will, or will elect another.
     Elected(CallId),
@@ -102,7 +93,7 @@ pub(super) struct CallSlot {
     pub(super) informational: Vec<OwnedHead>,
     pub(super) failure: Option<Box<CallError>>,
     /// The thread to unpark when something arrives.
-    sleeper: Option<Thread>,
+    pub(super) sleeper: Option<Thread>,
 }
 
 /// An HTTP/2 connection. It is closed when it is dropped.
@@ -148,7 +139,7 @@ impl H2Driver {
         self.generation != fork::generation()
     }
 
-    fn lock(&self) -> MutexGuard<'_, DriverState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, DriverState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -160,93 +151,7 @@ impl H2Driver {
         value
     }
 
-    /// Waits until `ready` returns something. The timeouts of the call are events of the driver.
-    pub(super) fn wait<T>(
-        &self,
-        call: CallId,
-        pool: &SharedPool,
-        policy: &mut WaitPolicy<'_>,
-        mut ready: impl FnMut(&mut DriverState) -> Option<T>,
-    ) -> Result<T, Stop> {
-        let mut now = Instant::now();
-        let (mut asked, mut was_signalled) = (now, false);
-        let mut policy = policy.without_total();
-        let mut phase = policy.phase(now, None);
-        let mut wake = Vec::new();
-        let mut state = self.lock();
-        loop {
-            if let Some(value) = ready(&mut state) {
-                self.unlock(state, pool, wake);
-                return Ok(value);
-            }
-            let look_by = phase.look_by(asked, now);
-            if was_signalled || now >= look_by {
-                // The interrupt check may run for a thread that wants this lock.
-                self.unlock(state, pool, std::mem::take(&mut wake));
-                phase.look()?;
-                state = self.lock();
-                now = Instant::now();
-                (asked, was_signalled) = (now, false);
-                continue;
-            }
-            if state.leader == Leader::None {
-                (state, was_signalled) = self.poll_as_leader(state, pool, look_by, &mut wake);
-            } else {
-                state = self.sleep(state, call, pool, look_by, std::mem::take(&mut wake));
-            }
-            now = Instant::now();
-        }
-    }
-
-    /// Another thread polls: waits to be unparked.
-    fn sleep<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, DriverState>,
-        call: CallId,
-        pool: &SharedPool,
-        until: Instant,
-        wake: Vec<Thread>,
-    ) -> MutexGuard<'a, DriverState> {
-        if let Some(slot) = state.calls.get_mut(call) {
-            slot.sleeper = Some(thread::current());
-            state.parked.insert(call);
-        }
-        self.unlock(state, pool, wake);
-        thread::park_timeout(until.saturating_duration_since(Instant::now()));
-        let mut state = self.lock();
-        state.unpark(call);
-        if state.leader == Leader::Elected(call) {
-            state.leader = Leader::None;
-        }
-        state
-    }
-
-    /// Polls for all threads. Also returns whether a signal interrupted it.
-    fn poll_as_leader<'a>(
-        &'a self,
-        mut state: MutexGuard<'a, DriverState>,
-        pool: &SharedPool,
-        until: Instant,
-        wake: &mut Vec<Thread>,
-    ) -> (MutexGuard<'a, DriverState>, bool) {
-        state.leader = Leader::Polling;
-        self.unlock(state, pool, std::mem::take(wake));
-        let mut entry = libc::pollfd {
-            fd: self.fd,
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        let most = until.saturating_duration_since(Instant::now());
-        // A failure here occurs in the following turn as well.
-        let count = poll(std::slice::from_mut(&mut entry), most).unwrap_or(1);
-        let was_signalled = count == 0 && Instant::now() < until;
-        let mut state = self.lock();
-        state.leader = Leader::None;
-        state.turn(wake);
-        (state, was_signalled)
-    }
-
-    fn unlock(
+    pub(super) fn unlock(
         &self,
         mut state: MutexGuard<'_, DriverState>,
         pool: &SharedPool,
@@ -292,7 +197,7 @@ impl H2Driver {
 
 impl DriverState {
     /// Runs a turn, and adds the threads of calls with events to `wake`.
-    fn turn(&mut self, wake: &mut Vec<Thread>) {
+    pub(super) fn turn(&mut self, wake: &mut Vec<Thread>) {
         // An interrupted system call; input stays readable.
         let _ = self.driver.turn(Some(Duration::ZERO));
         while let Some((call, event)) = self.driver.next_event() {
@@ -311,22 +216,6 @@ impl DriverState {
                 self.parked.remove(&call);
                 wake.push(sleeper);
             }
-        }
-    }
-
-    fn unpark(&mut self, call: CallId) -> Option<Thread> {
-        self.parked.remove(&call);
-        self.calls.get_mut(call)?.sleeper.take()
-    }
-
-    /// Makes sure that a thread polls, if any waits. The thread of the youngest call is elected: it usually stays
-    /// longest.
-    fn elect_leader(&mut self, wake: &mut Vec<Thread>) {
-        if self.leader == Leader::None
-            && let Some(&youngest) = self.parked.last()
-        {
-            wake.extend(self.unpark(youngest));
-            self.leader = Leader::Elected(youngest);
         }
     }
 }

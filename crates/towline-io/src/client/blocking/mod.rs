@@ -12,6 +12,9 @@
 //! driven by the client's one `ClientDriver` (`h2_call`, `h2_driver`), which also drives those of the asynchronous
 //! client.
 //!
+//! A call waits in three places: for a connection in `acquire` (as a `pool_waiter` in the queue, or driving a dial), for
+//! the server in `h1_wait` or `h2_wait`. `wait_policy` has the deadlines and the interrupt check of all.
+//!
 //! A warm request over HTTP/1 costs three system calls: one check of the idle connection, one send, one receive; a
 //! thread that is alone may poll for the response a few times before it sleeps (`adaptive_spin`).
 
@@ -21,13 +24,15 @@ mod call;
 mod h1_call;
 mod h1_conn;
 mod h1_exchange;
+mod h1_wait;
 mod h2_call;
 mod h2_driver;
+mod h2_wait;
+mod pool_waiter;
 mod pooled_conn;
 mod read_buffer;
 mod shared_pool;
 mod wait_policy;
-mod waiter;
 mod wake_pipe;
 mod websocket;
 

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use super::BlockingConfig;
 use super::h2_driver::H2Driver;
+use super::pool_waiter::{Message, PendingDial, Waiter};
 use super::pooled_conn::PooledConn;
-use super::waiter::{Message, PendingDial, Waiter};
 use crate::client::pool::{Action, Lease, OriginId, Pool, PoolStatus, SlotId, WaiterId};
 use crate::client::request::{CallError, CallOptions};
 use crate::client::route::Route;

@@ -1,0 +1,137 @@
+//! The waits of a call over HTTP/1, in `recv(2)` or `poll(2)` on its own connection.
+
+use std::time::Instant;
+
+use towline_proto::OwnedHead;
+
+use super::BlockingError;
+use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
+use super::h1_exchange::{Exchange, HeadState};
+use super::wait_policy::{Stop, WaitPolicy};
+use crate::client::outcome;
+use crate::client::request::{Body, CallError, CallErrorKind, CallPhase};
+
+impl Exchange {
+    /// Waits with the body until the server sends 100 Continue or a response, or the time for that has passed (RFC 9110
+    /// 10.1.1). Whether to send the body.
+    pub(super) fn await_continue(
+        &mut self,
+        conn: &mut H1Conn,
+        body: &Body,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<bool, BlockingError> {
+        if !self.awaits_continue {
+            return Ok(true);
+        }
+        let until = Instant::now() + outcome::CONTINUE_WITHIN;
+        loop {
+            let known = self.informational.len();
+            self.take_events(conn);
+            if !matches!(self.head_state, HeadState::Awaited) {
+                return Ok(false);
+            }
+            self.check(conn, CallPhase::Head)?;
+            let new = &self.informational[known..];
+            if new.iter().any(|head| head.view().status() == 100) {
+                break;
+            }
+            if self.flush(conn) {
+                self.step(conn, CallPhase::Head, policy)?;
+                continue;
+            }
+            let mut wait = policy.phase(Instant::now(), None);
+            wait.end_at(Some(until));
+            let slice = wait.first_slice();
+            if with_buffers(|buffers| conn.recv_within(buffers, slice)) == RecvProgress::Nothing {
+                match wait.next_slice() {
+                    Ok(_) => {}
+                    Err(Stop::Phase) => break,
+                    Err(stop) => return Err(self.stopped(conn, CallPhase::Head, stop)),
+                }
+            }
+        }
+        self.awaits_continue = false;
+        self.queue_body(conn, body).map_err(BlockingError::Failed)?;
+        Ok(true)
+    }
+
+    /// Waits until the final head has arrived.
+    pub(super) fn await_head(
+        &mut self,
+        conn: &mut H1Conn,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<OwnedHead, BlockingError> {
+        loop {
+            self.take_events(conn);
+            if let Some(head) = self.head_state.take() {
+                return Ok(head);
+            }
+            self.check(conn, CallPhase::Head)?;
+            if self.alone && !self.awaits_continue && self.sent == self.queued && conn.received == 0
+            {
+                let got = with_buffers(|buffers| conn.recv_soon(buffers));
+                if got != RecvProgress::Nothing {
+                    continue;
+                }
+            }
+            self.step(conn, CallPhase::Head, policy)?;
+        }
+    }
+
+    /// Sends or receives once, waiting if necessary. The caller checks events and buffer space afterwards.
+    pub(super) fn step(
+        &mut self,
+        conn: &mut H1Conn,
+        phase: CallPhase,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
+        let sending = self.flush(conn);
+        let (doing, timeout) = if sending {
+            (CallPhase::Send, self.timeouts.write)
+        } else {
+            (phase, self.timeouts.read)
+        };
+        let mut wait = policy.phase(conn.now, timeout);
+        let mut slice = wait.first_slice();
+        loop {
+            let got = if sending {
+                let before = self.sent;
+                if let Err(error) = conn.poll(slice) {
+                    return Err(self.broken(conn, doing, &error));
+                }
+                self.flush(conn);
+                match with_buffers(|buffers| conn.recv_at_once(buffers)) {
+                    RecvProgress::Received => RecvProgress::Received,
+                    _ if self.sent > before || conn.has_send_failed() => RecvProgress::Received,
+                    RecvProgress::Nothing | RecvProgress::Full => RecvProgress::Nothing,
+                }
+            } else {
+                with_buffers(|buffers| conn.recv_within(buffers, slice))
+            };
+            if got != RecvProgress::Nothing {
+                return Ok(());
+            }
+            slice = wait
+                .next_slice()
+                .map_err(|stop| self.stopped(conn, doing, stop))?;
+        }
+    }
+
+    fn stopped(&self, conn: &H1Conn, phase: CallPhase, stop: Stop) -> BlockingError {
+        match stop_error(stop, phase) {
+            Some(error) => self.ended(conn, error),
+            None => BlockingError::Interrupted,
+        }
+    }
+}
+
+/// The error of a wait in `phase` that was stopped; `None` if the program interrupted it.
+pub(super) fn stop_error(stop: Stop, phase: CallPhase) -> Option<CallError> {
+    let kind = match (stop, phase) {
+        (Stop::Interrupted, _) => return None,
+        (Stop::Total, _) => CallErrorKind::TotalTimeout,
+        (Stop::Phase, CallPhase::Send) => CallErrorKind::WriteTimeout,
+        (Stop::Phase, _) => CallErrorKind::ReadTimeout,
+    };
+    Some(outcome::timeout(kind, phase))
+}
