@@ -30,7 +30,7 @@ impl H2Driver {
         mut ready: impl FnMut(&mut DriverState) -> Option<T>,
     ) -> Result<T, Stop> {
         let mut now = Instant::now();
-        let (mut asked, mut was_signalled) = (now, false);
+        let (mut last_check, mut was_signalled) = (now, false);
         let mut policy = policy.without_total();
         let mut phase = policy.phase(now, None);
         let mut wake = Vec::new();
@@ -40,20 +40,20 @@ impl H2Driver {
                 self.unlock(state, pool, wake);
                 return Ok(value);
             }
-            let look_by = phase.look_by(asked, now);
-            if was_signalled || now >= look_by {
+            let check_at = phase.next_check_at(last_check, now);
+            if was_signalled || now >= check_at {
                 // The interrupt check may run for a thread that wants this lock.
                 self.unlock(state, pool, std::mem::take(&mut wake));
-                phase.look()?;
+                phase.check()?;
                 state = self.lock();
                 now = Instant::now();
-                (asked, was_signalled) = (now, false);
+                (last_check, was_signalled) = (now, false);
                 continue;
             }
             if state.leader == Leader::None {
-                (state, was_signalled) = self.poll_as_leader(state, pool, look_by, &mut wake);
+                (state, was_signalled) = self.poll_as_leader(state, pool, check_at, &mut wake);
             } else {
-                state = self.sleep(state, call, pool, look_by, std::mem::take(&mut wake));
+                state = self.sleep(state, call, pool, check_at, std::mem::take(&mut wake));
             }
             now = Instant::now();
         }

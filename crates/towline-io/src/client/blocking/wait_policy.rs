@@ -18,20 +18,20 @@ pub(super) enum Stop {
 
 /// Deadlines and interrupt check of the waits of one call. A signal that arrives during a system call ends it
 /// at once; one that arrives between the check and the sleep does not. The thread that handles signals
-/// therefore never sleeps longer than `look_every`.
+/// therefore never sleeps longer than `check_interval`.
 pub struct WaitPolicy<'a> {
     interrupted: &'a mut dyn FnMut() -> bool,
-    look_every: Duration,
+    check_interval: Duration,
     total: Option<Instant>,
 }
 
 impl<'a> WaitPolicy<'a> {
-    /// `interrupted` is called at least every `look_every` (`None`: only after a signal) and says whether to
+    /// `interrupted` is called at least every `check_interval` (`None`: only after a signal) and says whether to
     /// stop waiting.
-    pub fn new(interrupted: &'a mut dyn FnMut() -> bool, look_every: Option<Duration>) -> Self {
+    pub fn new(interrupted: &'a mut dyn FnMut() -> bool, check_interval: Option<Duration>) -> Self {
         Self {
             interrupted,
-            look_every: look_every.unwrap_or(LONGEST_SLICE).min(LONGEST_SLICE),
+            check_interval: check_interval.unwrap_or(LONGEST_SLICE).min(LONGEST_SLICE),
             total: None,
         }
     }
@@ -44,7 +44,7 @@ impl<'a> WaitPolicy<'a> {
     pub(super) fn without_total(&mut self) -> WaitPolicy<'_> {
         WaitPolicy {
             interrupted: &mut *self.interrupted,
-            look_every: self.look_every,
+            check_interval: self.check_interval,
             total: None,
         }
     }
@@ -76,18 +76,18 @@ impl Phase<'_, '_> {
     /// After a sleep without result: how long to sleep next, or why to stop.
     pub(super) fn next_slice(&mut self) -> Result<Duration, Stop> {
         let now = Instant::now();
-        self.check(now)?;
+        self.check_at(now)?;
         Ok(self.slice(now))
     }
 
-    /// Latest time of the next `look`, if the previous one was at `last_look`.
-    pub(super) fn look_by(&self, last_look: Instant, now: Instant) -> Instant {
-        (last_look + self.policy.look_every).min(now + self.slice(now))
+    /// Latest time of the next `check`, if the previous one was at `last_check`.
+    pub(super) fn next_check_at(&self, last_check: Instant, now: Instant) -> Instant {
+        (last_check + self.policy.check_interval).min(now + self.slice(now))
     }
 
-    /// Whether the wait has to stop.
-    pub(super) fn look(&mut self) -> Result<(), Stop> {
-        self.check(Instant::now())
+    /// `Err` when the wait has to stop: interrupted, or past a deadline.
+    pub(super) fn check(&mut self) -> Result<(), Stop> {
+        self.check_at(Instant::now())
     }
 
     /// Sets a deadline that replaces the timeout.
@@ -95,7 +95,7 @@ impl Phase<'_, '_> {
         self.deadline = deadline;
     }
 
-    fn check(&mut self, now: Instant) -> Result<(), Stop> {
+    fn check_at(&mut self, now: Instant) -> Result<(), Stop> {
         if (self.policy.interrupted)() {
             return Err(Stop::Interrupted);
         }
@@ -113,7 +113,7 @@ impl Phase<'_, '_> {
             .into_iter()
             .flatten()
             .map(|deadline| deadline.saturating_duration_since(now))
-            .fold(self.policy.look_every, Duration::min)
+            .fold(self.policy.check_interval, Duration::min)
     }
 }
 
@@ -133,11 +133,11 @@ mod tests {
         policy.set_total(Some(now + 20 * MS));
         let mut phase = policy.phase(now, Some(30 * MS));
         assert_eq!(phase.first_slice(), 20 * MS);
-        assert_eq!(phase.check(now), Ok(()));
-        assert_eq!(phase.check(now + 20 * MS), Err(Stop::Total));
+        assert_eq!(phase.check_at(now), Ok(()));
+        assert_eq!(phase.check_at(now + 20 * MS), Err(Stop::Total));
         policy.set_total(None);
         let mut phase = policy.phase(now, Some(30 * MS));
-        assert_eq!(phase.check(now + 30 * MS), Err(Stop::Phase));
+        assert_eq!(phase.check_at(now + 30 * MS), Err(Stop::Phase));
     }
 
     #[test]
