@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::io::Write;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
@@ -17,7 +18,8 @@ use support::blocking::{
 };
 use support::calls::{Scripted, get, request, route};
 use support::frames::{
-    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, SETTINGS, frame, goaway, response_frames,
+    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, PING, RESET, SETTINGS, frame, goaway,
+    response_frames,
 };
 use towline_io::client::{
     BlockingError, Body, CallErrorKind, CallOptions, CallPhase, StaleRetry, Timeouts, WriteOutcome,
@@ -273,6 +275,33 @@ fn a_connection_without_input_takes_no_further_call() {
         .map(|_| begin(&client, get(&route, "/"), read_timeout(1000 * MS)).is_ok())
         .collect();
     assert!(matches!(outcomes[..], [false, _, true]), "{outcomes:?}");
+}
+
+#[test]
+fn pings_do_not_extend_the_read_timeout_of_a_body() {
+    let server = Scripted::new(|_, stream| {
+        let mut frames = Frames::accept(stream);
+        let stream = frames.request().unwrap();
+        frames.send(&frame(HEADERS, END_HEADERS, stream, OK));
+        frames.send(&frame(DATA, 0, stream, b"half"));
+        let mut writer = frames.0.try_clone().unwrap();
+        let pings = thread::spawn(move || {
+            while writer.write_all(&frame(PING, 0, 0, &[0; 8])).is_ok() {
+                thread::sleep(20 * MS);
+            }
+        });
+        assert_eq!(frames.until(RESET).map(|(reset, _)| reset), Some(stream));
+        let _ = frames.0.shutdown(Shutdown::Both);
+        pings.join().unwrap();
+    });
+    let route = route(server.addr);
+    let client = h2_client();
+    let mut call = begin(&client, get(&route, "/"), read_timeout(300 * MS)).unwrap();
+    let begun = Instant::now();
+    let error = failed(body_of(&mut call));
+    assert_eq!(error.kind, CallErrorKind::ReadTimeout);
+    assert_eq!(error.phase, CallPhase::Body);
+    assert!(begun.elapsed() < MAX_WAIT, "{:?}", begun.elapsed());
 }
 
 #[test]

@@ -7,6 +7,7 @@ pub const DATA: u8 = 0;
 pub const HEADERS: u8 = 1;
 pub const RESET: u8 = 3;
 pub const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
 pub const GOAWAY: u8 = 7;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;

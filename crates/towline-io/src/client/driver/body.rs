@@ -93,6 +93,7 @@ impl ClientDriver {
                 return Step::End;
             };
             if body.available() > 0 {
+                call.reader_waits = false;
                 return Step::Data;
             }
             match body.read(1) {
@@ -104,8 +105,10 @@ impl ClientDriver {
                 break;
             }
         }
-        call.reader_waits = true;
-        call.times.progress = now;
+        // Asking again is no progress: the read timeout runs from the first time.
+        if !std::mem::replace(&mut call.reader_waits, true) {
+            call.times.progress = now;
+        }
         self.flush_touched();
         self.schedule_deadline(id);
         Step::Pending
