@@ -332,7 +332,7 @@ impl Connection {
         if n == 0 {
             return self.nothing_to_read(key);
         }
-        self.release_credit(key, n as u32);
+        self.release_capacity(key, n as u32);
         let stream = self.streams.get_mut(key);
         stream.awaits_continue = false;
         if !stream.inbox.is_empty() {
@@ -419,24 +419,6 @@ impl Connection {
                 Ok(Step::Signal(_) | Step::Next) => {}
                 Err(fault) => return self.fail_connection(fault),
             }
-        }
-    }
-
-    /// Returns credit for bytes of a stream that the program has read, or that were padding.
-    pub(super) fn release_credit(&mut self, key: StreamKey, n: u32) {
-        let max = self.limits.http2.max_stream_window_bytes;
-        let is_read = self.buffered(key) <= n as usize;
-        let stream = self.streams.get_mut(key);
-        // After the end the peer needs no more credit.
-        if stream.recv_state == RecvState::Body
-            && let Some(mut increment) = stream.recv_window.release(n)
-        {
-            // The reader has read everything, so the window limits the peer, not the reader.
-            if is_read && let Some(more) = stream.recv_window.grow(max) {
-                increment += more;
-            }
-            let id = stream.id;
-            self.write_control(|out| frame::window_update(out, id, increment));
         }
     }
 

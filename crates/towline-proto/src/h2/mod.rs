@@ -16,6 +16,7 @@
 
 mod close;
 mod encode;
+mod flow_control;
 mod frame;
 mod head;
 pub(crate) mod hpack;

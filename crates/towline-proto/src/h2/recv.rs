@@ -306,56 +306,11 @@ impl Connection {
         Ok(())
     }
 
-    fn window_update(&mut self, header: FrameHeader, at: usize) -> Result<(), Fault> {
-        if header.len != 4 {
-            return Err(rules::WRONG_SIZE);
-        }
-        let increment = frame::number(self.recv.consumed(at, 4), 0);
-        // Large increments are bounded by overflow, unless the stream is unknown; updates in return for our
-        // DATA frames are bounded by these.
-        let is_counted = header.stream == 0 || self.streams.find(header.stream).is_some();
-        if increment < 1024 || !is_counted {
-            if self.earned_updates > 0 {
-                self.earned_updates -= 1;
-            } else {
-                self.charge_control()?;
-            }
-        }
-        if header.stream == 0 {
-            if increment == 0 {
-                return Err(rules::NO_INCREMENT);
-            }
-            self.send_window
-                .shift(i64::from(increment))
-                .map_err(|_| rules::WINDOW_OVERFLOW)?;
-            self.fill_send_buffer();
-            return Ok(());
-        }
-        let Some(to) = self.find_open(header.stream)? else {
-            // An increment of 0 is never valid, also on a closed stream.
-            return if increment == 0 {
-                Err(rules::NO_INCREMENT)
-            } else {
-                Ok(())
-            };
-        };
-        if increment == 0 {
-            return self.reset_stream(to, rules::NO_INCREMENT);
-        }
-        let stream = self.streams.get_mut(to);
-        if stream.send_window.shift(i64::from(increment)).is_err() {
-            return self.reset_stream(to, rules::WINDOW_OVERFLOW);
-        }
-        self.update_send_queue(to);
-        self.fill_send_buffer();
-        Ok(())
-    }
-
     // Frames of a stream.
 
     /// Finds the stream of a frame; `None`: it is closed, and the frame may have been sent before the peer
     /// knew.
-    fn find_open(&self, id: u32) -> Result<Option<StreamKey>, Fault> {
+    pub(super) fn find_open(&self, id: u32) -> Result<Option<StreamKey>, Fault> {
         match self.streams.find(id) {
             Some(at) if self.streams.get(at).has_failed() => Ok(None),
             Some(at) => Ok(Some(at)),
@@ -453,9 +408,7 @@ impl Connection {
             .receive(header.len)
             .map_err(|_| rules::WINDOW)?;
         self.consume(front);
-        if let Some(increment) = self.recv_window.release(header.len) {
-            self.write_control(|out| frame::window_update(out, 0, increment));
-        }
+        self.release_connection_capacity(header.len);
         let framing = front as u32 - HEADER_BYTES as u32 + padding;
         let part = PartialData {
             id: header.stream,
@@ -479,7 +432,7 @@ impl Connection {
             Err(fault) => self.reset_stream(at, fault)?,
         }
         if framing > 0 {
-            self.release_credit(at, framing);
+            self.release_capacity(at, framing);
         }
         Ok(Step::Next)
     }

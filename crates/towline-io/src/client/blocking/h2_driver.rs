@@ -157,7 +157,7 @@ impl H2Driver {
         pool: &SharedPool,
         mut wake: Vec<Thread>,
     ) {
-        state.driver.send_credit();
+        state.driver.flush_window_updates();
         state.driver.flush();
         state.elect_leader(&mut wake);
         let is_changed = state.driver.has_limit_changes();

@@ -44,14 +44,14 @@ impl ClientDriver {
         }
     }
 
-    /// Sends the flow-control credit of what `read` returned. For a program outside a turn that may not read
+    /// Sends the window updates that `read` has produced. For a program outside a turn that may not read
     /// again soon.
-    pub fn send_credit(&mut self) {
-        let has_credit = self.touched.filter(|_| !self.in_turn).is_some_and(|conn| {
+    pub fn flush_window_updates(&mut self) {
+        let has_updates = self.touched.filter(|_| !self.in_turn).is_some_and(|conn| {
             let peer = self.engine.conn(conn);
             peer.is_some_and(|peer| peer.is_shared() && peer.proto.pending_bytes() > 0)
         });
-        if has_credit {
+        if has_updates {
             self.flush_touched();
         }
     }

@@ -345,7 +345,7 @@ impl CallTable {
         match self.driver.read(id, max_bytes) {
             CallRead::Data(data) => {
                 let data = PyBytes::new(py, data).unbind();
-                self.driver.send_credit();
+                self.driver.flush_window_updates();
                 Ok(ReadOutcome::Data(data))
             }
             CallRead::Pending => Ok(ReadOutcome::Pending),

@@ -155,7 +155,7 @@ fn receive(
         (received, driver.is_unflushed())
     };
     if is_unflushed {
-        // Reading has queued a pong, or credit for the peer.
+        // Reading has queued a pong, or a window update.
         LoopDriver::flush_soon(state.loop_driver.bind(py))?;
     }
     match received {

@@ -121,7 +121,7 @@ impl Body {
             match stream.read(CHUNK_BYTES) {
                 StreamRead::Data(bytes) => {
                     buffer.extend_from_slice(bytes);
-                    request_io.send_credit();
+                    request_io.flush_window_updates();
                     Some(Ok(true))
                 }
                 StreamRead::End => Some(Ok(false)),

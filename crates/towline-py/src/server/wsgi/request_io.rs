@@ -260,8 +260,8 @@ impl RequestIo {
         }
     }
 
-    /// Sends the flow-control credit (HTTP/2) that reading has produced.
-    pub fn send_credit(&mut self) {
+    /// Sends the window updates (HTTP/2) that reading has produced.
+    pub fn flush_window_updates(&mut self) {
         if self.conn().is_some_and(|conn| conn.pending_bytes() > 0) {
             self.flush();
         }
