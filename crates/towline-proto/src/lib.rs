@@ -39,10 +39,11 @@ mod event;
 mod h1;
 mod h2;
 mod head;
+mod idle_timer;
 mod limits;
+mod progress_timer;
 mod protocol_switch;
 mod refusal;
-mod timer;
 pub mod ws;
 
 pub use body::BodySize;

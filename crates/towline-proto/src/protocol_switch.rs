@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use crate::buffer::RecvBuffer;
 use crate::event::Side;
+use crate::idle_timer::IdleTimer;
 use crate::limits::Limits;
-use crate::timer::HeadTimer;
 
 /// State of a connection that has exchanged no message, for another protocol to continue with.
 #[derive(Debug)]
@@ -14,7 +14,7 @@ pub struct ProtocolSwitch {
     pub side: Side,
     pub limits: Arc<Limits>,
     pub recv: RecvBuffer,
-    pub head_timer: HeadTimer,
+    pub idle_timer: IdleTimer,
     pub now: Instant,
     pub closing: bool,
 }

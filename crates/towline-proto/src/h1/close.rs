@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::{CloseReason, ErrorSource};
-use crate::timer::HeadTimer;
+use crate::idle_timer::IdleTimer;
 use crate::{ConnectionError, Protocol, Refusal, RefusedLine, Side, StreamId};
 
 use super::{Connection, Ending, PendingEvents, Phase, RecvState, SendState, rules};
@@ -19,7 +19,7 @@ impl Connection {
             self.ending = Ending::Drain;
         }
         if self.phase == Phase::Open && self.awaits_head() && self.recv.is_empty() {
-            self.head_timer = HeadTimer::Draining(now);
+            self.idle_timer = IdleTimer::Draining(now);
         }
     }
 
@@ -32,8 +32,8 @@ impl Connection {
         if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
             return;
         }
-        if let (Side::Server, Some(closing)) = (self.side, self.head_timer.closing()) {
-            self.head_timer = closing;
+        if let (Side::Server, Some(closing)) = (self.side, self.idle_timer.closing()) {
+            self.idle_timer = closing;
             return;
         }
         match self.recv_state {
@@ -102,10 +102,10 @@ impl Connection {
             Side::Server => self.recv_state = RecvState::Head,
         }
         self.send_state = SendState::Idle;
-        self.head_timer = match self.ending {
-            _ if !self.recv.is_empty() => HeadTimer::Head(self.now),
-            Ending::Drain => HeadTimer::Draining(self.now),
-            Ending::None | Ending::Close => HeadTimer::Idle(self.now),
+        self.idle_timer = match self.ending {
+            _ if !self.recv.is_empty() => IdleTimer::Head(self.now),
+            Ending::Drain => IdleTimer::Draining(self.now),
+            Ending::None | Ending::Close => IdleTimer::Idle(self.now),
         };
     }
 
@@ -229,7 +229,7 @@ impl Connection {
     pub(super) fn set_closed(&mut self, error: ConnectionError) {
         self.error.get_or_insert_with(|| Arc::new(error));
         self.pending.set(PendingEvents::CLOSED);
-        self.head_timer = HeadTimer::Off;
+        self.idle_timer = IdleTimer::Off;
         self.recv_timer.stop();
         self.recv.clear();
     }

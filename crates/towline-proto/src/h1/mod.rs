@@ -37,7 +37,8 @@ use std::time::{Duration, Instant};
 
 use crate::body::Method;
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
-use crate::timer::{HeadTimer, ProgressTimer};
+use crate::idle_timer::IdleTimer;
+use crate::progress_timer::ProgressTimer;
 use crate::{
     BufferPool, ConnectionError, Interest, Limits, Refusal, Side, StreamError, StreamId, UserError,
     Version,
@@ -159,7 +160,7 @@ pub(crate) struct Connection {
     response_started: bool,
     /// The latest known instant: calls of the program carry none.
     now: Instant,
-    head_timer: HeadTimer,
+    idle_timer: IdleTimer,
     recv_timer: ProgressTimer,
     send_timer: ProgressTimer,
     error: Option<Arc<ConnectionError>>,
@@ -176,9 +177,9 @@ pub(crate) struct Connection {
 
 impl Connection {
     pub fn new(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
-        let (recv_state, head_timer) = match side {
-            Side::Server => (RecvState::Head, HeadTimer::Head(now)),
-            Side::Client => (RecvState::Idle, HeadTimer::Idle(now)),
+        let (recv_state, idle_timer) = match side {
+            Side::Server => (RecvState::Head, IdleTimer::Head(now)),
+            Side::Client => (RecvState::Idle, IdleTimer::Idle(now)),
         };
         let exchange = Exchange {
             id: 0,
@@ -209,7 +210,7 @@ impl Connection {
             ending: Ending::None,
             response_started: false,
             now,
-            head_timer,
+            idle_timer,
             recv_timer: ProgressTimer::Off,
             send_timer: ProgressTimer::Off,
             error: None,
@@ -250,10 +251,10 @@ impl Connection {
         }
         match self.recv_state {
             RecvState::Head => {
-                if let HeadTimer::Idle(_) | HeadTimer::Closing(_) | HeadTimer::Draining(_) =
-                    self.head_timer
+                if let IdleTimer::Idle(_) | IdleTimer::Closing(_) | IdleTimer::Draining(_) =
+                    self.idle_timer
                 {
-                    self.head_timer = HeadTimer::Head(now);
+                    self.idle_timer = IdleTimer::Head(now);
                 }
             }
             RecvState::Idle => self.fail(rules::UNSOLICITED),
@@ -314,9 +315,9 @@ impl Connection {
         self.send.sent(n);
         if was_backlogged
             && !self.is_send_backlogged()
-            && matches!(self.head_timer, HeadTimer::Head(_))
+            && matches!(self.idle_timer, IdleTimer::Head(_))
         {
-            self.head_timer = HeadTimer::Head(now);
+            self.idle_timer = IdleTimer::Head(now);
         }
         let pending = self.send.pending();
         if pending == 0 {
@@ -335,9 +336,9 @@ impl Connection {
     }
 
     fn all_sent(&mut self) {
-        match &mut self.head_timer {
-            HeadTimer::Idle(since) | HeadTimer::Draining(since) => *since = self.now,
-            HeadTimer::Head(_) | HeadTimer::Closing(_) | HeadTimer::Off => {}
+        match &mut self.idle_timer {
+            IdleTimer::Idle(since) | IdleTimer::Draining(since) => *since = self.now,
+            IdleTimer::Head(_) | IdleTimer::Closing(_) | IdleTimer::Off => {}
         }
         if let Phase::Closing { since, .. } = &mut self.phase {
             *since = self.now;
@@ -364,12 +365,12 @@ impl Connection {
         if self.awaits_body() && self.recv_timer.expired(now, &self.limits) {
             return self.fail(rules::SLOW_BODY);
         }
-        if !self.awaits_head() || self.head_deadline().is_none_or(|deadline| now < deadline) {
+        if !self.awaits_head() || self.idle_deadline().is_none_or(|deadline| now < deadline) {
             return;
         }
-        match self.head_timer {
-            HeadTimer::Idle(_) => self.close_now(rules::IDLE),
-            HeadTimer::Draining(_) => self.close_now(rules::DONE),
+        match self.idle_timer {
+            IdleTimer::Idle(_) => self.close_now(rules::IDLE),
+            IdleTimer::Draining(_) => self.close_now(rules::DONE),
             _ if self.recv.is_empty() && self.side == Side::Server => self.close_now(rules::SILENT),
             _ => self.fail(rules::SLOW_HEAD),
         }
@@ -436,7 +437,7 @@ impl Connection {
             Phase::Closing { since, .. } if self.send.pending() == 0 => {
                 Some(since + self.linger_timeout())
             }
-            Phase::Open if self.awaits_head() => self.head_deadline(),
+            Phase::Open if self.awaits_head() => self.idle_deadline(),
             Phase::Open if self.awaits_body() => self.recv_timer.deadline(&self.limits),
             Phase::Closing { .. } | Phase::Open => None,
         };
@@ -518,9 +519,9 @@ impl Connection {
 
     /// Deadline of the next head. While responses wait to be sent, the timer over the peer's reading is the
     /// one that counts: neither idleness nor a slow head can be distinguished from it.
-    fn head_deadline(&self) -> Option<Instant> {
-        match self.head_timer {
-            HeadTimer::Idle(_) | HeadTimer::Draining(_) if self.send.pending() > 0 => None,
+    fn idle_deadline(&self) -> Option<Instant> {
+        match self.idle_timer {
+            IdleTimer::Idle(_) | IdleTimer::Draining(_) if self.send.pending() > 0 => None,
             _ if self.is_send_backlogged() => None,
             clock => clock.deadline(&self.limits),
         }

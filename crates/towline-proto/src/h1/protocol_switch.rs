@@ -26,7 +26,7 @@ impl Connection {
             side: self.side,
             limits: Arc::clone(&self.limits),
             recv: std::mem::take(&mut self.recv),
-            head_timer: self.head_timer,
+            idle_timer: self.idle_timer,
             now: self.now,
             closing: self.ending != Ending::None,
         }

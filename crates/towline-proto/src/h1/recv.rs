@@ -2,7 +2,7 @@
 
 use crate::body::{Framing, Length, Method, request_framing, response_framing};
 use crate::head::{FieldSpan, StartLine};
-use crate::timer::HeadTimer;
+use crate::idle_timer::IdleTimer;
 use crate::{ConnectionError, Event, Fields, HeadRef, Side, StreamId, StreamRead, Version};
 
 use super::chunked::{Decoder, Next};
@@ -210,7 +210,7 @@ impl Connection {
         self.trailers = None;
         self.pending
             .take(PendingEvents::WAITS | PendingEvents::WRITABLE);
-        self.head_timer = HeadTimer::Off;
+        self.idle_timer = IdleTimer::Off;
         self.send_state = SendState::Head;
         self.begin_body(framing);
         if self.eof {
@@ -293,7 +293,7 @@ impl Connection {
         self.exchange.version = version;
         self.exchange.keep_alive &= peer_keeps_alive(version, &info);
         let at = self.recv.consume(len);
-        self.head_timer = HeadTimer::Off;
+        self.idle_timer = IdleTimer::Off;
         self.begin_body(framing);
         Ok(Signal::Head {
             at,

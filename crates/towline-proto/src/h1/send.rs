@@ -13,7 +13,7 @@ use crate::{
 use super::encode::{self, FieldPlacement, FramingFields};
 use super::parse::HeadParser;
 use super::target::{check_target, is_host};
-use super::{Connection, Ending, HeadTimer, PendingEvents, Phase, RecvState, SendState, rules};
+use super::{Connection, Ending, IdleTimer, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::byte_class::is_token_bytes;
 
 /// How a body is sent: the framing fields to add to the head, and the state after it.
@@ -280,7 +280,7 @@ impl Connection {
         self.pending
             .take(PendingEvents::WAITS | PendingEvents::WRITABLE);
         self.recv_state = RecvState::Head;
-        self.head_timer = HeadTimer::Head(self.now);
+        self.idle_timer = IdleTimer::Head(self.now);
     }
 
     pub fn write(&mut self, data: &[u8]) -> Result<(), UserError> {

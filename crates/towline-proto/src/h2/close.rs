@@ -315,13 +315,13 @@ impl Connection {
         if self.phase != Phase::Open || std::mem::replace(&mut self.closing, true) {
             return;
         }
-        match (self.side, self.timers.head.closing()) {
+        match (self.side, self.timers.idle.closing()) {
             (Side::Client, _) => {
                 self.write_control(|out| frame::go_away(out, 0, ErrorCode::NO_ERROR, ""));
                 self.go_away = GoAwayState::Final(0);
                 self.close_if_drained();
             }
-            (Side::Server, Some(closing)) => self.timers.head = closing,
+            (Side::Server, Some(closing)) => self.timers.idle = closing,
             (Side::Server, None) => self.announce_go_away(),
         }
     }

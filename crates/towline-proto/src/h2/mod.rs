@@ -306,7 +306,7 @@ impl Connection {
     pub fn from_http1(switch: ProtocolSwitch) -> Self {
         let mut conn = Self::new(switch.side, switch.limits, switch.now);
         conn.recv = switch.recv;
-        conn.timers.head = switch.head_timer;
+        conn.timers.idle = switch.idle_timer;
         if switch.closing {
             conn.close();
         }

@@ -1,6 +1,6 @@
 //! Receiving frames, one after the other until there is an event.
 
-use crate::timer::HeadTimer;
+use crate::idle_timer::IdleTimer;
 use crate::{Event, Side, StreamError, StreamId};
 
 use super::frame::{self, FrameHeader, FrameType, HEADER_BYTES, PREFACE, flag};
@@ -263,8 +263,8 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         self.settings_received(at, len)?;
-        if matches!(self.timers.head, HeadTimer::Head(_) | HeadTimer::Closing(_)) {
-            self.timers.head = HeadTimer::Idle(self.now);
+        if matches!(self.timers.idle, IdleTimer::Head(_) | IdleTimer::Closing(_)) {
+            self.timers.idle = IdleTimer::Idle(self.now);
             if self.closing {
                 self.announce_go_away();
             }

@@ -19,7 +19,7 @@ use bytes::{Buf, Bytes, BytesMut};
 
 use crate::body::Method;
 use crate::head::OwnedFields;
-use crate::timer::ProgressTimer;
+use crate::progress_timer::ProgressTimer;
 use crate::{StreamError, StreamStats};
 
 use super::pending_events::PendingEvents;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::Side;
-use crate::timer::{HeadTimer, ProgressTimer};
+use crate::idle_timer::IdleTimer;
+use crate::progress_timer::ProgressTimer;
 
 use super::frame;
 use super::rules;
@@ -19,7 +20,7 @@ pub(super) const GO_AWAY_PING: [u8; 8] = *b"leaving\0";
 #[derive(Debug)]
 pub(super) struct Timers {
     /// The first frames, or the keep-alive timeout.
-    pub head: HeadTimer,
+    pub idle: IdleTimer,
     /// Bytes of responses that were not sent when the connection became idle: the keep-alive timeout starts
     /// with the last of them. Bytes sent later belong to control frames, which extend nothing.
     pub unsent_responses: usize,
@@ -48,7 +49,7 @@ pub(super) struct Timers {
 impl Timers {
     pub fn new(now: Instant) -> Self {
         Self {
-            head: HeadTimer::Head(now),
+            idle: IdleTimer::Head(now),
             unsent_responses: 0,
             block: None,
             send: ProgressTimer::Off,
@@ -73,7 +74,7 @@ impl Timers {
     }
 
     pub fn stop(&mut self) {
-        self.head = HeadTimer::Off;
+        self.idle = IdleTimer::Off;
         self.block = None;
         self.window.stop();
         self.settings = None;
@@ -89,8 +90,8 @@ impl Timers {
             return;
         }
         self.unsent_responses = self.unsent_responses.saturating_sub(n);
-        if self.unsent_responses == 0 && matches!(self.head, HeadTimer::Idle(_)) {
-            self.head = HeadTimer::Idle(now);
+        if self.unsent_responses == 0 && matches!(self.idle, IdleTimer::Idle(_)) {
+            self.idle = IdleTimer::Idle(now);
         }
     }
 
@@ -131,7 +132,7 @@ impl Connection {
         let timers = &self.timers;
         let since = |since: Option<Instant>, timeout: Option<Duration>| Some(since? + timeout?);
         [
-            self.head_deadline(),
+            self.idle_deadline(),
             since(timers.block, self.limits.header_timeout),
             since(timers.settings, self.limits.http2.settings_timeout),
             since(timers.go_away_sent, Some(self.limits.first_request_timeout)),
@@ -155,10 +156,10 @@ impl Connection {
         }
     }
 
-    fn head_deadline(&self) -> Option<Instant> {
-        match self.timers.head {
+    fn idle_deadline(&self) -> Option<Instant> {
+        match self.timers.idle {
             // The timer over the peer's reading is the one that counts.
-            HeadTimer::Idle(_) if self.timers.unsent_responses > 0 => None,
+            IdleTimer::Idle(_) if self.timers.unsent_responses > 0 => None,
             clock => clock.deadline(&self.limits),
         }
     }
@@ -213,7 +214,7 @@ impl Connection {
         if has_passed(since(self.timers.block, self.limits.header_timeout)) {
             return self.fail_connection(rules::SLOW_HEAD);
         }
-        if has_passed(self.head_deadline()) {
+        if has_passed(self.idle_deadline()) {
             return self.head_timed_out();
         }
         if has_passed(since(
@@ -246,11 +247,11 @@ impl Connection {
     }
 
     fn head_timed_out(&mut self) {
-        match self.timers.head {
-            HeadTimer::Head(_) => self.fail_connection(rules::SILENT),
-            HeadTimer::Idle(_) => self.close_gracefully(rules::IDLE),
-            HeadTimer::Closing(_) | HeadTimer::Draining(_) => self.close_gracefully(rules::DONE),
-            HeadTimer::Off => {}
+        match self.timers.idle {
+            IdleTimer::Head(_) => self.fail_connection(rules::SILENT),
+            IdleTimer::Idle(_) => self.close_gracefully(rules::IDLE),
+            IdleTimer::Closing(_) | IdleTimer::Draining(_) => self.close_gracefully(rules::DONE),
+            IdleTimer::Off => {}
         }
     }
 
@@ -336,15 +337,15 @@ impl Connection {
 
     /// Updates the idle timer after a stream was opened or closed.
     pub(super) fn watch_idleness(&mut self) {
-        let is_past_start = !matches!(self.timers.head, HeadTimer::Head(_) | HeadTimer::Closing(_));
+        let is_past_start = !matches!(self.timers.idle, IdleTimer::Head(_) | IdleTimer::Closing(_));
         if self.is_busy() {
-            if self.timers.head != HeadTimer::Off {
+            if self.timers.idle != IdleTimer::Off {
                 self.timers.last_received = None;
             }
-            self.timers.head = HeadTimer::Off;
+            self.timers.idle = IdleTimer::Off;
             self.timers.unsent_responses = 0;
         } else if is_past_start && self.phase == Phase::Open {
-            self.timers.head = HeadTimer::Idle(self.now);
+            self.timers.idle = IdleTimer::Idle(self.now);
             self.timers.unsent_responses = self.send.pending();
             self.timers.streams = None;
         }

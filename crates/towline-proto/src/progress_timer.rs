@@ -1,43 +1,8 @@
-//! Timers of a connection, driven by the instants passed to it.
+//! Timer over the progress of a body, driven by the instants passed to it.
 
 use std::time::{Duration, Instant};
 
 use crate::Limits;
-
-/// Timer over the next head (server: both kinds are deadlines).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HeadTimer {
-    /// A head is being received, or awaited since accept. No byte resets it.
-    Head(Instant),
-    /// Kept alive between two exchanges.
-    Idle(Instant),
-    /// Accepted at that time; `close` was called before its first byte, which may be on its way.
-    Closing(Instant),
-    /// Idle since that time, and told to drain: the next response will be the last.
-    Draining(Instant),
-    /// No head is due.
-    Off,
-}
-
-impl HeadTimer {
-    pub fn deadline(self, limits: &Limits) -> Option<Instant> {
-        match self {
-            Self::Head(since) => Some(since + limits.header_timeout?),
-            Self::Idle(since) => Some(since + limits.keep_alive_timeout?),
-            Self::Closing(since) => Some(since + limits.first_request_timeout),
-            Self::Draining(since) => Some(since + limits.drain_idle_timeout),
-            Self::Off => None,
-        }
-    }
-
-    /// The state after `close` on a server: a first head may be on its way. `None`: no head is expected.
-    pub fn closing(self) -> Option<Self> {
-        match self {
-            Self::Head(since) | Self::Closing(since) => Some(Self::Closing(since)),
-            Self::Idle(_) | Self::Draining(_) | Self::Off => None,
-        }
-    }
-}
 
 /// Checks the progress of a body: some bytes within every `body_timeout`, and in each such period the minimum
 /// rate.
