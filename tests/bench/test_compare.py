@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 from towline.bench import record as records
-from towline.bench.analysis import Verdict
 from towline.bench.report import main_compare
 from towline.bench.report.compare import CAUTION, compare, welch
+from towline.bench.verdict import Verdict
 
 from . import synthetic
 from .synthetic import HELLO, Truth, experiment, record

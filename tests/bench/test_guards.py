@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from towline.bench.analysis import Verdict, analyse, analyse_experiment
+from towline.bench.analysis import analyse, analyse_experiment
 from towline.bench.guards import refusal
 from towline.bench.lints import lint, lint_record
 from towline.bench.record import ExperimentRecord
+from towline.bench.verdict import Verdict
 
 from .synthetic import HELLO, Truth, experiment, record
 

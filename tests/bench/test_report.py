@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from towline.bench import record as records
-from towline.bench.analysis import Verdict, analyse
+from towline.bench.analysis import analyse
 from towline.bench.record import ExperimentRecord, Latency, Record, Slice, Start, SubjectRecord
 from towline.bench.report import formatting, main_report, render_all, show
 from towline.bench.report.csv import slices_csv, subjects_csv
 from towline.bench.report.markdown import escape, markdown
 from towline.bench.report.terminal import text
+from towline.bench.verdict import Verdict
 
 from .synthetic import MACHINE, encode
 

@@ -8,12 +8,13 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from towline.bench.analysis import Comparison, Verdict, analyse_experiment, judge
+from towline.bench.analysis import Comparison, analyse_experiment, judge
 from towline.bench.record import ExperimentRecord
 from towline.bench.runner.design import Cores, Design, WarmUp
 from towline.bench.runner.loop import ExperimentPlan, ExperimentRun
 from towline.bench.statistics import holm, t_p
 from towline.bench.statistics.stopping import Rule
+from towline.bench.verdict import Verdict
 
 from tests.bench.simulator import Simulated, SimulatedMachine
 

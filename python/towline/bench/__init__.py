@@ -10,9 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .analysis import Analysis, Comparison, Estimate, Verdict, analyse
+    from .analysis import Analysis, Comparison, Estimate, analyse
     from .api import App, Command, Comparisons, compare
     from .record import Record, load, save
+    from .verdict import Verdict
 
 _HOMES = {
     "Analysis": "analysis",
@@ -22,7 +23,7 @@ _HOMES = {
     "Comparisons": "api",
     "Estimate": "analysis",
     "Record": "record",
-    "Verdict": "analysis",
+    "Verdict": "verdict",
     "analyse": "analysis",
     "compare": "api",
     "load": "record",

@@ -12,32 +12,14 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
-from statistics import fmean, median
+from statistics import fmean
 
 from . import statistics
 from .guards import refusal
 from .hdr import NotAHistogram, merged
 from .lints import lint, lint_record
 from .record import ExperimentRecord, Record, Slice
-
-MARGIN = 0.02
-"""Differences within the margin of 2 % are irrelevant."""
-ALPHA = 0.05
-"""Significance level of a verdict, unless the stopping rule of the record has a stricter one (`settings["alpha"]`)."""
-
-
-class Verdict(str, Enum):
-    """The verdict on one subject compared with another."""
-
-    FASTER = "faster"
-    SLOWER = "slower"
-    EQUIVALENT = "equivalent"
-    UNDECIDED = "undecided"
-    UNSTABLE = "unstable"
-    """The t-interval and the signed-rank test disagree."""
-    REFUSED = "no verdict"
-    """A guard found the figures unreliable; `Comparison.reason` has the reason."""
+from .verdict import ALPHA, MARGIN, LogDifference, Verdict, decide
 
 
 @dataclass(frozen=True)
@@ -109,7 +91,6 @@ class Analysis:
 
 
 LATENCIES = ("p50_us", "p90_us", "p95_us", "p99_us", "p99_9_us")
-HIGHER_IS_BETTER = frozenset({"per_s"})
 SAMPLES_BEYOND = {"p50_us": 100, "p90_us": 100, "p95_us": 100, "p99_us": 100, "p99_9_us": 100}
 """A percentile of a window is compared only with this many samples beyond it."""
 SHARES_BEYOND = {"p50_us": 0.5, "p90_us": 0.1, "p95_us": 0.05, "p99_us": 0.01, "p99_9_us": 0.001}
@@ -257,18 +238,12 @@ def judge(
     The interval matches the verdict: it excludes 1 exactly when `p` is below `alpha`.
     """
     interval = statistics.t_interval(logs, _level(alpha, statistics.t_p(logs), p, family))
-    edge = math.log1p(margin)
-    verdict = _verdict(interval, p, edge, logs, alpha)
-    if verdict in (Verdict.FASTER, Verdict.SLOWER) and metric not in HIGHER_IS_BETTER:
-        verdict = Verdict.SLOWER if verdict is Verdict.FASTER else Verdict.FASTER
+    difference = LogDifference(interval.mean, interval.low, interval.high, p)
     needed = None
-    if verdict is Verdict.UNDECIDED:
+    if decide(metric, difference, margin, alpha, pairs=logs) is Verdict.UNDECIDED:
         # Restarts to separate the mean from zero, or to fit the interval into the margin, whichever is less.
-        needed = statistics.restarts_needed(
-            logs, max(abs(interval.mean), edge - abs(interval.mean)), alpha / family
-        )
-    if reason is not None:
-        verdict = Verdict.REFUSED
+        distance = max(abs(interval.mean), math.log1p(margin) - abs(interval.mean))
+        needed = statistics.restarts_needed(logs, distance, alpha / family)
     return Comparison(
         subject,
         baseline,
@@ -277,7 +252,7 @@ def judge(
         _exp(interval.low),
         _exp(interval.high),
         p,
-        verdict,
+        decide(metric, difference, margin, alpha, pairs=logs, reason=reason),
         reason,
         len(logs),
         needed,
@@ -289,21 +264,6 @@ def _level(alpha: float, alone: float, adjusted: float, family: int) -> float:
     if 0 < alone <= adjusted < 1:
         return alpha * alone / adjusted
     return alpha / family
-
-
-def _verdict(
-    interval: statistics.Interval, p: float, edge: float, logs: Sequence[float], alpha: float
-) -> Verdict:
-    if -edge < interval.low and interval.high < edge:
-        return Verdict.EQUIVALENT
-    if p >= alpha:
-        return Verdict.UNDECIDED
-    # With fewer than six restarts no signed-rank test can be significant: it must only have the same sign.
-    cross = statistics.signed_rank_p(logs) if len(logs) >= 6 else 0.0
-    same_way = (median(logs) > 0) == (interval.mean > 0)
-    if cross >= 2 * ALPHA or not same_way:
-        return Verdict.UNSTABLE
-    return Verdict.FASTER if interval.mean > 0 else Verdict.SLOWER
 
 
 def _figures(slices: Sequence[Slice]) -> dict[str, Estimate]:

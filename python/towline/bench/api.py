@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..errors import UsageError
-from .analysis import MARGIN, Analysis, Comparison, Estimate, ExperimentAnalysis, analyse
+from .analysis import Analysis, Comparison, Estimate, ExperimentAnalysis, analyse
 from .record import Record
 from .runner.agent import Agent
 from .runner.design import Cores, Design, WarmUp
@@ -35,6 +35,7 @@ from .scenarios import Body, Expect, Request, Scenario
 from .statistics.stopping import Rule
 from .subjects import Server, servers
 from .subjects.model import Ready
+from .verdict import MARGIN
 
 
 @dataclass(frozen=True)

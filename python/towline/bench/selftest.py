@@ -11,13 +11,14 @@ import sys
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-from .analysis import ALPHA, Comparison, Verdict
+from .analysis import Comparison
 from .api import Command, Comparisons, measure
 from .runner.design import Design
 from .runner.interrupts import Interrupted, Interrupts
 from .runner.plan import Options
 from .runner.progress import Progress
 from .scenarios import catalogue
+from .verdict import ALPHA, Verdict
 
 SPIN_STEPS = 10_000
 """Work per request, about 20 us: the servers, not the generator, must be the limit. Given in steps, since each

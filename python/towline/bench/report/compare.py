@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
 from .. import statistics
-from ..analysis import ALPHA, HIGHER_IS_BETTER, MARGIN, Verdict, metrics_of, restart_logs
+from ..analysis import metrics_of, restart_logs
 from ..guards import refusal
 from ..record import CHOSEN, ExperimentRecord, Record, Slice, SubjectRecord
+from ..verdict import ALPHA, MARGIN, LogDifference, Verdict, decide
 from .machines import differences
 
 FEWEST = 3
@@ -77,7 +78,7 @@ def compare(
     metrics: Sequence[str] | None = None,
 ) -> Difference:
     """Compares every subject of every experiment that both have, without controls."""
-    changes: list[Change] = []
+    changes: list[tuple[Change, Welch]] = []
     warnings = [f"machine: {one}" for one in differences(first.machine, second.machine)]
     missing: list[str] = []
     for name, before, after in _experiments(first, second, missing):
@@ -101,11 +102,6 @@ def welch(first: Sequence[float], second: Sequence[float], alpha: float = ALPHA)
     half = statistics.t_quantile(1 - alpha / 2, df) * spread
     p = min(1.0, 2 * statistics.t_cdf(-abs(mean / spread), df))
     return Welch(mean, mean - half, mean + half, p, df)
-
-
-def is_worse(metric: str, ratio: float) -> float:
-    """The share by which the second is worse than the first: 0.1 for 10 %; negative when it is better."""
-    return 1 - ratio if metric in HIGHER_IS_BETTER else ratio - 1
 
 
 def _experiments(
@@ -160,7 +156,8 @@ def _changes(
     margin: float,
     alpha: float,
     metrics: Sequence[str] | None,
-) -> Iterator[Change]:
+) -> Iterator[tuple[Change, Welch]]:
+    """Changes without a verdict, which needs the p-values of all."""
     old = [one for one in before.slices if one.subject == subject]
     new = [one for one in after.slices if one.subject == subject]
     if not old or not new:
@@ -172,7 +169,7 @@ def _changes(
         if not (logs[0] and logs[1]):
             continue
         found = welch(logs[0], logs[1], alpha)
-        yield Change(
+        change = Change(
             before.name,
             subject,
             metric,
@@ -186,6 +183,7 @@ def _changes(
             _reason((before, after), metric, old, new, logs),
             (len(logs[0]), len(logs[1])),
         )
+        yield change, found
 
 
 def _reason(
@@ -203,9 +201,9 @@ def _reason(
     return None
 
 
-def _adjusted(changes: list[Change], margin: float, alpha: float) -> list[Change]:
+def _adjusted(changes: list[tuple[Change, Welch]], margin: float, alpha: float) -> list[Change]:
     by_metric: dict[str, list[Change]] = {}
-    for one in changes:
+    for one, _ in changes:
         by_metric.setdefault(one.metric, []).append(one)
     adjusted: dict[tuple[str, str, str], float] = {}
     for metric, ours in by_metric.items():
@@ -214,20 +212,12 @@ def _adjusted(changes: list[Change], margin: float, alpha: float) -> list[Change
             {(one.experiment, one.subject, metric): p for one, p in zip(ours, values, strict=True)}
         )
     found = []
-    for one in changes:
+    for one, test in changes:
         p = adjusted[(one.experiment, one.subject, one.metric)]
-        found.append(replace(one, p=p, verdict=_verdict(one, p, margin, alpha)))
+        difference = LogDifference(test.mean, test.low, test.high, p)
+        verdict = decide(one.metric, difference, margin, alpha, reason=one.reason)
+        found.append(replace(one, p=p, verdict=verdict))
     return found
-
-
-def _verdict(one: Change, p: float, margin: float, alpha: float) -> Verdict:
-    if one.reason:
-        return Verdict.REFUSED
-    if 1 / (1 + margin) < one.low and one.high < 1 + margin:
-        return Verdict.EQUIVALENT
-    if p >= alpha:
-        return Verdict.UNDECIDED
-    return Verdict.SLOWER if is_worse(one.metric, one.ratio) > 0 else Verdict.FASTER
 
 
 def _exp(value: float) -> float:

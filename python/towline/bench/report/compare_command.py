@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..analysis import MARGIN
+from ..verdict import MARGIN
 from . import formatting
 from .compare import CAUTION, Change, Difference, compare
 from .main import STATUS_USAGE, load_analysis, share

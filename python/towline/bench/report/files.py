@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .. import record as records
-from ..analysis import MARGIN, Analysis, analyse
+from ..analysis import Analysis, analyse
+from ..verdict import MARGIN
 from .csv import slices_csv, subjects_csv
 from .history import History, HistoryError, charts
 from .html import html

@@ -6,7 +6,8 @@ import math
 from collections.abc import Mapping
 from datetime import datetime, timezone
 
-from ..analysis import HIGHER_IS_BETTER, Comparison, Estimate, Verdict
+from ..analysis import Comparison, Estimate
+from ..verdict import HIGHER_IS_BETTER, Verdict
 
 METRICS = {
     "per_s": "requests/s",

@@ -15,9 +15,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from ..analysis import ALPHA, Comparison, Verdict, analyse
+from ..analysis import Comparison, analyse
 from ..record import Record
-from .compare import Change, compare, is_worse
+from ..verdict import ALPHA, Verdict, loss
+from .compare import Change, compare
 from .machines import differences, fingerprint
 
 Key = tuple[str, str, str]
@@ -177,7 +178,7 @@ def _check(one: Change, threshold: float, seconds: Mapping[Key, Change] | None) 
 def _outcome(one: Change, threshold: float) -> Outcome:
     if one.reason or one.verdict is Verdict.REFUSED:
         return Outcome.REFUSED
-    best, worst = sorted((is_worse(one.metric, one.low), is_worse(one.metric, one.high)))
+    best, worst = sorted((loss(one.metric, one.low), loss(one.metric, one.high)))
     if best > threshold and one.p < ALPHA and one.verdict is not Verdict.UNSTABLE:
         return Outcome.SUSPECTED
     return Outcome.PASS if worst < threshold else Outcome.UNDECIDED

@@ -18,8 +18,8 @@ from ..record import Record
 from . import formatting
 from .experiment_section import Charts, experiment_section
 from .markup import Markup, data, el
+from .summary import headline, summary
 from .verdict_counts import tiles
-from .verdicts import headline, summary
 from .view import ExperimentView, views
 
 COLOURS = 10

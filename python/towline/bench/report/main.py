@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .. import record as records
-from ..analysis import MARGIN, Analysis, analyse
+from ..analysis import Analysis, analyse
+from ..verdict import MARGIN
 from .files import FORMATS, render
 from .history import History
 from .terminal import show

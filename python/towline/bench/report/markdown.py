@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from ..analysis import Analysis, Comparison, Verdict
+from ..analysis import Analysis, Comparison
+from ..verdict import Verdict
 from . import formatting
 from .terminal import remarks
 from .view import ExperimentView, SubjectView, tally, views

@@ -9,7 +9,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..analysis import Comparison, Verdict
+from ..analysis import Comparison
+from ..verdict import Verdict
 from . import formatting
 from .markup import Markup, el
 

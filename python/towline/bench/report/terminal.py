@@ -6,7 +6,8 @@ import math
 import sys
 from typing import TextIO
 
-from ..analysis import Analysis, Verdict
+from ..analysis import Analysis
+from ..verdict import Verdict
 from . import formatting
 from .view import ExperimentView, SubjectView, tally, views
 

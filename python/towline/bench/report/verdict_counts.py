@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..analysis import Verdict
+from ..verdict import Verdict
 from .markup import Markup, el
 from .svg import VERDICT_CLASSES
 from .view import ExperimentView, tally

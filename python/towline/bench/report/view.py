@@ -10,9 +10,10 @@ from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
-from ..analysis import Analysis, Comparison, Estimate, ExperimentAnalysis, SubjectAnalysis, Verdict
+from ..analysis import Analysis, Comparison, Estimate, ExperimentAnalysis, SubjectAnalysis
 from ..hdr import Histogram, NotAHistogram, merge, merged
 from ..record import ExperimentRecord, Slice, SubjectRecord
+from ..verdict import Verdict
 
 
 @dataclass(frozen=True)

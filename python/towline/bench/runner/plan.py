@@ -14,9 +14,9 @@ from typing import Any
 from ... import _options as kind
 from ..._options import option, options_of
 from ...errors import ConfigError
-from ..analysis import MARGIN
 from ..scenarios import PROTOCOLS
 from ..statistics.stopping import Rule
+from ..verdict import MARGIN
 from .design import Cores, Design, WarmUp
 
 WHAT, LOAD, DESIGN, OUTPUT = "what", "load", "design", "output"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..analysis import Analysis, Comparison, Verdict
+from ..analysis import Analysis, Comparison
+from ..verdict import Verdict
 from . import formatting
 from .markup import Markup, el, join
 from .svg import VERDICT_CLASSES, chip
