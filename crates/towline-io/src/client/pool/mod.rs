@@ -22,6 +22,8 @@ mod capacity;
 #[cfg(test)]
 mod capacity_tests;
 mod list;
+#[cfg(test)]
+mod model_tests;
 mod origin;
 mod slot;
 mod status;

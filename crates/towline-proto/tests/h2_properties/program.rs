@@ -1,76 +1,67 @@
-//! Any sequence of requests, responses, reads, resets, changed windows and closes, cut at random bytes: written
-//! bytes are read in order, both ends agree on how each exchange ended, no event is lost or repeated, memory is
-//! bounded.
-//!
-//! Each end's program is strict: after `Pending` it reads only after `Readable`, and without send capacity it
-//! writes only after `Writable`. A lost event would leave its exchange unfinished.
+//! The program of one end: it makes requests, writes, reads and resets, and holds the connection to its promises.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use proptest::collection::vec;
-use proptest::prelude::*;
-use proptest::sample::select;
 use towline_proto::{
     BodySize, BufferPool, CloseReason, Connection, Event, Field, Limits, Protocol, ProtocolPolicy,
     RequestHead, ResponseHead, Side, StreamError, StreamId, StreamRead,
 };
-use towline_testkit::h2;
 
 /// Maximum size of one write.
-const MAX_WRITE_BYTES: usize = 20_000;
+pub const MAX_WRITE_BYTES: usize = 20_000;
 /// Heads, frame headers and responses to control frames.
-const OTHER_BYTES: usize = 80 * 1024;
+pub const OTHER_BYTES: usize = 80 * 1024;
 
 /// One direction of an exchange, on its writer's side.
 #[derive(Debug, Default)]
-struct BodyWriter {
-    len: usize,
-    written: usize,
+pub struct BodyWriter {
+    pub len: usize,
+    pub written: usize,
     /// The send capacity was 0, and `Writable` has not come.
-    waits: bool,
-    finished: bool,
+    pub waits: bool,
+    pub finished: bool,
 }
 
 /// One direction of an exchange, on its reader's side.
 #[derive(Debug, Default)]
-struct BodyReader {
-    head: bool,
-    read: usize,
+pub struct BodyReader {
+    pub head: bool,
+    pub read: usize,
     /// A read returned `Pending`, and `Readable` has not come.
-    waits: bool,
-    ended: bool,
+    pub waits: bool,
+    pub ended: bool,
 }
 
 /// A program's state of an exchange.
 #[derive(Debug, Default)]
-struct Exchange {
-    writing: Option<BodyWriter>,
-    reading: BodyReader,
-    failed: Option<StreamError>,
-    reset: bool,
+pub struct Exchange {
+    pub writing: Option<BodyWriter>,
+    pub reading: BodyReader,
+    pub failed: Option<StreamError>,
+    pub reset: bool,
 }
 
-struct Program {
-    side: Side,
-    conn: Connection,
-    buffers: BufferPool,
+pub struct Program {
+    pub side: Side,
+    pub conn: Connection,
+    pub buffers: BufferPool,
     /// Bytes on their way to the other end.
-    pipe: VecDeque<u8>,
-    exchanges: BTreeMap<u64, Exchange>,
-    closed: Option<CloseReason>,
+    pub pipe: VecDeque<u8>,
+    pub exchanges: BTreeMap<u64, Exchange>,
+    pub closed: Option<CloseReason>,
 }
 
 /// The byte at a position of a body.
-fn byte(side: Side, id: u64, at: usize) -> u8 {
+pub fn byte(side: Side, id: u64, at: usize) -> u8 {
     let side = if side == Side::Client { 3 } else { 101 };
     (at * 7 + id as usize * 13 + side + at / 256) as u8
 }
 
 impl Program {
-    fn new(side: Side, limits: &Arc<Limits>, now: Instant) -> Self {
+    pub fn new(side: Side, limits: &Arc<Limits>, now: Instant) -> Self {
         let limits = Arc::clone(limits);
         Self {
             side,
@@ -86,7 +77,7 @@ impl Program {
     }
 
     /// The `how`-th of the unfinished exchanges.
-    fn pick(&self, how: usize) -> Option<u64> {
+    pub fn pick(&self, how: usize) -> Option<u64> {
         let open = self
             .exchanges
             .iter()
@@ -95,7 +86,7 @@ impl Program {
         (!open.is_empty()).then(|| open[how % open.len()])
     }
 
-    fn events(&mut self) {
+    pub fn events(&mut self) {
         loop {
             let promised = self.conn.has_events();
             let Some(event) = self.conn.next_event() else {
@@ -144,7 +135,7 @@ impl Program {
         }
     }
 
-    fn request(&mut self, how: usize) {
+    pub fn request(&mut self, how: usize) {
         if self.conn.stream_capacity() == 0 {
             return;
         }
@@ -164,7 +155,7 @@ impl Program {
         exchange.writing = Some(BodyWriter::of(size, len));
     }
 
-    fn respond(&mut self, how: usize) {
+    pub fn respond(&mut self, how: usize) {
         let due = |exchange: &Exchange| exchange.writing.is_none() && !exchange.is_finished();
         let Some((&id, _)) = self.exchanges.iter().find(|(_, exchange)| due(exchange)) else {
             return;
@@ -182,7 +173,7 @@ impl Program {
         self.exchanges.get_mut(&id).expect("known").writing = Some(BodyWriter::of(size, len));
     }
 
-    fn write(&mut self, id: u64, how: usize) {
+    pub fn write(&mut self, id: u64, how: usize) {
         let (side, exchange) = (self.side, self.exchanges.get_mut(&id).expect("known"));
         if exchange.failed.is_some() || exchange.reset {
             return;
@@ -233,7 +224,7 @@ impl Program {
         }
     }
 
-    fn read(&mut self, id: u64, how: usize) {
+    pub fn read(&mut self, id: u64, how: usize) {
         let (side, exchange) = (self.side, self.exchanges.get_mut(&id).expect("known"));
         let reading = &mut exchange.reading;
         if !reading.head || reading.ended || exchange.failed.is_some() || exchange.reset {
@@ -268,7 +259,7 @@ impl Program {
         }
     }
 
-    fn reset(&mut self, id: u64) {
+    pub fn reset(&mut self, id: u64) {
         let exchange = self.exchanges.get_mut(&id).expect("known");
         if exchange.failed.is_none()
             && let Ok(mut stream) = self.conn.stream(StreamId(id))
@@ -279,7 +270,7 @@ impl Program {
     }
 
     /// Moves the output of this end to its pipe, which then ends with a whole frame.
-    fn flush(&mut self, now: Instant) {
+    pub fn flush(&mut self, now: Instant) {
         while self.conn.pending_bytes() > 0 {
             let mut slices = [IoSlice::new(&[]); 16];
             let count = self.conn.send_slices(&mut slices);
@@ -292,7 +283,7 @@ impl Program {
     }
 
     /// Takes up to `max` bytes of the other end's pipe.
-    fn receive(&mut self, from: &mut VecDeque<u8>, now: Instant, max: usize) -> bool {
+    pub fn receive(&mut self, from: &mut VecDeque<u8>, now: Instant, max: usize) -> bool {
         let interest = self.conn.interest();
         if from.is_empty() || !interest.read || interest.closed {
             return false;
@@ -306,7 +297,7 @@ impl Program {
         n > 0
     }
 
-    fn assert_bounded(&mut self, limits: &Limits) {
+    pub fn assert_bounded(&mut self, limits: &Limits) {
         let max = limits.send_window_bytes + MAX_WRITE_BYTES + OTHER_BYTES;
         assert!(self.conn.pending_bytes() <= max);
         let window = limits.http2.stream_window_bytes.max(65_535) as usize;
@@ -320,7 +311,7 @@ impl Program {
 
 impl Exchange {
     /// Both directions are done.
-    fn is_finished(&self) -> bool {
+    pub fn is_finished(&self) -> bool {
         let is_written = self
             .writing
             .as_ref()
@@ -330,7 +321,7 @@ impl Exchange {
 }
 
 impl BodyWriter {
-    fn of(size: BodySize, len: usize) -> Self {
+    pub fn of(size: BodySize, len: usize) -> Self {
         Self {
             len,
             finished: size == BodySize::Empty,
@@ -339,7 +330,7 @@ impl BodyWriter {
     }
 }
 
-fn size(how: usize) -> (BodySize, usize) {
+pub fn size(how: usize) -> (BodySize, usize) {
     let len = [0, 1, 700, 20_000, 90_000][how % 5] + how % 97;
     match how % 3 {
         0 => (BodySize::Empty, 0),
@@ -348,208 +339,8 @@ fn size(how: usize) -> (BodySize, usize) {
     }
 }
 
-struct Harness {
-    client: Program,
-    server: Program,
-    limits: [Arc<Limits>; 2],
-    now: Instant,
-}
-
-impl Harness {
-    fn new(client: Limits, server: Limits) -> Self {
-        let now = Instant::now();
-        let limits = [Arc::new(client), Arc::new(server)];
-        Self {
-            client: Program::new(Side::Client, &limits[0], now),
-            server: Program::new(Side::Server, &limits[1], now),
-            limits,
-            now,
-        }
-    }
-
-    fn program(&mut self, how: usize) -> &mut Program {
-        if how.is_multiple_of(2) {
-            &mut self.client
-        } else {
-            &mut self.server
-        }
-    }
-
-    fn apply(&mut self, what: u8, how: usize) {
-        let half = how / 2;
-        match what % 16 {
-            0 | 1 => self.client.request(how),
-            2 | 3 => self.server.respond(how),
-            4..=6 => {
-                let program = self.program(how);
-                if let Some(id) = program.pick(half) {
-                    program.write(id, how * 31);
-                }
-            }
-            7..=9 => {
-                let program = self.program(how);
-                if let Some(id) = program.pick(half) {
-                    program.read(id, half);
-                }
-            }
-            10 | 11 => drop(self.deliver(1 << (how % 16), true)),
-            12 | 13 => drop(self.deliver(1 << (how % 16), false)),
-            14 if how.is_multiple_of(9) => {
-                let program = self.program(half);
-                if let Some(id) = program.pick(half) {
-                    program.reset(id);
-                }
-            }
-            14 => self.change_window(how),
-            _ if how.is_multiple_of(50) => {
-                self.program(half).conn.close();
-            }
-            _ => {
-                self.client.conn.release(&mut self.client.buffers);
-                self.server.conn.release(&mut self.server.buffers);
-            }
-        }
-        self.client.events();
-        self.server.events();
-        self.client.assert_bounded(&self.limits[0]);
-        self.server.assert_bounded(&self.limits[1]);
-    }
-
-    fn deliver(&mut self, max: usize, up: bool) -> bool {
-        let Self { client, server, .. } = self;
-        let (from, to) = if up {
-            (client, server)
-        } else {
-            (server, client)
-        };
-        from.flush(self.now);
-        to.receive(&mut from.pipe, self.now, max)
-    }
-
-    /// The client changes the initial window of its streams, between two of its frames.
-    fn change_window(&mut self, how: usize) {
-        // Never more than its limit.
-        let max = self.limits[0].http2.stream_window_bytes;
-        self.send_initial_window([0, 1, 500, max / 2, max][how % 5]);
-    }
-
-    fn send_initial_window(&mut self, size: u32) {
-        self.client.flush(self.now);
-        let settings = h2::settings(&[(h2::INITIAL_WINDOW_SIZE, size)]);
-        // Not before the preface.
-        if self.client.conn.error().is_none() {
-            self.client.pipe.extend(settings);
-        }
-    }
-
-    /// Delivers, reads, responds and writes until nothing changes.
-    fn finish(&mut self) {
-        self.send_initial_window(self.limits[0].http2.stream_window_bytes);
-        for _ in 0..100_000 {
-            let mut moved = self.deliver(usize::MAX, true) | self.deliver(usize::MAX, false);
-            for program in [&mut self.client, &mut self.server] {
-                program.events();
-                let open: Vec<u64> = program.exchanges.keys().copied().collect();
-                for id in open {
-                    let before = program.progress(id);
-                    program.read(id, 100_000);
-                    program.write(id, 2 * MAX_WRITE_BYTES - 1);
-                    moved |= program.progress(id) != before;
-                }
-                let unanswered = program
-                    .exchanges
-                    .values()
-                    .any(|e| e.writing.is_none() && !e.is_finished());
-                if program.side == Side::Server && unanswered && program.closed.is_none() {
-                    program.respond(7);
-                    moved = true;
-                }
-                program.events();
-            }
-            moved |= self.client.conn.pending_bytes() + self.server.conn.pending_bytes() > 0;
-            if !moved {
-                return;
-            }
-        }
-        panic!("no end");
-    }
-
-    fn check(&self) {
-        for (id, asked) in &self.client.exchanges {
-            let served = self.server.exchanges.get(id);
-            assert!(
-                asked.is_finished(),
-                "client, {id}: {asked:?}; server: {served:?}"
-            );
-            let Some(served) = served else {
-                let error = asked.failed.as_ref();
-                let unseen = asked.reset || error.is_some_and(StreamError::is_unprocessed);
-                assert!(unseen, "{id} never came: {asked:?}");
-                continue;
-            };
-            let is_refused = asked
-                .failed
-                .as_ref()
-                .is_some_and(StreamError::is_unprocessed);
-            assert!(!is_refused, "{id} is served and refused");
-            assert!(
-                served.is_finished(),
-                "server, {id}: {served:?}; client: {asked:?}"
-            );
-            let is_whole = asked.failed.is_none() && !asked.reset;
-            let (request, response) = (asked.writing.as_ref(), served.writing.as_ref());
-            if is_whole {
-                let response = response.expect("answered");
-                assert_eq!(
-                    asked.reading.read, response.len,
-                    "{id}: an answer that is not whole"
-                );
-            }
-            let request = request.expect("a request");
-            assert!(served.reading.read <= request.written, "{id}");
-            if !is_whole {
-                let blamed = asked.reset || served.reset;
-                assert!(
-                    blamed,
-                    "{id} failed and nobody gave it up: {asked:?} {served:?}"
-                );
-            }
-        }
-        assert!(self.server.exchanges.len() <= self.client.exchanges.len());
-    }
-
-    /// Closes both ends gracefully.
-    fn close(&mut self) {
-        self.client.conn.close();
-        self.server.conn.close();
-        self.finish_closing();
-        for program in [&mut self.client, &mut self.server] {
-            assert_eq!(
-                program.closed,
-                Some(CloseReason::Done),
-                "{:?}",
-                program.side
-            );
-            program.conn.received_eof(self.now);
-            program
-                .conn
-                .handle_timeout(self.now + Duration::from_secs(60));
-            assert!(program.conn.interest().closed && program.conn.deadline().is_none());
-        }
-    }
-
-    fn finish_closing(&mut self) {
-        while self.deliver(usize::MAX, true) | self.deliver(usize::MAX, false) {
-            self.client.events();
-            self.server.events();
-        }
-        self.client.events();
-        self.server.events();
-    }
-}
-
 impl Program {
-    fn progress(&self, id: u64) -> (usize, bool, usize, bool) {
+    pub fn progress(&self, id: u64) -> (usize, bool, usize, bool) {
         let exchange = &self.exchanges[&id];
         let (read, ended) = (exchange.reading.read, exchange.reading.ended);
         let written = exchange.writing.as_ref();
@@ -559,46 +350,5 @@ impl Program {
             written.map_or(0, |w| w.written),
             written.is_some_and(|w| w.finished),
         )
-    }
-}
-
-fn limits(side: Side) -> impl Strategy<Value = Limits> {
-    let sizes = (
-        select(vec![1_000_u32, 65_535, 262_144]),
-        select(vec![1_000_usize, 65_536]),
-        select(vec![65_535_u32, 1_048_576]),
-        select(vec![1_u32, 3, 128]),
-        select(vec![1_000_usize, 60_000, usize::MAX]),
-    );
-    sizes.prop_map(move |(stream, send, connection, streams, unsent)| {
-        let mut limits = match side {
-            Side::Client => Limits::client(),
-            Side::Server => Limits::server(),
-        };
-        limits.send_window_bytes = send;
-        limits.http2.stream_window_bytes = stream;
-        limits.http2.connection_window_bytes = connection;
-        limits.http2.max_concurrent_streams = streams;
-        limits.http2.max_unsent_bytes = unsent;
-        limits
-    })
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn both_ends_agree_on_every_exchange(
-        client in limits(Side::Client),
-        server in limits(Side::Server),
-        script in vec((any::<u8>(), any::<u16>()), 0..300),
-    ) {
-        let mut world = Harness::new(client, server);
-        for (what, how) in script {
-            world.apply(what, usize::from(how));
-        }
-        world.finish();
-        world.check();
-        world.close();
     }
 }
