@@ -22,7 +22,7 @@ MIGRATION = DOCS / "migrate.md"
 MARKER = "<!-- The tables below"
 HEAD = """# Options of `towline serve`
 
-<!-- Written by scripts/options_doc.py from python/towline/config.py (`make format`); edit the source. -->
+<!-- Written by scripts/options_doc.py from python/towline/config (`make format`); edit the source. -->
 
 Each option is a flag, a variable (`TOWLINE_` and the flag's name in capitals, dashes as underscores), a key of
 `[tool.towline.serve]` in pyproject.toml or of the file given with `--config`, and a field of

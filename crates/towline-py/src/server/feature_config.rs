@@ -121,7 +121,7 @@ fn access_log(options: &Options) -> PyResult<Option<(Arc<Format>, Writer)>> {
     Ok(Some((Arc::new(format), writer)))
 }
 
-/// The default of `--access-log-format` (`GUNICORN_LOG_FORMAT` of config.py).
+/// The default of `--access-log-format` (`GUNICORN_LOG_FORMAT` of `towline/config`).
 const DEFAULT_FORMAT: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
 
 fn lower(name: Option<&str>) -> Option<Box<[u8]>> {

@@ -1,4 +1,4 @@
-//! `ServerConfig` of `towline/config.py`, which defines names and defaults, as read by the native side. A missing
+//! `ServerConfig` of `towline/config`, which defines names and defaults, as read by the native side. A missing
 //! attribute is an internal error, not one of the user.
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
     }
 }
 
-/// `Bind` of `towline/config.py`: a listening socket that is already open.
+/// `Bind` of `towline/config`: a listening socket that is already open.
 #[derive(FromPyObject, Clone, Debug)]
 pub struct Bind {
     pub fd: i32,

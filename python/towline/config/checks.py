@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._options import Option
-from ._values import CERT_REQS, CODINGS
-from .errors import ConfigError
+from .._options import Option
+from .._values import CERT_REQS, CODINGS
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
-    from .config import ServerConfig
+    from . import ServerConfig
 
 TLS_VERSIONS = ("1.2", "1.3")
 

@@ -1,0 +1,71 @@
+"""The server's configuration: every option with its default and the reason for it.
+
+`ServerConfig` is the single definition. The command line (`--limit-request-line`), the environment
+(`TOWLINE_LIMIT_REQUEST_LINE`), a TOML file (`limit-request-line = 8192`) and the native module, which reads
+the attributes by name, all use it. Units are bytes and seconds unless a name says otherwise; None means
+"no limit" or "not given". An option is declared in the file of its group.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from .._options import options_of
+from .._values import CODINGS as CODINGS
+from .checks import as_tuple, check_kind, check_together
+from .connections import ConnectionOptions
+from .development import DevelopmentOptions
+from .features import FeatureOptions
+from .groups import GROUPS as GROUPS
+from .process import ProcessOptions
+from .protocols import ProtocolOptions
+
+
+@dataclasses.dataclass(frozen=True)
+class Bind:
+    """An open listening socket for a native server.
+
+    `fd` stays owned by the caller: the server duplicates it. `address` is its readable form
+    (`127.0.0.1:8000`, `unix:/run/app.sock`). `metrics`: serves only the metrics page.
+    """
+
+    fd: int
+    address: str
+    metrics: bool = False
+
+
+# The fields of a dataclass begin with those of the last base.
+@dataclasses.dataclass(frozen=True)
+class ServerConfig(DevelopmentOptions, ProtocolOptions, FeatureOptions, ConnectionOptions, ProcessOptions):
+    """All options of `towline serve`. `app` is an import string or the application itself.
+
+    Raises `ConfigError`, naming the option, if a value or a combination is invalid.
+    """
+
+    def __post_init__(self) -> None:
+        for name, (described, default) in options_of(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(default, tuple):
+                value = as_tuple(name, value)
+                object.__setattr__(self, name, value)
+            check_kind(name, described, default, value)
+            if described.check is not None:
+                described.check(name, value)
+        check_together(self)
+
+    def replace(self, **changes: Any) -> ServerConfig:
+        """A copy with some options changed; validated again."""
+        return dataclasses.replace(self, **changes)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """The addresses to open, in `--bind` form, whichever options named them."""
+        if self.bind:
+            return self.bind
+        if self.uds is not None:
+            return (f"unix:{self.uds}",)
+        if self.fd is not None:
+            return (f"fd://{self.fd}",)
+        host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
+        return (f"{host}:{self.port}",)
