@@ -118,11 +118,11 @@ def test_the_scenario_of_the_load_page_is_taken():
 
 def test_limits_of_the_tuning_page_are_the_defaults():
     page = (ROOT / "docs" / "tuning.md").read_text()
-    rows = re.findall(r"^\| `--([a-z-]+)` \| ([\d,]+)", page, re.MULTILINE)
+    rows = re.findall(r"^\| `--([a-z-]+)` \| ([\d,]+)( GiB)?", page, re.MULTILINE)
     assert len(rows) >= 10
-    for name, default in rows:
+    for name, default, gib in rows:
         _, known = options_of(ServerConfig)[name.replace("-", "_")]
-        assert known == int(default.replace(",", "")), name
+        assert known == int(default.replace(",", "")) * (2**30 if gib else 1), name
 
 
 def test_the_first_example_serves():
