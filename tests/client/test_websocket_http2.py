@@ -16,7 +16,7 @@ import trustme
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 
-from tests.support.asgi_server import Receive, Scope, Send, answer, serving
+from tests.support.asgi_server import Receive, Scope, Send, respond, serving
 from tests.support.http1_peer import serving as scripted
 from tests.support.websocket_clients import BACKENDS, frame, next_frame, shake
 from tests.support.websocket_server import echo as echo_app
@@ -28,7 +28,7 @@ MIB = 1 << 20
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
     """Says which version carries it, then echoes; no WebSockets below /no."""
     if scope["type"] == "http":
-        await answer(send, scope["http_version"].encode())
+        await respond(send, scope["http_version"].encode())
     elif scope["path"] == "/no":
         await receive()
         await send({"type": "websocket.close"})
@@ -124,7 +124,7 @@ def test_beside_other_calls_of_one_connection(tmp_path: Path) -> None:
 def test_a_slow_reader_does_not_stop_the_others(tmp_path: Path) -> None:
     async def flood(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await answer(send, b"ok")
+            await respond(send, b"ok")
             return
         await receive()
         await send({"type": "websocket.accept"})

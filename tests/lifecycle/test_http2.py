@@ -117,7 +117,7 @@ def test_sighup_under_load_fails_no_request(serving: list[str]) -> None:
         assert not load.failures
         after = set(program.children())
         assert len(after) == 2
-        assert {int(answer) for answer in load.answers[-10:]} <= after
+        assert {int(response) for response in load.answers[-10:]} <= after
         assert {code for _, code in load.goaways} == {NO_ERROR}
 
 

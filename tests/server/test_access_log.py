@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from towline.errors import ConfigError, StartupError
 
-from tests.support.feature_server import TEXT, ask, every_kind, exchange, serving
+from tests.support.feature_server import TEXT, every_kind, exchange, fetch, serving
 from tests.support.waiting import until
 
 
@@ -23,8 +23,8 @@ from tests.support.waiting import until
 def test_one_line_for_each_request(kind: str, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     with serving(kind, access_log=str(log)) as server:
-        ask(server, "/a?b=c", "User-Agent: probe/1", "Referer: http://r/")
-        ask(server, "/text", method="HEAD")
+        fetch(server, "/a?b=c", "User-Agent: probe/1", "Referer: http://r/")
+        fetch(server, "/text", method="HEAD")
     first, second = log.read_text().splitlines()
     expected = r'127\.0\.0\.1 - - \[\d\d/\w{3}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4}\] "GET /a\?b=c HTTP/1\.1" 200 2 "http://r/" "probe/1"'
     assert re.fullmatch(expected, first)
@@ -35,7 +35,7 @@ def test_one_line_for_each_request(kind: str, tmp_path: Path) -> None:
 def test_json(kind: str, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     with serving(kind, access_log=str(log), access_log_format="json") as server:
-        ask(server, '/text?q="x"', 'User-Agent: "quoted" \x7f\xe9'.replace("\x7f", ""))
+        fetch(server, '/text?q="x"', 'User-Agent: "quoted" \x7f\xe9'.replace("\x7f", ""))
     line = json.loads(log.read_text())
     assert (line["method"], line["path"], line["query"], line["status"]) == ("GET", "/text", 'q="x"', 200)
     assert (line["bytes"], line["client"], line["pid"]) == (len(TEXT), "127.0.0.1", os.getpid())
@@ -47,14 +47,14 @@ def test_atoms_of_both_heads(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     form = "%(m)s %(U)s %(q)s %(H)s %(st)s %({x-in}i)s %({x-app}o)s %({HTTP_X_IN}e)s %(p)s"
     with serving("asgi", access_log=str(log), access_log_format=form) as server:
-        ask(server, "/p?q", "X-In: in")
+        fetch(server, "/p?q", "X-In: in")
     assert log.read_text() == f"GET /p q HTTP/1.1 OK in yes in <{os.getpid()}>\n"
 
 
 def test_a_client_cannot_write_lines(tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     with serving("asgi", access_log=str(log)) as server:
-        ask(server, "/", 'User-Agent: x" 200 \x9b31m\t"')
+        fetch(server, "/", 'User-Agent: x" 200 \x9b31m\t"')
     text = log.read_text()
     assert text.count("\n") == 1
     assert text.strip().isprintable()
@@ -72,9 +72,9 @@ def test_static_files_and_failures_are_logged(tmp_path: Path) -> None:
     (tmp_path / "root" / "a.txt").write_text("hello")
     options = {"static": (("/s", str(tmp_path / "root")),), "access_log": str(log), "lifespan": "off"}
     with serve(broken, interface="asgi", access_log_format="%(U)s %(s)s %(B)s", **options) as server:
-        ask(server, "/s/a.txt")
-        ask(server, "/s/b.txt")
-        ask(server, "/app")
+        fetch(server, "/s/a.txt")
+        fetch(server, "/s/b.txt")
+        fetch(server, "/app")
     assert log.read_text().splitlines() == ["/s/a.txt 200 5", "/s/b.txt 404 10", "/app 500 21"]
 
 
@@ -83,7 +83,7 @@ def test_a_full_disk_harms_no_request() -> None:
         pytest.skip("no /dev/full here")
     with serving("asgi", access_log="/dev/full") as server:
         for _ in range(20):
-            assert ask(server, "/a").body == b"/a"
+            assert fetch(server, "/a").body == b"/a"
 
 
 PROGRAM = """

@@ -9,7 +9,7 @@ from typing import Any
 from towline.testing import serve
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-PATIENCE_SECONDS = 20.0
+MAX_WAIT_SECONDS = 20.0
 
 
 def test_an_answer_without_company_does_not_wait() -> None:
@@ -20,19 +20,19 @@ def test_an_answer_without_company_does_not_wait() -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"answered"})
         # The loop is blocked until the client has it.
-        in_time.append(arrived.acquire(timeout=PATIENCE_SECONDS))
+        in_time.append(arrived.acquire(timeout=MAX_WAIT_SECONDS))
 
     with (
         serve(app, lifespan="off") as server,
-        socket.create_connection((server.host, server.port), 2 * PATIENCE_SECONDS) as conn,
+        socket.create_connection((server.host, server.port), 2 * MAX_WAIT_SECONDS) as conn,
     ):
         for _ in range(3):
             conn.sendall(GET)
-            answer = b""
-            while not answer.endswith(b"answered"):
+            response = b""
+            while not response.endswith(b"answered"):
                 piece = conn.recv(65536)
-                assert piece, answer
-                answer += piece
+                assert piece, response
+                response += piece
             arrived.release()
     assert in_time == [True] * 3
 
@@ -44,22 +44,22 @@ def test_a_part_of_an_answer_does_not_wait() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"a part", "more_body": True})
-        in_time.append(arrived.wait(PATIENCE_SECONDS))
+        in_time.append(arrived.wait(MAX_WAIT_SECONDS))
         await send({"type": "http.response.body", "body": b""})
 
     with (
         serve(app, lifespan="off") as server,
-        socket.create_connection((server.host, server.port), 2 * PATIENCE_SECONDS) as conn,
+        socket.create_connection((server.host, server.port), 2 * MAX_WAIT_SECONDS) as conn,
     ):
         conn.sendall(GET)
-        answer = b""
-        while b"a part" not in answer:
+        response = b""
+        while b"a part" not in response:
             piece = conn.recv(65536)
-            assert piece, answer
-            answer += piece
+            assert piece, response
+            response += piece
         arrived.set()
-        while b"0\r\n\r\n" not in answer:
+        while b"0\r\n\r\n" not in response:
             piece = conn.recv(65536)
-            assert piece, answer
-            answer += piece
+            assert piece, response
+            response += piece
     assert in_time == [True]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from towline.errors import ClientDisconnected
 
-from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, read_body, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, read_body, respond, serving
 from tests.support.sockets import read_all
 from tests.support.waiting import until
 
@@ -24,7 +24,7 @@ def post(data: bytes, *fields: bytes) -> bytes:
 
 
 async def echo(scope: Scope, receive: Receive, send: Send) -> None:
-    await answer(send, await read_body(receive))
+    await respond(send, await read_body(receive))
 
 
 @pytest.mark.parametrize("size", [0, 1, 65536, 65537, 2_000_000])
@@ -45,7 +45,7 @@ def test_messages_are_bounded(loop: str) -> None:
             message = await receive()
             sizes.append(len(message["body"]))
             more = message["more_body"]
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         assert served.get(method="POST", body=b"x" * 1_000_000)[0] == 200
@@ -56,7 +56,7 @@ def test_messages_are_bounded(loop: str) -> None:
 def test_a_request_without_body_gives_one_empty_message(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert await receive() == {"type": "http.request", "body": b"", "more_body": False}
-        await answer(send)
+        await respond(send)
         assert await receive() == {"type": "http.disconnect"}
         assert await receive() == {"type": "http.disconnect"}
 
@@ -69,7 +69,7 @@ def test_continue_is_sent_when_the_application_receives(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/":
             await read_body(receive)
-        await answer(send)
+        await respond(send)
 
     wire = post(b"body", b"Expect: 100-continue")
     head, body = wire[:-4], wire[-4:]
@@ -88,7 +88,7 @@ def test_the_body_is_not_read_before_the_application_receives(loop: str) -> None
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await go.wait()
-        await answer(send, b"%d" % len(await read_body(receive)))
+        await respond(send, b"%d" % len(await read_body(receive)))
 
     data = b"x" * 30_000_000
     with serving(app, loop) as served, served.connect() as conn:
@@ -183,7 +183,7 @@ def test_a_half_closed_client_gets_its_answer(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         messages.append(await receive())
-        await answer(send, b"late")
+        await respond(send, b"late")
 
     with serving(app, loop) as served, served.connect() as conn:
         conn.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -221,7 +221,7 @@ def test_waiting_for_a_disconnect_beside_the_response(loop: str) -> None:
         await receive()
         listening = asyncio.ensure_future(receive())  # type: ignore[arg-type]
         await asyncio.sleep(0.001)
-        await answer(send)
+        await respond(send)
         ends.append(await listening)
 
     with serving(app, loop) as served:
@@ -238,7 +238,7 @@ def test_a_wait_that_is_cancelled_loses_nothing(loop: str) -> None:
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(receive(), 0.001)
         given_up.set()
-        await answer(send, await read_body(receive))
+        await respond(send, await read_body(receive))
 
     wire = post(b"body")
     with serving(app, loop) as served, served.connect() as conn:
@@ -250,7 +250,7 @@ def test_a_wait_that_is_cancelled_loses_nothing(loop: str) -> None:
 
 def test_an_unread_body_does_not_become_a_request(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await answer(send, scope["path"].encode())
+        await respond(send, scope["path"].encode())
 
     inner = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
     with serving(app, loop) as served:
@@ -267,7 +267,7 @@ def test_draining(loop: str) -> None:
         if scope["path"] == "/busy":
             called.set()
             await go.wait()
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         idle = served.connect()

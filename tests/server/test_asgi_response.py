@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, respond, serving
 from tests.support.sockets import read_all
 from tests.support.waiting import until
 
@@ -290,7 +290,7 @@ def test_returning_too_early() -> None:
 
 def test_failing_after_the_response_is_logged_only() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await answer(send)
+        await respond(send)
         raise ValueError("late")
 
     with serving(app) as served:
@@ -303,7 +303,7 @@ def test_pipelined_requests_are_answered_in_order(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"].endswith(("3", "7")):
             await asyncio.sleep(0.005)
-        await answer(send, scope["path"].encode())
+        await respond(send, scope["path"].encode())
 
     wire = b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % n for n in range(100))
     with serving(app, loop) as served:
@@ -318,7 +318,7 @@ def test_concurrency_limit() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         called.set()
         await go.wait()
-        await answer(send)
+        await respond(send)
 
     with serving(app, limit_concurrency=1) as served, served.connect() as conn:
         conn.sendall(GET)

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from towline import _native
 
-from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, respond, serving
 
 seen: list[Scope] = []
 
 
 async def keep(scope: Scope, receive: Receive, send: Send) -> None:
     seen.append(scope)
-    await answer(send)
+    await respond(send)
 
 
 def scope_of(wire: bytes, **options: Any) -> Scope:
@@ -107,7 +107,7 @@ def test_state_is_copied_for_each_request() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scope["state"]["mine"] = scope["state"].get("mine", 0) + 1
         scope["state"]["shared"].append(scope["state"]["mine"])
-        await answer(send)
+        await respond(send)
 
     with serving(app, state={"shared": shared}) as served:
         served.get()
@@ -120,7 +120,7 @@ def test_scopes_do_not_share_what_is_written_to_them() -> None:
         assert "mine" not in scope
         assert "mine" not in scope["extensions"]
         scope["mine"] = scope["extensions"]["mine"] = 1
-        await answer(send)
+        await respond(send)
 
     with serving(app) as served:
         assert served.get()[0] == 200

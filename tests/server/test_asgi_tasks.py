@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, respond, serving
 
 pytestmark = pytest.mark.parametrize("loop", LOOPS)
 variable: contextvars.ContextVar[str] = contextvars.ContextVar("variable", default="unset")
@@ -30,7 +30,7 @@ def test_the_task_is_real_before_and_after_suspending(loop: str) -> None:
         await asyncio.sleep(0.001)
         assert asyncio.current_task() is first
         tasks.append(first)
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         assert served.get()[0] == 200
@@ -43,7 +43,7 @@ def test_the_first_request_comes_before_the_spare_has_begun(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         future = asyncio.get_running_loop().create_future()
         asyncio.get_running_loop().call_soon(future.set_result, b"late")
-        await answer(send, await future)
+        await respond(send, await future)
 
     with serving(app, loop) as served:
         for _ in range(5):
@@ -55,7 +55,7 @@ def test_requests_that_return_at_once_share_a_task_nobody_looked_at(loop: str) -
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         ids.append(id(asyncio.current_task()))
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         for _ in range(5):
@@ -90,7 +90,7 @@ def test_an_observed_task_ends_with_its_request(loop: str, observe: Any) -> None
         names.append(task.get_name())
         if scope["path"] == "/observe":
             observe(task, keep)
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         served.get("/")
@@ -115,7 +115,7 @@ def test_cancelling_oneself_without_suspending(loop: str) -> None:
             assert task is not None
             tasks.append(task)
             task.cancel()
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         assert served.get("/cancel")[0] == 200
@@ -136,7 +136,7 @@ def test_cancelling_oneself_and_then_suspending(loop: str) -> None:
                 await asyncio.sleep(5)
             except asyncio.CancelledError:
                 caught.append("cancelled")
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         assert served.get("/cancel")[0] == 200
@@ -151,7 +151,7 @@ def test_cancelled_between_suspending_and_waking(loop: str, warm: bool) -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == "/":
-            await answer(send)
+            await respond(send)
             return
         task = asyncio.current_task()
         assert task is not None
@@ -161,7 +161,7 @@ def test_cancelled_between_suspending_and_waking(loop: str, warm: bool) -> None:
         except asyncio.CancelledError:
             caught.append("cancelled")
         await asyncio.sleep(0.001)
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         if warm:
@@ -182,7 +182,7 @@ def test_timeouts(loop: str) -> None:
             with pytest.raises(TimeoutError):
                 async with asyncio.timeout(0.005):
                     await asyncio.sleep(5)
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         for _ in range(3):
@@ -205,7 +205,7 @@ def test_task_groups(loop: str) -> None:
         assert [type(inner) for inner in caught.value.exceptions] == [ValueError]  # type: ignore[attr-defined]
         async with asyncio.TaskGroup() as group:
             child = group.create_task(asyncio.sleep(0, b"child"))
-        await answer(send, child.result())
+        await respond(send, child.result())
 
     with serving(app, loop) as served:
         for _ in range(3):
@@ -226,7 +226,7 @@ def test_anyio(loop: str) -> None:
         result: list[bytes] = []
         async with anyio.create_task_group() as group:
             group.start_soon(lambda: anyio.to_thread.run_sync(lambda: result.append(b"thread")))
-        await answer(send, result[0])
+        await respond(send, result[0])
 
     with serving(app, loop) as served:
         for _ in range(3):
@@ -245,7 +245,7 @@ def test_each_request_has_a_fresh_context(loop: str) -> None:
             assert variable.get() == "inside"
             child = asyncio.ensure_future(inherits())
             assert await child == "inside"
-        await answer(send, before.encode())
+        await respond(send, before.encode())
 
     async def inherits() -> str:
         return variable.get()
@@ -265,7 +265,7 @@ def test_a_context_token_can_be_reset_after_suspending(loop: str) -> None:
         token = variable.set("x")
         await asyncio.sleep(0.001)
         variable.reset(token)
-        await answer(send, variable.get().encode())
+        await respond(send, variable.get().encode())
 
     with serving(app, loop) as served:
         assert served.get()[2] == b"unset"
@@ -275,7 +275,7 @@ def test_work_goes_on_after_the_response(loop: str) -> None:
     done = threading.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        await answer(send)
+        await respond(send)
         await asyncio.sleep(0.01)
         done.set()
 
@@ -298,7 +298,7 @@ def test_a_task_factory_of_the_program_is_used(loop: str) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert asyncio.current_task() in made
         await asyncio.sleep(0)
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop, prepare=prepare) as served:
         assert served.get()[0] == 200, served.log
@@ -310,7 +310,7 @@ def test_an_eager_task_factory_is_used(loop: str) -> None:
         assert asyncio.current_task() is not None
         if scope["path"] == "/suspend":
             await asyncio.sleep(0.001)
-        await answer(send)
+        await respond(send)
 
     def prepare(running: Any) -> None:
         running.set_task_factory(asyncio.eager_task_factory)
@@ -329,7 +329,7 @@ def test_a_task_factory_that_fails_costs_no_request(loop: str) -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await asyncio.sleep(0)
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop, prepare=lambda running: running.set_task_factory(factory)) as served:
         assert served.get()[0] == 200
@@ -346,7 +346,7 @@ def test_nothing_is_left_behind(loop: str) -> None:
         thing = Thing()
         alive.append(weakref.ref(thing))
         await asyncio.sleep(0.001)
-        await answer(send)
+        await respond(send)
 
     with serving(app, loop) as served:
         for _ in range(5):
@@ -362,7 +362,7 @@ def test_awaitables_that_are_no_coroutines(loop: str) -> None:
 
         def __await__(self) -> Any:
             yield from asyncio.sleep(0.001).__await__()
-            yield from answer(self.send).__await__()
+            yield from respond(self.send).__await__()
 
     with serving(Application, loop) as served:
         assert served.get()[0] == 200, served.log

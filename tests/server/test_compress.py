@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from towline.testing import Running
 
-from tests.support.feature_server import KINDS, TEXT, ask, parse, serving
+from tests.support.feature_server import KINDS, TEXT, fetch, parse, serving
 
 
 @pytest.fixture(params=list(KINDS), scope="module")
@@ -20,12 +20,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[Running]:
 
 
 def test_gzip(server: Running) -> None:
-    answer = ask(server, "/text", "Accept-Encoding: gzip")
-    assert answer.field("content-encoding") == "gzip"
-    assert answer.field("vary") == "Accept-Encoding"
-    assert answer.field("etag") == 'W/"tag"'
-    assert answer.field("content-length") == str(len(answer.body))
-    assert gzip.decompress(answer.body) == TEXT
+    response = fetch(server, "/text", "Accept-Encoding: gzip")
+    assert response.field("content-encoding") == "gzip"
+    assert response.field("vary") == "Accept-Encoding"
+    assert response.field("etag") == 'W/"tag"'
+    assert response.field("content-length") == str(len(response.body))
+    assert gzip.decompress(response.body) == TEXT
 
 
 @pytest.mark.parametrize(
@@ -39,34 +39,38 @@ def test_gzip(server: Running) -> None:
     ],
 )
 def test_negotiation(server: Running, accept: str, coding: str) -> None:
-    answer = ask(server, "/text", f"Accept-Encoding: {accept}")
-    assert answer.field("content-encoding") == coding
-    assert len(answer.body) < len(TEXT) / 4
+    response = fetch(server, "/text", f"Accept-Encoding: {accept}")
+    assert response.field("content-encoding") == coding
+    assert len(response.body) < len(TEXT) / 4
 
 
 @pytest.mark.parametrize("accept", ["identity", "gzip;q=0", "deflate", ""])
 def test_clients_that_take_nothing_get_plain_text(server: Running, accept: str) -> None:
-    answer = ask(server, "/text", f"Accept-Encoding: {accept}")
-    assert (answer.body, answer.field("content-encoding")) == (TEXT, None)
-    assert answer.field("vary") == "Accept-Encoding"
-    assert answer.field("etag") == '"tag"'
+    response = fetch(server, "/text", f"Accept-Encoding: {accept}")
+    assert (response.body, response.field("content-encoding")) == (TEXT, None)
+    assert response.field("vary") == "Accept-Encoding"
+    assert response.field("etag") == '"tag"'
 
 
 def test_small_answers_stay_as_they_are(server: Running) -> None:
-    answer = ask(server, "/small", "Accept-Encoding: gzip")
-    assert (answer.body, answer.field("content-encoding"), answer.field("vary")) == (b"/small", None, None)
+    response = fetch(server, "/small", "Accept-Encoding: gzip")
+    assert (response.body, response.field("content-encoding"), response.field("vary")) == (
+        b"/small",
+        None,
+        None,
+    )
 
 
 def test_head_has_the_headers_of_get(server: Running) -> None:
-    answer = ask(server, "/text", "Accept-Encoding: gzip", method="HEAD")
-    assert (answer.body, answer.field("content-encoding")) == (b"", "gzip")
-    assert answer.field("content-length") is None
+    response = fetch(server, "/text", "Accept-Encoding: gzip", method="HEAD")
+    assert (response.body, response.field("content-encoding")) == (b"", "gzip")
+    assert response.field("content-length") is None
 
 
 def test_a_stream_is_whole(server: Running) -> None:
-    answer = ask(server, "/stream", "Accept-Encoding: gzip")
-    assert answer.field("transfer-encoding") == "chunked"
-    assert gzip.decompress(answer.body) == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
+    response = fetch(server, "/stream", "Accept-Encoding: gzip")
+    assert response.field("transfer-encoding") == "chunked"
+    assert gzip.decompress(response.body) == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
 
 
 def test_http_1_0_gets_it_until_the_end_of_the_connection(server: Running) -> None:
@@ -76,8 +80,8 @@ def test_http_1_0_gets_it_until_the_end_of_the_connection(server: Running) -> No
         received = b""
         while part := client.recv(65536):
             received += part
-    answer = parse(received)
-    assert gzip.decompress(answer.body) == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
+    response = parse(received)
+    assert gzip.decompress(response.body) == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
 
 
 def test_each_event_arrives_before_the_next_is_made() -> None:
@@ -130,5 +134,5 @@ def _chunks(body: bytes) -> Iterator[bytes]:
 
 def test_switched_off_it_is_off() -> None:
     with serving("asgi") as server:
-        answer = ask(server, "/text", "Accept-Encoding: gzip")
-    assert (answer.body, answer.field("vary")) == (TEXT, None)
+        response = fetch(server, "/text", "Accept-Encoding: gzip")
+    assert (response.body, response.field("vary")) == (TEXT, None)

@@ -10,9 +10,9 @@ import pytest
 import trustme
 from h2.settings import SettingCodes
 
-from tests.support.feature_server import every_kind
+from tests.support.feature_server import every_kind, serving
 from tests.support.http2_apps import APPS, PIECE, payload
-from tests.support.http2_client import Client, serving, talking
+from tests.support.http2_client import Client, connected_client
 from tests.support.waiting import until
 
 VERSION = {"asgi": b"2 http", "wsgi": b"HTTP/2.0 http", "wsgi-threads": b"HTTP/2.0 http"}
@@ -25,8 +25,8 @@ def test_prior_knowledge_beside_http_1(kind: str) -> None:
     with serving(kind, APPS[kind]) as server:
         with Client((server.host, server.port)) as client:
             assert client.ask(path="/version").body == VERSION[kind]
-            answer = client.ask(path="/second")
-        assert (answer.status, answer.body, answer.fields["content-length"]) == (200, b"/second", "7")
+            response = client.ask(path="/second")
+        assert (response.status, response.body, response.fields["content-length"]) == (200, b"/second", "7")
         with Client((server.host, server.port)) as client:
             client.socket.sendall(b"")
             assert client.ask("POST", "/echo", b"body").body == b"body"
@@ -80,26 +80,26 @@ def test_only_http_1(kind: str) -> None:
 
 @every_kind
 def test_fields_both_ways(kind: str) -> None:
-    with talking(kind, APPS[kind]) as client:
+    with connected_client(kind, APPS[kind]) as client:
         headers = [("x-one", "1"), ("cookie", "a=1"), ("cookie", "b=2")]
-        answer = client.ask(path="/fields", headers=headers)
-    said = answer.body.decode().lower().replace("_", "-").replace("http-", "")
-    assert {"host: test", "x-one: 1", "cookie: a=1; b=2"} <= set(said.splitlines())
+        response = client.ask(path="/fields", headers=headers)
+    output = response.body.decode().lower().replace("_", "-").replace("http-", "")
+    assert {"host: test", "x-one: 1", "cookie: a=1; b=2"} <= set(output.splitlines())
     if kind == "asgi":
-        assert answer.body.startswith(b"host: test\n")
-    assert answer.fields["x-mixed"] == "Case"
-    assert not {"connection", "keep-alive", "transfer-encoding"} & set(answer.fields)
-    assert {"date", "server"} <= set(answer.fields)
+        assert response.body.startswith(b"host: test\n")
+    assert response.fields["x-mixed"] == "Case"
+    assert not {"connection", "keep-alive", "transfer-encoding"} & set(response.fields)
+    assert {"date", "server"} <= set(response.fields)
 
 
 @every_kind
 def test_many_streams_at_once(kind: str) -> None:
-    with talking(kind, APPS[kind]) as client:
+    with connected_client(kind, APPS[kind]) as client:
         for _ in range(5):
             streams = [client.begin("GET", f"/{number}", send=False) for number in range(100)]
             client.flush()
-            answers = client.finish(*streams)
-            assert [answer.body for answer in answers] == [b"/%d" % number for number in range(100)]
+            responses = client.finish(*streams)
+            assert [response.body for response in responses] == [b"/%d" % number for number in range(100)]
 
 
 @every_kind
@@ -107,7 +107,7 @@ def test_uploads_side_by_side(kind: str) -> None:
     # Fewer calls run at a time than streams are open: the others must fit into their windows.
     size = 400_000 if kind == "asgi" else 200_000
     bodies = [payload(size + number) for number in range(6)]
-    with talking(kind, APPS[kind]) as client:
+    with connected_client(kind, APPS[kind]) as client:
         streams = [client.begin("POST", "/echo", end=False) for _ in bodies]
         at = [0] * len(bodies)
         while any(at[index] < len(body) for index, body in enumerate(bodies)):
@@ -118,13 +118,15 @@ def test_uploads_side_by_side(kind: str) -> None:
         for stream in streams:
             client.conn.end_stream(stream)
         client.flush()
-        answers = client.finish(*streams)
-    assert [answer.body == body for answer, body in zip(answers, bodies, strict=True)] == [True] * len(bodies)
+        responses = client.finish(*streams)
+    assert [response.body == body for response, body in zip(responses, bodies, strict=True)] == [True] * len(
+        bodies
+    )
 
 
 @every_kind
 def test_a_slow_reader_does_not_hold_the_others_up(kind: str) -> None:
-    with talking(kind, APPS[kind]) as client:
+    with connected_client(kind, APPS[kind]) as client:
         client.reads = set()
         # Threads wait for the reader: there are two of them.
         slow = client.begin("GET", "/pieces/40")
@@ -156,17 +158,17 @@ def test_a_small_window_is_respected(kind: str) -> None:
 @every_kind
 @pytest.mark.parametrize("path", ["/status/204", "/status/304"])
 def test_answers_without_a_body(kind: str, path: str) -> None:
-    with talking(kind, APPS[kind]) as client:
-        answer = client.ask(path=path)
-        assert (answer.status, answer.body, answer.ended) == (int(path[-3:]), b"", True)
+    with connected_client(kind, APPS[kind]) as client:
+        response = client.ask(path=path)
+        assert (response.status, response.body, response.ended) == (int(path[-3:]), b"", True)
         assert client.ask(path="/after").body == b"/after"
 
 
 @every_kind
 def test_head(kind: str) -> None:
-    with talking(kind, APPS[kind]) as client:
-        answer = client.ask("HEAD", "/text")
-        assert (answer.status, answer.body, answer.fields["content-length"]) == (200, b"", "5")
+    with connected_client(kind, APPS[kind]) as client:
+        response = client.ask("HEAD", "/text")
+        assert (response.status, response.body, response.fields["content-length"]) == (200, b"", "5")
         assert client.ask(path="/after").body == b"/after"
 
 
@@ -178,12 +180,12 @@ def test_files_side_by_side(kind: str, tmp_path: Path) -> None:
         path.write_bytes(content)
     (tmp_path / "static").mkdir()
     (tmp_path / "static" / "page.txt").write_bytes(contents[2])
-    with talking(kind, APPS[kind], static=(("/static", str(tmp_path / "static")),)) as client:
+    with connected_client(kind, APPS[kind], static=(("/static", str(tmp_path / "static")),)) as client:
         streams = [client.begin("GET", f"/file{path}") for path in paths]
         page = client.begin("GET", "/static/page.txt")
         partial = client.begin("GET", "/static/page.txt", [("range", "bytes=10-19")])
-        answers = client.finish(*streams)
-        assert [answer.body == content for answer, content in zip(answers, contents, strict=True)] == [
+        responses = client.finish(*streams)
+        assert [response.body == content for response, content in zip(responses, contents, strict=True)] == [
             True
         ] * 4
         assert client.finish(page)[0].body == contents[2]
@@ -195,7 +197,7 @@ def test_files_side_by_side(kind: str, tmp_path: Path) -> None:
 def test_a_file_that_nobody_reads_holds_nothing_up(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "large.bin"
     path.write_bytes(payload(3_000_000))
-    with talking(kind, APPS[kind]) as client:
+    with connected_client(kind, APPS[kind]) as client:
         client.reads = set()
         slow = client.begin("GET", f"/file{path}")
         client.until_body(slow, 65535)
@@ -207,21 +209,21 @@ def test_a_file_that_nobody_reads_holds_nothing_up(kind: str, tmp_path: Path) ->
 
 @every_kind
 def test_an_application_that_fails(kind: str) -> None:
-    with talking(kind, APPS[kind]) as client:
+    with connected_client(kind, APPS[kind]) as client:
         failed, cut, fine = (client.begin("GET", path) for path in ("/fail", "/cut", "/fine"))
-        answers = client.finish(failed, cut, fine)
-        assert answers[0].status == 500
-        assert (answers[1].reset, answers[1].ended) == (INTERNAL_ERROR, False)
-        assert answers[2].body == b"/fine"
+        responses = client.finish(failed, cut, fine)
+        assert responses[0].status == 500
+        assert (responses[1].reset, responses[1].ended) == (INTERNAL_ERROR, False)
+        assert responses[2].body == b"/fine"
 
 
 @every_kind
 def test_an_unread_upload_is_stopped_after_the_answer(kind: str) -> None:
-    with talking(kind, APPS[kind], wsgi_request_buffer=0) as client:
+    with connected_client(kind, APPS[kind], wsgi_request_buffer=0) as client:
         stream = client.begin("POST", "/ignored", end=False)
         client.write(stream, payload(100_000))
-        answer = client.finish(stream)[0]
-        assert (answer.status, answer.body) == (200, b"/ignored")
+        response = client.finish(stream)[0]
+        assert (response.status, response.body) == (200, b"/ignored")
         client.until(lambda: client.exchanges[stream].reset is not None)
         assert client.exchanges[stream].reset == 0
         assert client.ask(path="/after").body == b"/after"
@@ -230,7 +232,7 @@ def test_an_unread_upload_is_stopped_after_the_answer(kind: str) -> None:
 @every_kind
 @pytest.mark.parametrize("path", ["/sleep/0.3", "/pieces/1000", "/echo", "/cut"])
 def test_a_reset_stream_harms_no_other(kind: str, path: str) -> None:
-    with talking(kind, APPS[kind]) as client:
+    with connected_client(kind, APPS[kind]) as client:
         client.reads = set()
         streams = [client.begin("POST", path, end=False) for _ in range(10)]
         for stream in streams:
@@ -256,23 +258,23 @@ def test_streams_over_the_limit_are_refused(kind: str) -> None:
             assert [client.exchanges[stream].reset for stream in streams[3:]] == [7, 7]
             for stream in streams[:3]:
                 client.write(stream, b"x", end=True)
-            assert [answer.body for answer in client.finish(*streams[:3])] == [b"x"] * 3
+            assert [response.body for response in client.finish(*streams[:3])] == [b"x"] * 3
 
 
 @every_kind
 def test_a_header_list_over_the_limit(kind: str) -> None:
-    with talking(kind, APPS[kind], http2_max_headers_size=2000) as client:
-        answer = client.ask(headers=[("x-long", "a" * 3000)])
-        assert answer.status == 431
+    with connected_client(kind, APPS[kind], http2_max_headers_size=2000) as client:
+        response = client.ask(headers=[("x-long", "a" * 3000)])
+        assert response.status == 431
         assert client.ask(path="/after").body == b"/after"
 
 
 @every_kind
 def test_a_body_over_the_limit(kind: str) -> None:
-    with talking(kind, APPS[kind], limit_request_body=1000) as client:
+    with connected_client(kind, APPS[kind], limit_request_body=1000) as client:
         stream = client.begin("POST", "/echo", [("content-length", "2000")], end=False)
-        answer = client.finish(stream)[0]
-        assert answer.status == 413
+        response = client.finish(stream)[0]
+        assert response.status == 413
         assert client.ask(path="/after").body == b"/after"
 
 
@@ -288,8 +290,8 @@ def test_going_away_finishes_what_is_under_way(kind: str) -> None:
     # It has stopped.
     client.until_closed()
     idle.until_closed()
-    answer = client.exchanges[slow]
-    assert (answer.status, answer.body, answer.ended) == (200, b"/sleep/0.5", True)
+    response = client.exchanges[slow]
+    assert (response.status, response.body, response.ended) == (200, b"/sleep/0.5", True)
     assert client.goaway
     assert {code for _, code in client.goaway + idle.goaway} == {0}
     assert client.goaway[-1][0] == slow
@@ -298,7 +300,7 @@ def test_going_away_finishes_what_is_under_way(kind: str) -> None:
 @every_kind
 def test_the_access_log(kind: str, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
-    with talking(
+    with connected_client(
         kind, APPS[kind], access_log=str(log), access_log_format="%(r)s %(H)s %(s)s %(B)s"
     ) as client:
         streams = [client.begin("GET", f"/{number}") for number in range(5)]
@@ -309,12 +311,12 @@ def test_the_access_log(kind: str, tmp_path: Path) -> None:
 
 @every_kind
 def test_compression(kind: str) -> None:
-    with talking(kind, APPS[kind], compress=("gzip",)) as client:
+    with connected_client(kind, APPS[kind], compress=("gzip",)) as client:
         import gzip
 
-        answer = client.ask(path="/" + "a" * 2000, headers=[("accept-encoding", "gzip")])
-        assert answer.fields["content-encoding"] == "gzip"
-        assert gzip.decompress(answer.body) == b"/" + b"a" * 2000
+        response = client.ask(path="/" + "a" * 2000, headers=[("accept-encoding", "gzip")])
+        assert response.fields["content-encoding"] == "gzip"
+        assert gzip.decompress(response.body) == b"/" + b"a" * 2000
 
 
 @every_kind
@@ -329,9 +331,9 @@ def test_behind_the_proxy_protocol(kind: str) -> None:
 def test_requests_over_the_concurrency_limit(kind: str) -> None:
     if kind == "wsgi":
         pytest.skip("one call at a time: nothing is ever in flight beside it")
-    with talking(kind, APPS[kind], limit_concurrency=1) as client:
+    with connected_client(kind, APPS[kind], limit_concurrency=1) as client:
         # They come in this order, and the first is far from over.
         slow = client.begin("GET", "/sleep/3")
-        answer = client.ask(path="/x")
-        assert (answer.status, answer.fields["retry-after"]) == (503, "1")
+        response = client.ask(path="/x")
+        assert (response.status, response.fields["retry-after"]) == (503, "1")
         assert client.finish(slow)[0].status == 200

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from towline.errors import ClientDisconnected
 
+from tests.support.feature_server import serving
 from tests.support.http2_apps import PIECE, pieces
-from tests.support.http2_client import Client, serving, talking
+from tests.support.http2_client import Client, connected_client
 from tests.support.waiting import until
 
 
@@ -43,7 +44,7 @@ def test_the_scope() -> None:
         await start(send)
         await send({"type": "http.response.body"})
 
-    with talking("asgi", app, root_path="/base") as client:
+    with connected_client("asgi", app, root_path="/base") as client:
         client.ask("PATCH", "/a%20b?c=d", headers=[("x-a", "1")])
     scope = seen[0]
     assert scope["http_version"] == "2"
@@ -64,7 +65,7 @@ def test_a_field_that_is_named_again_is_one_object() -> None:
         await send({"type": "http.response.body"})
 
     large = ("x-large", "v" * 1000)
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         client.ask(headers=[large, ("x-a", "1"), large, ("x-b", "2"), ("x-a", "1"), large])
         client.ask(headers=[("x-b", "2"), large, large])
     first, second = (scope["headers"] for scope in seen)
@@ -101,7 +102,7 @@ def test_a_reset_stream_is_a_disconnect_at_once() -> None:
             await start(send)
             await send({"type": "http.response.body", "body": b"fine"})
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         client.reads = set()
         receives = client.begin("POST", "/receives", end=False)
         listens = client.begin("GET", "/listens")
@@ -149,7 +150,7 @@ def test_both_directions_at_once() -> None:
             if not message["more_body"]:
                 return
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         streams = [client.begin("POST", "/", end=False) for _ in range(3)]
         for number in range(4):
             for stream in streams:
@@ -159,8 +160,8 @@ def test_both_directions_at_once() -> None:
         for stream in streams:
             client.conn.end_stream(stream)
         client.flush()
-        answers = client.finish(*streams)
-    assert [answer.body for answer in answers] == [b"ABC0ABC1ABC2ABC3"] * 3
+        responses = client.finish(*streams)
+    assert [response.body for response in responses] == [b"ABC0ABC1ABC2ABC3"] * 3
 
 
 def test_sending_waits_for_the_room_of_its_own_stream() -> None:
@@ -173,7 +174,7 @@ def test_sending_waits_for_the_room_of_its_own_stream() -> None:
             sent[scope["path"]] += 1
         await send({"type": "http.response.body"})
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         client.reads = set()
         slow = client.begin("GET", "/slow")
         client.until_body(slow, 65535)
@@ -201,17 +202,17 @@ def test_reading_gives_credit_and_not_reading_none() -> None:
         await start(send)
         await send({"type": "http.response.body", "body": b"%d" % body})
 
-    with talking("asgi", app, http2_initial_stream_window_size=50_000) as client:
+    with connected_client("asgi", app, http2_initial_stream_window_size=50_000) as client:
         client.until(lambda: client.conn.remote_settings.initial_window_size == 50_000)
-        waits = client.begin("POST", "/waits", end=False)
-        client.write(waits, b"x" * 50_000)
+        blocked = client.begin("POST", "/waits", end=False)
+        client.write(blocked, b"x" * 50_000)
         reads = client.begin("POST", "/reads", end=False)
         client.write(reads, b"x" * 400_000, end=True)
         assert client.finish(reads)[0].body == b"400000"
-        assert client.conn.local_flow_control_window(waits) == 0
+        assert client.conn.local_flow_control_window(blocked) == 0
         go.set()
-        client.write(waits, b"x" * 50_000, end=True)
-        assert client.finish(waits)[0].body == b"100000"
+        client.write(blocked, b"x" * 50_000, end=True)
+        assert client.finish(blocked)[0].body == b"100000"
 
 
 def test_early_hints_and_trailers() -> None:
@@ -221,10 +222,10 @@ def test_early_hints_and_trailers() -> None:
         await send({"type": "http.response.body", "body": b"body"})
         await send({"type": "http.response.trailers", "headers": [(b"x-sum", b"42")]})
 
-    with talking("asgi", app) as client:
-        answer = client.ask()
-    assert answer.interim == [(103, {"link": "</a.css>; rel=preload"})]
-    assert (answer.status, answer.body, answer.trailers) == (200, b"body", {"x-sum": "42"})
+    with connected_client("asgi", app) as client:
+        response = client.ask()
+    assert response.interim == [(103, {"link": "</a.css>; rel=preload"})]
+    assert (response.status, response.body, response.trailers) == (200, b"body", {"x-sum": "42"})
 
 
 def test_an_application_of_a_reset_stream_counts_until_it_ends() -> None:
@@ -244,7 +245,7 @@ def test_an_application_of_a_reset_stream_counts_until_it_ends() -> None:
         finally:
             running -= 1
 
-    with talking("asgi", app, http2_max_concurrent_streams=4) as client:
+    with connected_client("asgi", app, http2_max_concurrent_streams=4) as client:
         refused = []
         for _ in range(5):
             streams = [client.begin("GET", "/") for _ in range(4)]
@@ -272,9 +273,9 @@ def test_a_task_may_go_on_after_the_answer() -> None:
         await asyncio.sleep(0.05)
         notes.add(scope["path"])
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         streams = [client.begin("GET", f"/{number}") for number in range(4)]
-        assert {answer.body for answer in client.finish(*streams)} == {b"answered"}
+        assert {response.body for response in client.finish(*streams)} == {b"answered"}
         until(notes.have("/0", "/1", "/2", "/3"))
 
 
@@ -290,36 +291,36 @@ def test_two_calls_share_no_context() -> None:
         await start(send)
         await send({"type": "http.response.body", "body": f"{before} {variable.get()}".encode()})
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         streams = [client.begin("GET", f"/{number}", send=False) for number in range(20)]
         client.flush()
-        answers = client.finish(*streams)
-    assert [answer.body for answer in answers] == [b"unset /%d" % number for number in range(20)]
+        responses = client.finish(*streams)
+    assert [response.body for response in responses] == [b"unset /%d" % number for number in range(20)]
 
 
 def test_many_who_lose_their_client_at_once_do_not_hold_up_the_loop() -> None:
     """They are told a few at a time: what they do about it runs between two looks at everybody else."""
     rounds: dict[int, int] = {}
-    waiting, told, round_ = 0, 0, 0
+    waiting, notified, round_ = 0, 0, 0
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal waiting, told
+        nonlocal waiting, notified
         if scope["path"] == "/counts":
             await start(send)
-            await send({"type": "http.response.body", "body": str(told).encode()})
+            await send({"type": "http.response.body", "body": str(notified).encode()})
             return
         waiting += 1
         if waiting == 1:
             asyncio.get_running_loop().call_soon(tick)
         assert (await receive())["type"] == "http.disconnect"
-        told += 1
+        notified += 1
         rounds[round_] = rounds.get(round_, 0) + 1
 
     def tick() -> None:
         # Once in each round of the loop, while there is anybody left.
         nonlocal round_
         round_ += 1
-        if told < 90:
+        if notified < 90:
             asyncio.get_running_loop().call_soon(tick)
 
     with serving("asgi", app) as server, Client((server.host, server.port)) as other:
@@ -356,7 +357,7 @@ def test_many_who_suspend_at_once_do_not_hold_up_the_loop() -> None:
         if begun < 60:
             asyncio.get_running_loop().call_soon(tick)
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         streams = [client.begin("GET", "/", send=False) for _ in range(60)]
         client.flush()
         for stream in streams:
@@ -367,20 +368,20 @@ def test_many_who_suspend_at_once_do_not_hold_up_the_loop() -> None:
 
 def test_an_event_does_not_wait_for_disconnects_of_others() -> None:
     """Sixty lose it together; what another client sends meanwhile is told before most of them."""
-    waiting, told = 0, 0
+    waiting, notified = 0, 0
     sent = threading.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal waiting, told
+        nonlocal waiting, notified
         waiting += 1
         message = await receive()
         if message["type"] == "http.disconnect":
-            told += 1
+            notified += 1
             # The loop stands still until the other client has sent.
             assert sent.wait(20)
             return
         await start(send)
-        await send({"type": "http.response.body", "body": str(told).encode()})
+        await send({"type": "http.response.body", "body": str(notified).encode()})
 
     with serving("asgi", app) as server, Client((server.host, server.port)) as other:
         upload = other.begin("POST", "/", end=False)
@@ -390,9 +391,9 @@ def test_an_event_does_not_wait_for_disconnects_of_others() -> None:
             client.flush()
             assert until(lambda: waiting == 61)
             client.disconnect()
-        assert until(lambda: told > 0)
+        assert until(lambda: notified > 0)
         other.write(upload, b"news", end=True)
         sent.set()
-        (answer,) = other.finish(upload)
-        assert until(lambda: told == 60)
-    assert 0 < int(answer.body) <= 20
+        (response,) = other.finish(upload)
+        assert until(lambda: notified == 60)
+    assert 0 < int(response.body) <= 20

@@ -18,10 +18,11 @@ from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
 from wsproto.extensions import PerMessageDeflate
 
-from tests.support.asgi_server import Receive, Scope, Send, answer
+from tests.support.asgi_server import Receive, Scope, Send, respond
 from tests.support.browser import Browser, program
+from tests.support.feature_server import serving
 from tests.support.http2_apps import APPS, payload
-from tests.support.http2_client import Client, open_websocket, serving, talking
+from tests.support.http2_client import Client, connected_client, open_websocket
 from tests.support.websocket_server import echo
 
 every_kind = pytest.mark.parametrize("kind", APPS)
@@ -64,9 +65,9 @@ def test_curl(kind: str, options: dict[str, str], authority: Authority, tmp_path
     sent.write_bytes(payload(1_000_000))
     how = ["--http2", "--cacert", str(authority.trust)] if options else ["--http2-prior-knowledge"]
     with serving(kind, APPS[kind], **options) as server:
-        said = run("curl", "-sS", *how, "-w", " %{http_version} %{http_code}", f"{server.url}/version")
+        output = run("curl", "-sS", *how, "-w", " %{http_version} %{http_code}", f"{server.url}/version")
         version = "2" if kind == "asgi" else "HTTP/2.0"
-        assert said == f"{version} {'https' if options else 'http'} 2 200"
+        assert output == f"{version} {'https' if options else 'http'} 2 200"
         run("curl", "-sS", *how, "-o", str(came), "--data-binary", f"@{sent}", f"{server.url}/echo")
         assert came.read_bytes() == sent.read_bytes()
         if not options:
@@ -83,8 +84,8 @@ def test_nghttp(kind: str, options: dict[str, str], tmp_path: Path) -> None:
     sent = tmp_path / "sent"
     sent.write_bytes(payload(300_000))
     with serving(kind, APPS[kind], **options) as server:
-        said = run("nghttp", "--no-verify-peer", f"--data={sent}", f"{server.url}/echo")
-        assert said.encode("latin-1") == sent.read_bytes()
+        output = run("nghttp", "--no-verify-peer", f"--data={sent}", f"{server.url}/echo")
+        assert output.encode("latin-1") == sent.read_bytes()
         statistics = run("nghttp", "--no-verify-peer", "-nsm", "20", f"{server.url}/pieces/3")
         # Code and size of each, after its times.
         assert len(re.findall(r" 200 +24K /pieces/3", statistics)) == 20
@@ -94,9 +95,9 @@ def test_nghttp(kind: str, options: dict[str, str], tmp_path: Path) -> None:
 def test_h2load(kind: str, options: dict[str, str]) -> None:
     with serving(kind, APPS[kind], **options) as server:
         for path in ("/", "/pieces/10"):
-            said = run("h2load", "-n", "600", "-c", "4", "-m", "16", f"{server.url}{path}")
-            assert "600 total, 600 started, 600 done, 600 succeeded, 0 failed, 0 errored, 0 timeout" in said
-            assert "status codes: 600 2xx, 0 3xx, 0 4xx, 0 5xx" in said
+            output = run("h2load", "-n", "600", "-c", "4", "-m", "16", f"{server.url}{path}")
+            assert "600 total, 600 started, 600 done, 600 succeeded, 0 failed, 0 errored, 0 timeout" in output
+            assert "status codes: 600 2xx, 0 3xx, 0 4xx, 0 5xx" in output
 
 
 @every_kind
@@ -107,13 +108,13 @@ def test_httpx2(kind: str, options: dict[str, Any], authority: Authority) -> Non
 
     async def talk(server: Running) -> None:
         async with httpx2.AsyncClient(http1=False, http2=True, verify=verify, timeout=20) as client:
-            answers = await asyncio.gather(
+            responses = await asyncio.gather(
                 *(client.post(f"{server.url}/echo", content=body) for _ in range(10)),
                 *(client.get(f"{server.url}/pieces/{number}") for number in range(10)),
             )
-        assert {(one.http_version, one.status_code) for one in answers} == {("HTTP/2", 200)}
-        assert [one.content for one in answers[:10]] == [body] * 10
-        assert [len(one.content) for one in answers[10:]] == [number * 8192 for number in range(10)]
+        assert {(one.http_version, one.status_code) for one in responses} == {("HTTP/2", 200)}
+        assert [one.content for one in responses[:10]] == [body] * 10
+        assert [len(one.content) for one in responses[10:]] == [number * 8192 for number in range(10)]
 
     with serving(kind, APPS[kind], **options) as server:
         asyncio.run(talk(server))
@@ -124,7 +125,7 @@ def test_wsproto_on_a_stream(deflate: bool) -> None:
     """The package wsproto keeps the handshake apart from the frames, as RFC 8441 does."""
     extension = PerMessageDeflate()
     offer = [("sec-websocket-extensions", f"permessage-deflate; {extension.offer()}")] if deflate else []
-    with talking("asgi", echo) as client:
+    with connected_client("asgi", echo) as client:
         stream = open_websocket(client, "/", *offer)
         exchange = client.exchanges[stream]
         if deflate:
@@ -192,7 +193,7 @@ def test_chromium(authority: Authority) -> None:
         scopes.append(scope)
         if scope["type"] == "http":
             fields = [(b"content-type", b"text/html")]
-            return await answer(send, scope["http_version"].encode(), headers=fields)
+            return await respond(send, scope["http_version"].encode(), headers=fields)
         await receive()
         await send({"type": "websocket.accept", "subprotocol": "chat"})
         while (message := await receive())["type"] == "websocket.receive":
@@ -208,11 +209,11 @@ def test_chromium(authority: Authority) -> None:
         ready = {"expression": f"location.href === '{server.url}/' && document.readyState === 'complete'"}
         while not browser.call("Runtime.evaluate", session, **ready)["result"].get("value"):
             pass
-        said = browser.call(
+        output = browser.call(
             "Runtime.evaluate", session, expression=TALK, awaitPromise=True, returnByValue=True
         )
-        assert "exceptionDetails" not in said, said
-        found = said["result"]["value"]
+        assert "exceptionDetails" not in output, output
+        found = output["result"]["value"]
     assert found["answers"] == ["2"] * 3
     assert (found["text"], found["bytes"], found["sum"]) == ("hello" * 1000, 300_000, 7 * 300_000)
     assert (found["code"], found["wasClean"]) == (3000, True)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.http2_client import Client, serving, talking
+from tests.support.feature_server import serving
+from tests.support.http2_client import Client, connected_client
 from tests.support.waiting import until
 
 MODES = pytest.mark.parametrize("kind", ["wsgi", "wsgi-threads"])
@@ -25,7 +26,7 @@ def test_the_environ(kind: str) -> None:
         start_response("200 OK", [])
         return [b""]
 
-    with talking(kind, app) as client:
+    with connected_client(kind, app) as client:
         client.ask("PATCH", "/a%20b?c=d", headers=[("x-a", "1")])
     environ = seen[0]
     assert environ["SERVER_PROTOCOL"] == "HTTP/2.0"
@@ -46,9 +47,9 @@ def test_threads_serve_streams_of_one_connection_at_once() -> None:
         start_response("200 OK", [])
         return [threading.current_thread().name.encode()]
 
-    with talking("wsgi-threads", app, threads=4) as client:
+    with connected_client("wsgi-threads", app, threads=4) as client:
         streams = [client.begin("GET", "/") for _ in range(4)]
-        assert len({answer.body for answer in client.finish(*streams)}) == 4
+        assert len({response.body for response in client.finish(*streams)}) == 4
 
 
 @MODES
@@ -61,7 +62,7 @@ def test_requests_behind_a_busy_call_wait_in_order(kind: str) -> None:
         start_response("200 OK", [])
         return [b"ok"]
 
-    with talking(kind, app, wsgi_request_buffer=0) as client:
+    with connected_client(kind, app, wsgi_request_buffer=0) as client:
         # Longer than what is awaited before the call, so that it waits inside.
         first = client.begin("POST", "/first", end=False)
         client.write(first, b"x" * 100_000)
@@ -94,7 +95,7 @@ def test_a_reset_ends_reading_and_writing(kind: str) -> None:
             ended.append(f"{environ['PATH_INFO']} closed")
             raise
 
-    with talking(kind, app, wsgi_request_buffer=0) as client:
+    with connected_client(kind, app, wsgi_request_buffer=0) as client:
         client.reads = set()
         reads = client.begin("POST", "/reads", end=False)
         client.write(reads, b"x" * 100_000)
@@ -120,11 +121,11 @@ def test_a_request_taken_back_before_its_turn_is_not_served(kind: str) -> None:
         start_response("200 OK", [])
         return [b"ok"]
 
-    with talking(kind, app) as client:
+    with connected_client(kind, app) as client:
         # Its body never comes as far as to be served.
-        waits = client.begin("POST", "/taken-back", end=False)
-        client.write(waits, b"some")
-        client.reset(waits)
+        blocked = client.begin("POST", "/taken-back", end=False)
+        client.write(blocked, b"some")
+        client.reset(blocked)
         assert client.ask(path="/after").body == b"ok"
     go.set()
     assert served == ["/after"]
@@ -139,10 +140,10 @@ def test_write_early_hints_and_a_generator(kind: str) -> None:
         yield b"two "
         yield b"three"
 
-    with talking(kind, app) as client:
-        answer = client.ask()
-    assert answer.interim == [(103, {"link": "</a.css>; rel=preload"})]
-    assert answer.body == b"one two three"
+    with connected_client(kind, app) as client:
+        response = client.ask()
+    assert response.interim == [(103, {"link": "</a.css>; rel=preload"})]
+    assert response.body == b"one two three"
 
 
 @MODES
@@ -155,7 +156,7 @@ def test_a_block_is_sent_before_the_next_is_requested(kind: str) -> None:
         assert go.wait(20)
         yield b"second"
 
-    with talking(kind, app) as client:
+    with connected_client(kind, app) as client:
         stream = client.begin("GET", "/")
         client.until(lambda: client.exchanges[stream].body == b"first")
         go.set()
@@ -191,13 +192,13 @@ def test_many_streams_over_a_few_threads() -> None:
     with serving("wsgi-threads", app, threads=3) as server:
         clients = [Client((server.host, server.port)) for _ in range(4)]
         for _ in range(5):
-            asked = []
+            uploads = []
             for client in clients:
                 for number in range(50):
                     stream = client.begin("POST", "/", end=False)
                     client.write(stream, b"%d" % number * 900, end=True)
-                    asked.append((client, stream, b"%d" % number * 900))
-            for client, stream, body in asked:
+                    uploads.append((client, stream, b"%d" % number * 900))
+            for client, stream, body in uploads:
                 assert client.finish(stream)[0].body == body
         for client in clients:
             client.close()
@@ -212,7 +213,7 @@ def test_streams_that_are_not_read_delay_no_other(kind: str, compress: tuple[str
         start_response("200 OK", [("Content-Type", "text/plain")])
         return (piece for _ in range(50)) if environ["PATH_INFO"] == "/big" else [b"fine"]
 
-    with talking(kind, app, compress=compress) as client:
+    with connected_client(kind, app, compress=compress) as client:
         client.reads = set()
         big = [client.begin("GET", "/big", [("accept-encoding", "gzip")]) for _ in range(5)]
         client.until(lambda: len(client.exchanges[big[0]].body) > 60_000)
@@ -236,7 +237,7 @@ def test_parallel_uploads_share_a_window() -> None:
         start_response("200 OK", [])
         return [str(length).encode()]
 
-    with talking("wsgi", app, http2_initial_connection_window_size=256 * 1024) as client:
+    with connected_client("wsgi", app, http2_initial_connection_window_size=256 * 1024) as client:
         streams = [client.begin("POST", f"/{number}", end=False) for number in range(count)]
         for part in range(0, size, 10_000):
             for stream in streams:

@@ -15,7 +15,7 @@ import pytest
 from towline.server import logs
 from towline.testing import serve
 
-from tests.support.feature_server import KINDS, ask, every_kind, serving
+from tests.support.feature_server import KINDS, every_kind, fetch, serving
 from tests.support.waiting import until
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
@@ -30,7 +30,7 @@ def test_one_switch_makes_the_access_log_json(kind: str, tmp_path: Path) -> None
         "request_id_header": "X-Request-ID",
     }
     with serving(kind, access_log=str(log), **options) as server:
-        ask(server, "/a", f"traceparent: {TRACE}", "X-Tenant: t" + "\u202e".encode().decode("latin-1"))
+        fetch(server, "/a", f"traceparent: {TRACE}", "X-Tenant: t" + "\u202e".encode().decode("latin-1"))
     line = json.loads(log.read_text())
     assert (line["host"], line["scheme"], line["traceparent"]) == ("test", "http", TRACE)
     assert list(line["headers"]) == ["x-tenant", "x-none"]
@@ -73,12 +73,12 @@ def test_the_request_id_of_a_trusted_proxy_reaches_the_application(
     }
     logging.getLogger("towline").propagate = True
     with serve(app, access_log=str(log), **described, **options) as server:
-        seen = ask(server, "/", "X-Request-ID: from-the-proxy").body.decode()
+        seen = fetch(server, "/", "X-Request-ID: from-the-proxy").body.decode()
         assert (seen == "from-the-proxy") == trusted
-        bad = ask(server, "/", "X-Request-ID: a b").body.decode()
-        made = ask(server, "/").body.decode()
+        bad = fetch(server, "/", "X-Request-ID: a b").body.decode()
+        made = fetch(server, "/").body.decode()
         assert uuid.UUID(bad).version == uuid.UUID(made).version == 7
-        assert ask(server, "/error", "X-Request-ID: from-the-proxy").status == 500
+        assert fetch(server, "/error", "X-Request-ID: from-the-proxy").status == 500
         until(lambda: [record for record in caplog.records if record.levelno == logging.ERROR])
     [error] = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert re.search(r"GET /error from 127\.0\.0\.1:\d+, request id \S+$", error.getMessage())
@@ -91,15 +91,15 @@ def test_the_request_id_of_a_trusted_proxy_reaches_the_application(
 def test_secrets_in_a_query_are_not_logged(kind: str, tmp_path: Path) -> None:
     log = tmp_path / "access.log"
     with serving(kind, access_log=str(log), access_log_format="%(r)s|%(q)s") as server:
-        ask(server, "/a?x=1&Token=abc&password=&y=token=2")
-        ask(server, "/a?token")
+        fetch(server, "/a?x=1&Token=abc&password=&y=token=2")
+        fetch(server, "/a?token")
     first, second = log.read_text().splitlines()
     query = "x=1&Token=[redacted]&password=[redacted]&y=token=2"
     assert first == f"GET /a?{query} HTTP/1.1|{query}"
     assert second == "GET /a?token HTTP/1.1|token"
     log.unlink()
     with serving(kind, access_log=str(log), access_log_format="%(q)s", access_log_redact=()) as server:
-        ask(server, "/a?token=abc")
+        fetch(server, "/a?token=abc")
     assert log.read_text() == "token=abc\n"
 
 
@@ -107,8 +107,8 @@ def test_secrets_in_a_query_are_not_logged(kind: str, tmp_path: Path) -> None:
 def test_access_lines_through_logging(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "my.access")
     with serving(kind, access_log_logger="my.access", access_log_format="%(m)s %(U)s %(s)s") as server:
-        ask(server, "/a")
-        ask(server, "/b")
+        fetch(server, "/a")
+        fetch(server, "/b")
     records = [record for record in caplog.records if record.name == "my.access"]
     assert [record.getMessage() for record in records] == ["GET /a 200", "GET /b 200"]
     assert {record.levelno for record in records} == {logging.INFO}
@@ -129,10 +129,10 @@ def test_a_slow_handler_does_not_delay_requests() -> None:
     logger.setLevel(logging.INFO)
     try:
         with serving("asgi", access_log_logger="slow.access") as server:
-            ask(server, "/a")
+            fetch(server, "/a")
             assert entered.wait(10)
             for _ in range(5):
-                assert ask(server, "/b").body == b"/b"
+                assert fetch(server, "/b").body == b"/b"
             release.set()
     finally:
         release.set()

@@ -16,7 +16,7 @@ from cryptography import x509
 from prometheus_client import parser
 from prometheus_client.openmetrics import parser as openmetrics_parser
 
-from tests.support.feature_server import ask, every_kind, exchange, samples, serving
+from tests.support.feature_server import every_kind, exchange, fetch, samples, serving
 from tests.support.http2_client import Client
 from tests.support.waiting import until
 
@@ -24,20 +24,20 @@ from tests.support.waiting import until
 @every_kind
 def test_the_page_has_its_path_and_is_off_by_default(kind: str) -> None:
     with serving(kind, metrics=True) as server:
-        answer = ask(server, "/metrics")
-        assert answer.status == 200
-        assert answer.field("content-type") == "text/plain; version=0.0.4; charset=utf-8"
-        assert "towline_requests_in_flight" in samples(answer.body.decode())
-        assert ask(server, "/metrics", "Content-Length: 0", method="POST").status == 405
-        assert ask(server, "/other").body == b"/other"
+        response = fetch(server, "/metrics")
+        assert response.status == 200
+        assert response.field("content-type") == "text/plain; version=0.0.4; charset=utf-8"
+        assert "towline_requests_in_flight" in samples(response.body.decode())
+        assert fetch(server, "/metrics", "Content-Length: 0", method="POST").status == 405
+        assert fetch(server, "/other").body == b"/other"
     with serving(kind) as server:
-        assert ask(server, "/metrics").body == b"/metrics"
+        assert fetch(server, "/metrics").body == b"/metrics"
 
 
 def test_an_address_of_its_own() -> None:
     """The page is there and nowhere else, and there is nothing else there."""
     with serving("asgi", metrics=True, metrics_address="127.0.0.1:0") as server:
-        assert ask(server, "/metrics").body == b"/metrics"
+        assert fetch(server, "/metrics").body == b"/metrics"
 
 
 PROGRAM = """
@@ -104,13 +104,13 @@ OPENMETRICS = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;versi
 def test_the_reference_parsers_read_both_formats(kind: str) -> None:
     with serving(kind, metrics=True) as server:
         for _ in range(3):
-            ask(server, "/a")
-        ask(server, "/b", method="HEAD")
+            fetch(server, "/a")
+        fetch(server, "/b", method="HEAD")
         exchange((server.host, server.port), b"BAD\r\n\r\n")
-        text = ask(server, "/metrics")
+        text = fetch(server, "/metrics")
         assert text.field("content-type") == "text/plain; version=0.0.4; charset=utf-8"
         assert text.field("vary") == "accept"
-        modern = ask(server, "/metrics", f"Accept: {OPENMETRICS}")
+        modern = fetch(server, "/metrics", f"Accept: {OPENMETRICS}")
         assert modern.field("content-type") == "application/openmetrics-text; version=1.0.0; charset=utf-8"
     for parse, page in [(parser.text_string_to_metric_families, text), (openmetrics, modern)]:
         families = {family.name: family for family in parse(page.body.decode())}
@@ -161,8 +161,8 @@ def test_the_figures_of_tls() -> None:
             def page() -> dict[str, float]:
                 with urllib.request.urlopen(
                     f"https://localhost:{server.port}/metrics", context=tls
-                ) as answer:
-                    return samples(answer.read().decode())
+                ) as response:
+                    return samples(response.read().decode())
 
             until(lambda: page()["towline_tls_handshake_failures_total"] == 1)
             assert page()['towline_tls_certificate_expiry_timestamp_seconds{worker="0"}'] == expiry

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from towline.testing import serve
 
-from tests.support.feature_server import ask
+from tests.support.feature_server import fetch
 
 
 class Applications:
@@ -46,16 +46,16 @@ def test_a_refusal_is_logged_and_counted(interface: str, tmp_path: Path) -> None
     options |= {"access_log": str(log), "access_log_format": "%(h)s %(U)s %(s)s %(B)s", "metrics": True}
     with serve(getattr(apps, interface), **options) as server:
         held: list[Any] = []
-        holder = threading.Thread(target=lambda: held.append(ask(server, "/held")))
+        holder = threading.Thread(target=lambda: held.append(fetch(server, "/held")))
         holder.start()
         assert apps.entered.wait(10)
-        refused = ask(server, "/refused")
+        refused = fetch(server, "/refused")
         assert (refused.status, refused.body) == (503, b"Service Unavailable")
         assert (refused.field("retry-after"), refused.field("server")) == ("1", "towline")
-        head = ask(server, "/head", method="HEAD")
+        head = fetch(server, "/head", method="HEAD")
         assert (head.status, head.body, head.field("content-length")) == (503, b"", "19")
         # The page is the server's own: it is there when it is needed most.
-        assert ask(server, "/metrics").status == 200
+        assert fetch(server, "/metrics").status == 200
         apps.leave.set()
         holder.join(10)
         assert (held[0].status, held[0].body) == (200, b"ok")

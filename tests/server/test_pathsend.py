@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from towline import testing
 
-from tests.support.feature_server import ask
+from tests.support.feature_server import fetch
 
 TEXT = b"body { color: black }\n" * 1000
 
@@ -39,7 +39,7 @@ async def offered(scope: Any, receive: Any, send: Any) -> None:
 )
 def test_the_requests_that_are_offered_pathsend(pathsend: str, field: str, expected: bytes) -> None:
     with testing.serve(offered, pathsend=pathsend) as server:
-        assert ask(server, "/", field).body == expected
+        assert fetch(server, "/", field).body == expected
 
 
 def test_starlette_compresses_static_files_as_elsewhere(tmp_path: Path) -> None:
@@ -55,10 +55,10 @@ def test_starlette_compresses_static_files_as_elsewhere(tmp_path: Path) -> None:
         routes=[Mount("/static", StaticFiles(directory=tmp_path))], middleware=[Middleware(GZipMiddleware)]
     )
     with testing.serve(app) as server:
-        compressed = ask(server, "/static/base.css", "Accept-Encoding: gzip")
+        compressed = fetch(server, "/static/base.css", "Accept-Encoding: gzip")
         assert compressed.field("content-encoding") == "gzip"
         assert gzip.decompress(compressed.body) == TEXT
-        plain = ask(server, "/static/base.css")
+        plain = fetch(server, "/static/base.css")
         assert (plain.field("content-encoding"), plain.body) == (None, TEXT)
 
 
@@ -66,5 +66,5 @@ def test_without_websocket_an_upgrade_is_an_ordinary_request() -> None:
     upgrade = ("Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13")
     key = "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ=="
     with testing.serve(offered, ws=False) as server:
-        answer = ask(server, "/", *upgrade, key)
-        assert (answer.status, answer.body.split()[0]) == (200, b"http")
+        response = fetch(server, "/", *upgrade, key)
+        assert (response.status, response.body.split()[0]) == (200, b"http")

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from tests.support.feature_server import ask, every_kind, parse, serving
+from tests.support.feature_server import every_kind, fetch, parse, serving
 
 V1 = b"PROXY TCP4 192.0.2.9 198.51.100.7 5555 80\r\n"
 V2 = (
@@ -23,14 +23,14 @@ V2 += b"\x04\0\0"  # a TLV that says nothing
 @pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
 def test_the_header_names_the_client(kind: str, header: bytes) -> None:
     with serving(kind, proxy_protocol=True) as server:
-        assert ask(server, "/client", before=header).body == b"http 192.0.2.9 5555"
+        assert fetch(server, "/client", before=header).body == b"http 192.0.2.9 5555"
 
 
 def test_local_and_unknown_keep_the_sockets_own_address() -> None:
     with serving("asgi", proxy_protocol=True) as server:
         local = b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"
         for header in (b"PROXY UNKNOWN\r\n", local):
-            assert ask(server, "/client", before=header).body.startswith(b"http 127.0.0.1 ")
+            assert fetch(server, "/client", before=header).body.startswith(b"http 127.0.0.1 ")
 
 
 @pytest.mark.parametrize("header", [V1, V2], ids=["v1", "v2"])
@@ -66,5 +66,5 @@ def test_a_connection_without_a_valid_header_gets_no_answer(header: bytes) -> No
 
 def test_peers_that_are_not_trusted_speak_http_at_once() -> None:
     with serving("asgi", proxy_protocol=True, forwarded_allow_ips=("10.0.0.0/8",)) as server:
-        assert ask(server, "/a").body == b"/a"
-        assert ask(server, "/a", before=V1).status == 400
+        assert fetch(server, "/a").body == b"/a"
+        assert fetch(server, "/a", before=V1).status == 400

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from towline.testing import serve
 
-from tests.support.feature_server import KINDS, ask, every_kind, parse, serving
+from tests.support.feature_server import KINDS, every_kind, fetch, parse, serving
 from tests.support.http2_client import Client
 from tests.support.waiting import until
 
@@ -45,7 +45,7 @@ def send(port: int, wire: bytes) -> bytes:
 
 
 def metric(server: Any, series: str) -> float:
-    page = ask(server, "/metrics").body.decode()
+    page = fetch(server, "/metrics").body.decode()
     found = re.search(rf"^{re.escape(series)} (\S+)$", page, re.M)
     assert found, f"no {series} in {page}"
     return float(found[1])
@@ -63,11 +63,11 @@ def test_a_refusal_is_logged_counted_and_reported(
     logging.getLogger("towline").propagate = True
     options = {"timeout_request_header": 0.5, "limit_request_body": 1000}
     with serving(kind, access_log=str(log), access_log_format="json", metrics=True, **options) as server:
-        answer = parse(send(server.port, wire))
-        assert answer.status == status
-        assert answer.field("date"), "RFC 9110 6.6.1: a response of an origin server has a date"
+        response = parse(send(server.port, wire))
+        assert response.status == status
+        assert response.field("date"), "RFC 9110 6.6.1: a response of an origin server has a date"
         assert metric(server, f'towline_refused_total{{reason="{reason}"}}') == 1
-        others = ask(server, "/metrics").body.decode()
+        others = fetch(server, "/metrics").body.decode()
         total = sum(float(n) for n in re.findall(r"^towline_refused_total\{.*\} (\S+)$", others, re.M))
         assert total == 1
         until(lambda: reason in caplog.text)
@@ -156,8 +156,8 @@ def test_a_handshake_with_content_does_not_reach_the_application(tmp_path: Path)
     with serve(
         app, interface="asgi", lifespan="off", access_log=str(log), access_log_format="json"
     ) as server:
-        answer = parse(send(server.port, wire))
-        assert (answer.status, answer.body) == (400, b"content in a WebSocket handshake (RFC 6455 4.1)")
+        response = parse(send(server.port, wire))
+        assert (response.status, response.body) == (400, b"content in a WebSocket handshake (RFC 6455 4.1)")
     line = json.loads(log.read_text())
     assert (line["status"], line["refused"], line["path"]) == (400, "websocket", "/ws")
 

@@ -112,12 +112,12 @@ def latencies(port: int, count: int) -> list[float]:
         for _ in range(count):
             started = time.perf_counter()
             conn.sendall(request)
-            answer = b""
-            while not answer.endswith(b"\r\n\r\n5") and not answer.endswith(b"\r\n5\r\n0\r\n\r\n"):
+            response = b""
+            while not response.endswith(b"\r\n\r\n5") and not response.endswith(b"\r\n5\r\n0\r\n\r\n"):
                 part = conn.recv(4096)
-                assert part, answer
-                answer += part
-            assert answer.startswith(b"HTTP/1.1 200 ")
+                assert part, response
+                response += part
+            assert response.startswith(b"HTTP/1.1 200 ")
             times.append(time.perf_counter() - started)
             time.sleep(0.002)
     return sorted(times)
@@ -154,9 +154,9 @@ def test_a_slow_client_delays_no_other(slow: str, interface: str, threads: int, 
 GET = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
-def body_of(answer: bytes) -> bytes:
+def body_of(response: bytes) -> bytes:
     """The body of a response with `Connection: close`, without its chunk framing."""
-    head, _, rest = answer.partition(b"\r\n\r\n")
+    head, _, rest = response.partition(b"\r\n\r\n")
     if b"transfer-encoding: chunked" not in head.lower():
         return rest
     parts = []
@@ -189,8 +189,8 @@ def test_the_response_of_a_slow_reader_is_whole(threads: int, announces: bool) -
             assert conn.recv(1) == b"H"
         for _ in range(5):
             assert served.raw(GET).endswith(b"ok")
-        answers = [read_all(conn) for conn in slow]
-        assert [hashlib.sha256(body_of(answer)).hexdigest() for answer in answers] == [
+        responses = [read_all(conn) for conn in slow]
+        assert [hashlib.sha256(body_of(response)).hexdigest() for response in responses] == [
             hashlib.sha256(whole).hexdigest()
         ] * 4
         assert not served.log
@@ -290,9 +290,9 @@ def test_no_timeout_counts_while_a_request_waits_for_the_application(threads: in
         for number, conn in enumerate(waiting):
             conn.sendall(post if number % 2 else GET)
         for conn in (*blocked, *begun, *waiting):
-            answer = read_all(conn)
-            assert answer.startswith(b"HTTP/1.1 200 "), answer
-            assert answer.endswith(b"ok")
+            response = read_all(conn)
+            assert response.startswith(b"HTTP/1.1 200 "), response
+            assert response.endswith(b"ok")
 
 
 @pytest.mark.parametrize("threads", [1, 4])
@@ -359,5 +359,5 @@ def test_a_full_queue_refuses_over_the_limit() -> None:
         until(lambda: served.server.in_flight >= 34, timeout=10)
         time.sleep(0.3)
         leave.set()
-        answers = [read_all(conn)[:13] for conn in conns]
-        assert (answers.count(b"HTTP/1.1 200 "), answers.count(b"HTTP/1.1 503 ")) == (50, 30)
+        responses = [read_all(conn)[:13] for conn in conns]
+        assert (responses.count(b"HTTP/1.1 200 "), responses.count(b"HTTP/1.1 503 ")) == (50, 30)

@@ -12,7 +12,7 @@ import pytest
 from towline.errors import ConfigError, StartupError
 from towline.testing import Running
 
-from tests.support.feature_server import KINDS, ask, parse, serving
+from tests.support.feature_server import KINDS, fetch, parse, serving
 
 BIG = bytes(range(256)) * 8192  # 2 MiB: more than a socket's buffer
 
@@ -39,30 +39,30 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_file(server: Running) -> None:
-    answer = ask(server, "/static/page.html")
-    assert (answer.status, answer.body) == (200, b"<p>hello</p>")
-    assert answer.field("content-type") == "text/html; charset=utf-8"
-    assert answer.field("content-length") == "12"
-    assert answer.field("cache-control") == "max-age=86400"
-    assert answer.field("last-modified") == "Sun, 09 Sep 2001 01:46:40 GMT"
-    assert answer.field("server") == "towline"
-    assert answer.field("date") is not None
-    assert answer.field("x-app") is None
+    response = fetch(server, "/static/page.html")
+    assert (response.status, response.body) == (200, b"<p>hello</p>")
+    assert response.field("content-type") == "text/html; charset=utf-8"
+    assert response.field("content-length") == "12"
+    assert response.field("cache-control") == "max-age=86400"
+    assert response.field("last-modified") == "Sun, 09 Sep 2001 01:46:40 GMT"
+    assert response.field("server") == "towline"
+    assert response.field("date") is not None
+    assert response.field("x-app") is None
 
 
 def test_the_application_has_everything_else(server: Running) -> None:
-    assert ask(server, "/staticx").body == b"/staticx"
-    assert ask(server, "/").field("x-app") == "yes"
+    assert fetch(server, "/staticx").body == b"/staticx"
+    assert fetch(server, "/").field("x-app") == "yes"
 
 
 def test_head(server: Running) -> None:
-    answer = ask(server, "/static/page.html", method="HEAD")
-    assert (answer.status, answer.body, answer.field("content-length")) == (200, b"", "12")
+    response = fetch(server, "/static/page.html", method="HEAD")
+    assert (response.status, response.body, response.field("content-length")) == (200, b"", "12")
 
 
 def test_other_methods(server: Running) -> None:
-    answer = ask(server, "/static/page.html", "Content-Length: 0", method="POST")
-    assert (answer.status, answer.field("allow")) == (405, "GET, HEAD")
+    response = fetch(server, "/static/page.html", "Content-Length: 0", method="POST")
+    assert (response.status, response.field("allow")) == (405, "GET, HEAD")
 
 
 @pytest.mark.parametrize(
@@ -81,43 +81,45 @@ def test_other_methods(server: Running) -> None:
     ],
 )
 def test_a_path_that_is_not_served_is_404(server: Running, path: str) -> None:
-    answer = ask(server, f"/static/{path}")
-    assert answer.status == 404
-    assert b"secret" not in answer.body
+    response = fetch(server, f"/static/{path}")
+    assert response.status == 404
+    assert b"secret" not in response.body
 
 
 def test_names_are_decoded_and_links_inside_are_followed(server: Running) -> None:
-    assert ask(server, "/static/sub/a%20b.txt").body == b"spaced"
-    assert ask(server, "/static/stays").body == b"<p>hello</p>"
+    assert fetch(server, "/static/sub/a%20b.txt").body == b"spaced"
+    assert fetch(server, "/static/stays").body == b"<p>hello</p>"
 
 
 def test_not_modified(server: Running) -> None:
-    tag = ask(server, "/static/page.html").field("etag")
-    answer = ask(server, "/static/page.html", f"If-None-Match: {tag}")
-    assert (answer.status, answer.body, answer.field("etag")) == (304, b"", tag)
-    assert ask(server, "/static/page.html", "If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT").status == 304
+    tag = fetch(server, "/static/page.html").field("etag")
+    response = fetch(server, "/static/page.html", f"If-None-Match: {tag}")
+    assert (response.status, response.body, response.field("etag")) == (304, b"", tag)
+    assert (
+        fetch(server, "/static/page.html", "If-Modified-Since: Sun, 09 Sep 2001 01:46:40 GMT").status == 304
+    )
 
 
 def test_ranges(server: Running) -> None:
-    answer = ask(server, "/static/big.bin", "Range: bytes=1000-1999")
-    assert (answer.status, answer.body) == (206, BIG[1000:2000])
-    assert answer.field("content-range") == f"bytes 1000-1999/{len(BIG)}"
-    assert ask(server, "/static/big.bin", "Range: bytes=-5").body == BIG[-5:]
-    answer = ask(server, "/static/big.bin", f"Range: bytes={len(BIG)}-")
-    assert (answer.status, answer.field("content-range")) == (416, f"bytes */{len(BIG)}")
+    response = fetch(server, "/static/big.bin", "Range: bytes=1000-1999")
+    assert (response.status, response.body) == (206, BIG[1000:2000])
+    assert response.field("content-range") == f"bytes 1000-1999/{len(BIG)}"
+    assert fetch(server, "/static/big.bin", "Range: bytes=-5").body == BIG[-5:]
+    response = fetch(server, "/static/big.bin", f"Range: bytes={len(BIG)}-")
+    assert (response.status, response.field("content-range")) == (416, f"bytes */{len(BIG)}")
 
 
 def test_a_precompressed_sibling(server: Running) -> None:
-    answer = ask(server, "/static/page.html", "Accept-Encoding: br;q=0, gzip")
-    assert answer.field("content-encoding") == "gzip"
-    assert answer.field("vary") == "Accept-Encoding"
-    assert gzip.decompress(answer.body) == b"<p>hello</p>"
+    response = fetch(server, "/static/page.html", "Accept-Encoding: br;q=0, gzip")
+    assert response.field("content-encoding") == "gzip"
+    assert response.field("vary") == "Accept-Encoding"
+    assert gzip.decompress(response.body) == b"<p>hello</p>"
 
 
 def test_big_and_empty_files(server: Running) -> None:
-    assert ask(server, "/static/big.bin").body == BIG
-    answer = ask(server, "/static/empty.txt")
-    assert (answer.status, answer.body, answer.field("content-length")) == (200, b"", "0")
+    assert fetch(server, "/static/big.bin").body == BIG
+    response = fetch(server, "/static/empty.txt")
+    assert (response.status, response.body, response.field("content-length")) == (200, b"", "0")
 
 
 def test_files_and_application_take_turns_on_one_connection(server: Running) -> None:
@@ -146,12 +148,12 @@ def test_an_index_is_served_for_its_directory_when_configured(kind: str, tmp_pat
     (tmp_path / "index.html").write_text("<p>index</p>")
     routes = (("/static", str(tmp_path)),)
     with serving(kind, static=routes, static_index="index.html") as server:
-        answer = ask(server, "/static/")
-        assert (answer.status, answer.body) == (200, b"<p>index</p>")
-        assert answer.field("content-type") == "text/html; charset=utf-8"
-        assert ask(server, "/static").field("location") == "/static/"
+        response = fetch(server, "/static/")
+        assert (response.status, response.body) == (200, b"<p>index</p>")
+        assert response.field("content-type") == "text/html; charset=utf-8"
+        assert fetch(server, "/static").field("location") == "/static/"
     with serving(kind, static=routes) as server:
-        assert ask(server, "/static/").status == 404
+        assert fetch(server, "/static/").status == 404
 
 
 def test_a_missing_directory_stops_the_start(tmp_path: Path) -> None:

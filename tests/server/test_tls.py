@@ -82,13 +82,13 @@ def test_certificate_and_encrypted_key_in_one_file(files: Files) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("password", "told"),
+    ("password", "expected"),
     [(None, "no password was given"), ("shut sesame", "the password is not the right one")],
 )
-def test_mistakes_name_the_file(kind: str, password: str | None, told: str, files: Files) -> None:
+def test_mistakes_name_the_file(kind: str, password: str | None, expected: str, files: Files) -> None:
     with pytest.raises(StartupError) as caught, serving(kind, **files.options(password)):
         pass
-    assert str(caught.value) == f"TLS: {files.key}: the private key is encrypted, and {told}"
+    assert str(caught.value) == f"TLS: {files.key}: the private key is encrypted, and {expected}"
     assert "sesame" not in repr(ServerConfig("app:app", **files.options("open sesame")))
 
 

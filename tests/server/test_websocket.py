@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.support.asgi_server import LOOPS, Receive, Scope, Send, answer, serving
+from tests.support.asgi_server import LOOPS, Receive, Scope, Send, respond, serving
 from tests.support.websocket_server import (
     BINARY,
     BOTH_VERSIONS,
@@ -184,7 +184,7 @@ def test_websocket_messages_in_an_http_scope() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         with pytest.raises(RuntimeError, match="http scope"):
             await send({"type": "websocket.send", "text": ""})
-        await answer(send)
+        await respond(send)
 
     with serving(app) as server:
         assert server.get()[0] == 200
@@ -330,7 +330,7 @@ def test_denial_response(version: str) -> None:
 def test_a_connection_goes_on_after_a_denial() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await answer(send, b"plain")
+            await respond(send, b"plain")
         else:
             await send({"type": "websocket.close"})
 
@@ -457,7 +457,7 @@ def test_garbage(garbage: bytes, code: int, version: str) -> None:
 def test_handshakes_that_are_none(wire: bytes, status: int) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
-        await answer(send)
+        await respond(send)
 
     with serving(app) as server, server.connect() as client:
         client.sendall(wire)

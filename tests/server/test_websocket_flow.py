@@ -25,7 +25,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.support.asgi_server import Receive, Scope, Send, serving
-from tests.support.feature_server import ask
+from tests.support.feature_server import fetch
 from tests.support.feature_server import serving as serving_features
 from tests.support.waiting import until
 from tests.support.websocket_server import (
@@ -173,9 +173,9 @@ def test_a_compressed_message_is_not_expanded_before_it_is_received() -> None:
 def test_a_bomb_is_no_message(version: str) -> None:
     with serving(echo, ws_max_size=100_000) as server, Raw(server, DEFLATE, version=version) as client:
         client.send(frame(BINARY, deflated(bytes(100_000)), rsv=4))
-        first, answer = client.frame()
+        first, response = client.frame()
         assert first == 0xC0 | BINARY
-        assert zlib.decompressobj(-12).decompress(answer + b"\0\0\xff\xff") == bytes(100_000)
+        assert zlib.decompressobj(-12).decompress(response + b"\0\0\xff\xff") == bytes(100_000)
         client.send(frame(BINARY, deflated(bytes(100_001)), rsv=4))
         assert client.close_code() == 1009
 
@@ -254,23 +254,23 @@ def test_no_pings(version: str) -> None:
 @BOTH_VERSIONS
 def test_the_server_ends(version: str) -> None:
     """Waiting ones are closed with 1012, and so is one that is accepted only then."""
-    told: list[Any] = []
-    asked, go = threading.Event(), threading.Event()
+    notified: list[Any] = []
+    requested, go = threading.Event(), threading.Event()
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         if scope["path"] == "/late":
-            asked.set()
+            requested.set()
             await asyncio.get_running_loop().run_in_executor(None, go.wait, 30)
         await send({"type": "websocket.accept"})
         message = await receive()
-        told.append((message["type"], message["code"]))
+        notified.append((message["type"], message["code"]))
         with pytest.raises(OSError):
             await send({"type": "websocket.send", "text": ""})
 
     with serving(app) as server, Raw(server, version=version) as client, connect_to(server, version) as late:
         late.sendall(request("/late"))
-        assert asked.wait(10)
+        assert requested.wait(10)
         server.call(server.server.drain)
         assert client.frame() == (0x88, struct.pack("!H", 1012))
         client.send(close_frame(1012))
@@ -284,7 +284,7 @@ def test_the_server_ends(version: str) -> None:
         # The server would wait for it for a while, as for any client that may still read.
         late.close()
         client.sock.close()
-        assert told == [("websocket.disconnect", 1012)] * 2
+        assert notified == [("websocket.disconnect", 1012)] * 2
         until(lambda: server.server.connections == 0)
 
 
@@ -365,8 +365,10 @@ def test_metrics(version: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["wsgi", "wsgi-threads"])
 def test_wsgi_answers_as_to_any_request(kind: str) -> None:
     with serving_features(kind) as server:
-        answer = ask(server, "/a", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13")
-        assert (answer.status, answer.body) == (200, b"/a")
+        response = fetch(
+            server, "/a", "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Version: 13"
+        )
+        assert (response.status, response.body) == (200, b"/a")
 
 
 @BOTH_VERSIONS

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from towline.config import ServerConfig
 
-from tests.support.asgi_server import Receive, Scope, Send, answer, serving
-from tests.support.http2_client import Client, open_websocket, talking
+from tests.support.asgi_server import Receive, Scope, Send, respond, serving
+from tests.support.http2_client import Client, connected_client, open_websocket
 from tests.support.websocket_server import BINARY, CLOSE, PING, PONG, TEXT, close_frame, echo, frame
 
 WINDOW = ServerConfig("").http2_initial_stream_window_size
@@ -22,9 +22,9 @@ def test_echo_beside_other_streams() -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         scopes.append(scope)
-        await (echo(scope, receive, send) if scope["type"] == "websocket" else answer(send, b"plain"))
+        await (echo(scope, receive, send) if scope["type"] == "websocket" else respond(send, b"plain"))
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         stream = open_websocket(client, "/a?b", ("sec-websocket-protocol", "x, y"))
         exchange = client.exchanges[stream]
         assert exchange.status == 200
@@ -53,7 +53,7 @@ def test_denials() -> None:
             raise ZeroDivisionError
         await send({"type": "websocket.close"})
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         for path, status in (("/", 403), ("/raise", 500)):
             stream = open_websocket(client, path)
             assert client.exchanges[stream].status == status
@@ -65,13 +65,13 @@ def test_a_stream_that_is_reset() -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            return await answer(send)
+            return await respond(send)
         await receive()
         await send({"type": "websocket.accept"})
         codes.append((await receive())["code"])
         return None
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         client.reset(open_websocket(client))
         client.until(lambda: client.ask().status == 200 and codes)
     assert codes == [1006]
@@ -83,14 +83,14 @@ def test_streams_that_are_reset_leave_their_places(path: str) -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            return await answer(send)
+            return await respond(send)
         await receive()
         await send({"type": "websocket.accept"})
         if scope["path"] == "/waits":
             await receive()
         return None
 
-    with talking("asgi", app, http2_max_concurrent_streams=3) as client:
+    with connected_client("asgi", app, http2_max_concurrent_streams=3) as client:
         for _ in range(20):
             stream = open_websocket(client, path)
             assert client.exchanges[stream].status == 200
@@ -108,7 +108,7 @@ def test_a_slow_application_holds_up_its_own_stream() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             go.set()
-            return await answer(send)
+            return await respond(send)
         if scope["path"] == "/echo":
             return await echo(scope, receive, send)
         await receive()
@@ -118,7 +118,7 @@ def test_a_slow_application_holds_up_its_own_stream() -> None:
             received.append(len(message["bytes"]))
         return None
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         slow, fast = open_websocket(client, "/slow"), open_websocket(client, "/echo")
         rest = b"".join(frame(BINARY, b"x" * 10_000) for _ in range(100))
         while room := min(client.conn.local_flow_control_window(slow), client.conn.max_outbound_frame_size):
@@ -143,7 +143,7 @@ def test_a_slow_client_holds_up_its_own_stream() -> None:
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            return await answer(send)
+            return await respond(send)
         await receive()
         await send({"type": "websocket.accept"})
         for _ in range(100):
@@ -151,7 +151,7 @@ def test_a_slow_client_holds_up_its_own_stream() -> None:
             sent[scope["path"]] += 10_000
         return None
 
-    with talking("asgi", app) as client:
+    with connected_client("asgi", app) as client:
         client.reads = set()
         slow = open_websocket(client, "/slow")
         client.reads.add(slow + 2)
@@ -178,7 +178,7 @@ def test_the_end_of_the_server_closes_each() -> None:
         if scope["type"] == "http":
             begun.set()
             await go.wait()
-            return await answer(send, b"whole")
+            return await respond(send, b"whole")
         await receive()
         await send({"type": "websocket.accept"})
         codes.append((await receive())["code"])

@@ -26,9 +26,9 @@ def show(environ: dict[str, Any], start_response: Any) -> list[bytes]:
 
 
 def environ_of(served: RunningServer, wire: bytes) -> dict[str, Any]:
-    answer = served.raw(wire)
-    head, _, body = answer.partition(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200"), answer
+    response = served.raw(wire)
+    head, _, body = response.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), response
     loaded: dict[str, Any] = json.loads(body)
     return loaded
 
@@ -88,8 +88,8 @@ def test_a_cached_environ_is_complete_for_every_request(served: Any) -> None:
     for line in lines + lines[::-1] + [lines[0], lines[2], lines[0], lines[3], lines[1]]:
         method, target, version = line.decode().split()
         query = target.partition("?")[2]
-        answer = served.raw(line + b"\r\nHost: a\r\nConnection: close\r\n\r\n")
-        environ = json.loads(answer.partition(b"\r\n\r\n")[2])
+        response = served.raw(line + b"\r\nHost: a\r\nConnection: close\r\n\r\n")
+        environ = json.loads(response.partition(b"\r\n\r\n")[2])
         assert tuple(environ[key] for key in keys) == (method, "/a", query, target, target, version)
         assert environ["REMOTE_ADDR"] == environ["SERVER_NAME"] == "127.0.0.1"
 
@@ -149,8 +149,8 @@ def test_content_type_and_length(served: Any) -> None:
 
 
 def test_http_1_0(served: Any) -> None:
-    answer = served.raw(b"GET / HTTP/1.0\r\n\r\n")
-    assert json.loads(answer.partition(b"\r\n\r\n")[2])["SERVER_PROTOCOL"] == "HTTP/1.0"
+    response = served.raw(b"GET / HTTP/1.0\r\n\r\n")
+    assert json.loads(response.partition(b"\r\n\r\n")[2])["SERVER_PROTOCOL"] == "HTTP/1.0"
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_client_cannot_name_its_certificate(served: Any) -> None:
 def test_connect_is_not_for_applications(served: Any) -> None:
     """A tunnel has no place in PEP 3333: the application is not called, and the connection ends."""
     request = b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n"
-    answer = served.raw(request + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-    assert answer.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
-    assert answer.count(b"HTTP/1.1 ") == 1
+    response = served.raw(request + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert response.startswith(b"HTTP/1.1 501 Not Implemented\r\n")
+    assert response.count(b"HTTP/1.1 ") == 1
     assert served.server.requests == 0

@@ -35,8 +35,8 @@ def chunked(*chunks: bytes) -> bytes:
     return head + b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
 
 
-def body_of(answer: bytes) -> bytes:
-    return answer.partition(b"\r\n\r\n")[2]
+def body_of(response: bytes) -> bytes:
+    return response.partition(b"\r\n\r\n")[2]
 
 
 def answering(use: Any) -> Any:
@@ -85,8 +85,8 @@ def test_no_body(threads: int) -> None:
         return stream.read(), stream.readline(), stream.readlines(), list(stream), stream.read(5)
 
     with serving(answering(use), threads=threads) as served:
-        answer = served.raw(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        assert body_of(answer) == b"(b'', b'', [], [], b'')"
+        response = served.raw(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert body_of(response) == b"(b'', b'', [], [], b'')"
 
 
 @pytest.mark.parametrize("size", [65_535, 65_536, 65_537, 200_000, 3_000_000])
@@ -143,8 +143,8 @@ def test_a_truncated_body_is_never_a_normal_end(threads: int, sent: int, framing
         else:
             wire = chunked(b"x" * 200_000)
             wire = wire[: wire.index(b"x") + sent]
-        answer = served.raw(wire, half_close=True)
-        assert b" 200 " not in answer.partition(b"\r\n")[0]
+        response = served.raw(wire, half_close=True)
+        assert b" 200 " not in response.partition(b"\r\n")[0]
         if sent > 65_536:
             until(lambda: len(ends) == 1, timeout=5)
             assert isinstance(ends[0], ClientDisconnected)
@@ -166,8 +166,8 @@ def test_a_malformed_chunk_is_not_an_end_either(threads: int) -> None:
         return [b"never"]
 
     with serving(app, threads=threads, wsgi_request_buffer=0) as served:
-        answer = served.raw(chunked(b"x" * 100_000) + b"zz\r\n")
-        assert answer.startswith(b"HTTP/1.1 400 ")
+        response = served.raw(chunked(b"x" * 100_000) + b"zz\r\n")
+        assert response.startswith(b"HTTP/1.1 400 ")
         until(lambda: len(ends) == 1, timeout=5)
         assert isinstance(ends[0], ClientDisconnected)
 
@@ -225,9 +225,9 @@ def test_a_body_nobody_reads(threads: int) -> None:
     with serving(plain(b"answer"), threads=threads) as served, served.connect() as conn:
         for size in (10, 60_000):
             conn.sendall(post(b"x" * size).replace(b"Connection: close\r\n", b""))
-            answer = b""
-            while not answer.endswith(b"answer"):
-                answer += conn.recv(4096)
+            response = b""
+            while not response.endswith(b"answer"):
+                response += conn.recv(4096)
         conn.sendall(post(b"last"))
         assert read_all(conn).endswith(b"answer")
 

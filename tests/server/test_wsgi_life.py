@@ -31,12 +31,12 @@ def threads(request: pytest.FixtureRequest) -> int:
 
 def exchange(conn: socket.socket, wire: bytes = GET, end: bytes = b"ok") -> bytes:
     conn.sendall(wire)
-    answer = b""
-    while not answer.endswith(end):
+    response = b""
+    while not response.endswith(end):
         chunk = conn.recv(65536)
-        assert chunk, answer
-        answer += chunk
-    return answer
+        assert chunk, response
+        response += chunk
+    return response
 
 
 def test_many_connections_many_requests(threads: int) -> None:
@@ -135,8 +135,8 @@ def test_drain_finishes_what_is_in_flight(threads: int) -> None:
         served.server.stop_listening()
         served.server.drain()
         leave.set()
-        answer = read_all(busy)
-        assert answer.endswith(b"5\r\nended\r\n0\r\n\r\n")
+        response = read_all(busy)
+        assert response.endswith(b"5\r\nended\r\n0\r\n\r\n")
         assert read_all(idle) == b""
         until(lambda: served.server.connections == 0, timeout=5)
         with pytest.raises(ConnectionRefusedError):
@@ -158,8 +158,8 @@ def test_a_response_that_begins_while_draining_has_connection_close(threads: int
         served.server.drain()
         time.sleep(0.05)
         leave.set()
-        answer = read_all(conn)
-        assert answer.endswith(b"ok")
+        response = read_all(conn)
+        assert response.endswith(b"ok")
         if threads > 1:
             # Inline, the thread was in the application: the engine learns of the drain afterwards.
             pass

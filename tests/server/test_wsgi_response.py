@@ -25,8 +25,8 @@ def threads(request: pytest.FixtureRequest) -> int:
     return number
 
 
-def split(answer: bytes) -> tuple[bytes, list[bytes], bytes]:
-    head, _, body = answer.partition(b"\r\n\r\n")
+def split(response: bytes) -> tuple[bytes, list[bytes], bytes]:
+    head, _, body = response.partition(b"\r\n\r\n")
     line, *fields = head.split(b"\r\n")
     return line, [field.lower() for field in fields], body
 
@@ -158,9 +158,9 @@ def test_statuses_without_body(threads: int, status: str) -> None:
 
     with serving(app, threads=threads) as served:
         two = GET.replace(b"Connection: close\r\n", b"") + GET
-        answer = served.raw(two)
-        assert answer.count(b"HTTP/1.1 " + status.encode()) == 2
-        assert b"transfer-encoding" not in answer.lower()
+        response = served.raw(two)
+        assert response.count(b"HTTP/1.1 " + status.encode()) == 2
+        assert b"transfer-encoding" not in response.lower()
 
 
 def bad(status: Any, headers: Any) -> Any:
@@ -222,8 +222,8 @@ def test_hop_by_hop_headers_are_dropped(threads: int) -> None:
     with serving(app, threads=threads) as served, served.connect() as conn:
         for option in ("keep-alive", "Upgrade, CLOSE"):
             conn.sendall(b"GET /%s HTTP/1.1\r\nHost: a\r\n\r\n" % option.replace(" ", "%20").encode())
-            answer = conn.recv(4096)
-            line, fields, body = split(answer)
+            response = conn.recv(4096)
+            line, fields, body = split(response)
             assert (line, body) == (b"HTTP/1.1 200 OK", b"ok")
             names = [field.partition(b":")[0] for field in fields]
             closes = [b"connection"] if "CLOSE" in option else []
@@ -261,9 +261,9 @@ def test_an_exception_before_the_head_is_a_500(threads: int) -> None:
 
     with serving(app, threads=threads) as served:
         wire = b"GET /no HTTP/1.1\r\nHost: a\r\n\r\n" + GET.replace(b"/ ", b"/fine ", 1)
-        answer = served.raw(wire)
-        assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
-        assert answer.endswith(b"fine"), "the connection goes on"
+        response = served.raw(wire)
+        assert response.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+        assert response.endswith(b"fine"), "the connection goes on"
         level, text, error = served.log[0]
         assert (level, str(error)) == (40, "broken")
         assert "GET /no" in text
@@ -284,9 +284,9 @@ def test_an_exception_after_the_head_cuts_the_response(threads: int) -> None:
         return made[-1]
 
     with serving(app, threads=threads) as served:
-        answer = served.raw(GET)
-        assert answer.endswith(b"3\r\none\r\n")
-        assert b"0\r\n\r\n" not in answer
+        response = served.raw(GET)
+        assert response.endswith(b"3\r\none\r\n")
+        assert b"0\r\n\r\n" not in response
         until(lambda: made[0].closed == 1, timeout=5)
         assert isinstance(served.log[0][2], LookupError)
 
@@ -312,8 +312,8 @@ def test_too_short_and_too_long(threads: int) -> None:
     with serving(app, threads=threads) as served:
         for number, path in enumerate(BODIES, 1):
             # Without `Connection: close` in the request: the server closes.
-            answer = served.raw(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
-            line, _, body = split(answer)
+            response = served.raw(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+            line, _, body = split(response)
             assert (line, body) == (b"HTTP/1.1 200 OK", b"123" if "short" in path else b"12345")
             until(lambda number=number: len(served.log) == number, timeout=5)
             assert served.log[-1][0] == 40
@@ -357,8 +357,8 @@ def test_exc_info_after_the_head_raises(threads: int) -> None:
         return [b"never"]
 
     with serving(app, threads=threads) as served:
-        answer = served.raw(GET)
-        assert answer.endswith(b"3\r\none\r\n")
+        response = served.raw(GET)
+        assert response.endswith(b"3\r\none\r\n")
         assert isinstance(served.log[0][2], LookupError)
 
 
@@ -509,8 +509,8 @@ def test_pipelined_requests(threads: int) -> None:
 
     with serving(app, threads=threads) as served:
         wire = b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % n for n in range(200))
-        answer = served.raw(wire + GET)
-        bodies = [part.split(b"HTTP/1.1")[0] for part in answer.split(b"\r\n\r\n")[1:]]
+        response = served.raw(wire + GET)
+        bodies = [part.split(b"HTTP/1.1")[0] for part in response.split(b"\r\n\r\n")[1:]]
         assert bodies == [b"/%d" % n for n in range(200)] + [b"/"]
 
 

@@ -32,7 +32,7 @@ def new_loop(name: str) -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop() if name == "uvloop" else asyncio.new_event_loop()
 
 
-async def answer(send: Send, body: bytes = b"ok", status: int = 200, headers: Any = ()) -> None:
+async def respond(send: Send, body: bytes = b"ok", status: int = 200, headers: Any = ()) -> None:
     """Sends a complete response."""
     await send({"type": "http.response.start", "status": status, "headers": list(headers)})
     await send({"type": "http.response.body", "body": body})

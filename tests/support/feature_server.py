@@ -65,14 +65,18 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 @contextmanager
-def serving(kind: str, **options: Any) -> Iterator[Running]:
+def serving(kind: str, app: Any = None, **options: Any) -> Iterator[Running]:
+    """Serves `app`, or the application of this module, as `asgi`, `wsgi` or `wsgi-threads`."""
     described = dict(KINDS[kind])
-    with serve(described.pop("app"), **described, **options) as running:
+    own = described.pop("app")
+    if app is not None:
+        described["lifespan"] = "off"
+    with serve(own if app is None else app, **{**described, **options}) as running:
         yield running
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class Response:
     status: int
     fields: list[tuple[str, str]]
     body: bytes
@@ -84,14 +88,14 @@ class Answer:
         return values[0] if values else None
 
 
-def ask(server: Running, target: str, *fields: str, method: str = "GET", before: bytes = b"") -> Answer:
+def fetch(server: Running, target: str, *fields: str, method: str = "GET", before: bytes = b"") -> Response:
     """One request on a connection of its own. `before`: bytes that come first, such as a PROXY header."""
     request = f"{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
     request += "".join(f"{field}\r\n" for field in fields) + "\r\n"
     return exchange((server.host, server.port), before + request.encode("latin-1"))
 
 
-def exchange(address: tuple[str, int], data: bytes) -> Answer:
+def exchange(address: tuple[str, int], data: bytes) -> Response:
     with socket.create_connection(address, timeout=10) as client:
         client.sendall(data)
         received = b""
@@ -100,14 +104,14 @@ def exchange(address: tuple[str, int], data: bytes) -> Answer:
     return parse(received)
 
 
-def parse(data: bytes) -> Answer:
+def parse(data: bytes) -> Response:
     assert data, "closed without a response"
     head, _, body = data.partition(b"\r\n\r\n")
     first, *lines = head.decode("latin-1").split("\r\n")
     fields = [(line.split(":", 1)[0].lower(), line.split(":", 1)[1].strip()) for line in lines]
     if ("transfer-encoding", "chunked") in fields:
         body = unchunked(body)
-    return Answer(int(first.split(" ")[1]), fields, body)
+    return Response(int(first.split(" ")[1]), fields, body)
 
 
 def unchunked(data: bytes) -> bytes:

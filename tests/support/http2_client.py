@@ -15,9 +15,8 @@ import h2.config
 import h2.connection
 import h2.events
 import h2.settings
-from towline.testing import Running, serve
 
-from tests.support.feature_server import KINDS
+from tests.support.feature_server import serving
 
 MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine."""
@@ -243,14 +242,6 @@ def texts(headers: Any) -> dict[str, str]:
 
 
 @contextmanager
-def serving(kind: str, app: Any, **options: Any) -> Iterator[Running]:
-    """`app` under the server of that kind: `asgi`, `wsgi` or `wsgi-threads`."""
-    described = {name: value for name, value in KINDS[kind].items() if name != "app"}
-    with serve(app, **{"lifespan": "off", **described, **options}) as running:
-        yield running
-
-
-@contextmanager
-def talking(kind: str, app: Any, **options: Any) -> Iterator[Client]:
+def connected_client(kind: str, app: Any, **options: Any) -> Iterator[Client]:
     with serving(kind, app, **options) as server, Client((server.host, server.port)) as client:
         yield client
