@@ -12,7 +12,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.compared_servers import TOWLINE, UVICORN, WSGIREF, Answer, Ask, ask, command, running
+from tests.support.compared_servers import (
+    TOWLINE,
+    UVICORN,
+    WSGIREF,
+    Request,
+    Response,
+    command,
+    fetch,
+    running,
+)
 
 PLAIN = {"Content-Type": "text/plain; charset=utf-8"}
 URLENCODED = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -24,57 +33,57 @@ UPLOAD = (
 )
 
 COMMON = [
-    Ask("/text"),
-    Ask("/text", "HEAD"),
-    Ask("/text", "OPTIONS"),
-    Ask("/text", "DELETE"),
-    Ask("/text", twice=True),
-    Ask("/json?a=1&b=%20x%2B&b=2"),
-    Ask("/missing"),
-    Ask("/echo", "POST", PLAIN, b"x" * 10),
-    Ask("/echo", "POST", PLAIN, b""),
-    Ask("/echo", "POST", PLAIN, bytes(range(256)) * 4096),
-    Ask("/stream"),
-    Ask("/redirect"),
-    Ask("/cookies", headers={"Cookie": "a=1; b=two"}),
-    Ask("/error"),
+    Request("/text"),
+    Request("/text", "HEAD"),
+    Request("/text", "OPTIONS"),
+    Request("/text", "DELETE"),
+    Request("/text", twice=True),
+    Request("/json?a=1&b=%20x%2B&b=2"),
+    Request("/missing"),
+    Request("/echo", "POST", PLAIN, b"x" * 10),
+    Request("/echo", "POST", PLAIN, b""),
+    Request("/echo", "POST", PLAIN, bytes(range(256)) * 4096),
+    Request("/stream"),
+    Request("/redirect"),
+    Request("/cookies", headers={"Cookie": "a=1; b=two"}),
+    Request("/error"),
 ]
-FORMS = [Ask("/form", "POST", URLENCODED, b"a=1&b=%C3%A9"), Ask("/form", "POST", MULTIPART, UPLOAD)]
-UNICODE = Ask("/p%C3%A4th/%C3%BC?q=%F0%9F%9A%A2")
+FORMS = [Request("/form", "POST", URLENCODED, b"a=1&b=%C3%A9"), Request("/form", "POST", MULTIPART, UPLOAD)]
+UNICODE = Request("/p%C3%A4th/%C3%BC?q=%F0%9F%9A%A2")
 
 ASGI = {
     "starlette_app:app": [
         *COMMON,
         *FORMS,
         UNICODE,
-        *[Ask(path) for path in ("/sse", "/empty", "/state", "/tasks", "/mounted/json", "/text/")],
-        Ask("/context", twice=True),
-        Ask("/echo", "PUT", PLAIN, b"put"),
+        *[Request(path) for path in ("/sse", "/empty", "/state", "/tasks", "/mounted/json", "/text/")],
+        Request("/context", twice=True),
+        Request("/echo", "PUT", PLAIN, b"put"),
     ],
     "fastapi_app:app": [
         *COMMON,
         *FORMS,
-        *[Ask(path) for path in ("/openapi.json", "/docs", "/json?q=no")],
-        Ask("/items", "POST", {"Content-Type": "application/json"}, b'{"name": "rope"}'),
-        Ask("/items", "POST", {"Content-Type": "application/json"}, b'{"name": '),
+        *[Request(path) for path in ("/openapi.json", "/docs", "/json?q=no")],
+        Request("/items", "POST", {"Content-Type": "application/json"}, b'{"name": "rope"}'),
+        Request("/items", "POST", {"Content-Type": "application/json"}, b'{"name": '),
     ],
     "litestar_app:app": COMMON,
     "quart_app:app": [*COMMON, *FORMS],
-    "django_app:asgi": [*COMMON, *FORMS, UNICODE, Ask("/async_json"), Ask("/file")],
+    "django_app:asgi": [*COMMON, *FORMS, UNICODE, Request("/async_json"), Request("/file")],
 }
 WSGI = {
-    "flask_app:app": [*COMMON, *FORMS, UNICODE, Ask("/file")],
-    "django_app:wsgi": [*COMMON, *FORMS, UNICODE, Ask("/async_json"), Ask("/file")],
+    "flask_app:app": [*COMMON, *FORMS, UNICODE, Request("/file")],
+    "django_app:wsgi": [*COMMON, *FORMS, UNICODE, Request("/async_json"), Request("/file")],
 }
 
 
-def answers(server: list[str], questions: list[Ask]) -> list[Answer]:
+def responses_of(server: list[str], questions: list[Request]) -> list[Response]:
     with running(server) as port:
-        return [ask(port, question) for question in questions]
+        return [fetch(port, question) for question in questions]
 
 
-def compare(reference: list[str], ours: list[str], questions: list[Ask]) -> None:
-    expected, found = answers(reference, questions), answers(ours, questions)
+def compare(reference: list[str], ours: list[str], questions: list[Request]) -> None:
+    expected, found = responses_of(reference, questions), responses_of(ours, questions)
     differing = [
         f"{question}\n  expected {want}\n  found    {got}"
         for question, want, got in zip(questions, expected, found, strict=True)
@@ -103,9 +112,9 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 def test_a_background_task_runs_after_the_answer(port: int) -> None:
-    assert ask(port, Ask("/background")).status == 200
+    assert fetch(port, Request("/background")).status == 200
     deadline = time.monotonic() + 20
-    while "background" not in json.loads(ask(port, Ask("/tally")).body):
+    while "background" not in json.loads(fetch(port, Request("/tally")).body):
         assert time.monotonic() < deadline, "the background task never ran"
         time.sleep(0.02)
 
@@ -118,6 +127,6 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_noticed() -> None:
         connection.endheaders(b"only a part")
         connection.close()
         deadline = time.monotonic() + 20
-        while "disconnected" not in json.loads(ask(port, Ask("/tally")).body):
+        while "disconnected" not in json.loads(fetch(port, Request("/tally")).body):
             assert time.monotonic() < deadline, "the application was not told"
             time.sleep(0.02)

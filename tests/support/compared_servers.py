@@ -25,7 +25,7 @@ OF_THE_SERVER = {"server", "date", "connection", "keep-alive", "transfer-encodin
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """One request of the comparison. `twice`: send it again and compare the second response."""
 
     target: str
@@ -39,7 +39,7 @@ class Ask:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """Response of the application, without the headers that the server adds."""
 
     status: int
@@ -84,7 +84,7 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: IO[
     raise RuntimeError("the server does not listen")
 
 
-def ask(port: int, question: Ask) -> Answer:
+def fetch(port: int, question: Request) -> Response:
     """Sends `question` on a new connection, twice on the same one if `twice` is set."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
     # One and the same authority, so that absolute addresses in answers can be compared.
@@ -98,7 +98,7 @@ def ask(port: int, question: Ask) -> Answer:
     length = response.getheader("content-length")
     if length is not None and question.method != "HEAD" and response.status not in (204, 304):
         assert int(length) == len(body)
-    return Answer(
+    return Response(
         response.status, sorted(pair for pair in headers_sent if pair[0] not in OF_THE_SERVER), body
     )
 

@@ -112,7 +112,7 @@ class Recorder:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class Response:
     """Response bytes of one connection."""
 
     requests: list[Request]
@@ -120,13 +120,13 @@ class Answer:
     closed: bool
 
 
-def talk(
+def send_case(
     address: tuple[str, int],
     recorder: Recorder,
     case: Case,
     pieces: list[bytes],
     quiet_seconds: float = QUIET_SECONDS,
-) -> Answer:
+) -> Response:
     """Sends a case over a connection of its own and reads until the server closes or stays quiet."""
     with socket.create_connection(address, timeout=CLOSE_SECONDS) as conn:
         own_port = conn.getsockname()[1]
@@ -143,11 +143,11 @@ def talk(
             pass  # refused before everything was sent
         must_close = case.expect == "R" or case.must_close
         conn.settimeout(CLOSE_SECONDS if must_close else quiet_seconds)
-        data, closed = read_answer(conn)
-        return Answer(recorder.of(own_port), data, closed)
+        data, closed = read_response(conn)
+        return Response(recorder.of(own_port), data, closed)
 
 
-def read_answer(conn: socket.socket) -> tuple[bytes, bool]:
+def read_response(conn: socket.socket) -> tuple[bytes, bool]:
     """Bytes received, and whether the server has closed."""
     data = b""
     while True:

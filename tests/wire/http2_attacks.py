@@ -32,7 +32,7 @@ POST = b"\x83\x86\x04\x05/echo" + b"\x01\x01x"
 
 FRAMES = 10_000
 AT_ONCE = 50
-PATIENCE_S = 5.0
+MAX_WAIT_S = 5.0
 
 
 def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
@@ -217,14 +217,14 @@ class Outcome:
 
 def attack(address: tuple[str, int], name: str, pid: int | None = None) -> Outcome:
     before = _cost(pid)
-    with socket.create_connection(address, timeout=PATIENCE_S) as sock:
+    with socket.create_connection(address, timeout=MAX_WAIT_S) as sock:
         sock.sendall(PREFACE + settings())
-        seen = _Seen()
+        seen = _Received()
         sent, is_stuck = 0, False
         frames = itertools.islice(ATTACKS[name](), FRAMES)
         while not seen.over and (batch := list(itertools.islice(frames, AT_ONCE))):
             try:
-                sock.settimeout(PATIENCE_S)
+                sock.settimeout(MAX_WAIT_S)
                 _send(sock, b"".join(batch), seen)
             except TimeoutError:
                 is_stuck = True
@@ -241,7 +241,7 @@ def attack(address: tuple[str, int], name: str, pid: int | None = None) -> Outco
     )
 
 
-class _Seen:
+class _Received:
     """Frames of the server that matter for the verdict."""
 
     def __init__(self) -> None:
@@ -266,10 +266,10 @@ class _Seen:
             self.unread = self.unread[end:]
 
 
-def _send(sock: socket.socket, data: bytes, seen: _Seen) -> None:
+def _send(sock: socket.socket, data: bytes, seen: _Received) -> None:
     """All of it, reading meanwhile: an attacker who does not read is stopped by TCP."""
     sock.setblocking(False)
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + MAX_WAIT_S
     while data and not seen.over:
         if time.monotonic() > deadline:
             raise TimeoutError

@@ -12,7 +12,7 @@ import h11
 import pytest
 from towline.testing import Running, serve
 
-from tests.wire.hostile import Answer, Case, Recorder, Request, cases, talk
+from tests.wire.hostile import Case, Recorder, Request, Response, cases, send_case
 
 CONNECTIONS_AT_ONCE = 24
 PATIENT_SECONDS = 5.0
@@ -43,46 +43,48 @@ def segments(case: Case) -> list[bytes]:
     return [case.wire[start:end] for start, end in itertools.pairwise(bounds)]
 
 
-def judge(case: Case, answer: Answer) -> str | None:
-    calls = len(answer.requests)
-    over = answer.closed
-    refused = over and (not answer.data or b"HTTP/1.1 4" in answer.data or b"HTTP/1.1 5" in answer.data)
+def judge(case: Case, response: Response) -> str | None:
+    calls = len(response.requests)
+    over = response.closed
+    refused = over and (not response.data or b"HTTP/1.1 4" in response.data or b"HTTP/1.1 5" in response.data)
     if calls > case.max:
         return f"wrongly accepted: {calls} requests reached the application"
     if case.expect == "R" and not refused:
-        return f"wrongly accepted: closed {over}, answered {answer.data[:60]!r}"
+        return f"wrongly accepted: closed {over}, answered {response.data[:60]!r}"
     if case.expect == "A" and calls == 0:
-        return f"wrongly refused: {answer.data[:60]!r}"
+        return f"wrongly refused: {response.data[:60]!r}"
     if case.must_close and not over:
         return "wrongly kept open"
     return None
 
 
-def talk_all(
-    served: tuple[Recorder, Running], asked: list[Case], cut: Callable[[Case], list[bytes]]
-) -> Iterator[tuple[Case, Answer, Callable[[], Answer]]]:
+def send_cases(
+    served: tuple[Recorder, Running], requested: list[Case], cut: Callable[[Case], list[bytes]]
+) -> Iterator[tuple[Case, Response, Callable[[], Response]]]:
     """Each case, what came of it, and what does it again with more time: on a busy machine an answer can be late."""
     recorder, server = served
     address = (server.host, server.port)
     with ThreadPoolExecutor(CONNECTIONS_AT_ONCE) as pool:
-        answers = list(pool.map(lambda case: talk(address, recorder, case, cut(case)), asked))
-    for case, answer in zip(asked, answers, strict=True):
-        yield case, answer, partial(talk, address, recorder, case, cut(case), PATIENT_SECONDS)
+        responses = list(pool.map(lambda case: send_case(address, recorder, case, cut(case)), requested))
+    for case, response in zip(requested, responses, strict=True):
+        yield case, response, partial(send_case, address, recorder, case, cut(case), PATIENT_SECONDS)
 
 
 @pytest.mark.parametrize("cut", [whole, segments])
 def test_every_case_is_judged_as_it_must(served, cut):
     problems = {}
-    for case, answer, again in talk_all(served, cases(), cut):
-        if judge(case, answer) and (problem := judge(case, again())):
+    for case, response, again in send_cases(served, cases(), cut):
+        if judge(case, response) and (problem := judge(case, again())):
             problems[case.id] = problem
     assert not problems
 
 
 def test_requests_reach_the_application_as_h11_parses_them(served):
     differ = {}
-    for case, answer, _ in talk_all(served, [case for case in cases() if case.id not in NO_ORACLE], whole):
-        ours, theirs = answer.requests, h11_requests(case.wire)
+    for case, response, _ in send_cases(
+        served, [case for case in cases() if case.id not in NO_ORACLE], whole
+    ):
+        ours, theirs = response.requests, h11_requests(case.wire)
         if [comparable(request) for request in ours] != [comparable(r) for r in theirs[: len(ours)]]:
             differ[case.id] = (ours, theirs)
     assert not differ
