@@ -20,7 +20,7 @@ from typing import Any
 from towline.bench.clients.subjects import Missing
 
 from benches import report
-from tests.support.http1_scripts import SCRIPTS, Hostile
+from tests.support.http1_scripts import SCRIPTS, HostileServer
 
 from . import peers_lifecycle
 from .peers_adapters import PATHS, interpreter
@@ -111,7 +111,7 @@ class Child:
 
     def attempt(self, script: str) -> dict[str, Any] | None:
         """`None`: it could not even begin. `hung` after that: it is of no use any more."""
-        with Hostile() as server:
+        with HostileServer() as server:
             assert self.process.stdin is not None
             self.process.stdin.write(f"{server.base} {script}\n".encode())
             self.process.stdin.flush()

@@ -25,14 +25,14 @@ from benches import report
 from tests.support.http1_scripts import (
     CHURN,
     ENDLESS,
-    Each,
-    Hostile,
-    Numbered,
+    GeneratedScriptServer,
+    HostileServer,
+    PathEchoServer,
     closes_soon,
     events,
     script_of,
 )
-from tests.support.tls import FAILURES, certificate_that_is, serving
+from tests.support.tls import FAILURES, invalid_certificate, serving
 
 from .peers_adapters import PATHS, interpreter
 from .peers_tls import AUTHORITY
@@ -109,9 +109,9 @@ def attempt(subject: str, behaviour: str) -> dict[str, Any]:
         timeout = STALL_TIMEOUT if behaviour == "tls_stalled" else MAX_WAIT
         said = child(subject, behaviour, url, timeout, {AUTHORITY: str(Path(folder) / "ca.pem")})
         if behaviour.startswith("race_") and "answered" in said:
-            said["carried_twice"] = twice(server.carried)
+            said["carried_twice"] = twice(server.requests)
         if behaviour == "crowd":
-            said["connections"] = len({number for number, _ in server.carried})
+            said["connections"] = len({number for number, _ in server.requests})
         return said
 
 
@@ -153,17 +153,17 @@ def server_of(behaviour: str, folder: Path) -> Iterator[tuple[str, Any]]:
         with failing(behaviour.removeprefix("tls_").replace("_", " "), folder) as url:
             yield url, None
         return
-    server: Hostile
+    server: HostileServer
     if behaviour.startswith("race_"):
-        server = Each(lambda _: closes_soon)
+        server = GeneratedScriptServer(lambda _: closes_soon)
     elif behaviour.startswith("slow_"):
         warm_up = {"bytes": script_of(b"HTTP/1.1 200 OK\r\nContent-Length: 4000000\r\n\r\n" + b"x" * 4000000)}
         streams = {"sse": events(2000, 200, 100), "events": events(500, 8192)}
-        server = Hostile({**ENDLESS, **warm_up, **streams})
+        server = HostileServer({**ENDLESS, **warm_up, **streams})
     elif behaviour in ("churn", "loops"):
-        server = Hostile(CHURN)
+        server = HostileServer(CHURN)
     else:
-        server = Numbered()
+        server = PathEchoServer()
     with server:
         yield server.base, server
 
@@ -179,7 +179,7 @@ def failing(failure: str, folder: Path) -> Iterator[str]:
         return
     known = failure in FAILURES
     certificate = (
-        certificate_that_is(failure, authority, folder) if known else authority.issue_cert("localhost")
+        invalid_certificate(failure, authority, folder) if known else authority.issue_cert("localhost")
     )
     with serving(certificate) as server:
         yield server.url("localhost")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import towline
 
-from tests.support.http1_peer import OK, answer, read_head, scripted, serving
+from tests.support.http1_peer import OK, read_head, respond_with, scripted, serving
 
 
 def _silent(connection: socket.socket, number: int) -> None:
@@ -58,7 +58,7 @@ SOON = 8.0
 
 @pytest.mark.usefixtures("handlers")
 def test_waiting_for_a_head_is_interrupted_and_the_client_lives_on() -> None:
-    with serving(_silent) as server, scripted(answer(OK)) as other, towline.Client() as client:
+    with serving(_silent) as server, scripted(respond_with(OK)) as other, towline.Client() as client:
         assert _interrupted(lambda: client.get(server.url)) < SOON
         assert client.pool_status()["active"] == 0
         assert client.get(other.url).text == "hello"

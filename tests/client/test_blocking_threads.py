@@ -10,7 +10,7 @@ import pytest
 import towline
 from towline import errors
 
-from tests.support.http1_peer import OK, answer, echo_path, read_head, scripted, serving
+from tests.support.http1_peer import OK, echo_path, read_head, respond_with, scripted, serving
 from tests.support.process import python
 
 
@@ -48,7 +48,7 @@ def test_two_hundred_threads_stream_at_once() -> None:
     limits = towline.Limits(max_connections_per_host=200)
     barrier = threading.Barrier(200)
 
-    with scripted(answer(response)) as server, towline.Client(limits=limits) as client:
+    with scripted(respond_with(response)) as server, towline.Client(limits=limits) as client:
 
         def stream(_: int) -> bool:
             barrier.wait(30)
@@ -64,7 +64,7 @@ def test_the_pool_timeout_names_itself() -> None:
     limits = towline.Limits(max_connections=1)
     timeout = towline.Timeout(pool=0.05)
     with (
-        scripted(answer(OK)) as server,
+        scripted(respond_with(OK)) as server,
         towline.Client(limits=limits, timeout=timeout) as client,
         client.stream("GET", server.url),
         pytest.raises(errors.PoolTimeout) as caught,
@@ -76,7 +76,7 @@ def test_the_pool_timeout_names_itself() -> None:
 
 def test_closing_ends_the_threads_that_wait() -> None:
     limits = towline.Limits(max_connections=1)
-    with scripted(answer(OK)) as server, towline.Client(limits=limits) as client:
+    with scripted(respond_with(OK)) as server, towline.Client(limits=limits) as client:
         with client.stream("GET", server.url), ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(client.get, server.url)
             while client.pool_status()["waiting"] == 0:
@@ -108,7 +108,7 @@ def test_a_get_survives_the_keep_alive_race_and_a_post_is_never_doubled() -> Non
 
 
 def test_neither_a_thread_nor_a_word_is_left_at_exit() -> None:
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         done = python(
             """
             import sys, threading, towline

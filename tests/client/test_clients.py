@@ -366,7 +366,7 @@ def test_hooks(backend):
         response.raise_for_status()
 
     caller.client.event_hooks = {"response": [refuses]}
-    recorder.answers["b"] = Response(500)
+    recorder.responses["b"] = Response(500)
     with pytest.raises(StatusError):
         caller.get("http://h/b")
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http1_peer import OK, Peer, answer, scripted
+from tests.support.http1_peer import OK, Peer, respond_with, scripted
 
 PACKAGES = ["httpx", "httpx2"]
 
@@ -118,7 +118,7 @@ def test_fields_keep_their_order_and_case_both_ways(package: ModuleType, backend
     sent = [(b"Host", b"a.test"), (b"x-LOWER", b"1"), (b"X-Upper", b"2"), (b"x-lower", b"3")]
     got = [(b"X-zeta", b"1"), (b"x-Alpha", b"2"), (b"X-ZETA", b"3"), (b"Content-Length", b"0")]
     head = b"".join(b"%b: %b\r\n" % field for field in got)
-    with scripted(answer(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")) as server:
+    with scripted(respond_with(b"HTTP/1.1 200 OK\r\n" + head + b"\r\n")) as server:
         response = backend().exchange(package.Request("GET", server.url + "/p?q=%41", headers=sent))
     assert server.heads == [b"GET /p?q=%41 HTTP/1.1\r\n" + b"\r\n".join(b"%b: %b" % field for field in sent)]
     assert response.headers.raw == got
@@ -158,7 +158,7 @@ def test_nothing_is_followed_decoded_or_remembered(package: ModuleType, backend:
     fields = b"Location: /other\r\nSet-Cookie: a=1\r\nContent-Encoding: gzip\r\nContent-Length: %d" % len(
         coded
     )
-    with scripted(answer(b"HTTP/1.1 302 Found\r\n" + fields + b"\r\n\r\n" + coded)) as server:
+    with scripted(respond_with(b"HTTP/1.1 302 Found\r\n" + fields + b"\r\n\r\n" + coded)) as server:
         one = backend()
         responses = [one.exchange(package.Request("GET", server.url)) for _ in range(2)]
     assert [(response.status_code, response.body) for response in responses] == [(302, coded)] * 2
@@ -167,7 +167,7 @@ def test_nothing_is_followed_decoded_or_remembered(package: ModuleType, backend:
 
 
 def test_extensions_of_a_response(package: ModuleType, backend: Any) -> None:
-    with scripted(answer(b"HTTP/1.1 200 Quite Fine\r\nContent-Length: 0\r\n\r\n")) as server:
+    with scripted(respond_with(b"HTTP/1.1 200 Quite Fine\r\nContent-Length: 0\r\n\r\n")) as server:
         extensions = backend().exchange(package.Request("GET", server.url)).extensions
     assert extensions["http_version"] == b"HTTP/1.1"
     assert extensions["reason_phrase"] == b"Quite Fine"
@@ -182,7 +182,7 @@ def test_extensions_of_a_response(package: ModuleType, backend: Any) -> None:
 
 
 def test_the_target_extension_is_the_target(package: ModuleType, backend: Any) -> None:
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         request = package.Request("OPTIONS", server.url, extensions={"target": b"*"})
         backend().exchange(request)
     assert server.heads[0].startswith(b"OPTIONS * HTTP/1.1\r\n")
@@ -327,7 +327,7 @@ def test_leaving_early_frees_the_connection(package: ModuleType, ours: ModuleTyp
 
 
 def test_a_connection_is_used_again(package: ModuleType, backend: Any) -> None:
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         one = backend()
         if one.name == "sync":
             for _ in range(3):
@@ -343,7 +343,7 @@ def test_successive_event_loops_and_trio(ours: ModuleType) -> None:
         text: str = (await client.get(url)).text
         return text
 
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         assert [asyncio.run(get(server.url)) for _ in range(3)] == ["hello"] * 3
         assert trio.run(get, server.url) == "hello"
     asyncio.run(client.aclose())
@@ -370,16 +370,16 @@ def test_a_cancelled_call_leaves_the_pool_whole(package: ModuleType, ours: Modul
 
 def test_a_unix_socket_and_a_local_address(package: ModuleType, backend: Any, tmp_path: Any) -> None:
     path = str(tmp_path / "s")
-    with scripted(answer(OK), uds=path):
+    with scripted(respond_with(OK), uds=path):
         assert backend(uds=path).exchange(package.Request("GET", "http://a.test/")).body == b"hello"
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         response = backend(local_address="127.0.0.1").exchange(package.Request("GET", server.url))
         assert response.extensions["network_stream"].get_extra_info("client_addr")[0] == "127.0.0.1"
 
 
 def test_through_a_proxy(package: ModuleType, backend: Any) -> None:
     """A plain request in absolute form (RFC 9112 3.2.2), with the proxy's own fields."""
-    with scripted(answer(OK)) as proxy:
+    with scripted(respond_with(OK)) as proxy:
         chosen = package.Proxy(f"http://user:pass@127.0.0.1:{proxy.port}", headers={"X-Proxy": "1"})
         response = backend(proxy=chosen).exchange(package.Request("GET", "http://a.test/path"))
         assert response.body == b"hello"
@@ -416,7 +416,7 @@ def test_trace_reports_httpcores_events(package: ModuleType, ours: ModuleType) -
         *both("http11.receive_response_body"),
         *both("http11.response_closed"),
     ]
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         with ours.Client() as client:
             client.get(server.url, extensions={"trace": trace})
             assert told == expected
@@ -560,7 +560,7 @@ def test_redirects_cookies_and_codings_stay_the_packages_work(ours: ModuleType) 
 def test_socket_options_become_keepalive(ours: ModuleType) -> None:
     on = (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     idle = (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 7)
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         with ours.Client(transport=ours.Transport(socket_options=[on, idle])) as client:
             assert client.get(server.url).text == "hello"
     with pytest.raises(ValueError, match="not supported"):

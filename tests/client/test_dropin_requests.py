@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http1_peer import OK, Peer, answer, scripted
+from tests.support.http1_peer import OK, Peer, respond_with, scripted
 
 requests = pytest.importorskip("requests")
 urllib3 = pytest.importorskip("urllib3")
@@ -50,7 +50,7 @@ def test_request_and_response_round_trip(session: Any) -> None:
     fields = (
         b"X-One: 1\r\nx-two: 2\r\nX-Two: 3\r\nContent-Type: text/plain; charset=latin-1\r\nContent-Length: 1"
     )
-    with scripted(answer(b"HTTP/1.1 200 Quite Fine\r\n" + fields + b"\r\n\r\n\xe9")) as server:
+    with scripted(respond_with(b"HTTP/1.1 200 Quite Fine\r\n" + fields + b"\r\n\r\n\xe9")) as server:
         response = session.get(server.url + "/a b?q=1", headers={"X-Mine": "ä", "x-other": "o"})
     lines = server.heads[0].split(b"\r\n")
     assert lines[0] == b"GET /a%20b?q=1 HTTP/1.1"
@@ -67,7 +67,7 @@ def test_request_and_response_round_trip(session: Any) -> None:
 def test_raw_has_urllib3s_surface(session: Any) -> None:
     coded = gzip.compress(b"0123456789")
     fields = b"Content-Encoding: gzip\r\nContent-Length: %d" % len(coded)
-    with scripted(answer(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n\r\n" + coded)) as server:
+    with scripted(respond_with(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n\r\n" + coded)) as server:
         with session.get(server.url, stream=True) as response:
             raw = response.raw
             assert isinstance(raw, urllib3.HTTPResponse)
@@ -96,10 +96,10 @@ def test_raw_has_urllib3s_surface(session: Any) -> None:
 def test_iter_content_is_decoded_and_in_the_requested_sizes(session: Any) -> None:
     coded = gzip.compress(b"0123456789")
     fields = b"Content-Encoding: gzip\r\nContent-Length: %d" % len(coded)
-    with scripted(answer(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n\r\n" + coded)) as server:
+    with scripted(respond_with(b"HTTP/1.1 200 OK\r\n" + fields + b"\r\n\r\n" + coded)) as server:
         parts = list(session.get(server.url, stream=True).iter_content(4))
     assert parts == [b"0123", b"4567", b"89"]
-    with scripted(answer(chunked(b"one\ntw", b"o\nthree"))) as server:
+    with scripted(respond_with(chunked(b"one\ntw", b"o\nthree"))) as server:
         assert list(session.get(server.url, stream=True).iter_lines()) == [b"one", b"two", b"three"]
         assert session.get(server.url).content == b"one\ntwo\nthree"
 
@@ -300,7 +300,7 @@ def test_through_a_proxy_with_the_headers_a_subclass_gives() -> None:
         def add_headers(self, request: Any, **arguments: Any) -> None:
             request.headers["X-Added"] = "2"
 
-    with scripted(answer(OK)) as proxy, session_with(Mine()) as session:
+    with scripted(respond_with(OK)) as proxy, session_with(Mine()) as session:
         proxies = {"http": f"http://user:pass@127.0.0.1:{proxy.port}"}
         assert session.get("http://a.test/path", proxies=proxies).text == "hello"
     head = proxy.heads[0].lower()
@@ -343,7 +343,7 @@ def test_many_threads_share_one_session(session: Any) -> None:
         for _ in range(10):
             texts.append(session.get(url).text)
 
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         threads = [threading.Thread(target=run, args=(server.url,)) for _ in range(20)]
         for thread in threads:
             thread.start()
@@ -353,7 +353,7 @@ def test_many_threads_share_one_session(session: Any) -> None:
 
 
 def test_a_session_can_be_closed_and_used_again_and_pickled(session: Any) -> None:
-    with scripted(answer(OK)) as server:
+    with scripted(respond_with(OK)) as server:
         assert session.get(server.url).text == "hello"
         session.close()
         assert session.get(server.url).text == "hello"
@@ -406,7 +406,7 @@ def test_socket_options_and_source_address_come_through_init_poolmanager() -> No
             options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
             super().init_poolmanager(*args, socket_options=options, source_address=("127.0.0.1", 0), **kwargs)
 
-    with scripted(answer(OK)) as server, session_with(Mine()) as session:
+    with scripted(respond_with(OK)) as server, session_with(Mine()) as session:
         assert session.get(server.url).text == "hello"
     with pytest.raises(TypeError, match="unheard_of"):
         Adapter().init_poolmanager(1, 1, unheard_of=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.http1_peer import OK, answer, scripted, tunnel
+from tests.support.http1_peer import OK, respond_with, scripted, tunnel
 from tests.support.tls import Trust
 
 
@@ -41,7 +41,7 @@ def session() -> Iterator[Any]:
 
 
 def test_a_path_a_context_or_nothing_at_all(ours: ModuleType, trust: Trust) -> None:
-    with scripted(answer(OK), trust.server()) as server:
+    with scripted(respond_with(OK), trust.server()) as server:
         for verify in (trust.path, trust.context(), False):
             with ours.Client(verify=verify) as client:
                 assert client.get(server.url).text == "hello"
@@ -50,11 +50,14 @@ def test_a_path_a_context_or_nothing_at_all(ours: ModuleType, trust: Trust) -> N
 def test_an_unknown_authority_and_a_wrong_name_fail(
     package: ModuleType, ours: ModuleType, trust: Trust
 ) -> None:
-    with scripted(answer(OK), trust.server()) as server, ours.Client() as client:
+    with scripted(respond_with(OK), trust.server()) as server, ours.Client() as client:
         with pytest.raises(package.ConnectError, match=r"(?i)certificate"):
             client.get(server.url)
     for verify in (trust.path, trust.context()):
-        with scripted(answer(OK), trust.server("other.test")) as server, ours.Client(verify=verify) as client:
+        with (
+            scripted(respond_with(OK), trust.server("other.test")) as server,
+            ours.Client(verify=verify) as client,
+        ):
             with pytest.raises(package.ConnectError):
                 client.get(server.url)
 
@@ -63,7 +66,7 @@ def test_the_name_to_ask_for_is_an_extension(package: ModuleType, ours: ModuleTy
     asked: list[str] = []
     context = trust.server("other.test")
     context.sni_callback = lambda sock, name, context: asked.append(name)  # type: ignore[assignment]
-    with scripted(answer(OK), context) as server, ours.Client(verify=trust.path) as client:
+    with scripted(respond_with(OK), context) as server, ours.Client(verify=trust.path) as client:
         assert client.get(server.url, extensions={"sni_hostname": "other.test"}).text == "hello"
         with pytest.raises(package.ConnectError):
             client.get(server.url)
@@ -73,7 +76,7 @@ def test_the_name_to_ask_for_is_an_extension(package: ModuleType, ours: ModuleTy
 def test_our_own_certificate_is_shown(ours: ModuleType, trust: Trust) -> None:
     context = trust.context()
     context.load_cert_chain(trust.cert)
-    with scripted(answer(OK), trust.server(ask=True)) as server:
+    with scripted(respond_with(OK), trust.server(require_client_cert=True)) as server:
         with ours.Client(verify=context) as client:
             assert client.get(server.url).text == "hello"
         with ours.Client(transport=ours.Transport(verify=trust.path, cert=trust.cert)) as client:
@@ -81,7 +84,7 @@ def test_our_own_certificate_is_shown(ours: ModuleType, trust: Trust) -> None:
 
 
 def test_ssl_object_describes_the_handshake(ours: ModuleType, trust: Trust) -> None:
-    with scripted(answer(OK), trust.server()) as server:
+    with scripted(respond_with(OK), trust.server()) as server:
         for verify in (trust.path, trust.context()):
             with ours.Client(verify=verify) as client:
                 stream = client.get(server.url).extensions["network_stream"]
@@ -94,7 +97,7 @@ def test_ssl_object_describes_the_handshake(ours: ModuleType, trust: Trust) -> N
 def test_requests_takes_verify_and_cert_with_every_request(session: Any, trust: Trust) -> None:
     import requests
 
-    with scripted(answer(OK), trust.server()) as server:
+    with scripted(respond_with(OK), trust.server()) as server:
         with pytest.raises(requests.exceptions.SSLError):
             session.get(server.url)
         assert session.get(server.url, verify=trust.path).text == "hello"
@@ -104,7 +107,7 @@ def test_requests_takes_verify_and_cert_with_every_request(session: Any, trust: 
         response = session.get(server.url, verify=trust.path, stream=True)
         assert response.raw.connection.sock.getpeercert(binary_form=True)
         assert response.text == "hello"
-    with scripted(answer(OK), trust.server(ask=True)) as server:
+    with scripted(respond_with(OK), trust.server(require_client_cert=True)) as server:
         assert session.get(server.url, verify=trust.path, cert=trust.cert).text == "hello"
 
 
@@ -116,14 +119,14 @@ def test_requests_takes_a_context_through_init_poolmanager(trust: Trust) -> None
         def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
             super().init_poolmanager(*args, ssl_context=trust.context(), **kwargs)
 
-    with scripted(answer(OK), trust.server()) as server, requests.Session() as session:
+    with scripted(respond_with(OK), trust.server()) as server, requests.Session() as session:
         session.mount("https://", Mine())
         assert session.get(server.url).text == "hello"
 
 
 def test_https_through_a_proxy(package: ModuleType, ours: ModuleType, trust: Trust) -> None:
     """CONNECT to the proxy, then TLS with the origin (RFC 9110 9.3.6)."""
-    with scripted(answer(OK), trust.server()) as server, scripted(tunnel) as proxy:
+    with scripted(respond_with(OK), trust.server()) as server, scripted(tunnel) as proxy:
         proxy_url = f"http://user:pass@127.0.0.1:{proxy.port}"
         for verify in (trust.path, trust.context()):
             with ours.Client(proxy=proxy_url, verify=verify) as client:

@@ -17,7 +17,7 @@ import pytest
 import towline
 
 from tests.support.client_backends import BACKENDS, MIB, rss_bytes
-from tests.support.http1_scripts import CHURN, ENDLESS, Hostile, Numbered, closes_soon, events
+from tests.support.http1_scripts import CHURN, ENDLESS, HostileServer, PathEchoServer, closes_soon, events
 
 OPTIONS: dict[str, Any] = {"trust_env": False, "timeout": towline.Timeout(10, total=60)}
 CROWD = int(os.environ.get("TOWLINE_CROWD", "4000"))
@@ -26,7 +26,7 @@ CROWD = int(os.environ.get("TOWLINE_CROWD", "4000"))
 @pytest.mark.parametrize("face_name", BACKENDS)
 def test_keep_alive_race(face_name: str) -> None:
     """400 requests, each racing with the close of the connection it would reuse: none fails."""
-    with Hostile({"race": closes_soon}) as server:
+    with HostileServer({"race": closes_soon}) as server:
         backend = BACKENDS[face_name](**OPTIONS)
         try:
             for number in range(400):
@@ -59,7 +59,7 @@ def test_cancellation_churn(pool: int) -> None:
             async for _ in response.aiter_bytes():
                 pass
 
-    with Hostile(CHURN) as server:
+    with HostileServer(CHURN) as server:
         asyncio.run(churn())
 
 
@@ -91,7 +91,7 @@ def test_a_cancel_after_every_number_of_steps() -> None:
                 if ended and steps > 20:
                     return
 
-    with Hostile() as server:
+    with HostileServer() as server:
         asyncio.run(every())
 
 
@@ -103,7 +103,7 @@ def test_a_fork_with_a_warm_connection(face_name: str) -> None:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % 4 + b"good")
         return True
 
-    with Hostile({"warm": mine}) as server:
+    with HostileServer({"warm": mine}) as server:
         backend = BACKENDS[face_name](**OPTIONS)
         assert backend.get(server.url("warm")).content == b"good"
         parents = server.connection_of("warm")
@@ -119,11 +119,11 @@ def test_a_fork_with_a_warm_connection(face_name: str) -> None:
         # The parent's connection has survived its children's use and their end.
         assert backend.get(server.url("warm")).content == b"good"
         assert server.connection_of("warm") == parents
-        assert len({number for number, _ in server.carried}) >= 5
+        assert len({number for number, _ in server.requests}) >= 5
         backend.close()
 
 
-def in_child(backend: Any, server: Hostile) -> int:
+def in_child(backend: Any, server: HostileServer) -> int:
     """Runs in the forked process: no pytest here, only a status."""
     signal.alarm(20)
     try:
@@ -148,7 +148,7 @@ def ended(pid: int) -> int:
 
 
 def test_one_client_in_three_successive_loops() -> None:
-    with Hostile() as server:
+    with HostileServer() as server:
         client = towline.AsyncClient(**OPTIONS)
 
         async def ask() -> list[bytes]:
@@ -179,7 +179,7 @@ def in_threads(number: int, work: Callable[[int], None]) -> None:
 
 
 def test_40_threads_share_one_client() -> None:
-    with Numbered() as server:
+    with PathEchoServer() as server:
         client = towline.Client(limits=towline.Limits(max_connections_per_host=20), **OPTIONS)
 
         def work(index: int) -> None:
@@ -189,12 +189,12 @@ def test_40_threads_share_one_client() -> None:
 
         in_threads(40, work)
         client.close()
-        assert len(server.carried) == 2000
-        assert len({number for number, _ in server.carried}) <= 20
+        assert len(server.requests) == 2000
+        assert len({number for number, _ in server.requests}) <= 20
 
 
 def test_40_threads_with_a_loop_each_share_one_client() -> None:
-    with Numbered() as server:
+    with PathEchoServer() as server:
         client = towline.AsyncClient(**OPTIONS)
 
         def work(index: int) -> None:
@@ -206,7 +206,7 @@ def test_40_threads_with_a_loop_each_share_one_client() -> None:
             asyncio.run(ask())
 
         in_threads(40, work)
-        assert len(server.carried) == 800
+        assert len(server.requests) == 800
 
 
 @pytest.fixture
@@ -226,16 +226,16 @@ def test_thousands_at_once(descriptors: None) -> None:
             answers = await asyncio.gather(*(client.get(server.url(name)) for name in names))
             assert [answer.content.decode() for answer in answers] == names
 
-    with Numbered() as server:
+    with PathEchoServer() as server:
         asyncio.run(crowd())
-        assert len(server.carried) == CROWD
-        assert len({number for number, _ in server.carried}) <= 100
+        assert len(server.requests) == CROWD
+        assert len({number for number, _ in server.requests}) <= 100
 
 
 @pytest.mark.parametrize("name", ENDLESS)
 @pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
-    with Hostile(ENDLESS) as server:
+    with HostileServer(ENDLESS) as server:
         backend = BACKENDS[face_name](**OPTIONS, stream_window=65536)
         try:
             assert backend.get(server.url("good")).content == b"good"
@@ -250,7 +250,7 @@ def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
 @pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_slow_reader_of_events_holds_a_window(face_name: str) -> None:
     """500 events of 8 KiB come in a second, 10 are taken: 4 MiB would pile up in each of the three."""
-    with Hostile({"events": events(500, 8192)}) as server:
+    with HostileServer({"events": events(500, 8192)}) as server:
         backend = BACKENDS[face_name](**OPTIONS, stream_window=65536)
         try:
             assert backend.get(server.url("good")).content == b"good"

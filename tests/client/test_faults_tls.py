@@ -15,7 +15,7 @@ import towline
 import trustme
 
 from tests.support.client_backends import BACKENDS
-from tests.support.tls import FAILURES, HOST, certificate_that_is, serving
+from tests.support.tls import FAILURES, HOST, invalid_certificate, serving
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def test_a_certificate_that_is_refused(
     with_context: bool,
 ) -> None:
     ca, path = authority
-    with serving(certificate_that_is(failure, ca, tmp_path)) as server:
+    with serving(invalid_certificate(failure, ca, tmp_path)) as server:
         verify = ssl.create_default_context(cafile=path) if with_context else path
         backend = make(verify=verify)
         with pytest.raises(towline.TLSError) as raised:
@@ -68,7 +68,7 @@ def test_a_certificate_that_is_refused(
         message = str(raised.value)
         assert any(word in message.lower() for word in FAILURES[failure]), message
         assert "localhost" in message
-        assert server.answered == 0
+        assert server.requests == 0
         # Nothing of the failure stays behind: who does not verify gets through.
         assert make(verify=False).get(server.url("localhost")).content == b"good"
 

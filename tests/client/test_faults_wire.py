@@ -13,7 +13,7 @@ import pytest
 import towline
 
 from tests.support.client_backends import BACKENDS, MIB, rss_bytes
-from tests.support.http1_scripts import SCRIPTS, Hostile
+from tests.support.http1_scripts import SCRIPTS, HostileServer
 
 REMOTE = towline.RemoteProtocolError
 
@@ -59,8 +59,8 @@ OPTIONS: dict[str, Any] = {
 
 
 @pytest.fixture
-def server() -> Iterator[Hostile]:
-    with Hostile() as running:
+def server() -> Iterator[HostileServer]:
+    with HostileServer() as running:
         yield running
 
 
@@ -71,7 +71,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
     made.close()
 
 
-def unharmed(backend: Any, server: Hostile, after: str, *, fresh: bool = True) -> None:
+def unharmed(backend: Any, server: HostileServer, after: str, *, fresh: bool = True) -> None:
     """The next request has its own answer, and not over the connection that misbehaved."""
     response = backend.get(server.url("good"))
     assert (response.status_code, response.content) == (200, b"good")
@@ -80,7 +80,7 @@ def unharmed(backend: Any, server: Hostile, after: str, *, fresh: bool = True) -
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_by_name(backend: Any, server: Hostile, name: str) -> None:
+def test_it_is_refused_by_name(backend: Any, server: HostileServer, name: str) -> None:
     kind, words = REFUSED[name]
     unharmed(backend, server, "good", fresh=False)
     before, began = rss_bytes(), time.monotonic()
@@ -112,7 +112,7 @@ def test_every_script_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", ["drip_head", "drip_body"])
-def test_a_drip_outlives_read_but_not_total(backend: Any, server: Hostile, name: str) -> None:
+def test_a_drip_outlives_read_but_not_total(backend: Any, server: HostileServer, name: str) -> None:
     began = time.monotonic()
     with pytest.raises(towline.TotalTimeout):
         backend.get(server.url(name), timeout=towline.Timeout(read=2.0, total=3.0))
@@ -121,7 +121,7 @@ def test_a_drip_outlives_read_but_not_total(backend: Any, server: Hostile, name:
 
 
 @pytest.mark.parametrize("name", ["poison_idle", "poison_at_once"])
-def test_unsolicited_bytes_are_never_a_response(backend: Any, server: Hostile, name: str) -> None:
+def test_unsolicited_bytes_are_never_a_response(backend: Any, server: HostileServer, name: str) -> None:
     response = backend.get(server.url(name))
     assert response.content == b"good"
     if name == "poison_idle":
@@ -131,7 +131,7 @@ def test_unsolicited_bytes_are_never_a_response(backend: Any, server: Hostile, n
 
 
 @pytest.mark.parametrize(("name", "status"), [("body_of_204", 204), ("body_of_304", 304)])
-def test_a_body_where_none_can_be(backend: Any, server: Hostile, name: str, status: int) -> None:
+def test_a_body_where_none_can_be(backend: Any, server: HostileServer, name: str, status: int) -> None:
     """RFC 9112 6.3: these end with their head, whatever the fields say; what follows is not an answer."""
     response = backend.get(server.url(name))
     assert (response.status_code, response.content) == (status, b"")
@@ -140,7 +140,7 @@ def test_a_body_where_none_can_be(backend: Any, server: Hostile, name: str, stat
 
 
 @pytest.mark.parametrize("face_name", BACKENDS)
-def test_a_bomb_ends_at_its_limit(server: Hostile, face_name: str) -> None:
+def test_a_bomb_ends_at_its_limit(server: HostileServer, face_name: str) -> None:
     backend = BACKENDS[face_name](**OPTIONS, max_decompressed_size=4 * MIB)
     try:
         before = rss_bytes()
@@ -152,7 +152,7 @@ def test_a_bomb_ends_at_its_limit(server: Hostile, face_name: str) -> None:
         backend.close()
 
 
-def test_a_bomb_that_is_streamed_is_never_held(backend: Any, server: Hostile) -> None:
+def test_a_bomb_that_is_streamed_is_never_held(backend: Any, server: HostileServer) -> None:
     pieces = backend.pieces(server.url("bomb"), "bytes")
     seen = len(next(pieces))
     before = rss_bytes()
@@ -167,7 +167,7 @@ def test_a_bomb_that_is_streamed_is_never_held(backend: Any, server: Hostile) ->
 
 
 @pytest.mark.parametrize(("name", "how"), [("endless_sse", "sse"), ("endless_text", "lines")])
-def test_a_line_without_an_end_is_an_error(backend: Any, server: Hostile, name: str, how: str) -> None:
+def test_a_line_without_an_end_is_an_error(backend: Any, server: HostileServer, name: str, how: str) -> None:
     before = rss_bytes()
     with pytest.raises(towline.DecodingError):
         for _ in backend.pieces(server.url(name), how):
@@ -177,7 +177,7 @@ def test_a_line_without_an_end_is_an_error(backend: Any, server: Hostile, name: 
 
 
 @pytest.mark.parametrize("face_name", BACKENDS)
-def test_a_body_longer_than_allowed(server: Hostile, face_name: str) -> None:
+def test_a_body_longer_than_allowed(server: HostileServer, face_name: str) -> None:
     backend = BACKENDS[face_name](**OPTIONS, max_response_size=MIB)
     try:
         before = rss_bytes()

@@ -103,10 +103,10 @@ def test_on_both_backends(backend, slept):
     assert slept == [0.5, 1.0]
     assert len(recorder.requests) == 3
     assert client.get("http://h/", retries=0).status_code == 200
-    recorder.answers["root"] = failing(9)
+    recorder.responses["root"] = failing(9)
     assert client.get("http://h/").status_code == 503
     assert len(recorder.requests) == 3 + 1 + 4
-    recorder.answers["root"] = failing(9)
+    recorder.responses["root"] = failing(9)
     assert client.get("http://h/", retries=None).status_code == 503
     assert len(recorder.requests) == 3 + 1 + 4 + 1
 

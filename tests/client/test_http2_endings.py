@@ -38,7 +38,7 @@ def post(url: str, content: Any, **arguments: Any) -> tuple[str, str, dict[str, 
 
 
 def good(peer: Peer, request: ReceivedRequest) -> None:
-    peer.answer(request, b"good")
+    peer.respond(request, b"good")
 
 
 def test_leaving_a_response_resets_its_stream(h2_client: Open) -> None:  # noqa: F811
@@ -69,7 +69,7 @@ def test_cancelled_tasks_reset_their_streams() -> None:
         for call in calls[::2]:
             reset.append(peer.until_reset(call))
         for call in calls[1::2]:
-            peer.answer(call, b"good")
+            peer.respond(call, b"good")
         always(good)(peer, number)
 
     async def main(url: str) -> None:
@@ -106,7 +106,7 @@ def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_client: Open) -> N
                 while True:
                     peer.take(within=0.05)
         codes.extend(asked[path].reset for path in ("/head", "/body"))
-        peer.answer(asked["/kept"], b"good")
+        peer.respond(asked["/kept"], b"good")
         always(good)(peer, number)
 
     with serving(script) as server:
@@ -147,7 +147,7 @@ def test_a_total_timeout_ends_a_body_that_drips(h2_client: Open) -> None:  # noq
 def test_a_call_that_receives_nothing_retires_its_connection(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
         if number == 0:
-            peer.answer(peer.next_request(), b"good")
+            peer.respond(peer.next_request(), b"good")
             return peer.until_closed()
         return always(good)(peer, number)
 
@@ -172,7 +172,7 @@ def test_a_write_timeout_comes_when_it_is_due(h2_client: Open) -> None:  # noqa:
     took = 2.0
     # Counted from the last byte that left, not from when somebody looked, which would be 2 s each time.
     for _ in range(5):
-        with serving(script, generous=False) as server:
+        with serving(script, auto_credit=False) as server:
             backend = h2_client(base_url=server.url)
             began = time.monotonic()
             with pytest.raises(towline.WriteTimeout):
@@ -192,15 +192,15 @@ def test_goaway_sends_elsewhere_what_was_not_begun(h2_client: Open) -> None:  # 
         if number == 0:
             calls = [peer.next_request() for _ in range(6)]
             calls.sort(key=lambda call: call.stream)
-            peer.leave(calls[2].stream)
+            peer.send_goaway(calls[2].stream)
             for call in calls[:3]:
                 seen[0].append(call.line)
-                peer.answer(call, b"old")
+                peer.respond(call, b"old")
             return peer.until_closed()
 
         def respond(peer: Peer, request: ReceivedRequest) -> None:
             seen[1].append(request.line)
-            peer.answer(request, b"new")
+            peer.respond(request, b"new")
 
         return always(respond)(peer, number)
 
@@ -219,7 +219,7 @@ def test_a_request_that_cannot_be_resent_fails_with_its_reason(h2_client: Open) 
     def script(peer: Peer, number: int) -> None:
         if number == 0:
             peer.head()
-            peer.leave(0)
+            peer.send_goaway(0)
             return peer.until_closed()
         return always(good)(peer, number)
 
@@ -243,7 +243,7 @@ def test_refused_calls_are_sent_again_up_to_eight_times(h2_client: Open) -> None
             if seen.count(request[":path"]) <= refusals:
                 peer.reset(request, REFUSED_STREAM)
             else:
-                peer.answer(request, b"good")
+                peer.respond(request, b"good")
 
     with serving(script) as server:
         backend = h2_client(base_url=server.url)
@@ -266,7 +266,7 @@ def test_a_reset_after_possible_processing_is_not_retried(
 
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         seen.append(request[":path"])
-        peer.reset(request, INTERNAL_ERROR) if request[":path"] == "/bad" else peer.answer(request, b"good")
+        peer.reset(request, INTERNAL_ERROR) if request[":path"] == "/bad" else peer.respond(request, b"good")
 
     with serving(always(respond)) as server:
         backend = h2_client(base_url=server.url)
@@ -284,17 +284,17 @@ def test_a_connection_lost_with_fifty_calls_on_it(h2_client: Open, politely: boo
 
     def script(peer: Peer, number: int) -> None:
         if number == 0:
-            peer.answer(peer.next_request(), b"good")
+            peer.respond(peer.next_request(), b"good")
             calls = [peer.next_request() for _ in range(50)]
             seen.extend(call.line for call in calls)
             if politely:
                 # All of them may have been begun with (RFC 9113 6.8).
-                peer.leave(2**31 - 1, NO_ERROR)
+                peer.send_goaway(2**31 - 1, NO_ERROR)
             return
         while True:
             request = peer.next_request()
             seen.append(request.line)
-            peer.answer(request, b"again")
+            peer.respond(request, b"again")
 
     with serving(script) as server:
         backend = h2_client(base_url=server.url, limits=towline.Limits(max_connections_per_host=1))
@@ -317,12 +317,12 @@ def test_a_limit_of_streams_that_is_lowered_and_raised(h2_client: Open) -> None:
         assert number == 0
         for limit in (8, 2, 8):
             peer.settings({MAX_STREAMS: limit})
-            peer.answer(peer.next_request(), b"told")
+            peer.respond(peer.next_request(), b"told")
             left = 20
             while left:
                 peer.until(lambda left=left, limit=limit: len(waiting(peer)) >= min(limit, left))  # type: ignore[misc]
                 assert len(waiting(peer)) <= limit
-                peer.answer(waiting(peer)[0], b"good")
+                peer.respond(waiting(peer)[0], b"good")
                 peer.given += 1
                 left -= 1
         peer.until_closed()
@@ -344,9 +344,9 @@ def test_an_idle_connection_that_the_server_leaves_is_not_used_again(h2_client: 
 
     def script(peer: Peer, number: int) -> None:
         request = peer.next_request()
-        peer.answer(request, b"good")
+        peer.respond(request, b"good")
         if number == 0:
-            peer.leave(request.stream)
+            peer.send_goaway(request.stream)
             left.set()
         peer.until_closed()
 
@@ -365,7 +365,7 @@ def test_the_server_may_ask_whether_we_are_there(h2_client: Open) -> None:  # no
         peer.conn.ping(b"hello...")
         peer.flush()
         peer.until(lambda: peer.pongs)
-        peer.answer(request, b"good")
+        peer.respond(request, b"good")
         peer.until_closed()
 
     with serving(script) as server:
@@ -374,7 +374,7 @@ def test_the_server_may_ask_whether_we_are_there(h2_client: Open) -> None:  # no
 
 def test_a_closed_client_sends_goaway(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
-        peer.answer(peer.next_request(), b"good")
+        peer.respond(peer.next_request(), b"good")
         peer.until_closed()
         ended.set()
 
@@ -393,7 +393,7 @@ def test_an_error_reports_the_bytes_of_its_own_stream(h2_client: Open) -> None: 
         calls = {request[":path"]: request for request in (peer.next_request() for _ in range(2))}
         peer.begin(calls["/up"])
         peer.write(calls["/up"], b"x" * 1000)
-        peer.answer(calls["/other"], b"y" * 100_000)
+        peer.respond(calls["/other"], b"y" * 100_000)
         peer.reset(calls["/up"], INTERNAL_ERROR)
         peer.until_closed()
 

@@ -21,7 +21,7 @@ MIB = 1 << 20
 
 
 def echo(peer: Peer, request: ReceivedRequest) -> None:
-    peer.answer(request, request.body)
+    peer.respond(request, request.body)
 
 
 def test_the_parts_of_a_response(h2_client: Open) -> None:  # noqa: F811
@@ -33,7 +33,7 @@ def test_the_parts_of_a_response(h2_client: Open) -> None:  # noqa: F811
             ("set-cookie", "k=v"),
             ("set-cookie", "l=w"),
         ]
-        peer.answer(request, b"hello", 201, fields)
+        peer.respond(request, b"hello", 201, fields)
 
     with serving(always(respond)) as server:
         backend = h2_client(base_url=server.url)
@@ -56,7 +56,7 @@ def test_the_parts_of_a_request(h2_client: Open) -> None:  # noqa: F811
 
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         seen.append(request)
-        peer.answer(request)
+        peer.respond(request)
 
     with serving(always(respond)) as server:
         backend = h2_client(base_url=server.url, cookies={"a": "1", "b": "2"}, headers={"X-Case": "Kept"})
@@ -85,7 +85,7 @@ def test_the_parts_of_a_request(h2_client: Open) -> None:  # noqa: F811
 def test_responses_without_a_body(h2_client: Open, method: str, status: int) -> None:  # noqa: F811
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         fields = [("content-length", "1234")] if status != 204 else []
-        peer.answer(
+        peer.respond(
             request,
             b"",
             status if request[":path"] == "/bare" else 200,
@@ -105,7 +105,7 @@ def test_trailers_of_a_response(h2_client: Open) -> None:  # noqa: F811
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         peer.begin(request)
         peer.write(request, b"counted")
-        peer.trail(request, [("x-sum", "7"), ("grpc-status", "0")])
+        peer.send_trailers(request, [("x-sum", "7"), ("grpc-status", "0")])
 
     with serving(always(respond)) as server:
         backend = h2_client(base_url=server.url)
@@ -118,7 +118,7 @@ def test_interim_responses_come_before_the_final_one(h2_client: Open) -> None:  
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         for link in ("</a>", "</b>"):
             peer.begin(request, 103, [("link", link)])
-        peer.answer(request, b"final")
+        peer.respond(request, b"final")
 
     seen: list[tuple[int, Any]] = []
 
@@ -143,9 +143,9 @@ def test_a_body_waits_for_100_continue(h2_client: Open, streamed: bool) -> None:
         assert wanted.body == b""
         peer.begin(wanted, 100)
         peer.until(lambda: wanted.ended)
-        peer.answer(wanted, b"%d" % len(wanted.body))
+        peer.respond(wanted, b"%d" % len(wanted.body))
         refused = peer.head()
-        peer.answer(refused, b"no", 417)
+        peer.respond(refused, b"no", 417)
         # The end that it has not seen is a reset, for the body never comes.
         peer.until(lambda: refused.ended or refused.reset is not None)
         assert refused.body == b""
@@ -184,7 +184,7 @@ def test_bodies_go_up_at_the_pace_of_a_small_window(h2_client: Open, tmp_path: P
 
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         seen.append(request)
-        peer.answer(request, request.body)
+        peer.respond(request, request.body)
 
     with serving(always(respond), settings={http2_server.WINDOW: 5000}) as server:
         backend = h2_client(base_url=server.url)
@@ -232,10 +232,10 @@ def test_a_generator_advances_only_as_the_server_takes(h2_client: Open) -> None:
             peer.credit(request, 65_535)
             come = len(request.body)
             peer.until(lambda come=come: request.ended or len(request.body) >= come + 65_535)  # type: ignore[misc]
-        peer.answer(request, b"%d" % len(request.body))
+        peer.respond(request, b"%d" % len(request.body))
         peer.until_closed()
 
-    with serving(script, generous=False) as server:
+    with serving(script, auto_credit=False) as server:
         backend = h2_client(base_url=server.url)
         content = asynchronously() if hasattr(backend, "loop") else blocking()
         assert backend.call("POST", "/", content=content).text == str(200 * len(piece))
@@ -248,13 +248,13 @@ def test_an_answer_that_comes_before_the_body_is_the_answer(h2_client: Open) -> 
 
     def script(peer: Peer, number: int) -> None:
         early = peer.head()
-        peer.answer(early, b"too much", 413)
+        peer.respond(early, b"too much", 413)
         peer.reset(early, http2_server.NO_ERROR)
         # What came of it has used the connection's window up.
         peer.conn.increment_flow_control_window(65_535)
         always(echo)(peer, number)
 
-    with serving(script, generous=False) as server:
+    with serving(script, auto_credit=False) as server:
         backend = h2_client(base_url=server.url)
         answer = backend.call("POST", "/", content=b"x" * MIB)
         assert (answer.status_code, answer.text) == (413, "too much")
@@ -272,7 +272,7 @@ def test_a_body_that_nobody_reads_stops_at_the_window(h2_client: Open) -> None: 
         other = peer.next_request()
         sent.append(peer.fill(slow))
         # Another has a window of its own, and the connection has room.
-        peer.answer(other, b"x" * MIB)
+        peer.respond(other, b"x" * MIB)
         sent.append(peer.fill(slow))
         peer.write(slow, b"y" * MIB, end=True)
         peer.until_closed()
@@ -292,7 +292,7 @@ def test_a_compressed_body_is_decoded_as_it_comes(h2_client: Open) -> None:  # n
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         assert "gzip" in request["accept-encoding"]
         packed = gzip.compress(text)
-        peer.answer(
+        peer.respond(
             request, packed, fields=[("content-encoding", "gzip"), ("content-length", str(len(packed)))]
         )
 
@@ -309,7 +309,7 @@ def test_redirects_here_and_elsewhere(h2_client: Open) -> None:  # noqa: F811
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         seen.append((request.line, request[":authority"], "authorization" in request, request.body))
         to = {"/here": "/end", "/away": f"{other.url}/end"}.get(request[":path"])
-        peer.answer(request, b"", 307, [("location", to)]) if to else peer.answer(request, b"end")
+        peer.respond(request, b"", 307, [("location", to)]) if to else peer.respond(request, b"end")
 
     with serving(always(respond)) as other, serving(always(respond)) as server:
         backend = h2_client(base_url=server.url, follow_redirects=True, headers={"Authorization": "Bearer x"})
@@ -339,7 +339,7 @@ def test_a_malformed_response_fails_alone(h2_client: Open, fields: Any, body: by
     def respond(peer: Peer, request: ReceivedRequest) -> None:
         is_bad = request[":path"] == "/bad"
         peer.conn.config.validate_outbound_headers = peer.conn.config.normalize_outbound_headers = not is_bad
-        peer.answer(request, body if is_bad else b"good", fields=fields if is_bad else ())
+        peer.respond(request, body if is_bad else b"good", fields=fields if is_bad else ())
 
     with serving(always(respond)) as server:
         backend = h2_client(base_url=server.url, max_header_size=4096)

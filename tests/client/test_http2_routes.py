@@ -34,7 +34,7 @@ def trust(tmp_path_factory: pytest.TempPathFactory) -> Trust:
 
 
 def good(peer: Peer, request: ReceivedRequest) -> None:
-    peer.answer(request, b"two")
+    peer.respond(request, b"two")
 
 
 ONE = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
@@ -52,13 +52,13 @@ class Either:
         assert isinstance(raw.sock, ssl.SSLSocket)
         if raw.sock.selected_alpn_protocol() != "h2":
             self.spoken.append("one")
-            return http1_peer.answer(ONE)(raw)
+            return http1_peer.respond_with(ONE)(raw)
         peer = Peer(raw.sock, {})
         while True:
             request = peer.next_request()
             self.spoken.append("two")
             if request[":path"] == "/two":
-                peer.answer(request, b"two")
+                peer.respond(request, b"two")
             else:
                 self.refuse(peer, request)
 
@@ -72,7 +72,7 @@ def test_the_server_chooses_by_alpn(h2_client: Open, trust: Trust, offered: tupl
     def handler(raw: http1_peer.Peer) -> None:
         if raw.sock.selected_alpn_protocol() == "h2":  # type: ignore[attr-defined]
             return always(good)(Peer(raw.sock, {}), 0)
-        return http1_peer.answer(ONE)(raw)
+        return http1_peer.respond_with(ONE)(raw)
 
     with scripted(handler, context) as server:
         answer = h2_client(http1=True, verify=trust.path).get(server.url)
@@ -87,7 +87,7 @@ def test_the_server_chooses_by_alpn(h2_client: Open, trust: Trust, offered: tupl
 
 
 def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_client: Open, trust: Trust) -> None:  # noqa: F811
-    with scripted(http1_peer.answer(ONE), trust.server()) as server:
+    with scripted(http1_peer.respond_with(ONE), trust.server()) as server:
         backend = h2_client(http1=True, verify=trust.path)
         answers = backend.at_once(*(("GET", server.url, {}) for _ in range(12)))
         assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/1.1", "one")}
@@ -95,7 +95,7 @@ def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_client
 
 
 def test_without_tls_http2_is_spoken_only_where_nothing_else_is_allowed(h2_client: Open) -> None:  # noqa: F811
-    with scripted(http1_peer.answer(ONE)) as server:
+    with scripted(http1_peer.respond_with(ONE)) as server:
         assert h2_client(http1=True).get(server.url).http_version == "HTTP/1.1"
     with serving(always(good)) as other:
         assert h2_client().get(other.url).http_version == "HTTP/2"
@@ -133,7 +133,7 @@ def part(sock: socket.socket) -> None:
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_server_that_leaves_for_want_of_http1(h2_client: Open, trust: Trust, begun: bool) -> None:  # noqa: F811
     def leave(peer: Peer, request: ReceivedRequest) -> None:
-        peer.leave(request.stream if begun else 0, HTTP_1_1_REQUIRED)
+        peer.send_goaway(request.stream if begun else 0, HTTP_1_1_REQUIRED)
         if begun:
             part(peer.socket)
         peer.until_closed()
@@ -170,7 +170,7 @@ def test_through_the_tunnel_of_a_proxy(h2_client: Open, trust: Trust) -> None:  
 
 
 def test_http_through_an_http_proxy_is_http1(h2_client: Open) -> None:  # noqa: F811
-    with scripted(http1_peer.answer(ONE)) as proxy:
+    with scripted(http1_peer.respond_with(ONE)) as proxy:
         url = f"http://127.0.0.1:{proxy.port}"
         assert h2_client(http1=True, proxy=url).get("http://a.test/").http_version == "HTTP/1.1"
         with pytest.raises(towline.LocalProtocolError, match="proxy"):
@@ -216,7 +216,7 @@ def test_the_events_of_a_trace(name: str, offered: str, trust: Trust) -> None:
             await client.get(url, extensions={"trace": trace})
 
     def handler(raw: http1_peer.Peer) -> None:
-        always(good)(Peer(raw.sock, {}), 0) if offered == "h2" else http1_peer.answer(ONE)(raw)
+        always(good)(Peer(raw.sock, {}), 0) if offered == "h2" else http1_peer.respond_with(ONE)(raw)
 
     with scripted(handler, offering(trust.server(), offered)) as server:
         asyncio.run(main(server.url))

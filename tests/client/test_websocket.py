@@ -18,7 +18,7 @@ from websockets.sync.server import ServerConnection
 
 from tests.support.client_backends import MIB, rss_bytes
 from tests.support.http1_peer import read_head, serving
-from tests.support.websocket_clients import BACKENDS, drained, echo, frame, next_frame, peer, shake
+from tests.support.websocket_clients import BACKENDS, drained, echo, frame, handshake, next_frame, peer
 
 TEXT, BINARY, CLOSE, PING, PONG = 1, 2, 8, 9, 10
 MAX_WAIT = 10.0
@@ -111,7 +111,7 @@ def test_iteration_raises_where_it_does_not(backend: Any) -> None:
 
 def test_a_close_without_a_code_is_in_order(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
-        shake(connection)
+        handshake(connection)
         connection.sendall(frame(CLOSE))
         assert next_frame(connection) == (CLOSE, b"")
 
@@ -145,7 +145,7 @@ def test_leaving_the_block_closes_with_the_right_code(backend: Any) -> None:
 
 def test_a_server_that_never_answers_a_close_is_not_waited_for(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
-        shake(connection)
+        handshake(connection)
         while next_frame(connection):
             pass
 
@@ -156,7 +156,7 @@ def test_a_server_that_never_answers_a_close_is_not_waited_for(backend: Any) -> 
 
 def test_a_connection_that_ends_without_a_close_frame(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
-        shake(connection)
+        handshake(connection)
         connection.sendall(frame(TEXT, b"last") + frame(TEXT, b"half", fin=False))
 
     with serving(serve) as server, backend.open(server.url) as ws:
@@ -171,7 +171,7 @@ def test_a_broken_rule_is_named_and_answered(backend: Any) -> None:
     answers: queue.Queue[Any] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
-        shake(connection)
+        handshake(connection)
         connection.sendall(frame(TEXT, b"\xff\xfe"))
         answers.put(next_frame(connection))
 
@@ -260,7 +260,7 @@ def test_pings_of_the_program_and_of_the_clock(backend: Any) -> None:
     seen: queue.Queue[tuple[int, bytes]] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
-        shake(connection)
+        handshake(connection)
         for _ in range(2):
             opcode, payload = next_frame(connection)
             seen.put((opcode, payload))
@@ -281,7 +281,7 @@ def test_pings_of_the_program_and_of_the_clock(backend: Any) -> None:
 
 def test_a_server_that_falls_silent(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
-        shake(connection)
+        handshake(connection)
         while next_frame(connection)[0] != CLOSE:
             pass
 
@@ -300,7 +300,7 @@ def test_the_handshake_is_a_call_like_others(backend: Any) -> None:
     heads: queue.Queue[bytes] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
-        heads.put(shake(connection, "Set-Cookie: session=1"))
+        heads.put(handshake(connection, "Set-Cookie: session=1"))
         connection.sendall(frame(CLOSE, struct.pack("!H", 1000)))
         next_frame(connection)
 
@@ -372,7 +372,7 @@ def test_grants_that_break_a_rule(
     backend: Any, fields: tuple[str, ...], accept: bytes | None, rule: str
 ) -> None:
     def serve(connection: socket.socket, number: int) -> None:
-        shake(connection, *fields, accept=accept)
+        handshake(connection, *fields, accept=accept)
         connection.recv(1)
 
     with serving(serve) as server:
@@ -402,7 +402,7 @@ def test_through_a_proxy_it_is_a_tunnel(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
         asked.put(read_head(connection))
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-        shake(connection)
+        handshake(connection)
         connection.sendall(frame(TEXT, b"through"))
         next_frame(connection)
         connection.sendall(frame(CLOSE))

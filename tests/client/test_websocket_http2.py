@@ -18,7 +18,7 @@ from h2.connection import H2Connection
 
 from tests.support.asgi_server import Receive, Scope, Send, respond, serving
 from tests.support.http1_peer import serving as scripted
-from tests.support.websocket_clients import BACKENDS, frame, next_frame, shake
+from tests.support.websocket_clients import BACKENDS, frame, handshake, next_frame
 from tests.support.websocket_server import echo as echo_app
 
 MAX_WAIT = 10.0
@@ -163,7 +163,7 @@ def test_a_server_that_does_not_allow_it_gets_another_connection(make: Any, tmp_
                     conn.receive_data(data)
                     tls.sendall(conn.data_to_send())
             else:
-                shake(tls)
+                handshake(tls)
                 tls.sendall(frame(1, b"over HTTP/1.1"))
                 next_frame(tls)
                 tls.sendall(frame(8))

@@ -15,12 +15,12 @@ from tests.support.process import eventually, request, running
 from tests.support.process_resources import (
     HEAD,
     HERE,
-    answer_time,
     cpu_seconds,
     descriptors,
     every_front_end,
     open_socket,
     reset,
+    response_time,
     room_for,
     stable_descriptors,
     worker,
@@ -72,7 +72,7 @@ def test_silent_and_idle_connections_do_not_slow_a_new_one(serving: list[str]) -
             idle = open_socket(program.port, HEAD)
             held.callback(idle.close)
             assert idle.recv(4096).startswith(b"HTTP/1.1 200")
-        times = [answer_time(program.port) for _ in range(50)]
+        times = [response_time(program.port) for _ in range(50)]
         print(f"beside 1,100 silent and 2,000 idle: {_figures(times)}")
         assert median(times) < 1
         assert max(times) < 10
@@ -100,7 +100,7 @@ def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> Non
         while time.monotonic() < until:
             for sock in crowd:
                 sock.send(b"y")
-            times += [answer_time(program.port) for _ in range(5)]
+            times += [response_time(program.port) for _ in range(5)]
         spent = cpu_seconds(pid) - before
         print(f"beside {CROWD} slow ones: {_figures(times)}, {spent:.2f} CPU seconds in 2 s")
         assert median(times) < 1

@@ -33,15 +33,15 @@ STREAMING = [*THREADS, "--wsgi-request-buffer", "0"]
 )
 def test_answers_that_nobody_reads(serving: list[str], path: str, streams: int) -> None:
     with running(*serving, cwd=HERE) as program, Client(("127.0.0.1", program.port)) as client:
-        assert client.ask(path="/ok").body == b"ok"
+        assert client.fetch(path="/ok").body == b"ok"
         before = resident_bytes(worker(program))
         client.reads = set()
         stuck = [client.begin("GET", path) for _ in range(streams)]
         client.until(lambda: all(len(client.exchanges[one].body) == CLIENT_WINDOW for one in stuck))
         client.reads = set(range(stuck[-1] + 2, 10_000))
         for _ in range(20):
-            assert client.ask(path="/ok").body == b"ok"
-            assert len(client.ask(path="/large").body) == 1 << 20
+            assert client.fetch(path="/ok").body == b"ok"
+            assert len(client.fetch(path="/large").body) == 1 << 20
         grown = resident_bytes(worker(program)) - before
         print(f"{streams} answers that nobody reads: {grown >> 10} KiB")
         assert grown < streams * (CLIENT_WINDOW + HIGH_WATER) + SLACK
@@ -54,13 +54,13 @@ def test_answers_that_nobody_reads(serving: list[str], path: str, streams: int) 
 )
 def test_uploads_that_nobody_reads(serving: list[str], streams: int) -> None:
     with running(*serving, cwd=HERE) as program, Client(("127.0.0.1", program.port)) as client:
-        assert client.ask("POST", "/read", bytes(1 << 20)).body == b"ok"
+        assert client.fetch("POST", "/read", bytes(1 << 20)).body == b"ok"
         before = resident_bytes(worker(program))
         stuck = [client.begin("POST", "/never", end=False) for _ in range(streams)]
         for one in stuck:
             client.write(one, bytes(WINDOW))
         for _ in range(20):
-            assert client.ask("POST", "/read", bytes(1 << 20)).body == b"ok"
+            assert client.fetch("POST", "/read", bytes(1 << 20)).body == b"ok"
         grown = resident_bytes(worker(program)) - before
         print(f"{streams} uploads that nobody reads: {grown >> 10} KiB")
         assert grown < streams * WINDOW + SLACK

@@ -63,7 +63,7 @@ class Others:
     """Clients that send one request after the other, each on its own connection; they count failures and gaps."""
 
     def __init__(self, port: int, clients: int = 4) -> None:
-        self.port, self.failures, self.answers = port, 0, 0
+        self.port, self.failures, self.responses = port, 0, 0
         self.longest = 0.0
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
@@ -83,7 +83,7 @@ class Others:
             begun = time.monotonic()
             try:
                 assert request(self.port, "/pid").status == 200
-                self.answers += 1
+                self.responses += 1
             except OSError:
                 self.failures += 1
             self.longest = max(self.longest, time.monotonic() - begun)
@@ -103,10 +103,10 @@ def test_a_request_a_second_that_ends_a_worker(app: list[str], how: str) -> None
             time.sleep(max(0.0, due - time.monotonic()))
         eventually(lambda: len(program.pids(2)) == 2, "two workers")
         assert program.process.poll() is None
-        print(f"{others.failures} of {others.answers} failed, longest {others.longest * 1000:.0f} ms")
+        print(f"{others.failures} of {others.responses} failed, longest {others.longest * 1000:.0f} ms")
         assert others.failures <= crashes * 4
         assert others.longest < 1.0
-        assert others.answers > 100
+        assert others.responses > 100
     assert len(re.findall(r"starting another$", program.log, re.MULTILINE)) == crashes
 
 

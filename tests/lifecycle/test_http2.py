@@ -32,7 +32,7 @@ class Load:
 
     def __init__(self, port: int, path: str, threads: int = 3) -> None:
         self.address, self.path = ("127.0.0.1", port), path
-        self.answers: list[bytes] = []
+        self.responses: list[bytes] = []
         self.failures: list[str] = []
         self.goaways: list[tuple[int, int]] = []
         self._over = threading.Event()
@@ -50,8 +50,8 @@ class Load:
             thread.join(MAX_WAIT)
 
     def more(self, count: int) -> None:
-        target = len(self.answers) + count
-        eventually(lambda: len(self.answers) >= target or self.failures, "more answers")
+        target = len(self.responses) + count
+        eventually(lambda: len(self.responses) >= target or self.failures, "more answers")
 
     def _run(self) -> None:
         while not self._over.is_set() and not self.failures:
@@ -72,7 +72,7 @@ class Load:
             for stream in sorted(open_streams):
                 exchange = client.exchanges[stream]
                 if exchange.ended and exchange.status == 200:
-                    self.answers.append(exchange.body)
+                    self.responses.append(exchange.body)
                 elif exchange.over:
                     self.failures.append(f"stream {stream}: {exchange}, {client.goaway}")
                 elif stream <= last:
@@ -117,7 +117,7 @@ def test_sighup_under_load_fails_no_request(serving: list[str]) -> None:
         assert not load.failures
         after = set(program.children())
         assert len(after) == 2
-        assert {int(response) for response in load.answers[-10:]} <= after
+        assert {int(response) for response in load.responses[-10:]} <= after
         assert {code for _, code in load.goaways} == {NO_ERROR}
 
 
@@ -129,7 +129,7 @@ def test_sigterm_under_load_loses_nothing(serving: list[str]) -> None:
             program.signal(signal.SIGTERM)
             assert program.wait() == 0
         assert not load.failures
-        assert set(load.answers) == {b"chunk" * 3}
+        assert set(load.responses) == {b"chunk" * 3}
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])

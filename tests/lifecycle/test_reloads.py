@@ -36,7 +36,7 @@ class Posting:
 
     def __init__(self, port: int, clients: int, think_time: float) -> None:
         self.port, self.clients, self.think_time = port, clients, think_time
-        self.answers = 0
+        self.responses = 0
         self.lost: list[str] = []
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
@@ -44,7 +44,7 @@ class Posting:
     def __enter__(self) -> Posting:
         for thread in self._threads:
             thread.start()
-        eventually(lambda: self.answers > self.clients, f"first responses {self.lost[:3]}")
+        eventually(lambda: self.responses > self.clients, f"first responses {self.lost[:3]}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -61,7 +61,7 @@ class Posting:
                 conn.sock.sendall(b"POST /pid HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbody")
                 response = conn.response()
                 assert response.status == 200, response
-                self.answers += 1
+                self.responses += 1
             except (OSError, AssertionError) as error:
                 self.lost.append(repr(error))
             if self.lost or response.closes:
@@ -81,8 +81,8 @@ def test_reloads_lose_no_request(app: list[str], clients: int, think_time: float
             before = set(program.children())
             program.signal(signal.SIGHUP)
             eventually(lambda: not before & set(program.children()), "the old workers' end")  # noqa: B023
-            seen = posting.answers
-            eventually(lambda: posting.answers > seen + clients, "responses of the new workers")  # noqa: B023
+            seen = posting.responses
+            eventually(lambda: posting.responses > seen + clients, "responses of the new workers")  # noqa: B023
     assert not posting.lost
 
 

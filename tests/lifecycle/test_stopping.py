@@ -87,7 +87,7 @@ def test_sigterm_under_load_loses_nothing(app: str, workers: str) -> None:
         # response was cut short once it had begun.
         cut = [failure for failure in load.failures if "before the response was whole" in failure]
         assert not cut
-        assert all(answer == b"chunk" * 3 for answer in load.answers)
+        assert all(answer == b"chunk" * 3 for answer in load.responses)
 
 
 def test_keep_alive_connections_are_notified_or_closed() -> None:

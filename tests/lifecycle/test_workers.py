@@ -30,7 +30,7 @@ def test_sighup_under_load_fails_no_request(app: str, keep_alive: bool) -> None:
         assert not load.failures
         after = set(program.children())
         assert len(after) == 2
-        assert {int(answer) for answer in load.answers[-10:]} <= after
+        assert {int(answer) for answer in load.responses[-10:]} <= after
 
 
 REPAIR_SECONDS = 0.5

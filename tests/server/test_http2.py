@@ -24,12 +24,12 @@ INTERNAL_ERROR = 2
 def test_prior_knowledge_beside_http_1(kind: str) -> None:
     with serving(kind, APPS[kind]) as server:
         with Client((server.host, server.port)) as client:
-            assert client.ask(path="/version").body == VERSION[kind]
-            response = client.ask(path="/second")
+            assert client.fetch(path="/version").body == VERSION[kind]
+            response = client.fetch(path="/second")
         assert (response.status, response.body, response.fields["content-length"]) == (200, b"/second", "7")
         with Client((server.host, server.port)) as client:
             client.socket.sendall(b"")
-            assert client.ask("POST", "/echo", b"body").body == b"body"
+            assert client.fetch("POST", "/echo", b"body").body == b"body"
 
 
 @every_kind
@@ -55,16 +55,16 @@ def test_alpn_chooses(kind: str, tmp_path: Path) -> None:
             assert isinstance(client.socket, ssl.SSLSocket)
             assert client.socket.selected_alpn_protocol() == chosen
             if chosen == "h2":
-                assert client.ask(path="/version").body == VERSION[kind] + b"s"
+                assert client.fetch(path="/version").body == VERSION[kind] + b"s"
                 body = payload(300_000)
-                assert client.ask("POST", "/echo", body).body == body
+                assert client.fetch("POST", "/echo", body).body == body
 
 
 @every_kind
 def test_only_http_2(kind: str) -> None:
     with serving(kind, APPS[kind], http="2") as server:
         with Client((server.host, server.port)) as client:
-            assert client.ask(path="/version").body == VERSION[kind]
+            assert client.fetch(path="/version").body == VERSION[kind]
         with Client((server.host, server.port), before=b"GET / HTTP/1.1\r\nHost: test\r\n\r\n") as client:
             data = b""
             while part := client.socket.recv(65536):
@@ -82,7 +82,7 @@ def test_only_http_1(kind: str) -> None:
 def test_fields_both_ways(kind: str) -> None:
     with connected_client(kind, APPS[kind]) as client:
         headers = [("x-one", "1"), ("cookie", "a=1"), ("cookie", "b=2")]
-        response = client.ask(path="/fields", headers=headers)
+        response = client.fetch(path="/fields", headers=headers)
     output = response.body.decode().lower().replace("_", "-").replace("http-", "")
     assert {"host: test", "x-one: 1", "cookie: a=1; b=2"} <= set(output.splitlines())
     if kind == "asgi":
@@ -143,7 +143,7 @@ def test_a_slow_reader_does_not_hold_the_others_up(kind: str) -> None:
 @every_kind
 def test_websockets_are_offered_where_there_are_any(kind: str) -> None:
     with serving(kind, APPS[kind]) as server, Client((server.host, server.port)) as client:
-        assert client.ask(path="/x").status == 200
+        assert client.fetch(path="/x").status == 200
         assert client.conn.remote_settings.enable_connect_protocol == (kind == "asgi")
 
 
@@ -152,24 +152,24 @@ def test_a_small_window_is_respected(kind: str) -> None:
     with serving(kind, APPS[kind]) as server:
         settings = {SettingCodes.INITIAL_WINDOW_SIZE: 100}
         with Client((server.host, server.port), settings=settings) as client:
-            assert client.ask(path="/pieces/3").body == PIECE * 3
+            assert client.fetch(path="/pieces/3").body == PIECE * 3
 
 
 @every_kind
 @pytest.mark.parametrize("path", ["/status/204", "/status/304"])
 def test_answers_without_a_body(kind: str, path: str) -> None:
     with connected_client(kind, APPS[kind]) as client:
-        response = client.ask(path=path)
+        response = client.fetch(path=path)
         assert (response.status, response.body, response.ended) == (int(path[-3:]), b"", True)
-        assert client.ask(path="/after").body == b"/after"
+        assert client.fetch(path="/after").body == b"/after"
 
 
 @every_kind
 def test_head(kind: str) -> None:
     with connected_client(kind, APPS[kind]) as client:
-        response = client.ask("HEAD", "/text")
+        response = client.fetch("HEAD", "/text")
         assert (response.status, response.body, response.fields["content-length"]) == (200, b"", "5")
-        assert client.ask(path="/after").body == b"/after"
+        assert client.fetch(path="/after").body == b"/after"
 
 
 @every_kind
@@ -202,7 +202,7 @@ def test_a_file_that_nobody_reads_holds_nothing_up(kind: str, tmp_path: Path) ->
         slow = client.begin("GET", f"/file{path}")
         client.until_body(slow, 65535)
         # The connection's window is spent: only what needs none can pass.
-        assert client.ask("HEAD", "/text").status == 200
+        assert client.fetch("HEAD", "/text").status == 200
         client.read(slow)
         assert client.finish(slow)[0].body == path.read_bytes()
 
@@ -226,7 +226,7 @@ def test_an_unread_upload_is_stopped_after_the_answer(kind: str) -> None:
         assert (response.status, response.body) == (200, b"/ignored")
         client.until(lambda: client.exchanges[stream].reset is not None)
         assert client.exchanges[stream].reset == 0
-        assert client.ask(path="/after").body == b"/after"
+        assert client.fetch(path="/after").body == b"/after"
 
 
 @every_kind
@@ -243,7 +243,7 @@ def test_a_reset_stream_harms_no_other(kind: str, path: str) -> None:
                 client.conn.reset_stream(stream, CANCEL)
         client.reads = None
         client.flush()
-        assert client.ask("POST", "/echo", b"after").body == b"after"
+        assert client.fetch("POST", "/echo", b"after").body == b"after"
 
 
 @every_kind
@@ -264,9 +264,9 @@ def test_streams_over_the_limit_are_refused(kind: str) -> None:
 @every_kind
 def test_a_header_list_over_the_limit(kind: str) -> None:
     with connected_client(kind, APPS[kind], http2_max_headers_size=2000) as client:
-        response = client.ask(headers=[("x-long", "a" * 3000)])
+        response = client.fetch(headers=[("x-long", "a" * 3000)])
         assert response.status == 431
-        assert client.ask(path="/after").body == b"/after"
+        assert client.fetch(path="/after").body == b"/after"
 
 
 @every_kind
@@ -275,7 +275,7 @@ def test_a_body_over_the_limit(kind: str) -> None:
         stream = client.begin("POST", "/echo", [("content-length", "2000")], end=False)
         response = client.finish(stream)[0]
         assert response.status == 413
-        assert client.ask(path="/after").body == b"/after"
+        assert client.fetch(path="/after").body == b"/after"
 
 
 @every_kind
@@ -285,7 +285,7 @@ def test_going_away_finishes_what_is_under_way(kind: str) -> None:
         client = Client((server.host, server.port))
         slow = client.begin("GET", "/sleep/0.5")
         idle = Client((server.host, server.port))
-        idle.ask(path="/first")
+        idle.fetch(path="/first")
         time.sleep(0.1)
     # It has stopped.
     client.until_closed()
@@ -314,7 +314,7 @@ def test_compression(kind: str) -> None:
     with connected_client(kind, APPS[kind], compress=("gzip",)) as client:
         import gzip
 
-        response = client.ask(path="/" + "a" * 2000, headers=[("accept-encoding", "gzip")])
+        response = client.fetch(path="/" + "a" * 2000, headers=[("accept-encoding", "gzip")])
         assert response.fields["content-encoding"] == "gzip"
         assert gzip.decompress(response.body) == b"/" + b"a" * 2000
 
@@ -324,7 +324,7 @@ def test_behind_the_proxy_protocol(kind: str) -> None:
     before = b"PROXY TCP4 192.0.2.7 192.0.2.1 1234 80\r\n"
     with serving(kind, APPS[kind], proxy_protocol=True, forwarded_allow_ips=("127.0.0.1",)) as server:
         with Client((server.host, server.port), before=before) as client:
-            assert client.ask(path="/client").body == b"192.0.2.7"
+            assert client.fetch(path="/client").body == b"192.0.2.7"
 
 
 @every_kind
@@ -334,6 +334,6 @@ def test_requests_over_the_concurrency_limit(kind: str) -> None:
     with connected_client(kind, APPS[kind], limit_concurrency=1) as client:
         # They come in this order, and the first is far from over.
         slow = client.begin("GET", "/sleep/3")
-        response = client.ask(path="/x")
+        response = client.fetch(path="/x")
         assert (response.status, response.fields["retry-after"]) == (503, "1")
         assert client.finish(slow)[0].status == 200

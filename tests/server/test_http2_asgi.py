@@ -45,7 +45,7 @@ def test_the_scope() -> None:
         await send({"type": "http.response.body"})
 
     with connected_client("asgi", app, root_path="/base") as client:
-        client.ask("PATCH", "/a%20b?c=d", headers=[("x-a", "1")])
+        client.fetch("PATCH", "/a%20b?c=d", headers=[("x-a", "1")])
     scope = seen[0]
     assert scope["http_version"] == "2"
     assert scope["method"] == "PATCH"
@@ -66,8 +66,8 @@ def test_a_field_that_is_named_again_is_one_object() -> None:
 
     large = ("x-large", "v" * 1000)
     with connected_client("asgi", app) as client:
-        client.ask(headers=[large, ("x-a", "1"), large, ("x-b", "2"), ("x-a", "1"), large])
-        client.ask(headers=[("x-b", "2"), large, large])
+        client.fetch(headers=[large, ("x-a", "1"), large, ("x-b", "2"), ("x-a", "1"), large])
+        client.fetch(headers=[("x-b", "2"), large, large])
     first, second = (scope["headers"] for scope in seen)
     expected = [(b"x-large", b"v" * 1000), (b"x-a", b"1"), (b"x-b", b"2")]
     assert first[1:] == [expected[place] for place in (0, 1, 0, 2, 1, 0)]
@@ -113,7 +113,7 @@ def test_a_reset_stream_is_a_disconnect_at_once() -> None:
             client.reset(stream)
         until(notes.have("received", "listened", "sent"))
         client.reads = None
-        assert client.ask(path="/fine").body == b"fine"
+        assert client.fetch(path="/fine").body == b"fine"
 
 
 def test_a_client_that_leaves_is_a_disconnect_of_all_its_streams() -> None:
@@ -223,7 +223,7 @@ def test_early_hints_and_trailers() -> None:
         await send({"type": "http.response.trailers", "headers": [(b"x-sum", b"42")]})
 
     with connected_client("asgi", app) as client:
-        response = client.ask()
+        response = client.fetch()
     assert response.interim == [(103, {"link": "</a.css>; rel=preload"})]
     assert (response.status, response.body, response.trailers) == (200, b"body", {"x-sum": "42"})
 
@@ -260,7 +260,7 @@ def test_an_application_of_a_reset_stream_counts_until_it_ends() -> None:
         until(lambda: running == 0)
         client.conn.ping(b"received")
         client.flush()
-        assert client.ask().status == 200
+        assert client.fetch().status == 200
 
 
 def test_a_task_may_go_on_after_the_answer() -> None:
@@ -330,7 +330,7 @@ def test_many_who_lose_their_client_at_once_do_not_hold_up_the_loop() -> None:
             client.flush()
             assert until(lambda: waiting == 90)
             client.disconnect()
-        assert until(lambda: other.ask("GET", "/counts").body == b"90")
+        assert until(lambda: other.fetch("GET", "/counts").body == b"90")
     assert sum(rounds.values()) == 90
     assert max(rounds.values()) <= 4, rounds
 

@@ -27,7 +27,7 @@ def test_the_environ(kind: str) -> None:
         return [b""]
 
     with connected_client(kind, app) as client:
-        client.ask("PATCH", "/a%20b?c=d", headers=[("x-a", "1")])
+        client.fetch("PATCH", "/a%20b?c=d", headers=[("x-a", "1")])
     environ = seen[0]
     assert environ["SERVER_PROTOCOL"] == "HTTP/2.0"
     assert (environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"]) == (
@@ -107,7 +107,7 @@ def test_a_reset_ends_reading_and_writing(kind: str) -> None:
         client.reset(writes)
         until(lambda: "/writes closed" in ended)
         client.reads = None
-        assert client.ask(path="/fine").body == b"fine"
+        assert client.fetch(path="/fine").body == b"fine"
 
 
 @MODES
@@ -126,7 +126,7 @@ def test_a_request_taken_back_before_its_turn_is_not_served(kind: str) -> None:
         blocked = client.begin("POST", "/taken-back", end=False)
         client.write(blocked, b"some")
         client.reset(blocked)
-        assert client.ask(path="/after").body == b"ok"
+        assert client.fetch(path="/after").body == b"ok"
     go.set()
     assert served == ["/after"]
 
@@ -141,7 +141,7 @@ def test_write_early_hints_and_a_generator(kind: str) -> None:
         yield b"three"
 
     with connected_client(kind, app) as client:
-        response = client.ask()
+        response = client.fetch()
     assert response.interim == [(103, {"link": "</a.css>; rel=preload"})]
     assert response.body == b"one two three"
 
@@ -180,7 +180,7 @@ def test_a_client_that_vanishes_frees_the_threads(kind: str) -> None:
                 client.until_body(streams[0], 65535)
                 client.disconnect()
         with Client((server.host, server.port)) as client:
-            assert client.ask().body == b"fine"
+            assert client.fetch().body == b"fine"
 
 
 def test_many_streams_over_a_few_threads() -> None:

@@ -32,7 +32,7 @@ def test_echo_beside_other_streams() -> None:
         client.write(stream, frame(TEXT, b"one") + frame(PING, b"?"))
         client.until_body(stream, 8)
         assert exchange.body == bytes([0x80 | TEXT, 3]) + b"one" + bytes([0x80 | PONG, 1]) + b"?"
-        assert client.ask().body == b"plain"
+        assert client.fetch().body == b"plain"
         client.write(stream, frame(BINARY, b"x" * 300_000))
         client.until_body(stream, 8 + 10 + 300_000)
         client.write(stream, close_frame(1000))
@@ -40,7 +40,7 @@ def test_echo_beside_other_streams() -> None:
         assert exchange.body.endswith(struct.pack("!BBH", 0x80 | CLOSE, 2, 1000))
         # The server asks for nothing more, and nothing has failed.
         assert exchange.reset in (None, 0)
-        assert client.ask().body == b"plain"
+        assert client.fetch().body == b"plain"
     scope = scopes[0]
     assert (scope["http_version"], scope["scheme"], scope["path"]) == ("2", "ws", "/a")
     assert scope["subprotocols"] == ["x", "y"]
@@ -73,7 +73,7 @@ def test_a_stream_that_is_reset() -> None:
 
     with connected_client("asgi", app) as client:
         client.reset(open_websocket(client))
-        client.until(lambda: client.ask().status == 200 and codes)
+        client.until(lambda: client.fetch().status == 200 and codes)
     assert codes == [1006]
 
 
@@ -98,7 +98,7 @@ def test_streams_that_are_reset_leave_their_places(path: str) -> None:
                 client.until_body(stream, 4)
             client.reset(stream)
             # Answered behind the reset.
-            assert client.ask().status == 200
+            assert client.fetch().status == 200
 
 
 def test_a_slow_application_holds_up_its_own_stream() -> None:
@@ -132,7 +132,7 @@ def test_a_slow_application_holds_up_its_own_stream() -> None:
             expected += len(frame(BINARY, b"y" * size, masked=False))
             client.until_body(fast, expected)
         assert len(rest) > 100 * 10_000 - 2 * WINDOW
-        assert client.ask().status == 200
+        assert client.fetch().status == 200
         client.write(slow, rest + close_frame(1000))
         client.finish(slow)
         assert received == [10_000] * 100
@@ -159,7 +159,7 @@ def test_a_slow_client_holds_up_its_own_stream() -> None:
         client.until(lambda: len(client.exchanges[fast].body) > 100 * 10_000)
         client.write(fast, close_frame(1000))
         assert client.finish(fast)[0].ended
-        assert client.ask().status == 200
+        assert client.fetch().status == 200
         # What the client takes at first, and what the server keeps of a stream.
         assert sent == {"/slow": sent["/slow"], "/fast": 100 * 10_000}
         assert sent["/slow"] <= 65535 + 64 * 1024 + 10_000

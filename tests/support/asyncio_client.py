@@ -1,4 +1,4 @@
-"""An upstream in a thread of its own, and one body for three event loops."""
+"""Upstream server in its own thread, and one test body for three event loops."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def sleep(seconds: float) -> None:
 
 
 class Upstream:
-    """Answers by target; counts connections and the requests that it has seen whole."""
+    """Responds by target; counts connections and the complete requests received."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -64,7 +64,7 @@ class Upstream:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        # Without asyncio's own connection tasks, whose end some Pythons report.
+        # Without asyncio's own connection tasks: some Python versions report their cancellation.
         server = self.loop.run_until_complete(
             self.loop.create_server(lambda: _Connection(self), "127.0.0.1", 0, backlog=4096)
         )

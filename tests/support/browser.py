@@ -81,13 +81,13 @@ class Browser:
         )
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while True:
-            answer = self._next()
-            if answer.get("id") == number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
-                result: dict[str, Any] = answer["result"]
+            reply = self._next()
+            if reply.get("id") == number:
+                if "error" in reply:
+                    raise RuntimeError(f"{method}: {reply['error']}")
+                result: dict[str, Any] = reply["result"]
                 return result
-            self.events.append(answer)
+            self.events.append(reply)
 
     def _next(self) -> dict[str, Any]:
         deadline = time.monotonic() + WAIT_S
@@ -132,10 +132,10 @@ class Page:
 
     def evaluate(self, expression: str) -> Any:
         """A JSON value. Raises RuntimeError with the page's exception."""
-        answer = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
-        if "exceptionDetails" in answer:
-            raise RuntimeError(answer["exceptionDetails"]["exception"].get("description", "thrown"))
-        return answer["result"].get("value")
+        reply = self._call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in reply:
+            raise RuntimeError(reply["exceptionDetails"]["exception"].get("description", "thrown"))
+        return reply["result"].get("value")
 
     def wait(self, condition: str) -> None:
         deadline = time.monotonic() + WAIT_S
@@ -150,24 +150,24 @@ class Page:
         self.evaluate("1")
         found = []
         for event in self._browser.events:
-            method, said = event.get("method"), event.get("params", {})
+            method, params = event.get("method"), event.get("params", {})
             if event.get("sessionId") != self._session:
                 continue
             if method == "Runtime.exceptionThrown":
-                found.append(f"exception: {said['exceptionDetails']}")
-            elif method == "Runtime.consoleAPICalled" and said["type"] in ("error", "warning", "assert"):
-                found.append(f"console: {said['args']}")
-            elif method == "Log.entryAdded" and said["entry"]["level"] in ("error", "warning"):
-                found.append(f"log: {said['entry']['text']}")
+                found.append(f"exception: {params['exceptionDetails']}")
+            elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
+                found.append(f"console: {params['args']}")
+            elif method == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
+                found.append(f"log: {params['entry']['text']}")
             elif method == "Network.requestWillBeSent":
-                url = said["request"]["url"]
+                url = params["request"]["url"]
                 if url.partition("#")[0] != self._url and not url.startswith("data:"):
                     found.append(f"request: {url}")
         return found
 
-    def screenshot(self, path: Path, *, whole: bool = True) -> None:
-        answer = self._call("Page.captureScreenshot", captureBeyondViewport=whole, format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
+    def screenshot(self, path: Path, *, full_page: bool = True) -> None:
+        reply = self._call("Page.captureScreenshot", captureBeyondViewport=full_page, format="png")
+        path.write_bytes(base64.b64decode(reply["data"]))
 
     def close(self) -> None:
         self._browser.call("Target.closeTarget", targetId=self._target)

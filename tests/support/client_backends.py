@@ -39,7 +39,7 @@ class SyncBackend:
             return [call.result() for call in calls]
 
     def at_once(self, *calls: Call) -> list[Any]:
-        """The answer of each, or its error."""
+        """Returns the response of each call, or its error."""
 
         def attempt(call: Call) -> Any:
             method, url, arguments = call
@@ -61,11 +61,11 @@ class SyncBackend:
         """A body that is generated."""
         return iter(pieces)
 
-    def pieces(self, url: str, how: str, *values: Any) -> Iterator[Any]:
+    def pieces(self, url: str, mode: str, *values: Any) -> Iterator[Any]:
         """Items of `response.iter_HOW`."""
         with self.client.stream("GET", url) as self.streamed:
             response = self.streamed
-            yield from getattr(response, f"iter_{how}")(*values)
+            yield from getattr(response, f"iter_{mode}")(*values)
 
     def rest(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -100,7 +100,7 @@ class AsyncBackend:
 
     def at_once(self, *calls: Call) -> list[Any]:
         async def gather() -> list[Any]:
-            requests = [self.client.request(method, url, **how) for method, url, how in calls]
+            requests = [self.client.request(method, url, **options) for method, url, options in calls]
             return await asyncio.gather(*requests, return_exceptions=True)
 
         return self.loop.run_until_complete(gather())
@@ -121,11 +121,11 @@ class AsyncBackend:
 
         return generate()
 
-    def pieces(self, url: str, how: str, *values: Any) -> Iterator[Any]:
+    def pieces(self, url: str, mode: str, *values: Any) -> Iterator[Any]:
         async def stream() -> Any:
             async with self.client.stream("GET", url) as self.streamed:
                 response = self.streamed
-                async for piece in getattr(response, f"aiter_{how}")(*values):
+                async for piece in getattr(response, f"aiter_{mode}")(*values):
                     yield piece
 
         pieces = stream()
@@ -149,7 +149,7 @@ class AsyncBackend:
 
 
 class _Awaited:
-    """A response whose bytes are awaited from outside its loop."""
+    """Response whose bytes are awaited from outside its loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, response: Any) -> None:
         self._loop = loop
@@ -165,7 +165,7 @@ class _Awaited:
 
 BACKENDS: dict[str, Callable[..., Any]] = {"sync": SyncBackend, "async": AsyncBackend}
 HTTP2_BACKENDS = ("sync", "async")
-"""Those that speak HTTP/2."""
+"""Backends that support HTTP/2."""
 
 
 def rss_bytes() -> int:

@@ -15,7 +15,7 @@ BACKENDS = ("blocking", "asyncio", "trio")
 
 
 class Caller:
-    """`caller.get(...)` whatever the backend is; `caller.client` for what does not block."""
+    """`caller.get(...)` on any backend; `caller.client` for methods that do not block."""
 
     def __init__(self, backend: str, **settings: Any) -> None:
         self.backend = backend
@@ -49,16 +49,18 @@ class Caller:
 
 
 class Recorder:
-    """A handler for MockTransport: what came, and answers by path."""
+    """Handler for MockTransport that records requests and responds by path."""
 
-    def __init__(self, **answers: Any) -> None:
-        self.answers = answers
+    def __init__(self, **responses: Any) -> None:
+        self.responses = responses
         self.requests: list[towline.Request] = []
 
     def __call__(self, request: towline.Request) -> towline.Response:
         self.requests.append(request)
-        answer = self.answers.get(request.url.path.strip("/") or "root", towline.Response(200, text="end"))
-        return answer(request) if callable(answer) else answer
+        response = self.responses.get(
+            request.url.path.strip("/") or "root", towline.Response(200, text="end")
+        )
+        return response(request) if callable(response) else response
 
     @property
     def lines(self) -> list[str]:

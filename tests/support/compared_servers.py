@@ -1,4 +1,4 @@
-"""The servers of the comparison, each a process of its own that is stopped and reaped."""
+"""Servers of the comparison. Each runs in its own process, which is stopped and reaped."""
 
 from __future__ import annotations
 
@@ -84,19 +84,19 @@ def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: IO[
     raise RuntimeError("the server does not listen")
 
 
-def fetch(port: int, question: Request) -> Response:
+def fetch(port: int, request: Request) -> Response:
     """Sends `question` on a new connection, twice on the same one if `twice` is set."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
-    # One and the same authority, so that absolute addresses in answers can be compared.
-    headers = {"Host": "shop.example", "User-Agent": "towline-tests", **question.headers}
+    # The same authority for all servers, so that absolute addresses in responses can be compared.
+    headers = {"Host": "shop.example", "User-Agent": "towline-tests", **request.headers}
     with contextlib.closing(connection):
-        for _ in range(2 if question.twice else 1):
-            connection.request(question.method, question.target, question.body, headers)
+        for _ in range(2 if request.twice else 1):
+            connection.request(request.method, request.target, request.body, headers)
             response = connection.getresponse()
             body = response.read()
     headers_sent = [(name.lower(), value) for name, value in response.getheaders()]
     length = response.getheader("content-length")
-    if length is not None and question.method != "HEAD" and response.status not in (204, 304):
+    if length is not None and request.method != "HEAD" and response.status not in (204, 304):
         assert int(length) == len(body)
     return Response(
         response.status, sorted(pair for pair in headers_sent if pair[0] not in OF_THE_SERVER), body

@@ -89,7 +89,7 @@ class Response:
 
 
 def fetch(server: Running, target: str, *fields: str, method: str = "GET", before: bytes = b"") -> Response:
-    """One request on a connection of its own. `before`: bytes that come first, such as a PROXY header."""
+    """One request on a new connection. `before`: bytes sent first, such as a PROXY header."""
     request = f"{method} {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n"
     request += "".join(f"{field}\r\n" for field in fields) + "\r\n"
     return exchange((server.host, server.port), before + request.encode("latin-1"))

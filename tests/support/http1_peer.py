@@ -1,10 +1,10 @@
-"""HTTP/1 server whose bytes the test decides. Every test of a client that needs one uses this module.
+"""HTTP/1 server whose bytes the test decides, for every test of a client that needs one.
 
-One listener with three ways to say what a connection does:
+One listener with three ways to define the behaviour of a connection:
 
 - `scripted(handler)`: `handler(peer)` reads requests from a `Peer` and writes bytes; the heads are recorded.
 - `serving(serve)`: `serve(sock, number)` has the bare socket, for bytes below the level of a request.
-- `PathServer(scripts)`: one script per path (`http1_scripts.py`), and a record of which connection carried what.
+- `PathServer(scripts)`: one script per path (`http1_scripts.py`), and a record of the requests of each connection.
 
 Each connection has a thread. An `OSError` in a handler means that the client has closed, which tests do on purpose.
 """
@@ -189,15 +189,15 @@ def serving(serve: Callable[[socket.socket, int], None]) -> Iterator[Listener]:
 
 
 class PathServer:
-    """`with PathServer() as server`: `server.url("endless_head")`, `server.carried` (connection, path).
+    """`with PathServer() as server`: `server.url("endless_head")`, `server.requests` (connection, path).
 
     `/good` always has a correct response. A script gets the connection after the request has been read and
-    returns whether the connection goes on.
+    returns whether the connection stays open.
     """
 
     def __init__(self, scripts: Mapping[str, Script], *, backlog: int = 512) -> None:
         self.scripts = scripts
-        self.carried: list[tuple[int, str]] = []
+        self.requests: list[tuple[int, str]] = []
         self._listener = Listener(self._serve, backlog=backlog)
         self.base = self._listener.url
 
@@ -212,12 +212,12 @@ class PathServer:
 
     def connection_of(self, name: str) -> int:
         """Number of the connection that carried the last request for `name`."""
-        return next(number for number, path in reversed(self.carried) if path == name)
+        return next(number for number, path in reversed(self.requests) if path == name)
 
     def _serve(self, peer: Peer) -> None:
         peer.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for name in requests_on(peer.sock):
-            self.carried.append((peer.number, name))
+            self.requests.append((peer.number, name))
             if not self.scripts[name](peer.sock):
                 return
 
@@ -260,7 +260,7 @@ def requests_on(connection: socket.socket) -> Iterator[str]:
 # Handlers.
 
 
-def answer(data: bytes) -> Handler:
+def respond_with(data: bytes) -> Handler:
     """Sends `data` in response to every request without a body, until the client closes."""
 
     def handler(peer: Peer) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from tests.support.http1_peer import PathServer, Script
 
 GOOD = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ngood"
-POISON = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nPOISON"
+UNSOLICITED = b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nPOISON"
 # Bound of an endless script that nothing stops; the test then fails on the bytes that were read.
 ENDLESS_BYTES = 256 << 20
 BOMB_BYTES = 512 << 20
@@ -55,7 +55,7 @@ def endless(start: bytes, piece: bytes) -> Script:
     return script
 
 
-def drips(response: bytes, every_s: float) -> Script:
+def byte_by_byte(response: bytes, every_s: float) -> Script:
     def script(connection: socket.socket) -> bool:
         for byte in response:
             connection.sendall(bytes([byte]))
@@ -65,7 +65,7 @@ def drips(response: bytes, every_s: float) -> Script:
     return script
 
 
-def resets(*parts: bytes) -> Script:
+def script_then_reset(*parts: bytes) -> Script:
     """Sends the parts, then RST instead of FIN."""
 
     def script(connection: socket.socket) -> bool:
@@ -77,7 +77,7 @@ def resets(*parts: bytes) -> Script:
     return script
 
 
-def later(first: bytes, pause_s: float, second: bytes) -> Script:
+def script_then_unsolicited(first: bytes, pause_s: float, second: bytes) -> Script:
     """Sends a response and, after a pause, unsolicited bytes."""
 
     def script(connection: socket.socket) -> bool:
@@ -132,9 +132,9 @@ SCRIPTS: dict[str, Script] = {
     "space_before_colon": script_of(OK + b"Content-Length : 4\r\n\r\ngood"),
     # framing
     "both_lengths": script_of(
-        OK + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\n0\r\n\r\n" + POISON
+        OK + b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n4\r\ngood\r\n0\r\n\r\n" + UNSOLICITED
     ),
-    "two_lengths": script_of(OK + b"Content-Length: 4\r\nContent-Length: 44\r\n\r\ngood" + POISON),
+    "two_lengths": script_of(OK + b"Content-Length: 4\r\nContent-Length: 44\r\n\r\ngood" + UNSOLICITED),
     "signed_length": script_of(OK + b"Content-Length: +4\r\n\r\ngood"),
     "chunk_overflow": script_of(CHUNKED + b"10000000000000000\r\nx"),
     "chunk_signed": script_of(CHUNKED + b"+4\r\ngood\r\n0\r\n\r\n"),
@@ -146,17 +146,17 @@ SCRIPTS: dict[str, Script] = {
     "half_head": script_then_close(OK + b"Content-Le"),
     "early_close": script_then_close(OK + b"Content-Length: 100\r\n\r\nshort"),
     "chunked_close": script_then_close(CHUNKED + b"4\r\ngood\r\n"),
-    "reset_body": resets(OK + b"Content-Length: 100\r\n\r\nshort"),
-    "reset_head": resets(OK + b"Content-Le"),
-    "drip_head": drips(OK + b"X: " + b"a" * 4000, 0.02),
-    "drip_body": drips(OK + b"Content-Length: 4000\r\n\r\n" + b"a" * 4000, 0.02),
+    "reset_body": script_then_reset(OK + b"Content-Length: 100\r\n\r\nshort"),
+    "reset_head": script_then_reset(OK + b"Content-Le"),
+    "drip_head": byte_by_byte(OK + b"X: " + b"a" * 4000, 0.02),
+    "drip_body": byte_by_byte(OK + b"Content-Length: 4000\r\n\r\n" + b"a" * 4000, 0.02),
     # unsolicited bytes
-    "poison_idle": later(GOOD, 0.05, POISON),
-    "poison_at_once": script_of(GOOD + POISON),
-    "body_of_204": script_of(b"HTTP/1.1 204 No Content\r\nContent-Length: 55\r\n\r\n" + POISON),
-    "body_of_304": script_of(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n" + POISON),
+    "poison_idle": script_then_unsolicited(GOOD, 0.05, UNSOLICITED),
+    "poison_at_once": script_of(GOOD + UNSOLICITED),
+    "body_of_204": script_of(b"HTTP/1.1 204 No Content\r\nContent-Length: 55\r\n\r\n" + UNSOLICITED),
+    "body_of_304": script_of(b"HTTP/1.1 304 Not Modified\r\nContent-Length: 44\r\n\r\n" + UNSOLICITED),
     "unsolicited_101": script_of(
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" + POISON
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n" + UNSOLICITED
     ),
     # contents
     "bomb": bomb,
@@ -218,17 +218,17 @@ def events(per_s: int, size: int, count: int | None = None) -> Script:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
         connection.sendall(head)
         event = b"data: %b\n\n" % (b"x" * size)
-        chunk, began = b"%x\r\n%b\r\n" % (len(event), event), time.monotonic()
+        chunk, start = b"%x\r\n%b\r\n" % (len(event), event), time.monotonic()
         for number in itertools.count() if count is None else range(count):
             connection.sendall(chunk)
-            time.sleep(max(0.0, began + number / per_s - time.monotonic()))
+            time.sleep(max(0.0, start + number / per_s - time.monotonic()))
         connection.sendall(b"0\r\n\r\n")
         return True
 
     return script
 
 
-class Hostile(PathServer):
+class HostileServer(PathServer):
     """Serves `SCRIPTS`, or the scripts given and `good`."""
 
     def __init__(self, scripts: dict[str, Script] | None = None, *, backlog: int = 512) -> None:
@@ -237,7 +237,7 @@ class Hostile(PathServer):
         )
 
 
-class Each(PathServer):
+class GeneratedScriptServer(PathServer):
     """Serves `make(path)` for every path that is not in `SCRIPTS`."""
 
     class _Scripts(dict[str, Script]):
@@ -252,14 +252,14 @@ class Each(PathServer):
         super().__init__(self._Scripts(make), backlog=4096)
 
 
-class Numbered(Each):
+class PathEchoServer(GeneratedScriptServer):
     """Sends N in response to `/N`, so that a client notices a response to another request."""
 
     def __init__(self) -> None:
-        super().__init__(named)
+        super().__init__(path_script)
 
 
-def named(name: str) -> Script:
+def path_script(name: str) -> Script:
     return script_of(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(name), name.encode()))
 
 

@@ -1,4 +1,4 @@
-"""A client of HTTP/2 on a socket, made of the package `h2`: independent of ours, and as slow a reader as asked."""
+"""HTTP/2 client on a socket, built on the package `h2`: independent of Towline, with control over flow-control credit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Exchange:
 
 
 class Connection(h2.connection.H2Connection):
-    """`h2` takes GOAWAY for the end of everything; streams up to the last one go on (RFC 9113 6.8)."""
+    """Connection that keeps streams up to GOAWAY's last one open (RFC 9113 6.8); `h2` closes the connection."""
 
     def _receive_goaway_frame(self, frame: Any) -> Any:
         received = super()._receive_goaway_frame(frame)
@@ -109,7 +109,7 @@ class Client:
         return stream
 
     def write(self, stream: int, data: bytes, *, end: bool = False) -> None:
-        """All of it, as the server gives credit for it; the rest is not wanted after a reset."""
+        """Sends all of `data` as the server gives credit; stops after a reset."""
         view = memoryview(data)
         while view:
             room = min(
@@ -132,7 +132,7 @@ class Client:
         self.flush()
 
     def read(self, stream: int) -> None:
-        """Acknowledges what has come of a stream, and what will."""
+        """Acknowledges the received data of a stream, and all later data."""
         if self.reads is not None:
             self.reads.add(stream)
         unread = self.unread.pop(stream, 0)
@@ -200,7 +200,7 @@ class Client:
         return value
 
     def until_read(self) -> None:
-        """Until the server has read what was sent so far."""
+        """Waits until the server has read everything sent so far."""
         pongs = self.pongs
         self.conn.ping(bytes(8))
         self.flush()
@@ -214,7 +214,7 @@ class Client:
     def until_body(self, stream: int, length: int) -> None:
         self.until(lambda: len(self.exchanges[stream].body) == length)
 
-    def ask(self, method: str = "GET", path: str = "/", body: bytes = b"", headers: Any = ()) -> Exchange:
+    def fetch(self, method: str = "GET", path: str = "/", body: bytes = b"", headers: Any = ()) -> Exchange:
         stream = self.begin(method, path, headers, end=not body)
         if body:
             self.write(stream, body, end=True)
@@ -230,7 +230,7 @@ WEBSOCKET = [(":protocol", "websocket"), ("sec-websocket-version", "13")]
 
 def open_websocket(client: Client, path: str = "/", *headers: tuple[str, str]) -> int:
     """Opens a WebSocket stream (RFC 8441) and returns its number once the response head has come."""
-    # SETTINGS_ENABLE_CONNECT_PROTOCOL has to come first (RFC 8441 3).
+    # SETTINGS_ENABLE_CONNECT_PROTOCOL must be received first (RFC 8441 3).
     client.until(lambda: client.conn.remote_settings.get(8))
     stream = client.begin("CONNECT", path, [*WEBSOCKET, *headers], end=False)
     client.until(lambda: client.exchanges[stream].status)

@@ -14,7 +14,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture(params=HTTP2_BACKENDS)
 def h2_client(request: pytest.FixtureRequest) -> Iterator[Open]:
-    """Makes clients that speak nothing else, and closes them."""
+    """Opens HTTP/2-only clients and closes them."""
     made: list[Any] = []
 
     def open_client(**options: Any) -> Any:

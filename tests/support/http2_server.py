@@ -1,4 +1,4 @@
-"""A server of HTTP/2 that does what a script says, made of the package `h2`: independent of ours, and strict."""
+"""HTTP/2 server controlled by a script, built on the package `h2`: independent of Towline, and strict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class GoneError(ConnectionError):
 
 
 class Connection(h2.connection.H2Connection):
-    """`h2` takes GOAWAY for the end of everything; what was begun goes on (RFC 9113 6.8)."""
+    """Connection that keeps open streams after GOAWAY (RFC 9113 6.8); `h2` closes the connection."""
 
     def _receive_goaway_frame(self, frame: Any) -> Any:
         received = super()._receive_goaway_frame(frame)
@@ -44,7 +44,7 @@ class Connection(h2.connection.H2Connection):
 
 @dataclasses.dataclass
 class ReceivedRequest:
-    """A request, as far as it has come."""
+    """Request: the parts received so far."""
 
     stream: int
     fields: list[tuple[str, str]]
@@ -54,7 +54,7 @@ class ReceivedRequest:
     reset: int | None = None
 
     def __getitem__(self, name: str) -> str:
-        """Of a field that stands there once."""
+        """Returns the value of a field that occurs exactly once."""
         (value,) = [value for found, value in self.fields if found == name]
         return value
 
@@ -67,11 +67,11 @@ class ReceivedRequest:
 
 
 class Peer:
-    """One connection. `generous`: what comes is acknowledged at once, so that more may come."""
+    """One connection. `auto_credit`: received data is acknowledged at once, so that the client may send more."""
 
-    def __init__(self, sock: socket.socket, settings: dict[Any, int], generous: bool = True) -> None:
+    def __init__(self, sock: socket.socket, settings: dict[Any, int], auto_credit: bool = True) -> None:
         self.socket = sock
-        self.generous = generous
+        self.auto_credit = auto_credit
         config = h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
         self.conn = Connection(config=config)
         self.requests: dict[int, ReceivedRequest] = {}
@@ -79,14 +79,14 @@ class Peer:
         self.pongs = 0
         self.goaway: list[tuple[int, int]] = []
         self.conn.initiate_connection()
-        # Not as the values to begin with: the package would hold the client to them before it knows them.
+        # Not as initial values: the package would enforce them before the client has received them.
         self.conn.update_settings(settings)
         self.flush()
 
-    # What the client says.
+    # Receiving.
 
     def take(self, within: float = MAX_WAIT) -> None:
-        """Receives once, within so many seconds; raises TimeoutError otherwise."""
+        """Receives once; raises TimeoutError after `within` seconds."""
         self.socket.settimeout(within)
         try:
             data = self.socket.recv(262_144)
@@ -111,13 +111,13 @@ class Peer:
                 self.take()
 
     def head(self) -> ReceivedRequest:
-        """The next request; its body may be still to come."""
+        """Returns the next request; its body may be incomplete."""
         self.until(lambda: len(self.requests) > self.given)
         self.given += 1
         return list(self.requests.values())[self.given - 1]
 
     def next_request(self) -> ReceivedRequest:
-        """The next request, whole."""
+        """Returns the next complete request."""
         request = self.head()
         self.until(lambda: request.ended or request.reset is not None)
         return request
@@ -136,8 +136,8 @@ class Peer:
             case h2.events.DataReceived():
                 assert stream is not None
                 self.requests[stream].body += event.data
-                if self.generous and event.flow_controlled_length:
-                    # At once: the package itself would wait for more than a small window brings.
+                if self.auto_credit and event.flow_controlled_length:
+                    # At once: the package would wait for more bytes than a small window allows.
                     self.conn.increment_flow_control_window(event.flow_controlled_length)
                     if event.stream_ended is None:
                         self.conn.increment_flow_control_window(event.flow_controlled_length, stream)
@@ -155,7 +155,7 @@ class Peer:
             case h2.events.ConnectionTerminated():
                 self.goaway.append((event.last_stream_id or 0, int(event.error_code or 0)))
 
-    # What the server says.
+    # Sending.
 
     def flush(self) -> None:
         if data := self.conn.data_to_send():
@@ -172,7 +172,7 @@ class Peer:
         return min(room, self.conn.max_outbound_frame_size)
 
     def write(self, request: ReceivedRequest, data: bytes, *, end: bool = False) -> None:
-        """All of it, as the client gives credit for it."""
+        """Sends all of `data` as the client gives credit."""
         view = memoryview(data)
         while view:
             self.until(lambda: self.room(request) > 0 or request.reset is not None)
@@ -187,7 +187,7 @@ class Peer:
             self.flush()
 
     def fill(self, request: ReceivedRequest) -> int:
-        """Sends until the client takes no more; how many bytes that were."""
+        """Sends until the client's window is empty; returns the number of bytes."""
         sent = 0
         while room := self.room(request):
             self.conn.send_data(request.stream, b"x" * room)
@@ -195,14 +195,14 @@ class Peer:
             sent += room
         return sent
 
-    def answer(
+    def respond(
         self, request: ReceivedRequest, body: bytes = b"", status: int = 200, fields: Fields = ()
     ) -> None:
         self.begin(request, status, fields, end=not body)
         if body:
             self.write(request, body, end=True)
 
-    def trail(self, request: ReceivedRequest, fields: Fields) -> None:
+    def send_trailers(self, request: ReceivedRequest, fields: Fields) -> None:
         self.conn.send_headers(request.stream, list(fields), end_stream=True)
         self.flush()
 
@@ -211,7 +211,7 @@ class Peer:
         self.flush()
 
     def credit(self, request: ReceivedRequest, length: int) -> None:
-        """Lets the client send so much more."""
+        """Gives the client credit for `length` further bytes."""
         self.conn.increment_flow_control_window(length, request.stream)
         self.conn.increment_flow_control_window(length)
         self.flush()
@@ -220,8 +220,8 @@ class Peer:
         self.conn.update_settings(values)
         self.flush()
 
-    def leave(self, last: int, code: int = NO_ERROR) -> None:
-        """GOAWAY. Past the package, for which it is the end of everything."""
+    def send_goaway(self, last: int, code: int = NO_ERROR) -> None:
+        """Sends GOAWAY directly on the socket: the package would close the connection."""
         frame = hyperframe.frame.GoAwayFrame(0, last_stream_id=last, error_code=code)
         self.socket.sendall(frame.serialize())
 
@@ -231,7 +231,7 @@ Script = Callable[[Peer, int], None]
 
 @dataclasses.dataclass
 class Server:
-    """Where it listens, and its connections so far."""
+    """Address of the server, and its connections so far."""
 
     url: str
     port: int
@@ -243,23 +243,23 @@ def serving(
     script: Script,
     *,
     settings: dict[Any, int] | None = None,
-    generous: bool = True,
+    auto_credit: bool = True,
     tls: ssl.SSLContext | None = None,
 ) -> Iterator[Server]:
-    """Runs `script(peer, number)` for each connection; what fails in it fails the test."""
+    """Runs `script(peer, number)` for each connection; an exception in it fails the test."""
     failures: list[BaseException] = []
     peers: list[Peer] = []
     lock = threading.Lock()
 
     def handler(raw: http1_peer.Peer) -> None:
         try:
-            peer = Peer(raw.sock, settings or {}, generous)
+            peer = Peer(raw.sock, settings or {}, auto_credit)
             with lock:
                 number = len(peers)
                 peers.append(peer)
             script(peer, number)
         except OSError:
-            pass  # the client has gone, as many tests have it
+            pass  # the client has closed, as in many tests
         except BaseException as error:
             failures.append(error)
 
@@ -267,14 +267,14 @@ def serving(
         try:
             yield Server(running.url, running.port, peers)
         except BaseException as error:
-            # What the client makes of it is only the consequence.
+            # The client's error is only a consequence.
             raise (failures or [error])[0] from error
     if failures:
         raise failures[0]
 
 
 def always(respond: Callable[[Peer, ReceivedRequest], None]) -> Script:
-    """Each request in the order in which it came whole."""
+    """Responds to each request in the order of completion."""
 
     def script(peer: Peer, number: int) -> None:
         while True:

@@ -115,7 +115,7 @@ class ByGetattr:
 
 
 class Proxy:
-    """A transparent proxy: gives the class and the attributes of its target as its own."""
+    """Transparent proxy with the class and the attributes of its target."""
 
     def __init__(self, target: Any) -> None:
         object.__setattr__(self, "_target", target)
@@ -274,7 +274,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 
 
 def operator_call(target: Any) -> Any:
-    """`target.__call__` of a C type: a method-wrapper, whose signature says only `*args, **kwargs`."""
+    """`target.__call__` of a C type: a method-wrapper, whose signature is only `*args, **kwargs`."""
     return target.__call__
 
 

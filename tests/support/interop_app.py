@@ -1,4 +1,4 @@
-"""An ASGI application that any server can run: a small answer, a large one, and what was sent."""
+"""ASGI application that any server can run: a small response, a large one, and an echo."""
 
 from __future__ import annotations
 

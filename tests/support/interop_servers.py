@@ -1,4 +1,4 @@
-"""Servers of HTTP/2 that are not ours, each a process of its own; what is not installed skips."""
+"""Other HTTP/2 servers, each in its own process; a server that is not installed skips the test."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NGHTTPD = shutil.which("nghttpd")
 
 @dataclasses.dataclass
 class Running:
-    """`echo`: the path that answers with what it is sent, where there is one."""
+    """`echo`: path that echoes the request body, if there is one."""
 
     url: str
     trust: str

@@ -1,4 +1,4 @@
-"""The real program as a process, a small HTTP client on a socket, and a load made of it."""
+"""The real program as a process, a small HTTP client on a socket, and a load generator built on it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from pathlib import Path
 
 HERE = Path(__file__).parents[1] / "lifecycle"
 MAX_WAIT = 20.0
-"""Seconds that anything may take on a busy machine before a test gives up."""
+"""Seconds that any step may take on a busy machine before a test fails."""
 
 
-def eventually(condition: Callable[[], object], what: str, timeout: float = MAX_WAIT) -> float:
+def eventually(condition: Callable[[], object], description: str, timeout: float = MAX_WAIT) -> float:
     """Wait until `condition()` is true; returns the seconds it took."""
-    begun = time.monotonic()
+    started = time.monotonic()
     while not condition():
-        assert time.monotonic() - begun < timeout, f"{what}: not within {timeout} s"
+        assert time.monotonic() - started < timeout, f"{description}: not within {timeout} s"
         time.sleep(0.005)
-    return time.monotonic() - begun
+    return time.monotonic() - started
 
 
 def alive(pid: int) -> bool:
@@ -133,7 +133,7 @@ class Response:
 
 
 def request(port: int, path: str, timeout: float = MAX_WAIT) -> Response:
-    """One request on a connection of its own. Raises OSError unless a whole response came."""
+    """One request on a new connection. Raises OSError unless the response is complete."""
     with connect(port, timeout) as conn:
         return conn.get(path)
 
@@ -199,13 +199,13 @@ class Conn:
 class Load:
     """Threads that send requests until `stop`. `failures` must stay empty.
 
-    With `keep_alive`, a kept connection that ends before the first byte of an answer is tried again on a
-    new one, as RFC 9112 9.3.1 lets every client do: the server may close an idle connection at any time.
+    With `keep_alive`, a request on a reused connection that ends before the first byte of a response is sent
+    again on a new one, as RFC 9112 9.3.1 allows: the server may close an idle connection at any time.
     """
 
     def __init__(self, port: int, path: str = "/pid", *, threads: int = 4, keep_alive: bool = False) -> None:
         self.port, self.path, self.keep_alive = port, path, keep_alive
-        self.answers: list[bytes] = []
+        self.responses: list[bytes] = []
         self.failures: list[str] = []
         self._over = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
@@ -213,7 +213,7 @@ class Load:
     def __enter__(self) -> Load:
         for thread in self._threads:
             thread.start()
-        eventually(lambda: len(self.answers) > 20, f"a first few answers {self.failures[:3]}")
+        eventually(lambda: len(self.responses) > 20, f"a first few answers {self.failures[:3]}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -226,8 +226,8 @@ class Load:
 
     def more(self, count: int = 50) -> None:
         """Waits for `count` further responses."""
-        target = len(self.answers) + count
-        eventually(lambda: len(self.answers) >= target or self.failures, "more answers")
+        target = len(self.responses) + count
+        eventually(lambda: len(self.responses) >= target or self.failures, "more answers")
 
     def _run(self) -> None:
         conn: Conn | None = None
@@ -238,7 +238,7 @@ class Load:
                     conn = Conn(socket.create_connection(("127.0.0.1", self.port), MAX_WAIT))
                 response = conn.get(self.path)
                 assert response.status == 200, response
-                self.answers.append(response.body)
+                self.responses.append(response.body)
                 if response.closes or not self.keep_alive:
                     conn.sock.close()
                     conn = None
@@ -254,6 +254,6 @@ class Load:
 
 
 def python(script: str, *arguments: str, timeout: float = 30) -> subprocess.CompletedProcess[str]:
-    """Runs a script in a process of its own: for exits, signals and forks."""
+    """Runs a script in its own process: for exits, signals and forks."""
     command = [sys.executable, "-X", "dev", "-c", textwrap.dedent(script), *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)

@@ -46,10 +46,10 @@ def stable_descriptors(pid: int) -> int:
 
 def cpu_seconds(pid: int) -> float:
     """CPU seconds used by all threads of the process, from a clock in nanoseconds (utime has a resolution of 10 ms)."""
-    spent = 0
+    used_ns = 0
     for task in Path(f"/proc/{pid}/task").iterdir():
-        spent += int((task / "schedstat").read_text().split()[0])
-    return spent / 1e9
+        used_ns += int((task / "schedstat").read_text().split()[0])
+    return used_ns / 1e9
 
 
 def resident_bytes(pid: int) -> int:
@@ -80,22 +80,22 @@ def open_socket(port: int, data: bytes = b"") -> socket.socket:
     return sock
 
 
-def answer_time(port: int) -> float:
+def response_time(port: int) -> float:
     """Seconds from a new connection to the first bytes of its response."""
-    begun = time.perf_counter()
+    started = time.perf_counter()
     with contextlib.closing(open_socket(port, HEAD)) as sock:
         assert sock.recv(4096).startswith(b"HTTP/1.1 200")
-        return time.perf_counter() - begun
+        return time.perf_counter() - started
 
 
 @contextlib.contextmanager
 def room_for(sockets: int) -> Iterator[None]:
     """Raises the descriptor limit, which the program inherits; skips the test if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = sockets + 500
-    if hard not in (-1, resource.RLIM_INFINITY) and hard < wanted:
-        pytest.skip(f"only {hard} descriptors are allowed here, {wanted} are needed")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    needed = sockets + 500
+    if hard not in (-1, resource.RLIM_INFINITY) and hard < needed:
+        pytest.skip(f"only {hard} descriptors are allowed here, {needed} are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, needed), hard))
     try:
         yield
     finally:

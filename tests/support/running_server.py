@@ -41,7 +41,7 @@ class RunningServer:
         headers: dict[str, str] | None = None,
         **more: Any,
     ) -> http.client.HTTPResponse:
-        """One request on a connection of its own; the body is in `content`."""
+        """One request on a new connection; the body is in `content`."""
         conn = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
         conn.request(method, path, body=body, headers=headers or {}, **more)
         response = conn.getresponse()

@@ -1,4 +1,4 @@
-"""Certificates, trust stores, and a TLS server whose certificate a client has to refuse."""
+"""Certificates, trust stores, and a TLS server with a certificate that a client must refuse."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.http1_peer import Listener, Peer, requests_on
 from tests.support.http1_scripts import GOOD
 
 HOST = "127.0.0.1"
-# The error message has to contain one of these words.
+# The error message must contain one of these texts.
 FAILURES = {
     "expired": ("expired",),
     "wrong host": (
@@ -34,7 +34,7 @@ FAILURES = {
 }
 
 
-def certificate_that_is(
+def invalid_certificate(
     failure: str, authority: trustme.CA, folder: Path
 ) -> trustme.LeafCert | tuple[Path, Path]:
     """Certificate for localhost that a client which trusts `authority` refuses."""
@@ -52,13 +52,13 @@ class Server:
     """TLS with one certificate; counts the requests that arrive."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
-        self.answered = 0
+        self.requests = 0
         self._listener = Listener(self._serve, tls=context)
         self.port = self._listener.port
 
     def _serve(self, peer: Peer) -> None:
         for _ in requests_on(peer.sock):
-            self.answered += 1
+            self.requests += 1
             peer.send(GOOD)
 
     def url(self, host: str = HOST) -> str:
@@ -93,10 +93,10 @@ class Trust:
         self.cert = str(folder / "client.pem")
         client.private_key_and_cert_chain_pem.write_to_path(self.cert)
 
-    def server(self, *names: str, ask: bool = False) -> ssl.SSLContext:
+    def server(self, *names: str, require_client_cert: bool = False) -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.ca.issue_cert(*(names or ("127.0.0.1", "localhost"))).configure_cert(context)
-        if ask:
+        if require_client_cert:
             context.verify_mode = ssl.CERT_REQUIRED
             self.ca.configure_trust(context)
         return context

@@ -62,7 +62,7 @@ class AsyncSockets:
 
 
 class Driven:
-    """An `AsyncWebSocket` whose methods run in its loop until they are done."""
+    """`AsyncWebSocket` whose methods run in its loop until they complete."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ws: Any) -> None:
         self._loop, self._ws = loop, ws
@@ -112,8 +112,8 @@ def drained(ws: ServerConnection) -> None:
             pass
 
 
-def shake(connection: socket.socket, *fields: str, accept: bytes | None = None) -> bytes:
-    """Grants the WebSocket that a client asks for, by hand; its request."""
+def handshake(connection: socket.socket, *fields: str, accept: bytes | None = None) -> bytes:
+    """Accepts a WebSocket handshake by hand; returns the request head."""
     head = read_head(connection)
     key = next(line for line in head.split(b"\r\n") if line.lower().startswith(b"sec-websocket-key"))
     digest = base64.b64encode(hashlib.sha1(key.split(b": ")[1] + GUID).digest())
@@ -137,7 +137,7 @@ def frame(opcode: int, payload: bytes = b"", fin: bool = True) -> bytes:
 
 
 def next_frame(connection: socket.socket) -> tuple[int, bytes]:
-    """One frame of a client: its opcode and what it carries. ConnectionResetError at the end."""
+    """Returns the opcode and the payload of the next client frame. Raises ConnectionResetError at the end."""
     first, second = _exactly(connection, 2)
     assert second & 0x80, "a client masks everything (RFC 6455 5.1)"
     length = second & 0x7F

@@ -1,4 +1,4 @@
-"""WebSocket applications under the ASGI server, and a client that says exactly what is written."""
+"""WebSocket applications under the ASGI server, and a client that sends exactly the bytes given."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
 def connect_to(
     server: AsgiRunningServer | Running, version: str = "1.1", timeout: float = 10
 ) -> socket.socket:
-    """A connection for a client of HTTP/1.1, whatever the version behind it."""
+    """Opens a connection for an HTTP/1.1 client; over HTTP/2 it is tunnelled."""
     address = ("127.0.0.1", server.port)
     near = socket.create_connection(address) if version == "1.1" else tunnel(address)
     near.settimeout(timeout)
@@ -135,7 +135,7 @@ class Raw:
         return taken
 
     def frame(self) -> tuple[int, bytes]:
-        """The next frame: its first byte and what it carries. `EOFError` at the end."""
+        """Returns the first byte and the payload of the next frame. Raises `EOFError` at the end."""
         first, length = self._take(2)
         assert not length & 0x80, "a server masks nothing"
         if length == 126:
@@ -145,7 +145,7 @@ class Raw:
         return first, self._take(length)
 
     def close_code(self) -> int | None:
-        """The next frame is a close; `None`: it has no code. Then the server ends the connection."""
+        """Expects a close frame (`None`: without a code), then the end of the connection."""
         first, payload = self.frame()
         assert first == 0x80 | CLOSE, (first, payload)
         self.ended()

@@ -1,7 +1,7 @@
-"""A WebSocket client of HTTP/1.1 over HTTP/2: each of its connections becomes a stream (RFC 8441), made of `h2`.
+"""Tunnel from HTTP/1.1 WebSocket clients to HTTP/2: each connection becomes a stream (RFC 8441). Built on `h2`.
 
-Tests and independent peers that know only the handshake of HTTP/1.1 speak both versions with it. What is under
-way is bounded by the stream's window and a piece, so each end feels it when the other is slow.
+Tests and independent peers that implement only the HTTP/1.1 handshake use both versions with it. Buffered data
+is bounded by the stream's window and one chunk, so a slow peer slows the other one down.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ OF_HTTP1 = {"host", "connection", "upgrade", "sec-websocket-key"}
 
 
 def tunnel(address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> socket.socket:
-    """A socket for a client of HTTP/1.1; behind it lies a connection of HTTP/2 to `address`."""
+    """Returns a socket for an HTTP/1.1 client; its data goes over an HTTP/2 connection to `address`."""
     near, far = socket.socketpair()
-    threading.Thread(target=carry, args=(far, address), kwargs={"tls": tls}, daemon=True).start()
+    threading.Thread(target=run_tunnel, args=(far, address), kwargs={"tls": tls}, daemon=True).start()
     return near
 
 
-def carry(far: socket.socket, address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> None:
-    """Carries one connection to its end. `far`: the end of it that is not the client's."""
+def run_tunnel(far: socket.socket, address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> None:
+    """Forwards one connection until it ends. `far`: the tunnel's end of the socket pair."""
     with contextlib.suppress(OSError), far, Client(address, tls=tls) as client:
         far.settimeout(MAX_WAIT)
         request = b""
@@ -41,19 +41,19 @@ def carry(far: socket.socket, address: tuple[str, int], *, tls: ssl.SSLContext |
                 return
             request += piece
         head, _, early = request.partition(b"\r\n\r\n")
-        _Carried(far, client, head.decode("latin-1"), early).run()
+        _TunnelledConn(far, client, head.decode("latin-1"), early).run()
 
 
-class _Carried:
-    """One connection. `up`: bytes for the server; `down`: bytes for the client, each of which is credit owed."""
+class _TunnelledConn:
+    """One connection. `up`: bytes for the server; `down`: bytes for the client, not yet credited to the server."""
 
     def __init__(self, far: socket.socket, client: Client, head: str, early: bytes) -> None:
         self.far, self.client = far, client
         self.up, self.down = early, b""
         # The client may still write; the stream has been ended.
         self.is_open, self.is_ended = True, False
-        self.has_answered = False
-        # The server must have said first that it takes such requests.
+        self.has_responded = False
+        # The server must have announced support first (SETTINGS_ENABLE_CONNECT_PROTOCOL).
         client.until(lambda: client.conn.remote_settings.get(ENABLE_CONNECT_PROTOCOL))
         first, *lines = head.split("\r\n")
         fields = [(name.lower(), value.strip()) for name, _, value in (line.partition(":") for line in lines)]
@@ -70,10 +70,10 @@ class _Carried:
         while not self.exchange.over or self.down or self.exchange.body:
             self.turn()
         if self.exchange.reset:
-            return  # without a farewell, as it came
+            return  # no orderly end, as on the stream
         self.far.shutdown(socket.SHUT_WR)
         self.client.close()
-        # What the client still sends is taken: a socket closed before it would be a reset.
+        # Reads the rest from the client: closing with unread data would send a reset.
         while self.far.recv(PIECE):
             pass
 
@@ -81,15 +81,15 @@ class _Carried:
         reads: list[socket.socket] = [self.client.socket]
         if self.is_open and len(self.up) < PIECE:
             reads.append(self.far)
-        # Bytes that TLS has taken already are none for `select`.
-        has_some = isinstance(self.client.socket, ssl.SSLSocket) and self.client.socket.pending() > 0
+        # `select` does not report bytes that TLS has already read.
+        has_pending = isinstance(self.client.socket, ssl.SSLSocket) and self.client.socket.pending() > 0
         readable, writable, _ = select.select(
-            reads, [self.far] if self.down else [], [], 0 if has_some else MAX_WAIT
+            reads, [self.far] if self.down else [], [], 0 if has_pending else MAX_WAIT
         )
-        if has_some or self.client.socket in readable:
+        if has_pending or self.client.socket in readable:
             if not self.client.take():
                 raise ConnectionResetError("the server has closed the connection")
-            self.answer()
+            self.send_head()
         if self.far in readable:
             piece = self.far.recv(PIECE)
             self.up += piece
@@ -100,12 +100,12 @@ class _Carried:
         if not self.down:
             self.down, self.exchange.body = self.exchange.body, b""
 
-    def answer(self) -> None:
-        """The head that HTTP/1.1 has for the stream's answer."""
+    def send_head(self) -> None:
+        """Sends the HTTP/1.1 head of the stream's response."""
         fields, status = dict(self.exchange.fields), self.exchange.status
-        if self.has_answered or not status:
+        if self.has_responded or not status:
             return
-        self.has_answered = True
+        self.has_responded = True
         if status == 200:
             status = 101
             digest = base64.b64encode(hashlib.sha1(self.key + ACCEPT_GUID).digest()).decode()
@@ -117,7 +117,7 @@ class _Carried:
         try:
             count = self.far.send(self.down[:PIECE])
         except OSError:
-            # Nobody reads any more: a reset of TCP is a stream error (RFC 8441 5).
+            # The client has closed: a TCP reset is a stream error (RFC 8441 5).
             if not self.exchange.over:
                 self.client.reset(self.id, CANCEL)
             raise
