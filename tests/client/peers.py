@@ -1,7 +1,7 @@
 """Behaviour of other clients with the malicious server: `python -m tests.client.peers [--subjects a,b] [--scripts x,y]`.
 
 Recorded, not asserted: benches/results/client_faults.md. Each attempt has a client of its own: a good request,
-the script, and a good request again, each within ten seconds. `--life` records what peers_lifecycle.py is about.
+the script, and a good request again, each within ten seconds. `--life` records the behaviours of peers_lifecycle.py.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .peers_adapters import PATHS, interpreter
 
 MAX_WAIT = 10.0
 ROOT = Path(__file__).parent.parent.parent
-# One backend of each: what lies below is the same.
+# One backend of each client: the layers below are the same.
 CHOSEN = (
     "towline",
     "towline-sync",
@@ -88,10 +88,10 @@ class Child:
             stderr=subprocess.DEVNULL,
         )
         self.held = b""
-        said = self.line(60)
-        if said is None or "missing" in said:
+        reply = self.line(60)
+        if reply is None or "missing" in reply:
             self.stop()
-            raise Missing(str(said))
+            raise Missing(str(reply))
 
     def line(self, timeout: float) -> dict[str, Any] | None:
         """The child's next line; `None` on a timeout or when it has died."""
@@ -106,21 +106,21 @@ class Child:
                 return None
             self.held += piece
         line, _, self.held = self.held.partition(b"\n")
-        said: dict[str, Any] = json.loads(line)
-        return said
+        reply: dict[str, Any] = json.loads(line)
+        return reply
 
     def attempt(self, script: str) -> dict[str, Any] | None:
-        """`None`: it could not even begin. `hung` after that: it is of no use any more."""
+        """`None`: the client did not start. After `hung`, the child cannot be used any more."""
         with HostileServer() as server:
             assert self.process.stdin is not None
             self.process.stdin.write(f"{server.base} {script}\n".encode())
             self.process.stdin.flush()
             found = self.line(30)
             for _ in ("answer", "next"):
-                said = self.line(MAX_WAIT)
-                if said is None:
+                reply = self.line(MAX_WAIT)
+                if reply is None:
                     return {**(found or {}), "hung": True}
-                found = said
+                found = reply
             return found
 
     def stop(self) -> None:
@@ -144,7 +144,7 @@ def record(subject: str, scripts: list[str]) -> dict[str, Any]:
 
 
 def verdict(one: dict[str, Any]) -> str:
-    """In a few words what a reader wants to know first."""
+    """Summary in a few words."""
     words = [one.get("answer", f"still at it after {MAX_WAIT:.0f} s")]
     if one.get("poisoned"):
         words.append("**the next answer is the attacker's**")

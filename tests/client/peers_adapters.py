@@ -9,7 +9,7 @@ from towline.bench.clients.subjects import CLIENTS, Interpreters
 
 ROOT = Path(__file__).parent.parent.parent
 PATHS = pathsep.join((str(ROOT), str(ROOT / "python")))
-"""For a child in another environment: the tests, and the package, of which it uses what needs nothing."""
+"""Import path of a child in another environment: the tests, and the modules of the package without dependencies."""
 
 
 def adapter_of(subject: str) -> Any:
@@ -19,5 +19,5 @@ def adapter_of(subject: str) -> Any:
 
 
 def interpreter(subject: str) -> str:
-    """Raises Missing, with what to do."""
+    """Raises Missing with a remedy."""
     return str(Interpreters.usual().of(CLIENTS[subject]))

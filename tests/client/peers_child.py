@@ -1,6 +1,6 @@
-"""One client in a process of its own, for the malicious server: `python -m tests.client.peers_child SUBJECT`.
+"""One client in its own process, for the malicious server: `python -m tests.client.peers_child SUBJECT`.
 
-Nothing of ours is imported but the bench's adapters: some clients have an environment of their own.
+Of Towline, only the adapters of the benchmark are imported: some clients have an environment of their own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .peers_adapters import adapter_of
 
 
 def child(subject_name: str) -> int:
-    """Reads lines of URL and script; says how far it has come after each step."""
+    """Reads lines of URL and script; writes a line after each step."""
     subject = CLIENTS[subject_name]
     try:
         make = adapter_of(subject_name)
@@ -35,7 +35,7 @@ def child(subject_name: str) -> int:
 
 
 def one_script(adapter: Any, loop: asyncio.AbstractEventLoop | None, script: str) -> None:
-    say: dict[str, Any] = {}
+    send_line: dict[str, Any] = {}
 
     def call(name: str) -> Any:
         return loop.run_until_complete(adapter.get(f"/{name}")) if loop else adapter.get(f"/{name}")
@@ -47,19 +47,19 @@ def one_script(adapter: Any, loop: asyncio.AbstractEventLoop | None, script: str
     call("good")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     before = peak_mib()
-    print(json.dumps(say), flush=True)
+    print(json.dumps(send_line), flush=True)
     for step, name in (("answer", script), ("next", "good")):
         try:
             status, body = call(name)
-            say[step] = f"{status} with {len(body)} bytes"
+            send_line[step] = f"{status} with {len(body)} bytes"
             if name == "good" and bytes(body) != b"good":
-                say["poisoned"] = True
+                send_line["poisoned"] = True
         except BaseException as error:
-            say[step] = type(error).__name__
+            send_line[step] = type(error).__name__
         if step == "answer":
-            say["growth_mib"] = round(peak_mib() - before, 1)
+            send_line["growth_mib"] = round(peak_mib() - before, 1)
             rest(loop, 0.2)
-        print(json.dumps(say), flush=True)
+        print(json.dumps(send_line), flush=True)
 
 
 def rest(loop: asyncio.AbstractEventLoop | None, seconds: float) -> None:

@@ -1,6 +1,6 @@
 """Behaviour of other clients in a long-lived process, and when TLS fails: `python -m tests.client.peers --life`.
 
-Each client and behaviour has a process of its own, which is ended after a time: a hang is a finding.
+Each client and behaviour has its own process, which is killed at a timeout: a hang is a finding.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_WAIT = 60.0
 STALL_TIMEOUT = 15.0
 CROWD = 4000
 
-# Name, what it is, the backends that have it.
+# Name, description, the backends that have it.
 BEHAVIOURS = {
     "race_get": ("keep-alive race, 400 GETs", ("async", "sync")),
     "race_post": ("keep-alive race, 400 POSTs", ("async", "sync")),
@@ -87,7 +87,7 @@ SYNC = (
 
 
 def has(subject: str, behaviour: str) -> bool:
-    """TLS is asked of one backend; aiohttp has but one."""
+    """TLS is tested with one backend; aiohttp has only one."""
     if behaviour.startswith("tls_"):
         return subject in SYNC
     return CLIENTS[subject].backend in BEHAVIOURS[behaviour][1]
@@ -107,12 +107,12 @@ def record(subject: str, names: list[str]) -> dict[str, Any]:
 def attempt(subject: str, behaviour: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, server_of(behaviour, Path(folder)) as (url, server):
         timeout = STALL_TIMEOUT if behaviour == "tls_stalled" else MAX_WAIT
-        said = child(subject, behaviour, url, timeout, {AUTHORITY: str(Path(folder) / "ca.pem")})
-        if behaviour.startswith("race_") and "answered" in said:
-            said["carried_twice"] = twice(server.requests)
+        result = child(subject, behaviour, url, timeout, {AUTHORITY: str(Path(folder) / "ca.pem")})
+        if behaviour.startswith("race_") and "answered" in result:
+            result["carried_twice"] = twice(server.requests)
         if behaviour == "crowd":
-            said["connections"] = len({number for number, _ in server.requests})
-        return said
+            result["connections"] = len({number for number, _ in server.requests})
+        return result
 
 
 def twice(carried: list[tuple[int, str]]) -> int:
@@ -132,13 +132,13 @@ def child(subject: str, behaviour: str, url: str, timeout: float, env: dict[str,
         preexec_fn=many_descriptors,
     ) as process:
         try:
-            said, _ = process.communicate(timeout=timeout)
+            output, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             return {"hung_s": timeout}
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # its forked children too
-    return dict(json.loads(said)) if said else {"failed": f"died ({process.returncode})"}
+    return dict(json.loads(output)) if output else {"failed": f"died ({process.returncode})"}
 
 
 def many_descriptors() -> None:
@@ -170,7 +170,7 @@ def server_of(behaviour: str, folder: Path) -> Iterator[tuple[str, Any]]:
 
 @contextlib.contextmanager
 def failing(failure: str, folder: Path) -> Iterator[str]:
-    """A server whose TLS fails so, for a client that trusts ca.pem in the folder."""
+    """Server whose TLS fails in this way, for a client that trusts ca.pem in the folder."""
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(folder / "ca.pem"))
     if failure == "stalled":
@@ -189,7 +189,7 @@ def failing(failure: str, folder: Path) -> Iterator[str]:
 
 
 def verdict(behaviour: str, found: dict[str, Any]) -> str:
-    """In a few words what a reader wants to know first."""
+    """Summary in a few words."""
     if "hung_s" in found:
         return f"still at it after {found['hung_s']:.0f} s"
     if "failed" in found:
@@ -230,7 +230,7 @@ def forked(found: dict[str, Any]) -> str:
 
 
 def refusal(behaviour: str, found: dict[str, Any]) -> str:
-    """The error, whether it says why and whether it names the server."""
+    """Returns the error, whether its text has the reason and whether it names the server."""
     if "answered" in found:
         return "answered" if behaviour == "tls_good" else "**taken for good**"
     words, message = [found["error"]], found["message"].lower()
@@ -261,8 +261,8 @@ def tables(measured: dict[str, Any]) -> list[str]:
     ):
         there = [name for name in subjects if measured.get(name, {}).get("life")]
         rows = [
-            [what, *(cell(measured[subject]["life"], name) for subject in there)]
-            for name, (what, _) in BEHAVIOURS.items()
+            [description, *(cell(measured[subject]["life"], name) for subject in there)]
+            for name, (description, _) in BEHAVIOURS.items()
             if name.startswith("tls_") is tls and any(has(subject, name) for subject in there)
         ]
         if there:

@@ -1,7 +1,7 @@
 """One client and one of the long-life behaviours: `python -m tests.client.peers_lifecycle_child SUBJECT BEHAVIOUR URL`.
 
-Prints JSON: what was found. The parent ends it when it takes too long. Nothing of ours is imported but the bench's
-adapters: some clients have an environment of their own.
+Prints the results as JSON. The parent kills it at a timeout. Of Towline, only the adapters of the benchmark are
+imported: some clients have an environment of their own.
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ CROWD = 4000
 
 
 class Tally:
-    """Answers by what became of them."""
+    """Counts of correct and wrong responses, and of errors."""
 
     def __init__(self) -> None:
-        self.answered = self.wrong = 0
+        self.correct = self.wrong = 0
         self.errors: collections.Counter[str] = collections.Counter()
 
-    def note(self, answer: Any, expected: bytes) -> None:
-        if isinstance(answer, BaseException):
-            self.errors[type(answer).__name__] += 1
-        elif bytes(answer[1]) == expected:
-            self.answered += 1
+    def note(self, response: Any, expected: bytes) -> None:
+        if isinstance(response, BaseException):
+            self.errors[type(response).__name__] += 1
+        elif bytes(response[1]) == expected:
+            self.correct += 1
         else:
             self.wrong += 1
 
     def found(self) -> dict[str, Any]:
-        return {"answered": self.answered, "wrong": self.wrong, "errors": dict(self.errors)}
+        return {"answered": self.correct, "wrong": self.wrong, "errors": dict(self.errors)}
 
 
 class Backend:
-    """Both backends called from outside, the asynchronous one in a loop that goes on."""
+    """Both backends behind blocking calls; the asynchronous one keeps its loop."""
 
     def __init__(self, subject: str, base: str, pool: int = POOL) -> None:
         self.is_async = CLIENTS[subject].backend == "async"
@@ -64,7 +64,7 @@ class Backend:
         return self.loop.run_until_complete(value) if self.loop is not None else value
 
     def attempt(self, call: Callable[[], Any]) -> Any:
-        """The answer or the error. A coroutine is made within the loop, as users make it."""
+        """Returns the response or the error. A coroutine is created within the loop, as in user code."""
 
         async def inside() -> Any:
             return await call()
@@ -111,15 +111,15 @@ def churn(backend: Backend) -> dict[str, Any]:
             await asyncio.gather(*tasks, return_exceptions=True)
         waits = (asyncio.wait_for(backend.adapter.get("/good"), 10) for _ in range(20))
         tally = Tally()
-        for answer in await asyncio.gather(*waits, return_exceptions=True):
-            tally.note(answer, b"good")
+        for response in await asyncio.gather(*waits, return_exceptions=True):
+            tally.note(response, b"good")
         return tally.found()
 
     return dict(backend.result(main()))
 
 
 def fork(backend: Backend) -> dict[str, Any]:
-    """Four children and their parent ask at once, all with the client that the parent has used."""
+    """Four children and their parent send requests at once, all with the client that the parent has used."""
     backend.attempt(lambda: backend.adapter.get("/warm"))
     children = []
     for number in range(4):
@@ -130,23 +130,23 @@ def fork(backend: Backend) -> dict[str, Any]:
             if backend.is_async:
                 backend.loop = asyncio.new_event_loop()
                 asyncio.set_event_loop(backend.loop)
-            os.write(write, json.dumps(asks(backend, f"child{number}")).encode())
+            os.write(write, json.dumps(request_all(backend, f"child{number}")).encode())
             os._exit(0)
         os.close(write)
         children.append((pid, read))
-    mine = asks(backend, "parent")
-    found: dict[str, Any] = {"parent": mine, "children": []}
+    own_result = request_all(backend, "parent")
+    found: dict[str, Any] = {"parent": own_result, "children": []}
     for pid, read in children:
-        said = os.read(read, 65536)
+        report = os.read(read, 65536)
         os.waitpid(pid, 0)
-        found["children"].append(json.loads(said) if said else {"hung": True})
+        found["children"].append(json.loads(report) if report else {"hung": True})
     return found
 
 
-def asks(backend: Backend, who: str) -> dict[str, Any]:
+def request_all(backend: Backend, prefix: str) -> dict[str, Any]:
     tally = Tally()
     for number in range(50):
-        path = f"{who}-{number}"
+        path = f"{prefix}-{number}"
         tally.note(backend.attempt(lambda path=path: backend.adapter.get(f"/{path}")), path.encode())
     return tally.found()
 
@@ -156,15 +156,15 @@ def loops(subject: str, base: str) -> dict[str, Any]:
     adapter = adapter_of(subject)(base, POOL)
     tally = Tally()
 
-    async def ask(first: bool) -> None:
+    async def fetch(first: bool) -> None:
         if first:
             await adapter.open()
         calls = [adapter.get("/good") for _ in range(5)]
-        for answer in await asyncio.gather(*calls, return_exceptions=True):
-            tally.note(answer, b"good")
+        for response in await asyncio.gather(*calls, return_exceptions=True):
+            tally.note(response, b"good")
 
     for number in range(3):
-        asyncio.run(ask(number == 0))
+        asyncio.run(fetch(number == 0))
     return tally.found()
 
 
@@ -186,7 +186,7 @@ def threads(backend: Backend) -> dict[str, Any]:
         one.join()
     total = Tally()
     for tally in tallies:
-        total.answered += tally.answered
+        total.correct += tally.correct
         total.wrong += tally.wrong
         total.errors += tally.errors
     return total.found()
@@ -194,11 +194,11 @@ def threads(backend: Backend) -> dict[str, Any]:
 
 def crowd(backend: Backend) -> dict[str, Any]:
     async def main() -> dict[str, Any]:
-        tally, began = Tally(), time.monotonic()
+        tally, started = Tally(), time.monotonic()
         calls = [backend.adapter.get(f"/{number}") for number in range(CROWD)]
-        for number, answer in enumerate(await asyncio.gather(*calls, return_exceptions=True)):
-            tally.note(answer, str(number).encode())
-        return {**tally.found(), "seconds": round(time.monotonic() - began, 1)}
+        for number, response in enumerate(await asyncio.gather(*calls, return_exceptions=True)):
+            tally.note(response, str(number).encode())
+        return {**tally.found(), "seconds": round(time.monotonic() - started, 1)}
 
     return dict(backend.result(main()))
 
@@ -248,11 +248,11 @@ BEHAVIOURS: dict[str, Callable[[Backend], dict[str, Any]]] = {
 
 
 if __name__ == "__main__":
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever a library prints is not an answer
+    responses = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # output of a library must not mix with the result
     try:
-        said = main(*sys.argv[1:4])
+        report = main(*sys.argv[1:4])
     except BaseException as error:
-        said = {"failed": f"{type(error).__name__}: {error}"[:300]}
-    print(json.dumps(said), file=answers, flush=True)
-    os._exit(0)  # a client's own threads do not keep the parent waiting
+        report = {"failed": f"{type(error).__name__}: {error}"[:300]}
+    print(json.dumps(report), file=responses, flush=True)
+    os._exit(0)  # threads of the client do not delay the exit

@@ -1,4 +1,4 @@
-"""How each client is told to trust one authority, and what it says of a server that it refuses."""
+"""Trust settings of each client for one authority, and its errors for servers that it refuses."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ AUTHORITY = "TOWLINE_TEST_AUTHORITY"  # the path of its certificate, in the envi
 
 
 def failure_of(subject: str, url: str, behaviour: str) -> dict[str, Any]:
-    """`error` and `message`, or `answered`: it took the server for good. `good` must pass, or nothing is shown."""
-    path, began = os.environ[AUTHORITY], time.monotonic()
+    """Returns `error` and `message`, or `answered` if the client accepted the server. `good` must pass first."""
+    path, started = os.environ[AUTHORITY], time.monotonic()
     try:
-        answer = CLIENTS[subject.removesuffix("-sync")](url, path)
+        response = CLIENTS[subject.removesuffix("-sync")](url, path)
     except Exception as error:
-        seconds = round(time.monotonic() - began, 1)
+        seconds = round(time.monotonic() - started, 1)
         return {"error": type(error).__name__, "message": in_full(error), "seconds": seconds}
-    return {"answered": bytes(answer).decode()}
+    return {"answered": bytes(response).decode()}
 
 
 def in_full(error: BaseException) -> str:

@@ -43,7 +43,7 @@ def test_a_plain_call(backend: str, upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("backend", LOOPS)
-def test_a_call_goes_wherever_a_coroutine_goes(backend: str, upstream: Upstream) -> None:
+def test_a_call_is_accepted_wherever_a_coroutine_is(backend: str, upstream: Upstream) -> None:
     async def main() -> None:
         async with AsyncClient() as client:
             url = upstream.url()
@@ -89,7 +89,7 @@ def test_a_task_keeps_its_context(backend: str, upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("backend", LOOPS)
-def test_wait_for_gives_up_and_frees_the_connection(backend: str, upstream: Upstream) -> None:
+def test_a_timeout_of_wait_for_frees_the_connection(backend: str, upstream: Upstream) -> None:
     async def main() -> None:
         limits = towline.Limits(max_connections=1)
         async with AsyncClient(limits=limits) as client:
@@ -109,7 +109,7 @@ def test_wait_for_gives_up_and_frees_the_connection(backend: str, upstream: Upst
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_call_that_nobody_awaits_is_cancelled_silently(backend: str, upstream: Upstream) -> None:
+def test_an_unawaited_call_is_cancelled_silently(backend: str, upstream: Upstream) -> None:
     async def main() -> None:
         async with AsyncClient(limits=towline.Limits(max_connections=1)) as client:
             client.get(upstream.url("/hang"))
@@ -165,7 +165,7 @@ def test_an_exit_out_of_a_task_leaves_the_loop_and_loses_nobody(upstream: Upstre
 
 @pytest.mark.parametrize("backend", LOOPS)
 def test_thousands_of_cancels_at_every_await(backend: str, upstream: Upstream) -> None:
-    """Cancelled at any moment, in any state; then 20 of 20 are answered."""
+    """Calls are cancelled at any moment, in any state; then 20 of 20 succeed."""
     chance = random.Random(1)
     targets = ["/hello", "/delay?ms=5", "/hang", "/bytes?n=200000", "/chunked?n=3"]
 
@@ -189,8 +189,8 @@ def test_thousands_of_cancels_at_every_await(backend: str, upstream: Upstream) -
         limits = towline.Limits(max_connections=20)
         async with AsyncClient(limits=limits) as client:
             for _ in range(40):
-                what = [chance.choice([plain, plain, stream, upload])(client) for _ in range(50)]
-                tasks = [asyncio.create_task(one) for one in what]
+                coroutines = [chance.choice([plain, plain, stream, upload])(client) for _ in range(50)]
+                tasks = [asyncio.create_task(one) for one in coroutines]
                 for task in tasks:
                     asyncio.get_running_loop().call_later(chance.random() / 50, task.cancel)
                 outcomes = await asyncio.gather(*tasks, return_exceptions=True)
@@ -226,15 +226,15 @@ def test_cancels_in_trio(upstream: Upstream) -> None:
                 async with trio.open_nursery() as nursery:
                     for _ in range(50):
                         nursery.start_soon(one, client)
-            answers = []
+            responses = []
 
             async def get() -> None:
-                answers.append((await client.get(upstream.url(), timeout=5)).text)
+                responses.append((await client.get(upstream.url(), timeout=5)).text)
 
             async with trio.open_nursery() as nursery:
                 for _ in range(20):
                     nursery.start_soon(get)
-            assert answers == ["hello"] * 20
+            assert responses == ["hello"] * 20
 
     trio.run(main)
 

@@ -54,8 +54,8 @@ def test_the_loops_of_several_threads(upstream: Upstream) -> None:
 
     async def main() -> None:
         for _ in range(20):
-            answers = await asyncio.gather(*(client.get(upstream.url()) for _ in range(5)))
-            assert {r.text for r in answers} == {"hello"}
+            responses = await asyncio.gather(*(client.get(upstream.url()) for _ in range(5)))
+            assert {r.text for r in responses} == {"hello"}
 
     def thread(backend: str) -> None:
         try:
@@ -83,7 +83,7 @@ def test_connections_of_a_closed_loop_are_closed(upstream: Upstream) -> None:
     _until(lambda: upstream.open == 0)
 
 
-def test_a_client_that_is_forgotten_closes_its_connections(upstream: Upstream) -> None:
+def test_an_unreferenced_client_closes_its_connections(upstream: Upstream) -> None:
     async def main() -> None:
         client = AsyncClient()
         await client.get(upstream.url())
@@ -93,7 +93,7 @@ def test_a_client_that_is_forgotten_closes_its_connections(upstream: Upstream) -
         assert (await last).text == "late"
         del last
         gc.collect()
-        # In this very loop, which is not asked for anything else.
+        # In this loop, which runs nothing else.
         for _ in range(200):
             if upstream.open == 0:
                 break
@@ -117,7 +117,7 @@ def test_aclose_lets_calls_end(backend: str, upstream: Upstream) -> None:
 
 
 def test_a_child_of_fork_uses_connections_of_its_own(upstream: Upstream) -> None:
-    """Warm connection, fork, both call: neither gets the other's answer, and the parent's stays in use."""
+    """Warm connection, fork, both call: neither gets the other's response, and the parent's connection stays in use."""
     client = AsyncClient()
     program = textwrap.dedent(f"""
         import asyncio, os, sys, towline
@@ -155,7 +155,7 @@ def test_a_child_of_fork_uses_connections_of_its_own(upstream: Upstream) -> None
 
 @pytest.mark.parametrize("close", ["await client.aclose()", "pass", "client.get(URL)", "sys.exit(0)"])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_exit_makes_no_noise(backend: str, close: str, upstream: Upstream) -> None:
+def test_exit_prints_nothing(backend: str, close: str, upstream: Upstream) -> None:
     runner = {"asyncio": "asyncio.run(main())", "uvloop": "uvloop.run(main())", "trio": "trio.run(main)"}[
         backend
     ]

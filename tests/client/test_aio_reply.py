@@ -32,7 +32,7 @@ def exchange(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_reading_takes_what_is_there(backend: str, upstream: Upstream) -> None:
+def test_read_returns_the_available_bytes(backend: str, upstream: Upstream) -> None:
     async def main() -> None:
         pool = AsyncPool(PoolOptions())
         reply = await exchange(pool, upstream, "/bytes?n=100000")
@@ -68,7 +68,7 @@ def test_reading_takes_what_is_there(backend: str, upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "uvloop"])
-def test_a_read_of_what_is_there_does_not_touch_the_loop(backend: str, upstream: Upstream) -> None:
+def test_a_read_of_available_bytes_does_not_use_the_loop(backend: str, upstream: Upstream) -> None:
     async def main() -> None:
         pool = AsyncPool(PoolOptions())
         reply = await exchange(pool, upstream, "/bytes?n=1000")
@@ -84,7 +84,7 @@ def test_a_read_of_what_is_there_does_not_touch_the_loop(backend: str, upstream:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_unread_body_is_held_up_to_the_window(backend: str, upstream: Upstream) -> None:
+def test_an_unread_body_is_buffered_up_to_the_window(backend: str, upstream: Upstream) -> None:
     async def main() -> None:
         pool = AsyncPool(PoolOptions(stream_window=65536))
         reply = await exchange(pool, upstream, "/endless")
@@ -124,16 +124,16 @@ def test_one_task_reads_at_a_time(backend: str) -> None:
                     async with anyio.create_task_group() as tasks:
                         for size in sizes:
                             tasks.start_soon(read, response, size, outcomes)
-                refused, read_whole = outcomes
+                refused, content = outcomes
                 assert isinstance(refused, towline.UsageError)
-                assert read_whole == b"hello"
+                assert content == b"hello"
 
     with scripted(stalled := Stalled()) as server:
         run(backend, main, server.url)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_read_that_is_given_up_stands_in_nobodys_way(backend: str) -> None:
+def test_a_cancelled_read_does_not_block_the_next(backend: str) -> None:
     async def main(port: int) -> None:
         pool = AsyncPool(PoolOptions())
         reply = await pool.exchange(b"GET", b"http", b"127.0.0.1", port, b"/", [(b"Host", b"test")])
@@ -168,7 +168,7 @@ def test_closing_a_response_ends_a_read_of_another_task(backend: str) -> None:
 
 
 class Stalled:
-    """Answers with a head; its content follows when it is told to go on."""
+    """Responds with a head; the content follows when the test continues it."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -193,25 +193,32 @@ def _plain_pieces() -> Iterator[bytes]:
         yield b"%04d" % number * 1000
 
 
-WHOLE = b"".join(_plain_pieces())
+CONTENT = b"".join(_plain_pieces())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_bodies_in_pieces(backend: str, upstream: Upstream, tmp_path: Path) -> None:
     path = tmp_path / "body"
-    path.write_bytes(WHOLE)
+    path.write_bytes(CONTENT)
 
     async def main() -> None:
         pool = AsyncPool(PoolOptions())
-        length = (b"Content-Length", b"%d" % len(WHOLE))
+        length = (b"Content-Length", b"%d" % len(CONTENT))
         with path.open("rb") as file:
-            bodies = [_pieces(), _plain_pieces(), [WHOLE[:5], b"", WHOLE[5:]], io.BytesIO(WHOLE), WHOLE, file]
+            bodies = [
+                _pieces(),
+                _plain_pieces(),
+                [CONTENT[:5], b"", CONTENT[5:]],
+                io.BytesIO(CONTENT),
+                CONTENT,
+                file,
+            ]
             for body in bodies:
                 reply = await exchange(pool, upstream, "/echo", body=body)
-                assert await reply.read_all() == WHOLE
+                assert await reply.read_all() == CONTENT
             for body in (_pieces(), _plain_pieces()):
                 reply = await exchange(pool, upstream, "/echo", length, body=body)
-                assert await reply.read_all() == WHOLE
+                assert await reply.read_all() == CONTENT
         await pool.aclose()
         assert upstream.connections == 1
 
@@ -219,7 +226,7 @@ def test_bodies_in_pieces(backend: str, upstream: Upstream, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_too_short_a_body_is_the_programs_mistake(backend: str, upstream: Upstream) -> None:
+def test_a_body_shorter_than_its_length_is_an_error_of_the_program(backend: str, upstream: Upstream) -> None:
     async def main() -> None:
         pool = AsyncPool(PoolOptions())
         with pytest.raises(towline.LocalProtocolError):
@@ -231,7 +238,7 @@ def test_too_short_a_body_is_the_programs_mistake(backend: str, upstream: Upstre
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_early_answer_ends_the_upload(backend: str, upstream: Upstream) -> None:
+def test_an_early_response_ends_the_upload(backend: str, upstream: Upstream) -> None:
     taken = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -252,8 +259,8 @@ def test_an_early_answer_ends_the_upload(backend: str, upstream: Upstream) -> No
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_an_upload_waits_for_room(backend: str) -> None:
-    """A server that reads nothing: the iterator is asked for what the buffers in between hold, and no more."""
+def test_an_upload_waits_for_buffer_space(backend: str) -> None:
+    """Server that reads nothing: the iterator advances by the size of the buffers in between, and no more."""
     taken = 0
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
@@ -286,14 +293,14 @@ def test_an_upload_waits_for_room(backend: str) -> None:
 
     with listener:
         run(backend, main)
-    # Send buffer (4 MiB at most by Linux' default), receive buffer, and one window of ours.
+    # Send buffer (4 MiB at most by Linux' default), receive buffer, and one window of the client.
     assert 0 < taken < 8 * 1024 * 1024
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("at_once", [1, 20, 200])
 def test_bodies_are_read_side_by_side(backend: str, at_once: int, upstream: Upstream) -> None:
-    """Large and in pieces, each at its own pace, over fewer connections than there are readers."""
+    """Large bodies in chunks, read at different rates, over fewer connections than readers."""
     lengths: list[int] = []
 
     async def main() -> None:
@@ -322,7 +329,7 @@ def test_bodies_are_read_side_by_side(backend: str, at_once: int, upstream: Upst
     assert lengths == [200_000] * at_once
 
 
-def test_an_iterator_that_fails_takes_its_request_along(upstream: Upstream) -> None:
+def test_a_failing_iterator_fails_its_request(upstream: Upstream) -> None:
     async def failing() -> AsyncIterator[bytes]:
         yield b"abc"
         raise KeyError("mine")
@@ -337,15 +344,18 @@ def test_an_iterator_that_fails_takes_its_request_along(upstream: Upstream) -> N
 
 
 def test_interim_responses_are_reported(upstream: Upstream) -> None:
-    heard: list[Any] = []
+    informational: list[Any] = []
 
     async def main() -> None:
         pool = AsyncPool(PoolOptions())
         reply = await exchange(
-            pool, upstream, "/interim", on_informational=lambda status, fields: heard.append((status, fields))
+            pool,
+            upstream,
+            "/interim",
+            on_informational=lambda status, fields: informational.append((status, fields)),
         )
         assert await reply.read_all() == b"hello"
-        assert heard == [(103, [(b"Link", b"</a>")])]
+        assert informational == [(103, [(b"Link", b"</a>")])]
 
     run("asyncio", main)
 

@@ -1,4 +1,4 @@
-"""The turn steps waiting tasks itself. What a program can tell of it: nothing, whatever its tasks are."""
+"""The client's turn steps waiting tasks itself. Programs cannot observe it, with tasks of any kind."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ if eager() is None:
 @pytest.mark.parametrize("backend", LOOPS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_tasks_of_every_kind(backend: str, kind: str, upstream: Upstream) -> None:
-    mine: contextvars.ContextVar[int] = contextvars.ContextVar("mine")
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("mine")
     stepped: list[Any] = []
 
     async def one(client: AsyncClient, index: int) -> None:
-        mine.set(index)
+        variable.set(index)
         for _ in range(10):
             assert (await client.get(upstream.url())).text == "hello"
-            assert mine.get() == index
+            assert variable.get() == index
             assert current_task() is tasks[index]
         stepped.append(type(tasks[index]))
 

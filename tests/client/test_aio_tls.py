@@ -19,7 +19,7 @@ BODY = b"x" * 300_000
 
 
 class Server:
-    """Answers on one TLS connection after another, by threads."""
+    """Responds on one TLS connection after another, in threads."""
 
     def __init__(self, authority: trustme.CA, name: str) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -86,7 +86,7 @@ def test_the_client_and_the_call():
 
 
 class Tokens(Auth):
-    """Asks for a token first, and again after a 401."""
+    """Requests a token first, and again after a 401."""
 
     requires_response_body = True
 
@@ -183,7 +183,7 @@ def test_hashed_and_encoded_user_names():
 
 
 class Server:
-    """Checks digests as RFC 7616 3.4 says, from the fields alone."""
+    """Checks digests from the fields alone (RFC 7616 3.4)."""
 
     def __init__(self, qop="auth", algorithm="SHA-256", password="pass", nonces=None):
         self.qop, self.algorithm, self.password = qop, algorithm, password
@@ -230,7 +230,7 @@ def test_digest_is_accepted(backend, algorithm, qop):
     assert response.text == "in"
     assert [one.status_code for one in response.history] == [401]
     client.post("http://h/", content=b"other")
-    assert len(server.seen) == 3  # the second call answers before it is asked
+    assert len(server.seen) == 3  # the second call authenticates without a challenge
     if qop:
         assert "nc=00000002" in server.seen[2]
 
@@ -276,7 +276,7 @@ def test_auth_int_of_a_stream_is_refused():
 
 
 @given(st.binary(max_size=60))
-def test_whatever_a_server_challenges_nothing_raises(value):
+def test_no_challenge_raises(value):
     response = Response(401)
     response.headers = towline.Headers._of_wire([(b"WWW-Authenticate", b"Digest " + value)])
     found = strongest(response)

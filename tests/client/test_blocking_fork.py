@@ -1,4 +1,4 @@
-"""fork(2) with a warm connection: a child never speaks on its parent's sockets."""
+"""fork(2) with a warm connection: a child never uses its parent's sockets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.http1_peer import read_head, serving
 
 
 def _named(connection: socket.socket, number: int) -> None:
-    """Answers with the connection's number and the path."""
+    """Responds with the connection's number and the path."""
     while head := read_head(connection):
         text = b"%d %b" % (number, head.split(b" ")[1])
         connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text))
@@ -31,7 +31,7 @@ def _in_child(check: object) -> int:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_child_opens_its_own_and_the_parent_keeps_its_own() -> None:
+def test_parent_and_child_use_connections_of_their_own() -> None:
     with serving(_named) as server, towline.Client() as client:
         assert client.get(server.url + "/before").text == "0 /before"
 
@@ -50,7 +50,7 @@ def test_a_child_opens_its_own_and_the_parent_keeps_its_own() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_response_that_is_open_stays_the_parent_s() -> None:
+def test_an_open_response_stays_with_the_parent() -> None:
     body = b"x" * 300_000
 
     def large(connection: socket.socket, number: int) -> None:

@@ -57,7 +57,7 @@ SOON = 8.0
 
 
 @pytest.mark.usefixtures("handlers")
-def test_waiting_for_a_head_is_interrupted_and_the_client_lives_on() -> None:
+def test_waiting_for_a_head_is_interrupted_and_the_client_stays_usable() -> None:
     with serving(_silent) as server, scripted(respond_with(OK)) as other, towline.Client() as client:
         assert _interrupted(lambda: client.get(server.url)) < SOON
         assert client.pool_status()["active"] == 0
@@ -84,16 +84,16 @@ def test_waiting_for_a_connection_is_interrupted() -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_sending_is_interrupted() -> None:
-    def deaf(connection: socket.socket, number: int) -> None:
+    def never_read(connection: socket.socket, number: int) -> None:
         time.sleep(10)
 
-    with serving(deaf) as server, towline.Client() as client:
+    with serving(never_read) as server, towline.Client() as client:
         body = bytes(64 * 1024 * 1024)
         assert _interrupted(lambda: client.post(server.url, content=body)) < SOON
 
 
 @pytest.mark.usefixtures("handlers")
-def test_a_handler_that_does_not_raise_leaves_the_call_alone() -> None:
+def test_a_handler_that_does_not_raise_does_not_end_the_call() -> None:
     seen: list[float] = []
 
     def slow(connection: socket.socket, number: int) -> None:

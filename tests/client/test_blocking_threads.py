@@ -30,15 +30,15 @@ def test_each_of_forty_threads_gets_its_own_response() -> None:
         assert server.connections <= 80
 
 
-def test_more_threads_than_connections_wait_in_line() -> None:
+def test_more_threads_than_connections_wait_in_order() -> None:
     limits = towline.Limits(max_connections=3)
     with (
         scripted(echo_path) as server,
         towline.Client(limits=limits) as client,
         ThreadPoolExecutor(40) as threads,
     ):
-        answers = threads.map(lambda n: client.get(f"{server.url}/{n}").text, range(400))
-        assert list(answers) == [f"/{n}" for n in range(400)]
+        responses = threads.map(lambda n: client.get(f"{server.url}/{n}").text, range(400))
+        assert list(responses) == [f"/{n}" for n in range(400)]
         assert server.connections == 3
 
 
@@ -74,7 +74,7 @@ def test_the_pool_timeout_names_itself() -> None:
     assert caught.value.retryable
 
 
-def test_closing_ends_the_threads_that_wait() -> None:
+def test_close_ends_waiting_threads() -> None:
     limits = towline.Limits(max_connections=1)
     with scripted(respond_with(OK)) as server, towline.Client(limits=limits) as client:
         with client.stream("GET", server.url), ThreadPoolExecutor(1) as threads:
@@ -107,7 +107,7 @@ def test_a_get_survives_the_keep_alive_race_and_a_post_is_never_doubled() -> Non
         assert sum(head.startswith(b"POST") for head in posts) == 1
 
 
-def test_neither_a_thread_nor_a_word_is_left_at_exit() -> None:
+def test_exit_leaves_no_thread_and_prints_nothing() -> None:
     with scripted(respond_with(OK)) as server:
         done = python(
             """

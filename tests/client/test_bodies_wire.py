@@ -22,18 +22,18 @@ BODY = b"".join(b"%d " % number for number in range(50_000))
 
 
 class Server(ThreadingHTTPServer):
-    """GET gives the pieces of `answers[path]`, chunked; POST tells what came."""
+    """GET returns the chunks of `responses[path]`; POST returns a description of the received body."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.answers: dict[str, tuple[str, Callable[[], Iterable[bytes]]]] = {}
+        self.responses: dict[str, tuple[str, Callable[[], Iterable[bytes]]]] = {}
         self.sent = 0
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     def add(self, path: str, pieces: Callable[[], Iterable[bytes]], coding: str = "identity") -> str:
-        self.answers[path] = (coding, pieces)
+        self.responses[path] = (coding, pieces)
         return f"http://127.0.0.1:{self.server_port}{path}"
 
     @property
@@ -41,7 +41,7 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/upload"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that has enough closes the connection."""
+        """Ignores connections that a client closes early."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -50,7 +50,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self) -> None:
-        coding, pieces = self.server.answers[self.path]
+        coding, pieces = self.server.responses[self.path]
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; charset=utf-8")
         self.send_header("Content-Encoding", coding)
@@ -63,18 +63,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self._body()
-        told = {
+        received = {
             "size": len(body),
             "hash": hashlib.sha256(body).hexdigest(),
             "length": self.headers["content-length"],
             "coding": self.headers["transfer-encoding"],
             "type": self.headers["content-type"],
         }
-        answer = json.dumps(told).encode()
+        response = json.dumps(received).encode()
         self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
+        self.send_header("Content-Length", str(len(response)))
         self.end_headers()
-        self.wfile.write(answer)
+        self.wfile.write(response)
 
     def _body(self) -> bytes:
         if self.headers["transfer-encoding"] != "chunked":
@@ -122,7 +122,7 @@ def fetched(backend: str, url: str, **options: Any) -> Any:
 
 
 def streamed(backend: str, url: str, kind: str, items: list[Any], **options: Any) -> None:
-    """Puts what `iter_<kind>` gives into `items`; a list that says `full` is enough."""
+    """Appends the items of `iter_<kind>` to `items` until the list is `full`."""
     if backend == "sync":
         with towline.Client(**options) as client, client.stream("GET", url) as response:
             for item in getattr(response, f"iter_{kind}")():
@@ -199,23 +199,23 @@ def test_a_bound_on_what_is_decoded(backend: str, server: Server) -> None:
     assert sum(map(len, pieces)) == 1_000_000
 
 
-class Enough(list[Any]):
-    """Is full with `most` items."""
+class BoundedList(list[Any]):
+    """List that is `full` with `max_items` items."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, max_items: int) -> None:
         super().__init__()
-        self._most = most
+        self._max_items = max_items
 
     @property
     def full(self) -> bool:
-        return len(self) >= self._most
+        return len(self) >= self._max_items
 
 
-def test_leaving_early_decodes_nothing_more(backend: str, server: Server) -> None:
-    # Behind the first member stands what would be an error, if anybody decoded it.
+def test_closing_early_decodes_nothing_more(backend: str, server: Server) -> None:
+    # After the first member follow bytes that would be an error if they were decoded.
     wire = gzip.compress(BODY[:100]) + b"\x1f\x8bnonsense"
     url = server.add("/early", lambda: [wire[:-10], wire[-10:]], "gzip")
-    items = Enough(1)
+    items = BoundedList(1)
     streamed(backend, url, "bytes", items)
     assert items == [BODY[:100]]
 
@@ -230,8 +230,8 @@ def test_events(backend: str, server: Server, size: int) -> None:
     assert events == [towline.ServerSentEvent("add", "1\né"), towline.ServerSentEvent(data="{}", id="7")]
 
 
-def test_an_event_comes_when_it_is_sent(backend: str, server: Server) -> None:
-    """The server goes on only when the reader has had the event before."""
+def test_an_event_is_delivered_when_it_is_sent(backend: str, server: Server) -> None:
+    """The server continues only when the reader has received the event before."""
     had = threading.Semaphore(0)
 
     def pieces() -> Iterator[bytes]:
@@ -279,9 +279,9 @@ def test_lines_and_ndjson(backend: str, server: Server) -> None:
 
 def test_a_reader_that_stops_stops_the_server(backend: str, server: Server) -> None:
     server.sent = 0
-    items = Enough(2)
+    items = BoundedList(2)
     streamed(backend, server.add("/fast", endless(b"data: " + b"x" * 1000 + b"\n\n")), "sse", items)
-    assert server.sent < 8 << 20  # what two sockets and the window hold
+    assert server.sent < 8 << 20  # capacity of two sockets and the window
 
 
 class Pieces:
@@ -293,9 +293,11 @@ class Pieces:
             yield BODY[start : start + 9000]
 
 
-def check(told: Any, body: bytes, length: bool) -> None:
-    assert (told["size"], told["hash"]) == (len(body), hashlib.sha256(body).hexdigest())
-    assert (told["length"], told["coding"]) == ((str(len(body)), None) if length else (None, "chunked"))
+def check(received: Any, body: bytes, length: bool) -> None:
+    assert (received["size"], received["hash"]) == (len(body), hashlib.sha256(body).hexdigest())
+    assert (received["length"], received["coding"]) == (
+        (str(len(body)), None) if length else (None, "chunked")
+    )
 
 
 def test_uploads(backend: str, server: Server, tmp_path: Path) -> None:
@@ -323,12 +325,12 @@ def test_large_uploads(backend: str, server: Server, tmp_path: Path) -> None:
 
 
 def test_forms(backend: str, server: Server) -> None:
-    told = posted(backend, server.upload, data={"a": ["1", "2"], "b": "é"})
-    check(told, b"a=1&a=2&b=%C3%A9", True)
-    assert told["type"] == "application/x-www-form-urlencoded"
-    told = posted(backend, server.upload, json={"a": [1, "é"]})
-    check(told, '{"a":[1,"é"]}'.encode(), True)
-    assert told["type"] == "application/json"
+    received = posted(backend, server.upload, data={"a": ["1", "2"], "b": "é"})
+    check(received, b"a=1&a=2&b=%C3%A9", True)
+    assert received["type"] == "application/x-www-form-urlencoded"
+    received = posted(backend, server.upload, json={"a": [1, "é"]})
+    check(received, '{"a":[1,"é"]}'.encode(), True)
+    assert received["type"] == "application/json"
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])
@@ -341,6 +343,8 @@ def test_multipart(backend: str, server: Server, size: int) -> None:
         b"Content-Type: application/octet-stream\r\n\r\n" + content + b"\r\n--edge--\r\n"
     )
     for file in (content, io.BytesIO(content)):
-        told = posted(backend, server.upload, data={"a": "1"}, files={"f": ("n.bin", file)}, headers=headers)
-        check(told, expected, True)
-        assert told["type"] == "multipart/form-data; boundary=edge"
+        received = posted(
+            backend, server.upload, data={"a": "1"}, files={"f": ("n.bin", file)}, headers=headers
+        )
+        check(received, expected, True)
+        assert received["type"] == "multipart/form-data; boundary=edge"

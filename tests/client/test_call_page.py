@@ -51,5 +51,5 @@ def test_the_tree_is_that_of_the_code():
         assert kind is not None, name
 
 
-def test_the_index_leads_there():
+def test_the_index_links_to_the_page():
     assert "(call.md)" in (Path(__file__).resolve().parents[2] / "docs" / "index.md").read_text()

@@ -1,4 +1,4 @@
-"""The two clients: what they export, their constructor, merging, hooks, streams, closing."""
+"""The two clients: exported names, constructor, merging, hooks, streams, closing."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_the_constructor(kind):
         ),
     ]
     options = kind(trust_env=False)._options
-    # Without the environment, SSL_CERT_FILE and SSL_CERT_DIR are not asked for the trust store either.
+    # Without the environment, SSL_CERT_FILE and SSL_CERT_DIR are not used for the trust store either.
     assert options == PoolOptions(tls=TLS(trust="platform"))
     assert options.timeout == Timeout(connect=5, read=60, write=60, pool=None, total=None)
     assert options.limits == Limits(1000, 100, 100, 15.0, None, None)
@@ -388,8 +388,8 @@ def test_asynchronous_hooks():
 
 def test_streams_and_progress(backend):
     seen: list[Progress] = []
-    answer = lambda request: Response(200, headers={"Content-Length": "6"}, content=pieces(backend))  # noqa: E731
-    caller = Caller(backend, transport=MockTransport(Recorder(root=answer)))
+    respond = lambda request: Response(200, headers={"Content-Length": "6"}, content=pieces(backend))  # noqa: E731
+    caller = Caller(backend, transport=MockTransport(Recorder(root=respond)))
     response, content = caller.read_stream("GET", "http://h/", progress=seen.append)
     assert content == b"abcdef"
     assert response.is_closed
@@ -410,7 +410,7 @@ def pieces(backend):
 
 
 def test_events(backend):
-    def answer(request):
+    def respond(request):
         assert request.headers["accept"] == "text/event-stream"
         assert request.headers["x-a"] == "1"
         kind = "text/event-stream; charset=utf-8" if request.method == "POST" else "text/html"
@@ -420,7 +420,7 @@ def test_events(backend):
             content=b"data: 1\n\ndata: 2\n\n",
         )
 
-    caller = Caller(backend, transport=MockTransport(answer), headers={"X-A": "1"})
+    caller = Caller(backend, transport=MockTransport(respond), headers={"X-A": "1"})
 
     def blocking(url, **arguments):
         with caller.client.sse(url, **arguments) as events:
@@ -468,7 +468,7 @@ def test_an_invalid_request_is_refused(backend):
         caller.prewarm("ftp://h/", 1)
 
 
-def test_a_request_built_apart(backend):
+def test_a_request_built_before_it_is_sent(backend):
     recorder = Recorder()
     caller = Caller(backend, transport=MockTransport(recorder), headers={"X-A": "1"})
     request = caller.client.build_request("PUT", "http://h/", content=b"x", timeout=3)
@@ -495,7 +495,7 @@ def test_the_functions(monkeypatch):
     assert methods == ["GET", "POST", "GET", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"]
 
 
-def test_json_of_ones_own(backend):
+def test_custom_json(backend):
     recorder = Recorder(root=Response(200, text="x"))
     caller = Caller(
         backend,

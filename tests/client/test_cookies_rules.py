@@ -1,4 +1,4 @@
-"""Cookies: RFC 6265bis, case by case, and nothing that a peer sends raises."""
+"""Cookies: RFC 6265bis, case by case; no input of a peer raises."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_an_invalid_cookie_is_not_stored(origin, field):
     assert len(jar(origin, field)) == 0
 
 
-def test_how_long_a_cookie_lives():
+def test_cookie_expiry():
     url = "http://h.example/"
     assert sent(jar(url, "n=v; Max-Age=10"), url, NOW + 9) == "n=v"
     assert sent(jar(url, "n=v; Max-Age=10"), url, NOW + 11) == ""
@@ -105,7 +105,7 @@ def test_order_and_replacement():
     assert sent(jar("http://h.example/", 'n="a b"'), "http://h.example/") == 'n="a b"'
 
 
-def test_bytes_are_sent_as_they_came():
+def test_value_bytes_are_sent_unchanged():
     cookies = Cookies()
     cookies.store(URL("http://h.example/"), [b"n=\xff\xc3\xbc"], NOW)
     assert cookies.header_for(URL("http://h.example/"), now=NOW) == b"n=\xff\xc3\xbc"
@@ -203,7 +203,7 @@ def test_a_client_keeps_them_and_leaves_its_own_at_home():
 
 
 @given(st.binary(max_size=80), st.sampled_from(["http://h.example/a", "https://127.0.0.1/", "http://[::1]/"]))
-def test_whatever_a_peer_sets_nothing_raises(field, url):
+def test_no_cookie_of_a_peer_raises(field, url):
     cookies = Cookies()
     cookies.store(URL(url), [field], NOW)
     value = cookies.header_for(URL(url), now=NOW)

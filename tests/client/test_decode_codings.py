@@ -1,4 +1,4 @@
-"""Content codings undone by the native decoder: whole, cut, bounded, pulled."""
+"""Content codings decoded by the native decoder: complete, truncated, bounded, pulled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CODED = {
 
 
 class Source:
-    """Gives pieces and counts what was asked of it."""
+    """Returns chunks and counts the bytes requested."""
 
     def __init__(self, data: bytes, cut: int) -> None:
         self.data, self.cut, self.given = data, cut, 0
@@ -51,7 +51,7 @@ def undone(
 @pytest.mark.parametrize("codings", CODED)
 @pytest.mark.parametrize("cut", [1, 100, 1 << 20])
 @pytest.mark.parametrize("n", [1000, 1 << 20])
-def test_undone(codings: str, cut: int, n: int) -> None:
+def test_codings_are_decoded(codings: str, cut: int, n: int) -> None:
     assert undone(codings, CODED[codings], cut, n) == BODY
 
 
@@ -62,12 +62,12 @@ def test_names_that_change_nothing_are_not_active() -> None:
 
 
 @pytest.mark.parametrize("codings", ["gzip", "deflate", "deflate, gzip"])
-def test_cut_short_is_an_error(codings: str) -> None:
+def test_a_truncated_body_is_an_error(codings: str) -> None:
     with pytest.raises(DecodingError, match="ends inside"):
         undone(codings, CODED[codings][:-1])
 
 
-def test_corrupt_after_what_came_before_it() -> None:
+def test_data_before_a_corrupt_part_is_returned() -> None:
     source, decoder = Source(CODED["gzip"][:-8] + b"\0" * 8, 1 << 20), DecodedReader("gzip")
     got: list[bytes] = []
     with pytest.raises(DecodingError, match="not valid gzip"):
@@ -95,7 +95,7 @@ def test_nothing_is_read_or_inflated_ahead() -> None:
     assert source.given <= 200
 
 
-def test_feeding_twice_is_the_callers_mistake() -> None:
+def test_feeding_twice_is_an_error_of_the_caller() -> None:
     decoder = Decoder(b"gzip")
     decoder.feed(CODED["gzip"])
     with pytest.raises(RuntimeError):

@@ -74,7 +74,7 @@ def split(text: str) -> list[str]:
 
 
 @given(cut(st.text("ab\r\né", max_size=30).map(str.encode)))
-def test_lines_in_any_cuts(pieces: list[bytes]) -> None:
+def test_lines_with_any_chunk_boundaries(pieces: list[bytes]) -> None:
     assert items(pieces, line_parser()) == split(b"".join(pieces).decode())
 
 
@@ -103,7 +103,7 @@ def test_a_line_without_end(encoding: str) -> None:
     assert read < 70_000
 
 
-def test_lines_before_a_violation_in_the_same_piece_are_given() -> None:
+def test_lines_before_a_violation_in_the_same_chunk_are_returned() -> None:
     lines: Iterator[str] = parse(reader([b"one\ntwo\n123456789\n"]), line_parser(max_bytes=5))
     assert [next(lines), next(lines)] == ["one", "two"]
     with pytest.raises(DecodingError):
@@ -111,16 +111,16 @@ def test_lines_before_a_violation_in_the_same_piece_are_given() -> None:
 
 
 def test_nothing_is_read_before_iteration() -> None:
-    asked = []
+    sizes = []
 
     def read(n: int) -> bytes:
-        asked.append(n)
+        sizes.append(n)
         return b"a\nb\nc"
 
     lines = parse(read, line_parser())
-    assert asked == []
+    assert sizes == []
     assert [next(lines), next(lines)] == ["a", "b"]
-    assert len(asked) == 1
+    assert len(sizes) == 1
 
 
 @given(st.lists(st.one_of(st.integers(), st.text(), st.dictionaries(st.text(), st.floats(allow_nan=False)))))
@@ -130,7 +130,7 @@ def test_ndjson(values: list[object]) -> None:
     assert items([*pieces, b"\n \n"], ndjson_parser()) == values
 
 
-def test_ndjson_that_is_none() -> None:
+def test_invalid_ndjson() -> None:
     values = parse(reader([b'{"a": 1}\n\nnonsense\n{}\n']), ndjson_parser())
     assert next(values) == {"a": 1}
     with pytest.raises(DecodingError, match="line 3 is not JSON"):

@@ -1,4 +1,4 @@
-"""Every example of docs/dropins.md runs, against a server that answers as its text says."""
+"""Every example of docs/dropins.md runs, against a server that responds as its text describes."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Sync:
 
 
 class Async:
-    """The same in an event loop of its own; each exchange in a new one."""
+    """The same in event loops; each exchange in a new one."""
 
     name = "async"
 
@@ -171,7 +171,7 @@ def test_extensions_of_a_response(package: ModuleType, backend: Any) -> None:
         extensions = backend().exchange(package.Request("GET", server.url)).extensions
     assert extensions["http_version"] == b"HTTP/1.1"
     assert extensions["reason_phrase"] == b"Quite Fine"
-    assert "stream_id" not in extensions  # HTTP/1.1 has none, and httpcore gives none
+    assert "stream_id" not in extensions  # HTTP/1.1 has none, and httpcore returns none
     stream = extensions["network_stream"]
     assert stream.get_extra_info("server_addr") == ("127.0.0.1", server.port)
     assert stream.get_extra_info("client_addr")[0] == "127.0.0.1"
@@ -221,7 +221,7 @@ def test_a_length_given_frames_an_iterator_and_chunks_do_otherwise(package: Modu
     assert [b"".join(body) if isinstance(body, list) else body for body in bodies] == [b"abcdef"] * 4
 
 
-def test_an_error_in_the_iterator_is_the_callers(package: ModuleType, ours: ModuleType) -> None:
+def test_an_error_in_the_iterator_reaches_the_caller(package: ModuleType, ours: ModuleType) -> None:
     def parts() -> Iterator[bytes]:
         yield b"abc"
         raise KeyError("mine")
@@ -251,7 +251,7 @@ def test_an_error_in_the_iterator_is_the_callers(package: ModuleType, ours: Modu
         asyncio.run(run(server.url))
 
 
-def test_whole_bodies_of_every_kind_arrive(package: ModuleType, ours: ModuleType) -> None:
+def test_complete_bodies_of_every_kind_arrive(package: ModuleType, ours: ModuleType) -> None:
     seen: list[bytes] = []
 
     def handler(peer: Peer) -> None:
@@ -273,7 +273,7 @@ def test_whole_bodies_of_every_kind_arrive(package: ModuleType, ours: ModuleType
     assert seen[4] == b""
 
 
-def test_a_body_is_given_out_as_it_comes(ours: ModuleType) -> None:
+def test_a_body_is_delivered_as_it_arrives(ours: ModuleType) -> None:
     go = threading.Event()
 
     def handler(peer: Peer) -> None:
@@ -299,7 +299,7 @@ def test_a_body_is_given_out_as_it_comes(ours: ModuleType) -> None:
         asyncio.run(run(server.url))
 
 
-def test_leaving_early_frees_the_connection(package: ModuleType, ours: ModuleType) -> None:
+def test_closing_early_frees_the_connection(package: ModuleType, ours: ModuleType) -> None:
     def handler(peer: Peer) -> None:
         while head := peer.head():
             if b"/endless" not in head:
@@ -349,7 +349,7 @@ def test_successive_event_loops_and_trio(ours: ModuleType) -> None:
     asyncio.run(client.aclose())
 
 
-def test_a_cancelled_call_leaves_the_pool_whole(package: ModuleType, ours: ModuleType) -> None:
+def test_a_cancelled_call_leaves_the_pool_intact(package: ModuleType, ours: ModuleType) -> None:
     def handler(peer: Peer) -> None:
         while head := peer.head():
             if b"/stall" not in head:
@@ -390,11 +390,11 @@ def test_through_a_proxy(package: ModuleType, backend: Any) -> None:
 
 
 def test_trace_reports_httpcores_events(package: ModuleType, ours: ModuleType) -> None:
-    told: list[str] = []
+    events: list[str] = []
     infos: dict[str, Any] = {}
 
     def trace(name: str, info: dict[str, Any]) -> None:
-        told.append(name)
+        events.append(name)
         infos[name] = info
 
     async def atrace(name: str, info: dict[str, Any]) -> None:
@@ -419,20 +419,20 @@ def test_trace_reports_httpcores_events(package: ModuleType, ours: ModuleType) -
     with scripted(respond_with(OK)) as server:
         with ours.Client() as client:
             client.get(server.url, extensions={"trace": trace})
-            assert told == expected
-            told.clear()
+            assert events == expected
+            events.clear()
             client.get(server.url, extensions={"trace": trace})
-            assert not any("connect" in name for name in told)
-        told.clear()
+            assert not any("connect" in name for name in events)
+        events.clear()
         asyncio.run(run(server.url))
-        assert told == expected
+        assert events == expected
     version, status, reason, fields = infos["http11.receive_response_headers.complete"]["return_value"]
     assert (version, status, reason, fields) == (b"HTTP/1.1", 200, b"OK", [(b"Content-Length", b"5")])
-    told.clear()
+    events.clear()
     with ours.Client() as client:
         with pytest.raises(package.ConnectError):
             client.get("http://127.0.0.1:1", extensions={"trace": trace})
-    assert told[-1] == "connection.connect_tcp.failed"
+    assert events[-1] == "connection.connect_tcp.failed"
 
 
 def refused(peer: Peer) -> None:
@@ -522,7 +522,9 @@ def test_waiting_for_a_connection_ends_in_pool_timeout(package: ModuleType, ours
                     client.get(server.url)
 
 
-def test_a_body_shorter_than_its_length_is_the_callers_mistake(package: ModuleType, ours: ModuleType) -> None:
+def test_a_body_shorter_than_its_length_is_an_error_of_the_caller(
+    package: ModuleType, ours: ModuleType
+) -> None:
     with scripted(silent) as server, ours.Client(timeout=2) as client:
         with pytest.raises(package.LocalProtocolError):
             client.post(server.url, content=iter([b"abc"]), headers={"Content-Length": "6"})
@@ -535,7 +537,7 @@ def test_a_closed_transport_refuses(package: ModuleType, ours: ModuleType) -> No
         transport.handle_request(package.Request("GET", "http://127.0.0.1:1/"))
 
 
-def test_redirects_cookies_and_codings_stay_the_packages_work(ours: ModuleType) -> None:
+def test_redirects_cookies_and_codings_are_handled_by_the_package(ours: ModuleType) -> None:
     coded = gzip.compress(b"decoded")
 
     def handler(peer: Peer) -> None:

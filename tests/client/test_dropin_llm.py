@@ -1,4 +1,4 @@
-"""The examples with the vendors' SDKs run as they stand; `pip install --group sdks` installs the SDKs."""
+"""The examples with the vendors' SDKs run unchanged; `pip install --group sdks` installs the SDKs."""
 
 import subprocess
 import sys

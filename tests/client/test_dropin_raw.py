@@ -43,8 +43,8 @@ def test_the_two_ways_agree(
     assert _urllib3._PATTERN is not None  # this urllib3 is known
     ours = _urllib3.Raw(Reply(status, headers), method, "/", None)
     monkeypatch.setattr(_urllib3, "_PATTERN", None)
-    theirs = _urllib3.Raw(Reply(status, headers), method, "/", None)
-    assert plainly(ours) == plainly(theirs)
+    expected = _urllib3.Raw(Reply(status, headers), method, "/", None)
+    assert plainly(ours) == plainly(expected)
 
 
 def plainly(raw: Any) -> dict[str, Any]:

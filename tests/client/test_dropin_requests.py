@@ -1,4 +1,4 @@
-"""requests on Towline, over real sockets: what the mounted adapter gives, refuses and repeats."""
+"""requests on Towline, over real sockets: responses, errors and retries of the mounted adapter."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_iter_content_is_decoded_and_in_the_requested_sizes(session: Any) -> Non
 
 
 @pytest.mark.parametrize("size", [None, 1024], ids=["as it comes", "in 1024"])
-def test_a_chunked_body_is_given_out_as_it_comes(session: Any, size: int | None) -> None:
+def test_a_chunked_body_is_delivered_as_it_arrives(session: Any, size: int | None) -> None:
     go = threading.Event()
 
     def handler(peer: Peer) -> None:
@@ -163,7 +163,7 @@ def test_bodies_of_every_kind_arrive(session: Any, tmp_path: Any) -> None:
     ]
 
 
-def test_cookies_and_redirects_stay_requests_work(session: Any) -> None:
+def test_cookies_and_redirects_are_handled_by_requests(session: Any) -> None:
     def handler(peer: Peer) -> None:
         while head := peer.head():
             if b"GET /end" in head:
@@ -245,7 +245,7 @@ def test_failures_while_the_body_is_read(session: Any) -> None:
 
 
 def test_retries_by_status_and_by_connection() -> None:
-    answers = iter(
+    responses = iter(
         [b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"] * 2
         + [OK]
         + [b"HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n"] * 9
@@ -255,7 +255,7 @@ def test_retries_by_status_and_by_connection() -> None:
         while head := peer.head():
             if head.startswith(b"POST"):
                 peer.body(4)
-            peer.send(next(answers))
+            peer.send(next(responses))
 
     policy = urllib3.Retry(total=3, status_forcelist=[503], backoff_factor=0, allowed_methods=None)
     with scripted(handler) as server, session_with(Adapter(max_retries=policy)) as session:
@@ -269,11 +269,11 @@ def test_retries_by_status_and_by_connection() -> None:
 
 
 def test_retry_after_is_waited_for() -> None:
-    answers = iter([b"HTTP/1.1 429 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n", OK])
+    responses = iter([b"HTTP/1.1 429 Later\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n", OK])
 
     def handler(peer: Peer) -> None:
         while peer.head():
-            peer.send(next(answers))
+            peer.send(next(responses))
 
     with scripted(handler) as server, session_with(Adapter(max_retries=urllib3.Retry(1))) as session:
         assert session.get(server.url).text == "hello"
@@ -293,14 +293,14 @@ def test_an_iterator_is_not_sent_twice() -> None:
 
 
 def test_through_a_proxy_with_the_headers_a_subclass_gives() -> None:
-    class Mine(Adapter):
+    class CustomAdapter(Adapter):
         def proxy_headers(self, proxy: str) -> dict[str, str]:
             return {**super().proxy_headers(proxy), "X-Proxy": "1"}
 
         def add_headers(self, request: Any, **arguments: Any) -> None:
             request.headers["X-Added"] = "2"
 
-    with scripted(respond_with(OK)) as proxy, session_with(Mine()) as session:
+    with scripted(respond_with(OK)) as proxy, session_with(CustomAdapter()) as session:
         proxies = {"http": f"http://user:pass@127.0.0.1:{proxy.port}"}
         assert session.get("http://a.test/path", proxies=proxies).text == "hello"
     head = proxy.heads[0].lower()
@@ -311,16 +311,16 @@ def test_through_a_proxy_with_the_headers_a_subclass_gives() -> None:
 
 
 def test_pool_block_bounds_the_connections_to_a_host() -> None:
-    open_now, most, lock = 0, 0, threading.Lock()
+    open_now, max_open, lock = 0, 0, threading.Lock()
     both = threading.Barrier(2)
 
     def handler(peer: Peer) -> None:
-        nonlocal open_now, most
+        nonlocal open_now, max_open
         while peer.head():
             with lock:
                 open_now += 1
-                most = max(most, open_now)
-            # Each request has company: there are two connections, and a request waits for each.
+                max_open = max(max_open, open_now)
+            # Requests run in pairs: there are two connections, and a request waits for each.
             both.wait(20)
             with lock:
                 open_now -= 1
@@ -333,7 +333,7 @@ def test_pool_block_bounds_the_connections_to_a_host() -> None:
             thread.start()
         for thread in threads:
             thread.join(10)
-        assert (most, server.connections, len(server.heads)) == (2, 2, 8)
+        assert (max_open, server.connections, len(server.heads)) == (2, 2, 8)
 
 
 def test_many_threads_share_one_session(session: Any) -> None:
@@ -401,12 +401,12 @@ def test_closing_a_stream_early_frees_its_connection() -> None:
 
 
 def test_socket_options_and_source_address_come_through_init_poolmanager() -> None:
-    class Mine(Adapter):
+    class CustomAdapter(Adapter):
         def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
             options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
             super().init_poolmanager(*args, socket_options=options, source_address=("127.0.0.1", 0), **kwargs)
 
-    with scripted(respond_with(OK)) as server, session_with(Mine()) as session:
+    with scripted(respond_with(OK)) as server, session_with(CustomAdapter()) as session:
         assert session.get(server.url).text == "hello"
     with pytest.raises(TypeError, match="unheard_of"):
         Adapter().init_poolmanager(1, 1, unheard_of=True)

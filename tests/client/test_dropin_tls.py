@@ -1,4 +1,4 @@
-"""TLS of the drop-ins: what is trusted, what is shown, what a failure is called, for httpx, httpx2 and requests."""
+"""TLS of the drop-ins: trust, client certificates and errors, for httpx, httpx2 and requests."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def session() -> Iterator[Any]:
         yield made
 
 
-def test_a_path_a_context_or_nothing_at_all(ours: ModuleType, trust: Trust) -> None:
+def test_verify_takes_a_path_a_context_or_false(ours: ModuleType, trust: Trust) -> None:
     with scripted(respond_with(OK), trust.server()) as server:
         for verify in (trust.path, trust.context(), False):
             with ours.Client(verify=verify) as client:
@@ -62,18 +62,18 @@ def test_an_unknown_authority_and_a_wrong_name_fail(
                 client.get(server.url)
 
 
-def test_the_name_to_ask_for_is_an_extension(package: ModuleType, ours: ModuleType, trust: Trust) -> None:
-    asked: list[str] = []
+def test_the_server_name_is_an_extension(package: ModuleType, ours: ModuleType, trust: Trust) -> None:
+    names: list[str] = []
     context = trust.server("other.test")
-    context.sni_callback = lambda sock, name, context: asked.append(name)  # type: ignore[assignment]
+    context.sni_callback = lambda sock, name, context: names.append(name)  # type: ignore[assignment]
     with scripted(respond_with(OK), context) as server, ours.Client(verify=trust.path) as client:
         assert client.get(server.url, extensions={"sni_hostname": "other.test"}).text == "hello"
         with pytest.raises(package.ConnectError):
             client.get(server.url)
-    assert asked[0] == "other.test"
+    assert names[0] == "other.test"
 
 
-def test_our_own_certificate_is_shown(ours: ModuleType, trust: Trust) -> None:
+def test_the_client_certificate_is_sent(ours: ModuleType, trust: Trust) -> None:
     context = trust.context()
     context.load_cert_chain(trust.cert)
     with scripted(respond_with(OK), trust.server(require_client_cert=True)) as server:
@@ -88,10 +88,12 @@ def test_ssl_object_describes_the_handshake(ours: ModuleType, trust: Trust) -> N
         for verify in (trust.path, trust.context()):
             with ours.Client(verify=verify) as client:
                 stream = client.get(server.url).extensions["network_stream"]
-                told = stream.get_extra_info("ssl_object")
-                assert told.version() in ("TLSv1.2", "TLSv1.3")
-                assert told.cipher()[0]
-                assert ssl.DER_cert_to_PEM_cert(told.getpeercert(binary_form=True)).startswith("-----BEGIN")
+                ssl_object = stream.get_extra_info("ssl_object")
+                assert ssl_object.version() in ("TLSv1.2", "TLSv1.3")
+                assert ssl_object.cipher()[0]
+                assert ssl.DER_cert_to_PEM_cert(ssl_object.getpeercert(binary_form=True)).startswith(
+                    "-----BEGIN"
+                )
 
 
 def test_requests_takes_verify_and_cert_with_every_request(session: Any, trust: Trust) -> None:
@@ -115,12 +117,12 @@ def test_requests_takes_a_context_through_init_poolmanager(trust: Trust) -> None
     requests = pytest.importorskip("requests")
     import towline.requests
 
-    class Mine(towline.requests.Adapter):
+    class CustomAdapter(towline.requests.Adapter):
         def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
             super().init_poolmanager(*args, ssl_context=trust.context(), **kwargs)
 
     with scripted(respond_with(OK), trust.server()) as server, requests.Session() as session:
-        session.mount("https://", Mine())
+        session.mount("https://", CustomAdapter())
         assert session.get(server.url).text == "hello"
 
 

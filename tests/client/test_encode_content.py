@@ -68,7 +68,7 @@ def test_iterables_are_chunked() -> None:
     assert sent(body) == sent(body) == asent(body) == b"ab"
 
 
-def test_an_iterator_goes_once() -> None:
+def test_an_iterator_is_sent_once() -> None:
     fields, body = encode_content(iter([b"a"]))
     assert (fields, body.replayable, sent(body)) == (CHUNKED, False, b"a")
     with pytest.raises(StreamConsumed):
@@ -96,7 +96,7 @@ def test_async_iterables() -> None:
         iter(body)
 
 
-def test_pieces_that_are_no_bytes() -> None:
+def test_chunks_that_are_not_bytes() -> None:
     with pytest.raises(TypeError, match="must yield bytes, not str"):
         sent(IterableBody(["text"]))
     with pytest.raises(TypeError, match="must yield bytes, not int"):
@@ -109,7 +109,7 @@ def test_invalid_content_is_refused(content: Any) -> None:
         encode_content(content)
 
 
-def test_a_file_is_sent_from_where_it_stands(tmp_path: Path) -> None:
+def test_a_file_is_sent_from_its_position(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(range(200)) * 1000)
     with path.open("rb") as file:
@@ -190,12 +190,12 @@ FORMS: list[Any] = [
 
 @pytest.mark.parametrize("data", FORMS)
 def test_urlencoded_as_httpx_does(data: Any) -> None:
-    theirs = httpx.Request("POST", "http://x", data=data)
+    expected = httpx.Request("POST", "http://x", data=data)
     fields, body = encode_request(data=data)
     if data == {"b": b"\xff"}:  # httpx writes "b'\\xff'" there
         assert body.wire == b"b=%FF"
     else:
-        assert (body.wire or b"") == theirs.content
+        assert (body.wire or b"") == expected.content
     assert fields[-1] == ("Content-Type", "application/x-www-form-urlencoded")
 
 
@@ -215,9 +215,9 @@ VALUES: list[Any] = [None, 0, "é\u2028", [1, {"a": [True, None, 1.5]}], {"k": "
 @pytest.mark.parametrize("value", VALUES)
 def test_json_as_httpx_does(value: Any) -> None:
     fields, body = encode_request(json=value)
-    theirs = httpx.Request("POST", "http://x", json=value)
-    assert (body.wire or b"") == theirs.content
-    assert [value for name, value in fields if name == "Content-Type"] == theirs.headers.get_list(
+    expected = httpx.Request("POST", "http://x", json=value)
+    assert (body.wire or b"") == expected.content
+    assert [value for name, value in fields if name == "Content-Type"] == expected.headers.get_list(
         "content-type"
     )
 

@@ -101,10 +101,10 @@ FILES: list[Any] = [
 @pytest.mark.parametrize("files", FILES)
 def test_the_same_bytes_as_httpx(files: Any) -> None:
     headers = {"Content-Type": "multipart/form-data; boundary=edge"}
-    theirs = httpx.Request("POST", "http://x", data={"a": ["1", "2"]}, files=files, headers=headers)
+    expected = httpx.Request("POST", "http://x", data={"a": ["1", "2"]}, files=files, headers=headers)
     fields, body = encode_request(data={"a": ["1", "2"]}, files=files, boundary="edge")
-    assert sent(body) == theirs.read()
-    assert fields[0] == ("Content-Length", theirs.headers["Content-Length"])
+    assert sent(body) == expected.read()
+    assert fields[0] == ("Content-Length", expected.headers["Content-Length"])
 
 
 @given(name=st.text(min_size=1), filename=st.text(min_size=1))
@@ -129,9 +129,9 @@ def test_a_parts_header_cannot_bring_others() -> None:
         MultipartBody({}, {"file": ("n", b"x", "a/b\r\nY: 2")})
 
 
-def test_files_are_sent_whole_and_again(tmp_path: Path) -> None:
+def test_files_are_sent_completely_and_again(tmp_path: Path) -> None:
     with (tmp_path / "file").open("w+b") as file:
-        file.write(b"x" * 200_000)  # and it stands at its end
+        file.write(b"x" * 200_000)  # and its position is at the end
         _, body = encode_request(files={"file": file})
         assert body.replayable
         first, second = sent(body), sent(body)
@@ -167,14 +167,14 @@ def test_content_in_memory_is_not_copied() -> None:
     assert any(piece is data for piece in MultipartBody({}, {"f": ("n", data)}))
 
 
-def test_a_file_is_read_once_and_never_held_whole() -> None:
+def test_a_file_is_read_once_and_never_held_in_memory() -> None:
     """Work that grows with the size only: every byte is read once, in pieces, and passed on as it is."""
     size = 16 << 20
     reads: list[bytes] = []
 
     class Counting(io.BytesIO):
-        def read(self, most: int | None = -1, /) -> bytes:
-            reads.append(super().read(most))
+        def read(self, n: int | None = -1, /) -> bytes:
+            reads.append(super().read(n))
             return reads[-1]
 
     body = MultipartBody({}, {"f": ("n", Counting(bytes(size)))})

@@ -38,7 +38,7 @@ def test_keep_alive_race(face_name: str) -> None:
 
 @pytest.mark.parametrize("pool", [1, 10])
 def test_cancellation_churn(pool: int) -> None:
-    """Thousands of cancels at every await point; then all of 20 requests are answered and nothing is left taken."""
+    """Thousands of cancels at every await point; then all of 20 requests succeed and no connection is left in use."""
 
     async def churn() -> None:
         limits = towline.Limits(max_connections_per_host=pool)
@@ -49,8 +49,8 @@ def test_cancellation_churn(pool: int) -> None:
                 for task in tasks:
                     asyncio.get_running_loop().call_later(chance.uniform(0, 0.01), task.cancel)
                 await asyncio.gather(*tasks, return_exceptions=True)
-            answers = await asyncio.gather(*(client.get(server.url("good")) for _ in range(20)))
-            assert [answer.content for answer in answers] == [b"good"] * 20
+            responses = await asyncio.gather(*(client.get(server.url("good")) for _ in range(20)))
+            assert [response.content for response in responses] == [b"good"] * 20
 
     names = ("good", *CHURN)
 
@@ -97,13 +97,13 @@ def test_a_cancel_after_every_number_of_steps() -> None:
 
 @pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_fork_with_a_warm_connection(face_name: str) -> None:
-    """Parent and children ask at the same time; each has its own answers."""
+    """Parent and children send requests at the same time; each receives its own responses."""
 
-    def mine(connection: socket.socket) -> bool:
+    def good(connection: socket.socket) -> bool:
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % 4 + b"good")
         return True
 
-    with HostileServer({"warm": mine}) as server:
+    with HostileServer({"warm": good}) as server:
         backend = BACKENDS[face_name](**OPTIONS)
         assert backend.get(server.url("warm")).content == b"good"
         parents = server.connection_of("warm")
@@ -151,12 +151,12 @@ def test_one_client_in_three_successive_loops() -> None:
     with HostileServer() as server:
         client = towline.AsyncClient(**OPTIONS)
 
-        async def ask() -> list[bytes]:
-            answers = await asyncio.gather(*(client.get(server.url("good")) for _ in range(5)))
-            return [answer.content for answer in answers]
+        async def fetch() -> list[bytes]:
+            responses = await asyncio.gather(*(client.get(server.url("good")) for _ in range(5)))
+            return [response.content for response in responses]
 
         for _ in range(3):
-            assert asyncio.run(ask()) == [b"good"] * 5
+            assert asyncio.run(fetch()) == [b"good"] * 5
         asyncio.run(client.aclose())
 
 
@@ -198,12 +198,12 @@ def test_40_threads_with_a_loop_each_share_one_client() -> None:
         client = towline.AsyncClient(**OPTIONS)
 
         def work(index: int) -> None:
-            async def ask() -> None:
+            async def fetch() -> None:
                 names = [f"{index}-{number}" for number in range(20)]
-                answers = await asyncio.gather(*(client.get(server.url(name)) for name in names))
-                assert [answer.content.decode() for answer in answers] == names
+                responses = await asyncio.gather(*(client.get(server.url(name)) for name in names))
+                assert [response.content.decode() for response in responses] == names
 
-            asyncio.run(ask())
+            asyncio.run(fetch())
 
         in_threads(40, work)
         assert len(server.requests) == 800
@@ -218,13 +218,13 @@ def descriptors() -> Iterator[None]:
 
 
 def test_thousands_at_once(descriptors: None) -> None:
-    """All are begun before any is answered; they wait in order for 100 connections, and none fails."""
+    """All start before the first response; they wait in order for 100 connections, and none fails."""
 
     async def crowd() -> None:
         async with towline.AsyncClient(trust_env=False, timeout=towline.Timeout(60)) as client:
             names = [str(number) for number in range(CROWD)]
-            answers = await asyncio.gather(*(client.get(server.url(name)) for name in names))
-            assert [answer.content.decode() for answer in answers] == names
+            responses = await asyncio.gather(*(client.get(server.url(name)) for name in names))
+            assert [response.content.decode() for response in responses] == names
 
     with PathEchoServer() as server:
         asyncio.run(crowd())
@@ -239,10 +239,10 @@ def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
         backend = BACKENDS[face_name](**OPTIONS, stream_window=65536)
         try:
             assert backend.get(server.url("good")).content == b"good"
-            most = slowly(backend, server.url(name))
-            assert most["growth"] < 4 * MIB
-            # The window, and what framing came with it.
-            assert most["buffered"] <= 65536 + 64
+            max_bytes = slowly(backend, server.url(name))
+            assert max_bytes["growth"] < 4 * MIB
+            # The window, and its framing.
+            assert max_bytes["buffered"] <= 65536 + 64
         finally:
             backend.close()
 
@@ -270,15 +270,15 @@ def test_a_slow_reader_of_events_holds_a_window(face_name: str) -> None:
 
 
 def slowly(backend: Any, url: str) -> dict[str, int]:
-    """Takes 64 KB twenty times a second for two seconds; what was held at most."""
-    most = {"growth": 0, "buffered": 0}
+    """Reads 64 KB twenty times a second for two seconds; returns the largest buffered amount."""
+    max_bytes = {"growth": 0, "buffered": 0}
     base: list[int] = []
 
     def look(response: Any) -> None:
         if not base:
             base.append(rss_bytes())
-        most["growth"] = max(most["growth"], rss_bytes() - base[0])
-        most["buffered"] = max(most["buffered"], response.buffered)
+        max_bytes["growth"] = max(max_bytes["growth"], rss_bytes() - base[0])
+        max_bytes["buffered"] = max(max_bytes["buffered"], response.buffered)
 
     if backend.name == "sync":
         with backend.client.stream("GET", url) as response:
@@ -287,7 +287,7 @@ def slowly(backend: Any, url: str) -> dict[str, int]:
                 look(response)
                 time.sleep(0.05)
                 look(response)
-        return most
+        return max_bytes
 
     async def read() -> None:
         async with backend.client.stream("GET", url) as response:
@@ -299,4 +299,4 @@ def slowly(backend: Any, url: str) -> dict[str, int]:
 
     work: Awaitable[None] = read()
     backend.loop.run_until_complete(work)
-    return most
+    return max_bytes

@@ -1,4 +1,4 @@
-"""TLS that fails: each failure a `TLSError` that says what is wrong, and a handshake that stalls a timeout."""
+"""TLS failures: each is a `TLSError` that names the reason; a stalled handshake is a timeout."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def make(request: pytest.FixtureRequest) -> Iterator[Any]:
         backend.close()
 
 
-def test_a_good_one_passes(make: Any, authority: tuple[trustme.CA, str]) -> None:
-    """Or the others would prove nothing."""
+def test_a_valid_certificate_passes(make: Any, authority: tuple[trustme.CA, str]) -> None:
+    """Precondition of the other tests."""
     ca, path = authority
     with serving(ca.issue_cert(HOST, "localhost")) as server:
         backend = make(verify=path)
@@ -69,7 +69,7 @@ def test_a_certificate_that_is_refused(
         assert any(word in message.lower() for word in FAILURES[failure]), message
         assert "localhost" in message
         assert server.requests == 0
-        # Nothing of the failure stays behind: who does not verify gets through.
+        # The failure leaves no state: a client without verification connects.
         assert make(verify=False).get(server.url("localhost")).content == b"good"
 
 
@@ -101,24 +101,24 @@ def test_a_name_is_verified_for_each_route(make: Any, authority: tuple[trustme.C
 def test_a_handshake_that_stalls_is_a_connect_timeout(make: Any) -> None:
     with socket.create_server((HOST, 0)) as listener:
         backend = make(verify=False)
-        began = time.monotonic()
+        started = time.monotonic()
         with pytest.raises(towline.ConnectTimeout) as raised:
             backend.get(
                 f"https://{HOST}:{listener.getsockname()[1]}/", timeout=towline.Timeout(30, connect=0.5)
             )
-        assert 0.4 < time.monotonic() - began < 10
+        assert 0.4 < time.monotonic() - started < 10
         assert raised.value.phase == "tls"
 
 
-def test_a_peer_that_speaks_plainly(make: Any) -> None:
+def test_a_peer_without_tls(make: Any) -> None:
     with socket.create_server((HOST, 0)) as listener:
 
-        def answer() -> None:
+        def serve() -> None:
             connection, _ = listener.accept()
             connection.recv(1000)
             connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
-        threading.Thread(target=answer, daemon=True).start()
+        threading.Thread(target=serve, daemon=True).start()
         with pytest.raises(towline.TLSError):
             make(verify=False).get(f"https://{HOST}:{listener.getsockname()[1]}/")
 
@@ -126,13 +126,13 @@ def test_a_peer_that_speaks_plainly(make: Any) -> None:
 def test_an_end_without_close_notify_is_not_the_end_of_a_body(
     make: Any, authority: tuple[trustme.CA, str]
 ) -> None:
-    """A body that ends with its connection could be cut by anybody on the way (RFC 9112 9.8)."""
+    """A body that ends with its connection could have been truncated by an attacker (RFC 9112 9.8)."""
     ca, path = authority
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert(HOST).configure_cert(context)
     with socket.create_server((HOST, 0)) as listener:
 
-        def answer() -> None:
+        def serve() -> None:
             plain, _ = listener.accept()
             connection = context.wrap_socket(plain, server_side=True)
             connection.recv(65536)
@@ -142,7 +142,7 @@ def test_an_end_without_close_notify_is_not_the_end_of_a_body(
             raw.shutdown(socket.SHUT_RDWR)
             raw.close()
 
-        threading.Thread(target=answer, daemon=True).start()
+        threading.Thread(target=serve, daemon=True).start()
         with pytest.raises(towline.TransportError):
             make(verify=path).get(f"https://{HOST}:{listener.getsockname()[1]}/")
 
@@ -151,14 +151,14 @@ def test_an_end_without_close_notify_is_not_the_end_of_a_body(
 def test_a_close_notify_with_the_last_data_is_received(
     make: Any, authority: tuple[trustme.CA, str], with_context: bool
 ) -> None:
-    """Some servers hold the connection open until ours has come: no event of the socket tells of theirs."""
+    """Some servers keep the connection open until the client's close_notify: no event of the socket reports theirs."""
     ca, path = authority
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     ca.issue_cert(HOST).configure_cert(context)
     done = threading.Event()
     with socket.create_server((HOST, 0)) as listener:
 
-        def answer() -> None:
+        def serve() -> None:
             connection, _ = listener.accept()
             received, records = ssl.MemoryBIO(), ssl.MemoryBIO()
             tls = context.wrap_bio(received, records, server_side=True)
@@ -177,12 +177,12 @@ def test_a_close_notify_with_the_last_data_is_received(
             done.wait(30)
             connection.close()
 
-        thread = threading.Thread(target=answer, daemon=True)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         verify = ssl.create_default_context(cafile=path) if with_context else path
         try:
-            answered = make(verify=verify).get(f"https://{HOST}:{listener.getsockname()[1]}/")
+            response = make(verify=verify).get(f"https://{HOST}:{listener.getsockname()[1]}/")
         finally:
             done.set()
             thread.join(5)
-        assert answered.content == b"the whole"
+        assert response.content == b"the whole"

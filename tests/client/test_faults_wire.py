@@ -1,6 +1,6 @@
 """Against a malicious server: a typed error that names the rule, bounded memory, and a next request unharmed.
 
-What other clients do with the same server is recorded by `python -m tests.client.peers`.
+`python -m tests.client.peers` records the behaviour of other clients with the same server.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ REFUSED: dict[str, tuple[type[towline.Error], str]] = {
     "no_gzip": (towline.DecodingError, ""),
     "redirect_loop": (towline.TooManyRedirects, ""),
 }
-# What stands on the wire of these is in order: their connection may go on.
+# These are valid on the wire: their connection may be reused.
 REUSABLE = {"six_codings", "half_gzip", "no_gzip", "redirect_loop"}
-# Without a retry, which would only ask the same again.
+# Without a retry, which would only send the same request again.
 OPTIONS: dict[str, Any] = {
     "timeout": towline.Timeout(5, total=20),
     "trust_env": False,
@@ -72,7 +72,7 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 def unharmed(backend: Any, server: HostileServer, after: str, *, fresh: bool = True) -> None:
-    """The next request has its own answer, and not over the connection that misbehaved."""
+    """The next request gets its own response, on another connection."""
     response = backend.get(server.url("good"))
     assert (response.status_code, response.content) == (200, b"good")
     if fresh:
@@ -80,13 +80,13 @@ def unharmed(backend: Any, server: HostileServer, after: str, *, fresh: bool = T
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_it_is_refused_by_name(backend: Any, server: HostileServer, name: str) -> None:
+def test_each_violation_raises_its_error(backend: Any, server: HostileServer, name: str) -> None:
     kind, words = REFUSED[name]
     unharmed(backend, server, "good", fresh=False)
-    before, began = rss_bytes(), time.monotonic()
+    before, started = rss_bytes(), time.monotonic()
     with pytest.raises(kind) as raised:
         backend.get(server.url(name))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - started < 10
     assert rss_bytes() - before < 8 * MIB
     if issubclass(kind, towline.ProtocolError) and kind is REMOTE:
         rule = raised.value.rule or ""
@@ -95,7 +95,7 @@ def test_it_is_refused_by_name(backend: Any, server: HostileServer, name: str) -
     unharmed(backend, server, name, fresh=name not in REUSABLE)
 
 
-def test_every_script_is_tried() -> None:
+def test_every_script_is_tested() -> None:
     elsewhere = {
         "good",
         "drip_head",
@@ -112,11 +112,13 @@ def test_every_script_is_tried() -> None:
 
 
 @pytest.mark.parametrize("name", ["drip_head", "drip_body"])
-def test_a_drip_outlives_read_but_not_total(backend: Any, server: HostileServer, name: str) -> None:
-    began = time.monotonic()
+def test_slow_bytes_pass_the_read_timeout_but_not_the_total(
+    backend: Any, server: HostileServer, name: str
+) -> None:
+    started = time.monotonic()
     with pytest.raises(towline.TotalTimeout):
         backend.get(server.url(name), timeout=towline.Timeout(read=2.0, total=3.0))
-    assert 2.9 < time.monotonic() - began < 10
+    assert 2.9 < time.monotonic() - started < 10
     unharmed(backend, server, name)
 
 
@@ -131,8 +133,8 @@ def test_unsolicited_bytes_are_never_a_response(backend: Any, server: HostileSer
 
 
 @pytest.mark.parametrize(("name", "status"), [("body_of_204", 204), ("body_of_304", 304)])
-def test_a_body_where_none_can_be(backend: Any, server: HostileServer, name: str, status: int) -> None:
-    """RFC 9112 6.3: these end with their head, whatever the fields say; what follows is not an answer."""
+def test_a_body_where_none_is_allowed(backend: Any, server: HostileServer, name: str, status: int) -> None:
+    """RFC 9112 6.3: these end with their head, regardless of the fields; the bytes after it are not a response."""
     response = backend.get(server.url(name))
     assert (response.status_code, response.content) == (status, b"")
     for _ in range(3):
@@ -152,7 +154,7 @@ def test_a_bomb_ends_at_its_limit(server: HostileServer, face_name: str) -> None
         backend.close()
 
 
-def test_a_bomb_that_is_streamed_is_never_held(backend: Any, server: HostileServer) -> None:
+def test_a_streamed_bomb_is_never_buffered(backend: Any, server: HostileServer) -> None:
     pieces = backend.pieces(server.url("bomb"), "bytes")
     seen = len(next(pieces))
     before = rss_bytes()
@@ -166,11 +168,11 @@ def test_a_bomb_that_is_streamed_is_never_held(backend: Any, server: HostileServ
     unharmed(backend, server, "bomb", fresh=False)
 
 
-@pytest.mark.parametrize(("name", "how"), [("endless_sse", "sse"), ("endless_text", "lines")])
-def test_a_line_without_an_end_is_an_error(backend: Any, server: HostileServer, name: str, how: str) -> None:
+@pytest.mark.parametrize(("name", "kind"), [("endless_sse", "sse"), ("endless_text", "lines")])
+def test_a_line_without_an_end_is_an_error(backend: Any, server: HostileServer, name: str, kind: str) -> None:
     before = rss_bytes()
     with pytest.raises(towline.DecodingError):
-        for _ in backend.pieces(server.url(name), how):
+        for _ in backend.pieces(server.url(name), kind):
             pass
     assert rss_bytes() - before < 48 * MIB  # an event may have 10 MiB
     unharmed(backend, server, name)

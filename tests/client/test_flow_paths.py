@@ -1,6 +1,6 @@
-"""The short way and the long way: what the native half sends by itself is what the flow in Python would send.
+"""Fast path and Python path: the native half sends the same bytes as the flow in Python.
 
-And the places where the native half hands over: redirects, cookies, status codes to retry.
+Also the cases that the native half leaves to Python: redirects, cookies, status codes to retry.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from towline import AsyncClient, Client, Retry
 
-ANSWERS = {
+RESPONSES = {
     "/redirect": b"HTTP/1.1 302 Found\r\nLocation: /end\r\nContent-Length: 5\r\n\r\nmoved",
     "/cookie": b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 2\r\n\r\nok",
     "/busy": b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",
 }
 BODY = b"x" * 50_000
 CODED = gzip.compress(BODY)
-ANSWERS |= {
+RESPONSES |= {
     "/large": b"HTTP/1.1 200 OK\r\nContent-Length: 50000\r\n\r\n" + BODY,
     "/coded": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(CODED) + CODED,
     "/broken": b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 5\r\n\r\nxxxxx",
@@ -35,7 +35,7 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
 class Upstream:
-    """Answers by path and keeps the bytes of each request, with the port's number taken out."""
+    """Responds by path and records the bytes of each request, without the port number."""
 
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0))
@@ -65,7 +65,7 @@ class Upstream:
                 )
                 self.requests.append((head + stream.read(int(length))).replace(b"%d" % self.port, b"PORT"))
                 path = head.split(b" ")[1].partition(b"?")[0].decode()
-                conn.sendall(ANSWERS.get(path, OK))
+                conn.sendall(RESPONSES.get(path, OK))
 
     @staticmethod
     def head(stream):
@@ -111,7 +111,7 @@ def calls(backend, **arguments):
 
 TOKEN = st.text("abcXYZ-", min_size=1, max_size=8)
 VALUE = st.text("abc XYZ;,=\"'", max_size=12).map(str.strip)
-# what the short way takes, and what it must leave
+# requests that the fast path accepts, and those it must leave to Python
 FORM_VALUE = st.one_of(
     st.text("aZ09-_.~ &=+%/?#é漢\U0001f600\x00\n*!'()", max_size=8),
     st.integers(),
@@ -157,7 +157,7 @@ PATHS = st.text("ab/.?&=% üß+~:@", max_size=12).map(lambda text: "/" + text)
 )
 def test_both_ways_send_the_same_bytes(upstream, backend, method, path, arguments, body, base):
     sent = []
-    # a hook asks for Python: the same client without it goes the short way wherever it can
+    # a hook requires Python: the same client without it uses the fast path if it can
     for hooks in ({}, {"request": [lambda request: None]}):
         upstream.requests.clear()
         base_url = upstream.url + "/base" if base else ""
@@ -215,7 +215,7 @@ def test_hosts_in_capitals_and_ipv6_addresses(upstream, backend):
 
 
 @pytest.mark.parametrize("backend", ["blocking", "asyncio"])
-def test_where_the_native_half_hands_over(upstream, backend):
+def test_cases_that_the_native_half_leaves_to_python(upstream, backend):
     upstream.requests.clear()
     retries = Retry(status=(503,), backoff=0.001, times=2)
     with calls(backend, base_url=upstream.url, retries=retries) as (client, call):

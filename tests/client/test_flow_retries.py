@@ -21,7 +21,7 @@ def backend(request):
 
 @pytest.fixture
 def slept(monkeypatch):
-    """Seconds that the flow wanted to wait; no time passes."""
+    """Seconds that the flow would wait; no time passes."""
     waits: list[float] = []
     monkeypatch.setattr(backends.time, "sleep", waits.append)
 
@@ -83,7 +83,7 @@ def test_backoff():
     assert wait(retry, Response(503, headers={"Retry-After": "4"})) is None
 
 
-def test_only_what_may_be_sent_again():
+def test_only_requests_that_may_be_resent_are():
     retry = Retry(status=(503,))
     for method in ("GET", "HEAD", "PUT", "DELETE", "OPTIONS"):
         assert wait(retry, Response(503), of=request(method)) is not None

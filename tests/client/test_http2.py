@@ -1,4 +1,4 @@
-"""HTTP/2 in both clients, against nghttpd, which is not ours."""
+"""HTTP/2 in both clients, against nghttpd."""
 
 from __future__ import annotations
 
@@ -76,11 +76,11 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for result in made:
+        result.close()
 
 
-def without_asking(backend: Callable[..., Any], port: int, **options: Any) -> Any:
+def prior_knowledge_caller(backend: Callable[..., Any], port: int, **options: Any) -> Any:
     return backend(http1=False, http2=True, base_url=f"http://127.0.0.1:{port}", **options)
 
 
@@ -89,24 +89,24 @@ def test_one_connection_carries_everything_with_prior_knowledge(
     root: Path, backend: Callable[..., Any]
 ) -> None:
     with nghttpd(root) as port:
-        caller = without_asking(backend, port)
-        answers = caller.concurrently("GET", "/small", 300)
-        assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "hello")}
+        caller = prior_knowledge_caller(backend, port)
+        responses = caller.concurrently("GET", "/small", 300)
+        assert {(response.http_version, response.text) for response in responses} == {("HTTP/2", "hello")}
         large = caller.concurrently("GET", "/large", 10)
-        assert {answer.content for answer in large} == {(root / "large").read_bytes()}
+        assert {response.content for response in large} == {(root / "large").read_bytes()}
         assert caller.get("/absent").status_code == 404
         assert caller.call("HEAD", "/large").headers["content-length"] == str(256 * 12_000)
         posted = caller.concurrently("POST", "/small", 5, content=b"x" * 300_000)
-        assert {answer.status_code for answer in posted} == {200}
+        assert {response.status_code for response in posted} == {200}
         pool = caller.client.pool_status()
-        # A first burst may be beyond what the server allows.
+        # A first burst may exceed the limit of the server.
         assert pool["idle"] + pool["active"] <= 3
 
 
 @needs_nghttpd
-def test_a_reader_that_rests_stops_nobody(root: Path, backend: Callable[..., Any]) -> None:
+def test_a_paused_reader_does_not_block_others(root: Path, backend: Callable[..., Any]) -> None:
     with nghttpd(root) as port:
-        caller = without_asking(backend, port)
+        caller = prior_knowledge_caller(backend, port)
         pieces = caller.pieces("/large", "bytes", 1000)
         read = [next(pieces)]
         slow = caller.streamed
@@ -120,9 +120,9 @@ def test_a_reader_that_rests_stops_nobody(root: Path, backend: Callable[..., Any
 
 
 @needs_nghttpd
-def test_a_body_that_is_left_ends_its_stream_only(root: Path, backend: Callable[..., Any]) -> None:
+def test_closing_a_body_ends_only_its_stream(root: Path, backend: Callable[..., Any]) -> None:
     with nghttpd(root) as port:
-        caller = without_asking(backend, port)
+        caller = prior_knowledge_caller(backend, port)
         kept = caller.pieces("/large", "bytes")
         read = [next(kept)]
         for _ in range(10):
@@ -135,7 +135,7 @@ def test_a_body_that_is_left_ends_its_stream_only(root: Path, backend: Callable[
 
 
 @needs_nghttpd
-def test_tasks_that_are_cancelled_leave_the_others_alone(root: Path) -> None:
+def test_cancelled_tasks_do_not_affect_others(root: Path) -> None:
     async def main(port: int) -> None:
         async with towline.AsyncClient(
             http1=False, http2=True, base_url=f"http://127.0.0.1:{port}"
@@ -145,8 +145,8 @@ def test_tasks_that_are_cancelled_leave_the_others_alone(root: Path) -> None:
             for task in tasks[::2]:
                 task.cancel()
             done = await asyncio.gather(*tasks, return_exceptions=True)
-            assert all(isinstance(each, asyncio.CancelledError) for each in done[::2])
-            assert {len(each.content) for each in done[1::2]} == {256 * 12_000}  # type: ignore[union-attr]
+            assert all(isinstance(result, asyncio.CancelledError) for result in done[::2])
+            assert {len(result.content) for result in done[1::2]} == {256 * 12_000}  # type: ignore[union-attr]
 
     with nghttpd(root) as port:
         asyncio.run(main(port))
@@ -158,8 +158,8 @@ def test_alpn_chooses(root: Path, tmp_path: Path, backend: Callable[..., Any]) -
     with nghttpd(root, tls=tls) as port:
         for http1 in (True, False):
             caller = backend(verify=trust, http1=http1, http2=True)
-            answers = caller.concurrently("GET", f"https://127.0.0.1:{port}/large", 10)
-            assert {(answer.http_version, len(answer.content)) for answer in answers} == {
+            responses = caller.concurrently("GET", f"https://127.0.0.1:{port}/large", 10)
+            assert {(response.http_version, len(response.content)) for response in responses} == {
                 ("HTTP/2", 256 * 12_000)
             }
 
@@ -176,11 +176,11 @@ def test_alpn_chooses_in_the_drop_ins(root: Path, tmp_path: Path, drop_in: Any) 
     with nghttpd(root, tls=tls) as port:
         url = f"https://127.0.0.1:{port}/small"
         with drop_in.Client(verify=trust, http2=True) as client:
-            answers = [client.get(url), asyncio.run(asynchronous(url))]
-    assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "hello")}
+            responses = [client.get(url), asyncio.run(asynchronous(url))]
+    assert {(response.http_version, response.text) for response in responses} == {("HTTP/2", "hello")}
 
 
-def test_control_c_ends_one_call_and_the_connection_goes_on() -> None:
+def test_control_c_ends_one_call_and_the_connection_stays_open() -> None:
     """The main thread is the one that polls for all when the signal comes."""
     held = socket.create_server(("127.0.0.1", 0))
     program = f"""
@@ -207,7 +207,7 @@ except KeyboardInterrupt:
 
 
 @needs_nghttpd
-def test_a_child_of_fork_speaks_on_a_connection_of_its_own(root: Path) -> None:
+def test_a_forked_child_uses_a_connection_of_its_own(root: Path) -> None:
     program = """
 import os, sys, threading, towline
 client = towline.Client(http1=False, http2=True, base_url=sys.argv[1])

@@ -1,4 +1,4 @@
-"""How calls over HTTP/2 end before their time, and that their connection and their neighbours do not."""
+"""Calls over HTTP/2 that end early; their connection and the other calls on it continue."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def good(peer: Peer, request: ReceivedRequest) -> None:
     peer.respond(request, b"good")
 
 
-def test_leaving_a_response_resets_its_stream(h2_client: Open) -> None:  # noqa: F811
+def test_closing_a_response_resets_its_stream(h2_client: Open) -> None:  # noqa: F811
     codes: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
@@ -73,15 +73,15 @@ def test_cancelled_tasks_reset_their_streams() -> None:
         always(good)(peer, number)
 
     async def main(url: str) -> None:
-        # Without a timeout, which would have somebody look at the connection sooner or later.
+        # Without a timeout, which would check the connection sooner or later.
         async with towline.AsyncClient(http1=False, http2=True, base_url=url, timeout=None) as client:
             tasks = [asyncio.ensure_future(client.get(f"/{n}")) for n in range(10)]
             await asyncio.to_thread(arrived.wait, 20)
             for task in tasks[::2]:
                 task.cancel()
             done = await asyncio.gather(*tasks, return_exceptions=True)
-            assert all(isinstance(each, asyncio.CancelledError) for each in done[::2])
-            assert [each.text for each in done[1::2]] == ["good"] * 5  # type: ignore[union-attr]
+            assert all(isinstance(result, asyncio.CancelledError) for result in done[::2])
+            assert [result.text for result in done[1::2]] == ["good"] * 5  # type: ignore[union-attr]
             assert (await client.get("/")).text == "good"
 
     arrived = threading.Event()
@@ -95,18 +95,18 @@ def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_client: Open) -> N
     codes: list[int | None] = []
 
     def script(peer: Peer, number: int) -> None:
-        asked = {request[":path"]: request for request in (peer.next_request() for _ in range(3))}
-        peer.begin(asked["/body"])
-        peer.write(asked["/body"], b"half")
+        requests = {request[":path"]: request for request in (peer.next_request() for _ in range(3))}
+        peer.begin(requests["/body"])
+        peer.write(requests["/body"], b"half")
         # A sign of life, without which the connection would be in doubt too.
-        while not all(asked[path].reset for path in ("/head", "/body")):
+        while not all(requests[path].reset for path in ("/head", "/body")):
             peer.conn.ping(b"here I am"[:8])
             peer.flush()
             with contextlib.suppress(TimeoutError):
                 while True:
                     peer.take(within=0.05)
-        codes.extend(asked[path].reset for path in ("/head", "/body"))
-        peer.respond(asked["/kept"], b"good")
+        codes.extend(requests[path].reset for path in ("/head", "/body"))
+        peer.respond(requests["/kept"], b"good")
         always(good)(peer, number)
 
     with serving(script) as server:
@@ -126,7 +126,7 @@ def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_client: Open) -> N
     assert len(server.peers) == 1
 
 
-def test_a_total_timeout_ends_a_body_that_drips(h2_client: Open) -> None:  # noqa: F811
+def test_a_total_timeout_ends_a_slow_body(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
         request = peer.next_request()
         peer.begin(request)
@@ -161,7 +161,7 @@ def test_a_call_that_receives_nothing_retires_its_connection(h2_client: Open) ->
         assert len(server.peers) == 2
 
 
-def test_a_write_timeout_comes_when_it_is_due(h2_client: Open) -> None:  # noqa: F811
+def test_a_write_timeout_is_on_time(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
         stuck = peer.head()
         assert peer.until_reset(stuck) == CANCEL
@@ -170,14 +170,14 @@ def test_a_write_timeout_comes_when_it_is_due(h2_client: Open) -> None:  # noqa:
         always(good)(peer, number)
 
     took = 2.0
-    # Counted from the last byte that left, not from when somebody looked, which would be 2 s each time.
+    # Counted from the last byte sent, not from the last check, which would be 2 s each time.
     for _ in range(5):
         with serving(script, auto_credit=False) as server:
             backend = h2_client(base_url=server.url)
-            began = time.monotonic()
+            started = time.monotonic()
             with pytest.raises(towline.WriteTimeout):
                 backend.call("POST", "/", content=b"x" * MIB, timeout=towline.Timeout(30, write=1))
-            took = time.monotonic() - began
+            took = time.monotonic() - started
             assert backend.get("/").text == "good"
         assert took >= 1
         if took < 1.9:
@@ -185,7 +185,7 @@ def test_a_write_timeout_comes_when_it_is_due(h2_client: Open) -> None:  # noqa:
     assert took < 1.9
 
 
-def test_goaway_sends_elsewhere_what_was_not_begun(h2_client: Open) -> None:  # noqa: F811
+def test_requests_after_the_last_stream_of_goaway_are_resent(h2_client: Open) -> None:  # noqa: F811
     seen: list[list[str]] = [[], []]
 
     def script(peer: Peer, number: int) -> None:
@@ -206,9 +206,9 @@ def test_goaway_sends_elsewhere_what_was_not_begun(h2_client: Open) -> None:  # 
 
     with serving(script) as server:
         backend = h2_client(base_url=server.url)
-        # A POST too: the server has said that it never saw it (RFC 9113 6.8).
-        answers = backend.at_once(*(post(f"/{n}", b"body") for n in range(6)))
-        assert sorted(answer.text for answer in answers) == ["new"] * 3 + ["old"] * 3
+        # A POST too: the server has not processed it (RFC 9113 6.8).
+        responses = backend.at_once(*(post(f"/{n}", b"body") for n in range(6)))
+        assert sorted(response.text for response in responses) == ["new"] * 3 + ["old"] * 3
         assert backend.get("/after").text == "new"
     assert len(server.peers) == 2
     assert (len(seen[0]), len(seen[1])) == (3, 4)
@@ -278,8 +278,8 @@ def test_a_reset_after_possible_processing_is_not_retried(
     assert len(server.peers) == 1
 
 
-@pytest.mark.parametrize("politely", [False, True])
-def test_a_connection_lost_with_fifty_calls_on_it(h2_client: Open, politely: bool) -> None:  # noqa: F811
+@pytest.mark.parametrize("with_goaway", [False, True])
+def test_a_connection_lost_with_fifty_calls_on_it(h2_client: Open, with_goaway: bool) -> None:  # noqa: F811
     seen: list[str] = []
 
     def script(peer: Peer, number: int) -> None:
@@ -287,8 +287,8 @@ def test_a_connection_lost_with_fifty_calls_on_it(h2_client: Open, politely: boo
             peer.respond(peer.next_request(), b"good")
             calls = [peer.next_request() for _ in range(50)]
             seen.extend(call.line for call in calls)
-            if politely:
-                # All of them may have been begun with (RFC 9113 6.8).
+            if with_goaway:
+                # All of them may have been processed (RFC 9113 6.8).
                 peer.send_goaway(2**31 - 1, NO_ERROR)
             return
         while True:
@@ -300,10 +300,10 @@ def test_a_connection_lost_with_fifty_calls_on_it(h2_client: Open, politely: boo
         backend = h2_client(base_url=server.url, limits=towline.Limits(max_connections_per_host=1))
         assert backend.get("/").text == "good"
         calls = [(("GET", "POST")[n % 2], f"/{n}", {}) for n in range(50)]
-        answers = backend.at_once(*calls)
-        # Idempotent, on a connection that had served: sent again. What may have had its effect is not.
-        assert [answer.text for answer in answers[::2]] == ["again"] * 25
-        for error in answers[1::2]:
+        responses = backend.at_once(*calls)
+        # Idempotent requests on a reused connection are sent again; others are not.
+        assert [response.text for response in responses[::2]] == ["again"] * 25
+        for error in responses[1::2]:
             assert isinstance(error, (towline.ReadError, towline.ServerDisconnected))
             assert (error.retryable, error.reused) == (False, True)
         assert backend.client.pool_status()["waiting"] == 0
@@ -333,10 +333,10 @@ def test_a_limit_of_streams_that_is_lowered_and_raised(h2_client: Open) -> None:
     with serving(script, settings={MAX_STREAMS: 1}) as server:
         backend = h2_client(base_url=server.url, limits=towline.Limits(max_connections_per_host=1))
         for _ in range(3):
-            # The new limit comes before this answer.
+            # The new limit arrives before this response.
             assert backend.get("/").text == "told"
-            answers = backend.at_once(*(get(f"/{n}") for n in range(20)))
-            assert [answer.text for answer in answers] == ["good"] * 20
+            responses = backend.at_once(*(get(f"/{n}") for n in range(20)))
+            assert [response.text for response in responses] == ["good"] * 20
 
 
 def test_an_idle_connection_that_the_server_leaves_is_not_used_again(h2_client: Open) -> None:  # noqa: F811
@@ -359,7 +359,7 @@ def test_an_idle_connection_that_the_server_leaves_is_not_used_again(h2_client: 
     assert len(server.peers) == 2
 
 
-def test_the_server_may_ask_whether_we_are_there(h2_client: Open) -> None:  # noqa: F811
+def test_pings_of_the_server_are_acknowledged(h2_client: Open) -> None:  # noqa: F811
     def script(peer: Peer, number: int) -> None:
         request = peer.next_request()
         peer.conn.ping(b"hello...")
@@ -402,13 +402,13 @@ def test_an_error_reports_the_bytes_of_its_own_stream(h2_client: Open) -> None: 
         error, other = backend.at_once(post("/up", b"z" * 20_000), get("/other"))
         assert len(other.content) == 100_000
         assert (type(error), error.phase, error.retryable) == (towline.RemoteProtocolError, "body", False)
-        # The head, and two frames of DATA with nine bytes of their own each (RFC 9113 4.1); so for the answer.
+        # The head, and two frames of DATA with nine bytes of their own each (RFC 9113 4.1); the same for the response.
         assert 20_000 + 2 * 9 + 20 < error.bytes_sent < 20_500
         assert 1000 + 9 + 9 < error.bytes_received < 1100
 
 
-def test_an_answer_is_kept_when_the_connection_breaks_right_behind_it(h2_client: Open) -> None:  # noqa: F811
-    """A server that refuses an upload answers and closes; what it never read becomes a reset."""
+def test_a_response_is_kept_when_the_connection_breaks_right_after_it(h2_client: Open) -> None:  # noqa: F811
+    """A server that refuses an upload responds and closes; its unread data becomes a reset."""
 
     def script(peer: Peer, number: int) -> None:
         request = peer.next_request()
@@ -420,8 +420,8 @@ def test_an_answer_is_kept_when_the_connection_breaks_right_behind_it(h2_client:
         peer.socket.close()
 
     with serving(script) as server:
-        # Many times: it depends on what the client finds when it looks.
+        # Many times: the result depends on the order of events.
         for number in range(30):
             backend = h2_client(base_url=server.url)
-            answer = backend.call("POST", f"/{number}", content=b"x" * 10)
-            assert (answer.status_code, answer.text) == (413, "too much")
+            response = backend.call("POST", f"/{number}", content=b"x" * 10)
+            assert (response.status_code, response.text) == (413, "too much")

@@ -37,8 +37,8 @@ def test_the_parts_of_a_response(h2_client: Open) -> None:  # noqa: F811
 
     with serving(always(respond)) as server:
         backend = h2_client(base_url=server.url)
-        answers = [backend.get("/") for _ in range(2)]
-        first = answers[0]
+        responses = [backend.get("/") for _ in range(2)]
+        first = responses[0]
         assert (first.http_version, first.status_code, first.reason_phrase) == ("HTTP/2", 201, "Created")
         assert (first.headers["X-One"], first.headers.get_list("x-two"), first.text) == (
             "a",
@@ -46,7 +46,7 @@ def test_the_parts_of_a_response(h2_client: Open) -> None:  # noqa: F811
             "hello",
         )
         assert dict(backend.client.cookies) == {"k": "v", "l": "w"}
-        assert [answer.reused for answer in answers] == [False, True]
+        assert [response.reused for response in responses] == [False, True]
         assert first.elapsed.total_seconds() > 0
     assert len(server.peers) == 1
 
@@ -95,9 +95,9 @@ def test_responses_without_a_body(h2_client: Open, method: str, status: int) -> 
     with serving(always(respond)) as server:
         backend = h2_client(base_url=server.url)
         for _ in range(2):
-            answer = backend.call(method, "/bare")
-            assert (answer.status_code, answer.content) == (status, b"")
-            assert answer.headers.get("content-length") == (None if status == 204 else "1234")
+            response = backend.call(method, "/bare")
+            assert (response.status_code, response.content) == (status, b"")
+            assert response.headers.get("content-length") == (None if status == 204 else "1234")
     assert len(server.peers) == 1
 
 
@@ -127,8 +127,8 @@ def test_interim_responses_come_before_the_final_one(h2_client: Open) -> None:  
 
     with serving(always(respond)) as server:
         backend = h2_client(base_url=server.url)
-        answer = backend.get("/", extensions={"on_informational": note})
-        assert (answer.status_code, answer.text) == (200, "final")
+        response = backend.get("/", extensions={"on_informational": note})
+        assert (response.status_code, response.text) == (200, "final")
     assert seen == [(103, {b"link": b"</a>"}), (103, {b"link": b"</b>"})]
 
 
@@ -137,13 +137,13 @@ def test_a_body_waits_for_100_continue(h2_client: Open, streamed: bool) -> None:
     body = b"x" * 100_000
 
     def script(peer: Peer, number: int) -> None:
-        wanted = peer.head()
-        assert wanted["expect"] == "100-continue"
-        assert not wanted.ended
-        assert wanted.body == b""
-        peer.begin(wanted, 100)
-        peer.until(lambda: wanted.ended)
-        peer.respond(wanted, b"%d" % len(wanted.body))
+        request = peer.head()
+        assert request["expect"] == "100-continue"
+        assert not request.ended
+        assert request.body == b""
+        peer.begin(request, 100)
+        peer.until(lambda: request.ended)
+        peer.respond(request, b"%d" % len(request.body))
         refused = peer.head()
         peer.respond(refused, b"no", 417)
         # The end that it has not seen is a reset, for the body never comes.
@@ -163,7 +163,7 @@ def test_a_body_waits_for_100_continue(h2_client: Open, streamed: bool) -> None:
 
 
 def bodies(folder: Path, backend: Any) -> Iterator[tuple[str, Any, bytes, bool]]:
-    """Name, content, its bytes, and whether its length is told ahead."""
+    """Name, content, its bytes, and whether its length is sent in advance."""
     data = bytes(range(256)) * 4096
     path = folder / "upload"
     path.write_bytes(data)
@@ -179,7 +179,7 @@ def bodies(folder: Path, backend: Any) -> Iterator[tuple[str, Any, bytes, bool]]
     yield "file", path.open("rb"), data, True
 
 
-def test_bodies_go_up_at_the_pace_of_a_small_window(h2_client: Open, tmp_path: Path) -> None:  # noqa: F811
+def test_uploads_follow_a_small_window(h2_client: Open, tmp_path: Path) -> None:  # noqa: F811
     seen: list[ReceivedRequest] = []
 
     def respond(peer: Peer, request: ReceivedRequest) -> None:
@@ -189,8 +189,8 @@ def test_bodies_go_up_at_the_pace_of_a_small_window(h2_client: Open, tmp_path: P
     with serving(always(respond), settings={http2_server.WINDOW: 5000}) as server:
         backend = h2_client(base_url=server.url)
         for name, content, data, is_known in bodies(tmp_path, backend):
-            answer = backend.call("POST", "/", content=content)
-            assert answer.content == data, name
+            response = backend.call("POST", "/", content=content)
+            assert response.content == data, name
             assert ("content-length" in seen[-1]) == is_known, name
             assert "transfer-encoding" not in seen[-1]
         form = backend.call("POST", "/", data={"a": "b c"}, files={"f": ("n.txt", b"x" * 5000)})
@@ -199,7 +199,7 @@ def test_bodies_go_up_at_the_pace_of_a_small_window(h2_client: Open, tmp_path: P
     assert len(server.peers) == 1
 
 
-def test_a_generator_advances_only_as_the_server_takes(h2_client: Open) -> None:  # noqa: F811
+def test_a_generator_advances_only_as_the_server_reads(h2_client: Open) -> None:  # noqa: F811
     pulled = threading.Semaphore(0)
     counted = 0
     piece = b"x" * 16_384
@@ -223,7 +223,7 @@ def test_a_generator_advances_only_as_the_server_takes(h2_client: Open) -> None:
 
     def script(peer: Peer, number: int) -> None:
         request = peer.head()
-        # All that the windows allow has come, and what was pulled beyond it is bounded.
+        # Everything that the windows allow has arrived, and the rest that was pulled is bounded.
         peer.until(lambda: len(request.body) == 65_535)
         while pulled.acquire(timeout=0.2):
             pass
@@ -239,30 +239,30 @@ def test_a_generator_advances_only_as_the_server_takes(h2_client: Open) -> None:
         backend = h2_client(base_url=server.url)
         content = asynchronously() if hasattr(backend, "loop") else blocking()
         assert backend.call("POST", "/", content=content).text == str(200 * len(piece))
-    # The window, what waits in our own buffer, and one piece in hand.
+    # The window, the client's buffer, and one chunk.
     assert held[0] * len(piece) <= 65_535 + WINDOW + 2 * len(piece)
 
 
-def test_an_answer_that_comes_before_the_body_is_the_answer(h2_client: Open) -> None:  # noqa: F811
-    """RFC 9113 8.1: the server asks for the rest not to be sent by RST_STREAM with NO_ERROR."""
+def test_a_response_before_the_end_of_the_body_is_final(h2_client: Open) -> None:  # noqa: F811
+    """RFC 9113 8.1: RST_STREAM with NO_ERROR means that the rest of the body is not needed."""
 
     def script(peer: Peer, number: int) -> None:
         early = peer.head()
         peer.respond(early, b"too much", 413)
         peer.reset(early, http2_server.NO_ERROR)
-        # What came of it has used the connection's window up.
+        # The received part has used up the connection's window.
         peer.conn.increment_flow_control_window(65_535)
         always(echo)(peer, number)
 
     with serving(script, auto_credit=False) as server:
         backend = h2_client(base_url=server.url)
-        answer = backend.call("POST", "/", content=b"x" * MIB)
-        assert (answer.status_code, answer.text) == (413, "too much")
+        response = backend.call("POST", "/", content=b"x" * MIB)
+        assert (response.status_code, response.text) == (413, "too much")
         assert backend.call("POST", "/", content=b"next").text == "next"
     assert len(server.peers) == 1
 
 
-def test_a_body_that_nobody_reads_stops_at_the_window(h2_client: Open) -> None:  # noqa: F811
+def test_an_unread_body_stops_at_the_window(h2_client: Open) -> None:  # noqa: F811
     sent: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
@@ -271,7 +271,7 @@ def test_a_body_that_nobody_reads_stops_at_the_window(h2_client: Open) -> None: 
         sent.append(peer.fill(slow))
         other = peer.next_request()
         sent.append(peer.fill(slow))
-        # Another has a window of its own, and the connection has room.
+        # Another stream has its own window, and the connection's window is open.
         peer.respond(other, b"x" * MIB)
         sent.append(peer.fill(slow))
         peer.write(slow, b"y" * MIB, end=True)
@@ -286,7 +286,7 @@ def test_a_body_that_nobody_reads_stops_at_the_window(h2_client: Open) -> None: 
     assert sum(sent) == WINDOW
 
 
-def test_a_compressed_body_is_decoded_as_it_comes(h2_client: Open) -> None:  # noqa: F811
+def test_a_compressed_body_is_decoded_as_it_arrives(h2_client: Open) -> None:  # noqa: F811
     text = b"again and again " * 50_000
 
     def respond(peer: Peer, request: ReceivedRequest) -> None:
@@ -303,7 +303,7 @@ def test_a_compressed_body_is_decoded_as_it_comes(h2_client: Open) -> None:  # n
         assert gzip.decompress(b"".join(backend.pieces(f"{server.url}/", "raw"))) == text
 
 
-def test_redirects_here_and_elsewhere(h2_client: Open) -> None:  # noqa: F811
+def test_redirects_to_the_same_and_to_another_origin(h2_client: Open) -> None:  # noqa: F811
     seen: list[tuple[str, str, bool, bytes]] = []
 
     def respond(peer: Peer, request: ReceivedRequest) -> None:
@@ -314,8 +314,8 @@ def test_redirects_here_and_elsewhere(h2_client: Open) -> None:  # noqa: F811
     with serving(always(respond)) as other, serving(always(respond)) as server:
         backend = h2_client(base_url=server.url, follow_redirects=True, headers={"Authorization": "Bearer x"})
         for path in ("/here", "/away"):
-            answer = backend.call("POST", path, content=b"body")
-            assert (answer.text, len(answer.history), answer.http_version) == ("end", 1, "HTTP/2")
+            response = backend.call("POST", path, content=b"body")
+            assert (response.text, len(response.history), response.http_version) == ("end", 1, "HTTP/2")
     here, away = f"127.0.0.1:{server.port}", f"127.0.0.1:{other.port}"
     assert seen == [
         ("POST /here", here, True, b"body"),
@@ -379,7 +379,7 @@ def test_credit_is_given_when_it_is_read_and_not_with_the_next_read() -> None:
 
 
 def test_the_window_grows_for_a_reader_that_keeps_up(h2_client: Open) -> None:  # noqa: F811
-    """As far as it is let, and for nobody else: a window carries no more than itself in each round trip."""
+    """The window grows up to its limit, and only for this stream: throughput is one window per round trip."""
     rounds: list[list[int]] = []
 
     def script(peer: Peer, number: int) -> None:
@@ -394,10 +394,10 @@ def test_the_window_grows_for_a_reader_that_keeps_up(h2_client: Open) -> None:  
         peer.flush()
         peer.until_closed()
 
-    for limit, most in ((MIB, MIB), (0, WINDOW)):
+    for limit, max_bytes in ((MIB, MIB), (0, WINDOW)):
         with serving(script) as server:
             backend = h2_client(base_url=server.url, max_stream_window=limit)
             assert len(backend.get("/30").content) == sum(rounds[-1])
         assert rounds[-1][0] == WINDOW
-        assert max(rounds[-1]) <= most
-        assert sum(rounds[-1]) > 5 * most
+        assert max(rounds[-1]) <= max_bytes
+        assert sum(rounds[-1]) > 5 * max_bytes

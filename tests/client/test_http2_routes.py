@@ -1,4 +1,4 @@
-"""Which version of HTTP a call goes by, and which way: ALPN, HTTP_1_1_REQUIRED, proxies, the drop-ins."""
+"""HTTP version and route of a call: ALPN, HTTP_1_1_REQUIRED, proxies, the drop-ins."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ ONE = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\none"
 
 
 class Either:
-    """Speaks what ALPN has chosen: HTTP/2 only to `refuse` it (RFC 9113 7), but for /two."""
+    """Uses the protocol that ALPN has chosen; HTTP/2 only to `refuse` it (RFC 9113 7), except for /two."""
 
     def __init__(self, context: ssl.SSLContext, refuse: Callable[[Peer, ReceivedRequest], None]) -> None:
         self.context = offering(context, "h2", "http/1.1")
         self.refuse = refuse
-        self.spoken: list[str] = []
+        self.protocols: list[str] = []
 
     def __call__(self, raw: http1_peer.Peer) -> None:
         assert isinstance(raw.sock, ssl.SSLSocket)
         if raw.sock.selected_alpn_protocol() != "h2":
-            self.spoken.append("one")
+            self.protocols.append("one")
             return http1_peer.respond_with(ONE)(raw)
         peer = Peer(raw.sock, {})
         while True:
             request = peer.next_request()
-            self.spoken.append("two")
+            self.protocols.append("two")
             if request[":path"] == "/two":
                 peer.respond(request, b"two")
             else:
@@ -75,9 +75,9 @@ def test_the_server_chooses_by_alpn(h2_client: Open, trust: Trust, offered: tupl
         return http1_peer.respond_with(ONE)(raw)
 
     with scripted(handler, context) as server:
-        answer = h2_client(http1=True, verify=trust.path).get(server.url)
+        response = h2_client(http1=True, verify=trust.path).get(server.url)
         expected = ("HTTP/2", "two") if "h2" in offered else ("HTTP/1.1", "one")
-        assert (answer.http_version, answer.text) == expected
+        assert (response.http_version, response.text) == expected
         assert h2_client(http1=True, http2=False, verify=trust.path).get(
             server.url
         ).text == "one" or offered == ("h2",)
@@ -89,38 +89,38 @@ def test_the_server_chooses_by_alpn(h2_client: Open, trust: Trust, offered: tupl
 def test_many_calls_to_a_server_of_http1_have_connections_of_their_own(h2_client: Open, trust: Trust) -> None:  # noqa: F811
     with scripted(http1_peer.respond_with(ONE), trust.server()) as server:
         backend = h2_client(http1=True, verify=trust.path)
-        answers = backend.at_once(*(("GET", server.url, {}) for _ in range(12)))
-        assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/1.1", "one")}
+        responses = backend.at_once(*(("GET", server.url, {}) for _ in range(12)))
+        assert {(response.http_version, response.text) for response in responses} == {("HTTP/1.1", "one")}
         assert server.connections > 1
 
 
-def test_without_tls_http2_is_spoken_only_where_nothing_else_is_allowed(h2_client: Open) -> None:  # noqa: F811
+def test_without_tls_http2_is_used_only_if_nothing_else_is_allowed(h2_client: Open) -> None:  # noqa: F811
     with scripted(http1_peer.respond_with(ONE)) as server:
         assert h2_client(http1=True).get(server.url).http_version == "HTTP/1.1"
     with serving(always(good)) as other:
         assert h2_client().get(other.url).http_version == "HTTP/2"
 
 
-def test_a_request_that_http1_is_required_for_goes_that_way(h2_client: Open, trust: Trust) -> None:  # noqa: F811
+def test_http_1_1_required_resends_over_http1(h2_client: Open, trust: Trust) -> None:  # noqa: F811
     either = Either(trust.server(), lambda peer, request: peer.reset(request, HTTP_1_1_REQUIRED))
     with scripted(either, either.context) as server:
         backend = h2_client(http1=True, verify=trust.path)
         for method, content in (("GET", b""), ("POST", b"body")):
-            answer = backend.call(method, server.url, content=content or None)
-            assert (answer.http_version, answer.text) == ("HTTP/1.1", "one")
+            response = backend.call(method, server.url, content=content or None)
+            assert (response.http_version, response.text) == ("HTTP/1.1", "one")
         # It is about the request, not about the server.
         assert backend.get(f"{server.url}/two").http_version == "HTTP/2"
-        # What cannot be sent twice, or must not be, fails as it is.
+        # A request that cannot or must not be sent twice fails.
         for content, more in ((backend.body(b"x"), {}), (b"x", {"retries": None})):
             with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED"):
                 backend.call("POST", server.url, content=content, **more)
         with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED"):
             h2_client(verify=trust.path).get(server.url)
-    assert (either.spoken.count("one"), server.connections) == (1, 3)
+    assert (either.protocols.count("one"), server.connections) == (1, 3)
 
 
-def part(sock: socket.socket) -> None:
-    """Ends TLS. Not closed at once: what the client has still sent would reset it, and lose what it has not read."""
+def close_tls(sock: socket.socket) -> None:
+    """Ends TLS without closing at once: unread data of the client would cause a reset, and the client would lose data."""
     assert isinstance(sock, ssl.SSLSocket)
     with contextlib.suppress(OSError):
         sock.unwrap()
@@ -130,41 +130,41 @@ def part(sock: socket.socket) -> None:
     raise GoneError
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_server_that_leaves_for_want_of_http1(h2_client: Open, trust: Trust, begun: bool) -> None:  # noqa: F811
+@pytest.mark.parametrize("processed", [False, True])
+def test_goaway_with_http_1_1_required(h2_client: Open, trust: Trust, processed: bool) -> None:  # noqa: F811
     def leave(peer: Peer, request: ReceivedRequest) -> None:
-        peer.send_goaway(request.stream if begun else 0, HTTP_1_1_REQUIRED)
-        if begun:
-            part(peer.socket)
+        peer.send_goaway(request.stream if processed else 0, HTTP_1_1_REQUIRED)
+        if processed:
+            close_tls(peer.socket)
         peer.until_closed()
         raise GoneError
 
     either = Either(trust.server(), leave)
     with scripted(either, either.context) as server:
         backend = h2_client(http1=True, verify=trust.path)
-        answer = backend.get(server.url)
-        assert (answer.http_version, answer.text) == ("HTTP/1.1", "one")
-        if begun:
+        response = backend.get(server.url)
+        assert (response.http_version, response.text) == ("HTTP/1.1", "one")
+        if processed:
             # It may have had its effect (RFC 9113 6.8).
             with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED") as caught:
                 backend.call("POST", server.url, content=b"body")
             assert not caught.value.retryable
         else:
             assert backend.call("POST", server.url, content=b"body").http_version == "HTTP/1.1"
-        # Asked for once, since HTTP/2 would be refused each time.
-        before = len(either.spoken)
+        # Sent once, since HTTP/2 would be refused each time.
+        before = len(either.protocols)
         with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED") as caught:
             h2_client(verify=trust.path).get(server.url)
         assert caught.value.retryable
-        assert either.spoken[before:] == ["two"]
+        assert either.protocols[before:] == ["two"]
 
 
 def test_through_the_tunnel_of_a_proxy(h2_client: Open, trust: Trust) -> None:  # noqa: F811
     context = offering(trust.server(), "h2")
     with serving(always(good), tls=context) as server, scripted(tunnel) as proxy:
         backend = h2_client(http1=True, verify=trust.path, proxy=f"http://user:pass@127.0.0.1:{proxy.port}")
-        answers = backend.at_once(*(("GET", server.url, {}) for _ in range(20)))
-        assert {(answer.http_version, answer.text) for answer in answers} == {("HTTP/2", "two")}
+        responses = backend.at_once(*(("GET", server.url, {}) for _ in range(20)))
+        assert {(response.http_version, response.text) for response in responses} == {("HTTP/2", "two")}
     assert (len(server.peers), proxy.connections) == (1, 1)
     assert proxy.heads[0].lower().startswith(b"connect 127.0.0.1:%d http/1.1" % server.port)
 
@@ -178,7 +178,7 @@ def test_http_through_an_http_proxy_is_http1(h2_client: Open) -> None:  # noqa: 
 
 
 @pytest.mark.parametrize("name", ["httpx", "httpx2"])
-def test_the_drop_ins_speak_it(name: str, trust: Trust) -> None:
+def test_the_drop_ins_use_http2(name: str, trust: Trust) -> None:
     pytest.importorskip(name)
     ours: Any = importlib.import_module(f"towline.{name}")
 
@@ -187,10 +187,12 @@ def test_the_drop_ins_speak_it(name: str, trust: Trust) -> None:
         clients = (ours.AsyncClient(transport=transport), ours.AsyncClient(http2=True, verify=trust.path))
         for client in clients:
             async with client:
-                answers = await asyncio.gather(*(client.get(url) for _ in range(5)))
-                assert {answer.http_version for answer in answers} == {"HTTP/2"}
-                assert answers[0].extensions["http_version"] == b"HTTP/2"
-                assert answers[0].extensions["network_stream"].get_extra_info("server_addr")[0] == "127.0.0.1"
+                responses = await asyncio.gather(*(client.get(url) for _ in range(5)))
+                assert {response.http_version for response in responses} == {"HTTP/2"}
+                assert responses[0].extensions["http_version"] == b"HTTP/2"
+                assert (
+                    responses[0].extensions["network_stream"].get_extra_info("server_addr")[0] == "127.0.0.1"
+                )
                 async with client.stream("POST", url, content=b"x" * 100_000) as streamed:
                     assert await streamed.aread() == b"two"
 
@@ -204,11 +206,11 @@ def test_the_drop_ins_speak_it(name: str, trust: Trust) -> None:
 def test_the_events_of_a_trace(name: str, offered: str, trust: Trust) -> None:
     pytest.importorskip(name)
     ours: Any = importlib.import_module(f"towline.{name}")
-    told: list[str] = []
+    events: list[str] = []
     infos: dict[str, Any] = {}
 
     async def trace(name: str, info: dict[str, Any]) -> None:
-        told.append(name)
+        events.append(name)
         infos[name] = info
 
     async def main(url: str) -> None:
@@ -223,12 +225,12 @@ def test_the_events_of_a_trace(name: str, offered: str, trust: Trust) -> None:
     wire = "http2" if offered == "h2" else "http11"
     steps = ("send_request_headers", "send_request_body", "receive_response_headers", "receive_response_body")
     for step in (*steps, "response_closed"):
-        assert [event for event in told if event.startswith(f"{wire}.{step}.")] == [
+        assert [event for event in events if event.startswith(f"{wire}.{step}.")] == [
             f"{wire}.{step}.started",
             f"{wire}.{step}.complete",
         ]
-    # Expected before the server has chosen, and told first so that it comes before anything is sent.
-    assert told[0] == "http2.send_request_headers.started"
-    assert sum(event.startswith("http2.") for event in told) == (10 if offered == "h2" else 1)
+    # Expected before the server has chosen, and reported before anything is sent.
+    assert events[0] == "http2.send_request_headers.started"
+    assert sum(event.startswith("http2.") for event in events) == (10 if offered == "h2" else 1)
     head = infos[f"{wire}.receive_response_headers.complete"]["return_value"]
     assert head[0] == (200 if offered == "h2" else b"HTTP/1.1")

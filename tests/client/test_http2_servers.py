@@ -1,4 +1,4 @@
-"""Our client over HTTP/2 with servers that are not ours: downloads, uploads, many at once, and how they end."""
+"""The client over HTTP/2 with other servers: downloads, uploads, many at once, and how connections end."""
 
 from __future__ import annotations
 
@@ -38,11 +38,13 @@ def test_exchanges_of_every_kind(h2_client: Open, place: Place, name: str) -> No
         assert backend.get("/absent").status_code == 404
         head = backend.call("HEAD", "/large")
         assert (head.headers["content-length"], head.content) == (str(len(LARGE)), b"")
-        answers = backend.at_once(*(("GET", path, {}) for path in ["/small"] * 100 + ["/large"] * 5))
-        assert {answer.content for answer in answers} == {SMALL, LARGE}
+        responses = backend.at_once(*(("GET", path, {}) for path in ["/small"] * 100 + ["/large"] * 5))
+        assert {response.content for response in responses} == {SMALL, LARGE}
         with backend.opened("GET", "/large") as response:
-            # Nobody reads it, and the others pass by.
-            assert [answer.content for answer in backend.at_once(*[("GET", "/large", {})] * 3)] == [LARGE] * 3
+            # It is not read, and the others complete.
+            assert [response.content for response in backend.at_once(*[("GET", "/large", {})] * 3)] == [
+                LARGE
+            ] * 3
             assert response.buffered <= backend.client._options.stream_window
             assert response.read() == LARGE
         with backend.opened("GET", "/large") as response:
@@ -51,7 +53,7 @@ def test_exchanges_of_every_kind(h2_client: Open, place: Place, name: str) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in SERVERS if name != "nginx"])
-def test_uploads_come_back(h2_client: Open, place: Place, name: str) -> None:  # noqa: F811
+def test_uploads_are_echoed(h2_client: Open, place: Place, name: str) -> None:  # noqa: F811
     with SERVERS[name](place) as server:
         assert server.echo is not None
         backend = opened(h2_client, server)
@@ -60,32 +62,32 @@ def test_uploads_come_back(h2_client: Open, place: Place, name: str) -> None:  #
             ("POST", server.echo, {"content": content})
             for content in (UPLOAD, backend.body(*pieces), b"x", b"")
         ]
-        answers = backend.at_once(*calls)
-        assert [answer.content for answer in answers] == [UPLOAD, UPLOAD, b"x", b""]
+        responses = backend.at_once(*calls)
+        assert [response.content for response in responses] == [UPLOAD, UPLOAD, b"x", b""]
 
 
 def test_uploads_to_nginx(h2_client: Open, place: Place) -> None:  # noqa: F811
     with nginx(place) as server:
         backend = opened(h2_client, server)
-        answers = backend.at_once(
+        responses = backend.at_once(
             ("PUT", "/up/whole", {"content": UPLOAD}),
             ("PUT", "/up/pieces", {"content": backend.body(UPLOAD[:300_000], UPLOAD[300_000:])}),
         )
-        assert [answer.status_code for answer in answers] == [201, 201]
+        assert [response.status_code for response in responses] == [201, 201]
         assert {backend.get(path).content for path in ("/up/whole", "/up/pieces")} == {UPLOAD}
-        # Refused before it has come: the answer counts, not the reset behind it (RFC 9113 8.1).
+        # Refused before the body was received: the response counts, not the reset after it (RFC 9113 8.1).
         for _ in range(3):
             assert backend.call("PUT", "/up/large", content=UPLOAD * 4).status_code == 413
         assert backend.get("/small").content == SMALL
 
 
-def test_a_server_that_leaves_every_few_requests(h2_client: Open, place: Place) -> None:  # noqa: F811
-    """nginx says GOAWAY after so many, and refuses what was on its way (RFC 9113 6.8)."""
+def test_goaway_every_few_requests(h2_client: Open, place: Place) -> None:  # noqa: F811
+    """nginx sends GOAWAY after that many requests, and refuses those in flight (RFC 9113 6.8)."""
     with nginx(place, "keepalive_requests 20; http2_max_concurrent_streams 5;") as server:
         backend = opened(h2_client, server)
         for _ in range(5):
-            answers = backend.at_once(*(("GET", "/small", {}) for _ in range(40)))
-            assert {getattr(answer, "content", answer) for answer in answers} == {SMALL}
+            responses = backend.at_once(*(("GET", "/small", {}) for _ in range(40)))
+            assert {getattr(response, "content", response) for response in responses} == {SMALL}
         for _ in range(30):
             assert backend.get("/small").content == SMALL
 
@@ -98,18 +100,18 @@ def test_a_server_that_is_reloaded_under_load(h2_client: Open, place: Place) -> 
         for turn in itertools.count():
             if turn < 3:
                 server.process.send_signal(signal.SIGHUP)
-            answers = backend.at_once(*(("GET", ("/small", "/large")[n % 2], {}) for n in range(20)))
-            assert {getattr(answer, "content", answer) for answer in answers} == {SMALL, LARGE}
+            responses = backend.at_once(*(("GET", ("/small", "/large")[n % 2], {}) for n in range(20)))
+            assert {getattr(response, "content", response) for response in responses} == {SMALL, LARGE}
             if turn >= 3 and (place.folder / "log").read_text().count("start worker process ") > before:
                 break
 
 
-def test_a_server_that_closes_what_is_idle(h2_client: Open, place: Place) -> None:  # noqa: F811
+def test_a_server_that_closes_idle_connections(h2_client: Open, place: Place) -> None:  # noqa: F811
     with nginx(place, "keepalive_timeout 1s;") as server:
         backend = opened(h2_client, server)
         assert backend.get("/small").content == SMALL
         assert backend.client.pool_status()["idle"] == 1
-        # The blocking client has nobody to see it before the next call.
+        # The blocking client does not notice it before the next call.
         is_over = (
             (lambda: backend.client.pool_status()["idle"] == 0)
             if backend.name == "async"

@@ -1,4 +1,4 @@
-"""JSON of our own beside the standard library's: equal values, equal bytes, equal exceptions."""
+"""Towline's JSON compared with the standard library's: equal values, equal bytes, equal exceptions."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def their_dump(value: Any) -> bytes:
 
 
 def outcome(function: Any, *args: Any) -> Any:
-    """The value with its types, or the exception with all that it says."""
+    """The value with its types, or the exception with its attributes."""
     try:
         return "value", typed(function(*args))
     except Exception as error:
-        told = [getattr(error, name, None) for name in ("msg", "doc", "pos", "lineno", "colno")]
-        return type(error), str(error), told
+        details = [getattr(error, name, None) for name in ("msg", "doc", "pos", "lineno", "colno")]
+        return type(error), str(error), details
 
 
 def typed(value: Any) -> Any:
@@ -182,7 +182,7 @@ def nested(depth: int) -> Any:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_nasty_values(value):
+def test_edge_case_values(value):
     same_dump(value)
 
 
@@ -329,7 +329,7 @@ def test_documents_with_a_byte_changed(value, data):
         b'{"a":\x80}',
     ],
 )
-def test_nasty_documents(document):
+def test_edge_case_documents(document):
     same_load(document)
     same_load(document.decode("latin-1"))
     same_load(document.decode("utf-8", "surrogatepass" if b"\xed" in document else "replace"))

@@ -51,9 +51,9 @@ async def apieces(*parts):
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_fields_are_those_of_httpx(method, arguments):
     ours = Request(method, "http://h:8/x", **arguments)
-    theirs = httpx.Request(method, "http://h:8/x", **arguments)
-    assert sorted(ours.headers.multi_items()) == sorted(theirs.headers.multi_items())
-    assert ours.read() == theirs.read()
+    expected = httpx.Request(method, "http://h:8/x", **arguments)
+    assert sorted(ours.headers.multi_items()) == sorted(expected.headers.multi_items())
+    assert ours.read() == expected.read()
 
 
 def test_params_join_the_query_of_the_url():
@@ -263,7 +263,7 @@ def test_events():
 
 
 @pytest.mark.parametrize(("coding", "encode"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_codings_are_undone(coding, encode):
+def test_codings_are_decoded(coding, encode):
     body = encode(b"hello " * 1000)
     headers = {"Content-Encoding": coding}
     assert Response(200, content=body, headers=headers).content == b"hello " * 1000

@@ -192,9 +192,9 @@ def test_joining_never_fails_otherwise_and_keeps_hosts_apart(base, reference):
     )
 )
 def test_plain_urls_are_read_as_httpx_reads_them(text):
-    ours, theirs = URL(text), httpx.URL(text)
-    assert (ours.raw_host, ours.port, ours.raw_path) == (theirs.raw_host, theirs.port, theirs.raw_path)
-    assert (ours.path, ours.query, ours.netloc) == (theirs.path, theirs.query, theirs.netloc)
+    ours, expected = URL(text), httpx.URL(text)
+    assert (ours.raw_host, ours.port, ours.raw_path) == (expected.raw_host, expected.port, expected.raw_path)
+    assert (ours.path, ours.query, ours.netloc) == (expected.path, expected.query, expected.netloc)
 
 
 def test_params():

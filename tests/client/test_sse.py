@@ -59,7 +59,7 @@ def events(pieces: list[bytes]) -> list[tuple[str, str, str, int | None]]:
 
 
 @given(FIELDS, st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_any_stream_in_any_cuts(fields: list[tuple[str, str]], sizes: list[int]) -> None:
+def test_any_stream_with_any_chunk_boundaries(fields: list[tuple[str, str]], sizes: list[int]) -> None:
     stream = "".join(field + end for field, end in fields)
     raw, pieces, turn = stream.encode(), [], 0
     while raw:
@@ -69,7 +69,7 @@ def test_any_stream_in_any_cuts(fields: list[tuple[str, str]], sizes: list[int])
     assert events(pieces) == events([stream.encode()]) == reference(stream)
 
 
-def test_an_event_is_given_as_soon_as_its_blank_line_begins() -> None:
+def test_an_event_is_delivered_as_soon_as_its_blank_line_begins() -> None:
     parser = SseParser(1000)
     assert parser.feed(b"data: a\r\n\r") == [ServerSentEvent(data="a")]
     assert parser.feed(b"\n") == []
@@ -99,12 +99,12 @@ def test_an_event_without_end_is_an_error_and_never_cut() -> None:
     assert sent < 11 << 20
 
 
-def test_a_large_event_within_the_bound_is_whole() -> None:
+def test_a_large_event_within_the_bound_is_complete() -> None:
     data = "x" * 9_000_000
     assert events([f"data: {data}\n\n".encode()]) == [("message", data, "", None)]
 
 
-def test_events_before_a_violation_in_the_same_piece_are_given() -> None:
+def test_events_before_a_violation_in_the_same_chunk_are_returned() -> None:
     parser = SseParser(20)
     assert len(parser.feed(b"data:1\n\ndata:2\n\n" + b"x" * 21)) == 2
     for _ in range(2):

@@ -181,7 +181,7 @@ def test_asgi_send_after_close_raises(run):
     assert raised == ["ClientDisconnected"]
 
 
-def test_asgi_what_the_application_raises(run):
+def test_asgi_errors_of_the_application(run):
     async def before(scope, receive, send):
         raise ValueError("before")
 
@@ -212,7 +212,7 @@ def test_asgi_what_the_application_raises(run):
     run(main)
 
 
-def test_asgi_waits_for_background_work_and_answers_head(run):
+def test_asgi_waits_for_background_work_and_responds_to_head(run):
     done = []
 
     async def app(scope, receive, send):

@@ -88,7 +88,7 @@ def outcome(client, use):
 
 
 def body(backend, *steps):
-    """The same steps, awaited or not: each is given the results so far."""
+    """The same steps, awaited or not: each gets the results so far."""
 
     def blocking(call):
         results = []
@@ -131,7 +131,7 @@ def test_exchanges(client, url):
         ("/short", {}, towline.TransportError),
     ],
 )
-def test_errors_become_ours(client, url, path, settings, error):
+def test_errors_are_mapped_to_towline(client, url, path, settings, error):
     with pytest.raises(error) as caught:
         outcome(client, body(client[1], lambda call, _: call("get", url + path, **settings)))
     assert caught.value.__cause__ is not None

@@ -143,7 +143,7 @@ def test_leaving_the_block_closes_with_the_right_code(backend: Any) -> None:
         assert backend.client.pool_status() == {"active": 0, "idle": 0, "connecting": 0, "waiting": 0}
 
 
-def test_a_server_that_never_answers_a_close_is_not_waited_for(backend: Any) -> None:
+def test_a_missing_close_frame_is_not_waited_for(backend: Any) -> None:
     def serve(connection: socket.socket, number: int) -> None:
         handshake(connection)
         while next_frame(connection):
@@ -168,12 +168,12 @@ def test_a_connection_that_ends_without_a_close_frame(backend: Any) -> None:
 
 
 def test_a_broken_rule_is_named_and_answered(backend: Any) -> None:
-    answers: queue.Queue[Any] = queue.Queue()
+    responses: queue.Queue[Any] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
         handshake(connection)
         connection.sendall(frame(TEXT, b"\xff\xfe"))
-        answers.put(next_frame(connection))
+        responses.put(next_frame(connection))
 
     with serving(serve) as server, backend.open(server.url) as ws:
         with pytest.raises(WebSocketClosed) as caught:
@@ -181,7 +181,7 @@ def test_a_broken_rule_is_named_and_answered(backend: Any) -> None:
         assert caught.value.code == 1007
         assert "UTF-8" in caught.value.rule
     close = struct.pack("!H", 1007) + caught.value.rule.encode()
-    assert answers.get(timeout=MAX_WAIT) == (CLOSE, close)
+    assert responses.get(timeout=MAX_WAIT) == (CLOSE, close)
 
 
 def test_messages_over_the_limit(backend: Any) -> None:
@@ -397,10 +397,10 @@ def test_mistakes_of_the_program(backend: Any) -> None:
 
 
 def test_through_a_proxy_it_is_a_tunnel(backend: Any) -> None:
-    asked: queue.Queue[bytes] = queue.Queue()
+    heads: queue.Queue[bytes] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
-        asked.put(read_head(connection))
+        heads.put(read_head(connection))
         connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
         handshake(connection)
         connection.sendall(frame(TEXT, b"through"))
@@ -411,7 +411,7 @@ def test_through_a_proxy_it_is_a_tunnel(backend: Any) -> None:
         proxied = BACKENDS[backend.name](proxy=proxy.url)
         with proxied.open("ws://origin.example/") as ws:
             assert ws.recv() == "through"
-        assert asked.get().startswith(b"CONNECT origin.example:80 HTTP/1.1\r\n")
+        assert heads.get().startswith(b"CONNECT origin.example:80 HTTP/1.1\r\n")
         proxied.close()
 
 
@@ -427,10 +427,10 @@ def test_a_fast_sender_waits_for_a_slow_reader(backend: Any) -> None:
             sent[0] += 1
 
     with peer(handler, compression=None) as url, backend.open(url) as ws:
-        before, most = rss_bytes(), 0
+        before, max_growth = rss_bytes(), 0
         for number in range(1, 101):
             assert len(ws.recv(timeout=MAX_WAIT)) == MIB
-            # What is neither received nor sent stands in the buffers of the system: a few megabytes.
+            # Data in between is in the buffers of the system: a few megabytes.
             assert sent[0] - number <= 16
-            most = max(most, rss_bytes() - before)
-        assert most < 48 * MIB
+            max_growth = max(max_growth, rss_bytes() - before)
+        assert max_growth < 48 * MIB

@@ -142,27 +142,27 @@ def test_cancelled_receivers_leave_the_message() -> None:
 
 
 def test_pings_are_answered_while_the_program_does_something_else() -> None:
-    answered = threading.Event()
+    pongs = threading.Event()
 
     def handler(ws: ServerConnection) -> None:
         ws.send("one")
         ws.send("two")
         if ws.ping().wait(MAX_WAIT):
-            answered.set()
+            pongs.set()
         list(ws)
 
     async def main(url: str) -> None:
         async with towline.AsyncClient() as client, client.websocket(url) as ws:
             assert await ws.recv() == "one"
             assert await ws.recv() == "two"
-            # Nobody receives, and nobody sends.
-            assert await asyncio.to_thread(answered.wait, MAX_WAIT)
+            # No call receives or sends.
+            assert await asyncio.to_thread(pongs.wait, MAX_WAIT)
 
     with peer(handler) as url:
         asyncio.run(main(url))
 
 
-def test_one_that_is_forgotten_leaves_nothing_behind() -> None:
+def test_an_unreferenced_websocket_leaves_nothing_behind() -> None:
     async def main(url: str) -> None:
         async with towline.AsyncClient() as client:
             ws = await client.websocket(url)

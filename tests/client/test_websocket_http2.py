@@ -26,7 +26,7 @@ MIB = 1 << 20
 
 
 async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Says which version carries it, then echoes; no WebSockets below /no."""
+    """Sends the HTTP version, then echoes; no WebSockets below /no."""
     if scope["type"] == "http":
         await respond(send, scope["http_version"].encode())
     elif scope["path"] == "/no":
@@ -57,7 +57,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Any]:
 
 @contextmanager
 def secure(folder: Path, **options: Any) -> Iterator[tuple[str, str]]:
-    """The URL of a server with TLS, and what its clients trust."""
+    """Returns the URL of a server with TLS, and the CA file for its clients."""
     authority = trustme.CA()
     chain, trust = folder / "chain.pem", folder / "ca.pem"
     issued = authority.issue_cert("127.0.0.1")
@@ -84,7 +84,7 @@ def check(backend: Any, url: str, version: str) -> None:
     assert refused.value.response.status_code == 403
 
 
-def test_on_a_fresh_connection_and_on_one_that_is_there(make: Any, tmp_path: Path) -> None:
+def test_on_a_new_and_on_an_existing_connection(make: Any, tmp_path: Path) -> None:
     with secure(tmp_path) as (url, trust):
         check(make(verify=trust, http2=True), url, "2")
         check(make(verify=trust, http2=True, http1=False), url, "2")
@@ -94,11 +94,11 @@ def test_on_a_fresh_connection_and_on_one_that_is_there(make: Any, tmp_path: Pat
 def test_with_prior_knowledge_and_without(make: Any) -> None:
     with serving(application) as server:
         check(make(http2=True, http1=False), f"ws://127.0.0.1:{server.port}", "2")
-        # Without TLS nothing says that HTTP/2 is spoken (RFC 9113 3.3).
+        # Without TLS nothing announces HTTP/2 (RFC 9113 3.3).
         check(make(http2=True), f"ws://127.0.0.1:{server.port}", "1.1")
 
 
-def test_beside_other_calls_of_one_connection(tmp_path: Path) -> None:
+def test_together_with_other_calls_on_one_connection(tmp_path: Path) -> None:
     async def main(url: str, trust: str) -> None:
         async with towline.AsyncClient(verify=trust, http2=True) as client:
             async with client.websocket(url) as one, client.websocket(url) as other:
@@ -111,7 +111,7 @@ def test_beside_other_calls_of_one_connection(tmp_path: Path) -> None:
                 pool = client.pool_status()
                 assert pool["active"] + pool["idle"] <= 2
             assert (await client.get(url.replace("wss", "https"))).text == "2"
-            # One that is given up takes its stream with it and nothing else.
+            # A cancelled one ends only its own stream.
             ws = await client.websocket(url)
             await ws.send("x")
             del ws
@@ -150,12 +150,12 @@ def test_a_server_that_does_not_allow_it_gets_another_connection(make: Any, tmp_
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     context.set_alpn_protocols(["h2", "http/1.1"])
-    spoken: list[str | None] = []
+    protocols: list[str | None] = []
 
     def serve(connection: socket.socket, number: int) -> None:
         with context.wrap_socket(connection, server_side=True) as tls:
-            spoken.append(tls.selected_alpn_protocol())
-            if spoken[-1] == "h2":
+            protocols.append(tls.selected_alpn_protocol())
+            if protocols[-1] == "h2":
                 conn = H2Connection(H2Configuration(client_side=False))
                 conn.initiate_connection()
                 tls.sendall(conn.data_to_send())
@@ -173,7 +173,7 @@ def test_a_server_that_does_not_allow_it_gets_another_connection(make: Any, tmp_
         with make(verify=str(trust), http2=True).open(url) as ws:
             assert ws.response.http_version == "HTTP/1.1"
             assert ws.recv(timeout=MAX_WAIT) == "over HTTP/1.1"
-        assert spoken == ["h2", "http/1.1"]
+        assert protocols == ["h2", "http/1.1"]
         strict = make(verify=str(trust), http2=True, http1=False)
         with pytest.raises(towline.RemoteProtocolError, match="RFC 8441"), strict.open(url):
             pass
