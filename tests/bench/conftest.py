@@ -7,7 +7,7 @@ import pytest
 
 
 @pytest.fixture(autouse=True, scope="session")
-def signals_end_what_they_reach() -> Iterator[None]:
+def default_signal_handlers() -> Iterator[None]:
     """Test runs in the background, or under nohup, ignore SIGINT and SIGHUP, which all children inherit."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGHUP)}
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,6 +1,6 @@
-"""A server with the responses of a scenario, right or wrong in one chosen way.
+"""Server with the responses of a scenario, correct or with one chosen fault.
 
-It is made from the catalogue alone, so that none of our HTTP code is on both sides.
+It is built from the catalogue alone, so that none of Towline's HTTP code is on both sides.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Made:
     fields: tuple[tuple[str, str], ...]
     body: bytes
     stray: bytes
-    """Bytes after its end, where there must be none."""
+    """Bytes after the end of the body, where there must be none."""
     is_cut: bool
     """The last byte is missing, and the connection ends there."""
     is_reset: bool
@@ -45,11 +45,11 @@ class Made:
 
 
 def made(request: Request, fault: Fault | None) -> Made:
-    wanted = request.expect
-    assert wanted.body is not None
-    status = wanted.status if fault != "status" else 500
+    expected = request.expect
+    assert expected.body is not None
+    status = expected.status if fault != "status" else 500
     assert status is not None
-    fields, body = dict(wanted.fields), wanted.body.whole()
+    fields, body = dict(expected.fields), expected.body.whole()
     is_empty = request.method == "HEAD" or status in (204, 304)
     if fault == "byte" and body:
         body = body[:-1] + bytes([body[-1] ^ 1])
@@ -59,7 +59,7 @@ def made(request: Request, fault: Fault | None) -> Made:
     stray = b"x" if fault == "length" and is_empty else b""
     if fault == "length" and not is_empty:
         body += b"x"
-    if wanted.coding == "gzip":
+    if expected.coding == "gzip":
         fields["Content-Encoding"], body = "gzip", gzip.compress(body, mtime=0)
     if not is_empty:
         fields["Content-Length"] = str(len(body))
@@ -74,11 +74,11 @@ def made(request: Request, fault: Fault | None) -> Made:
 
 
 class Faulty:
-    """A server whose responses can be changed between requests."""
+    """Server whose responses can be changed between requests."""
 
     def __init__(self, protocol: Protocol = "h1") -> None:
         self.protocol = protocol
-        self.answers: dict[tuple[bytes, bytes], Made] = {}
+        self.responses: dict[tuple[bytes, bytes], Made] = {}
         self.fault_of_messages: faulty_websocket.Fault | None = None
         self.port = 0
         self.secure_port = 0
@@ -87,7 +87,7 @@ class Faulty:
         """Serves `scenario` from now on; returns the base URL."""
         if scenario.message is not None:
             return self.play_messages(None)
-        self.answers = {
+        self.responses = {
             (request.method.encode(), request.target.encode()): made(request, fault)
             for request in scenario.requests
         }
@@ -101,7 +101,7 @@ class Faulty:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             if self.protocol == "h2":
-                await OverHttp2(self.answers, reader, writer).serve()
+                await OverHttp2(self.responses, reader, writer).serve()
             else:
                 while await self.exchange(reader, writer):
                     pass
@@ -128,7 +128,7 @@ class Faulty:
         if b"upgrade" in fields:
             await faulty_websocket.serve(reader, writer, fields, self.fault_of_messages)
             return False
-        one = self.answers[method, target]
+        one = self.responses[method, target]
         # The generator announces a connection's last request itself.
         closes = fields.get(b"connection") == b"close"
         writer.write(over_http1(one, closes=closes))
@@ -148,15 +148,15 @@ class OverHttp2:
 
     def __init__(
         self,
-        answers: dict[tuple[bytes, bytes], Made],
+        responses: dict[tuple[bytes, bytes], Made],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        self.answers, self.reader, self.writer = answers, reader, writer
+        self.responses, self.reader, self.writer = responses, reader, writer
         # Allows frames that a correct server would not send.
         config = H2Configuration(client_side=False, validate_outbound_headers=False, header_encoding=None)
         self.frames = H2Connection(config)
-        self.asked: dict[int, tuple[bytes, bytes]] = {}
+        self.requests: dict[int, tuple[bytes, bytes]] = {}
         self.unsent: dict[int, Made] = {}
 
     async def serve(self) -> None:
@@ -166,39 +166,39 @@ class OverHttp2:
             for event in self.frames.receive_data(data):
                 if isinstance(event, RequestReceived):
                     named = dict(event.headers)
-                    self.asked[event.stream_id] = named[b":method"], named[b":path"]
+                    self.requests[event.stream_id] = named[b":method"], named[b":path"]
                 elif isinstance(event, DataReceived):
                     self.frames.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
                 elif isinstance(event, StreamEnded):
-                    self.unsent[event.stream_id] = self.answers[self.asked.pop(event.stream_id)]
+                    self.unsent[event.stream_id] = self.responses[self.requests.pop(event.stream_id)]
             closes = False
             while self.unsent:
-                closes |= self.answer(*self.unsent.popitem())
+                closes |= self.respond(*self.unsent.popitem())
             self.writer.write(self.frames.data_to_send())
             await self.writer.drain()
             if closes:
                 return
 
-    def answer(self, stream: int, one: Made) -> bool:
+    def respond(self, stream: int, one: Made) -> bool:
         """The client's windows are larger than all these responses. Returns whether the connection ends."""
         body = one.body + one.stray
         fields = [(name.lower(), value) for name, value in one.fields]
-        whole = not (one.is_cut or one.is_reset)
-        if body or whole:
+        complete = not (one.is_cut or one.is_reset)
+        if body or complete:
             self.frames.send_headers(stream, [(":status", str(one.status)), *fields], end_stream=not body)
-        sent, step = body if whole else body[:-1], self.frames.max_outbound_frame_size
+        sent, step = body if complete else body[:-1], self.frames.max_outbound_frame_size
         for at in range(0, len(sent), step):
             self.frames.send_data(stream, sent[at : at + step])
         if one.is_reset or (one.is_cut and not body):
             self.frames.reset_stream(stream)
-        elif body and whole:
+        elif body and complete:
             self.frames.end_stream(stream)
         return one.is_cut
 
 
 @contextmanager
 def faulty(pem: tuple[Path, Path], protocol: Protocol = "h1") -> Iterator[Faulty]:
-    """Runs it on a thread of its own, in plain text and over TLS."""
+    """Runs the server on its own thread, in plain text and over TLS."""
     server, ready = Faulty(protocol), threading.Event()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*pem)

@@ -38,14 +38,14 @@ async def serve(
             writer.write(frame(CLOSE, data))
             await writer.drain()
             return
-        wire = answer(kind, data, fault)
+        wire = respond(kind, data, fault)
         writer.write(wire)
         await writer.drain()
         if fault in ("early_close", "close"):
             return
 
 
-def answer(kind: int, data: bytes, fault: Fault | None) -> bytes:
+def respond(kind: int, data: bytes, fault: Fault | None) -> bytes:
     if fault == "byte":
         data = data[:-1] + bytes([data[-1] ^ 1])
     elif fault == "length":
@@ -61,7 +61,7 @@ def answer(kind: int, data: bytes, fault: Fault | None) -> bytes:
 
 
 def frame(kind: int, data: bytes) -> bytes:
-    """Whole and unmasked, as a server's frames are."""
+    """Unfragmented and unmasked, as server frames must be."""
     size = len(data)
     length = bytes([size]) if size < 126 else bytes([126]) + size.to_bytes(2, "big")
     return bytes([FIN | kind]) + length + data

@@ -69,10 +69,12 @@ def processes_with(text: str) -> list[int]:
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
-            said = Path(f"/proc/{entry}/cmdline").read_bytes() + Path(f"/proc/{entry}/environ").read_bytes()
+            command_line = (
+                Path(f"/proc/{entry}/cmdline").read_bytes() + Path(f"/proc/{entry}/environ").read_bytes()
+            )
             state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if text.encode() in said and state not in "ZX" and int(entry) != os.getpid():
+        if text.encode() in command_line and state not in "ZX" and int(entry) != os.getpid():
             found.append(int(entry))
     return found

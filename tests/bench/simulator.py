@@ -47,45 +47,45 @@ class SimulatedMachine:
 
 @dataclass
 class Simulated:
-    """runner.protocol.Subject. `trouble` is called with the next operation, and may raise."""
+    """runner.protocol.Subject. `fault` is called with the next operation, and may raise."""
 
     name: str
     machine: SimulatedMachine
     per_s: float = 10_000.0
-    trouble: Callable[[str], None] = lambda what: None
+    fault: Callable[[str], None] = lambda operation: None
     missing: str | None = None
 
     def describe(self) -> SubjectRecord:
         return SubjectRecord(self.name, "server", ["simulated"], failure=self.missing)
 
     def start(self, start_config: StartConfig) -> SimulatedRunning:
-        self.trouble("start")
+        self.fault("start")
         return SimulatedRunning(self, self.machine.chance.gauss(0, self.machine.per_start))
 
 
 class SimulatedRunning:
     """runner.protocol.Running."""
 
-    def __init__(self, subject: Simulated, luck: float) -> None:
-        self.subject, self.luck = subject, luck
+    def __init__(self, subject: Simulated, offset: float) -> None:
+        self.subject, self.offset = subject, offset
         machine = subject.machine
         machine.started += 1
         self.number = machine.started
         machine.alive.add(self.number)
 
     def verify(self) -> None:
-        self.subject.trouble("verify")
+        self.subject.fault("verify")
 
     def slice(self, work: SliceSpec) -> Slice:
-        self.subject.trouble("slice")
+        self.subject.fault("slice")
         machine = self.subject.machine
         # A subject that follows itself finds warm caches; one after another subject does not.
         penalty = machine.first_place if machine.last != self.subject.name else 0.0
         machine.last = self.subject.name
         measured_s = work.duration_s - work.discard_s
-        rate = self.subject.per_s * math.exp(machine.moment() + self.luck - penalty)
-        answered = max(1, round(rate * measured_s))
-        times = Latency(answered, 500.0, 100.0, 500.0, 700.0, 800.0, 900.0, 990.0, 1000.0)
+        rate = self.subject.per_s * math.exp(machine.moment() + self.offset - penalty)
+        responses = max(1, round(rate * measured_s))
+        times = Latency(responses, 500.0, 100.0, 500.0, 700.0, 800.0, 900.0, 990.0, 1000.0)
         return Slice(
             "",
             0,
@@ -93,7 +93,7 @@ class SimulatedRunning:
             0,
             0.0,
             measured_s,
-            answered,
+            responses,
             response=times,
             subject_cpu_s=measured_s,
             subject_busiest_share=1.0,
@@ -102,10 +102,10 @@ class SimulatedRunning:
         )
 
     def pause(self) -> None:
-        self.subject.trouble("pause")
+        self.subject.fault("pause")
 
     def resume(self) -> None:
-        self.subject.trouble("resume")
+        self.subject.fault("resume")
 
     def memory(self) -> Memory:
         return Memory(1 << 20, 2 << 20)
@@ -116,14 +116,14 @@ class SimulatedRunning:
 
 
 def failing(where: str, after: int = 0) -> Callable[[str], None]:
-    """A trouble: `Failed` at the given operation, from the given time on."""
+    """Returns a fault: `Failed` at the given operation, after `after` of them have passed."""
     seen = 0
 
-    def trouble(what: str) -> None:
+    def fault(operation: str) -> None:
         nonlocal seen
-        if what == where:
+        if operation == where:
             seen += 1
             if seen > after:
                 raise Failed(f"made to fail at {where}", "its last words")
 
-    return trouble
+    return fault

@@ -17,7 +17,7 @@ from towline.bench.record import ExperimentRecord, Latency, Record, Slice, Start
 
 HEADER = struct.pack(">iiiiqqd", 0x1C849313, 64, 0, 3, 1, 1 << 42, 1.0)
 """Digits of a histogram whose counts take 64 bytes."""
-BEGAN = 1_790_000_000.0
+STARTED_AT = 1_790_000_000.0
 MACHINE = {
     "cpu": "Example CPU @ 3.00GHz",
     "cores": 2,
@@ -120,9 +120,9 @@ def experiment(
     draw = random.Random(seed)
     slices: list[Slice] = []
     starts: dict[str, list[Start]] = {truth.name: [] for truth in truths}
-    clock = BEGAN
+    clock = STARTED_AT
     for restart in range(restarts):
-        luck = {truth.name: draw.gauss(0, 0.01) for truth in truths}
+        offset = {truth.name: draw.gauss(0, 0.01) for truth in truths}
         for truth in truths:
             steady = truth.rss_bytes + draw.randrange(1 << 20)
             starts[truth.name].append(
@@ -132,9 +132,9 @@ def experiment(
         for round_ in range(rounds):
             drift = 0.05 * math.sin(clock / 7) + draw.gauss(0, 0.03)
             for position, truth in enumerate(draw.sample(truths, len(truths))):
-                factor = math.exp(drift + luck[truth.name] + draw.gauss(0, 0.01))
+                factor = math.exp(drift + offset[truth.name] + draw.gauss(0, 0.01))
                 measured = slice_s * 0.9
-                answered = round((rate_per_s or truth.per_s * factor) * measured)
+                responses = round((rate_per_s or truth.per_s * factor) * measured)
                 times = [
                     truth.p50_us * math.exp(draw.gauss(0, truth.tail)) / factor
                     + (truth.p50_us * 6 if draw.random() < 0.004 else 0)
@@ -148,18 +148,18 @@ def experiment(
                         position,
                         clock,
                         measured,
-                        answered,
+                        responses,
                         target_per_s=rate_per_s,
-                        response=replace(latency(times), count=answered),
+                        response=replace(latency(times), count=responses),
                         service=latency(times),
                         first_byte=latency([time * 0.9 for time in times]),
                         lag_p99_us=8.0 if question == "latency" else None,
-                        subject_cpu_s=answered * truth.cpu_us / 1e6 / math.sqrt(factor),
+                        subject_cpu_s=responses * truth.cpu_us / 1e6 / math.sqrt(factor),
                         subject_busiest_share=0.99 if question == "capacity" else 0.4,
-                        driver_cpu_s=answered * 4e-6,
+                        driver_cpu_s=responses * 4e-6,
                         driver_busiest_share=0.4,
-                        context_switches=answered // 40,
-                        body_bytes=answered * 7,
+                        context_switches=responses // 40,
+                        body_bytes=responses * 7,
                         histogram=encode([round(time * 1000) for time in times]),
                     )
                 )
@@ -185,11 +185,11 @@ def experiment(
 
 def record(*experiments: ExperimentRecord, **more: object) -> Record:
     last = max(
-        (one.began_unix_s for experiment in experiments for one in experiment.slices), default=BEGAN + 1
+        (one.began_unix_s for experiment in experiments for one in experiment.slices), default=STARTED_AT + 1
     )
     values: dict[str, object] = {
         "tool": "towline 0.1.0",
-        "began_unix_s": BEGAN,
+        "began_unix_s": STARTED_AT,
         "ended_unix_s": last + 1,
         "machine": MACHINE,
         "versions": {"towline": "0.1.0", "python": "3.11.7"},

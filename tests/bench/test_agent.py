@@ -33,12 +33,12 @@ def fake(tmp_path: Path, on_slice: str) -> list[str]:
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agents, "TIMEOUT_S", 1.0)
 
 
 @pytest.mark.parametrize(
-    ("on_slice", "said"),
+    ("on_slice", "message"),
     [
         ("time.sleep(600)", "did not reply to 'slice' in "),
         (
@@ -50,14 +50,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["hangs", "ends", "is killed", "babbles"],
 )
-def test_a_failed_generator_is_reported_and_replaced(tmp_path: Path, on_slice: str, said: str) -> None:
+def test_a_failed_generator_is_reported_and_replaced(tmp_path: Path, on_slice: str, message: str) -> None:
     with Agent(command=fake(tmp_path, f"if order['duration_s'] > 0.5: {on_slice}")) as agent:
         agent.open("a", CONFIG)
         first = agent.pid
         with pytest.raises(AgentFailed) as caught:
             agent.slice("a", SliceSpec(0.6))
-        assert said in str(caught.value)
-        if "exit status 7" in said:
+        assert message in str(caught.value)
+        if "exit status 7" in message:
             assert caught.value.log == "out of memory"
         # The next one is another process, with the session reopened.
         assert agent.slice("a", SliceSpec(0.1))["pid"] != first
@@ -69,12 +69,12 @@ def test_an_interrupt_does_not_confuse_later_replies(tmp_path: Path) -> None:
         threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             agent.slice("a", SliceSpec(60.0))
-        began = time.monotonic()
+        started = time.monotonic()
         assert "pid" in agent.slice("a", SliceSpec(0.01))
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - started < 30
 
 
-def test_the_real_generator_refuses_nonsense_and_lives_on() -> None:
+def test_the_real_generator_refuses_invalid_commands_and_stays_usable() -> None:
     with Agent() as agent:
         with pytest.raises(AgentFailed, match="reply to 'open'"):
             agent.open("a", {"targets": []})

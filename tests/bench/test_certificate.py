@@ -11,43 +11,43 @@ import pytest
 from towline.bench.subjects import make_certificate
 
 
-def shake(certificate, key, trusting: ssl.SSLContext, name: str) -> str | None:
+def handshake(certificate, key, trusting: ssl.SSLContext, name: str) -> str | None:
     """The negotiated protocol. Raises the client's exception."""
     serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     serving.load_cert_chain(certificate, key)
-    ours, theirs = socket.socketpair()
+    client_end, server_end = socket.socketpair()
 
     def serve() -> None:
         try:
-            serving.wrap_socket(theirs, server_side=True).close()
+            serving.wrap_socket(server_end, server_side=True).close()
         except (ssl.SSLError, OSError):
-            theirs.close()
+            server_end.close()
 
     thread = threading.Thread(target=serve)
     thread.start()
     try:
-        with trusting.wrap_socket(ours, server_hostname=name) as connection:
+        with trusting.wrap_socket(client_end, server_hostname=name) as connection:
             return connection.version()
     finally:
-        ours.close()
+        client_end.close()
         thread.join(10)
 
 
-def test_it_is_trusted_through_its_authority_alone(tmp_path: Path) -> None:
+def test_the_certificate_is_trusted_only_through_its_authority(tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     trusting = ssl.create_default_context(cafile=str(made.authority))
     trusting.verify_flags |= ssl.VERIFY_X509_STRICT  # the default from Python 3.13 on
     for name in ("localhost", "127.0.0.1"):
-        assert shake(*made.tls, trusting, name) == "TLSv1.3"
+        assert handshake(*made.tls, trusting, name) == "TLSv1.3"
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake(*made.tls, trusting, "example.org")
+        handshake(*made.tls, trusting, "example.org")
     (tmp_path / "other").mkdir()
     other = make_certificate(tmp_path / "other")
     with pytest.raises(ssl.SSLCertVerificationError):
-        shake(*other.tls, trusting, "localhost")
+        handshake(*other.tls, trusting, "localhost")
 
 
-def test_the_key_is_for_its_owner(tmp_path: Path) -> None:
+def test_the_key_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     made = make_certificate(tmp_path)
     assert made.key.stat().st_mode & 0o077 == 0
     assert "PRIVATE KEY" in made.key.read_text()

@@ -15,33 +15,33 @@ from towline.bench.scenarios import Scenario, catalogue
 class Canned:
     """An agent with given responses."""
 
-    def __init__(self, *answers: dict[str, Any]) -> None:
-        self.answers = list(answers)
+    def __init__(self, *results: dict[str, Any]) -> None:
+        self.results = list(results)
 
     def probe(self, session: str) -> list[dict[str, Any]]:
-        return self.answers
+        return self.results
 
 
 def found(name: str, **changed: Any) -> dict[str, Any]:
     """A right response to the first request of a scenario, in the agent's format, with changes."""
-    answer = catalogue()[name].requests[0].expect
-    assert answer.body is not None
-    body = changed.pop("body", answer.body.whole())
-    fields = [*answer.fields, *([("content-encoding", answer.coding)] if answer.coding else [])]
-    wire = gzip.compress(body) if answer.coding else body
+    expected = catalogue()[name].requests[0].expect
+    assert expected.body is not None
+    body = changed.pop("body", expected.body.whole())
+    fields = [*expected.fields, *([("content-encoding", expected.coding)] if expected.coding else [])]
+    wire = gzip.compress(body) if expected.coding else body
     return {
         "target": 0,
-        "status": answer.status,
+        "status": expected.status,
         "fields": [list(pair) for pair in fields],
         "body_bytes": len(wire),
         "sha256": hashlib.sha256(wire).hexdigest(),
         "body_base64": base64.b64encode(wire).decode(),
-        "interim": list(answer.interim),
+        "interim": list(expected.interim),
         "trailers": [],
         "version": "HTTP/1.1",
         "alpn": None,
         "tls": None,
-        "closed": bool(answer.closes),
+        "closed": bool(expected.closes),
         "failure": None,
         **changed,
     }
@@ -55,7 +55,7 @@ CODED = base64.b64encode(gzip.compress(b"[]")).decode()
 
 
 @pytest.mark.parametrize(
-    ("name", "changed", "says"),
+    ("name", "changed", "message"),
     [
         (
             "hello",
@@ -113,12 +113,12 @@ CODED = base64.b64encode(gzip.compress(b"[]")).decode()
         ),
     ],
 )
-def test_each_difference_is_one_line(name: str, changed: dict[str, Any], says: str) -> None:
+def test_each_difference_is_one_line(name: str, changed: dict[str, Any], message: str) -> None:
     assert problem(name) is None
-    assert problem(name, **changed) == says
+    assert problem(name, **changed) == message
 
 
-def test_a_body_too_long_to_be_handed_over_is_compared_by_its_hash() -> None:
+def test_a_long_body_is_compared_by_its_hash() -> None:
     assert problem("large_response", body_base64=None) is None
 
 
@@ -137,7 +137,7 @@ OVER_H2 = {"version": "HTTP/2"}
 
 
 @pytest.mark.parametrize(
-    ("secure", "changed", "says"),
+    ("secure", "changed", "message"),
     [
         (False, OVER_H2, None),
         (True, {**OVER_H2, "tls": "TLSv1.3", "alpn": "h2"}, None),
@@ -152,14 +152,14 @@ OVER_H2 = {"version": "HTTP/2"}
         ),
     ],
 )
-def test_over_http2(secure: bool, changed: dict[str, Any], says: str | None) -> None:
-    answer = found("hello", **changed)
-    assert problem_of(answer, of("hello").requests[0], secure=secure, protocol="h2") == says
+def test_over_http2(secure: bool, changed: dict[str, Any], message: str | None) -> None:
+    result = found("hello", **changed)
+    assert problem_of(result, of("hello").requests[0], secure=secure, protocol="h2") == message
 
 
 def test_http2_has_no_connection_close() -> None:
-    answer, request = found("connection_storm", closed=False), of("connection_storm").requests[0]
-    assert problem_of({**answer, **OVER_H2}, request, secure=False, protocol="h2") is None
+    result, request = found("connection_storm", closed=False), of("connection_storm").requests[0]
+    assert problem_of({**result, **OVER_H2}, request, secure=False, protocol="h2") is None
     assert request.fields_over("h2") == (("Host", "x"),)
 
 
@@ -169,14 +169,14 @@ def test_a_message() -> None:
     assert message is not None
     right = found(scenario.name, body=message.whole(), message="text")
     check(Canned(right), "s", scenario, "http://host")
-    for changed, says in (
+    for changed, reason in (
         ({"message": "binary"}, "a binary message instead of text"),
         ({"status": 403, "body_base64": ""}, "status 403 instead of 101"),
         ({"closed": True}, "the connection was closed after it"),
         (found(scenario.name, body=message.whole()[:-1] + b"y"), "the body differs at byte 1,023 of 1,024"),
         ({"body_base64": ""}, "0 bytes of body instead of 1,024"),
     ):
-        with pytest.raises(WrongResponse, match=f"^GET /ws: {says}"):
+        with pytest.raises(WrongResponse, match=f"^GET /ws: {reason}"):
             check(Canned({**right, **changed}), "s", scenario, "http://host")
 
 
@@ -202,7 +202,7 @@ def test_a_server_that_closes_takes_no_several_at_once() -> None:
     )
     with pytest.raises(WrongResponse, match="closes the connection after a response"):
         check(Canned(*[closing] * targets), "any", pipelined, "http://host")
-    streams, farewell = of("multi_stream_h2"), found("multi_stream_h2", **OVER_H2, closed=True)
-    farewell["fields"].append(["connection", "close"])
+    streams, last = of("multi_stream_h2"), found("multi_stream_h2", **OVER_H2, closed=True)
+    last["fields"].append(["connection", "close"])
     with pytest.raises(WrongResponse, match="closes the connection after a response"):
-        check(Canned(farewell), "any", streams, "http://host", "h2")
+        check(Canned(last), "any", streams, "http://host", "h2")

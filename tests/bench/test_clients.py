@@ -68,8 +68,8 @@ def test_every_client_runs_every_load(name, responder):
         for title, load in LOADS.items():
             job = job_for(client, load)
             opened = {"adapter": client.adapter, "packages": client.packages, "job": job.plain()}
-            said = worker.call(30, op="open", library=client.library, bases=[responder.base_url], **opened)
-            assert said["versions"].keys() == {*client.packages, "python"}
+            reply = worker.call(30, op="open", library=client.library, bases=[responder.base_url], **opened)
+            assert reply["versions"].keys() == {*client.packages, "python"}
             worker.call(30, op="verify")
             found = worker.call(30, op="slice", seconds=0.05, discard_s=0.005, count=None)["found"]
             assert (found["failed"], found["first_failure"]) == (0, None), title
@@ -113,7 +113,7 @@ def http2_alone():
 
 
 @pytest.mark.parametrize("name", [name for name, client in CLIENTS.items() if client.supports("h2")])
-def test_every_client_that_has_http2_speaks_it(name, http2_alone):
+def test_every_client_with_http2_uses_it(name, http2_alone):
     """By prior knowledge; a response of this responder proves the use of HTTP/2."""
     client = CLIENTS[name]
     installed(client)
@@ -252,15 +252,15 @@ def test_a_subject_as_the_runner_sees_it():
 
 
 @contextmanager
-def answering(*bodies):
-    """A responder that sends these bodies in turn, the last one repeatedly; None: no response."""
+def responding(*bodies):
+    """Server that sends these bodies in turn, the last one repeatedly; None: no response."""
     listener = socket.create_server(("127.0.0.1", 0))
     left, lock = list(bodies), threading.Lock()
 
     def serve(conn):
         with conn, contextlib.suppress(OSError):
-            while asked := conn.recv(65536):
-                if b"HTTP/1.1\r\n" not in asked:  # more of a body
+            while data := conn.recv(65536):
+                if b"HTTP/1.1\r\n" not in data:  # more of a body
                     continue
                 with lock:
                     body = left.pop(0) if len(left) > 1 else left[0]
@@ -301,14 +301,14 @@ def opened(name, job, base):
     ids=["get", "upload", "stream"],
 )
 def test_one_wrong_byte_is_detected(name, job, complaint):
-    with answering(b"Hello, World?") as base, opened(name, job, base) as client:
+    with responding(b"Hello, World?") as base, opened(name, job, base) as client:
         with pytest.raises(Failed, match=f"WrongResponse: {complaint}"):
             client.verify()
 
 
 def test_json_that_differs_is_caught():
     job = Job("post_json", "async", path="/json", body_bytes=3)
-    with answering(b'{"hello":"aab"}') as base, opened("towline", job, base) as client:
+    with responding(b'{"hello":"aab"}') as base, opened("towline", job, base) as client:
         with pytest.raises(Failed, match=r"not the JSON that was sent: .*aab"):
             client.verify()
 
@@ -316,7 +316,7 @@ def test_json_that_differs_is_caught():
 def test_a_wrong_response_within_a_slice_is_counted():
     good, bad = b"Hello, World!", b"Hello, World"
     with (
-        answering(*[good] * 7, bad, good) as base,
+        responding(*[good] * 7, bad, good) as base,
         opened("towline-sync", Job("get", "async"), base) as client,
     ):
         client.verify()
@@ -326,9 +326,9 @@ def test_a_wrong_response_within_a_slice_is_counted():
     assert "200 with 12 bytes" in found["first_failure"]
 
 
-def test_nothing_but_failures_ends_soon():
+def test_only_failures_end_early():
     good, bad = b"Hello, World!", b"no"
-    with answering(good, good, bad) as base, opened("towline", Job("get", "async"), base) as client:
+    with responding(good, good, bad) as base, opened("towline", Job("get", "async"), base) as client:
         client.verify()
         found = client.slice(30.0, 0.01)
     assert found["answered"] == 0
@@ -338,7 +338,7 @@ def test_nothing_but_failures_ends_soon():
 
 def test_a_client_that_hangs(monkeypatch):
     monkeypatch.setattr(process, "VERIFY_TIMEOUT_S", 0.5)
-    with answering(None) as base, opened("towline-sync", Job("get", "async"), base) as client:
+    with responding(None) as base, opened("towline-sync", Job("get", "async"), base) as client:
         with pytest.raises(Failed, match="it hangs: no reply within 0 s"):
             client.verify()
 
@@ -367,7 +367,7 @@ def script(folder, text):
     ],
     ids=["garbage", "ends at once", "leaves a child"],
 )
-def test_an_interpreter_that_is_none(tmp_path, text, complaint):
+def test_an_invalid_interpreter(tmp_path, text, complaint):
     worker = Worker(script(tmp_path, text))
     try:
         with pytest.raises(Failed, match=complaint) as failed:
@@ -390,8 +390,8 @@ def running(pid):
 
 
 def test_interpreters(tmp_path):
-    beside = tmp_path / ".venv-niquests" / "bin"
-    beside.mkdir(parents=True)
+    folder = tmp_path / ".venv-niquests" / "bin"
+    folder.mkdir(parents=True)
     niquests, httpx = CLIENTS["niquests"], CLIENTS["httpx"]
     usual = Interpreters({}, PYTHON, (tmp_path,))
     assert usual.of(httpx) == PYTHON
@@ -399,14 +399,14 @@ def test_interpreters(tmp_path):
         Missing, match=r"needs an environment of its own: make \.venv-niquests, or give --client-python"
     ):
         usual.of(niquests)
-    (beside / "python").touch()
-    assert usual.of(niquests) == beside / "python"
+    (folder / "python").touch()
+    assert usual.of(niquests) == folder / "python"
     named = Interpreters({"httpx": tmp_path / ".venv-niquests", "niquests": tmp_path / "gone"}, PYTHON)
-    assert named.of(httpx) == beside / "python"
+    assert named.of(httpx) == folder / "python"
     with pytest.raises(Missing, match=r"there is no interpreter .*gone"):
         named.of(niquests)
-    for_all = Interpreters({"all": beside / "python"}, PYTHON)
-    assert for_all.of(httpx) == beside / "python"
+    for_all = Interpreters({"all": folder / "python"}, PYTHON)
+    assert for_all.of(httpx) == folder / "python"
     with pytest.raises(Missing, match="an environment of its own"):
         for_all.of(niquests)
 
@@ -434,8 +434,14 @@ def test_a_window_counts_responses_that_end_inside_it(monkeypatch):
     window = Window(1.0, 0.1)
     monkeypatch.setattr(time, "perf_counter", lambda: 100.0)
     window.begin()
-    for began, ended in ((100.0, 100.05), (100.05, 100.12), (100.12, 100.5), (100.4, 101.2), (100.5, 101.3)):
-        window.note(began, ended)
+    for started, ended in (
+        (100.0, 100.05),
+        (100.05, 100.12),
+        (100.12, 100.5),
+        (100.4, 101.2),
+        (100.5, 101.3),
+    ):
+        window.note(started, ended)
     monkeypatch.setattr(time, "perf_counter", lambda: 101.4)
     window.end()
     found = window.found(13)

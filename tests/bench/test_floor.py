@@ -25,7 +25,7 @@ def responses(connection: socket.socket, count: int) -> bytes:
 
 @needs_compiler
 @pytest.mark.skipif(sys.platform != "linux", reason="epoll")
-def test_each_head_has_one_response_wherever_it_is_cut() -> None:
+def test_each_head_has_one_response_at_every_split() -> None:
     with Process(servers()["floor"]) as floor:
         floor.wait_ready()
         with socket.create_connection(("127.0.0.1", floor.port), timeout=5) as connection:

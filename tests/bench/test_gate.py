@@ -60,7 +60,7 @@ def gate(kept, *arguments: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "said"),
+    ("arguments", "status", "message"),
     [
         (["@same", "--baseline", "@base", "--threshold", "10%"], 0, "Passed"),
         (["@fast", "--baseline", "@base"], 0, "Passed"),
@@ -81,13 +81,13 @@ def gate(kept, *arguments: str) -> int:
         (["@same", "--pair", "old", "nobody"], 3, "were not both measured"),
     ],
 )
-def test_statuses(kept, arguments, status, said, capsys):
+def test_statuses(kept, arguments, status, message, capsys):
     assert gate(kept, *arguments) == status
-    assert said in capsys.readouterr().out
+    assert message in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["@same"], "either --baseline FILE or --pair"),
         (["@same", "--baseline", "@base", "--pair", "a", "b"], "either --baseline FILE or --pair"),
@@ -99,9 +99,9 @@ def test_statuses(kept, arguments, status, said, capsys):
         (["@same", "--baseline", "@base", "--threshold", "much"], "no share"),
     ],
 )
-def test_invalid_arguments_are_errors(kept, arguments, said, capsys):
+def test_invalid_arguments_are_errors(kept, arguments, message, capsys):
     assert gate(kept, *arguments) == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_another_machine_is_refused_by_default(kept, capsys):
@@ -132,8 +132,8 @@ def test_a_name_cannot_break_the_reports(kept, tmp_path):
     renamed = replace(
         one.experiments[0],
         name=evil,
-        subjects=[replace(each, name=each.name + evil) for each in one.experiments[0].subjects],
-        slices=[replace(each, subject=each.subject + evil) for each in one.experiments[0].slices],
+        subjects=[replace(entry, name=entry.name + evil) for entry in one.experiments[0].subjects],
+        slices=[replace(entry, subject=entry.subject + evil) for entry in one.experiments[0].slices],
     )
     records.save(replace(one, experiments=[renamed]), kept / "evil.json")
     report, summary = tmp_path / "gate.xml", tmp_path / "summary.md"

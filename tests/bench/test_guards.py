@@ -35,7 +35,7 @@ def with_slices(one: ExperimentRecord, subject: str = "granian", **more: object)
 
 def with_starts(one: ExperimentRecord, subject: str = "granian", **more: object) -> ExperimentRecord:
     def start(each):
-        return replace(each, starts=[replace(begun, **more) for begun in each.starts])
+        return replace(each, starts=[replace(entry, **more) for entry in each.starts])
 
     return replace(one, subjects=[start(each) if each.name == subject else each for each in one.subjects])
 
@@ -54,7 +54,7 @@ def test_a_sound_record_passes_all_guards(capacity, latency):
 
 
 @pytest.mark.parametrize(
-    ("where", "spoils", "spares", "said"),
+    ("where", "invalid", "valid", "message"),
     [
         ("slices", {"failed": 1, "first_failure": "reset"}, {"refused": 1}, "requests failed (reset)"),
         (
@@ -67,17 +67,17 @@ def test_a_sound_record_passes_all_guards(capacity, latency):
         ("starts", {"steal_share": 0.03}, {"steal_share": 0.004}, "the hypervisor took 3.0%"),
     ],
 )
-def test_guards_of_capacity(capacity, where, spoils, spares, said):
+def test_guards_of_capacity(capacity, where, invalid, valid, message):
     change = with_slices if where == "slices" else with_starts
-    found = reason(change(capacity, **spoils), "per_s")
+    found = reason(change(capacity, **invalid), "per_s")
     assert found is not None
     assert found.startswith("granian: ")
-    assert said in found
-    assert reason(change(capacity, **spares), "per_s") is None
+    assert message in found
+    assert reason(change(capacity, **valid), "per_s") is None
 
 
 @pytest.mark.parametrize(
-    ("spoils", "spares", "said"),
+    ("invalid", "valid", "message"),
     [
         ({"lag_p99_us": 200.0}, {"lag_p99_us": 40.0}, "kept to 200 us at p99, more than a tenth of the p50"),
         ({"answered": 1400}, {"answered": 1430}, "of the requested rate was achieved"),
@@ -85,9 +85,9 @@ def test_guards_of_capacity(capacity, where, spoils, spares, said):
         ({"achieved_share": 0.9}, {"achieved_share": 0.995}, "90.0% of the requested rate was achieved"),
     ],
 )
-def test_guards_of_latency(latency, spoils, spares, said):
-    assert said in (reason(with_slices(latency, **spoils), "p50_us") or "")
-    assert reason(with_slices(latency, **spares), "p50_us") is None
+def test_guards_of_latency(latency, invalid, valid, message):
+    assert message in (reason(with_slices(latency, **invalid), "p50_us") or "")
+    assert reason(with_slices(latency, **valid), "p50_us") is None
 
 
 def test_lag_matters_only_where_there_is_a_schedule(capacity):
@@ -113,7 +113,7 @@ def lints_of(one: ExperimentRecord, words: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("where", "spoils", "spares", "said", "topic"),
+    ("where", "invalid", "valid", "message", "topic"),
     [
         (
             "starts",
@@ -139,10 +139,10 @@ def lints_of(one: ExperimentRecord, words: str) -> list[str]:
         ),
     ],
 )
-def test_lints_of_one_subject(capacity, where, spoils, spares, said, topic):
+def test_lints_of_one_subject(capacity, where, invalid, valid, message, topic):
     change = with_slices if where == "slices" else with_starts
-    assert len(lints_of(change(capacity, **spoils), said)) == 1
-    assert lints_of(change(capacity, **spares), topic) == []
+    assert len(lints_of(change(capacity, **invalid), message)) == 1
+    assert lints_of(change(capacity, **valid), topic) == []
 
 
 def test_few_restarts(capacity):
@@ -176,8 +176,8 @@ def test_a_pool_smaller_than_the_concurrency_is_a_lint(capacity):
     small = replace(capacity, load={"tasks": 50, "pool": 10})
     assert lints_of(small, "a pool of 10 connections is smaller than the 50 concurrent requests")
     assert lints_of(replace(capacity, load={"tasks": 50, "pool": 50}), "pool") == []
-    told = [replace(one, options={"pool": "20"}) for one in capacity.subjects]
-    assert lints_of(replace(capacity, load={"concurrency": 40}, subjects=told), "a pool of 20")
+    subjects = [replace(one, options={"pool": "20"}) for one in capacity.subjects]
+    assert lints_of(replace(capacity, load={"concurrency": 40}, subjects=subjects), "a pool of 20")
 
 
 def test_requests_that_wait_for_a_connection(latency):
@@ -185,10 +185,10 @@ def test_requests_that_wait_for_a_connection(latency):
     assert lints_of(with_slices(latency, connection_wait_p99_us=20.0), "waited") == []
 
 
-def test_options_given_to_one_only(capacity):
+def test_options_of_only_one_subject(capacity):
     def options(*given):
-        told = [replace(one, options=each) for one, each in zip(capacity.subjects, given, strict=True)]
-        return lints_of(replace(capacity, subjects=told), "options")
+        subjects = [replace(one, options=each) for one, each in zip(capacity.subjects, given, strict=True)]
+        return lints_of(replace(capacity, subjects=subjects), "options")
 
     assert options({}, {"workers": "4"}) == ["only granian was given options (workers 4)"]
     assert options({"loop": "uvloop"}, {"workers": "4"}) == []
@@ -202,9 +202,9 @@ def test_one_p50_for_all_loads():
 
     truth = HELLO[0]
     wrong = record(at(50, truth), at(200, truth))
-    (said,) = lint_record(wrong)["hello_200"]
-    assert said.startswith("towline: the same p50 of ")
-    assert said.endswith(" us with 50 and 200 connections cannot be")
+    (message,) = lint_record(wrong)["hello_200"]
+    assert message.startswith("towline: the same p50 of ")
+    assert message.endswith(" us with 50 and 200 connections cannot be")
     assert lint_record(record(at(50, truth), at(200, replace(truth, p50_us=2480)))) == {}
     assert lint_record(record(at(50, truth), at(60, truth))) == {}
     assert any("cannot be" in line for line in analyse(wrong).experiments[1].lints)

@@ -23,24 +23,24 @@ def values(seed=1, n=3000):
 @pytest.mark.parametrize("digits", [1, 2, 3, 4])
 def test_as_the_reference_implementation(digits):
     hdrh = pytest.importorskip("hdrh.histogram")
-    theirs = hdrh.HdrHistogram(1, 1 << 42, digits)
+    reference = hdrh.HdrHistogram(1, 1 << 42, digits)
     for value in values():
-        theirs.record_value(value)
-    ours = decode(theirs.encode().decode())
-    assert ours.total == 3000
+        reference.record_value(value)
+    decoded = decode(reference.encode().decode())
+    assert decoded.total == 3000
     for share in SHARES[1:]:
-        assert ours.at(share) == theirs.get_value_at_percentile(share * 100)
-    assert ours == decode(synthetic.encode(values(), digits))
+        assert decoded.at(share) == reference.get_value_at_percentile(share * 100)
+    assert decoded == decode(synthetic.encode(values(), digits))
 
 
 def test_as_the_reference_implementation_with_a_coarse_unit():
     hdrh = pytest.importorskip("hdrh.histogram")
-    theirs = hdrh.HdrHistogram(1000, 1 << 42, 3)
+    reference = hdrh.HdrHistogram(1000, 1 << 42, 3)
     for value in values():
-        theirs.record_value(value)
-    ours = decode(theirs.encode().decode())
+        reference.record_value(value)
+    decoded = decode(reference.encode().decode())
     for share in SHARES[1:]:
-        assert ours.at(share) == theirs.get_value_at_percentile(share * 100)
+        assert decoded.at(share) == reference.get_value_at_percentile(share * 100)
 
 
 @given(st.lists(st.integers(1, 1 << 40), min_size=1, max_size=60))

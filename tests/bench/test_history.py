@@ -13,17 +13,17 @@ from towline.bench.report import history as module
 from towline.bench.report import main_history
 from towline.bench.report.history import History, HistoryError, charts, default_path
 
-from .synthetic import BEGAN, HELLO, MACHINE, control, experiment, record
+from .synthetic import HELLO, MACHINE, STARTED_AT, control, experiment, record
 
 
-def run(began=BEGAN, seed=1, *, per_s=60_000.0, machine=None):
+def run(started=STARTED_AT, seed=1, *, per_s=60_000.0, machine=None):
     truths = (replace(HELLO[0], per_s=per_s), HELLO[1])
     one = experiment("hello", truths, seed=seed, samples=5, rounds=3, restarts=4)
     return analyse(
         replace(
             record(one, control(samples=5, rounds=3, restarts=2), seed=seed),
-            began_unix_s=began,
-            ended_unix_s=began + 60,
+            began_unix_s=started,
+            ended_unix_s=started + 60,
             machine=machine or MACHINE,
         )
     )
@@ -37,7 +37,7 @@ def kept(tmp_path):
 def test_append_list_show(kept):
     number = kept.append(run())
     assert kept.append(run()) == number, "the same run is kept once"
-    later = kept.append(run(BEGAN + 100, 2))
+    later = kept.append(run(STARTED_AT + 100, 2))
     assert [one.id for one in kept.runs()] == [later, number]
     assert kept.runs()[0].experiments == 1, "controls are not kept"
     points = {(one.subject, one.metric): one for one in kept.points(number)}
@@ -52,24 +52,24 @@ def test_append_list_show(kept):
 
 
 def test_series_are_of_like_machines_and_loads(kept):
-    this = run(BEGAN + 200, 3, per_s=66_000)
+    this = run(STARTED_AT + 200, 3, per_s=66_000)
     kept.append(run())
-    kept.append(run(BEGAN + 100, 2, machine={**MACHINE, "cpu": "another"}))
+    kept.append(run(STARTED_AT + 100, 2, machine={**MACHINE, "cpu": "another"}))
     assert charts(kept, this) == {}, "one point is no line"
     kept.append(this)
     found = charts(kept, this)
     assert set(found) == {"hello"}
     series = {one["name"]: one for one in found["hello"]["series"]}
-    assert series["towline"]["x"] == [BEGAN, BEGAN + 200]
+    assert series["towline"]["x"] == [STARTED_AT, STARTED_AT + 200]
     assert series["towline"]["y"] == pytest.approx([60_000, 66_000], rel=0.1)
     other = replace(this.experiments[0].experiment, load={"connections": 1})
     assert charts(kept, analyse(replace(this.record, experiments=[other]))) == {}
 
 
-def test_memory_that_firmware_keeps_makes_no_other_machine(kept):
+def test_memory_reserved_by_firmware_is_the_same_machine(kept):
     kept.append(run())
     again = run(
-        BEGAN + 100, 2, machine={**MACHINE, "memory_bytes": (16 << 30) - 12345, "kernel": "Linux 6.9"}
+        STARTED_AT + 100, 2, machine={**MACHINE, "memory_bytes": (16 << 30) - 12345, "kernel": "Linux 6.9"}
     )
     kept.append(again)
     assert len({one.machine_id for one in kept.runs()}) == 1
@@ -78,10 +78,10 @@ def test_memory_that_firmware_keeps_makes_no_other_machine(kept):
 
 def test_prune(kept):
     for index in range(5):
-        kept.append(run(BEGAN + index, index))
+        kept.append(run(STARTED_AT + index, index))
     assert kept.prune(keep=3) == 2
-    assert kept.prune(before_unix_s=BEGAN + 3) == 1
-    assert [one.began_unix_s for one in kept.runs()] == [BEGAN + 4, BEGAN + 3]
+    assert kept.prune(before_unix_s=STARTED_AT + 3) == 1
+    assert [one.began_unix_s for one in kept.runs()] == [STARTED_AT + 4, STARTED_AT + 3]
     with sqlite3.connect(kept.path) as database:
         assert database.execute("SELECT COUNT(DISTINCT run) FROM estimates").fetchone() == (2,)
 
@@ -109,7 +109,7 @@ def test_two_processes_write_at_once(kept):
 def test_migration_keeps_existing_runs(kept, monkeypatch):
     kept.append(run())
     monkeypatch.setattr(module, "MIGRATIONS", (*module.MIGRATIONS, "ALTER TABLE runs ADD COLUMN note TEXT"))
-    kept.append(run(BEGAN + 1, 2))
+    kept.append(run(STARTED_AT + 1, 2))
     with sqlite3.connect(kept.path) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (len(module.MIGRATIONS),)
         assert database.execute("SELECT note FROM runs").fetchall() == [(None,), (None,)]
@@ -122,7 +122,7 @@ def test_a_failed_write_leaves_nothing(kept, monkeypatch):
     kept.append(run())
     monkeypatch.setattr(module, "_rows", lambda run, analysis: [(run,)])
     with pytest.raises(HistoryError):
-        kept.append(run(BEGAN + 1, 2))
+        kept.append(run(STARTED_AT + 1, 2))
     assert len(kept.runs()) == 1
 
 

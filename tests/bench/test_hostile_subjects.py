@@ -33,13 +33,13 @@ def failure_of(server: Server, timeout_s: float | None = None) -> SubjectFailed:
 
 @pytest.fixture(autouse=True)
 def nothing_stays(tmp_path: Path):
-    began = time.monotonic()
+    started = time.monotonic()
     yield
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - started < 60
     assert processes_with(str(tmp_path)) == []
 
 
-def test_a_good_one_beside_them(tmp_path: Path) -> None:
+def test_a_good_subject(tmp_path: Path) -> None:
     with Process(hostile(tmp_path, "serve()")) as process:
         assert 0 < process.wait_ready() < 20
         assert process.alive()
@@ -51,9 +51,9 @@ def test_a_good_one_beside_them(tmp_path: Path) -> None:
             for _ in range(50):
                 connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert connection.recv(1000).endswith(b"alive\r\n")
-        spent = process.usage().since(before)
-        assert spent.cpu_s > 0
-        assert spent.switches > 0
+        usage = process.usage().since(before)
+        assert usage.cpu_s > 0
+        assert usage.switches > 0
         assert process.peaks().rss_bytes >= before.rss_bytes
         ended = process.stop()
     assert ended.exit_status == -signal.SIGTERM
@@ -68,7 +68,7 @@ def test_it_never_listens(tmp_path: Path) -> None:
     assert "output ends with: loading the model" in message
 
 
-def test_it_starts_and_leaves(tmp_path: Path) -> None:
+def test_it_exits_before_it_is_ready(tmp_path: Path) -> None:
     failed = failure_of(hostile(tmp_path, 'print("bye", flush=True)'))
     assert "ended before it was ready, exit status 0; a subject must stay in the foreground" in str(failed)
     assert failed.log == "bye"
@@ -90,7 +90,7 @@ def test_it_dies_in_the_middle(tmp_path: Path) -> None:
             time.sleep(0.02)
         with pytest.raises(SubjectFailed, match="ended while it was measured, killed by SIGABRT"):
             process.check()
-        process.pause()  # what the runner may still do to it
+        process.pause()  # as the runner may still do
         process.resume()
         assert process.usage().processes == 0
         assert process.stop().exit_status == -signal.SIGABRT
@@ -111,10 +111,10 @@ def test_it_sends_a_byte_a_second(tmp_path: Path) -> None:
             time.sleep(0.05)
     serve()
     """
-    began = time.monotonic()
+    started = time.monotonic()
     failed = failure_of(hostile(tmp_path, source), 4.0)
     assert "GET / has no response" in str(failed)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - started < 20
 
 
 @pytest.mark.parametrize("nonsense", [b"+PONG\r\n", b"\x00\xff" * 500, b"HTTP/1.1 two hundred\r\n\r\n"])
@@ -289,7 +289,7 @@ DAEMON = "daemon(lambda: time.sleep(600))\nserve()"
 
 
 def bench_with(tmp_path: Path) -> tuple[subprocess.Popen[str], int, int]:
-    """A bench in a process of its own with a subject and a daemon, and the pids of reaper and subject."""
+    """A bench in its own process with a subject and a daemon; returns the pids of reaper and subject."""
     server = hostile(tmp_path, textwrap.dedent(DAEMON))
     assert server.name == "hostile"
     bench = subprocess.Popen(
@@ -312,7 +312,7 @@ def gone(tmp_path: Path) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-def test_nothing_stays_when_the_bench_is_killed(tmp_path: Path, number: signal.Signals) -> None:
+def test_no_process_remains_when_the_bench_is_killed(tmp_path: Path, number: signal.Signals) -> None:
     bench, _, _ = bench_with(tmp_path)
     with bench:
         assert len(processes_with(str(tmp_path / "hostile.py"))) == 2
@@ -329,7 +329,7 @@ def test_orphans_of_bench_and_reaper_are_killed(tmp_path: Path) -> None:
         try:
             os.kill(reaper_process, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # it was faster: then there is nothing to sweep, which is as good
+            pass  # the reaper was faster: then there is nothing to sweep
         due = time.monotonic() + 30
         while Path(f"/proc/{subject}").exists() and time.monotonic() < due:
             time.sleep(0.02)  # the subject itself ends with its reaper

@@ -89,7 +89,7 @@ def test_several_commands_are_used_in_turn_and_the_origin_is_separate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
+    ("command", "message"),
     [
         ("curl", "curl: curl: it contains no URL"),
         (
@@ -117,10 +117,10 @@ def test_several_commands_are_used_in_turn_and_the_origin_is_separate() -> None:
         ),
     ],
 )
-def test_unsupported_commands_are_errors(command: str, says: str) -> None:
+def test_unsupported_commands_are_errors(command: str, message: str) -> None:
     with pytest.raises(ScenarioError) as raised:
         from_curl([command])
-    assert str(raised.value) == says
+    assert str(raised.value) == message
 
 
 def test_targets_of_vegeta(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_targets_of_vegeta_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "vegeta: targets: it contains no request"),
         ("get a\n", "{path}:1: 'get a' is not `METHOD URL`"),
@@ -162,12 +162,12 @@ def test_targets_of_vegeta_as_json(tmp_path: Path) -> None:
         ('{"url": 1}\n', "{path}:1: no target of vegeta ('method')"),
     ],
 )
-def test_invalid_vegeta_files_are_errors(tmp_path: Path, text: str, says: str) -> None:
+def test_invalid_vegeta_files_are_errors(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "targets"
     path.write_text(text)
     with pytest.raises(ScenarioError) as raised:
         from_vegeta(path)
-    assert str(raised.value) == says.format(path=path, folder=tmp_path)
+    assert str(raised.value) == message.format(path=path, folder=tmp_path)
 
 
 def test_the_runner_takes_them_and_starts_the_scenarios_own_application() -> None:

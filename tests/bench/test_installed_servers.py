@@ -43,7 +43,9 @@ def apps(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize(("name", "interface", "protocol"), CASES)
-def test_it_lives_and_ends(name: str, interface: str | None, protocol: str, tls: bool, apps: Path) -> None:
+def test_it_starts_serves_and_stops(
+    name: str, interface: str | None, protocol: str, tls: bool, apps: Path
+) -> None:
     server = servers()[name]
     if reason := installed(server):
         pytest.skip(reason)

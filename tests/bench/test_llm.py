@@ -66,7 +66,7 @@ def test_an_endpoint_that_counts_no_tokens():
     assert "added_p50_ms" not in found.extra
 
 
-def test_nothing_good():
+def test_no_successful_calls():
     found = slice_of("x", CallBatch([Call(200, 1.0), Call(429, 0.1)], 1.0), Objectives())
     assert (found.answered, found.failed, found.refused, found.extra) == (0, 1, 1, {})
     assert found.first_failure == "a response without text"
@@ -112,9 +112,9 @@ def test_a_real_endpoint_gets_the_requests_of_the_source_only():
 
 def test_profiles():
     quick = [response_to(1, "quick", f"q{number}", 64, 1.0) for number in range(400)]
-    whole = sorted(sum(pause for pause, _ in answer.pieces) for answer in quick)
-    assert statistics.median(whole) == pytest.approx(0.4, rel=0.15)
-    assert 1.5 < whole[-1] <= 2.5 + 1e-9
+    durations = sorted(sum(pause for pause, _ in response.pieces) for response in quick)
+    assert statistics.median(durations) == pytest.approx(0.4, rel=0.15)
+    assert 1.5 < durations[-1] <= 2.5 + 1e-9
     for number in range(20):
         long = response_to(1, "long", f"q{number}", 64, 1.0)
         assert 100 <= len(long.pieces) <= 160
@@ -125,7 +125,7 @@ def test_profiles():
     assert sum(is_refused(1, f"q{number}", 0.2) for number in range(1000)) == pytest.approx(200, abs=50)
 
 
-def test_the_mock_endpoint_speaks_the_format():
+def test_the_mock_endpoint_uses_the_format():
     with MockEndpointProcess(5, 0.01) as mock:
         address = urlsplit(mock.base_url)
         conn = http.client.HTTPConnection(address.hostname, address.port, timeout=10)
@@ -140,15 +140,15 @@ def test_the_mock_endpoint_speaks_the_format():
     events = [line[6:] for line in text.splitlines() if line]
     assert events.pop() == "[DONE]"
     chunks = [json.loads(event) for event in events]
-    said = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks if chunk["choices"])
+    content = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks if chunk["choices"])
     expected = response_to(5, "quick", "hello", 64, 0.01)
-    assert said == "".join(piece for _, piece in expected.pieces)
+    assert content == "".join(piece for _, piece in expected.pieces)
     assert chunks[-1]["usage"]["completion_tokens"] == expected.tokens
-    assert chunks[-1]["mock"]["sha256"] == hashlib.sha256(said.encode()).hexdigest()
+    assert chunks[-1]["mock"]["sha256"] == hashlib.sha256(content.encode()).hexdigest()
     assert chunks[-1]["mock"]["took_s"] >= sum(pause for pause, _ in expected.pieces)
 
 
-# --- the whole ----------------------------------------------------------------------------------
+# --- the command --------------------------------------------------------------------------------
 
 
 def measured_on_the_mock(tmp_path, monkeypatch, *options):
@@ -170,13 +170,13 @@ def test_every_client_chats_with_the_mock_endpoint(tmp_path, capsys, monkeypatch
     (experiment,) = found.experiments
     assert {one.subject for one in experiment.slices} == set(chosen)
     captured = capsys.readouterr()
-    said = captured.out + captured.err
+    output = captured.out + captured.err
     for one in experiment.slices:
         assert (one.answered, one.failed, one.refused, one.first_failure) == (15, 0, 0, None)
         assert 0 < one.extra["ttft_p50_ms"] <= one.extra["ttft_p95_ms"]
         assert one.extra["added_p50_ms"] > 0
         assert one.response.min_us >= 1500  # of the mock endpoint's least, scaled
-        assert one.subject in said
+        assert one.subject in output
     assert "a local mock endpoint answered" in experiment.notes
 
 
@@ -191,20 +191,22 @@ def test_every_scenario_once(tmp_path, monkeypatch):
 def test_refusals_are_counted_apart(monkeypatch, tmp_path):
     options = ["--scenario", "llm_parallel", "--subject", "towline", "--subject", "openai+httpx2"]
     found = measured_on_the_mock(tmp_path, monkeypatch, *options, "--refuse-share", "0.4")
-    asked = [f"Say hello. (llm_parallel, 0/{batch}/{number})" for batch in range(3) for number in range(5)]
-    refused = sum(is_refused(3, question, 0.4) for question in asked)
+    questions = [
+        f"Say hello. (llm_parallel, 0/{batch}/{number})" for batch in range(3) for number in range(5)
+    ]
+    refused = sum(is_refused(3, question, 0.4) for question in questions)
     assert 0 < refused < 15
     for one in found.experiments[0].slices:
         assert (one.answered, one.failed, one.refused) == (15 - refused, 0, refused)
 
 
-def test_a_subject_that_dies_leaves_the_others(monkeypatch):
-    asked = running.ChatProcess.call
+def test_a_subject_that_dies_does_not_affect_the_others(monkeypatch):
+    original = running.ChatProcess.call
 
     def call(self, calls, pause_s):
         if self.client.name == "httpx" and "llm_" in calls[0]["body"]["messages"][0]["content"]:
             os.kill(self.worker.pid, signal.SIGKILL)
-        return asked(self, calls, pause_s)
+        return original(self, calls, pause_s)
 
     monkeypatch.setattr(running.ChatProcess, "call", call)
     with MockEndpointProcess(3, 0.01) as mock:
@@ -229,7 +231,7 @@ def test_a_missing_interpreter_is_reported(tmp_path):
     assert [one.name for one in found.subjects] == ["towline"]
 
 
-def test_a_command_line_that_makes_no_sense(monkeypatch, capsys, tmp_path):
+def test_an_invalid_command_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setenv("OPENROUTER_MAX_TOKENS", "-3")
     assert main(["llm", "--output", str(tmp_path)]) == 2
     assert "OPENROUTER_MAX_TOKENS is '-3'" in capsys.readouterr().err

@@ -57,7 +57,7 @@ class Screen:
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.before = termios.tcgetattr(inner)
         self.inner = inner
-        # The program needs the terminal as its own, or Ctrl-C would not reach it.
+        # The terminal must be the program's controlling terminal, or Ctrl-C would not reach it.
         self.program = subprocess.Popen(
             [*LOAD, *arguments],
             stdin=inner,
@@ -69,17 +69,17 @@ class Screen:
         )
         self.written = b""
 
-    def read(self, until: bytes | None = None, within: float = 20.0, answers: bool = True) -> str:
+    def read(self, until: bytes | None = None, within: float = 20.0, reply: bool = True) -> str:
         """Reads up to `until`, or to the program's end; replies to requests for the cursor position."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
             over = self.program.poll() is not None
             ready, _, _ = select.select([self.terminal], [], [], 0.0 if over else 0.05)
             if ready:
-                news = os.read(self.terminal, 65536)
-                self.written += news
-                if answers:
-                    for _ in range(news.count(b"\x1b[6n")):
+                data = os.read(self.terminal, 65536)
+                self.written += data
+                if reply:
+                    for _ in range(data.count(b"\x1b[6n")):
                         os.write(self.terminal, b"\x1b[1;1R")
             elif over:
                 return self.text()
@@ -96,76 +96,76 @@ class Screen:
 
 @contextmanager
 def screen(arguments: list[str], columns: int = 80, lines: int = 24, **environ: str) -> Iterator[Screen]:
-    shown = Screen(arguments, columns, lines, environ)
+    view = Screen(arguments, columns, lines, environ)
     try:
-        yield shown
+        yield view
     finally:
-        shown.program.kill()
-        shown.program.wait()
-        os.close(shown.terminal)
-        os.close(shown.inner)
+        view.program.kill()
+        view.program.wait()
+        os.close(view.terminal)
+        os.close(view.inner)
 
 
 def is_cursor_visible(text: str) -> bool:
     return text.rfind("\x1b[?25h") >= text.rfind("\x1b[?25l")
 
 
-def test_a_run_is_seen_and_its_report_stays(url: str) -> None:
-    with screen(["-d", "2", "-c", "4", url]) as shown:
-        shown.read()
-        plain = shown.plain()
-        assert shown.program.returncode == 0, plain
+def test_a_run_is_drawn_and_its_report_remains(url: str) -> None:
+    with screen(["-d", "2", "-c", "4", url]) as view:
+        view.read()
+        plain = view.plain()
+        assert view.program.returncode == 0, plain
         for part in ("measuring", "requests/s:", "left", "percentiles", "connections"):
             assert part in plain, part
-        assert "\x1b[3" in shown.text()  # colours
+        assert "\x1b[3" in view.text()  # colours
         # The view is cleared before the report.
-        report = shown.text()[shown.text().rindex("\x1b[J") :]
+        report = view.text()[view.text().rindex("\x1b[J") :]
         assert "responses)" in report
         assert "statuses" in report
-        assert "\x1b[?1049h" not in shown.text()
-        assert termios.tcgetattr(shown.inner) == shown.before
+        assert "\x1b[?1049h" not in view.text()
+        assert termios.tcgetattr(view.inner) == view.before
 
 
 def test_a_tiny_terminal_and_no_colors(url: str) -> None:
-    with screen(["-d", "1500ms", "-c", "2", url], columns=30, lines=5, NO_COLOR="1") as shown:
-        shown.read()
-        assert shown.program.returncode == 0
-        assert "measuring" in shown.plain()
-        assert not re.search(r"\x1b\[(3|9)[0-7]|\x1b\[38", shown.text())
-        assert "responses)" in shown.plain()
+    with screen(["-d", "1500ms", "-c", "2", url], columns=30, lines=5, NO_COLOR="1") as view:
+        view.read()
+        assert view.program.returncode == 0
+        assert "measuring" in view.plain()
+        assert not re.search(r"\x1b\[(3|9)[0-7]|\x1b\[38", view.text())
+        assert "responses)" in view.plain()
 
 
 @pytest.mark.parametrize(("arguments", "environ"), [(["--no-tui"], {}), (["-q"], {}), ([], {"TERM": "dumb"})])
-def test_nothing_is_drawn_where_it_is_not_wanted(
+def test_nothing_is_drawn_when_it_is_disabled(
     url: str, arguments: list[str], environ: dict[str, str]
 ) -> None:
-    with screen(["-d", "600ms", "-c", "2", *arguments, url], **environ) as shown:
-        shown.read()
-        assert shown.program.returncode == 0
-        assert "\x1b" not in shown.text()
-        assert "responses)" in shown.text()
+    with screen(["-d", "600ms", "-c", "2", *arguments, url], **environ) as view:
+        view.read()
+        assert view.program.returncode == 0
+        assert "\x1b" not in view.text()
+        assert "responses)" in view.text()
 
 
 def test_a_terminal_without_a_cursor_reply_has_the_report(url: str) -> None:
-    with screen(["-d", "600ms", "-c", "2", url]) as shown:
-        shown.read(answers=False)
-        assert shown.program.returncode == 0
-        assert "responses)" in shown.plain()
-        assert termios.tcgetattr(shown.inner) == shown.before
+    with screen(["-d", "600ms", "-c", "2", url]) as view:
+        view.read(reply=False)
+        assert view.program.returncode == 0
+        assert "responses)" in view.plain()
+        assert termios.tcgetattr(view.inner) == view.before
 
 
 def test_control_c_keeps_the_measurements(url: str) -> None:
-    with screen(["-d", "60", "-c", "2", url]) as shown:
-        shown.read(until=b"percentiles")
-        os.write(shown.terminal, b"\x03")
-        shown.read()
-        assert shown.program.returncode == 0, shown.text()
-        assert "responses)" in shown.text()[shown.text().rindex("\x1b[J") :]
-        assert is_cursor_visible(shown.text())
-        assert termios.tcgetattr(shown.inner) == shown.before
+    with screen(["-d", "60", "-c", "2", url]) as view:
+        view.read(until=b"percentiles")
+        os.write(view.terminal, b"\x03")
+        view.read()
+        assert view.program.returncode == 0, view.text()
+        assert "responses)" in view.text()[view.text().rindex("\x1b[J") :]
+        assert is_cursor_visible(view.text())
+        assert termios.tcgetattr(view.inner) == view.before
 
 
-def test_a_pipe_gets_clean_text(url: str) -> None:
+def test_a_pipe_gets_plain_text(url: str) -> None:
     done = subprocess.run(
         [*LOAD, "-d", "500ms", "-c", "2", url], capture_output=True, text=True, timeout=30, check=True
     )
@@ -173,10 +173,10 @@ def test_a_pipe_gets_clean_text(url: str) -> None:
     assert "responses)" in done.stdout
 
 
-def test_a_killed_view_leaves_a_cursor(url: str) -> None:
-    with screen(["-d", "60", "-c", "2", url]) as shown:
-        shown.read(until=b"percentiles")
-        shown.program.send_signal(signal.SIGKILL)
-        shown.read()
-        assert is_cursor_visible(shown.text())
-        assert termios.tcgetattr(shown.inner) == shown.before
+def test_a_killed_view_leaves_the_cursor_visible(url: str) -> None:
+    with screen(["-d", "60", "-c", "2", url]) as view:
+        view.read(until=b"percentiles")
+        view.program.send_signal(signal.SIGKILL)
+        view.read()
+        assert is_cursor_visible(view.text())
+        assert termios.tcgetattr(view.inner) == view.before

@@ -44,7 +44,7 @@ def measured(design: Design, *subjects: Simulated, **other: object) -> Experimen
     return run.record()
 
 
-def test_every_round_has_everybody_in_an_order_of_its_own() -> None:
+def test_every_round_has_all_subjects_in_its_own_order() -> None:
     experiment = measured(replace(DESIGN, seconds=4.0), *three(SimulatedMachine(1)))
     rounds = defaultdict(list)
     for restart, number, position, name in order(experiment):
@@ -65,9 +65,9 @@ def test_the_seed_decides_the_order() -> None:
 
 @pytest.mark.parametrize("where", PLACES)
 @pytest.mark.parametrize("after", [0, 1, 30])
-def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: int) -> None:
+def test_a_failing_subject_is_one_line_and_the_others_continue(where: str, after: int) -> None:
     machine = SimulatedMachine(1)
-    good, bad = Simulated("a", machine), Simulated("b", machine, trouble=failing(where, after))
+    good, bad = Simulated("a", machine), Simulated("b", machine, fault=failing(where, after))
     experiment = measured(DESIGN, good, bad, Simulated("c", machine))
     failed = {one.name: one.failure for one in experiment.subjects}
     if not (where != "slice" and after == 30):  # so many starts there are not
@@ -82,10 +82,10 @@ def test_a_subject_in_trouble_is_a_line_and_the_others_go_on(where: str, after: 
 def test_a_subject_is_checked_again_after_a_slice_without_a_response(
     alive: bool, failure: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = SimulatedRunning.slice
+    original = SimulatedRunning.slice
 
     def slice_of(state: SimulatedRunning, work: SliceSpec) -> Slice:
-        one = whole(state, work)
+        one = original(state, work)
         looked_again = work.duration_s == LAST_LOOK_S
         silent = state.subject.name == "b" and work.discard_s > 0.0
         return replace(one, answered=0) if silent or (looked_again and not alive) else one
@@ -101,7 +101,7 @@ def test_a_subject_is_checked_again_after_a_slice_without_a_response(
 
 def test_an_experiment_ends_when_all_subjects_fail() -> None:
     machine = SimulatedMachine(1)
-    experiment = measured(DESIGN, *(Simulated(name, machine, trouble=failing("verify")) for name in "ab"))
+    experiment = measured(DESIGN, *(Simulated(name, machine, fault=failing("verify")) for name in "ab"))
     assert experiment.slices == []
     assert machine.started == 2, "nobody is started again"
     assert machine.alive == set()
@@ -114,15 +114,15 @@ def test_an_interrupt_stops_everything_and_keeps_the_measurements(
 ) -> None:
     machine, seen = SimulatedMachine(1), 0
 
-    def interrupt(what: str) -> None:
+    def interrupt(operation: str) -> None:
         nonlocal seen
-        if what == where:
+        if operation == where:
             seen += 1
             if seen > after:
                 raise KeyboardInterrupt
 
     session = Session(DESIGN)
-    interrupted = plan(Simulated("a", machine), Simulated("b", machine, trouble=interrupt))
+    interrupted = plan(Simulated("a", machine), Simulated("b", machine, fault=interrupt))
     try:
         session.measure(interrupted)
         assert where != "slice"
@@ -143,38 +143,38 @@ def test_a_record_survives_its_file(tmp_path: object) -> None:
     session = Session(DESIGN, path=path, command=["towline", "bench"])
     session.measure(plan(*three(SimulatedMachine(1))))
     assert records.load(path).interrupted, "until it is finished, a file is of a run under way"
-    whole = session.finish()
-    assert records.load(path) == whole
-    assert not whole.interrupted
+    finished = session.finish()
+    assert records.load(path) == finished
+    assert not finished.interrupted
 
 
 def test_exclusive_subjects_run_one_at_a_time() -> None:
-    machine, stopped, most = SimulatedMachine(1), set[str](), 0
+    machine, stopped, max_running = SimulatedMachine(1), set[str](), 0
 
     def progress(name: str) -> object:
-        def trouble(what: str) -> None:
-            nonlocal most
-            if what == "pause":
+        def fault(operation: str) -> None:
+            nonlocal max_running
+            if operation == "pause":
                 stopped.add(name)
-            elif what == "resume":
+            elif operation == "resume":
                 stopped.discard(name)
-                most = max(most, 2 - len(stopped))
-            elif what == "slice":
+                max_running = max(max_running, 2 - len(stopped))
+            elif operation == "slice":
                 assert name not in stopped
 
-        return trouble
+        return fault
 
-    subjects = [Simulated(name, machine, trouble=progress(name)) for name in "ab"]  # type: ignore[arg-type]
+    subjects = [Simulated(name, machine, fault=progress(name)) for name in "ab"]  # type: ignore[arg-type]
     experiment = measured(replace(DESIGN, exclusive=True, rule=Rule("fixed", 1, 1), seconds=0.2), *subjects)
     assert len(experiment.slices) == 4
-    assert most == 1
+    assert max_running == 1
 
 
 def test_alone_means_one_after_the_other() -> None:
     machine = SimulatedMachine(1)
     alive: list[int] = []
     subjects = [
-        Simulated(name, machine, trouble=lambda what: alive.append(len(machine.alive))) for name in "ab"
+        Simulated(name, machine, fault=lambda operation: alive.append(len(machine.alive))) for name in "ab"
     ]
     experiment = measured(DESIGN, *subjects, alone=True, rounds=1)
     assert max(alive) == 1
@@ -193,11 +193,11 @@ def test_no_steady_state_is_recorded() -> None:
     machine = SimulatedMachine(1)
     rising = Simulated("a", machine)
 
-    def faster(what: str) -> None:
-        if what == "slice":
+    def faster(operation: str) -> None:
+        if operation == "slice":
             rising.per_s *= 1.03
 
-    rising.trouble = faster
+    rising.fault = faster
     experiment = measured(replace(DESIGN, rule=Rule("fixed", 1, 1)), rising)
     assert [start.steady for start in experiment.subjects[0].starts] == [False]
 
@@ -207,7 +207,7 @@ def test_no_steady_state_is_recorded() -> None:
     [
         (2.4, 0.0005, None, Lengths(0.08, 30)),
         (2.4, 0.010, None, Lengths(0.2, 12)),  # twenty medians
-        (2.4, 0.2, None, Lengths(4.0, 1)),  # too slow to alternate: a whole window
+        (2.4, 0.2, None, Lengths(4.0, 1)),  # too slow to alternate: a complete window
         (0.4, 0.0005, None, Lengths(0.08, 5)),
     ],
 )

@@ -37,18 +37,18 @@ def test_cpu_time_of_threads_and_ended_children_is_counted_and_memory_seen() -> 
         before = meter.usage()
         assert child.stdout is not None
         while not select.select([child.stdout], [], [], 0.02)[0]:
-            meter.usage()  # the forked one leaves nothing behind: it is seen while it runs
+            meter.usage()  # the forked process leaves no record: it is measured while it runs
         assert child.stdout.readline() == b"done\n"
         due = time.monotonic() + 10
         while meter.usage().since(before).cpu_s < 0.3 and time.monotonic() < due:
             time.sleep(0.02)
-        spent, peaks = meter.usage().since(before), meter.peaks()
+        usage, peaks = meter.usage().since(before), meter.peaks()
         own = next(pid for pid in meter.pids() if pid == child.pid)
         shared = pss_bytes([own])
         assert child.stdin is not None
         child.stdin.close()
-    assert 0.3 <= spent.cpu_s < 5
-    assert spent.switches > 0
+    assert 0.3 <= usage.cpu_s < 5
+    assert usage.switches > 0
     assert peaks.rss_bytes > 20 << 20
     assert peaks.processes >= 1
     assert peaks.threads >= 1
@@ -56,11 +56,11 @@ def test_cpu_time_of_threads_and_ended_children_is_counted_and_memory_seen() -> 
 
 
 def test_the_description_is_anonymous() -> None:
-    told = json.dumps(describe())
+    text = json.dumps(describe())
     assert describe()["cores"] == os.cpu_count()
     assert describe()["kernel"]
     for secret in (socket.gethostname(), str(Path.home()), os.getcwd()):
-        assert secret not in told
+        assert secret not in text
 
 
 def test_steal_is_a_share_of_the_time_between() -> None:

@@ -53,13 +53,13 @@ def test_measured_conditions_match():
 
 def test_http_through_the_emulator():
     with Responder() as responder, Netem(responder.address, parse("rtt=30ms")) as netem:
-        began = time.monotonic()
+        started = time.monotonic()
         with socket.create_connection(("127.0.0.1", netem.port), 10) as client:
             client.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            answer = b"".join(iter(lambda: client.recv(4096), b""))
-        assert answer.endswith(b"alive\r\n")
+            response = b"".join(iter(lambda: client.recv(4096), b""))
+        assert response.endswith(b"alive\r\n")
         # One round trip for the handshake, one for the exchange.
-        assert time.monotonic() - began > 0.06
+        assert time.monotonic() - started > 0.06
 
 
 def test_invalid_options_are_errors():

@@ -11,13 +11,13 @@ from hpack import Encoder
 from towline.bench.subjects import probe_h2
 
 
-def answered(status: int, *fields: tuple[str, str], path: str = "/") -> bytes:
+def response(status: int, *fields: tuple[str, str], path: str = "/") -> bytes:
     """The frames that a server sends for the request, which it must understand."""
     server = H2Connection(H2Configuration(client_side=False, header_encoding="ascii"))
     server.initiate_connection()
     events = server.receive_data(probe_h2.request("127.0.0.1:80", path, secure=False))
-    asked = next(event for event in events if isinstance(event, RequestReceived))
-    assert dict(asked.headers) == {
+    request = next(event for event in events if isinstance(event, RequestReceived))
+    assert dict(request.headers) == {
         ":method": "GET",
         ":scheme": "http",
         ":path": path,
@@ -33,7 +33,7 @@ def answered(status: int, *fields: tuple[str, str], path: str = "/") -> bytes:
     "status", [200, 204, 304, 404, 500, 201, 299, 301, 345, 418, 429, 503, 567, 599, 986]
 )
 def test_a_status_is_found_at_every_cut(status: int) -> None:
-    wire = answered(status, ("content-type", "text/plain"))
+    wire = response(status, ("content-type", "text/plain"))
     found = [probe_h2.status(wire[:end]) for end in range(len(wire) + 1)]
     assert found[-1] == status
     assert set(found) == {None, status}
@@ -42,7 +42,7 @@ def test_a_status_is_found_at_every_cut(status: int) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/health?" + "x" * 112, "/" + "x" * 126, "/" + "x" * 4000])
 def test_a_path_of_any_length(path: str) -> None:
-    assert probe_h2.status(answered(200, path=path)) == 200
+    assert probe_h2.status(response(200, path=path)) == 200
 
 
 def test_literal_statuses_and_interim_responses() -> None:
@@ -71,14 +71,14 @@ def test_invalid_responses_are_refused() -> None:
     server = H2Connection(H2Configuration(client_side=False))
     server.initiate_connection()
     server.receive_data(probe_h2.request("a", "/", secure=False))
-    begun = server.data_to_send()
+    preface = server.data_to_send()
     server.reset_stream(1, ErrorCodes.REFUSED_STREAM)
     with pytest.raises(ValueError, match="with error 7 of HTTP/2"):
-        probe_h2.status(begun + server.data_to_send())
+        probe_h2.status(preface + server.data_to_send())
     server.close_connection(ErrorCodes.ENHANCE_YOUR_CALM)
     with pytest.raises(ValueError, match="with error 11 of HTTP/2"):
-        probe_h2.status(begun + server.data_to_send())
+        probe_h2.status(preface + server.data_to_send())
     headers = b"\0\0\1\1\4\0\0\0\1"
     for block in (b"\xbf", b"\x40"):
         with pytest.raises(ValueError, match="does not begin with a status"):
-            probe_h2.status(begun + headers + block)
+            probe_h2.status(preface + headers + block)

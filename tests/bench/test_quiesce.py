@@ -6,7 +6,7 @@ import os
 from towline.bench.runner.quiesce import gc_disabled, pinned
 
 
-def test_the_thread_is_elsewhere_and_comes_back() -> None:
+def test_the_thread_moves_to_another_core_and_back() -> None:
     before = os.sched_getaffinity(0)
     driver = max(before)
     with pinned((driver,)):

@@ -22,7 +22,7 @@ from .synthetic import MACHINE, encode
 BEGAN = 1_790_000_000.0
 
 
-def one_slice(subject: str, restart: int, round_: int, answered: int, **more: object) -> Slice:
+def one_slice(subject: str, restart: int, round_: int, responses: int, **more: object) -> Slice:
     return Slice(
         subject,
         restart,
@@ -30,8 +30,8 @@ def one_slice(subject: str, restart: int, round_: int, answered: int, **more: ob
         0 if subject == "towline" else 1,
         BEGAN + restart + round_ / 10,
         0.1,
-        answered,
-        response=Latency(answered, 2e6 / answered, 100.0, 400.0, 600.0, 700.0, 900.0, 1200.0, 2000.0),
+        responses,
+        response=Latency(responses, 2e6 / responses, 100.0, 400.0, 600.0, 700.0, 900.0, 1200.0, 2000.0),
         subject_cpu_s=0.05,
         subject_busiest_share=0.95,
         driver_busiest_share=0.3,
@@ -66,7 +66,7 @@ def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> ExperimentRec
     return ExperimentRecord(**{**values, "load": load, "subjects": subjects, "slices": slices, **more})  # type: ignore[arg-type]
 
 
-def whole(*experiments: ExperimentRecord, **more: object) -> Record:
+def full_record(*experiments: ExperimentRecord, **more: object) -> Record:
     values = {
         "tool": "towline 0.1.0",
         "began_unix_s": BEGAN,
@@ -127,16 +127,16 @@ Skipped: nginx (not installed)
 
 
 def test_text():
-    assert text(analyse(whole())) == TEXT
+    assert text(analyse(full_record())) == TEXT
 
 
 def test_markdown():
-    assert markdown(analyse(whole())) == MARKDOWN
+    assert markdown(analyse(full_record())) == MARKDOWN
 
 
 def test_markdown_fits_into_a_comment():
     experiments = tuple(replace(small(), name=f"hello {number}") for number in range(150))
-    found = markdown(analyse(whole(experiments=[*experiments])))
+    found = markdown(analyse(full_record(experiments=[*experiments])))
     assert len(found) < 65_536
     assert all(f"| hello {number} | 🟢 2.01x |" in found for number in range(150))
     left_out = re.search(r"The figures of (\d+) more experiments", found)
@@ -145,7 +145,7 @@ def test_markdown_fits_into_a_comment():
 
 
 def test_csv():
-    rows = list(csv.DictReader(io.StringIO(subjects_csv(analyse(whole())))))
+    rows = list(csv.DictReader(io.StringIO(subjects_csv(analyse(full_record())))))
     assert [row["subject"] for row in rows] == ["towline", "uvicorn", "gone"]
     second = rows[1]
     assert second["compared_with"] == "towline"
@@ -156,7 +156,7 @@ def test_csv():
     assert second["rss_peak_bytes"] == str(41 << 20)
     assert rows[2]["failure"] == "never became ready"
     assert rows[2]["per_s"] == ""
-    slices = list(csv.DictReader(io.StringIO(slices_csv(whole()))))
+    slices = list(csv.DictReader(io.StringIO(slices_csv(full_record()))))
     assert len(slices) == 24
     assert {float(row["per_s"]) for row in slices if row["subject"] == "towline"} == {40_000, 40_100, 40_200}
     assert [float(row["began_unix_s"]) for row in slices] == sorted(
@@ -164,16 +164,16 @@ def test_csv():
     )
 
 
-def test_csv_holds_no_formula():
+def test_csv_has_no_formulas():
     named = small(name="=HYPERLINK(1)")
-    rows = list(csv.DictReader(io.StringIO(subjects_csv(analyse(whole(named))))))
+    rows = list(csv.DictReader(io.StringIO(subjects_csv(analyse(full_record(named))))))
     assert rows[0]["experiment"] == "'=HYPERLINK(1)"
     one = replace(named, slices=[replace(each, lag_p99_us=-1.5) for each in named.slices])
-    assert next(csv.DictReader(io.StringIO(slices_csv(whole(one)))))["lag_p99_us"] == "-1.5"
+    assert next(csv.DictReader(io.StringIO(slices_csv(full_record(one)))))["lag_p99_us"] == "-1.5"
 
 
 @pytest.mark.parametrize(
-    ("experiment", "verdict", "said"),
+    ("experiment", "verdict", "expected"),
     [
         (small(1.0, 4), Verdict.EQUIVALENT, "equivalent"),
         (small(1.1), Verdict.FASTER, "faster"),
@@ -186,19 +186,19 @@ def test_csv_holds_no_formula():
         ),
     ],
 )
-def test_each_verdict_is_shown_in_every_format(experiment, verdict, said):
-    analysis = analyse(whole(experiment))
+def test_each_verdict_is_shown_in_every_format(experiment, verdict, expected):
+    analysis = analyse(full_record(experiment))
     found = analysis.experiments[0].comparison("towline", "uvicorn")
     assert found is not None
     assert found.verdict is verdict
     for made in (text(analysis), markdown(analysis).replace("\\", "")):
-        assert said in made
+        assert expected in made
     assert verdict.value in subjects_csv(analysis)
     assert verdict.value in formatting.sentence(found) or verdict is Verdict.REFUSED
 
 
 def test_less_cpu_is_not_faster():
-    found = analyse(whole()).experiments[0].comparison("towline", "uvicorn", "cpu_us")
+    found = analyse(full_record()).experiments[0].comparison("towline", "uvicorn", "cpu_us")
     assert found is not None
     assert "towline uses less CPU than uvicorn" in formatting.sentence(found)
 
@@ -207,17 +207,17 @@ def test_with_rich(capsys):
     rich = pytest.importorskip("rich.console")
     assert rich
     out = io.StringIO()
-    show(analyse(whole(small(), small(0.9, name="json"))), out, plain=False)
-    shown = out.getvalue()
-    for wanted in (
+    show(analyse(full_record(small(), small(0.9, name="json"))), out, plain=False)
+    output = out.getvalue()
+    for part in (
         "hello (A, capacity)",
         "towline",
         "slower",
         "2.01x",
         "1 faster, 1 slower",
     ):
-        assert wanted in shown
-    show(analyse(whole()), out := io.StringIO())
+        assert part in output
+    show(analyse(full_record()), out := io.StringIO())
     assert out.getvalue() == TEXT, "no terminal: plain"
 
 
@@ -232,7 +232,7 @@ def test_without_rich(monkeypatch):
         return real_import(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    show(analyse(whole()), out := io.StringIO(), plain=False)
+    show(analyse(full_record()), out := io.StringIO(), plain=False)
     assert out.getvalue() == TEXT
 
 
@@ -253,7 +253,7 @@ def test_a_hostile_name_in_markdown():
         subjects=[*one.subjects[:2], replace(one.subjects[2], name=evil, failure=evil)],
         notes=[evil],
     )
-    made = markdown(analyse(whole(renamed)))
+    made = markdown(analyse(full_record(renamed)))
     assert "<img" not in made
     assert not re.search(r"(?<!\\)\]\(", made)
     assert not [line for line in made.splitlines() if line.startswith("# ")]
@@ -262,7 +262,7 @@ def test_a_hostile_name_in_markdown():
 
 
 @pytest.mark.parametrize(
-    ("value", "said"),
+    ("value", "expected"),
     [
         (0.0634, "0.063x"),
         (0.5, "0.50x"),
@@ -272,12 +272,12 @@ def test_a_hostile_name_in_markdown():
         (float("inf"), "any"),
     ],
 )
-def test_ratios(value, said):
-    assert formatting.ratio(value) == said
+def test_ratios(value, expected):
+    assert formatting.ratio(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("metric", "value", "said"),
+    ("metric", "value", "expected"),
     [
         ("p50_us", 0.5, "0.500 us"),
         ("p50_us", 999, "999 us"),
@@ -291,14 +291,14 @@ def test_ratios(value, said):
         ("body_bytes", 7, "7 B"),
     ],
 )
-def test_figures_have_their_units(metric, value, said):
-    assert formatting.figure(metric, value) == said
+def test_figures_have_their_units(metric, value, expected):
+    assert formatting.figure(metric, value) == expected
 
 
 def test_the_command(tmp_path, capsys):
     path = tmp_path / "result.json.gz"
-    records.save(whole(), path)
-    for named in (path, tmp_path):  # the file, or the folder that it stands in
+    records.save(full_record(), path)
+    for named in (path, tmp_path):  # the file, or its folder
         assert main_report([str(named)]) == 0
         assert capsys.readouterr().out == TEXT
     assert main_report([str(tmp_path), "--markdown", "--no-history"]) == 0
@@ -311,14 +311,14 @@ def test_the_command(tmp_path, capsys):
     assert written == ["report.html", "report.md", "subjects.csv", "slices.csv"]
     assert (tmp_path / "out/report.md").read_text(encoding="utf-8") == MARKDOWN
     assert {one.name for one in (tmp_path / "out").iterdir()} == set(written)
-    records.save(whole(small(1.1)), path)
+    records.save(full_record(small(1.1)), path)
     assert main_report([str(path), "--baseline", "uvicorn", "--margin", "20%"]) == 0
     assert "uvicorn is" in (out := capsys.readouterr().out)
     assert "verdicts: 1 equivalent" in out
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"{}", "is not a result of towline bench"),
         (b'{"format": 99}', "has layout 99; this version reads"),
@@ -326,22 +326,22 @@ def test_the_command(tmp_path, capsys):
         (b"\x1f\x8bnonsense", "is not a result of towline bench"),
     ],
 )
-def test_invalid_results_are_errors(tmp_path, capsys, content, said):
+def test_invalid_results_are_errors(tmp_path, capsys, content, expected):
     path = tmp_path / "x.json"
     path.write_bytes(content)
     assert main_report([str(path)]) == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 def test_where_it_cannot_write(tmp_path, capsys):
     path = tmp_path / "result.json"
-    records.save(whole(), path)
+    records.save(full_record(), path)
     (tmp_path / "file").write_text("")
     assert main_report([str(path), "--csv", "-o", str(tmp_path / "file")]) == 2
     assert "cannot write" in capsys.readouterr().err
 
 
 def test_render_all(tmp_path):
-    records.save(whole(), tmp_path / "r.json")
+    records.save(full_record(), tmp_path / "r.json")
     written = render_all(tmp_path / "r.json", tmp_path / "deep" / "er", formats=("csv",))
     assert [path.name for path in written] == ["subjects.csv", "slices.csv"]

@@ -14,8 +14,8 @@ COMMAND = [sys.executable, "-m", "towline.bench.responder"]
 
 
 def get(url):
-    with urllib.request.urlopen(url, timeout=10) as answer:
-        return answer.read()
+    with urllib.request.urlopen(url, timeout=10) as response:
+        return response.read()
 
 
 def test_it_serves_and_counts_its_cpu_time():
@@ -27,7 +27,7 @@ def test_it_serves_and_counts_its_cpu_time():
     assert not responder.alive()
 
 
-def test_it_may_hold_a_crowd():
+def test_it_may_hold_many_connections():
     """Independent of the soft limit of descriptors here."""
     with Responder("--port", "0") as responder:
         soft, hard = resource.prlimit(responder.pid, resource.RLIMIT_NOFILE)

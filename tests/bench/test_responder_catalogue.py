@@ -37,9 +37,9 @@ def responders():
 def test_responses_to_the_byte(agent, responders, scenario, protocol):
     config = session_config(scenario, responders[scenario.app].base_url, protocol=protocol)
     agent.open(scenario.name, config)
-    answers = agent.probe(scenario.name)
-    assert len(answers) == len(scenario.requests)
-    for request, found in zip(scenario.requests, answers, strict=True):
+    responses = agent.probe(scenario.name)
+    assert len(responses) == len(scenario.requests)
+    for request, found in zip(scenario.requests, responses, strict=True):
         expected = request.expect
         assert (found["failure"], found["status"]) == (None, expected.status)
         assert found["version"] == {"h1": "HTTP/1.1", "h2": "HTTP/2"}[protocol]
@@ -56,14 +56,14 @@ def test_responses_to_the_byte(agent, responders, scenario, protocol):
     agent.close(scenario.name)
 
 
-def test_a_chunked_body_comes_back(responders):
+def test_a_chunked_body_is_echoed(responders):
     (request,) = catalogue()["chunked_request_body"].requests
     host, _, port = responders["app"].address.rpartition(":")
     with socket.create_connection((host, int(port)), 10) as client:
         client.sendall(request.wire())
-        answer = http.client.HTTPResponse(client, method=request.method)
-        answer.begin()
-        assert (answer.status, answer.read()) == (200, request.expect.body.whole())
+        response = http.client.HTTPResponse(client, method=request.method)
+        response.begin()
+        assert (response.status, response.read()) == (200, request.expect.body.whole())
 
 
 def test_a_known_pattern_is_injected_and_accounted_for(responders):
@@ -73,8 +73,8 @@ def test_a_known_pattern_is_injected_and_accounted_for(responders):
 
         def get(target):
             client.request("GET", target)
-            answer = client.getresponse()
-            return answer.status, answer.read()
+            response = client.getresponse()
+            return response.status, response.read()
 
         assert [get("/?error_share=0.25")[0] for _ in range(8)] == [200, 200, 200, 500] * 2
         assert get("/?fault=one-byte") == (200, b"alivf\r\n")
@@ -95,7 +95,7 @@ def test_a_known_pattern_is_injected_and_accounted_for(responders):
             client.getresponse()
 
 
-def test_a_message_comes_back(agent, responders):
+def test_a_message_is_echoed(agent, responders):
     scenario, base_url = catalogue()["websocket_msg_throughput"], responders["app"].base_url
     agent.open(scenario.name, session_config(scenario, base_url))
     (found,) = agent.probe(scenario.name)
@@ -110,8 +110,8 @@ def test_connections_beyond_the_limit_are_refused():
         first, second = (http.client.HTTPConnection(host, int(port), timeout=10) for _ in range(2))
         for client, status, will_close in [(first, 200, False), (second, 503, True), (first, 200, True)]:
             client.request("GET", "/")
-            answer = client.getresponse()
-            answer.read()
-            assert (answer.status, answer.will_close) == (status, will_close)
+            response = client.getresponse()
+            response.read()
+            assert (response.status, response.will_close) == (status, will_close)
         first.close()
         second.close()

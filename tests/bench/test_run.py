@@ -170,9 +170,9 @@ def test_a_curl_line_over_an_emulated_network(tmp_path: Path) -> None:
     assert experiment.scenario == "curl"
     assert {one.name: one.failure for one in experiment.subjects} == {"towline": None, "plain": None}
     # Not below the requested time, however slow the machine is.
-    answered = [one for one in experiment.slices if one.answered]
-    assert {one.subject for one in answered} == {"towline", "plain"}
-    assert all(not one.failed and one.response.min_us > 9_500 for one in answered)
+    measured = [one for one in experiment.slices if one.answered]
+    assert {one.subject for one in measured} == {"towline", "plain"}
+    assert all(not one.failed and one.response.min_us > 9_500 for one in measured)
     assert record.net is not None
     assert record.net["measured_rtt_s"] > 0.0095
     assert experiment.load["net"] == "rtt=10ms"
@@ -189,7 +189,7 @@ BAD = {
 }
 
 
-def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
+def test_hostile_subjects_together_with_a_good_one(tmp_path: Path) -> None:
     """Each ends as one line; the good one has its figures; no process remains."""
     text = definition("good", script(tmp_path, "good"))
     text += definition("wrong", script(tmp_path, "wrong", body='b"alive!\\r"'))
@@ -231,8 +231,8 @@ def test_hostile_subjects_beside_a_good_one(tmp_path: Path) -> None:
     assert "wrong response" in failures["wrong"]
     assert "exit status 3" in failures["dies"] or "ended" in failures["dies"]
     assert "no request succeeds any more" in failures["hangs"]
-    for name, (_, said) in BAD.items():
-        assert said in failures[name], failures[name]
+    for name, (_, message) in BAD.items():
+        assert message in failures[name], failures[name]
     assert all("\n" not in failure for failure in failures.values())
     assert none_left(tmp_path)
 
@@ -275,7 +275,7 @@ def test_an_interrupt_keeps_the_measurements_and_leaves_no_process(
     os.kill(run.pid, number)
     time.sleep(0.05)
     if run.poll() is None:
-        os.kill(run.pid, number)  # a second one is not heard
+        os.kill(run.pid, number)  # a second one is ignored
     out, err = run.communicate(timeout=200)
     assert "Traceback" not in err
     assert none_left(tmp_path)
@@ -302,7 +302,7 @@ def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("serves",), "did you mean servers?"),
         (("all", "-s", "hello,nonsense"), "no scenario 'nonsense' in any of servers, clients, webhooks, llm"),
@@ -320,11 +320,11 @@ def test_names_choose_among_all_parts_of_a_run(capsys: pytest.CaptureFixture[str
         (("report", "nowhere.json"), "cannot read nowhere.json"),
     ],
 )
-def test_errors_name_a_remedy(tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+def test_errors_name_a_remedy(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
     run = program(*arguments, cwd=tmp_path)
     _, err = run.communicate(timeout=60)
     assert run.returncode == 2
-    assert said in err
+    assert message in err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
@@ -344,9 +344,9 @@ def test_help_fits_a_screen(command: str, capsys: pytest.CaptureFixture[str]) ->
 
     for words in ([command, "--help"], *([command, "--help", group] for group in GROUPS), ["--help"]):
         assert cli.main(words) == 0
-        shown = capsys.readouterr().out
-        assert len(shown.splitlines()) <= 44, words
-        assert max(map(len, shown.splitlines())) <= 110
+        output = capsys.readouterr().out
+        assert len(output.splitlines()) <= 44, words
+        assert max(map(len, output.splitlines())) <= 110
 
 
 # --- from Python ----------------------------------------------------------------------------------------
@@ -390,12 +390,12 @@ def test_compare_from_python(tmp_path: Path) -> None:
 
 
 def test_compare_refuses_invalid_arguments(tmp_path: Path) -> None:
-    for subjects, said in (
+    for subjects, message in (
         ({}, "at least one subject"),
         ({"a": bench.Command("python3 server.py")}, "write {port}"),
         ({"a": bench.App("shop:app", server="apache")}, "no server 'apache'"),
     ):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(UsageError, match=message):
             bench.compare(subjects, runs=1, duration=0.1)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="must start with /"):
         bench.compare({"a": "shop:app"}, "index.html")

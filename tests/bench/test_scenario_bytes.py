@@ -98,13 +98,13 @@ def of(letter: str) -> dict[str, Scenario]:
     return {one.name: one for one in catalogue().values() if one.section == letter}
 
 
-def answer_of(name: str) -> bytes:
+def response_body(name: str) -> bytes:
     body = catalogue()[name].requests[0].expect.body
     assert body is not None
     return body.whole()
 
 
-def test_no_scenario_is_missing_and_none_is_too_many() -> None:
+def test_the_catalogue_has_exactly_these_scenarios() -> None:
     assert [section.letter for section in sections()] == ["A", "B", "C", "D", "E"]
     assert of("A").keys() == SERVERS.keys()
     assert of("B").keys() == APPLICATIONS.keys()
@@ -159,7 +159,7 @@ def test_the_responses_of_the_catalogue() -> None:
         "httparena_static": 61,
         "head_method": 0,
     }
-    assert {name: len(answer_of(name)) for name in lengths} == lengths
+    assert {name: len(response_body(name)) for name in lengths} == lengths
     texts = {
         "hello": b"alive\r\n",
         "cookies_heavy": b"8",
@@ -173,7 +173,7 @@ def test_the_responses_of_the_catalogue() -> None:
         "simple": b"Hello, World!",
         "hornbeam_large_response": b"X" * 65536,
     }
-    assert {name: answer_of(name) for name in texts} == texts
+    assert {name: response_body(name) for name in texts} == texts
     statuses = {name: one.requests[0].expect.status for name, one in of("A").items()}
     assert {name: status for name, status in statuses.items() if status != 200} == {
         "websocket_msg_throughput": 101,
@@ -193,13 +193,13 @@ def test_the_bodies_of_the_catalogue() -> None:
     coded = catalogue()["compressed_request_body"].requests[0].body
     assert coded is not None
     assert (coded.length, len(gzip.decompress(coded.whole()))) == (32, 1050)
-    records = json.loads(answer_of("gzip_response"))
+    records = json.loads(response_body("gzip_response"))
     assert len(records) == 180
     assert {len(json.dumps(record, separators=(",", ":"))) for record in records} == {88}
-    items = json.loads(answer_of("httparena_json"))
+    items = json.loads(response_body("httparena_json"))
     assert (len(items["items"]), items["count"]) == (50, 50)
-    assert 8_300 < len(answer_of("httparena_json")) < 8_700
-    events = answer_of("server_sent_events").decode().split("\n\n")
+    assert 8_300 < len(response_body("httparena_json")) < 8_700
+    events = response_body("server_sent_events").decode().split("\n\n")
     assert events[:100] == [f"event: tick\ndata: {n}" for n in range(1, 101)]
     assert events[100:] == [": end", ""]
     (cookies,) = [

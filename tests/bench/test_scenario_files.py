@@ -20,12 +20,17 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def test_the_least_file(tmp_path: Path) -> None:
+def test_the_smallest_file(tmp_path: Path) -> None:
     found = load(written(tmp_path, HEAD + REQUEST))
     assert list(found) == ["mine"]
-    mine = found["mine"]
-    assert (mine.section, mine.title, mine.kind, mine.connections) == ("own", "mine", "server", 50)
-    assert mine.requests[0].wire() == b"GET / HTTP/1.1\r\n\r\n"
+    scenario = found["mine"]
+    assert (scenario.section, scenario.title, scenario.kind, scenario.connections) == (
+        "own",
+        "mine",
+        "server",
+        50,
+    )
+    assert scenario.requests[0].wire() == b"GET / HTTP/1.1\r\n\r\n"
 
 
 def test_a_file_with_everything(tmp_path: Path) -> None:
@@ -83,7 +88,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("", "no [[scenario]] in it"),
         ("[[scenario]]\n", "scenario 1: `name` is missing"),
@@ -224,11 +229,11 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_one_line(tmp_path: Path, text: str, says: str) -> None:
+def test_a_mistake_is_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ScenarioError) as raised:
         load(path)
-    assert str(raised.value) == f"{path}: {says}".replace("{folder}", str(tmp_path))
+    assert str(raised.value) == f"{path}: {message}".replace("{folder}", str(tmp_path))
 
 
 def test_invalid_toml_and_unreadable_files_are_errors(tmp_path: Path) -> None:
@@ -249,7 +254,7 @@ def test_the_package_carries_its_files() -> None:
     assert all((apps / name).is_file() for name in ("asgi.py", "wsgi.py", "static/hello.txt"))
 
 
-def test_the_fixture_applications_need_nothing_of_ours() -> None:
+def test_the_fixture_applications_do_not_import_towline() -> None:
     """Other servers' processes must not load our package: the files are read by path and import the standard
     library."""
     folder = resources.files("towline.bench.apps")

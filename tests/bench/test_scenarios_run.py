@@ -96,9 +96,9 @@ def load(agent: Agent, scenario: Scenario) -> dict[str, Any]:
     work = LONG if scenario.name == "httparena_upload" else SHORT
     while work.duration_s <= MAX_S:
         report = agent.slice(scenario.name, work)
-        answered, failed = report["answered"], sum(report["errors"].values())
-        if answered or failed:
-            return {"answered": answered, "failed": failed, "why": report["first_failure"]}
+        responses, failed = report["answered"], sum(report["errors"].values())
+        if responses or failed:
+            return {"answered": responses, "failed": failed, "why": report["first_failure"]}
         work = replace(work, duration_s=2 * work.duration_s)
     raise AssertionError(f"no answer and no failure in {work.duration_s / 2:.2f} s")
 
@@ -113,7 +113,7 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("subject", "interface", "name", "protocol"), cases())
-def test_every_scenario_is_answered(
+def test_every_scenario_gets_correct_responses(
     agent: Agent, running: Running, subject: str, interface: str, name: str, protocol: Protocol
 ) -> None:
     scenario = small(name)
@@ -158,9 +158,9 @@ def test_a_wrong_response_is_detected(
     found = load(agent, scenario)
     agent.close(name)
     assert found["failed"] > 0
-    answer = scenario.requests[0].expect
+    expected = scenario.requests[0].expect
     # Bytes after a response without a body are detected after it has been counted.
-    if fault != "length" or answer.body != Body() or answer.status == 302:
+    if fault != "length" or expected.body != Body() or expected.status == 302:
         assert found["answered"] == 0
 
 

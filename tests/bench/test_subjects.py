@@ -86,33 +86,33 @@ def test_protocol_options_reach_the_command_line_or_a_file(tmp_path: Path) -> No
 def test_the_command_of_a_record_names_no_place_of_this_machine(name: str, tmp_path: Path) -> None:
     tls = (tmp_path / "cert.pem", tmp_path / "key.pem") if servers()[name].tls else None
     settings = Settings(tls=tls)
-    shown = render(servers()[name], settings, host="127.0.0.1", port=12345, folder=tmp_path).shown
-    assert "12345" not in " ".join(shown)
-    assert str(tmp_path) not in " ".join(shown)
-    assert "/" not in shown[0]
+    command = render(servers()[name], settings, host="127.0.0.1", port=12345, folder=tmp_path).shown
+    assert "12345" not in " ".join(command)
+    assert str(tmp_path) not in " ".join(command)
+    assert "/" not in command[0]
 
 
 def test_a_relative_folder_masks_no_dot_of_an_address(tmp_path: Path) -> None:
     server = servers()["towline"]
-    shown = render(server, Settings(app_folder=Path(".")), host="127.0.0.1", port=1, folder=Path(".")).shown
-    assert "127.0.0.1:PORT" in shown
+    command = render(server, Settings(app_folder=Path(".")), host="127.0.0.1", port=1, folder=Path(".")).shown
+    assert "127.0.0.1:PORT" in command
 
 
-def test_a_line_is_enough_for_a_users_subject(tmp_path: Path) -> None:
+def test_one_line_defines_a_subject(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text("[mine]\ncommand = \"./serve --port {port} 'two words'\"\n")
-    mine = load_servers(path)["mine"]
-    assert mine.command == ("./serve", "--port", "{port}", "two words")
-    assert mine.interfaces == ()
+    server = load_servers(path)["mine"]
+    assert server.command == ("./serve", "--port", "{port}", "two words")
+    assert server.interfaces == ()
     assert "mine" in servers(path)
     assert "towline" in servers(path)
-    found = render(mine, Settings(), host="127.0.0.1", port=12345, folder=tmp_path)
+    found = render(server, Settings(), host="127.0.0.1", port=12345, folder=tmp_path)
     assert found.argv[1:] == ["--port", "12345", "two words"]
     assert found.cwd == tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[mine", "not TOML"),
         ("", "no subject"),
@@ -139,12 +139,12 @@ def test_a_line_is_enough_for_a_users_subject(tmp_path: Path) -> None:
         ('[mine]\ncommand = "serve {port}"\ntls = { args = [] }', "unknown key 'args'"),
     ],
 )
-def test_an_invalid_file_is_one_line_with_its_place(text: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_file_is_one_line_with_its_place(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(text)
     with pytest.raises(ServersFileError) as caught:
         load_servers(path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "mine.toml" in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -172,7 +172,7 @@ def test_the_page_shows_definitions_that_load_and_names_every_key(tmp_path: Path
     for text in examples:
         path = tmp_path / "subjects.toml"
         path.write_text(text)
-        mine = load_servers(path)["mine"]
-        assert render(mine, Settings(), host="127.0.0.1", port=12345, folder=tmp_path).argv
+        server = load_servers(path)["mine"]
+        assert render(server, Settings(), host="127.0.0.1", port=12345, folder=tmp_path).argv
     assert {key for key in KEYS if f"`{key}`" not in page} == set()
     assert {word for word in GIVEN if f"`{{{word}}}`" not in page} == {"bin"}

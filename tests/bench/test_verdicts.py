@@ -73,7 +73,7 @@ def test_five_per_cent_is_found_and_measured() -> None:
     assert sum(one.low <= 1.05 <= one.high for one in found) >= 53, "95 % intervals must hold the truth"
 
 
-def test_a_difference_within_the_margin_is_none() -> None:
+def test_a_difference_within_the_margin_is_no_difference() -> None:
     """With little noise eight restarts are enough for `equivalent`, and no other verdict is given."""
     quiet = partial(compared, white=0.003, per_start=0.003)
     found = [quiet(seed, 0.003).verdict for seed in range(20)]

@@ -49,8 +49,8 @@ def test_every_installed_pair_stores_and_forwards_all_accepted_webhooks(name: st
             assert one.extra["forwarded_per_s"] > 0
             assert one.subject_cpu_s > 0
     finally:
-        said = running.stop()
-    assert said is None
+        failure = running.stop()
+    assert failure is None
 
 
 def test_a_failed_forward_is_a_failure(agent: Agent) -> None:
@@ -96,7 +96,7 @@ def test_lost_webhooks_are_counted(agent: Agent, tmp_path: Path) -> None:
     assert one.extra["stored"] == 45
 
 
-def test_a_library_that_is_not_there_is_one_line(agent: Agent) -> None:
+def test_a_missing_library_is_one_line(agent: Agent) -> None:
     (pair,) = pairs(servers(), ["towline"])
     wrong = replace(APPLICATION, env={"WEBHOOKS_CLIENT": "no_such_library"})
     with pytest.raises(Failed, match="No module named 'no_such_library'") as caught:
