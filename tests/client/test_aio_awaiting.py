@@ -140,7 +140,7 @@ async def _await(call: Any) -> Any:
     return await call
 
 
-def test_an_exit_out_of_a_task_leaves_the_loop_and_loses_nobody(upstream: Upstream) -> None:
+def test_system_exit_in_a_task_leaves_the_loop_and_wakes_other_tasks(upstream: Upstream) -> None:
     """SystemExit passes through the turn; the other tasks of that turn are woken all the same."""
     finished = []
 

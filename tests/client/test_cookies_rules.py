@@ -48,7 +48,7 @@ def sent(cookies, url, now=NOW):
         ("http://h.example/", "n=v; SameSite=Lax", "http://h.example/", "http://x.example/"),
     ],
 )
-def test_where_a_cookie_goes(origin, field, goes_to, stays_from):
+def test_requests_that_get_a_cookie(origin, field, goes_to, stays_from):
     cookies = jar(origin, field)
     assert "=v" in sent(cookies, goes_to)
     assert sent(cookies, stays_from) == ""
@@ -180,7 +180,7 @@ def test_jars_of_the_standard_library(tmp_path):
     assert Cookies(loaded).header_for(URL("http://h.example/")) == b"n=v"
 
 
-def test_a_client_keeps_them_and_leaves_its_own_at_home():
+def test_a_client_stores_cookies_and_sends_its_own_only_to_the_first_origin():
     seen = []
 
     def handler(request):

@@ -108,7 +108,7 @@ def test_credentials_stay_with_their_origin(backend, start, location, kept):
     assert onward["host"] == recorder.requests[1].url.netloc.decode()
 
 
-def test_auth_does_not_go_along_nor_come_back(backend):
+def test_auth_is_not_sent_after_a_redirect_to_another_origin(backend):
     recorder = Recorder(a=to("http://other/b"), b=to("http://h/c"))
     caller(backend, recorder, auth=("user", "pass")).get("http://h/a")
     assert ["authorization" in one.headers for one in recorder.requests] == [True, False, False]
@@ -132,7 +132,7 @@ def test_too_many(backend):
     "location",
     ["ftp://h/", "file:///etc/passwd", "javascript:alert(1)", "http://h:99999/", "http://a b/", "mailto:a@b"],
 )
-def test_where_no_redirect_leads(backend, location):
+def test_invalid_locations(backend, location):
     with pytest.raises(RemoteProtocolError, match="redirect") as caught:
         caller(backend, Recorder(a=to(location))).get("http://h/a")
     assert "RFC 9110" in caught.value.rule

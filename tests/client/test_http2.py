@@ -76,8 +76,8 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
         return made[-1]
 
     yield make
-    for result in made:
-        result.close()
+    for created in made:
+        created.close()
 
 
 def prior_knowledge_caller(backend: Callable[..., Any], port: int, **options: Any) -> Any:
