@@ -43,9 +43,9 @@ async def app(scope: Any, receive: Any, send: Any) -> None:
         message = await receive()
         body += message.get("body", b"")
         more = message.get("more_body", False)
-    status, fields, answer = respond(scope, body)
+    status, fields, response = respond(scope, body)
     await send({"type": "http.response.start", "status": status, "headers": fields})
-    await send({"type": "http.response.body", "body": answer})
+    await send({"type": "http.response.body", "body": response})
 
 
 def respond(scope: Any, body: bytes) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
@@ -136,13 +136,13 @@ def test_each_page_of_help_fits_a_screen(method: str) -> None:
         (["--resolve", "a:b:c", "x"], "expected HOST:PORT:ADDRESS"),
     ],
 )
-def test_a_command_line_that_makes_no_sense(arguments: list[str], message: str) -> None:
+def test_an_invalid_command_line(arguments: list[str], message: str) -> None:
     with pytest.raises(CommandLine) as raised:
         parse(arguments, "POST")
     assert message in str(raised.value)
 
 
-def test_it_is_2_and_one_line() -> None:
+def test_usage_errors_are_status_2_and_one_line() -> None:
     ended = towline("get", "--nonsense")
     assert (ended.returncode, ended.stdout) == (2, b"")
     assert len(ended.stderr.splitlines()) == 1
@@ -175,7 +175,7 @@ def test_progress_shows_share_rate_and_remaining_time() -> None:
 # --- against a server ---------------------------------------------------------------------------
 
 
-def test_get_shows_the_body_and_nothing_else(url: str) -> None:
+def test_get_prints_only_the_body(url: str) -> None:
     ended = towline("get", f"{url}/")
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"Hello\n", b"")
 
@@ -187,7 +187,7 @@ def test_json_is_indented_in_a_terminal_only(url: str) -> None:
     assert JSON in in_a_terminal("get", "--raw", f"{url}/json")
 
 
-def test_binary_is_kept_from_a_terminal(url: str) -> None:
+def test_binary_is_not_written_to_a_terminal(url: str) -> None:
     assert b"use -o FILE" in in_a_terminal("get", f"{url}/binary")
     assert towline("get", f"{url}/binary").stdout == bytes(range(256)) * 400
 
@@ -202,7 +202,7 @@ def test_methods_and_headers(url: str, method: str) -> None:
     assert seen["query"] in ("z=1&q=a+b&q=c", "z=1&q=a%20b&q=c")
 
 
-def test_head_shows_the_head(url: str) -> None:
+def test_head_prints_the_head(url: str) -> None:
     ended = towline("head", f"{url}/json")
     assert ended.stdout.startswith(b"HTTP/1.1 200")
     assert b"content-type: application/json\r\n" in ended.stdout.lower()
@@ -210,13 +210,13 @@ def test_head_shows_the_head(url: str) -> None:
 
 
 @pytest.mark.parametrize(("choice", "version"), [("auto", b"1.1"), ("1.1", b"1.1"), ("2", b"2")])
-def test_which_http_is_spoken_without_tls(url: str, choice: str, version: bytes) -> None:
+def test_http_version_without_tls(url: str, choice: str, version: bytes) -> None:
     ended = towline("get", "-i", "-v", "--http", choice, f"{url}/")
     assert ended.stdout.startswith(b"HTTP/%s 200" % version)
     assert b"> GET / HTTP/%s" % version in ended.stderr
 
 
-def test_an_https_server_chooses_which_http_is_spoken(tmp_path: Path) -> None:
+def test_http_version_over_tls(tmp_path: Path) -> None:
     authority = trustme.CA()
     issued = authority.issue_cert("127.0.0.1")
     key, chain, trust = (tmp_path / name for name in ("key.pem", "cert.pem", "ca.pem"))
@@ -266,7 +266,7 @@ def test_include_and_verbose(url: str) -> None:
     assert b"secret-value" not in ended.stderr
 
 
-def test_output_goes_to_a_file_whole_or_not_at_all(url: str, tmp_path: Path) -> None:
+def test_output_to_a_file_is_complete_or_absent(url: str, tmp_path: Path) -> None:
     ended = towline("get", "-o", "kept", f"{url}/binary", cwd=tmp_path)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
     assert (tmp_path / "kept").read_bytes() == bytes(range(256)) * 400
@@ -303,10 +303,10 @@ def test_fail_is_22(url: str) -> None:
 
 
 class scripted:
-    """A server that gives one answer to one connection, and closes it."""
+    """Server that sends one response on one connection, and closes it."""
 
-    def __init__(self, answer: bytes, *, keep: bool = False) -> None:
-        self.answer, self.keep = answer, keep
+    def __init__(self, response: bytes, *, keep: bool = False) -> None:
+        self.response, self.keep = response, keep
         self.listener = socket.create_server(("127.0.0.1", 0))
 
     def __enter__(self) -> str:
@@ -318,7 +318,7 @@ class scripted:
         try:
             connection, _ = self.listener.accept()
             connection.recv(65536)
-            connection.sendall(self.answer)
+            connection.sendall(self.response)
             self.held.append(connection)
             if not self.keep:
                 connection.shutdown(socket.SHUT_RDWR)
@@ -362,7 +362,7 @@ def test_a_file_that_cannot_be_read_is_26(url: str, tmp_path: Path) -> None:
     )
 
 
-def test_stream_shows_each_event_as_it_comes() -> None:
+def test_stream_prints_each_event_as_it_arrives() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"
     with scripted(head + b"data: 1\n\n", keep=True) as events:
         command = [sys.executable, "-m", "towline", "get", "--stream", events]
@@ -372,7 +372,7 @@ def test_stream_shows_each_event_as_it_comes() -> None:
             process.kill()
 
 
-def test_a_reader_that_goes_away_is_no_traceback(url: str) -> None:
+def test_a_closed_pipe_prints_no_traceback(url: str) -> None:
     command = f"{sys.executable} -m towline get {url}/binary | head -c 10 >/dev/null"
     ended = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False)
     assert b"Traceback" not in ended.stderr

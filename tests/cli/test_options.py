@@ -15,7 +15,7 @@ from towline.errors import ConfigError
 
 APP = "module:app"
 
-# One telling value for each option: as text, and what the field must then hold.
+# One value for each option: as text, and as the field must then have it.
 VALUES: dict[str, tuple[str, Any]] = {
     "interface": ("wsgi", "wsgi"),
     "app_dir": ("src", "src"),
@@ -99,7 +99,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "reload_exclude": ("build", ("build",)),
 }
 SWITCHES = [name for name, (option, _) in options_of(ServerConfig).items() if option.switch]
-# Options that only make sense beside others.
+# Options that require other options.
 NEEDS: dict[str, dict[str, str]] = {
     "ssl_keyfile": {"ssl_certfile": "cert.pem"},
     "ssl_cert_reqs": {"ssl_ca_certs": "ca.pem"},
@@ -247,7 +247,7 @@ def test_a_list_may_be_one_text_or_none() -> None:
         ({"uds_permissions": 0o1777}, "uds_permissions: must be a number of at most 511"),
     ],
 )
-def test_values_that_make_no_sense_name_their_option(options: dict[str, Any], message: str) -> None:
+def test_invalid_values_name_their_option(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match="^" + message.replace("(", r"\(")):
         ServerConfig(APP, **options)
 

@@ -73,16 +73,16 @@ def test_the_version_of_every_command(directory: Path) -> None:
 
 @pytest.mark.parametrize("command", [*COMMANDS, "serve tls", "bench quick", "bench gate", "bench report"])
 def test_the_help_of_every_command_has_one_style(directory: Path, command: str) -> None:
-    shown = towline(directory, "help", *command.split())
-    assert (shown.returncode, shown.stderr) == (0, "")
-    assert max(len(line) for line in shown.stdout.splitlines()) <= 80
-    if command == "load":  # native, with a style of its own
+    result = towline(directory, "help", *command.split())
+    assert (result.returncode, result.stderr) == (0, "")
+    assert max(len(line) for line in result.stdout.splitlines()) <= 80
+    if command == "load":  # native, with a different style
         return
     if command not in ("serve tls", "version"):
-        assert shown.stdout.startswith("usage: towline ")
+        assert result.stdout.startswith("usage: towline ")
     if command in COMMANDS and command != "version":
-        assert "\nexamples:\n  towline " in shown.stdout or 'eval "$(towline' in shown.stdout
-        assert towline(directory, *command.split(), "--help").stdout == shown.stdout or command == "help"
+        assert "\nexamples:\n  towline " in result.stdout or 'eval "$(towline' in result.stdout
+        assert towline(directory, *command.split(), "--help").stdout == result.stdout or command == "help"
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_the_help_of_every_command_has_one_style(directory: Path, command: str) 
         ),
     ],
 )
-def test_a_command_line_that_makes_no_sense_is_2(directory: Path, arguments: list[str], message: str) -> None:
+def test_an_invalid_command_line_is_status_2(directory: Path, arguments: list[str], message: str) -> None:
     ended = towline(directory, *arguments)
     assert ended.returncode == 2
     assert message in ended.stderr
@@ -139,14 +139,16 @@ def test_a_command_line_that_makes_no_sense_is_2(directory: Path, arguments: lis
         ),
     ],
 )
-def test_a_failed_start_is_3_with_one_message(directory: Path, arguments: list[str], message: str) -> None:
+def test_a_failed_start_is_status_3_with_one_message(
+    directory: Path, arguments: list[str], message: str
+) -> None:
     ended = towline(directory, "serve", "--port", "0", *arguments)
     assert ended.returncode == 3
     assert ended.stderr == message.format(here=directory)
 
 
 @pytest.mark.parametrize("workers", ["1", "3"])
-def test_an_applications_own_error_is_its_traceback_and_nothing_else(directory: Path, workers: str) -> None:
+def test_an_error_of_the_application_prints_only_its_traceback(directory: Path, workers: str) -> None:
     ended = towline(directory, "serve", "broken:app", "--port", "0", "--workers", workers)
     assert ended.returncode == 3
     lines = ended.stderr.splitlines()

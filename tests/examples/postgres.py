@@ -62,7 +62,7 @@ def server() -> Iterator[str]:
         process = subprocess.Popen(command, user=user, cwd=folder, stderr=subprocess.DEVNULL)
         url = f"postgresql:///postgres?host={folder}&user=towline"
         try:
-            eventually(lambda: _answers(url), "PostgreSQL")
+            eventually(lambda: _is_ready(url), "PostgreSQL")
             yield url
         finally:
             process.send_signal(signal.SIGQUIT)
@@ -71,7 +71,7 @@ def server() -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _answers(url: str) -> bool:
+def _is_ready(url: str) -> bool:
     try:
         psycopg.connect(url).close()
     except psycopg.OperationalError:

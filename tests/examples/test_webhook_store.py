@@ -26,7 +26,7 @@ async def opened(database: str) -> Store:
     return kept
 
 
-def test_durable_when_accepted(database: str) -> None:
+def test_accepted_webhooks_are_durable(database: str) -> None:
     async def main() -> None:
         kept = await opened(database)
         number = await kept.accept("a/b", HEADERS, b"\0body")
@@ -66,7 +66,7 @@ def transactions(monkeypatch: pytest.MonkeyPatch) -> list[Write]:
     return seen
 
 
-def test_those_that_come_together_share_a_transaction(database: str, transactions: list[Write]) -> None:
+def test_concurrent_webhooks_share_a_transaction(database: str, transactions: list[Write]) -> None:
     async def main() -> list[int]:
         kept = await opened(database)
         numbers = await asyncio.gather(*(kept.accept("x", [], b"%d" % n) for n in range(3000)))
@@ -85,13 +85,13 @@ def test_the_loop_never_waits_for_the_database(database: str, transactions: list
         kept = await opened(database)
         work = asyncio.gather(*(kept.accept("x", [], bytes(1000)) for _ in range(3000)))
         await work
-        asked = await kept.query(lambda database: threading.current_thread())
+        thread = await kept.query(lambda database: threading.current_thread())
         await kept.close()
-        return asked
+        return thread
 
-    asked = asyncio.run(main())
-    assert {write.thread for write in transactions} == {asked}
-    assert asked is not threading.current_thread()
+    thread = asyncio.run(main())
+    assert {write.thread for write in transactions} == {thread}
+    assert thread is not threading.current_thread()
     assert max(write.accepted for write in transactions) <= store.MOST_AT_ONCE
 
 
@@ -104,14 +104,18 @@ def test_outcomes(database: str) -> None:
         await kept.record(Outcome(1, 1, 0.5, None, 204, [("a", "b")], b"answer"))
         await kept.record(Outcome(2, 1, 0.5, now + 60, error="down \0"))
         await kept.record(Outcome(3, 7, 0.5, None, 503, error="the destination answered 503"))
-        ask = kept.query
-        assert [it.id for it in await ask(lambda database: database.fresh(0, 10))] == [4]
-        assert await ask(lambda database: database.due(now, 10)) == []
-        assert [(it.id, it.attempts) for it in await ask(lambda database: database.due(now + 61, 10))] == [
+        query = kept.query
+        assert [it.id for it in await query(lambda database: database.fresh(0, 10))] == [4]
+        assert await query(lambda database: database.due(now, 10)) == []
+        assert [(it.id, it.attempts) for it in await query(lambda database: database.due(now + 61, 10))] == [
             (2, 1)
         ]
-        assert await ask(lambda database: database.next_due()) == pytest.approx(now + 60)
-        assert await ask(lambda database: database.counts()) == {"forwarded": 1, "accepted": 2, "given up": 1}
+        assert await query(lambda database: database.next_due()) == pytest.approx(now + 60)
+        assert await query(lambda database: database.counts()) == {
+            "forwarded": 1,
+            "accepted": 2,
+            "given up": 1,
+        }
         await kept.close()
 
     asyncio.run(main())
@@ -131,7 +135,7 @@ def test_closing_writes_all_and_opening_continues(database: str) -> None:
     asyncio.run(main())
 
 
-def test_a_second_forwarder_is_kept_out(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_forwarder_is_refused(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (store, postgres):
         monkeypatch.setattr(module, "LOCK_TIMEOUT_S", 0.2)
 
@@ -145,7 +149,7 @@ def test_a_second_forwarder_is_kept_out(database: str, monkeypatch: pytest.Monke
     asyncio.run(main())
 
 
-def test_a_lost_connection_is_made_anew(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lost_connection_is_reopened(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def lose() -> None:
         if "://" in database:
             with psycopg.connect(database, autocommit=True) as other:
@@ -174,7 +178,7 @@ def test_a_lost_connection_is_made_anew(database: str, monkeypatch: pytest.Monke
     asyncio.run(main())
 
 
-def test_a_database_that_cannot_be_had(tmp_path: Path) -> None:
+def test_an_unavailable_database(tmp_path: Path) -> None:
     for url in (f"{tmp_path}/no/folder/webhooks.sqlite", f"postgresql:///x?host={tmp_path}"):
         with pytest.raises(Exception, match=r"No such file|connection"):
             asyncio.run(opened(url))

@@ -1,4 +1,4 @@
-"""The webhook forwarder as users run it: it responds, forwards, and loses nothing whatever ends."""
+"""The webhook forwarder as users run it: it responds, forwards, and loses nothing when a process ends."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Destination(ThreadingHTTPServer):
         self.seen: Counter[str] = Counter()
         self.requests: list[tuple[str, dict[str, str], bytes]] = []
         self.delay = 0.0
-        self.answers = threading.Event()
-        self.answers.set()
+        self.may_respond = threading.Event()
+        self.may_respond.set()
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
     @property
@@ -64,7 +64,7 @@ class Handler(BaseHTTPRequestHandler):
         self.server.requests.append((self.path, dict(self.headers), body))
         self.server.seen[self.headers["webhook-id"]] += 1
         time.sleep(self.server.delay)
-        self.server.answers.wait(60)
+        self.server.may_respond.wait(60)
         self.send_response(self.server.statuses.pop(0) if self.server.statuses else 200)
         self.send_header("Content-Length", "6")
         self.send_header("X-Answer", "yes")
@@ -109,9 +109,9 @@ def call(
 
 
 def post(port: int, hook: str = "one", **arguments: Any) -> int:
-    status, answer = call(port, "POST", f"/api/webhooks/{hook}", **arguments)
+    status, reply = call(port, "POST", f"/api/webhooks/{hook}", **arguments)
     assert status == 202
-    number: int = answer["id"]
+    number: int = reply["id"]
     return number
 
 
@@ -135,9 +135,9 @@ class Senders:
             while not self._over.is_set():
                 connection.request("POST", "/api/webhooks/load", BODY)
                 response = connection.getresponse()
-                answer = json.loads(response.read())
+                reply = json.loads(response.read())
                 if response.status == 202:
-                    self.accepted.append(answer["id"])
+                    self.accepted.append(reply["id"])
         connection.close()
 
     def stop(self) -> list[int]:
@@ -166,8 +166,8 @@ def test_forwarded_and_stored(database: str, destination: Destination) -> None:
     query = (
         "SELECT state, attempts, duration, status, response_headers, response_body, error, hook FROM webhooks"
     )
-    ((state, attempts, duration, status, fields, answer, error, hook),) = rows(database, query)
-    assert (state, attempts, status, bytes(answer), error, hook) == (
+    ((state, attempts, duration, status, fields, reply, error, hook),) = rows(database, query)
+    assert (state, attempts, status, bytes(reply), error, hook) == (
         "forwarded",
         1,
         200,
@@ -180,11 +180,11 @@ def test_forwarded_and_stored(database: str, destination: Destination) -> None:
 
 
 def test_the_response_does_not_wait_for_the_destination(database: str, destination: Destination) -> None:
-    destination.answers.clear()
+    destination.may_respond.clear()
     with program_of(database, destination.url) as program:
         for _ in range(6):
             post(program.port)
-        destination.answers.set()
+        destination.may_respond.set()
         finished(database, 6)
 
 
@@ -228,7 +228,7 @@ def test_an_old_webhook_is_given_up_with_its_error(tmp_path: Path) -> None:
     assert "ConnectError" in error
 
 
-def test_a_destination_that_is_down_and_comes_back(database: str) -> None:
+def test_a_destination_that_is_down_and_recovers(database: str) -> None:
     port = free_port()
     with program_of(database, f"http://127.0.0.1:{port}/hooks") as program:
         numbers = [post(program.port) for _ in range(30)]

@@ -1,15 +1,15 @@
-"""Applications of the fault tests. The path says how the application misbehaves.
+"""Applications of the fault tests. The path selects the fault.
 
-| path       | what it does                                                         |
+| path       | behaviour                                                            |
 |------------|----------------------------------------------------------------------|
-| /ok        | answers `ok`                                                         |
-| /block/N   | blocks its thread for N seconds, then answers                        |
-| /never     | waits for ever, without asking about its client                      |
-| /listen    | waits for the body, then for the client's end                        |
+| /ok        | responds `ok`                                                        |
+| /block/N   | blocks its thread for N seconds, then responds                       |
+| /never     | waits for ever, without receiving                                    |
+| /listen    | waits for the body, then for the disconnect                          |
 | /stream    | sends for ever                                                       |
-| /large     | answers with a body of 1 MiB, one piece                              |
-| /read      | reads the body, answers `ok`                                         |
-| others     | the nonsense of `NONSENSE`                                           |
+| /large     | responds with a body of 1 MiB, one chunk                             |
+| /read      | reads the body, responds `ok`                                        |
+| others     | the invalid response of `NONSENSE`                                   |
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ async def asgi(scope: Any, receive: Any, send: Any) -> None:
 def wsgi(environ: Any, start_response: Any) -> Any:
     command, *arguments = environ["PATH_INFO"].strip("/").split("/")
     if command in WSGI_NONSENSE:
-        answer = WSGI_NONSENSE[command]
-        if isinstance(answer, Exception):
-            raise answer
-        status, headers, body = answer
+        response = WSGI_NONSENSE[command]
+        if isinstance(response, Exception):
+            raise response
+        status, headers, body = response
         if status is not None:
             start_response(status, headers)
         return body

@@ -1,4 +1,4 @@
-"""Applications that block, wait for ever or answer nonsense: their own request suffers, nobody else's."""
+"""Applications that block, wait for ever or send invalid responses: only their own request fails."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def wsgi_program(request: pytest.FixtureRequest) -> Iterator[Program]:
 
 
 @pytest.mark.parametrize("path", apps.ASGI_NONSENSE)
-def test_nonsense_from_asgi(path: str, asgi_program: Program) -> None:
+def test_invalid_responses_from_asgi(path: str, asgi_program: Program) -> None:
     misbehave(asgi_program, path)
 
 
 @pytest.mark.parametrize("path", [*apps.WSGI_NONSENSE, "late-raise"])
-def test_nonsense_from_wsgi(path: str, wsgi_program: Program) -> None:
+def test_invalid_responses_from_wsgi(path: str, wsgi_program: Program) -> None:
     misbehave(wsgi_program, path)
 
 
@@ -72,7 +72,7 @@ def test_a_blocked_worker_does_not_stop_the_other(app: str) -> None:
 
 @every_front_end
 @pytest.mark.parametrize("path", ["/listen", "/stream"])
-def test_clients_that_leave_release_everything(serving: list[str], path: str) -> None:
+def test_disconnects_release_everything(serving: list[str], path: str) -> None:
     with running(*serving, cwd=HERE) as program:
         request(program.port, "/ok")
         baseline = stable_descriptors(worker(program))
@@ -86,7 +86,7 @@ def test_clients_that_leave_release_everything(serving: list[str], path: str) ->
         eventually(lambda: len(descriptors(worker(program))) <= baseline, "the end of their sockets")
 
 
-def test_an_asgi_application_that_never_answers_holds_no_socket() -> None:
+def test_an_asgi_application_that_never_responds_holds_no_socket() -> None:
     with running("apps:asgi", cwd=HERE) as program:
         request(program.port, "/ok")
         baseline = stable_descriptors(worker(program))

@@ -101,18 +101,18 @@ def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> Non
             for sock in crowd:
                 sock.send(b"y")
             times += [response_time(program.port) for _ in range(5)]
-        spent = cpu_seconds(pid) - before
-        print(f"beside {CROWD} slow ones: {_figures(times)}, {spent:.2f} CPU seconds in 2 s")
+        used_s = cpu_seconds(pid) - before
+        print(f"beside {CROWD} slow ones: {_figures(times)}, {used_s:.2f} CPU seconds in 2 s")
         assert median(times) < 1
         assert max(times) < 10
-        refused = _first_answers(crowd, timeout + 10)
+        refused = _first_responses(crowd, timeout + 10)
         assert (set(refused), len(refused)) == ({b"HTTP/1.1 408"}, CROWD)
         eventually(lambda: len(descriptors(pid)) <= baseline, "the end of their sockets")
 
 
-def _first_answers(sockets: list[socket.socket], timeout: float) -> list[bytes]:
+def _first_responses(sockets: list[socket.socket], timeout: float) -> list[bytes]:
     """First bytes received on each socket."""
-    answers: list[bytes] = []
+    responses: list[bytes] = []
     deadline = time.monotonic() + timeout
     with selectors.DefaultSelector() as selector:
         for sock in sockets:
@@ -121,8 +121,8 @@ def _first_answers(sockets: list[socket.socket], timeout: float) -> list[bytes]:
             assert time.monotonic() < deadline, f"{len(selector.get_map())} are still waiting"
             for key, _ in selector.select(1):
                 selector.unregister(key.fileobj)
-                answers.append(key.fileobj.recv(12))  # type: ignore[union-attr]
-    return answers
+                responses.append(key.fileobj.recv(12))  # type: ignore[union-attr]
+    return responses
 
 
 def _figures(times: list[float]) -> str:

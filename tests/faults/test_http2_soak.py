@@ -1,6 +1,6 @@
-"""Thousands of requests over a few connections of HTTP/2: slow ones, fast ones, uploads, and streams that are reset midway.
+"""Thousands of requests over a few HTTP/2 connections: slow ones, fast ones, uploads, and streams that are reset midway.
 
-No stream may be left without an answer, no request in flight, and memory not grow from one half to the other.
+No stream may be left without a response, no request in flight, and memory may not grow from one half to the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.support.process_resources import HERE, resident_bytes, worker
 
 CONNECTIONS, ROUNDS, STREAMS = 4, 30, 24
 HALVES = 2
-# The server bears 100 resets at once and 33 a second of each connection; the package h2 sends one more for each frame
+# The server accepts 100 resets at once and 33 a second of each connection; the package h2 sends one more for each frame
 # that crosses the first.
 RESETS = 1
 GROWTH = 2 << 20
@@ -34,7 +34,7 @@ class Soak:
 
     def __init__(self, port: int, seed: int) -> None:
         self.address, self.chance = ("127.0.0.1", port), random.Random(seed)
-        self.answered, self.reset = 0, 0
+        self.responses, self.reset = 0, 0
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -48,7 +48,7 @@ class Soak:
     def round(self, client: Client) -> None:
         streams = [self.begin(client) for _ in range(STREAMS)]
         client.flush()
-        # At any moment of their lives.
+        # In any state.
         if self.chance.random() < 0.5:
             client.take()
         for stream in self.chance.sample(streams, RESETS):
@@ -60,7 +60,7 @@ class Soak:
         for exchange in client.finish(*streams):
             assert (exchange.status, exchange.ended) == (200, True), exchange
             assert exchange.body == b"ok" or len(exchange.body) == 1 << 20
-            self.answered += 1
+            self.responses += 1
         for stream in list(client.exchanges):
             del client.exchanges[stream]
 
@@ -93,7 +93,7 @@ def test_a_soak(serving: list[str]) -> None:
                 thread.join(200)
             for soak in soaks:
                 assert soak.error is None, soak.error
-                assert soak.answered + soak.reset == ROUNDS * STREAMS
+                assert soak.responses + soak.reset == ROUNDS * STREAMS
                 assert soak.reset > ROUNDS // 3
             eventually(
                 lambda: metric(program.port, "towline_requests_in_flight ") <= 1, "no request in flight"

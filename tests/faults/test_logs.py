@@ -34,7 +34,7 @@ def test_a_full_disk_costs_lines_and_no_request(serving: list[str]) -> None:
 
 @contextlib.contextmanager
 def into_broken_pipes(app: str, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The program with stdout and stderr that nobody reads any more."""
+    """The program with the reading ends of stdout and stderr closed."""
     read, write = os.pipe()
     port = free_port()
     command = [sys.executable, "-m", "towline", "serve", app, "--port", str(port), *options]
@@ -56,6 +56,6 @@ def test_broken_pipes_for_logs_cost_no_request(serving: list[str]) -> None:
     with into_broken_pipes(*serving, "--access-log", "-") as (process, port):
         for _ in range(20):
             assert request(port, "/ok").status == 200
-            assert request(port, "/raise").status == 500  # its traceback goes nowhere
+            assert request(port, "/raise").status == 500  # its traceback is lost
         assert process.poll() is None
     assert process.returncode == 0

@@ -1,4 +1,4 @@
-"""Slow streams beside fast ones on one connection of HTTP/2: the fast ones are served, and memory has its bound."""
+"""Slow and fast streams on one HTTP/2 connection: the fast ones complete, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.support.process_resources import HERE, resident_bytes, worker
 
 WINDOW = ServerConfig("").http2_initial_stream_window_size
 CLIENT_WINDOW, HIGH_WATER = 65_535, 65_536
-"""Of an answer the server sends what its client's window lets go, and keeps as much as `send()` takes."""
+"""The server sends as much of a response as the client's window allows, and buffers as much as `send()` accepts."""
 SLACK = 4 << 20
 """Arenas of the allocator, caches, and Python's objects for the streams."""
 
@@ -31,7 +31,7 @@ STREAMING = [*THREADS, "--wsgi-request-buffer", "0"]
         pytest.param(THREADS, "/stream", 2, id="threads-pieces"),
     ],
 )
-def test_answers_that_nobody_reads(serving: list[str], path: str, streams: int) -> None:
+def test_unread_responses(serving: list[str], path: str, streams: int) -> None:
     with running(*serving, cwd=HERE) as program, Client(("127.0.0.1", program.port)) as client:
         assert client.fetch(path="/ok").body == b"ok"
         before = resident_bytes(worker(program))
@@ -52,7 +52,7 @@ def test_answers_that_nobody_reads(serving: list[str], path: str, streams: int) 
     ("serving", "streams"),
     [pytest.param(ASGI, 50, id="asgi"), pytest.param(STREAMING, 2, id="threads")],
 )
-def test_uploads_that_nobody_reads(serving: list[str], streams: int) -> None:
+def test_unread_uploads(serving: list[str], streams: int) -> None:
     with running(*serving, cwd=HERE) as program, Client(("127.0.0.1", program.port)) as client:
         assert client.fetch("POST", "/read", bytes(1 << 20)).body == b"ok"
         before = resident_bytes(worker(program))

@@ -1,14 +1,14 @@
 """Applications of the life-cycle tests: the same paths as ASGI and as WSGI.
 
-| path             | answer                                                       |
+| path             | response                                                     |
 |------------------|--------------------------------------------------------------|
 | /pid             | the worker's process id                                      |
-| /frozen          | how many objects the collector of the worker leaves alone    |
+| /frozen          | number of objects that the worker's collector has frozen     |
 | /sleep/SECONDS   | `slept`, after that time                                     |
 | /stream/N/SECONDS| N chunks of 5 bytes, that long apart                         |
 | /endless         | events for ever                                              |
 | /block           | never: the worker's thread hangs in Python                   |
-| /end/HOW         | never: the worker ends as HOW says (`ENDINGS`)               |
+| /end/HOW         | never: the worker ends in the way HOW (`ENDINGS`)            |
 | /late/HOW        | the same, after the application has been suspended           |
 | /group           | ASGI: `sys.exit()` in a task group of the request            |
 

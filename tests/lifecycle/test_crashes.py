@@ -28,12 +28,12 @@ DEATHS = [name for name in ENDINGS if name not in EXCEPTIONS]
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("app", APPS)
-@pytest.mark.parametrize("how", EXCEPTIONS)
-def test_an_exception_that_ends_a_process_is_a_500(app: list[str], how: str, loop: str) -> None:
+@pytest.mark.parametrize("ending", EXCEPTIONS)
+def test_an_exception_that_ends_a_process_is_a_500(app: list[str], ending: str, loop: str) -> None:
     with running(*app, "--loop", loop) as program:
         before = program.children()
         with connect(program.port) as conn:
-            for path in (f"/end/{how}", f"/late/{how}"):
+            for path in (f"/end/{ending}", f"/late/{ending}"):
                 response = conn.get(path)
                 assert response.status == 500
                 assert not response.closes
@@ -41,7 +41,7 @@ def test_an_exception_that_ends_a_process_is_a_500(app: list[str], how: str, loo
         assert program.pids(1) == set(before)
         eventually(lambda: len(re.findall(r" ERROR ", program.log)) == 2, "two lines")
         assert len(re.findall(r"^(?:SystemExit: enough|KeyboardInterrupt)$", program.log, re.MULTILINE)) == 2
-        for path in (f"/end/{how}", f"/late/{how}"):
+        for path in (f"/end/{ending}", f"/late/{ending}"):
             assert f"GET {path}" in program.log
 
 
@@ -60,7 +60,7 @@ def test_sys_exit_in_a_task_of_a_request_is_a_500(loop: str) -> None:
 
 
 class Others:
-    """Clients that send one request after the other, each on its own connection; they count failures and gaps."""
+    """Clients that send one request after another, each on a new connection, and count failures and gaps."""
 
     def __init__(self, port: int, clients: int = 4) -> None:
         self.port, self.failures, self.responses = port, 0, 0
@@ -80,26 +80,26 @@ class Others:
 
     def _run(self) -> None:
         while not self._over.is_set():
-            begun = time.monotonic()
+            started = time.monotonic()
             try:
                 assert request(self.port, "/pid").status == 200
                 self.responses += 1
             except OSError:
                 self.failures += 1
-            self.longest = max(self.longest, time.monotonic() - begun)
+            self.longest = max(self.longest, time.monotonic() - started)
             time.sleep(0.005)
 
 
 @pytest.mark.parametrize("app", APPS)
-@pytest.mark.parametrize("how", DEATHS)
-def test_a_request_a_second_that_ends_a_worker(app: list[str], how: str) -> None:
+@pytest.mark.parametrize("ending", DEATHS)
+def test_one_request_a_second_that_ends_a_worker(app: list[str], ending: str) -> None:
     """Others lose at most the requests that the worker held, one for each client, and wait for at most a second."""
     crashes = 4
     with running(*app, "--workers", "2") as program, Others(program.port) as others:
         for _ in range(crashes):
             due = time.monotonic() + 1.0
             with pytest.raises(ConnectionError):
-                request(program.port, f"/end/{how}")
+                request(program.port, f"/end/{ending}")
             time.sleep(max(0.0, due - time.monotonic()))
         eventually(lambda: len(program.pids(2)) == 2, "two workers")
         assert program.process.poll() is None
@@ -126,10 +126,10 @@ def test_a_start_up_that_fails_delays_that_worker_only(tmp_path: Path) -> None:
         os.kill(first, signal.SIGKILL)
         eventually(lambda: program.log.count("not now") >= 7, "several start-ups that fail")
         (tmp_path / "fail").unlink()
-        begun = time.monotonic()
+        started = time.monotonic()
         os.kill(second, signal.SIGKILL)
         eventually(lambda: _serves(program), "the second worker")
-        assert time.monotonic() - begun < 1.0
+        assert time.monotonic() - started < 1.0
 
 
 def _serves(program: Program) -> bool:

@@ -34,7 +34,7 @@ def test_two_helpers_at_once(app: Any) -> None:
         assert request(one.port, "/pid").body == request(two.port, "/pid").body
 
 
-def test_the_helper_raises_what_stops_a_start() -> None:
+def test_the_helper_raises_the_error_of_a_failed_start() -> None:
     async def refusing(scope: Any, receive: Any, send: Any) -> None:
         await receive()
         await send({"type": "lifespan.startup.failed", "message": "no database"})
@@ -72,8 +72,8 @@ def test_state_of_the_lifespan_reaches_requests() -> None:
         assert request(server.port, "/").body == b"towline"
 
 
-@pytest.mark.parametrize(("how", "seconds"), [("cancel", 2.0), ("close_idle", 2.0), ("stop", 10.0)])
-def test_serve_inside_a_running_loop(how: str, seconds: float) -> None:
+@pytest.mark.parametrize(("ending", "seconds"), [("cancel", 2.0), ("close_idle", 2.0), ("stop", 10.0)])
+def test_serve_inside_a_running_loop(ending: str, seconds: float) -> None:
     """Only `stop()` leaves the idle connection its time for one more request."""
 
     async def main() -> None:
@@ -86,16 +86,16 @@ def test_serve_inside_a_running_loop(how: str, seconds: float) -> None:
             assert (await asyncio.to_thread(idle.get, "/pid")).status == 200
             assert (await asyncio.to_thread(conn.get, "/pid")).status == 200
             conn.send("/sleep/0.3")
-            begun = time.monotonic()
-            if how == "cancel":
+            started = time.monotonic()
+            if ending == "cancel":
                 task.cancel()
                 with pytest.raises(asyncio.CancelledError):
                     await task
             else:
-                server.stop(close_idle=how == "close_idle")
+                server.stop(close_idle=ending == "close_idle")
                 await task
             assert conn.response().body == b"slept"
-            assert time.monotonic() - begun < seconds
+            assert time.monotonic() - started < seconds
 
     asyncio.run(main())
 

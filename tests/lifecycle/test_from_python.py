@@ -81,7 +81,7 @@ def test_serve_exits_with_3_when_the_start_fails() -> None:
 def test_a_start_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time; time.sleep(60)\n")
     command = [sys.executable, "-m", "towline", "serve", "slow:app", "--port", "0"]
-    begun = time.monotonic()
+    started = time.monotonic()
     ended = subprocess.run(
         [*command, "--timeout-worker-startup", "0.5"],
         cwd=tmp_path,
@@ -91,4 +91,4 @@ def test_a_start_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     )
     assert ended.returncode == 3
     assert "was not ready after" in ended.stderr
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - started < 15

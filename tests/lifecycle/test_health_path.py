@@ -1,4 +1,4 @@
-"""`--health-path`: health checks that the server answers without the application."""
+"""`--health-path`: health checks that the server handles without the application."""
 
 from __future__ import annotations
 
@@ -79,13 +79,13 @@ def test_health_on_the_metrics_address_and_under_load() -> None:
             for conn in (one, other):
                 conn.send("/sleep/2")
             time.sleep(0.2)
-            begun = time.monotonic()
+            started = time.monotonic()
             assert request(int(found[1]), "/healthz").body == b"ok"
             assert _status(program, "/healthz") == (200, b"ok")
-            assert time.monotonic() - begun < 1
+            assert time.monotonic() - started < 1
             assert request(int(found[1]), "/other").status == 404
 
 
-def test_without_the_option_the_path_is_the_applications() -> None:
+def test_without_the_option_the_path_goes_to_the_application() -> None:
     with running("apps:asgi") as program:
         assert _status(program, "/healthz") == (200, b"")

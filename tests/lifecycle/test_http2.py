@@ -1,4 +1,4 @@
-"""Connections of HTTP/2 when workers end: GOAWAY, streams that finish, requests that nobody loses."""
+"""HTTP/2 connections when workers end: GOAWAY, streams that finish, requests that are not lost."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Load:
                 self.failures.append(repr(error))
 
     def _use(self, client: Client) -> None:
-        """Until it is told to go, or the test is over."""
+        """Sends requests until GOAWAY, or the end of the test."""
         last, open_streams = HIGHEST, set[int]()
         while True:
             last = min([last, *(stream for stream, _ in client.goaway)])
@@ -84,7 +84,7 @@ class Load:
                 open_streams.add(client.begin("GET", self.path))
             if not client.take():
                 lost = {stream for stream in open_streams if stream <= last}
-                # A connection that was never taken from the backlog of a server that ends is lost as a whole.
+                # A connection that a stopping server never accepted from its backlog is lost.
                 if lost and client.conn.remote_settings.get(8):
                     self.failures.append(f"closed with {lost}, {client.goaway}")
                 return
@@ -117,7 +117,7 @@ def test_sighup_under_load_fails_no_request(serving: list[str]) -> None:
         assert not load.failures
         after = set(program.children())
         assert len(after) == 2
-        assert {int(response) for response in load.responses[-10:]} <= after
+        assert {int(body) for body in load.responses[-10:]} <= after
         assert {code for _, code in load.goaways} == {NO_ERROR}
 
 
@@ -134,7 +134,7 @@ def test_sigterm_under_load_loses_nothing(serving: list[str]) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_websockets_are_closed_when_their_worker_ends(number: signal.Signals) -> None:
-    """Beside a request of the same connection, which is finished."""
+    """Together with a request on the same connection, which finishes."""
     with running("apps:asgi") as program, Client(("127.0.0.1", program.port)) as client:
         (old,) = program.children()
         sockets = [open_websocket(client, "/echo") for _ in range(2)]
@@ -160,18 +160,18 @@ def test_websockets_are_closed_when_their_worker_ends(number: signal.Signals) ->
 
 
 def test_the_drain_ends_at_its_deadline_with_endless_streams() -> None:
-    """And with a WebSocket whose client does not answer the close."""
+    """The same with a WebSocket whose client does not reply to the close frame."""
     with (
         running("apps:asgi", "--timeout-graceful-shutdown", "1") as program,
         Client(("127.0.0.1", program.port)) as client,
     ):
         endless, silent = client.begin("GET", "/endless"), open_websocket(client, "/echo")
         client.until(lambda: client.exchanges[endless].body)
-        begun = time.monotonic()
+        started = time.monotonic()
         program.signal(signal.SIGTERM)
         client.until_closed()
         assert program.wait() == 0
-        assert time.monotonic() - begun >= 0.9
+        assert time.monotonic() - started >= 0.9
         assert not client.exchanges[endless].ended
         assert client.exchanges[silent].body == RESTART
         assert "shut down" in program.log

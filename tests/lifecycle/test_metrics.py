@@ -1,4 +1,4 @@
-"""The metrics page over several workers: who they are, and how often one was replaced."""
+"""The metrics page of several workers: their number, and replacements."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ def test_requests_are_counted_over_all_workers() -> None:
         before = counted()
         for _ in range(10):
             assert request(program.port, "/pid").status == 200
-        # The last may be counted a little after its answer; the pages that were asked for count as requests too.
+        # The last may be counted shortly after its response; requests for the page count too.
         eventually(lambda: counted() - before >= 10, "ten requests more")
         assert counted() - before <= 10 + len(pages)
         assert pages[-1]["towline_connections_total"] >= 10
 
 
 def test_a_replacement_that_fails_is_no_restart(tmp_path: Path) -> None:
-    """Figures of the process, and workers wanted, alive, replaced and failed, each on its own."""
+    """Figures of the process, and workers configured, alive, replaced and failed, each separately."""
     port = free_port()
     application = tmp_path / "broken.py"
     good = (

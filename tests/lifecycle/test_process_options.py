@@ -43,9 +43,9 @@ def readable_by_all(path: str) -> bool:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     # Also readable by another user.
-    for each in (tmp_path, *tmp_path.parents):
-        if each.owner() == tmp_path.owner() and each != Path("/"):
-            each.chmod(each.stat().st_mode | 0o055)
+    for path in (tmp_path, *tmp_path.parents):
+        if path.owner() == tmp_path.owner() and path != Path("/"):
+            path.chmod(path.stat().st_mode | 0o055)
     (tmp_path / "state.py").write_text(textwrap.dedent(APP))
     return tmp_path
 
@@ -203,7 +203,7 @@ def test_check_reads_everything_and_binds_nothing(folder: Path) -> None:
         assert message in ended.stderr
 
 
-def test_print_config_gives_a_file_that_reads_the_same(folder: Path) -> None:
+def test_print_config_prints_an_equivalent_file(folder: Path) -> None:
     options = ["--workers", "3", "--header", "x-a: b", "--mount", "/x=a:b", "--umask", "027", "--compress"]
     options += [
         "--uds-permissions",

@@ -1,7 +1,7 @@
 """Reloads and recycling under load from clients that keep their connections and never send a request twice.
 
 A client that reuses a connection at the moment in which the server closes it loses the request, and may not send a
-POST again. So a draining worker answers one more request on each connection, with `Connection: close`.
+POST again. So a draining worker responds to one more request on each connection, with `Connection: close`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ APPS = [
 
 
 class Posting:
-    """Clients that POST on connections that they keep. Every request that gets no response is lost."""
+    """Clients that POST on keep-alive connections. A request without a response is counted as lost."""
 
     def __init__(self, port: int, clients: int, think_time: float) -> None:
         self.port, self.clients, self.think_time = port, clients, think_time
@@ -103,7 +103,7 @@ def test_an_idle_connection_gets_one_more_response_while_draining(app: list[str]
     with running(*app, "--timeout-drain-idle", "1") as program:
         with connect(program.port) as idle, connect(program.port) as silent, connect(program.port) as fresh:
             assert idle.get("/pid").closes is silent.get("/pid").closes is False
-            begun = time.monotonic()
+            started = time.monotonic()
             program.signal(signal.SIGTERM)
             eventually(lambda: _refuses(program.port), "the end of listening")
             time.sleep(0.2)
@@ -111,7 +111,7 @@ def test_an_idle_connection_gets_one_more_response_while_draining(app: list[str]
                 assert conn.get("/pid").closes
                 assert conn.sock.recv(1) == b""
             assert silent.sock.recv(1) == b""
-            assert 0.9 < time.monotonic() - begun < 4
+            assert 0.9 < time.monotonic() - started < 4
         assert program.wait() == 0
 
 
@@ -132,10 +132,10 @@ def test_a_stop_without_clients_is_quick_and_so_is_ctrl_c_with_some(app: list[st
         with running(*app, "--timeout-drain-idle", "10") as program, contextlib.ExitStack() as conns:
             for _ in range(clients):
                 conns.enter_context(connect(program.port)).get("/pid")
-            begun = time.monotonic()
+            started = time.monotonic()
             program.signal(number)
             assert program.wait() == 0
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - started < 2
 
 
 def _refuses(port: int) -> bool:
@@ -151,26 +151,26 @@ def test_ctrl_c_after_term_closes_idle_connections() -> None:
         conn.get("/pid")
         program.signal(signal.SIGTERM)
         eventually(lambda: "stopping" in program.log, "the log")
-        begun = time.monotonic()
+        started = time.monotonic()
         program.signal(signal.SIGINT)
         assert program.wait() == 0
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - started < 3
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_clients_that_keep_their_half_open_do_not_delay_a_stop(app: list[str]) -> None:
+def test_half_closed_connections_do_not_delay_a_stop(app: list[str]) -> None:
     with running(*app) as program, connect(program.port) as before, connect(program.port) as during:
         before.sock.sendall(b"GET /pid HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
         assert before.response().closes
         during.send("/stream/3/0.1")
         assert during.head()
-        begun = time.monotonic()
+        started = time.monotonic()
         program.signal(signal.SIGTERM)
         assert b"".join(during._chunks()) == b"chunk" * 3
         assert during.get("/pid").closes
         # Neither client closes its socket.
         assert program.wait() == 0
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - started < 2
 
 
 def test_http2_and_websocket_connections_are_notified() -> None:
@@ -180,25 +180,25 @@ def test_http2_and_websocket_connections_are_notified() -> None:
         with socket.create_connection(("127.0.0.1", program.port), MAX_WAIT) as websocket:
             websocket.sendall(handshake_request())
             assert b" 101 " in websocket.recv(65536)
-            begun = time.monotonic()
+            started = time.monotonic()
             program.signal(signal.SIGTERM)
             assert websocket.recv(4) == b"\x88\x02" + (1012).to_bytes(2, "big")
         assert program.wait() == 0
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - started < 3
 
 
 @pytest.mark.parametrize("app", APPS)
 def test_reloads_lose_no_request_over_http2(app: list[str]) -> None:
     with running(*app, "--workers", "2") as program:
         url = f"http://127.0.0.1:{program.port}/pid"
-        over, answers, lost = threading.Event(), [0], []
+        over, count, lost = threading.Event(), [0], []
 
         def run() -> None:
             with Client(http2=True, http1=False, retries=0) as client:
                 while not over.is_set():
                     try:
                         assert client.post(url, content=b"body").status_code == 200
-                        answers[0] += 1
+                        count[0] += 1
                     except Exception as error:
                         lost.append(repr(error))
 
@@ -206,8 +206,8 @@ def test_reloads_lose_no_request_over_http2(app: list[str]) -> None:
         for thread in threads:
             thread.start()
         for _ in range(2):
-            seen, before = answers[0], set(program.children())
-            eventually(lambda: answers[0] > seen + 50, "responses")  # noqa: B023
+            seen, before = count[0], set(program.children())
+            eventually(lambda: count[0] > seen + 50, "responses")  # noqa: B023
             program.signal(signal.SIGHUP)
             eventually(lambda: not before & set(program.children()), "the old workers' end")  # noqa: B023
         over.set()

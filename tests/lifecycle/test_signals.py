@@ -77,7 +77,7 @@ def test_a_signal_as_soon_as_the_port_is_taken(number: signal.Signals, slow: Pat
 
 
 def test_ctrl_c_at_any_time_of_the_start_prints_no_traceback(slow: Path) -> None:
-    """From the moment at which the program is its own; before, the interpreter starts."""
+    """After the interpreter has started."""
     script = (
         "import sys, os, signal, threading, time\n"
         "import towline.cli\n"
@@ -127,7 +127,7 @@ SLOW_WSGI = """
 @pytest.mark.parametrize("workers", ["1", "2"])
 @pytest.mark.parametrize("source", [SLOW_START, SLOW_LIFESPAN, SLOW_WSGI], ids=["import", "lifespan", "wsgi"])
 def test_connections_are_refused_until_a_worker_is_ready(source: str, workers: str, tmp_path: Path) -> None:
-    """A probe of the port succeeds when somebody can respond, not before."""
+    """A connection to the port succeeds only when a worker can respond."""
     (tmp_path / "slow.py").write_text(textwrap.dedent(source))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -143,11 +143,11 @@ def test_connections_are_refused_until_a_worker_is_ready(source: str, workers: s
                 refused += 1
                 time.sleep(0.02)
         with conn:
-            begun = time.monotonic()
+            started = time.monotonic()
             conn.settimeout(MAX_WAIT)
             conn.sendall(b"GET /pid HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
             assert conn.recv(64).startswith(b"HTTP/1.1 200")
-            assert time.monotonic() - begun < 0.5
+            assert time.monotonic() - started < 0.5
         assert refused >= 10
     finally:
         process.terminate()
@@ -221,25 +221,25 @@ def test_systemd_is_notified(systemd: NotifySocket) -> None:
         assert [message for message in systemd.messages if "WATCHDOG" in message] == []
 
 
-def test_a_reload_that_fails_is_over_too(systemd: NotifySocket, tmp_path: Path) -> None:
+def test_a_failed_reload_is_notified_as_complete(systemd: NotifySocket, tmp_path: Path) -> None:
     app = tmp_path / "changing.py"
     app.write_text("from tests.lifecycle.apps import asgi as app\n")
     with running("changing:app", "--app-dir", str(tmp_path), cwd=ROOT) as program:
         app.write_text("raise RuntimeError('not today')\n")
-        os.utime(app, (1, 1))  # a cached module is judged by whole seconds
+        os.utime(app, (1, 1))  # the check of a cached module compares whole seconds
         program.signal(signal.SIGHUP)
         eventually(lambda: systemd.received("READY", 2), "the second READY=1")
         assert "not today" in program.log
 
 
-def test_the_watchdog_is_fed_while_the_supervisor_runs(
+def test_the_watchdog_is_notified_while_the_supervisor_runs(
     systemd: NotifySocket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
     with running("apps:asgi") as program:
-        begun = time.monotonic()
+        started = time.monotonic()
         eventually(lambda: systemd.received("WATCHDOG", 6), "six notifications")
-        assert time.monotonic() - begun > 0.5  # not more often than needed
+        assert time.monotonic() - started > 0.5  # not more often than needed
         program.signal(signal.SIGSTOP)
         time.sleep(0.3)
         systemd.received("WATCHDOG")
@@ -321,7 +321,7 @@ def test_the_first_process_reaps_orphans(tmp_path: Path) -> None:
         process.communicate(timeout=MAX_WAIT)
 
 
-def test_localhost_is_both_families() -> None:
+def test_localhost_listens_on_both_address_families() -> None:
     with socket.socket(socket.AF_INET6) as probe:
         try:
             probe.bind(("::1", 0))

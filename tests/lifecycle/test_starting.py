@@ -93,8 +93,8 @@ def test_mounted_applications(tmp_path: Path) -> None:
     )
     mounts = ["--mount", "/api=several:api", "--mount", "/api/deep=several:deep"]
     with running("several:main", *mounts, cwd=tmp_path) as program:
-        answers = [request(program.port, path).body for path in ("/x", "/api/x", "/api/deep/x", "/apis")]
-    assert answers == [b"main  /x", b"api /api /api/x", b"deep /api/deep /api/deep/x", b"main  /apis"]
+        bodies = [request(program.port, path).body for path in ("/x", "/api/x", "/api/deep/x", "/apis")]
+    assert bodies == [b"main  /x", b"api /api /api/x", b"deep /api/deep /api/deep/x", b"main  /apis"]
 
 
 @pytest.mark.parametrize("watcher", ["watchfiles", "polling"])
@@ -106,12 +106,12 @@ def test_reload_of_changed_code(tmp_path: Path, watcher: str, monkeypatch: pytes
         monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     source = tmp_path / "changing.py"
 
-    def write(answer: str) -> None:
+    def write(body: str) -> None:
         source.write_text(
             textwrap.dedent(f"""
                 def app(environ, start_response):
-                    start_response("200 OK", [("content-length", "{len(answer)}")])
-                    return [b"{answer}"]
+                    start_response("200 OK", [("content-length", "{len(body)}")])
+                    return [b"{body}"]
             """)
         )
 
@@ -119,7 +119,7 @@ def test_reload_of_changed_code(tmp_path: Path, watcher: str, monkeypatch: pytes
     with running("changing:app", "--reload", cwd=tmp_path) as program:
         assert request(program.port, "/").body == b"one"
         for _ in range(10):
-            # Again, as long as the watcher has not begun to look.
+            # Again, until the watcher has started.
             write("two!")
             with contextlib.suppress(AssertionError):
                 eventually(lambda: request(program.port, "/").body == b"two!", "the new code", 3)
@@ -144,7 +144,7 @@ def test_reload_waits_for_a_first_good_version(tmp_path: Path) -> None:
     started = threading.Event()
 
     def write() -> None:
-        # Again, as long as the watcher has not begun to look.
+        # Again, until the watcher has started.
         while not started.is_set():
             source.write_text("async def app(scope, receive, send):\n    raise NotImplementedError\n")
             started.wait(3)

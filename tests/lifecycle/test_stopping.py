@@ -1,4 +1,4 @@
-"""How a server ends: what is in flight finishes, the deadline holds, nothing is left behind."""
+"""End of a server: requests in flight finish, the deadline holds, nothing is left."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def threads_for(app: str) -> list[str]:
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_sigterm_finishes_what_is_in_flight(app: str) -> None:
+def test_sigterm_finishes_requests_in_flight(app: str) -> None:
     with running(app, "--workers", "2", "--metrics", *threads_for(app)) as program:
         slow = [in_background(request, program.port, "/sleep/3") for _ in range(3)]
         streams = [in_background(request, program.port, "/stream/8/0.4") for _ in range(3)]
@@ -48,7 +48,7 @@ def test_sigterm_finishes_what_is_in_flight(app: str) -> None:
         port = program.port
         program.signal(signal.SIGTERM)
         eventually(lambda: "stopping" in program.log, "the log")
-        newcomers = refused_or_served(port)
+        newcomers = is_refused_or_served(port)
         assert program.wait() == 0
         for thread, results in slow + streams:
             thread.join(20)
@@ -61,8 +61,8 @@ def test_sigterm_finishes_what_is_in_flight(app: str) -> None:
             request(port, "/pid")
 
 
-def refused_or_served(port: int) -> bool:
-    """A connection that comes while draining must not be parked: an answer or an end, within seconds."""
+def is_refused_or_served(port: int) -> bool:
+    """A connection accepted while draining gets a response or is closed within seconds."""
     for _ in range(3):
         try:
             with connect(port, 3.0) as conn:
@@ -84,10 +84,10 @@ def test_sigterm_under_load_loses_nothing(app: str, workers: str) -> None:
             program.signal(signal.SIGTERM)
             assert program.wait() == 0
         # From the moment it stops listening, connections are refused or reset in the backlog; but no
-        # response was cut short once it had begun.
+        # response was truncated once it had started.
         cut = [failure for failure in load.failures if "before the response was whole" in failure]
         assert not cut
-        assert all(answer == b"chunk" * 3 for answer in load.responses)
+        assert all(body == b"chunk" * 3 for body in load.responses)
 
 
 def test_keep_alive_connections_are_notified_or_closed() -> None:
@@ -110,10 +110,10 @@ def test_the_drain_ends_at_its_deadline_with_an_endless_stream(workers: str) -> 
         with connect(program.port) as conn:
             conn.send("/endless")
             assert "200" in conn.head()
-            begun = time.monotonic()
+            started = time.monotonic()
             program.signal(signal.SIGTERM)
             assert program.wait() == 0
-            took = time.monotonic() - begun
+            took = time.monotonic() - started
         assert took >= 0.9
         print(f"deadline 1 s, ended after {took:.2f} s")
         assert "cancelling 1 request" in program.log

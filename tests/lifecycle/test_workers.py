@@ -30,7 +30,7 @@ def test_sighup_under_load_fails_no_request(app: str, keep_alive: bool) -> None:
         assert not load.failures
         after = set(program.children())
         assert len(after) == 2
-        assert {int(answer) for answer in load.responses[-10:]} <= after
+        assert {int(body) for body in load.responses[-10:]} <= after
 
 
 REPAIR_SECONDS = 0.5
@@ -44,12 +44,12 @@ def test_sigkill_of_a_worker_is_repaired_in_time(app: str) -> None:
     while not took or (min(took) >= REPAIR_SECONDS and time.monotonic() < due):
         with running(app, "--workers", "2") as program:
             victim, other = program.children()
-            begun = time.monotonic()
+            started = time.monotonic()
             os.kill(victim, signal.SIGKILL)
             eventually(lambda: set(program.children()) - {victim, other}, "the new worker")  # noqa: B023
-            forked = time.monotonic() - begun
+            forked = time.monotonic() - started
             assert program.pids(2) == set(program.children())
-            took.append(time.monotonic() - begun)
+            took.append(time.monotonic() - started)
             print(f"new process after {forked * 1000:.0f} ms, both serve after {took[-1] * 1000:.0f} ms")
             assert other in program.children()
             assert "SIGKILL" in program.log
@@ -57,12 +57,12 @@ def test_sigkill_of_a_worker_is_repaired_in_time(app: str) -> None:
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_the_collector_leaves_alone_what_was_there_before_the_first_request(app: str) -> None:
+def test_objects_from_before_the_first_request_are_frozen(app: str) -> None:
     with running(app) as program, connect(program.port) as connection:
         assert int(connection.get("/frozen").body) > 1000
 
 
-def test_a_killed_worker_costs_only_what_it_held() -> None:
+def test_a_killed_worker_loses_only_its_own_requests() -> None:
     with running("apps:asgi", "--workers", "2") as program:
         with Load(program.port, threads=4) as load:
             os.kill(program.children()[0], signal.SIGKILL)
@@ -71,7 +71,7 @@ def test_a_killed_worker_costs_only_what_it_held() -> None:
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_a_stuck_worker_is_replaced_and_shows_where(app: str) -> None:
+def test_a_stuck_worker_is_replaced_and_its_stack_is_logged(app: str) -> None:
     with running(app, "--workers", "2", "--timeout-worker-healthcheck", "1") as program:
         before = set(program.children())
         with connect(program.port) as conn:
@@ -157,7 +157,7 @@ def test_a_reload_that_fails_keeps_the_old_workers(tmp_path: Path) -> None:
     with running("changing:app", "--workers", "2", "--app-dir", str(tmp_path), cwd=ROOT) as program:
         before = set(program.children())
         app.write_text("raise RuntimeError('not today')\n")
-        os.utime(app, (1, 1))  # a cached module is judged by whole seconds
+        os.utime(app, (1, 1))  # the check of a cached module compares whole seconds
         program.signal(signal.SIGHUP)
         eventually(lambda: "not today" in program.log, "the message")
         time.sleep(0.3)
@@ -165,7 +165,7 @@ def test_a_reload_that_fails_keeps_the_old_workers(tmp_path: Path) -> None:
         assert program.pids(1) <= before
 
 
-def test_a_worker_that_dies_again_and_again_is_not_started_in_a_circle() -> None:
+def test_restarts_of_a_worker_that_keeps_dying_are_delayed() -> None:
     with running("apps:asgi") as program:
         deaths = 0
         until = time.monotonic() + 1.5

@@ -91,7 +91,7 @@ HTTPX: dict[str, str] = {
     r"test_main\.py::test_auth": COMMAND_LINE,
     r"test_utils\.py::test_logging_(request|redirect_chain)": UVICORN_LOG,
 }
-# Beside those of httpx: where httpx2 itself is not as httpx's tests want it. They fail without Towline too.
+# In addition to those of httpx: httpx2 itself differs from what httpx's tests expect. They fail without Towline too.
 NAMED = "says python-httpx2"
 HTTPX2: dict[str, str] = {
     r"client/test_client\.py::test_raw_client_header": NAMED,
@@ -115,13 +115,13 @@ def select(
 ) -> None:
     """Leaves out the tests with one of these words among their parameters, and those without the fixture."""
 
-    def wanted(item: pytest.Item) -> bool:
+    def is_selected(item: pytest.Item) -> bool:
         parameters = re.split(r"[\[\]-]", item.name)[1:]
         has_fixture = not needs_fixture or needs_fixture in getattr(item, "fixturenames", ())
         return has_fixture and not any(word in parameters or f"[{word}" in item.name for word in leave_out)
 
-    config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
-    items[:] = [item for item in items if wanted(item)]
+    config.hook.pytest_deselected(items=[item for item in items if not is_selected(item)])
+    items[:] = [item for item in items if is_selected(item)]
 
 
 def mark(items: list[pytest.Item], table: dict[str, str]) -> None:

@@ -1,8 +1,8 @@
 """h2spec against HTTP/2 servers: `python tests/suites/h2spec.py [URL...]` (http: prior knowledge, https: ALPN).
 
-Without a URL: against ours, over plain TCP and over TLS.
-Builds h2spec from the Go module proxy into build/suites, runs it in strict mode, and compares what failed
-with what may fail. Exit status 1: something else failed, or nothing was run.
+Without a URL: against Towline, over plain TCP and over TLS.
+Builds h2spec from the Go module proxy into build/suites, runs it in strict mode, and compares the
+failures with those allowed. Exit status 1: another failure, or nothing was run.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ MODULE = f"github.com/summerwind/h2spec/cmd/h2spec@{VERSION}"
 BUILD = Path(__file__).parents[2] / "build" / "suites"
 
 # Failures that are named.
-MOST_SAID = 20
+MAX_SHOWN_FAILURES = 20
 
 # "Sends invalid connection preface": where HTTP/1.1 shares the port, the bytes are a bad HTTP/1.1 request, and a
-# 400 before the end of the connection is the right answer to it. h2spec counts any bytes before the end as a failure.
+# 400 before the end of the connection is the right response to it. h2spec counts any bytes before the end as a failure.
 BAD_PREFACE = "http2/3.5/2"
 BAD_PREFACE_BYTES = b"INVALID CONNECTION PREFACE\r\n\r\n"
 
@@ -69,14 +69,14 @@ def run(url: SplitResult) -> Outcome:
         ]
         tls = ["--tls", "--insecure"] if url.scheme == "https" else []
         command = [program(), "--strict", "--junit-report", report, *address, *tls]
-        told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
         if not report.exists():
-            sys.exit(f"h2spec: no report about {url.geturl()}:\n{told.stdout}{told.stderr}")
+            sys.exit(f"h2spec: no report about {url.geturl()}:\n{result.stdout}{result.stderr}")
         return read(report.read_text())
 
 
 def read(report: str) -> Outcome:
-    """The report, whose error texts stand in it as they are: `<` included."""
+    """Parses the report; its error texts are not escaped and may contain `<`."""
     report = re.sub(
         r"(<(error|failure)>)(.*?)(</\2>)",
         lambda found: found[1] + escape(found[3]) + found[4],
@@ -104,17 +104,17 @@ def expected(url: SplitResult) -> set[str]:
 
 def refuses_as_http1(url: SplitResult) -> bool:
     """Whether the server answers the bad preface with a 400 of HTTP/1.1 and then ends the connection."""
-    answer = b""
+    response = b""
     with socket.create_connection((url.hostname, port_of(url)), timeout=5) as sock:
         sock.sendall(BAD_PREFACE_BYTES)
         try:
             while piece := sock.recv(65536):
-                answer += piece
+                response += piece
         except ConnectionResetError:
             pass
         except TimeoutError:
             return False
-    return re.match(rb"HTTP/1\.[01] 400 ", answer) is not None
+    return re.match(rb"HTTP/1\.[01] 400 ", response) is not None
 
 
 def port_of(url: SplitResult) -> int:
@@ -122,22 +122,22 @@ def port_of(url: SplitResult) -> int:
 
 
 def check(text: str) -> bool:
-    """Runs all of it against one server and says what came out; whether nothing unexpected failed."""
+    """Runs all cases against one server and prints the results; returns whether no unexpected case failed."""
     url = urlsplit(text)
     outcome = run(url)
     allowed = expected(url)
     print(
         f"== h2spec, strict: {text}: {outcome.passed} passed, {len(outcome.failed)} failed, {outcome.skipped} skipped"
     )
-    for case, description in list(outcome.failed.items())[:MOST_SAID]:
-        remark = "as expected: an HTTP/1.1 server's 400" if case in allowed else "FAILED"
-        print(f"   {case} {description}: {remark}")
+    for case, description in list(outcome.failed.items())[:MAX_SHOWN_FAILURES]:
+        verdict = "as expected: an HTTP/1.1 server's 400" if case in allowed else "FAILED"
+        print(f"   {case} {description}: {verdict}")
     return outcome.passed > 100 and outcome.failed.keys() <= allowed
 
 
 @contextlib.contextmanager
 def ours() -> Iterator[list[str]]:
-    """Of ours the native responder and a server of each interface, plain and with TLS."""
+    """Towline's responder and a server of each interface, plain and with TLS."""
     import trustme
     from towline.bench.responder import Responder
     from towline.testing import serve
@@ -157,7 +157,7 @@ def ours() -> Iterator[list[str]]:
 
 
 async def asgi(scope: dict[str, Any], receive: Callable[[], Any], send: Callable[[Any], Any]) -> None:
-    """Hello, when the whole request has come: before that nothing could be wrong with it any more."""
+    """Responds after the complete request: a violation in the body must fail first."""
     while (await receive()).get("more_body"):
         pass
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/plain")]})

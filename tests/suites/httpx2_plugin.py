@@ -1,4 +1,4 @@
-"""httpx's own tests for httpx2, which ships none, with Towline's transports beneath: `import httpx` gives httpx2."""
+"""httpx's own tests for httpx2, which ships none, on Towline's transports: `import httpx` imports httpx2."""
 
 from __future__ import annotations
 

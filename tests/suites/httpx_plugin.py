@@ -1,4 +1,4 @@
-"""Puts Towline's transports beneath httpx's own tests: every client that makes one makes ours."""
+"""Runs httpx's own tests on Towline's transports: every client creates Towline's transport instead of httpx's."""
 
 from __future__ import annotations
 

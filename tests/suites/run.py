@@ -1,8 +1,8 @@
-"""Runs other people's test suites with Towline swapped in: `python tests/suites/run.py [SUITE [TESTS...]]`.
+"""Runs the test suites of other projects with Towline in their place: `python tests/suites/run.py [SUITE [TESTS...]]`.
 
-The server's: uvicorn, starlette. The client's, with our transport beneath: httpx, httpx2 (with httpx's tests, as it
+For the server: uvicorn, starlette. For the client's transports: httpx, httpx2 (with httpx's tests, as it
 ships none), requests. Downloads the source distributions of the installed versions into build/suites, and runs their tests with a
-plugin of ours. Nothing of the suites is kept in the project.
+plugin. The suites are not kept in the project.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ SUITES = {
         "not connect_timeout and not timeout_connect and not use_proxy_from_environment",
     ],
 }
-SOURCES = {"httpx2": "httpx"}  # whose tests they are, where not the package's own
+SOURCES = {"httpx2": "httpx"}  # package whose tests are used, if not its own
 
 
 def source_of(package: str) -> Path:

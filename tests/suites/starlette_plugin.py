@@ -15,12 +15,12 @@ import towline
 from starlette import testclient
 from starlette.testclient import TestClient, httpx
 
-PATIENCE_SECONDS = 10.0
+MAX_WAIT_SECONDS = 10.0
 PORTS = {"http": 80, "https": 443}
 
 
 @contextlib.asynccontextmanager
-async def served(app: Any, root_path: str) -> AsyncIterator[str]:
+async def running(app: Any, root_path: str) -> AsyncIterator[str]:
     """Serves `app` in the loop that runs this; yields `host:port`."""
     config = towline.ServerConfig(
         app,
@@ -43,7 +43,7 @@ async def served(app: Any, root_path: str) -> AsyncIterator[str]:
         await task
 
 
-class ServedStream(httpx.SyncByteStream):
+class TowlineStream(httpx.SyncByteStream):
     def __init__(self, stream: Any, over: contextlib.ExitStack) -> None:
         self._stream, self._over = stream, over
 
@@ -55,7 +55,7 @@ class ServedStream(httpx.SyncByteStream):
         self._over.close()
 
 
-class ServedTransport(httpx.BaseTransport):
+class TowlineTransport(httpx.BaseTransport):
     """`_TestClientTransport` over a socket instead of in memory."""
 
     def __init__(self, client: TestClient, inner: Any) -> None:
@@ -90,26 +90,26 @@ class ServedTransport(httpx.BaseTransport):
 
         with contextlib.ExitStack() as stack:
             portal = stack.enter_context(self._client._portal_factory())
-            serving = served(app, self._inner.root_path)
+            serving = running(app, self._inner.root_path)
             address = stack.enter_context(portal.wrap_async_context_manager(serving))
             stack.callback(self._conclude, ended)
             transport = stack.enter_context(httpx.HTTPTransport())
             response = transport.handle_request(self._to(address, request))
             over = stack.pop_all()
-        answer = httpx.Response(
+        result = httpx.Response(
             response.status_code,
             headers=response.headers.raw,
-            stream=ServedStream(response.stream, over),
+            stream=TowlineStream(response.stream, over),
             request=request,
         )
         for name, value in debug.items():
-            setattr(answer, name, value)
-        return answer
+            setattr(result, name, value)
+        return result
 
     def _conclude(self, ended: concurrent.futures.Future[None]) -> None:
         if not ended.running() and not ended.done():
             return  # the server refused the request itself
-        error = ended.exception(PATIENCE_SECONDS)
+        error = ended.exception(MAX_WAIT_SECONDS)
         if error is not None and self._inner.raise_server_exceptions:
             raise error
 
@@ -125,15 +125,15 @@ class ServedTransport(httpx.BaseTransport):
         )
 
 
-class ServedClient(TestClient):
+class TowlineClient(TestClient):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._transport = ServedTransport(self, self._transport)
+        self._transport = TowlineTransport(self, self._transport)
 
 
 @pytest.fixture(autouse=True)
 def _behind_it_towline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys.modules["tests.conftest"], "TestClient", ServedClient)
+    monkeypatch.setattr(sys.modules["tests.conftest"], "TestClient", TowlineClient)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,4 @@
-"""Replaces a class of somebody else's by ours for the time of a suite, and makes sure that it was used."""
+"""Replaces a class of another package by Towline's while a suite runs, and checks that it was used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 
 class Swap:
-    """A suite that made none of our objects would prove nothing: its run then fails."""
+    """A suite that created no replaced object proves nothing: its run fails."""
 
     def __init__(self) -> None:
         self._unused: set[type] = set()

@@ -1,8 +1,8 @@
 """Runs Uvicorn's own tests against Towline.
 
-Uvicorn's HTTP tests talk to a protocol object in memory: bytes in by `data_received`, one application call
-by `loop.run_one`, bytes out in `transport.buffer`. `Connected` looks like such an object and has a real
-Towline server and a real socket behind it. Tests that use `run_server` get a Towline server as well.
+Uvicorn's HTTP tests use a protocol object in memory: bytes in by `data_received`, one application call
+by `loop.run_one`, bytes out in `transport.buffer`. `Connected` has the same interface and uses a real
+Towline server and a real socket. Tests that use `run_server` get a Towline server as well.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import pytest
 from towline.testing import serve
 
 QUIET_SECONDS = 0.05
-PATIENCE_SECONDS = 10.0
+MAX_WAIT_SECONDS = 10.0
 
 
 class Connected:
@@ -44,7 +44,7 @@ class Connected:
                 settings[name] = options[name]
         self._serving = contextlib.ExitStack()
         server = self._serving.enter_context(serve(self._gated, lifespan="on", **settings))
-        self._socket = socket.create_connection((server.host, server.port), timeout=PATIENCE_SECONDS)
+        self._socket = socket.create_connection((server.host, server.port), timeout=MAX_WAIT_SECONDS)
 
     async def _gated(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -65,7 +65,7 @@ class Connected:
             kind = (await receive())["type"]
             await send({"type": f"{kind}.complete"})
 
-    # What the tests call on the protocol, its loop and its transport:
+    # Methods that the tests call on the protocol, its loop and its transport:
 
     def data_received(self, data: bytes) -> None:
         with contextlib.suppress(OSError):
@@ -74,7 +74,7 @@ class Connected:
 
     async def run_one(self) -> None:
         self._permits.append(True)
-        await asyncio.to_thread(self._ended.get, True, PATIENCE_SECONDS)
+        await asyncio.to_thread(self._ended.get, True, MAX_WAIT_SECONDS)
         self._wait_until_idle()
 
     def run_later(self, with_delay: float) -> None:
@@ -104,7 +104,7 @@ class Connected:
         return self._over
 
     def _wait_until_idle(self) -> None:
-        """Reads until nothing has come for a while."""
+        """Reads until no data has arrived for a while."""
         if self._over:
             return
         self._socket.settimeout(QUIET_SECONDS)
@@ -198,6 +198,6 @@ def _behind_it_towline(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # The protocol class is ours whatever the parameter says: one of them is enough.
+    # The protocol class is Towline's for every value of the parameter: one of them is enough.
     expected.select(config, items, leave_out=("httptools", "zttp", "websockets-sansio"))
     expected.mark(items, expected.UVICORN)

@@ -1,6 +1,6 @@
 """Drives a WebSocket client through Autobahn's cases: `python client.py LIBRARY URL`, started by `run.py client`.
 
-Each library's part opens an address and echoes what comes until the connection has gone.
+The function of each library opens an address and echoes messages until the connection is closed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def with_towline_async(url: str, echo: bool) -> str | bytes | None:
         return None
 
 
-# The largest messages of the suite have 16 MiB; pings of ours would be frames that no case expects.
+# The largest messages of the suite have 16 MiB; pings of the client would be frames that no case expects.
 TOWLINE: dict[str, Any] = {"max_message_bytes": None, "ping_interval": None, "close_timeout": 2}
 LIBRARIES: dict[str, Callable[[str, bool], str | bytes | None]] = {
     "towline": with_towline,

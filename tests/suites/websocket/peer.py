@@ -1,8 +1,8 @@
 """Autobahn's end of a connection while a case runs: a client of servers, or a server of clients.
 
-A case (`autobahntestsuite.case`) is told what arrives and says what is to be sent; when the connection has
-gone it knows its verdict. It speaks Python 2's strings: latin-1 here, octets on the wire. Only the deflate
-cases (12 and 13) speak octets themselves.
+A case (`autobahntestsuite.case`) receives events and calls methods to send; when the connection is closed
+it has its verdict. It uses Python 2's strings: latin-1 here, octets on the wire. Only the deflate
+cases (12 and 13) use octets themselves.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Verdict:
     case: str
     behavior: str
     closing: str
-    why: str
+    reason: str
     seconds: float
 
 
@@ -95,7 +95,7 @@ class Fuzzing:
 
     def onOpen(self) -> None:
         if self.case is None:
-            self.answer_driver()
+            self.respond_to_driver()
             return
         self.connectionWasOpen, self.started = True, time.monotonic()
         self.guarded(self.case.onOpen)
@@ -125,9 +125,11 @@ class Fuzzing:
         if not broken:
             self.guarded(self.case.onConnectionLost, self.failedByMe)
         case, seconds = self.case, time.monotonic() - self.started
-        self.factory.verdict(Verdict(self.number, case.behavior, case.behaviorClose, why(case), seconds))
+        self.factory.verdict(
+            Verdict(self.number, case.behavior, case.behaviorClose, reason_of(case), seconds)
+        )
 
-    # --- what cases call
+    # --- called by the cases
 
     def sendFrame(self, opcode: int, payload: str | bytes = b"", **options: object) -> None:
         self.txFrameStats[opcode] += 1
@@ -160,7 +162,7 @@ class Fuzzing:
         reactor.callLater(delay, lambda: self.state != self.STATE_CLOSED and self.guarded(call))
 
 
-def why(case: object) -> str:
+def reason_of(case: object) -> str:
     return f"{case.result} {case.resultClose}" if case.behaviorClose != "OK" else str(case.result)
 
 
@@ -169,16 +171,16 @@ class ClientProtocol(Fuzzing, WebSocketClientProtocol):
 
 
 class ServerProtocol(Fuzzing, WebSocketServerProtocol):
-    """The addresses that drivers of clients ask: /getCaseCount, /runCase?case=NUMBER, /updateReports."""
+    """Addresses that client drivers request: /getCaseCount, /runCase?case=NUMBER, /updateReports."""
 
     def onConnect(self, request: object) -> str | None:
-        self.asked = request.path
+        self.path = request.path
         if request.path == "/runCase":
             self.begin(self.factory.cases[int(request.params["case"][0]) - 1])
         return super().onConnect(request)
 
-    def answer_driver(self) -> None:
-        if self.asked == "/getCaseCount":
+    def respond_to_driver(self) -> None:
+        if self.path == "/getCaseCount":
             self.sendMessage(json.dumps(len(self.factory.cases)))
         self.sendClose()
 
@@ -211,7 +213,7 @@ class ServerFuzzer(WebSocketClientFactory):
 
 
 class ClientFuzzer(WebSocketServerFactory):
-    """Runs the case that a client asks for."""
+    """Runs the case that a client requests."""
 
     protocol = ServerProtocol
 

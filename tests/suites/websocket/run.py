@@ -1,10 +1,10 @@
 """Autobahn|Testsuite's 517 cases (`source.py`) against a WebSocket server or client.
 
     python tests/suites/websocket/run.py server ws://127.0.0.1:8000/   an echo of every message
-    python tests/suites/websocket/run.py client -- COMMAND...          a driver: it gets a ws:// URL as last argument
+    python tests/suites/websocket/run.py client -- COMMAND...          a driver, with a ws:// URL as last argument
 
-A driver asks URL/getCaseCount, then opens URL/runCase?case=1 and so on, and echoes what comes (`client.py`).
-Exit status 1: a case failed or is not implemented, or more were answered loosely than may be.
+A driver requests URL/getCaseCount, then opens URL/runCase?case=1 and so on, and echoes messages (`client.py`).
+Exit status 1: a case failed or is not implemented, or too many were non-strict.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from autobahn.twisted.websocket import connectWS
 from twisted.internet import reactor, ssl
 
 GOOD = {"OK", "INFORMATIONAL"}
-MOST_LOOSE = 2
+MAX_NON_STRICT = 2
 
 
 def server(options: argparse.Namespace, cases: list[type], verdicts: list[peer.Verdict]) -> None:
     factory = peer.ServerFuzzer(options.url, cases, verdicts.append)
     secure = urlsplit(options.url).scheme == "wss"
-    # Whose certificate it is is not the question here.
+    # The certificate is not verified here.
     connectWS(factory, contextFactory=ssl.ClientContextFactory() if secure else None, timeout=5)
     reactor.run()
 
@@ -50,12 +50,12 @@ def judge(cases: int, verdicts: list[peer.Verdict]) -> int:
     failed = [one for one in verdicts if one.behavior not in GOOD | {"NON-STRICT"} or one.closing not in GOOD]
     loose = [one for one in verdicts if one.behavior == "NON-STRICT" and one not in failed]
     for one in [*loose, *failed]:
-        print(f"   {one.case}: {one.behavior}, closing {one.closing}: {one.why}")
+        print(f"   {one.case}: {one.behavior}, closing {one.closing}: {one.reason}")
     behaviors = ", ".join(f"{count} {name}" for name, count in Counter(v.behavior for v in verdicts).items())
     print(
         f"== Autobahn (converted): {len(verdicts)} of {cases} cases: {behaviors or 'none'}; {len(failed)} failed"
     )
-    return int(bool(failed) or len(loose) > MOST_LOOSE or len(verdicts) < cases)
+    return int(bool(failed) or len(loose) > MAX_NON_STRICT or len(verdicts) < cases)
 
 
 def arguments() -> argparse.Namespace:

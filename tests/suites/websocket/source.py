@@ -1,8 +1,8 @@
 """Autobahn|Testsuite's cases as a Python 3 package in build/suites: a mechanical conversion of Python 2 code.
 
-PyPI has the suite as a source distribution. What converts it is fissix, a keeper of lib2to3, and a few
-replacements where Python 2's strings were bytes. A text there is a string of latin-1 here, a byte each;
-`peer.py` translates at its edge. Results are those of a converted copy, and should be quoted as such.
+PyPI has the suite as a source distribution. fissix, a fork of lib2to3, converts it, with a few
+replacements where Python 2's strings were bytes. Texts there are latin-1 strings here, one character a byte;
+`peer.py` translates them. Results are those of a converted copy, and should be quoted as such.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ EVERYWHERE = [
     ("(object, Case)", "(Case,)"),
     ("from zope.interface import implements", "implements = lambda *names: None"),
 ]
-# The deflate cases: data files beside the package, and Autobahn's own names, which have changed since.
+# The deflate cases: data files next to the package, and names of Autobahn that have changed since.
 DEFLATE = [
     (
         r'pkg_resources\.resource_filename\("autobahntestsuite", "testdata/%s" % ([^)]*)\)',
@@ -82,7 +82,7 @@ def unpacked() -> Path:
 
 
 def convert(source: Path, target: Path) -> None:
-    """Only the cases and what selects them: the rest of the suite is its own server and pages."""
+    """Only the cases and their selection: the rest of the suite is its own server and pages."""
     tool = RefactoringTool(get_fixers_from_package("fissix.fixes"))
     (target / "case").mkdir(parents=True, exist_ok=True)
     for path in [source / "caseset.py", *(source / "case").glob("*.py")]:
