@@ -132,9 +132,9 @@ def measure(case: Case, tools: list[str], seconds: int) -> dict[str, Any]:
         program = TOOLS[name][0]()
         if program is None:
             continue
-        # Fresh for each tool: the account of what was injected is that tool's alone.
+        # A new responder for each tool: its log of injected faults is for that tool alone.
         with Responder(*case.options, cores=[server_core] if server_core is not None else None) as responder:
-            began = time.monotonic()
+            started = time.monotonic()
             command = [*program, *TOOLS[name][1](responder.base_url + case.target, seconds)]
             done = subprocess.run(
                 command,
@@ -143,7 +143,7 @@ def measure(case: Case, tools: list[str], seconds: int) -> dict[str, Any]:
                 timeout=seconds * 3 + 30,
                 preexec_fn=pinned_to([generator_core] if generator_core is not None else None),
             )
-            found, window = TOOLS[name][2](done.stdout, began, seconds)
+            found, window = TOOLS[name][2](done.stdout, started, seconds)
             injected = responder.injected()
         expected = case.expected(injected, window)
         entry[name] = {
@@ -173,7 +173,7 @@ def is_right(case: Case, expected: dict[float, float], found: Measured, injected
     return times and found.failed == injected.errors
 
 
-def ours(output: str, began: float, seconds: int) -> tuple[Measured, Window]:
+def ours(output: str, started: float, seconds: int) -> tuple[Measured, Window]:
     plain = json.loads(output)
     times = {one["percent"]: one["us"] / 1e3 for one in plain["response"]["percentiles"]}
     begin_s = plain["began_unix_s"] - (time.time() - time.monotonic())
@@ -182,7 +182,7 @@ def ours(output: str, began: float, seconds: int) -> tuple[Measured, Window]:
     return found, Window(begin_s, begin_s + plain["measured_s"])
 
 
-def wrk(output: str, began: float, seconds: int) -> tuple[Measured, Window]:
+def wrk(output: str, started: float, seconds: int) -> tuple[Measured, Window]:
     """It prints neither p95 nor p99.9."""
     times = {}
     for percent, number, unit in re.findall(r"^ +(\d+)% +([\d.]+)(us|ms|s)$", output, re.MULTILINE):
@@ -192,16 +192,16 @@ def wrk(output: str, began: float, seconds: int) -> tuple[Measured, Window]:
     failed = re.search(r"Non-2xx or 3xx responses: (\d+)", output)
     assert requests is not None, output
     count = int(failed[1]) if failed else 0
-    return Measured(times, int(requests[1]) - count, count), Window(began, began + seconds)
+    return Measured(times, int(requests[1]) - count, count), Window(started, started + seconds)
 
 
-def oha(output: str, began: float, seconds: int) -> tuple[Measured, Window]:
+def oha(output: str, started: float, seconds: int) -> tuple[Measured, Window]:
     plain = json.loads(output)
     known = plain["latencyPercentiles"]
     times = {percent: known[f"p{percent:g}"] * 1e3 for percent in PERCENTS}
     statuses = plain["statusCodeDistribution"]
     failed = sum(count for status, count in statuses.items() if not status.startswith(("2", "3")))
-    return Measured(times, sum(statuses.values()) - failed, failed), Window(began, began + seconds)
+    return Measured(times, sum(statuses.values()) - failed, failed), Window(started, started + seconds)
 
 
 def installed(*places: str) -> list[str] | None:

@@ -50,10 +50,10 @@ def outcomes_of(record: Record) -> Iterator[Outcome]:
         )
         name += f" ({experiment.load['net']})" if "net" in experiment.load else ""
         for one in experiment.subjects:
-            mine = [each for each in experiment.slices if each.subject == one.name]
-            if record.interrupted and not mine and one.failure is None:
+            own = [each for each in experiment.slices if each.subject == one.name]
+            if record.interrupted and not own and one.failure is None:
                 continue  # not measured before the interrupt
-            outcome, why = _judged(one, mine)
+            outcome, reason = _judged(one, own)
             yield Outcome(
                 _kind(experiment, one),
                 experiment.section,
@@ -61,12 +61,12 @@ def outcomes_of(record: Record) -> Iterator[Outcome]:
                 name,
                 one.name,
                 outcome,
-                why,
-                sum(each.answered for each in mine),
+                reason,
+                sum(each.answered for each in own),
             )
         if any(one.kind == "server" for one in experiment.subjects):
-            for subject, why in _left_out(experiment):
-                yield Outcome("server", experiment.section, _row(experiment), name, subject, SKIPPED, why)
+            for subject, reason in _left_out(experiment):
+                yield Outcome("server", experiment.section, _row(experiment), name, subject, SKIPPED, reason)
 
 
 def _judged(subject: SubjectRecord, slices: Sequence[Slice]) -> tuple[str, str]:
@@ -74,8 +74,8 @@ def _judged(subject: SubjectRecord, slices: Sequence[Slice]) -> tuple[str, str]:
     if subject.failure is not None:
         return FAILED, subject.failure.removeprefix(f"{subject.name}: ")
     if failed:
-        why = next((one.first_failure for one in slices if one.first_failure), "see the errors by class")
-        return FAILED, f"{failed} requests failed: {why}"
+        reason = next((one.first_failure for one in slices if one.first_failure), "see the errors by class")
+        return FAILED, f"{failed} requests failed: {reason}"
     if not any(one.answered for one in slices):
         return FAILED, "no response was counted"
     return VERIFIED, ""
@@ -111,11 +111,16 @@ def markdown(outcomes: Sequence[Outcome], missing: dict[str, str], versions: dic
         f"{counts[VERIFIED]} experiments verified, {counts[SKIPPED]} skipped, {counts[FAILED]} failed.",
     ]
     for kind, title in KINDS.items():
-        mine = [one for one in outcomes if one.kind == kind]
-        if mine:
-            lines += ["", f"## {title}", "", *_table(mine), *_reasons(mine)]
+        own = [one for one in outcomes if one.kind == kind]
+        if own:
+            lines += ["", f"## {title}", "", *_table(own), *_reasons(own)]
     if missing:
-        lines += ["", "## Not installed", "", *(f"- {name}: {why}" for name, why in sorted(missing.items()))]
+        lines += [
+            "",
+            "## Not installed",
+            "",
+            *(f"- {name}: {reason}" for name, reason in sorted(missing.items())),
+        ]
     lines += ["", ", ".join(f"{name} {version}" for name, version in sorted(versions.items())), ""]
     return "\n".join(lines)
 
@@ -150,8 +155,8 @@ def _reasons(outcomes: Iterable[Outcome]) -> Iterator[str]:
             found[one.subject, one.outcome, one.why].append(one.experiment)
     if found:
         yield ""
-    for (subject, outcome, why), experiments in sorted(found.items()):
-        yield f"- {subject}, {outcome}: {', '.join(dict.fromkeys(experiments))}: {why.replace('|', '/')}"
+    for (subject, outcome, reason), experiments in sorted(found.items()):
+        yield f"- {subject}, {outcome}: {', '.join(dict.fromkeys(experiments))}: {reason.replace('|', '/')}"
 
 
 def _place(one: Outcome) -> tuple[str, str, str]:
@@ -180,7 +185,7 @@ def main() -> int:
             found[_place(outcome)] = outcome
     outcomes = list(found.values())
     present = {one.subject for one in outcomes}
-    missing = {name: why for name, why in missing.items() if name not in present}
+    missing = {name: reason for name, reason in missing.items() if name not in present}
     plain = {
         "written": time.strftime("%Y-%m-%d", time.gmtime()),
         "versions": versions,

@@ -126,8 +126,8 @@ def main() -> int:
     parser.add_argument("--tools", default=",".join(tool.name for tool in TOOLS))
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
-    wanted = options.tools.split(",")
-    tools = [tool for tool in TOOLS if tool.name in wanted and is_there(tool)]
+    names = options.tools.split(",")
+    tools = [tool for tool in TOOLS if tool.name in names and is_there(tool)]
     if options.rounds:
         found = speed(tools, options.rounds, options.seconds)
         print_speed(found)
@@ -155,14 +155,14 @@ def is_there(tool: Tool) -> bool:
 
 @contextmanager
 def responder() -> Iterator[tuple[str, list[str]]]:
-    """The URL of a fresh responder on one core, and what pins a generator to the other."""
+    """Yields the URL of a new responder on one core, and the command prefix that pins a generator to the other."""
     cores = Cores.divided()
     with subprocess.Popen(
         [*pinned(cores.subject), str(RESPONDER)], stdout=subprocess.PIPE, text=True
     ) as process:
         try:
             assert process.stdout is not None
-            # Its first line says where it listens.
+            # Its first line has the address.
             port = re.findall(r"\d+", process.stdout.readline())[-1]
             yield f"http://127.0.0.1:{port}/", pinned(cores.driver)
         finally:
@@ -192,7 +192,7 @@ def speed(tools: list[Tool], rounds: int, seconds: int) -> dict[str, Any]:
 
 
 def speed_h2(rounds: int, seconds: int) -> dict[str, Any]:
-    """The same beside h2load, by the streams of a connection."""
+    """The same compared with h2load, by streams of a connection."""
     slices: dict[int, dict[str, list[dict[str, float]]]] = {
         streams: {tool.name: [] for tool in H2_TOOLS} for streams in H2_GOALS
     }
@@ -205,7 +205,7 @@ def speed_h2(rounds: int, seconds: int) -> dict[str, Any]:
     plan = {"rounds": rounds, "seconds": seconds, "connections": H2_CONNECTIONS}
     parts = {
         str(streams): {
-            "figures": {name: of_tool(theirs, found[OURS]) for name, theirs in found.items()},
+            "figures": {name: of_tool(peer, found[OURS]) for name, peer in found.items()},
             "slices": found,
         }
         for streams, found in slices.items()
@@ -218,7 +218,7 @@ def one_slice(tool: Tool, seconds: int, url: str, pin: list[str], streams: int =
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     text = process.stdout.read()
-    # wait4 knows what this child alone has used.
+    # wait4 returns the usage of this child alone.
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     process.stdout.close()
@@ -229,14 +229,14 @@ def one_slice(tool: Tool, seconds: int, url: str, pin: list[str], streams: int =
     return {"requests_per_s": per_s, "cpu_us": cpu_s * 1e6 / requests, "peak_mib": usage.ru_maxrss / 1024}
 
 
-def of_tool(theirs: list[dict[str, float]], ours: list[dict[str, float]]) -> dict[str, Any]:
-    """Medians, and ours to theirs: above 1 we are faster, or cost more."""
+def of_tool(peer: list[dict[str, float]], ours: list[dict[str, float]]) -> dict[str, Any]:
+    """Medians, and ratios of ours to the peer: above 1, ours is faster, or costs more."""
     entry: dict[str, Any] = {
-        key: round(statistics.median(one[key] for one in theirs), 2) for key in ("requests_per_s", "cpu_us")
+        key: round(statistics.median(one[key] for one in peer), 2) for key in ("requests_per_s", "cpu_us")
     }
-    if theirs is not ours:
+    if peer is not ours:
         for key, name in (("requests_per_s", "rate_ratio"), ("cpu_us", "cpu_ratio")):
-            logs = [math.log(a[key] / b[key]) for a, b in zip(ours, theirs, strict=True)]
+            logs = [math.log(a[key] / b[key]) for a, b in zip(ours, peer, strict=True)]
             found = t_interval(logs)
             entry[name] = [round(math.exp(value), 3) for value in (found.mean, found.low, found.high)]
     return entry
@@ -281,8 +281,8 @@ def print_speed(found: dict[str, Any]) -> None:
         print(f"{name:<14}{entry['requests_per_s']:>10.0f}/s {entry['cpu_us']:>7.2f} us  {'  '.join(ratios)}")
 
 
-def save(part: str, found: dict[str, Any], wanted: bool) -> None:
-    if not wanted:
+def save(part: str, found: dict[str, Any], names: bool) -> None:
+    if not names:
         return
     report.save("generators", {part: found})
     (report.RESULTS / "generators.md").write_text(table(report.load("generators")))
@@ -337,11 +337,11 @@ def table_h2(http2: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|---|---|---|",
     ]
     for streams, part in http2["streams"].items():
-        ours, theirs = part["figures"][OURS], part["figures"]["h2load"]
-        rate, cpu = (interval(theirs.get(key)) for key in ("rate_ratio", "cpu_ratio"))
+        ours, peer = part["figures"][OURS], part["figures"]["h2load"]
+        rate, cpu = (interval(peer.get(key)) for key in ("rate_ratio", "cpu_ratio"))
         lines.append(
-            f"| {streams} | {ours['requests_per_s']:,.0f} | {theirs['requests_per_s']:,.0f} | {rate} "
-            f"| {ours['cpu_us']:.2f} | {theirs['cpu_us']:.2f} | {cpu} | rate {H2_GOALS[int(streams)]} |"
+            f"| {streams} | {ours['requests_per_s']:,.0f} | {peer['requests_per_s']:,.0f} | {rate} "
+            f"| {ours['cpu_us']:.2f} | {peer['cpu_us']:.2f} | {cpu} | rate {H2_GOALS[int(streams)]} |"
         )
     return lines
 

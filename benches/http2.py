@@ -52,7 +52,7 @@ DOWNLOAD = b"\x82\x86\x04\x0d/download/100" + b"\x01\x01x"
 WAIT = b"\x83\x86\x04\x05/wait" + b"\x01\x01x"
 WINDOW = ServerConfig("").http2_initial_stream_window_size
 SLOW_STREAMS, FAST_STREAMS = 16, 16
-SIP_BYTES, SIP_EVERY_S = 1024, 0.1
+CREDIT_BYTES, CREDIT_EVERY_S = 1024, 0.1
 RATE_PER_S = 1000.0
 PAUSE_S = 0.1
 """Pause between two attacks; without it, the measurement would show the load of their requests."""
@@ -98,7 +98,7 @@ class FrameConnection:
         # The connection's window must not limit the measurement.
         self.sock.sendall(PREFACE + settings() + frame(SETTINGS, 1) + window_update(0, 2**31 - 1 - 65535))
         self.next, self.received, self.slow = 1, b"", list[int]()
-        self.sipped = time.monotonic()
+        self.credited_at = time.monotonic()
 
     def id(self) -> int:
         self.next += 2
@@ -119,9 +119,9 @@ class FrameConnection:
         """`FAST_STREAMS` concurrent requests and their responses."""
         first = self.next
         heads = [frame(HEADERS, END_HEADERS | END_STREAM, self.id(), GET) for _ in range(FAST_STREAMS)]
-        if self.slow and time.monotonic() - self.sipped > SIP_EVERY_S:
-            self.sipped = time.monotonic()
-            heads += [window_update(one, SIP_BYTES) for one in self.slow]
+        if self.slow and time.monotonic() - self.credited_at > CREDIT_EVERY_S:
+            self.credited_at = time.monotonic()
+            heads += [window_update(one, CREDIT_BYTES) for one in self.slow]
         self.sock.sendall(b"".join(heads))
         missing = FAST_STREAMS
         while missing:
@@ -143,11 +143,11 @@ class FrameConnection:
         return ended
 
     def rate(self, seconds: float) -> float:
-        begun, count = time.perf_counter(), 0
-        while (spent := time.perf_counter() - begun) < seconds:
+        started, count = time.perf_counter(), 0
+        while (elapsed := time.perf_counter() - started) < seconds:
             self.exchange()
             count += FAST_STREAMS
-        return count / spent
+        return count / elapsed
 
 
 def slow(subject: Process, rounds: int, seconds: float) -> dict[str, Any]:
@@ -215,12 +215,12 @@ class Attacker:
     def run(self) -> None:
         # It shares the core of the measured client, which must not wait for it. Affects this thread only.
         os.nice(19)
-        begun = time.monotonic()
+        started = time.monotonic()
         while not self.over.is_set():
             self.frames += attack(("127.0.0.1", self.port), self.name).frames
             self.attacks += 1
             self.over.wait(PAUSE_S)
-        self.seconds += time.monotonic() - begun
+        self.seconds += time.monotonic() - started
 
 
 def p99_us(agent: Agent, session: str, seconds: float) -> float:

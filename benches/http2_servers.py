@@ -149,15 +149,15 @@ def table(found: dict[str, Any]) -> str:
     ]
     for streams, by_name in found["slices"].items():
         ours = by_name[OURS]
-        for name, theirs in sorted(by_name.items(), key=lambda item: item[0] != OURS):
+        for name, peer in sorted(by_name.items(), key=lambda item: item[0] != OURS):
             rate, cpu = (
-                statistics.median(one[key] for one in theirs) for key in ("requests_per_s", "server_cpu_us")
+                statistics.median(one[key] for one in peer) for key in ("requests_per_s", "server_cpu_us")
             )
             ratios = ["", ""]
             if name != OURS:
                 ratios = [
-                    ratio(theirs, ours, "server_cpu_us"),
-                    ratio(ours, theirs, "requests_per_s"),
+                    ratio(peer, ours, "server_cpu_us"),
+                    ratio(ours, peer, "requests_per_s"),
                 ]
             lines.append(f"| {streams} | {name} | {rate:,.0f} | {cpu:.2f} | {ratios[0]} | {ratios[1]} |")
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """Memory of an idle connection of each kind: `python -m benches.idle [--connections 10000]`.
 
 Each connection has exchanged its first request or message and is idle. Growth is the resident memory of the server
-above the level with 200 connections of the same kind; each kind has a server of its own.
+above the level with 200 connections of the same kind; each kind has its own server.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def opened(port: int, exchange: Callable[[socket.socket], None]) -> socket.socke
 
 
 def http1(connection: socket.socket) -> None:
-    memory.ask(0, connection)
+    memory.exchange(0, connection)
 
 
 def http2(connection: socket.socket) -> None:

@@ -1,8 +1,8 @@
 """Instructions per hello request: `python -m benches.instructions`.
 
-Counted by callgrind in one worker that answers pipelined requests, and in the generator that sends them one by one. The
+Counted by callgrind in one worker that responds to pipelined requests, and in the generator that sends them one by one. The
 figure hardly depends on other load on the machine, so that a change of one per cent is visible. It excludes the kernel
-and says nothing about time. The generator is target/release/towline-load (`cargo build --release -p towline-load`).
+and is no measure of time. The generator is target/release/towline-load (`cargo build --release -p towline-load`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ else:
     from towline.server.wsgi import WsgiWorker
     WsgiWorker(app, config, binds, slot=slot).serve(lambda: None)
 """
-"""A worker as the supervisor forks it, but in a process of its own: valgrind cannot start in a forked child."""
+"""A worker as the supervisor forks it, but in a new process: valgrind cannot start in a forked child."""
 
 
 def main() -> int:
@@ -67,10 +67,10 @@ def main() -> int:
     if shutil.which("valgrind") is None or shutil.which("callgrind_control") is None:
         print("valgrind is not installed: nothing was counted")
         return 0
-    for what in options.what or [*APPS, GENERATOR]:
-        spent = count_generator() if what == GENERATOR else count(what)
-        print(f"{what}: {sum(spent.values()):,.0f} instructions a request", flush=True)
-        for name, instructions in spent.most_common(options.functions):
+    for target in options.what or [*APPS, GENERATOR]:
+        counts = count_generator() if target == GENERATOR else count(target)
+        print(f"{target}: {sum(counts.values()):,.0f} instructions a request", flush=True)
+        for name, instructions in counts.most_common(options.functions):
             print(f"{instructions:9.1f}  {name}")
     return 0
 
@@ -79,7 +79,7 @@ def count(interface: str) -> Counter[str]:
     """Instructions per request, by function."""
     with tempfile.TemporaryDirectory() as folder, worker(interface, Path(folder)) as (pid, port):
         connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
-        length = answer_length(connections[0])
+        length = response_length(connections[0])
         exchange(connections, WARM_UP, length)
         control("--zero", pid)
         exchange(connections, ROUNDS, length)
@@ -139,7 +139,7 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     sys.exit("the worker under valgrind does not answer")
 
 
-def answer_length(connection: socket.socket) -> int:
+def response_length(connection: socket.socket) -> int:
     connection.settimeout(START_TIMEOUT)
     connection.sendall(REQUEST)
     got = b""
@@ -178,7 +178,7 @@ def control(action: str, pid: int) -> None:
 def exclusive(dump: Path) -> Counter[str]:
     """Exclusive instructions of each function. Format: valgrind's manual, "Callgrind Format Specification"."""
     names: dict[str, str] = {}
-    spent: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     function, is_call = "?", False
     for line in dump.read_text().splitlines():
         named = re.match(r"(c?fn)=\((\d+)\)(?: (.*))?", line)
@@ -192,9 +192,9 @@ def exclusive(dump: Path) -> Counter[str]:
         elif re.match(r"[\d+*-]", line):
             # The line after `calls=` holds the inclusive cost of the callee.
             if not is_call:
-                spent[function] += int(line.split()[1])
+                counts[function] += int(line.split()[1])
             is_call = False
-    return spent
+    return counts
 
 
 if __name__ == "__main__":

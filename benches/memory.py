@@ -46,43 +46,43 @@ def main() -> int:
     return 0
 
 
-def allow_descriptors(wanted: int) -> None:
-    """For us and, by inheritance, for every server alike."""
+def allow_descriptors(needed: int) -> None:
+    """Raises the limit of descriptors, which every server inherits."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        sys.exit(f"{wanted} descriptors are needed and the hard limit is {hard} (ulimit -Hn)")
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        sys.exit(f"{needed} descriptors are needed and the hard limit is {hard} (ulimit -Hn)")
     limit = 65536 if hard == resource.RLIM_INFINITY else hard
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, wanted), hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(limit, needed), hard))
 
 
 def measure_server(server: Server, connections: int, megabytes: int) -> dict[str, Any]:
     figures: dict[str, float | str] = {}
-    questions = {
+    measurements = {
         "idle": lambda subject: idle(subject, connections),
         "upload": lambda subject: streamed(subject, lambda port, size: upload(port, size), megabytes),
         "download": lambda subject: streamed(subject, lambda port, size: download(port, size), megabytes),
     }
-    shown = ""
-    for question, answer_of in questions.items():
+    command = ""
+    for name, measure in measurements.items():
         try:
             with running(server, APP) as subject:
-                shown = " ".join(subject.command)
-                answer = answer_of(subject)
-            figures |= answer if isinstance(answer, dict) else {f"{question}_mib": answer}
+                command = " ".join(subject.command)
+                result = measure(subject)
+            figures |= result if isinstance(result, dict) else {f"{name}_mib": result}
         except (OSError, ValueError, SubjectFailed) as error:
-            figures[f"{question}_mib"] = f"failed: {error}"
+            figures[f"{name}_mib"] = f"failed: {error}"
     return {
         "date": datetime.date.today().isoformat(),
         "machine": report.machine(),
         "versions": report.versions(),
-        "command": shown,
+        "command": command,
         "connections": connections,
         "megabytes": megabytes,
         "figures": figures,
     }
 
 
-def ask(port: int, connection: socket.socket) -> None:
+def exchange(port: int, connection: socket.socket) -> None:
     connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     with connection.makefile("rb") as stream:
         if (body := read_response(stream)) != HELLO:
@@ -106,22 +106,22 @@ def connect(port: int) -> socket.socket:
 
 
 def idle(subject: Process, count: int) -> dict[str, float | str]:
-    """Each connection has had one answer and waits; then silent ones join, and somebody new asks."""
+    """Each connection has received one response and is idle; then silent ones are added, and a new one sends a request."""
     held: list[socket.socket] = []
     figures: dict[str, float | str] = {}
     try:
         for _ in range(200):  # caches, pools and lazy imports belong to the start
             held.append(connect(subject.port))
-            ask(subject.port, held[-1])
+            exchange(subject.port, held[-1])
         before = resident_kib(subject)
         for _ in range(count):
             held.append(connect(subject.port))
-            ask(subject.port, held[-1])
+            exchange(subject.port, held[-1])
         figures["idle_mib"] = round((resident_kib(subject) - before) / 1024, 1)
         held.extend(connect(subject.port) for _ in range(SILENT))
         time.sleep(0.2)
         try:
-            waits = [timed(lambda: ask_anew(subject.port)) for _ in range(20)]
+            waits = [timed(lambda: exchange_on_new_connection(subject.port)) for _ in range(20)]
             figures["new_request_ms"] = round(max(waits) * 1000, 1)
             figures["new_request_median_ms"] = round(statistics.median(waits) * 1000, 2)
         except (OSError, ValueError) as error:
@@ -136,9 +136,9 @@ def resident_kib(subject: Process) -> int:
     return subject.usage().rss_bytes >> 10
 
 
-def ask_anew(port: int) -> None:
+def exchange_on_new_connection(port: int) -> None:
     with connect(port) as connection:
-        ask(port, connection)
+        exchange(port, connection)
 
 
 def timed(act: Callable[[], None]) -> float:

@@ -31,9 +31,9 @@ PACKAGES = (
 T95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 
 
-def ratio(ours: list[float], theirs: list[float]) -> dict[str, Any]:
-    """Ratios `ours / theirs`, paired by round: geometric mean, 95 % interval over rounds, smallest and largest."""
-    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
+def ratio(ours: list[float], peer: list[float]) -> dict[str, Any]:
+    """Ratios `ours / peer`, paired by round: geometric mean, 95 % interval over rounds, smallest and largest."""
+    logs = [math.log(a / b) for a, b in zip(ours, peer, strict=True)]
     mean = statistics.fmean(logs)
     found: dict[str, Any] = {"ratio": mean, "least": min(logs), "most": max(logs)}
     if len(logs) > 1:
@@ -85,7 +85,7 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
 
 
 def save(name: str, entries: dict[str, Any], *, replace: bool = False) -> Path:
-    """Writes results/NAME.json.gz; merged into the entries that are there, unless `replace`."""
+    """Writes results/NAME.json.gz; merged into the existing entries, unless `replace`."""
     RESULTS.mkdir(exist_ok=True)
     kept = entries if replace else load(name) | entries
     path = RESULTS / f"{name}.json.gz"

@@ -48,10 +48,10 @@ def main() -> int:
 
 def measure_server(server: Server, app: str, seconds: int) -> dict[str, Any]:
     lateness: dict[str, Any] = {}
-    shown = ""
+    command = ""
     try:
         with running(server, app) as subject, Agent(Cores.divided().driver) as agent:
-            shown = " ".join(subject.command)
+            command = " ".join(subject.command)
             read_ticker(subject.port)
             for connections in (64, 512):
                 lateness[str(connections)] = under_load(subject, agent, connections, seconds)
@@ -61,7 +61,7 @@ def measure_server(server: Server, app: str, seconds: int) -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "machine": report.machine(),
         "versions": report.versions(),
-        "command": shown,
+        "command": command,
         "lateness": lateness,
     }
 

@@ -40,7 +40,7 @@ class Kind:
     """A kind of comparison: the difference between the servers, and its duration."""
 
     name: str
-    what: str
+    description: str
     count: int
     percent: int = 0
     restarts: int = 8
@@ -51,7 +51,7 @@ class Kind:
 
 def main() -> int:
     options = arguments()
-    began = time.monotonic()
+    started = time.monotonic()
     kinds = [
         Kind(
             "equal",
@@ -80,7 +80,7 @@ def main() -> int:
     kept = report.load("verdicts")
     for kind in kinds:
         if kind.count:
-            run_kind(kind, kept, add=options.add, until=began + options.limit_seconds)
+            run_kind(kind, kept, add=options.add, until=started + options.limit_seconds)
     return 0
 
 
@@ -129,7 +129,7 @@ def run_kind(kind: Kind, kept: dict[str, Any], *, add: bool, until: float) -> No
 
 def settings(kind: Kind) -> dict[str, Any]:
     return {
-        "what": kind.what,
+        "what": kind.description,
         "percent": kind.percent,
         "restarts": kind.restarts,
         "seconds": kind.seconds,

@@ -46,7 +46,7 @@ TERMINAL_EVERY_S, LOG_EVERY_S = 0.5, 20.0
 
 
 def crates() -> list[str]:
-    """The names of all crates that a build from nothing compiles."""
+    """Names of all crates that a clean build compiles."""
     tree = [
         "cargo",
         "tree",
@@ -70,32 +70,32 @@ def weight(crate: str) -> float:
 
 
 class Progress:
-    """Which crates have been begun, and what that says about the rest."""
+    """Crates that have started to compile, and the estimate for the rest."""
 
     def __init__(self, profile: str, total: list[str]) -> None:
         self.profile, self.crates = profile, len(total)
         self.total_s = sum(map(weight, total))
-        self.began = time.monotonic()
-        self.begun: list[str] = []
+        self.started_at = time.monotonic()
+        self.started_crates: list[str] = []
         self.jobs = os.cpu_count() or 1
         self.is_terminal = sys.stdout.isatty()
 
     def left_s(self) -> float | None:
         """Seconds to come. Those that run at the moment, one a core, count half."""
-        running = sum(map(weight, self.begun[-self.jobs :])) / 2
-        done = sum(map(weight, self.begun)) - running
-        elapsed = time.monotonic() - self.began
+        running = sum(map(weight, self.started_crates[-self.jobs :])) / 2
+        done = sum(map(weight, self.started_crates)) - running
+        elapsed = time.monotonic() - self.started_at
         if not self.total_s or done < 0.05 * self.total_s:
             return None
         return max(0.0, self.total_s - done) * elapsed / done
 
     def line(self) -> str:
-        elapsed = time.monotonic() - self.began
+        elapsed = time.monotonic() - self.started_at
         text = f"{self.profile} build, {duration(elapsed)}"
-        if self.begun and self.total_s:
-            text += f": crate {len(self.begun)} of {self.crates} ({self.begun[-1]})"
-        elif self.begun:
-            text += f": {self.begun[-1]}"
+        if self.started_crates and self.total_s:
+            text += f": crate {len(self.started_crates)} of {self.crates} ({self.started_crates[-1]})"
+        elif self.started_crates:
+            text += f": {self.started_crates[-1]}"
         left = self.left_s()
         return text + (f", about {duration(left)} left" if left is not None else "")
 
@@ -129,7 +129,7 @@ def main() -> int:
     ended = threading.Event()
     watcher = threading.Thread(target=progress.watch, args=(ended,))
     command = [maturin, "develop", "--locked", "--profile", profile]
-    # maturin wants to know which environment is meant.
+    # maturin needs the environment.
     environment = {**os.environ, "VIRTUAL_ENV": sys.prefix, "CARGO_TERM_COLOR": "never"}
     with subprocess.Popen(
         command,
@@ -147,14 +147,14 @@ def main() -> int:
             for line in build.stdout:
                 last.append(line)
                 if found := COMPILING.match(line):
-                    progress.begun.append(found[1])
+                    progress.started_crates.append(found[1])
         finally:
             ended.set()
             watcher.join()
     if progress.is_terminal:
         print("\r\033[K", end="")
     if build.returncode == 0:
-        print(f"{profile} build: done in {duration(time.monotonic() - progress.began)}", flush=True)
+        print(f"{profile} build: done in {duration(time.monotonic() - progress.started_at)}", flush=True)
     else:
         sys.stderr.write("".join(last))
     return build.returncode

@@ -42,7 +42,7 @@ FOUNDATION = {"errors", "config"}  # and the private modules, above all `_native
 ABOVE = {"_dropins"}  # private, and yet above the layers: the drop-ins use the client
 
 # Import cycles between files (scripts/import_cycles.py), each with the reason why it stays. A cycle that is not listed
-# fails, and so does an entry whose cycle is gone. Rather cut a cycle than list it: move what both files need into a
+# fails, and so does an entry whose cycle is gone. Prefer to cut a cycle: move what both files need into a
 # third one below them.
 IO, LOAD, ASGI = "crates/towline-io/src/", "crates/towline-load/src/", "crates/towline-py/src/server/asgi/"
 CYCLES: dict[tuple[str, ...], str] = {
@@ -89,9 +89,9 @@ CYCLES: dict[tuple[str, ...], str] = {
         ASGI + "task/idle.rs",
     ): "Python objects that hold each other as Py<T>: the server its exchanges and idle task, and they the server",
 }
-MOST_CYCLES, MOST_CYCLE_FILES = 8, 5
+MAX_CYCLES, MAX_CYCLE_FILES = 8, 5
 
-LISTED_LINES, MOST_LINES = 600, 700
+LISTED_LINES, MAX_LINES = 600, 700
 
 
 def crate_problems() -> Iterator[str]:
@@ -187,10 +187,10 @@ def cycle_problems(found: Collection[tuple[str, ...]]) -> Iterator[str]:
     for files in sorted(CYCLES.keys() - set(found)):
         yield f"scripts/check_layering.py lists an import cycle that is gone: {', '.join(files)}"
     for files in CYCLES:
-        if len(files) > MOST_CYCLE_FILES:
-            yield f"import cycle of {len(files)} files (at most {MOST_CYCLE_FILES}): {', '.join(files)}"
-    if len(CYCLES) > MOST_CYCLES:
-        yield f"{len(CYCLES)} import cycles are listed (at most {MOST_CYCLES})"
+        if len(files) > MAX_CYCLE_FILES:
+            yield f"import cycle of {len(files)} files (at most {MAX_CYCLE_FILES}): {', '.join(files)}"
+    if len(CYCLES) > MAX_CYCLES:
+        yield f"{len(CYCLES)} import cycles are listed (at most {MAX_CYCLES})"
 
 
 def main() -> int:
@@ -199,8 +199,8 @@ def main() -> int:
     problems = [*crate_problems(), *python_problems(), *cycle_problems(cycles())]
     for lines, source in long_files():
         print(f"long file: {source} has {lines} lines")
-        if lines > MOST_LINES:
-            problems.append(f"{source}: {lines} lines; split it by subject (at most {MOST_LINES})")
+        if lines > MAX_LINES:
+            problems.append(f"{source}: {lines} lines; split it by subject (at most {MAX_LINES})")
     print("\n".join(problems) if problems else "layering: every import goes the allowed way")
     return 1 if problems else 0
 

@@ -29,9 +29,9 @@ def problems_in(path: Path) -> list[str]:
     except (UnicodeDecodeError, FileNotFoundError):
         return []
     return [
-        f"{path}:{number}: {what}: {line.strip()[:80]}"
+        f"{path}:{number}: {kind}: {line.strip()[:80]}"
         for number, line in enumerate(text.splitlines(), 1)
-        for what, pattern in PATTERNS.items()
+        for kind, pattern in PATTERNS.items()
         if pattern.search(line)
     ]
 

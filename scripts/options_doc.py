@@ -36,7 +36,7 @@ def flag(name: str, described: Option) -> str:
     return f"{text} / --no-{text[2:]}" if described.switch else text
 
 
-def shown(default: Any) -> str:
+def default_text(default: Any) -> str:
     match default:
         case None | () | "":
             return ""
@@ -61,7 +61,7 @@ def row(name: str, described: Option, default: Any) -> str:
         text += "; repeatable"
     if described.variables:
         text += f"; also from `{'`, `'.join(described.variables)}`"
-    cells = (flags, shown(default), text)
+    cells = (flags, default_text(default), text)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 

@@ -1,6 +1,6 @@
 """docs/figures.svg, README's bar chart, from the records of `towline bench` in benches/results (`make format`).
 
-`--check` (in `make check`) fails when the chart does not show what the records hold.
+`--check` (in `make check`) fails when the chart differs from the records.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def text(x: float, y: float, content: str, css: str = "", anchor: str = "start")
 
 def drawn(panel: Panel, found: list[tuple[str, float, str]], left: float, top: float) -> str:
     parts = [text(left, top + 14, panel.title, "title")]
-    most = max(value for _, value, _ in found)
+    largest = max(value for _, value, _ in found)
     for number, (name, value, label) in enumerate(found):
         y = top + TITLE + number * ROW
-        width = max(1.0, (PANEL - LABEL - VALUE) * value / most)
+        width = max(1.0, (PANEL - LABEL - VALUE) * value / largest)
         css = "ours" if name == OURS else "bar"
         parts.append(text(left + LABEL - 8, y + 13, name, anchor="end"))
         parts.append(

@@ -55,8 +55,8 @@ def wait_until_open(port: int, server: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def served(target: str) -> Iterator[int]:
-    """Runs the server as a process of its own. SIGTERM must end it in good order."""
+def running_server(target: str) -> Iterator[int]:
+    """Runs the server in its own process. SIGTERM must end it cleanly."""
     port = free_port()
     command = [TOWLINE, "serve", target, "--app-dir", APP_DIR, "--port", str(port)]
     print(f"\n$ towline serve {target} --app-dir {APP_DIR} --port {port}", flush=True)
@@ -118,7 +118,7 @@ def main() -> int:
     brief = "--brief" in sys.argv
     stay = not brief and sys.stdin.isatty() and sys.stdout.isatty() and not os.environ.get("CI")
     for target in ("wsgi_app:app", "asgi_app:app"):
-        with served(target) as port:
+        with running_server(target) as port:
             if (statuses := exchange(port, brief)) != EXPECTED:
                 sys.exit(f"expected the statuses {EXPECTED}, got {statuses}")
             if (statuses := asyncio.run(gather(port))) != [200] * TOGETHER:

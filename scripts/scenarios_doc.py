@@ -75,8 +75,8 @@ def table_cell(text: str) -> str:
 
 
 def code(text: str) -> str:
-    shown = text.replace("\r", "\\r").replace("\n", "\\n")
-    return f"`{shown}`" if len(shown) <= LONG else f"`{shown[:LONG]}`..."
+    escaped = text.replace("\r", "\\r").replace("\n", "\\n")
+    return f"`{escaped}`" if len(escaped) <= LONG else f"`{escaped[:LONG]}`..."
 
 
 def request(one: Request) -> str:
@@ -118,12 +118,12 @@ def expected(one: Expect) -> str:
     elif one.body.count > 1:
         lines.append(f"{code(one.body.unit.decode())} {one.body.count:,} times")
     elif one.body.length and one.body.path is None:
-        whole = one.body.whole()
-        shown = whole[: LONG + 1].decode("latin-1")
-        if shown.replace("\r", "").replace("\n", "").isprintable():
-            lines.append(code(shown) + (f" ({len(whole):,} bytes)" if len(whole) > 16 else ""))
+        body = one.body.whole()
+        escaped = body[: LONG + 1].decode("latin-1")
+        if escaped.replace("\r", "").replace("\n", "").isprintable():
+            lines.append(code(escaped) + (f" ({len(body):,} bytes)" if len(body) > 16 else ""))
         else:
-            lines.append(f"{len(whole):,} bytes, binary")
+            lines.append(f"{len(body):,} bytes, binary")
     lines += [code(f"{name}: {value}") for name, value in one.fields]
     if one.coding:
         lines.append(f"{one.coding}; decoded and compared")

@@ -6,7 +6,7 @@ GREETING = b"Hello from Towline\n"
 
 
 async def read_body(receive):
-    """The whole request body; each `receive` reads a part of it from the socket."""
+    """The complete request body; each `receive` reads a part of it from the socket."""
     parts, more = [], True
     while more:
         message = await receive()
@@ -17,7 +17,7 @@ async def read_body(receive):
     return b"".join(parts)
 
 
-async def answer(send, status, body, content_type=b"text/plain; charset=utf-8"):
+async def respond(send, status, body, content_type=b"text/plain; charset=utf-8"):
     headers = [(b"content-type", content_type), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
@@ -38,14 +38,14 @@ async def app(scope, receive, send):
         raise NotImplementedError(f"this example supports http only, not {scope['type']}")
     match scope["method"], scope["path"]:
         case _, "/":
-            await answer(send, 200, GREETING)
+            await respond(send, 200, GREETING)
         case "POST", "/echo":
-            await answer(send, 200, await read_body(receive), b"application/octet-stream")
+            await respond(send, 200, await read_body(receive), b"application/octet-stream")
         case _, "/stream":
             await stream(send)
         case _, "/scope":
             seen = {"method": scope["method"], "path": scope["path"], "query": scope["query_string"].decode()}
             seen |= {"http_version": scope["http_version"], "client": scope["client"]}
-            await answer(send, 200, json.dumps(seen, indent=2).encode() + b"\n", b"application/json")
+            await respond(send, 200, json.dumps(seen, indent=2).encode() + b"\n", b"application/json")
         case _:
-            await answer(send, 404, b"no such page\n")
+            await respond(send, 404, b"no such page\n")

@@ -18,7 +18,7 @@ def app(environ, start_response):
         case _, "/scope":
             names = {"method": "REQUEST_METHOD", "path": "PATH_INFO", "query": "QUERY_STRING"}
             names |= {"http_version": "SERVER_PROTOCOL", "client": "REMOTE_ADDR"}
-            seen = {ours: environ[theirs] for ours, theirs in names.items()}
+            seen = {ours: environ[accepted] for ours, accepted in names.items()}
             body, content_type = [json.dumps(seen, indent=2).encode() + b"\n"], "application/json"
         case _:
             status, body = "404 Not Found", [b"no such page\n"]

@@ -12,9 +12,9 @@ from local import base_url
 QUESTION = [{"role": "user", "content": "Good morning, how are you?"}]
 
 
-def ask(client):
-    whole = client.messages.create(model="any", max_tokens=100, messages=QUESTION)
-    print("whole:    ", whole.content[0].text)
+def chat(client):
+    message = client.messages.create(model="any", max_tokens=100, messages=QUESTION)
+    print("whole:    ", message.content[0].text)
 
     print("streamed:  ", end="")
     with client.messages.stream(model="any", max_tokens=100, messages=QUESTION) as stream:
@@ -23,11 +23,11 @@ def ask(client):
         print()
         print("stopped by", stream.get_final_message().stop_reason)
 
-    patient = client.messages.create(model="busy", max_tokens=100, messages=QUESTION)  # 429 first
-    print("after 429:", patient.content[0].text)
+    retried = client.messages.create(model="busy", max_tokens=100, messages=QUESTION)  # 429 first
+    print("after 429:", retried.content[0].text)
 
 
-async def aask(client):
+async def achat(client):
     print("streamed:  ", end="")
     async with client.messages.stream(model="any", max_tokens=100, messages=QUESTION) as stream:
         async for text in stream.text_stream:
@@ -35,20 +35,20 @@ async def aask(client):
     print()
 
     calls = [client.messages.create(model="any", max_tokens=100, messages=QUESTION) for _ in range(20)]
-    print("at once:  ", len({whole.content[0].text for whole in await asyncio.gather(*calls)}), "kind")
+    print("at once:  ", len({message.content[0].text for message in await asyncio.gather(*calls)}), "kind")
 
 
 async def amain(url):
     http_client = towline.httpx2.AsyncClient()
     async with anthropic.AsyncAnthropic(base_url=url, api_key="none", http_client=http_client) as client:
-        await aask(client)
+        await achat(client)
 
 
 def main():
     with base_url() as url:
         http_client = towline.httpx2.Client()
         with anthropic.Anthropic(base_url=url, api_key="none", http_client=http_client) as client:
-            ask(client)
+            chat(client)
         asyncio.run(amain(url))
 
 

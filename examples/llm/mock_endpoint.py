@@ -1,6 +1,6 @@
 """A local mock of the two vendors' endpoints: `towline serve mock_endpoint:app --app-dir examples/llm`.
 
-POST /v1/chat/completions and /v1/responses (OpenAI), /v1/messages (Anthropic): whole responses and event streams in
+POST /v1/chat/completions and /v1/responses (OpenAI), /v1/messages (Anthropic): complete responses and event streams in
 the format that the SDKs parse. The response repeats the question word by word. The first request for the model `busy`
 gets 429 with Retry-After.
 """
@@ -13,9 +13,9 @@ WORD_PAUSE = float(os.environ.get("WORD_PAUSE", "0.01"))
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
 
-def words_of(asked):
+def words_of(request):
     """The reply: the last question, as a list of words with their spaces."""
-    last = asked.get("messages", asked.get("input"))
+    last = request.get("messages", request.get("input"))
     while isinstance(last, list):
         last = last[-1]
     while isinstance(last, dict):
@@ -28,14 +28,14 @@ def words_of(asked):
 # --- OpenAI: chat completions ---------------------------------------------------------------------
 
 
-def chat(asked, words):
+def chat(request, words):
     message = {"role": "assistant", "content": "".join(words), "refusal": None}
     choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": None}
-    return {**chat_base(asked, "chat.completion"), "choices": [choice], "usage": USAGE}
+    return {**chat_base(request, "chat.completion"), "choices": [choice], "usage": USAGE}
 
 
-def chat_events(asked, words):
-    base = chat_base(asked, "chat.completion.chunk")
+def chat_events(request, words):
+    base = chat_base(request, "chat.completion.chunk")
 
     def chunk(delta, finish=None):
         return None, {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
@@ -44,19 +44,19 @@ def chat_events(asked, words):
     for word in words:
         yield chunk({"content": word})
     yield chunk({}, "stop")
-    if asked.get("stream_options", {}).get("include_usage"):
+    if request.get("stream_options", {}).get("include_usage"):
         yield None, {**base, "choices": [], "usage": USAGE}
     yield None, "[DONE]"
 
 
-def chat_base(asked, kind):
-    return {"id": "chatcmpl-1", "object": kind, "created": 1750000000, "model": asked["model"]}
+def chat_base(request, kind):
+    return {"id": "chatcmpl-1", "object": kind, "created": 1750000000, "model": request["model"]}
 
 
 # --- OpenAI: responses ----------------------------------------------------------------------------
 
 
-def response(asked, words, status="completed"):
+def response(request, words, status="completed"):
     part = {"type": "output_text", "text": "".join(words), "annotations": []}
     item = {"id": "msg_1", "type": "message", "role": "assistant", "status": status, "content": [part]}
     details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
@@ -65,7 +65,7 @@ def response(asked, words, status="completed"):
         "object": "response",
         "created_at": 1750000000,
         "status": status,
-        "model": asked["model"],
+        "model": request["model"],
         "output": [item] if words else [],
         "parallel_tool_calls": True,
         "tool_choice": "auto",
@@ -74,7 +74,7 @@ def response(asked, words, status="completed"):
     }
 
 
-def response_events(asked, words):
+def response_events(request, words):
     number = -1
 
     def event(kind, **fields):
@@ -83,9 +83,9 @@ def response_events(asked, words):
         return kind, {"type": kind, "sequence_number": number, **fields}
 
     place = {"item_id": "msg_1", "output_index": 0, "content_index": 0}
-    (done,) = response(asked, words)["output"]
+    (done,) = response(request, words)["output"]
     (part,) = done["content"]
-    yield event("response.created", response=response(asked, [], "in_progress"))
+    yield event("response.created", response=response(request, [], "in_progress"))
     item = {**done, "status": "in_progress", "content": []}
     yield event("response.output_item.added", output_index=0, item=item)
     yield event("response.content_part.added", **place, part={**part, "text": ""})
@@ -94,18 +94,18 @@ def response_events(asked, words):
     yield event("response.output_text.done", **place, text="".join(words), logprobs=[])
     yield event("response.content_part.done", **place, part=part)
     yield event("response.output_item.done", output_index=0, item=done)
-    yield event("response.completed", response=response(asked, words))
+    yield event("response.completed", response=response(request, words))
 
 
 # --- Anthropic: messages --------------------------------------------------------------------------
 
 
-def message(asked, words, stop="end_turn"):
+def message(request, words, stop="end_turn"):
     return {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
-        "model": asked["model"],
+        "model": request["model"],
         "content": [{"type": "text", "text": "".join(words)}] if words else [],
         "stop_reason": stop,
         "stop_sequence": None,
@@ -113,11 +113,11 @@ def message(asked, words, stop="end_turn"):
     }
 
 
-def message_events(asked, words):
+def message_events(request, words):
     def event(kind, **fields):
         return kind, {"type": kind, **fields}
 
-    yield event("message_start", message=message(asked, [], None))
+    yield event("message_start", message=message(request, [], None))
     yield event("content_block_start", index=0, content_block={"type": "text", "text": ""})
     yield event("ping")
     for word in words:
@@ -144,17 +144,17 @@ async def app(scope, receive, send):
         # ASGI lets an application refuse a protocol with an exception: the server continues without lifespan.
         raise NotImplementedError(f"this example supports http only, not {scope['type']}")
     fields = dict(scope["headers"])
-    asked = json.loads(await read_body(receive) or b"{}")
+    request = json.loads(await read_body(receive) or b"{}")
     if scope["path"] not in ENDPOINTS:
-        await answer(send, 404, {"error": {"message": "no such endpoint", "type": "not_found_error"}})
-    elif asked["model"] == "busy" and fields.get(b"x-stainless-retry-count", b"0") == b"0":
-        await answer(send, 429, LATER, [(b"retry-after", b"1"), (b"retry-after-ms", b"50")])
+        await respond(send, 404, {"error": {"message": "no such endpoint", "type": "not_found_error"}})
+    elif request["model"] == "busy" and fields.get(b"x-stainless-retry-count", b"0") == b"0":
+        await respond(send, 429, LATER, [(b"retry-after", b"1"), (b"retry-after-ms", b"50")])
     else:
-        whole, events = ENDPOINTS[scope["path"]]
-        if asked.get("stream"):
-            await stream(send, events(asked, words_of(asked)))
+        complete, events = ENDPOINTS[scope["path"]]
+        if request.get("stream"):
+            await stream(send, events(request, words_of(request)))
         else:
-            await answer(send, 200, whole(asked, words_of(asked)))
+            await respond(send, 200, complete(request, words_of(request)))
 
 
 async def read_body(receive):
@@ -168,7 +168,7 @@ async def read_body(receive):
     return b"".join(parts)
 
 
-async def answer(send, status, value, fields=()):
+async def respond(send, status, value, fields=()):
     body = json.dumps(value).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *fields]
     await send({"type": "http.response.start", "status": status, "headers": headers})

@@ -12,20 +12,20 @@ from local import base_url
 QUESTION = [{"role": "user", "content": "Good morning, how are you?"}]
 
 
-def ask(client):
-    whole = client.chat.completions.create(model="any", messages=QUESTION)
-    print("whole:    ", whole.choices[0].message.content)
+def chat(client):
+    completion = client.chat.completions.create(model="any", messages=QUESTION)
+    print("whole:    ", completion.choices[0].message.content)
 
     print("streamed:  ", end="")
     for chunk in client.chat.completions.create(model="any", messages=QUESTION, stream=True):
         print(chunk.choices[0].delta.content or "", end="|", flush=True)
     print()
 
-    patient = client.chat.completions.create(model="busy", messages=QUESTION)  # 429 first; the SDK comes back
-    print("after 429:", patient.choices[0].message.content)
+    retried = client.chat.completions.create(model="busy", messages=QUESTION)  # 429 first; the SDK comes back
+    print("after 429:", retried.choices[0].message.content)
 
 
-async def aask(client):
+async def achat(client):
     response = await client.responses.create(model="any", input="Good evening")
     print("response: ", response.output_text)
 
@@ -39,7 +39,7 @@ async def aask(client):
     calls = [client.chat.completions.create(model="any", messages=QUESTION) for _ in range(20)]
     print(
         "at once:  ",
-        len({whole.choices[0].message.content for whole in await asyncio.gather(*calls)}),
+        len({completion.choices[0].message.content for completion in await asyncio.gather(*calls)}),
         "kind",
     )
 
@@ -47,14 +47,14 @@ async def aask(client):
 async def amain(url):
     http_client = towline.httpx2.AsyncClient()
     async with openai.AsyncOpenAI(base_url=url + "/v1", api_key="none", http_client=http_client) as client:
-        await aask(client)
+        await achat(client)
 
 
 def main():
     with base_url() as url:
         http_client = towline.httpx2.Client()
         with openai.OpenAI(base_url=url + "/v1", api_key="none", http_client=http_client) as client:
-            ask(client)
+            chat(client)
         asyncio.run(amain(url))
 
 

@@ -64,7 +64,7 @@ class WebhookApp:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._respond_to(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
@@ -103,7 +103,7 @@ class WebhookApp:
         await self._client.aclose()
         await self._store.close()
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _respond_to(self, scope: Scope, receive: Receive, send: Send) -> None:
         path: str = scope["path"]
         if path == "/api/status" and scope["method"] == "GET":
             counts = await self._store.query(lambda database: database.counts())
@@ -122,7 +122,7 @@ class WebhookApp:
         try:
             body = await _body(receive, self._settings.max_body_bytes)
             if body is None:
-                return  # the client has gone before it had sent all
+                return  # the client disconnected before the end of the body
             number = await self._store.accept(hook, _forwarded(scope["headers"]), body)
         except TooLarge:
             await _respond(
@@ -137,7 +137,7 @@ class WebhookApp:
             self._forwarder.wake()
 
 
-async def _body(receive: Receive, most: int) -> bytes | None:
+async def _body(receive: Receive, max_bytes: int) -> bytes | None:
     pieces, size = [], 0
     while True:
         message = await receive()
@@ -145,7 +145,7 @@ async def _body(receive: Receive, most: int) -> bytes | None:
             return None
         pieces.append(message.get("body", b""))
         size += len(pieces[-1])
-        if size > most:
+        if size > max_bytes:
             raise TooLarge
         if not message.get("more_body", False):
             return b"".join(pieces)

@@ -32,11 +32,11 @@ async def app(
         more = message.get("more_body", False)
     if scope["path"] == "/seen":
         again = sum(1 for count in _seen.values() if count > 1)
-        answer = json.dumps({"different": len(_seen), "again": again, "wrong": _wrong}).encode()
+        content = json.dumps({"different": len(_seen), "again": again, "wrong": _wrong}).encode()
     else:
         _seen[dict(scope["headers"]).get(b"webhook-id", b"")] += 1
         _wrong += body != EXPECTED
-        answer = b"thanks"
-    headers = [(b"content-length", b"%d" % len(answer)), (b"x-destination", b"load")]
+        content = b"thanks"
+    headers = [(b"content-length", b"%d" % len(content)), (b"x-destination", b"load")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": answer})
+    await send({"type": "http.response.body", "body": content})

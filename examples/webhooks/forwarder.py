@@ -94,10 +94,10 @@ class Forwarder:
             return 0
         now, cursor = time.time(), self._cursor
 
-        def question(database: Database) -> tuple[list[Webhook], list[Webhook]]:
+        def read(database: Database) -> tuple[list[Webhook], list[Webhook]]:
             return database.due(now, room + taken), database.fresh(cursor, room)
 
-        again, fresh = await self._store.query(question)
+        again, fresh = await self._store.query(read)
         batch = [webhook for webhook in again if webhook.id not in self._taken][:room]
         fresh = fresh[: room - len(batch)]
         if fresh:
@@ -109,7 +109,7 @@ class Forwarder:
         return len(batch)
 
     async def _pause(self) -> float | None:
-        """Seconds until the next retry; None while there is no room for it."""
+        """Seconds until the next retry; None while no slot is free."""
         if len(self._ready) >= self._width:
             return None
         due: float | None = await self._store.query(lambda database: database.next_due())
@@ -140,7 +140,7 @@ class Forwarder:
                 await asyncio.sleep(1.0)
 
     async def _forward(self, webhook: Webhook) -> Outcome:
-        begun = time.perf_counter()
+        started = time.perf_counter()
         attempts = webhook.attempts + 1
         url = f"{self._upstream}/{quote(webhook.hook, safe='')}"
         headers = [*webhook.headers, ("Webhook-Id", str(webhook.id)), ("Webhook-Attempt", str(attempts))]
@@ -148,8 +148,8 @@ class Forwarder:
             response = await self._client.post(url, content=webhook.body, headers=headers)
         except Exception as error:
             if not isinstance(error, towline.Error):
-                log.exception("webhook %d", webhook.id)  # a mistake of ours must not lose it either
-            duration = time.perf_counter() - begun
+                log.exception("webhook %d", webhook.id)  # an unexpected error must not lose it either
+            duration = time.perf_counter() - started
             due = self._due(webhook)
             return Outcome(webhook.id, attempts, duration, due, error=f"{type(error).__name__}: {error}")
         retried = response.status_code in RETRIED
@@ -157,7 +157,7 @@ class Forwarder:
         return Outcome(
             webhook.id,
             attempts,
-            time.perf_counter() - begun,
+            time.perf_counter() - started,
             due,
             response.status_code,
             response.headers.multi_items(),
@@ -166,7 +166,7 @@ class Forwarder:
         )
 
     def _due(self, webhook: Webhook) -> float | None:
-        """When to try again after this failure; None if the webhook is too old."""
+        """Time of the next attempt after this failure; None if the webhook is too old."""
         now = time.time()
         if now - webhook.received_at > self._give_up_after:
             return None

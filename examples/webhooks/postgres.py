@@ -55,7 +55,7 @@ class Postgres:
 
     def write(self, accepted: list[Webhook], outcomes: list[Outcome]) -> None:
         with self._connection.transaction(), self._connection.cursor() as cursor:
-            # A database may be configured to confirm commits before they are durable; ours must not be.
+            # A database may be configured to confirm commits before they are durable; this one must not be.
             cursor.execute("SET LOCAL synchronous_commit = on")
             if accepted:
                 rows = [(it.id, it.hook, it.received_at, json.dumps(it.headers), it.body) for it in accepted]
@@ -66,11 +66,11 @@ class Postgres:
     def last_id(self) -> int:
         return int(self._one("SELECT coalesce(max(id), 0) FROM webhooks"))
 
-    def fresh(self, after: int, most: int) -> list[Webhook]:
-        return self._webhooks("attempts = 0 AND id > %s ORDER BY id LIMIT %s", after, most)
+    def fresh(self, after: int, limit: int) -> list[Webhook]:
+        return self._webhooks("attempts = 0 AND id > %s ORDER BY id LIMIT %s", after, limit)
 
-    def due(self, now: float, most: int) -> list[Webhook]:
-        return self._webhooks("attempts > 0 AND due <= %s ORDER BY due LIMIT %s", now, most)
+    def due(self, now: float, limit: int) -> list[Webhook]:
+        return self._webhooks("attempts > 0 AND due <= %s ORDER BY due LIMIT %s", now, limit)
 
     def next_due(self) -> float | None:
         due: float | None = self._one(

@@ -44,7 +44,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of an attempt. `due` is when to try again, None if it is final."""
+    """The outcome of an attempt. `due` is the time of the next attempt, None if it is final."""
 
     id: int
     attempts: int
@@ -67,8 +67,8 @@ class Database(Protocol):
 
     def write(self, accepted: list[Webhook], outcomes: list[Outcome]) -> None: ...
     def last_id(self) -> int: ...
-    def fresh(self, after: int, most: int) -> list[Webhook]: ...
-    def due(self, now: float, most: int) -> list[Webhook]: ...
+    def fresh(self, after: int, limit: int) -> list[Webhook]: ...
+    def due(self, now: float, limit: int) -> list[Webhook]: ...
     def next_due(self) -> float | None: ...
     def counts(self) -> dict[str, int]: ...
     def close(self) -> None: ...
@@ -113,7 +113,7 @@ class Store:
         self._last_id = await opened
 
     async def close(self) -> None:
-        """Writes everything given so far first."""
+        """Writes all pending operations first."""
         if self._thread is not None:
             self._operations.put(None)
             await self._loop.run_in_executor(None, self._thread.join)
@@ -128,8 +128,8 @@ class Store:
     async def record(self, outcome: Outcome) -> None:
         await self._do(_Operation(self._loop.create_future(), outcome=outcome))
 
-    async def query(self, question: Callable[[Database], Any]) -> Any:
-        return await self._do(_Operation(self._loop.create_future(), query=question))
+    async def query(self, function: Callable[[Database], Any]) -> Any:
+        return await self._do(_Operation(self._loop.create_future(), query=function))
 
     async def _do(self, operation: _Operation) -> Any:
         self._operations.put(operation)
@@ -150,7 +150,7 @@ class Store:
         while going:
             operations, going = self._next_operations()
             database = self._perform(database, operations)
-            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits for the answers
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for the results
                 self._loop.call_soon_threadsafe(_complete, operations)
         if database is not None:
             database.close()
@@ -197,7 +197,7 @@ class Store:
 def _complete(operations: list[_Operation]) -> None:
     for operation in operations:
         if operation.done.done():
-            continue  # whoever waited was cancelled
+            continue  # the waiting task was cancelled
         if operation.error is not None:
             operation.done.set_exception(operation.error)
         else:
@@ -259,11 +259,11 @@ class Sqlite:
     def last_id(self) -> int:
         return int(self._connection.execute("SELECT coalesce(max(id), 0) FROM webhooks").fetchone()[0])
 
-    def fresh(self, after: int, most: int) -> list[Webhook]:
-        return self._webhooks("attempts = 0 AND id > ? ORDER BY id LIMIT ?", after, most)
+    def fresh(self, after: int, limit: int) -> list[Webhook]:
+        return self._webhooks("attempts = 0 AND id > ? ORDER BY id LIMIT ?", after, limit)
 
-    def due(self, now: float, most: int) -> list[Webhook]:
-        return self._webhooks("attempts > 0 AND due <= ? ORDER BY due LIMIT ?", now, most)
+    def due(self, now: float, limit: int) -> list[Webhook]:
+        return self._webhooks("attempts > 0 AND due <= ? ORDER BY due LIMIT ?", now, limit)
 
     def next_due(self) -> float | None:
         query = "SELECT min(due) FROM webhooks WHERE state = 'accepted' AND attempts > 0"

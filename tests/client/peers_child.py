@@ -35,7 +35,7 @@ def child(subject_name: str) -> int:
 
 
 def one_script(adapter: Any, loop: asyncio.AbstractEventLoop | None, script: str) -> None:
-    send_line: dict[str, Any] = {}
+    report: dict[str, Any] = {}
 
     def call(name: str) -> Any:
         return loop.run_until_complete(adapter.get(f"/{name}")) if loop else adapter.get(f"/{name}")
@@ -47,19 +47,19 @@ def one_script(adapter: Any, loop: asyncio.AbstractEventLoop | None, script: str
     call("good")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts again from here
     before = peak_mib()
-    print(json.dumps(send_line), flush=True)
+    print(json.dumps(report), flush=True)
     for step, name in (("answer", script), ("next", "good")):
         try:
             status, body = call(name)
-            send_line[step] = f"{status} with {len(body)} bytes"
+            report[step] = f"{status} with {len(body)} bytes"
             if name == "good" and bytes(body) != b"good":
-                send_line["poisoned"] = True
+                report["poisoned"] = True
         except BaseException as error:
-            send_line[step] = type(error).__name__
+            report[step] = type(error).__name__
         if step == "answer":
-            send_line["growth_mib"] = round(peak_mib() - before, 1)
+            report["growth_mib"] = round(peak_mib() - before, 1)
             rest(loop, 0.2)
-        print(json.dumps(send_line), flush=True)
+        print(json.dumps(report), flush=True)
 
 
 def rest(loop: asyncio.AbstractEventLoop | None, seconds: float) -> None:

@@ -248,11 +248,11 @@ BEHAVIOURS: dict[str, Callable[[Backend], dict[str, Any]]] = {
 
 
 if __name__ == "__main__":
-    responses = os.fdopen(os.dup(1), "w")
+    output = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # output of a library must not mix with the result
     try:
         report = main(*sys.argv[1:4])
     except BaseException as error:
         report = {"failed": f"{type(error).__name__}: {error}"[:300]}
-    print(json.dumps(report), file=responses, flush=True)
+    print(json.dumps(report), file=output, flush=True)
     os._exit(0)  # threads of the client do not delay the exit

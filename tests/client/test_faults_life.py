@@ -239,10 +239,10 @@ def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
         backend = BACKENDS[face_name](**OPTIONS, stream_window=65536)
         try:
             assert backend.get(server.url("good")).content == b"good"
-            max_bytes = slowly(backend, server.url(name))
-            assert max_bytes["growth"] < 4 * MIB
+            largest = slowly(backend, server.url(name))
+            assert largest["growth"] < 4 * MIB
             # The window, and its framing.
-            assert max_bytes["buffered"] <= 65536 + 64
+            assert largest["buffered"] <= 65536 + 64
         finally:
             backend.close()
 
@@ -271,14 +271,14 @@ def test_a_slow_reader_of_events_holds_a_window(face_name: str) -> None:
 
 def slowly(backend: Any, url: str) -> dict[str, int]:
     """Reads 64 KB twenty times a second for two seconds; returns the largest buffered amount."""
-    max_bytes = {"growth": 0, "buffered": 0}
+    largest = {"growth": 0, "buffered": 0}
     base: list[int] = []
 
     def look(response: Any) -> None:
         if not base:
             base.append(rss_bytes())
-        max_bytes["growth"] = max(max_bytes["growth"], rss_bytes() - base[0])
-        max_bytes["buffered"] = max(max_bytes["buffered"], response.buffered)
+        largest["growth"] = max(largest["growth"], rss_bytes() - base[0])
+        largest["buffered"] = max(largest["buffered"], response.buffered)
 
     if backend.name == "sync":
         with backend.client.stream("GET", url) as response:
@@ -287,7 +287,7 @@ def slowly(backend: Any, url: str) -> dict[str, int]:
                 look(response)
                 time.sleep(0.05)
                 look(response)
-        return max_bytes
+        return largest
 
     async def read() -> None:
         async with backend.client.stream("GET", url) as response:
@@ -299,4 +299,4 @@ def slowly(backend: Any, url: str) -> dict[str, int]:
 
     work: Awaitable[None] = read()
     backend.loop.run_until_complete(work)
-    return max_bytes
+    return largest
