@@ -84,8 +84,6 @@ class Slot:
     def end(self) -> None:
         """Release the slot after the worker has ended."""
     def turned(self) -> None: ...
-    def loop_lag(self, seconds: float) -> None:
-        """Record the delay of a timer of the event loop."""
     def start_heartbeat(self, period: float) -> None:
         """Write heartbeats every `period` seconds from a native thread. Call it after the fork."""
 
@@ -141,6 +139,8 @@ class AsgiServer:
     def turn(self) -> None: ...
     def log_refusals(self) -> None:
         """Write the lines about refused requests to the server log."""
+    def record_loop_lag(self, seconds: float) -> None:
+        """Record the delay of a timer of the event loop, if there are metrics."""
     def stop_listening(self) -> None: ...
     def drain(self, *, close_idle: bool = False) -> None:
         """Close idle connections now, the others after their requests in flight."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -166,3 +168,35 @@ def test_the_figures_of_tls() -> None:
 
             until(lambda: page()["towline_tls_handshake_failures_total"] == 1)
             assert page()['towline_tls_certificate_expiry_timestamp_seconds{worker="0"}'] == expiry
+
+
+async def blocking(scope: Any, receive: Any, send: Any) -> None:
+    """Blocks the loop, as a mistake in an application would."""
+    time.sleep(0.3 if scope["path"] == "/block" else 0)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"done"})
+
+
+def test_a_blocked_loop_is_seen_in_lag_and_queue_wait() -> None:
+    """Requests of one turn wait for each other, and a timer that is due meanwhile is late. No supervisor is needed."""
+    with serving("asgi", app=blocking, metrics=True) as server:
+        with contextlib.ExitStack() as stack:
+            connect = socket.create_connection
+            conns = [stack.enter_context(connect((server.host, server.port), timeout=20)) for _ in range(4)]
+            for conn in conns:
+                conn.sendall(b"GET /block HTTP/1.1\r\nHost: a\r\n\r\n")
+            for conn in conns:
+                data = b""
+                while b"done" not in data:
+                    part = conn.recv(65536)
+                    assert part
+                    data += part
+
+        def lagged() -> dict[str, float]:
+            found = samples(fetch(server, "/metrics").body.decode())
+            return found if found["towline_loop_lag_seconds_sum"] >= 0.05 else {}
+
+        found = until(lagged)
+        assert found["towline_loop_lag_seconds_count"] >= 2
+        assert found["towline_queue_wait_seconds_count"] == 4
+        assert 0.3 <= found["towline_queue_wait_seconds_sum"] <= (1 + 2 + 3) * 0.3 + 1

@@ -92,9 +92,9 @@ def test_the_server_log_has_ten_lines_and_a_count(kind: str, caplog: pytest.LogC
     assert len(lines) == 10
 
 
-@pytest.mark.parametrize("kind", ["asgi"])
+@every_kind
 def test_a_body_that_grows_too_large_is_one_line_with_413(kind: str, tmp_path: Path) -> None:
-    """The application has the request already: its line has the status and the reason."""
+    """ASGI applications have the request already, WSGI applications are not called: one line and one count either way."""
     log = tmp_path / "access.log"
 
     async def asgi(scope: Any, receive: Any, send: Any) -> None:
@@ -113,13 +113,17 @@ def test_a_body_that_grows_too_large_is_one_line_with_413(kind: str, tmp_path: P
         "access_log": str(log),
         "access_log_format": "%(s)s %(refused)s",
         "limit_request_body": 100_000,
+        "metrics": True,
     }
     with serve(app, **described, **options) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as conn:
             conn.sendall(b"POST /up HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
             assert conn.recv(65536).startswith(b"HTTP/1.1 413 ")
         until(log.read_text)
-    assert log.read_text() == "413 body too large\n"
+        assert log.read_text() == "413 body too large\n"
+        assert metric(server, 'towline_refused_total{reason="body_too_large"}') == 1
+        assert metric(server, 'towline_requests_total{method="POST",version="1.1",status="413"}') == 1
+        assert metric(server, "towline_requests_in_flight") <= 1  # the page itself
 
 
 @pytest.mark.parametrize("kind", ["asgi", "wsgi-threads"])

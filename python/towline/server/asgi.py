@@ -27,6 +27,8 @@ logger = logging.getLogger("towline.server")
 
 DRAIN_POLL = 0.01
 """Polling interval, in seconds, of the requests in flight while draining."""
+LAG_PERIOD = 0.5
+"""Seconds between two measurements of the loop's lag, with metrics."""
 CANCEL_TIMEOUT = 1.0
 """Seconds for cancelled requests to run their `finally` blocks."""
 
@@ -131,6 +133,8 @@ class AsgiWorker:
         loop.add_reader(native.fileno(), native.turn)
         try:
             self.is_serving = True
+            if self._config.metrics or self._config.metrics_address is not None:
+                self._sample_loop_lag(loop, native, loop.time())
             on_ready()
             await self._stopping.wait()
         finally:
@@ -141,6 +145,17 @@ class AsgiWorker:
                 self.is_serving = False
                 loop.remove_reader(native.fileno())
                 native.close()
+
+    def _sample_loop_lag(
+        self, loop: asyncio.AbstractEventLoop, native: _native.AsgiServer, due: float
+    ) -> None:
+        """Measure how late this timer runs, and start the next one, until the native server is closed."""
+        if not self.is_serving:
+            return
+        now = loop.time()
+        native.record_loop_lag(max(0.0, now - due))
+        due = now + LAG_PERIOD
+        loop.call_at(due, self._sample_loop_lag, loop, native, due)
 
     def _open(self, loop: asyncio.AbstractEventLoop, state: dict[str, Any]) -> _native.AsgiServer:
         try:

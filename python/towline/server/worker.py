@@ -120,12 +120,10 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
     async def serve() -> None:
         period = context.config.timeout_worker_healthcheck / HEARTBEATS
 
-        def tick(due: float) -> None:
+        def tick() -> None:
             # An idle loop does not run otherwise.
             context.slot.turned()
-            now = loop.time()
-            context.slot.loop_lag(max(0.0, now - due))
-            loop.call_later(period, tick, now + period)
+            loop.call_later(period, tick)
 
         def orphaned() -> None:
             loop.remove_reader(context.lifeline)
@@ -137,7 +135,7 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
         loop.add_signal_handler(signal.SIGQUIT, worker.stop, True)
         loop.add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
         loop.add_reader(context.lifeline, orphaned)
-        tick(loop.time())
+        tick()
         try:
             await worker.serve(lambda: _ready(context, "asgi", loop_name))
         finally:

@@ -168,9 +168,24 @@ impl Refusals {
         };
         self.count(reason);
         if refusal.stream.is_none() {
-            self.log_access(refusal, &line, refused, client);
+            let version = refusal.line.version.map_or("", version_name);
+            self.log_access((refusal.status, refused), (&line, version), [], client);
         }
         self.log(refused, refusal.status, &line, client, now);
+    }
+
+    /// Writes the access line of a request that a front end has received and not yet served. Its reason is counted
+    /// by [`on_protocol`](Self::on_protocol).
+    #[cold]
+    pub fn on_unserved<'a>(
+        &self,
+        (status, refused): (u16, RefusedFor),
+        line: &RequestLine<'_>,
+        fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+        client: Option<IpAddr>,
+    ) {
+        let version = version_name(line.version);
+        self.log_access((status, refused), (line, version), fields, client);
     }
 
     /// Handles a refusal with a response that a front end sends.
@@ -191,23 +206,22 @@ impl Refusals {
         }
     }
 
-    fn log_access(
+    fn log_access<'a>(
         &self,
-        refusal: &Refusal,
-        line: &RequestLine<'_>,
-        refused: RefusedFor,
+        (status, refused): (u16, RefusedFor),
+        (line, version): (&RequestLine<'_>, &'static str),
+        fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         client: Option<IpAddr>,
     ) {
-        if let (Some(slot), true) = (&self.slot, refusal.status != 0) {
-            slot.request_refused(MethodClass::of(line.method), line.version, refusal.status);
+        if let (Some(slot), true) = (&self.slot, status != 0) {
+            slot.request_refused(MethodClass::of(line.method), line.version, status);
         }
         let Some(log) = &self.log else { return };
         let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
         let (log, entry) = &mut *log;
-        let version = refusal.line.version.map_or("", version_name);
         let first = (line.method, line.target, version);
-        log.format().begin(entry, first, []);
-        log.format().on_response(entry, refusal.status, []);
+        log.format().begin(entry, first, fields);
+        log.format().on_response(entry, status, []);
         let address = client.map(|ip| ip.to_string()).unwrap_or_default();
         let outcome = Outcome {
             client: &address,
@@ -215,7 +229,7 @@ impl Refusals {
             ended: SystemTime::now(),
             duration: Duration::ZERO,
             body_bytes: 0,
-            reason: towline_proto::standard_reason(refusal.status),
+            reason: towline_proto::standard_reason(status),
             refused: Some(refused),
             scheme: "",
         };

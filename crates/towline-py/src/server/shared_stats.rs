@@ -121,13 +121,6 @@ impl Slot {
         self.handle.begin(pid, monotonic_ns());
     }
 
-    /// Records the delay of a timer of the event loop.
-    fn loop_lag(&self, seconds: f64) {
-        let lag = Duration::try_from_secs_f64(seconds).unwrap_or_default();
-        let us = u64::try_from(lag.as_micros()).unwrap_or(u64::MAX);
-        self.handle.loop_lag_us.store(us, Relaxed);
-    }
-
     /// Releases the slot after the worker has ended.
     fn end(&self) {
         self.handle.end();

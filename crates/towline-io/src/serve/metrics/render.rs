@@ -90,6 +90,12 @@ pub fn render(
         "How long a request waited for the application to be called.",
         slots.in_use().map(|slot| &slot.queue_wait),
     );
+    histogram(
+        &mut page,
+        "towline_loop_lag_seconds",
+        "Delay of a timer of the event loop, measured twice a second (ASGI).",
+        slots.in_use().map(|slot| &slot.loop_lag),
+    );
     workers(&mut page, slots, now_ns);
     if format == PageFormat::OpenMetrics {
         page.text.push_str("# EOF\n");
@@ -350,7 +356,7 @@ const WORKER: [(&str, &str, &str, ReadWorker); 10] = [
     (
         "towline_worker_loop_lag_seconds",
         "gauge",
-        "Delay of a timer of the worker's event loop, measured with each heartbeat of the loop.",
+        "Last measured delay of a timer of the worker's event loop.",
         |slot, _| Value::Micros(slot.loop_lag_us.load(Relaxed)),
     ),
     (

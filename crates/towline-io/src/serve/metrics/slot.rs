@@ -106,6 +106,7 @@ pub struct Slot {
     pub(super) refused: [AtomicU64; Reason::ALL.len()],
     pub duration: Histogram,
     pub queue_wait: Histogram,
+    pub loop_lag: Histogram,
 }
 
 const _: () =
@@ -383,6 +384,13 @@ impl SlotHandle {
 
     pub fn request_waited(&self, wait: Duration) {
         self.queue_wait.observe(self.counting, wait);
+    }
+
+    /// Counts a measurement of the delay of a timer of the event loop.
+    pub fn loop_lagged(&self, lag: Duration) {
+        let us = u64::try_from(lag.as_micros()).unwrap_or(u64::MAX);
+        self.loop_lag_us.store(us, Relaxed);
+        self.loop_lag.observe(self.counting, lag);
     }
 
     pub fn received(&self, bytes: usize) {

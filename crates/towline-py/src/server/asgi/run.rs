@@ -1,4 +1,6 @@
 //! Running one request: the first step in the turn, the rest in the task that adopts it.
+use std::time::Duration;
+
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -46,6 +48,10 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
             state.response = ResponsePhase::Switched;
         }
         std::mem::swap(&mut state.record, &mut this.state.open(py).record);
+        if let Some(slot) = &this.wait_slot {
+            let since = this.state.open(py).turn_started;
+            slot.request_waited(since.map_or(Duration::ZERO, |since| since.elapsed()));
+        }
     }
     let context = copy_context(py, &this.base_context)?;
     if this.has_task_factory {

@@ -1,5 +1,6 @@
 //! The Python methods of `AsgiServer`: one engine, registered once in the running event loop.
 use std::sync::Arc;
+use std::time::Duration;
 
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -66,6 +67,9 @@ impl AsgiServer {
             refusals: feature_config.refusals.clone(),
             scopes: Scopes::new(py, &config, state)?,
             is_worker,
+            wait_slot: (config.metrics || config.metrics_address.is_some())
+                .then(|| feature_config.slot.clone())
+                .flatten(),
             records_exchanges: feature_config.slot.is_some()
                 || feature_config.access_log.is_some()
                 || feature_config.compression.is_some(),
@@ -105,6 +109,13 @@ impl AsgiServer {
     fn log_refusals(slf: &Bound<'_, Self>) -> PyResult<()> {
         slf.get().state.open(slf.py()).logs_refusals_later = false;
         turn::log_refusals(slf)
+    }
+
+    /// Records the delay of a timer of the event loop, if there are metrics.
+    fn record_loop_lag(&self, py: Python<'_>, seconds: f64) {
+        if let Some(slot) = &self.features.open(py).features.config().slot {
+            slot.loop_lagged(Duration::try_from_secs_f64(seconds).unwrap_or_default());
+        }
     }
 
     fn stop_listening(&self, py: Python<'_>) -> PyResult<()> {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use towline_io::serve::features::{ExchangeRecord, Features};
+use towline_io::serve::metrics::SlotHandle;
 use towline_io::serve::refusals::Refusals;
 use towline_io::{ConnId, Engine, StreamMap};
 
@@ -61,6 +62,8 @@ pub struct ServerState {
     pub current_task: Option<CurrentTask>,
     /// The time when the next request could be served: reading the clock takes 25 ns.
     pub clock: Option<Instant>,
+    /// The time of the poll of this turn, for the queue wait of its requests.
+    pub turn_started: Option<Instant>,
     pub spare_handles: Vec<ExchangeHandle>,
     /// Exchanges whose task runs in the loop, which itself holds tasks weakly.
     pub running: HashMap<usize, Py<Exchange>>,
@@ -100,6 +103,8 @@ pub struct AsgiServer {
     pub is_worker: bool,
     /// Exchanges are counted, logged or compressed.
     pub records_exchanges: bool,
+    /// With metrics: counts the time from the poll that found a request to the call of the application.
+    pub wait_slot: Option<SlotHandle>,
     pub state: GilCell<ServerState>,
     pub base_context: Py<PyAny>,
     pub limit_concurrency: usize,

@@ -108,6 +108,7 @@ fn service_all(server: &Bound<'_, AsgiServer>, serviced: &mut Vec<ConnId>) -> Py
     let py = server.py();
     let this = server.get();
     let mut before = this.engine(py)?.clock();
+    this.state.open(py).turn_started = Some(before);
     this.state.open(py).eager_flush.expire(before);
     loop {
         let (next, now, more) = {

@@ -28,7 +28,7 @@ pub fn run(
     let request_io: SharedRequestIo = Arc::new(Mutex::new(RequestIo::new_inline(
         engine,
         control.clone(),
-        &application.options,
+        application,
     )));
     let mut runner = AppRunner::new(py, application.clone(), request_io.clone())?;
     let mut builtin = BuiltinResponses::new(application);

@@ -15,8 +15,10 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::sync::Arc;
 
-use towline_io::serve::features::RequestLine;
+use towline_io::serve::features::{FeatureConfig, RequestLine};
+use towline_io::serve::forwarded::{self, Kind, PeerIp};
 use towline_io::{Conn, Spool, StreamMap};
 use towline_proto::{Event, Field, HeadRef, StreamId, StreamRead, Version};
 
@@ -112,6 +114,7 @@ pub struct RequestReader {
     pub spare: OwnedHead,
     /// `--wsgi-request-buffer`.
     buffer_bytes: u64,
+    features: Arc<FeatureConfig>,
 }
 
 /// State of the WSGI server for each connection.
@@ -135,10 +138,11 @@ pub enum RequestEvent {
 }
 
 impl RequestReader {
-    pub fn new(buffer_bytes: u64) -> Self {
+    pub fn new(buffer_bytes: u64, features: Arc<FeatureConfig>) -> Self {
         Self {
             spare: OwnedHead::default(),
             buffer_bytes,
+            features,
         }
     }
 
@@ -185,7 +189,8 @@ impl RequestReader {
                 }
                 Event::Writable(stream) => return Some(RequestEvent::Progress(stream)),
                 Event::Failed(stream, _) => {
-                    if conn.state.remove(stream) {
+                    if let Some(request) = conn.state.remove(stream) {
+                        self.log_refusal(conn, &request);
                         conn.release_stream(stream);
                     }
                     return Some(RequestEvent::Failed(stream));
@@ -210,6 +215,27 @@ impl RequestReader {
             }
             conn.state.awaiting.insert(stream, Box::new(request));
         }
+    }
+
+    /// Writes the access line of a request that the server has refused while its body arrived (413, 408).
+    #[cold]
+    fn log_refusal(&self, conn: &Conn<ConnState>, request: &Request) {
+        let (Some(refusals), Some(refused)) =
+            (&self.features.refusals, conn.refused(request.stream))
+        else {
+            return;
+        };
+        let fields = || {
+            let fields = request.head.fields();
+            fields.map(|field| (field.name, field.value))
+        };
+        let mut client = conn.remote_addr().inet().map(|address| address.ip());
+        if let Some(trusted) = &self.features.trusted {
+            let peer_ip = client.map_or(PeerIp::Unix, PeerIp::Ip);
+            let forwarded = forwarded::resolve(trusted, Kind::XForwarded, peer_ip, fields());
+            client = forwarded.client.map(|(address, _)| address).or(client);
+        }
+        refusals.on_unserved(refused, &request.head.line(), fields(), client);
     }
 
     /// Reads more of an awaited body; returns the request once the application can be called.
@@ -276,10 +302,13 @@ impl Request {
 }
 
 impl ConnState {
-    /// Removes the request of a failed stream; true if the application has not been called for it.
-    fn remove(&mut self, stream: StreamId) -> bool {
-        let before = self.ready.len();
-        self.ready.retain(|request| request.stream != stream);
-        self.awaiting.remove(stream).is_some() || self.ready.len() < before
+    /// Removes and returns the request of a failed stream, if the application has not been called for it.
+    fn remove(&mut self, stream: StreamId) -> Option<Request> {
+        if let Some(request) = self.awaiting.remove(stream) {
+            return Some(*request);
+        }
+        let mut requests = self.ready.iter();
+        let index = requests.position(|request| request.stream == stream)?;
+        self.ready.remove(index)
     }
 }

@@ -19,6 +19,7 @@ use towline_io::serve::refusals::RefusedFor;
 use towline_io::{Conn, ConnId, Engine};
 use towline_proto::{BufferPool, Connection, Protocol, StreamId, StreamMut};
 
+use super::application::Application;
 use super::control::ServerControl;
 use super::request::{ConnState, Request, RequestReader, WINDOW_BYTES};
 use super::shared_conn::{BoxedConn, SharedConn};
@@ -130,24 +131,32 @@ impl RequestIo {
     pub fn new_inline(
         engine: Engine<ConnState>,
         control: Arc<ServerControl>,
-        options: &Options,
+        application: &Application,
     ) -> Self {
+        let options = &application.options;
         let inline = InlineIo {
             engine,
             current: None,
             deferred: VecDeque::new(),
-            reader: RequestReader::new(options.wsgi_request_buffer),
+            reader: RequestReader::new(
+                options.wsgi_request_buffer,
+                application.feature_config.clone(),
+            ),
             requests: 0,
         };
         Self::new(IoMode::Inline(Box::new(inline)), control, options)
     }
 
-    pub fn new_worker(control: Arc<ServerControl>, options: &Options) -> Self {
+    pub fn new_worker(control: Arc<ServerControl>, application: &Application) -> Self {
+        let options = &application.options;
         let worker = WorkerIo {
             peer: None,
             shared: None,
             buffers: BufferPool::new(WINDOW_BYTES, 1),
-            reader: RequestReader::new(options.wsgi_request_buffer),
+            reader: RequestReader::new(
+                options.wsgi_request_buffer,
+                application.feature_config.clone(),
+            ),
         };
         Self::new(IoMode::Worker(Box::new(worker)), control, options)
     }

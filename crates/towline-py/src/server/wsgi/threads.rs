@@ -54,7 +54,10 @@ pub fn run(
         queue: queue.clone(),
         deferred: VecDeque::new(),
         shared_conns: HashMap::new(),
-        reader: RequestReader::new(application.options.wsgi_request_buffer),
+        reader: RequestReader::new(
+            application.options.wsgi_request_buffer,
+            application.feature_config.clone(),
+        ),
         limit_concurrency: application.options.limit_concurrency.unwrap_or(usize::MAX),
         builtin: BuiltinResponses::new(application),
         notice: None,
@@ -107,7 +110,7 @@ fn start_worker(
 fn run_worker(py: Python<'_>, application: &Arc<Application>, queue: &WorkQueue) -> PyResult<()> {
     let request_io: SharedRequestIo = Arc::new(Mutex::new(RequestIo::new_worker(
         queue.control.clone(),
-        &application.options,
+        application,
     )));
     let mut runner = AppRunner::new(py, application.clone(), request_io.clone())?;
     while let Some(QueuedRequest {
