@@ -49,7 +49,7 @@ MEASUREMENTS = {
     "clients": (
         "clients",
         "-s",
-        "hello_async,hello_sync,small_post,parallel_50,large_body,post_async",
+        "hello_async,hello_sync",
         "-S",
         CLIENTS,
         "--no-control",

@@ -1,0 +1,115 @@
+"""The files in deploy/: their commands are accepted by the server and their metrics exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.feature_server import fetch, serving
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+UNIT = DEPLOY / "systemd/app.service"
+MANIFEST = DEPLOY / "kubernetes/app.yaml"
+APPLICATION = "async def app(scope, receive, send): ...\n"
+
+
+def documents(path: Path) -> list[Any]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def container() -> tuple[Any, Any]:
+    spec = documents(MANIFEST)[0]["spec"]["template"]["spec"]
+    return spec, spec["containers"][0]
+
+
+def unit_command() -> list[str]:
+    found = re.search(r"^ExecStart=(.*)$", UNIT.read_text(), re.MULTILINE)
+    assert found
+    return shlex.split(found[1])
+
+
+def value(command: list[str], flag: str) -> str:
+    return command[command.index(flag) + 1]
+
+
+def check(command: list[str], directory: Path) -> None:
+    (directory / "main.py").write_text(APPLICATION)
+    assert command[0].endswith("towline")
+    run = [sys.executable, "-m", "towline", *command[1:], "--check"]
+    result = subprocess.run(run, cwd=directory, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_server_accepts_the_command_of_the_unit(tmp_path: Path) -> None:
+    check(unit_command(), tmp_path)
+
+
+def test_the_server_accepts_the_command_of_the_manifest(tmp_path: Path) -> None:
+    check(container()[1]["command"], tmp_path)
+
+
+def test_an_unknown_option_fails_the_check(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError):
+        check([*unit_command(), "--no-such-option"], tmp_path)
+
+
+def test_systemd_waits_longer_than_the_server() -> None:
+    found = re.search(r"^TimeoutStopSec=(\d+)$", UNIT.read_text(), re.MULTILINE)
+    assert found
+    assert int(found[1]) > float(value(unit_command(), "--timeout-graceful-shutdown")) + 6
+
+
+def test_kubernetes_waits_longer_than_the_server() -> None:
+    spec, app = container()
+    pause = float(app["lifecycle"]["preStop"]["exec"]["command"][1])
+    stop = float(value(app["command"], "--timeout-graceful-shutdown"))
+    assert spec["terminationGracePeriodSeconds"] > pause + stop + 6
+
+
+def test_probes_use_the_health_path_and_a_declared_port() -> None:
+    app = container()[1]
+    health = value(app["command"], "--health-path")
+    assert app["readinessProbe"]["httpGet"] == {"path": f"{health}/ready", "port": "metrics"}
+    assert app["livenessProbe"]["httpGet"] == {"path": f"{health}/live", "port": "metrics"}
+    port = next(port["containerPort"] for port in app["ports"] if port["name"] == "metrics")
+    assert value(app["command"], "--metrics-address").endswith(f":{port}")
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="needs systemd-analyze")
+def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+    # The executable is not installed here; systemd verifies that it exists.
+    text = UNIT.read_text().replace(unit_command()[0], "/bin/true")
+    (tmp_path / "app.service").write_text(text)
+    run = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "app.service")]
+    result = subprocess.run(run, capture_output=True, text=True, timeout=60)
+    assert "app.service" not in result.stderr, result.stderr
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_metric_of_the_alerts_is_exported() -> None:
+    text = (DEPLOY / "prometheus/alerts.yml").read_text()
+    names = set(re.findall(r"\btowline_\w+", text))
+    assert names
+    with serving("asgi", metrics=True) as server:
+        page = fetch(server, "/metrics").body.decode()
+    assert names <= set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))
+
+
+def test_alerts_have_an_expression_a_severity_and_a_summary() -> None:
+    rules = [
+        rule for group in documents(DEPLOY / "prometheus/alerts.yml")[0]["groups"] for rule in group["rules"]
+    ]
+    assert rules
+    for rule in rules:
+        assert rule["expr"]
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        assert rule["annotations"]["summary"]
