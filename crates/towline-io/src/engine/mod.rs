@@ -440,6 +440,11 @@ impl<S: Default> Engine<S> {
         !self.ready.is_empty()
     }
 
+    /// Number of connections in the ready list.
+    pub fn ready_len(&self) -> usize {
+        self.ready.len()
+    }
+
     /// Time of this turn, sampled when it started or refreshed.
     pub fn clock(&self) -> Instant {
         self.turn.now

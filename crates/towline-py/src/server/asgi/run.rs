@@ -49,7 +49,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
         }
         std::mem::swap(&mut state.record, &mut this.state.open(py).record);
         if let Some(slot) = &this.wait_slot {
-            let since = this.state.open(py).turn_started;
+            let since = this.state.open(py).ready_since.poll;
             slot.request_waited(since.map_or(Duration::ZERO, |since| since.elapsed()));
         }
     }

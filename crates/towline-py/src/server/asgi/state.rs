@@ -53,6 +53,26 @@ pub struct ServerFeatures {
     pub features: Features,
 }
 
+/// The time of the poll that found the connection that is served now. A turn that is over because of its duration
+/// leaves connections of its poll to the next one.
+#[derive(Default)]
+pub struct ReadySince {
+    pub poll: Option<Instant>,
+    /// Number of connections that earlier turns have left in the ready list.
+    pub carried_over: usize,
+}
+
+impl ReadySince {
+    /// The next connection of the ready list is served, in the turn that began at `turn_started`.
+    pub fn next(&mut self, turn_started: Instant) {
+        if self.carried_over > 0 {
+            self.carried_over -= 1;
+        } else {
+            self.poll = Some(turn_started);
+        }
+    }
+}
+
 /// Scratch data and counters that change from request to request.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools)] // independent flags
@@ -62,8 +82,8 @@ pub struct ServerState {
     pub current_task: Option<CurrentTask>,
     /// The time when the next request could be served: reading the clock takes 25 ns.
     pub clock: Option<Instant>,
-    /// The time of the poll of this turn, for the queue wait of its requests.
-    pub turn_started: Option<Instant>,
+    /// With metrics: for the queue wait of requests.
+    pub ready_since: ReadySince,
     pub spare_handles: Vec<ExchangeHandle>,
     /// Exchanges whose task runs in the loop, which itself holds tasks weakly.
     pub running: HashMap<usize, Py<Exchange>>,

@@ -108,7 +108,7 @@ fn service_all(server: &Bound<'_, AsgiServer>, serviced: &mut Vec<ConnId>) -> Py
     let py = server.py();
     let this = server.get();
     let mut before = this.engine(py)?.clock();
-    this.state.open(py).turn_started = Some(before);
+    let turn_started = before;
     this.state.open(py).eager_flush.expire(before);
     loop {
         let (next, now, more) = {
@@ -128,6 +128,14 @@ fn service_all(server: &Bound<'_, AsgiServer>, serviced: &mut Vec<ConnId>) -> Py
             state.has_other_conns = more || !serviced.is_empty();
         }
         before = now;
+        if this.wait_slot.is_some() {
+            let left = this.engine(py)?.ready_len();
+            let ready = &mut this.state.open(py).ready_since;
+            match next {
+                Some(_) => ready.next(turn_started),
+                None => ready.carried_over = left,
+            }
+        }
         let Some(id) = next else {
             return Ok(());
         };
