@@ -1,4 +1,4 @@
-"""`towline get` and its like as a user meets them: a program, its output, its exit status."""
+"""`towline get` and the other request commands as programs: output and exit status."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def towline(
 
 
 def echoed(*arguments: str, stdin: bytes = b"", cwd: Path | None = None) -> dict[str, Any]:
-    ended = towline(*arguments, stdin=stdin, cwd=cwd)
-    assert ended.returncode == 0, ended.stderr
-    seen: dict[str, Any] = json.loads(ended.stdout)
+    completed = towline(*arguments, stdin=stdin, cwd=cwd)
+    assert completed.returncode == 0, completed.stderr
+    seen: dict[str, Any] = json.loads(completed.stdout)
     return seen
 
 
@@ -143,9 +143,9 @@ def test_an_invalid_command_line(arguments: list[str], message: str) -> None:
 
 
 def test_usage_errors_are_status_2_and_one_line() -> None:
-    ended = towline("get", "--nonsense")
-    assert (ended.returncode, ended.stdout) == (2, b"")
-    assert len(ended.stderr.splitlines()) == 1
+    completed = towline("get", "--nonsense")
+    assert (completed.returncode, completed.stdout) == (2, b"")
+    assert len(completed.stderr.splitlines()) == 1
     assert towline("get", "--help", "respnse").stderr == (
         b"towline get: no group 'respnse'; did you mean 'response'?; there are request, response, connection, tls"
         b" and all\n"
@@ -153,15 +153,15 @@ def test_usage_errors_are_status_2_and_one_line() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("text", "meant"),
     [
         ("example.org/a", "http://example.org/a"),
         (":8000/a", "http://localhost:8000/a"),
         ("https://example.org", "https://example.org"),
     ],
 )
-def test_a_short_url(given: str, meant: str) -> None:
-    assert parse([given], "GET")[0] == meant
+def test_a_short_url(text: str, meant: str) -> None:
+    assert parse([text], "GET")[0] == meant
 
 
 def test_progress_shows_share_rate_and_remaining_time() -> None:
@@ -176,8 +176,8 @@ def test_progress_shows_share_rate_and_remaining_time() -> None:
 
 
 def test_get_prints_only_the_body(url: str) -> None:
-    ended = towline("get", f"{url}/")
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"Hello\n", b"")
+    completed = towline("get", f"{url}/")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, b"Hello\n", b"")
 
 
 def test_json_is_indented_in_a_terminal_only(url: str) -> None:
@@ -203,17 +203,17 @@ def test_methods_and_headers(url: str, method: str) -> None:
 
 
 def test_head_prints_the_head(url: str) -> None:
-    ended = towline("head", f"{url}/json")
-    assert ended.stdout.startswith(b"HTTP/1.1 200")
-    assert b"content-type: application/json\r\n" in ended.stdout.lower()
-    assert JSON not in ended.stdout
+    completed = towline("head", f"{url}/json")
+    assert completed.stdout.startswith(b"HTTP/1.1 200")
+    assert b"content-type: application/json\r\n" in completed.stdout.lower()
+    assert JSON not in completed.stdout
 
 
 @pytest.mark.parametrize(("choice", "version"), [("auto", b"1.1"), ("1.1", b"1.1"), ("2", b"2")])
 def test_http_version_without_tls(url: str, choice: str, version: bytes) -> None:
-    ended = towline("get", "-i", "-v", "--http", choice, f"{url}/")
-    assert ended.stdout.startswith(b"HTTP/%s 200" % version)
-    assert b"> GET / HTTP/%s" % version in ended.stderr
+    completed = towline("get", "-i", "-v", "--http", choice, f"{url}/")
+    assert completed.stdout.startswith(b"HTTP/%s 200" % version)
+    assert b"> GET / HTTP/%s" % version in completed.stderr
 
 
 def test_http_version_over_tls(tmp_path: Path) -> None:
@@ -225,8 +225,8 @@ def test_http_version_over_tls(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(str(trust))
     with testing.serve(app, ssl_certfile=str(chain), ssl_keyfile=str(key)) as server:
         for choice, version in (("auto", b"2"), ("1.1", b"1.1"), ("2", b"2")):
-            ended = towline("get", "-i", "--http", choice, "--cacert", str(trust), f"{server.url}/")
-            assert ended.stdout.startswith(b"HTTP/%s 200" % version), ended.stderr
+            completed = towline("get", "-i", "--http", choice, "--cacert", str(trust), f"{server.url}/")
+            assert completed.stdout.startswith(b"HTTP/%s 200" % version), completed.stderr
 
 
 def test_bodies(url: str, tmp_path: Path) -> None:
@@ -254,33 +254,33 @@ def test_user_is_basic_authentication(url: str) -> None:
 
 
 def test_include_and_verbose(url: str) -> None:
-    ended = towline("get", "-i", f"{url}/")
-    head, _, body = ended.stdout.partition(b"\r\n\r\n")
+    completed = towline("get", "-i", f"{url}/")
+    head, _, body = completed.stdout.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 200")
     assert body == b"Hello\n"
-    ended = towline("get", "-v", "-u", "name:pass", f"{url}/")
-    assert ended.stdout == b"Hello\n"
-    assert b"> GET / HTTP/1.1" in ended.stderr
-    assert b"< HTTP/1.1 200" in ended.stderr
-    assert b"bmFtZTpwYXNz" not in ended.stderr
-    assert b"secret-value" not in ended.stderr
+    completed = towline("get", "-v", "-u", "name:pass", f"{url}/")
+    assert completed.stdout == b"Hello\n"
+    assert b"> GET / HTTP/1.1" in completed.stderr
+    assert b"< HTTP/1.1 200" in completed.stderr
+    assert b"bmFtZTpwYXNz" not in completed.stderr
+    assert b"secret-value" not in completed.stderr
 
 
 def test_output_to_a_file_is_complete_or_absent(url: str, tmp_path: Path) -> None:
-    ended = towline("get", "-o", "kept", f"{url}/binary", cwd=tmp_path)
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    completed = towline("get", "-o", "kept", f"{url}/binary", cwd=tmp_path)
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, b"", b"")
     assert (tmp_path / "kept").read_bytes() == bytes(range(256)) * 400
     with scripted(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\ncut short") as cut:
-        ended = towline("get", "-o", "cut", cut, cwd=tmp_path)
-    assert ended.returncode == 18
+        completed = towline("get", "-o", "cut", cut, cwd=tmp_path)
+    assert completed.returncode == 18
     assert [path.name for path in tmp_path.iterdir()] == ["kept"]
     assert towline("get", "-o", "no/such/folder", f"{url}/", cwd=tmp_path).returncode == 23
 
 
 def test_timings_go_to_standard_error(url: str) -> None:
-    ended = towline("get", "--timings", f"{url}/")
-    assert ended.stdout == b"Hello\n"
-    labels = [line.split(b"  ")[0].strip() for line in ended.stderr.splitlines()]
+    completed = towline("get", "--timings", f"{url}/")
+    assert completed.stdout == b"Hello\n"
+    labels = [line.split(b"  ")[0].strip() for line in completed.stderr.splitlines()]
     assert b"connect" in labels
     assert b"first byte" in labels
     assert labels[-1] == b"total"
@@ -289,17 +289,17 @@ def test_timings_go_to_standard_error(url: str) -> None:
 def test_redirects(url: str) -> None:
     assert towline("get", f"{url}/away").stdout == b""
     assert towline("get", "-L", f"{url}/away").stdout == JSON
-    ended = towline("get", "-L", "--max-redirects", "3", f"{url}/round")
-    assert ended.returncode == 47
-    assert len(ended.stderr.splitlines()) == 1
+    completed = towline("get", "-L", "--max-redirects", "3", f"{url}/round")
+    assert completed.returncode == 47
+    assert len(completed.stderr.splitlines()) == 1
 
 
 def test_fail_is_22(url: str) -> None:
-    ended = towline("get", f"{url}/missing")
-    assert (ended.returncode, ended.stdout) == (0, b"no such page\n")
-    ended = towline("get", "--fail", f"{url}/missing")
-    assert (ended.returncode, ended.stdout) == (22, b"")
-    assert b"404 Not Found" in ended.stderr
+    completed = towline("get", f"{url}/missing")
+    assert (completed.returncode, completed.stdout) == (0, b"no such page\n")
+    completed = towline("get", "--fail", f"{url}/missing")
+    assert (completed.returncode, completed.stdout) == (22, b"")
+    assert b"404 Not Found" in completed.stderr
 
 
 class scripted:
@@ -310,7 +310,7 @@ class scripted:
         self.listener = socket.create_server(("127.0.0.1", 0))
 
     def __enter__(self) -> str:
-        self.held: list[socket.socket] = []
+        self.open_sockets: list[socket.socket] = []
         threading.Thread(target=self._serve, daemon=True).start()
         return f"http://127.0.0.1:{self.listener.getsockname()[1]}/"
 
@@ -319,7 +319,7 @@ class scripted:
             connection, _ = self.listener.accept()
             connection.recv(65536)
             connection.sendall(self.response)
-            self.held.append(connection)
+            self.open_sockets.append(connection)
             if not self.keep:
                 connection.shutdown(socket.SHUT_RDWR)
                 connection.close()
@@ -328,13 +328,13 @@ class scripted:
 
     def __exit__(self, *_: object) -> None:
         self.listener.close()
-        for connection in self.held:
+        for connection in self.open_sockets:
             connection.close()
 
 
-def one_line(ended: subprocess.CompletedProcess[bytes], status: int, *words: str) -> None:
-    assert ended.returncode == status, ended.stderr
-    text = ended.stderr.decode()
+def one_line(completed: subprocess.CompletedProcess[bytes], status: int, *words: str) -> None:
+    assert completed.returncode == status, completed.stderr
+    text = completed.stderr.decode()
     assert len(text.splitlines()) == 1, text
     assert text.startswith("towline get: ")
     assert all(word in text for word in words), text
@@ -348,15 +348,15 @@ def test_a_failure_prints_one_line_and_exits_with_curls_status(url: str) -> None
         one_line(towline("get", empty), 52)
     with scripted(b"", keep=True) as silent:
         one_line(towline("get", "--timeout", "0.3", silent), 28, "--timeout allows more")
-    with scripted(b"SSH-2.0-nonsense\r\n") as nonsense:
-        one_line(towline("get", nonsense), 1)
+    with scripted(b"SSH-2.0-nonsense\r\n") as invalid_response:
+        one_line(towline("get", invalid_response), 1)
     with scripted(b"HTTP/1.1 400 Bad Request\r\n\r\n") as plain:
         one_line(towline("get", plain.replace("http:", "https:")), 35)
 
 
 def test_a_file_that_cannot_be_read_is_26(url: str, tmp_path: Path) -> None:
-    ended = towline("post", "-d", "@absent", f"{url}/echo", cwd=tmp_path)
-    assert (ended.returncode, ended.stderr) == (
+    completed = towline("post", "-d", "@absent", f"{url}/echo", cwd=tmp_path)
+    assert (completed.returncode, completed.stderr) == (
         26,
         b"towline post: cannot read absent: No such file or directory\n",
     )
@@ -374,8 +374,8 @@ def test_stream_prints_each_event_as_it_arrives() -> None:
 
 def test_a_closed_pipe_prints_no_traceback(url: str) -> None:
     command = f"{sys.executable} -m towline get {url}/binary | head -c 10 >/dev/null"
-    ended = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False)
-    assert b"Traceback" not in ended.stderr
+    completed = subprocess.run(command, shell=True, capture_output=True, timeout=30, check=False)
+    assert b"Traceback" not in completed.stderr
 
 
 @pytest.mark.parametrize("line", re.findall(r"^\$ towline (.*?) +#", PAGE.read_text(), re.MULTILINE))
@@ -384,9 +384,9 @@ def test_the_examples_of_the_page(url: str, tmp_path: Path, line: str) -> None:
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8\xff")
     there = re.sub(r"(?:https?://)?example\.org|(?<= ):8000(?=/)", url, line)
     assert url in there
-    ended = towline(*shlex.split(there), cwd=tmp_path)
-    assert ended.returncode == 0, ended.stderr
+    completed = towline(*shlex.split(there), cwd=tmp_path)
+    assert completed.returncode == 0, completed.stderr
     if "-o" in line:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["big.iso", "more.txt", "photo.jpg"]
     else:
-        assert b"Hello" in ended.stdout
+        assert b"Hello" in completed.stdout

@@ -25,9 +25,9 @@ _towline
 printf '%s\\n' "${{COMPREPLY[@]}}"
 """
     )
-    ended = subprocess.run(["bash", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=30)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    return ended.stdout.split()
+    result = subprocess.run(["bash", "-c", script], cwd=cwd, capture_output=True, text=True, timeout=30)
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.split()
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
@@ -50,8 +50,8 @@ def test_the_script_is_valid(shell: str, tmp_path: Path) -> None:
         pytest.skip(f"{shell} is not installed")
     path = tmp_path / "script"
     path.write_text(SCRIPTS[shell]())
-    ended = subprocess.run([shell, "-n", str(path)], capture_output=True, text=True, timeout=30)
-    assert (ended.returncode, ended.stderr) == (0, "")
+    result = subprocess.run([shell, "-n", str(path)], capture_output=True, text=True, timeout=30)
+    assert (result.returncode, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("shell", SCRIPTS)

@@ -14,7 +14,7 @@ from towline.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("keywords", "expected"),
     [
         ({"port": 9000, "workers": 2}, {"port": 9000, "workers": 2}),
         ({"access_log": True}, {"access_log": "-"}),
@@ -42,14 +42,14 @@ from towline.errors import ConfigError
         ({"log_config": {"version": 1}}, {"log_config": {"version": 1}}),
     ],
 )
-def test_arguments_of_uvicorn(given: dict[str, Any], expected: dict[str, Any]) -> None:
-    found = fields(given)
+def test_arguments_of_uvicorn(keywords: dict[str, Any], expected: dict[str, Any]) -> None:
+    found = fields(keywords)
     assert found == expected
     ServerConfig("module:app", **found)
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("keywords", "message"),
     [
         ({"wrokers": 2}, "wrokers: there is no such option; did you mean workers?"),
         ({"ws_max_queue": 32}, "ws_max_queue: (uvicorn): one message is read ahead"),
@@ -57,9 +57,9 @@ def test_arguments_of_uvicorn(given: dict[str, Any], expected: dict[str, Any]) -
         ({"limit_max_requests": -1}, "limit_max_requests: must be a number of at least 1"),
     ],
 )
-def test_refusals_name_the_argument(given: dict[str, Any], message: str) -> None:
+def test_refusals_name_the_argument(keywords: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        towline.run("module:app", **given)
+        towline.run("module:app", **keywords)
     assert message in str(caught.value)
 
 

@@ -19,7 +19,7 @@ from towline.cli.command_line import CommandLineError, parse
 from towline.cli.serve import configure
 
 APP = "module:app"
-# Tried in turn: a value that an option of this kind may have.
+# Values for an option, tried in turn.
 SAMPLES = (
     "1",
     "10",
@@ -189,11 +189,11 @@ def test_refusals_give_the_reason(arguments: str, message: str) -> None:
 
 
 @pytest.fixture
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.usefixtures("_here")
+@pytest.mark.usefixtures("in_tmp_path")
 def test_variables_of_other_servers(capsys: pytest.CaptureFixture[str]) -> None:
     environment = {
         "UVICORN_APP": APP,
@@ -249,7 +249,7 @@ GUNICORN = """
 """
 
 
-@pytest.mark.usefixtures("_here")
+@pytest.mark.usefixtures("in_tmp_path")
 def test_the_configuration_of_gunicorn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "gunicorn.conf.py"
     path.write_text(textwrap.dedent(GUNICORN))
@@ -269,27 +269,27 @@ def test_every_setting_of_gunicorn_is_read_or_named() -> None:
     pytest.importorskip("gunicorn")
     settings = {setting.name for setting in importlib.import_module("gunicorn.config").KNOWN_SETTINGS}
     special = {"wsgi_app", "logconfig_dict", "config"}
-    left = settings - special - set(peer_settings.GUNICORN_UNMAPPED)
-    assert {name for name in left if peer_settings._flag(name) is None} == set()
+    unmapped = settings - special - set(peer_settings.GUNICORN_UNMAPPED)
+    assert {name for name in unmapped if peer_settings._flag(name) is None} == set()
     assert set(peer_settings.GUNICORN_FLAGS) | set(peer_settings.GUNICORN_UNMAPPED) <= settings
 
 
-@pytest.mark.usefixtures("_here")
+@pytest.mark.usefixtures("in_tmp_path")
 def test_a_broken_python_configuration_is_named(tmp_path: Path) -> None:
     (tmp_path / "gunicorn.conf.py").write_text("workers = nothing\n")
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "towline", "serve", APP, "-c", "gunicorn.conf.py"],
         capture_output=True,
         text=True,
         timeout=30,
         check=False,
     )
-    assert ended.returncode == 2
-    assert ended.stderr == "towline serve: gunicorn.conf.py: NameError: name 'nothing' is not defined\n"
+    assert completed.returncode == 2
+    assert completed.stderr == "towline serve: gunicorn.conf.py: NameError: name 'nothing' is not defined\n"
 
 
-@pytest.mark.usefixtures("_here")
-def test_an_unknown_variable_of_ours_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("in_tmp_path")
+def test_an_unknown_towline_variable_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     others = {"TOWLINE_SERVICE_HOST": "10.0.0.1", "TOWLINE_PORT_80_TCP": "", "TOWLINE_BENCH_HISTORY": "x"}
     configure([APP], {"TOWLINE_WRKERS": "3", "TOWLINE_WORKERS": "2", **others})
     assert capsys.readouterr().err == (

@@ -66,8 +66,8 @@ def test_the_version_of_every_command(directory: Path) -> None:
         ["get", "--version"],
         ["bench", "--version"],
     ):
-        ended = towline(directory, *arguments)
-        assert (ended.returncode, ended.stdout) == (0, version), arguments
+        completed = towline(directory, *arguments)
+        assert (completed.returncode, completed.stdout) == (0, version), arguments
     assert towline(directory, "version", "-v").stdout.splitlines()[1].startswith("CPython 3.")
 
 
@@ -121,9 +121,9 @@ def test_the_help_of_every_command_has_one_style(directory: Path, command: str) 
     ],
 )
 def test_an_invalid_command_line_is_status_2(directory: Path, arguments: list[str], message: str) -> None:
-    ended = towline(directory, *arguments)
-    assert ended.returncode == 2
-    assert message in ended.stderr
+    completed = towline(directory, *arguments)
+    assert completed.returncode == 2
+    assert message in completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -142,53 +142,54 @@ def test_an_invalid_command_line_is_status_2(directory: Path, arguments: list[st
 def test_a_failed_start_is_status_3_with_one_message(
     directory: Path, arguments: list[str], message: str
 ) -> None:
-    ended = towline(directory, "serve", "--port", "0", *arguments)
-    assert ended.returncode == 3
-    assert ended.stderr == message.format(here=directory)
+    completed = towline(directory, "serve", "--port", "0", *arguments)
+    assert completed.returncode == 3
+    assert completed.stderr == message.format(here=directory)
 
 
 @pytest.mark.parametrize("workers", ["1", "3"])
 def test_an_error_of_the_application_prints_only_its_traceback(directory: Path, workers: str) -> None:
-    ended = towline(directory, "serve", "broken:app", "--port", "0", "--workers", workers)
-    assert ended.returncode == 3
-    lines = ended.stderr.splitlines()
+    completed = towline(directory, "serve", "broken:app", "--port", "0", "--workers", workers)
+    assert completed.returncode == 3
+    lines = completed.stderr.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[-1] == "RuntimeError: boom"
-    assert ended.stderr.count("Traceback") == 1
-    assert "towline" not in ended.stderr.replace(str(directory), "")
+    assert completed.stderr.count("Traceback") == 1
+    assert "towline" not in completed.stderr.replace(str(directory), "")
 
 
 def test_a_missing_dependency_is_the_applications_error(directory: Path) -> None:
-    ended = towline(directory, "serve", "dependent:app", "--port", "0")
-    assert ended.returncode == 3
+    completed = towline(directory, "serve", "dependent:app", "--port", "0")
+    assert completed.returncode == 3
     assert (
-        ended.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named 'a_package_that_is_not_there'"
+        completed.stderr.splitlines()[-1]
+        == "ModuleNotFoundError: No module named 'a_package_that_is_not_there'"
     )
 
 
 def test_a_factory_that_fails(directory: Path) -> None:
-    ended = towline(directory, "serve", "factory:make", "--factory", "--port", "0")
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (3, "ValueError: no settings")
+    completed = towline(directory, "serve", "factory:make", "--factory", "--port", "0")
+    assert (completed.returncode, completed.stderr.splitlines()[-1]) == (3, "ValueError: no settings")
 
 
 def test_a_port_in_use_is_named(directory: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        ended = towline(directory, "serve", "good:app", "--port", str(port))
-    assert ended.returncode == 3
-    assert ended.stderr == f"towline: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+        completed = towline(directory, "serve", "good:app", "--port", str(port))
+    assert completed.returncode == 3
+    assert completed.stderr == f"towline: cannot listen on 127.0.0.1:{port}: Address already in use\n"
 
 
 def test_an_unreadable_certificate_is_named(directory: Path) -> None:
-    ended = towline(directory, "serve", "good:app", "--port", "0", "--ssl-certfile", "absent.pem")
-    assert ended.returncode == 3
-    assert "absent.pem" in ended.stderr
-    assert len(ended.stderr.splitlines()) == 1
+    completed = towline(directory, "serve", "good:app", "--port", "0", "--ssl-certfile", "absent.pem")
+    assert completed.returncode == 3
+    assert "absent.pem" in completed.stderr
+    assert len(completed.stderr.splitlines()) == 1
 
 
 def test_importing_the_package_loads_nothing_else(directory: Path) -> None:
     script = "import sys, towline; print(sorted(m for m in sys.modules if m.startswith(('towline', 'asyncio', 'argparse'))))"
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
     )
-    assert ended.stdout.strip() == "['towline']"
+    assert completed.stdout.strip() == "['towline']"

@@ -77,9 +77,9 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def destination() -> Iterator[Destination]:
-    made = Destination()
-    yield made
-    made.close()
+    created = Destination()
+    yield created
+    created.close()
 
 
 @contextlib.contextmanager
@@ -124,7 +124,7 @@ class Senders:
 
     def __init__(self, port: int, threads: int = 8) -> None:
         self.accepted: list[int] = []
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._send, args=(port,)) for _ in range(threads)]
         for thread in self._threads:
             thread.start()
@@ -132,7 +132,7 @@ class Senders:
     def _send(self, port: int) -> None:
         connection = HTTPConnection("127.0.0.1", port, timeout=20)
         with contextlib.suppress(OSError, HTTPException):
-            while not self._over.is_set():
+            while not self._stopped.is_set():
                 connection.request("POST", "/api/webhooks/load", BODY)
                 response = connection.getresponse()
                 reply = json.loads(response.read())
@@ -141,7 +141,7 @@ class Senders:
         connection.close()
 
     def stop(self) -> list[int]:
-        self._over.set()
+        self._stopped.set()
         for thread in self._threads:
             thread.join(30)
         return self.accepted

@@ -77,11 +77,11 @@ def test_disconnects_release_everything(serving: list[str], path: str) -> None:
         request(program.port, "/ok")
         baseline = stable_descriptors(worker(program))
         head = f"POST {path} HTTP/1.1\r\nhost: test\r\ncontent-length: 10\r\n\r\n12345".encode()
-        for leave in (reset, lambda sock: sock.close()):
+        for disconnect in (reset, lambda sock: sock.close()):
             sockets = [open_socket(program.port, head) for _ in range(3)]
             time.sleep(0.2)
             for sock in sockets:
-                leave(sock)
+                disconnect(sock)
         assert request(program.port, "/ok").body == b"ok"
         eventually(lambda: len(descriptors(worker(program))) <= baseline, "the end of their sockets")
 

@@ -16,12 +16,12 @@ from tests.support.process_resources import (
     HEAD,
     HERE,
     cpu_seconds,
+    descriptor_limit_for,
     descriptors,
     every_front_end,
     open_socket,
     reset,
     response_time,
-    room_for,
     stable_descriptors,
     worker,
 )
@@ -49,28 +49,30 @@ def test_two_hundred_clients_disconnect_in_every_state(serving: list[str]) -> No
             # Responses without an end keep a WSGI thread each, one at a time where there is but one.
             count = 200 if state != "mid response" or "asgi" in serving[0] else 3
             sockets = [open_socket(program.port, data) for _ in range(count)]
-            held = baseline + count
-            eventually(lambda held=held: len(descriptors(pid)) >= held, f"{count} connections {state}")
+            opened = baseline + count
+            eventually(lambda opened=opened: len(descriptors(pid)) >= opened, f"{count} connections {state}")
             time.sleep(0.05)
             for number, sock in enumerate(sockets):
                 if number % 2:
                     reset(sock)
                 else:
                     sock.close()
-            took = eventually(lambda: len(descriptors(pid)) <= baseline, f"release after vanishing {state}")
-            print(f"{state}: released after {took * 1000:.0f} ms")
+            elapsed = eventually(
+                lambda: len(descriptors(pid)) <= baseline, f"release after vanishing {state}"
+            )
+            print(f"{state}: released after {elapsed * 1000:.0f} ms")
         assert request(program.port, "/ok").body == b"ok"
         assert worker(program) == pid
 
 
 @every_front_end
 def test_silent_and_idle_connections_do_not_slow_a_new_one(serving: list[str]) -> None:
-    with room_for(3200), running(*serving, cwd=HERE) as program, contextlib.ExitStack() as held:
+    with descriptor_limit_for(3200), running(*serving, cwd=HERE) as program, contextlib.ExitStack() as stack:
         for _ in range(1100):
-            held.callback(open_socket(program.port).close)
+            stack.callback(open_socket(program.port).close)
         for _ in range(2000):
             idle = open_socket(program.port, HEAD)
-            held.callback(idle.close)
+            stack.callback(idle.close)
             assert idle.recv(4096).startswith(b"HTTP/1.1 200")
         times = [response_time(program.port) for _ in range(50)]
         print(f"beside 1,100 silent and 2,000 idle: {_figures(times)}")
@@ -85,16 +87,20 @@ def test_silent_and_idle_connections_do_not_slow_a_new_one(serving: list[str]) -
 )
 def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> None:
     """A byte of their heads now and then, until each has had its 408: a byte buys no time."""
-    # Longer than it takes to open them, and two seconds more.
+    # Longer than opening them takes, plus two seconds.
     timeout = 10
     options = ["--timeout-request-header", str(timeout)]
-    with room_for(CROWD), running(*serving, *options, cwd=HERE) as program, contextlib.ExitStack() as held:
+    with (
+        descriptor_limit_for(CROWD),
+        running(*serving, *options, cwd=HERE) as program,
+        contextlib.ExitStack() as stack,
+    ):
         request(program.port, "/ok")
         pid = worker(program)
         baseline = stable_descriptors(pid)
         crowd = [open_socket(program.port, b"GET /ok HTTP/1.1\r\nx: ") for _ in range(CROWD)]
         for sock in crowd:
-            held.callback(sock.close)
+            stack.callback(sock.close)
         until = time.monotonic() + 2
         times, before = [], cpu_seconds(pid)
         while time.monotonic() < until:

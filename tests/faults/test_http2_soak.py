@@ -33,7 +33,7 @@ class Soak:
     """One connection. `chance` draws what each stream does."""
 
     def __init__(self, port: int, seed: int) -> None:
-        self.address, self.chance = ("127.0.0.1", port), random.Random(seed)
+        self.address, self.rng = ("127.0.0.1", port), random.Random(seed)
         self.responses, self.reset = 0, 0
         self.error: BaseException | None = None
 
@@ -46,12 +46,12 @@ class Soak:
             self.error = error
 
     def round(self, client: Client) -> None:
-        streams = [self.begin(client) for _ in range(STREAMS)]
+        streams = [self.open_stream(client) for _ in range(STREAMS)]
         client.flush()
         # In any state.
-        if self.chance.random() < 0.5:
+        if self.rng.random() < 0.5:
             client.take()
-        for stream in self.chance.sample(streams, RESETS):
+        for stream in self.rng.sample(streams, RESETS):
             if not client.exchanges[stream].over:
                 client.conn.reset_stream(stream, 8)
                 streams.remove(stream)
@@ -64,14 +64,14 @@ class Soak:
         for stream in list(client.exchanges):
             del client.exchanges[stream]
 
-    def begin(self, client: Client) -> int:
-        path = self.chance.choice(["/ok", "/ok", "/ok", "/block/0.002", "/read", "/read", "/large"])
-        if path == "/large" and self.chance.random() < 0.8:
+    def open_stream(self, client: Client) -> int:
+        path = self.rng.choice(["/ok", "/ok", "/ok", "/block/0.002", "/read", "/read", "/large"])
+        if path == "/large" and self.rng.random() < 0.8:
             path = "/ok"
         if path != "/read":
             return client.begin("GET", path, send=False)
         stream = client.begin("POST", path, end=False, send=False)
-        client.write(stream, bytes(self.chance.randrange(1, 40_000)), end=True)
+        client.write(stream, bytes(self.rng.randrange(1, 40_000)), end=True)
         return stream
 
 

@@ -1,4 +1,4 @@
-"""Places to write to that fail: requests go on."""
+"""Log outputs that fail: requests succeed."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ SECONDS = 3.0
 
 @every_front_end
 def test_emfile_costs_no_cpu_and_few_lines_and_ends(serving: list[str]) -> None:
-    with running(*serving, cwd=HERE) as program, contextlib.ExitStack() as held:
+    with running(*serving, cwd=HERE) as program, contextlib.ExitStack() as stack:
         pid = worker(program)
-        kept = held.enter_context(connect(program.port))
-        assert kept.get("/ok").status == 200
+        open_conn = stack.enter_context(connect(program.port))
+        assert open_conn.get("/ok").status == 200
         baseline = cpu_seconds_during(pid, 1.0) * SECONDS
         before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
         resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(descriptors(pid)) + 5, before[1]))
-        waiting = [held.enter_context(contextlib.closing(open_socket(program.port))) for _ in range(60)]
+        waiting = [stack.enter_context(contextlib.closing(open_socket(program.port))) for _ in range(60)]
         eventually(lambda: _lines(program.log), "the first line about it")
 
         lines, started = _lines(program.log), time.monotonic()
@@ -46,7 +46,7 @@ def test_emfile_costs_no_cpu_and_few_lines_and_ends(serving: list[str]) -> None:
         assert used_s < baseline + 0.5
         assert 1 <= logged <= watched + 1
         # Open connections are not affected.
-        assert kept.get("/ok").status == 200
+        assert open_conn.get("/ok").status == 200
 
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
         started = time.monotonic()

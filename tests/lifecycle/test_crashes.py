@@ -59,27 +59,27 @@ def test_sys_exit_in_a_task_of_a_request_is_a_500(loop: str) -> None:
         assert "SystemExit in a task of the application" in program.log
 
 
-class Others:
+class BackgroundClients:
     """Clients that send one request after another, each on a new connection, and count failures and gaps."""
 
     def __init__(self, port: int, clients: int = 4) -> None:
         self.port, self.failures, self.responses = port, 0, 0
         self.longest = 0.0
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
 
-    def __enter__(self) -> Others:
+    def __enter__(self) -> BackgroundClients:
         for thread in self._threads:
             thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         for thread in self._threads:
             thread.join(20)
 
     def _run(self) -> None:
-        while not self._over.is_set():
+        while not self._stopped.is_set():
             started = time.monotonic()
             try:
                 assert request(self.port, "/pid").status == 200
@@ -95,7 +95,7 @@ class Others:
 def test_one_request_a_second_that_ends_a_worker(app: list[str], ending: str) -> None:
     """Others lose at most the requests that the worker held, one for each client, and wait for at most a second."""
     crashes = 4
-    with running(*app, "--workers", "2") as program, Others(program.port) as others:
+    with running(*app, "--workers", "2") as program, BackgroundClients(program.port) as clients:
         for _ in range(crashes):
             due = time.monotonic() + 1.0
             with pytest.raises(ConnectionError):
@@ -103,10 +103,10 @@ def test_one_request_a_second_that_ends_a_worker(app: list[str], ending: str) ->
             time.sleep(max(0.0, due - time.monotonic()))
         eventually(lambda: len(program.pids(2)) == 2, "two workers")
         assert program.process.poll() is None
-        print(f"{others.failures} of {others.responses} failed, longest {others.longest * 1000:.0f} ms")
-        assert others.failures <= crashes * 4
-        assert others.longest < 1.0
-        assert others.responses > 100
+        print(f"{clients.failures} of {clients.responses} failed, longest {clients.longest * 1000:.0f} ms")
+        assert clients.failures <= crashes * 4
+        assert clients.longest < 1.0
+        assert clients.responses > 100
     assert len(re.findall(r"starting another$", program.log, re.MULTILINE)) == crashes
 
 

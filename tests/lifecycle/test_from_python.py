@@ -73,22 +73,22 @@ def test_a_script_serves_until_a_signal(script: str, app: str, number: signal.Si
 
 def test_serve_exits_with_3_when_the_start_fails() -> None:
     source = "import towline; towline.serve('nowhere:app', port=0)"
-    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=30)
-    assert ended.returncode == 3
-    assert "no module 'nowhere'" in ended.stderr
+    completed = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, timeout=30)
+    assert completed.returncode == 3
+    assert "no module 'nowhere'" in completed.stderr
 
 
 def test_a_start_that_takes_too_long_has_failed(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("import time; time.sleep(60)\n")
     command = [sys.executable, "-m", "towline", "serve", "slow:app", "--port", "0"]
     started = time.monotonic()
-    ended = subprocess.run(
+    completed = subprocess.run(
         [*command, "--timeout-worker-startup", "0.5"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         timeout=30,
     )
-    assert ended.returncode == 3
-    assert "was not ready after" in ended.stderr
+    assert completed.returncode == 3
+    assert "was not ready after" in completed.stderr
     assert time.monotonic() - started < 15

@@ -57,7 +57,7 @@ def test_a_stop_is_not_ready_but_alive(app: list[str]) -> None:
 
 
 def test_a_reload_stays_ready() -> None:
-    """Probes on a connection of an old worker see the new one's readiness."""
+    """Probes on a connection of an old worker report the new worker's readiness."""
     with running("apps:asgi", "--health-path", "/healthz", "--timeout-drain-idle", "10") as program:
         before = set(program.children())
         with connect(program.port) as probe:

@@ -35,7 +35,7 @@ class Load:
         self.responses: list[bytes] = []
         self.failures: list[str] = []
         self.goaways: list[tuple[int, int]] = []
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
 
     def __enter__(self) -> Load:
@@ -45,7 +45,7 @@ class Load:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         for thread in self._threads:
             thread.join(MAX_WAIT)
 
@@ -54,7 +54,7 @@ class Load:
         eventually(lambda: len(self.responses) >= target or self.failures, "more answers")
 
     def _run(self) -> None:
-        while not self._over.is_set() and not self.failures:
+        while not self._stopped.is_set() and not self.failures:
             try:
                 with Client(self.address) as client:
                     self._use(client)
@@ -78,9 +78,9 @@ class Load:
                 elif stream <= last:
                     continue
                 open_streams.discard(stream)
-            if not open_streams and (client.goaway or self._over.is_set()):
+            if not open_streams and (client.goaway or self._stopped.is_set()):
                 return
-            while len(open_streams) < self.STREAMS and not client.goaway and not self._over.is_set():
+            while len(open_streams) < self.STREAMS and not client.goaway and not self._stopped.is_set():
                 open_streams.add(client.begin("GET", self.path))
             if not client.take():
                 lost = {stream for stream in open_streams if stream <= last}

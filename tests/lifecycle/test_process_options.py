@@ -96,8 +96,8 @@ def test_chdir_env_and_umask(folder: Path, tmp_path_factory: pytest.TempPathFact
     ],
 )
 def test_an_unusable_value_is_one_line(folder: Path, options: list[str], message: str) -> None:
-    ended = towline(folder, "state:app", "--port", "0", *options)
-    assert (ended.returncode, ended.stderr) == (3, f"towline: {message}\n")
+    completed = towline(folder, "state:app", "--port", "0", *options)
+    assert (completed.returncode, completed.stderr) == (3, f"towline: {message}\n")
 
 
 @AS_ROOT
@@ -122,9 +122,9 @@ def test_workers_run_with_another_group(folder: Path) -> None:
 @AS_ROOT
 @pytest.mark.skipif(readable_by_all(os.__file__), reason="the interpreter is readable by every user")
 def test_a_user_who_cannot_read_python_is_named(folder: Path) -> None:
-    ended = towline(folder, "state:app", "--user", "nobody", "--port", "0")
-    assert ended.returncode == 3
-    assert "--user: nobody cannot read " in ended.stderr
+    completed = towline(folder, "state:app", "--user", "nobody", "--port", "0")
+    assert completed.returncode == 3
+    assert "--user: nobody cannot read " in completed.stderr
 
 
 @AS_ROOT
@@ -172,8 +172,8 @@ def test_preload_imports_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_preload_fails_before_the_port_opens_and_names_threads(folder: Path) -> None:
     (folder / "broken.py").write_text("raise RuntimeError('boom')\n")
-    ended = towline(folder, "broken:app", "--preload", "--port", "0")
-    assert (ended.returncode, ended.stderr.splitlines()[-1]) == (3, "RuntimeError: boom")
+    completed = towline(folder, "broken:app", "--preload", "--port", "0")
+    assert (completed.returncode, completed.stderr.splitlines()[-1]) == (3, "RuntimeError: boom")
     (folder / "threaded.py").write_text(
         "import threading, time\nfrom state import app\n"
         "threading.Thread(target=time.sleep, args=(60,), name='poller', daemon=True).start()\n"
@@ -198,9 +198,9 @@ def test_check_reads_everything_and_binds_nothing(folder: Path) -> None:
         (["state:app", "--log-config", "absent.json"], "cannot read absent.json"),
         (["state:app", "--interface", "asgi"], "state:app is a WSGI application"),
     ]:
-        ended = towline(folder, *arguments, "--check")
-        assert (ended.returncode, len(ended.stderr.splitlines())) == (3, 1), ended.stderr
-        assert message in ended.stderr
+        completed = towline(folder, *arguments, "--check")
+        assert (completed.returncode, len(completed.stderr.splitlines())) == (3, 1), completed.stderr
+        assert message in completed.stderr
 
 
 def test_print_config_prints_an_equivalent_file(folder: Path) -> None:
@@ -238,10 +238,11 @@ def test_a_log_configuration_in_yaml(folder: Path) -> None:
     with running("state:app", "--log-config", "log.yaml", cwd=folder) as program:
         assert "YAML Towline" in program.log
     (folder / "yaml.py").write_text("raise ImportError('not installed')\n")
-    ended = towline(folder, "state:app", "--log-config", "log.yaml", PYTHONPATH=str(folder))
-    assert ended.returncode == 3
+    completed = towline(folder, "state:app", "--log-config", "log.yaml", PYTHONPATH=str(folder))
+    assert completed.returncode == 3
     assert (
-        "log.yaml: YAML needs the package pyyaml (pip install pyyaml), or use .json or .toml" in ended.stderr
+        "log.yaml: YAML needs the package pyyaml (pip install pyyaml), or use .json or .toml"
+        in completed.stderr
     )
 
 

@@ -38,7 +38,7 @@ class Posting:
         self.port, self.clients, self.think_time = port, clients, think_time
         self.responses = 0
         self.lost: list[str] = []
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
 
     def __enter__(self) -> Posting:
@@ -48,13 +48,13 @@ class Posting:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._over.set()
+        self._stopped.set()
         for thread in self._threads:
             thread.join(MAX_WAIT)
 
     def _run(self) -> None:
         conn: Conn | None = None
-        while not self._over.is_set() and len(self.lost) < 20:
+        while not self._stopped.is_set() and len(self.lost) < 20:
             if conn is None:
                 conn = Conn(socket.create_connection(("127.0.0.1", self.port), MAX_WAIT))
             try:
@@ -191,11 +191,11 @@ def test_http2_and_websocket_connections_are_notified() -> None:
 def test_reloads_lose_no_request_over_http2(app: list[str]) -> None:
     with running(*app, "--workers", "2") as program:
         url = f"http://127.0.0.1:{program.port}/pid"
-        over, count, lost = threading.Event(), [0], []
+        stopped, count, lost = threading.Event(), [0], []
 
         def run() -> None:
             with Client(http2=True, http1=False, retries=0) as client:
-                while not over.is_set():
+                while not stopped.is_set():
                     try:
                         assert client.post(url, content=b"body").status_code == 200
                         count[0] += 1
@@ -210,7 +210,7 @@ def test_reloads_lose_no_request_over_http2(app: list[str]) -> None:
             eventually(lambda: count[0] > seen + 50, "responses")  # noqa: B023
             program.signal(signal.SIGHUP)
             eventually(lambda: not before & set(program.children()), "the old workers' end")  # noqa: B023
-        over.set()
+        stopped.set()
         for thread in threads:
             thread.join(MAX_WAIT)
     assert not lost

@@ -161,9 +161,9 @@ def test_two_servers_that_start_at_once_do_not_share_a_port(slow: Path) -> None:
     processes = [_start("slow:app", "--app-dir", str(slow), "--port", str(port)) for _ in range(2)]
     try:
         eventually(lambda: any(process.poll() is not None for process in processes), "the end of one")
-        (ended,) = [process for process in processes if process.poll() is not None]
-        assert ended.returncode == 3
-        assert "Address already in use" in ended.communicate(timeout=MAX_WAIT)[1]
+        (refused,) = [process for process in processes if process.poll() is not None]
+        assert refused.returncode == 3
+        assert "Address already in use" in refused.communicate(timeout=MAX_WAIT)[1]
         eventually(lambda: _serves(port), "the other one")
     finally:
         for process in processes:

@@ -1,4 +1,4 @@
-"""How a server comes up: inherited sockets, log configuration, reload on change, several applications."""
+"""Start of a server: inherited sockets, log configuration, reload on change, several applications."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from tests.support.process import HERE, eventually, request, running
 
 
-def test_the_banner_and_nothing_else() -> None:
+def test_a_run_logs_only_the_banner_and_the_stop() -> None:
     with running("apps:asgi", "--workers", "2", "--loop", "asyncio") as program:
         program.pids(2)
         program.signal(signal.SIGTERM)

@@ -48,14 +48,14 @@ def test_sigterm_finishes_requests_in_flight(app: str) -> None:
         port = program.port
         program.signal(signal.SIGTERM)
         eventually(lambda: "stopping" in program.log, "the log")
-        newcomers = is_refused_or_served(port)
+        new_connections = is_refused_or_served(port)
         assert program.wait() == 0
         for thread, results in slow + streams:
             thread.join(20)
             (response,) = results
             assert getattr(response, "status", response) == 200
             assert response.body in (b"slept", b"chunk" * 8)
-        assert newcomers
+        assert new_connections
         assert "cancelling" not in program.log
         with pytest.raises(ConnectionRefusedError):
             request(port, "/pid")
@@ -113,9 +113,9 @@ def test_the_drain_ends_at_its_deadline_with_an_endless_stream(workers: str) -> 
             started = time.monotonic()
             program.signal(signal.SIGTERM)
             assert program.wait() == 0
-            took = time.monotonic() - started
-        assert took >= 0.9
-        print(f"deadline 1 s, ended after {took:.2f} s")
+            elapsed = time.monotonic() - started
+        assert elapsed >= 0.9
+        print(f"deadline 1 s, ended after {elapsed:.2f} s")
         assert "cancelling 1 request" in program.log
         assert "shut down" in program.log
 
@@ -153,7 +153,7 @@ def test_sigquit_is_quick() -> None:
 
 
 @pytest.mark.parametrize("app", APPS)
-def test_the_supervisors_death_leaves_no_orphan_and_the_port_free(app: str) -> None:
+def test_when_the_supervisor_is_killed_workers_end_and_the_port_is_free(app: str) -> None:
     program = Program(app, "--workers", "2", *threads_for(app))
     port, workers = program.port, program.children()
     assert len(workers) == 2
@@ -162,8 +162,8 @@ def test_the_supervisors_death_leaves_no_orphan_and_the_port_free(app: str) -> N
         conn.send("/sleep/0.5")
         program.signal(signal.SIGKILL)
         program.process.wait()
-        took = eventually(lambda: not any(map(alive, workers)), "the workers' end")
-        print(f"workers gone {took:.2f} s after the supervisor")
+        elapsed = eventually(lambda: not any(map(alive, workers)), "the workers' end")
+        print(f"workers gone {elapsed:.2f} s after the supervisor")
         assert conn.response().body == b"slept"
     with socket.create_server(("127.0.0.1", port)):
         pass

@@ -38,10 +38,10 @@ REPAIR_SECONDS = 0.5
 
 @pytest.mark.parametrize("app", APPS)
 def test_sigkill_of_a_worker_is_repaired_in_time(app: str) -> None:
-    """Tried until it holds once, each time a first death: the pause before a second one is meant."""
-    took: list[float] = []
+    """Repeated until it holds once, each time with a first death: only a second one is followed by a pause."""
+    durations: list[float] = []
     due = time.monotonic() + 60
-    while not took or (min(took) >= REPAIR_SECONDS and time.monotonic() < due):
+    while not durations or (min(durations) >= REPAIR_SECONDS and time.monotonic() < due):
         with running(app, "--workers", "2") as program:
             victim, other = program.children()
             started = time.monotonic()
@@ -49,11 +49,11 @@ def test_sigkill_of_a_worker_is_repaired_in_time(app: str) -> None:
             eventually(lambda: set(program.children()) - {victim, other}, "the new worker")  # noqa: B023
             forked = time.monotonic() - started
             assert program.pids(2) == set(program.children())
-            took.append(time.monotonic() - started)
-            print(f"new process after {forked * 1000:.0f} ms, both serve after {took[-1] * 1000:.0f} ms")
+            durations.append(time.monotonic() - started)
+            print(f"new process after {forked * 1000:.0f} ms, both serve after {durations[-1] * 1000:.0f} ms")
             assert other in program.children()
             assert "SIGKILL" in program.log
-    assert min(took) < REPAIR_SECONDS
+    assert min(durations) < REPAIR_SECONDS
 
 
 @pytest.mark.parametrize("app", APPS)
@@ -62,7 +62,7 @@ def test_objects_from_before_the_first_request_are_frozen(app: str) -> None:
         assert int(connection.get("/frozen").body) > 1000
 
 
-def test_a_killed_worker_loses_only_its_own_requests() -> None:
+def test_a_killed_worker_loses_only_its_requests() -> None:
     with running("apps:asgi", "--workers", "2") as program:
         with Load(program.port, threads=4) as load:
             os.kill(program.children()[0], signal.SIGKILL)

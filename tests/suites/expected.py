@@ -111,14 +111,14 @@ REQUESTS: dict[str, str] = {
 
 
 def select(
-    config: pytest.Config, items: list[pytest.Item], leave_out: tuple[str, ...], needs_fixture: str = ""
+    config: pytest.Config, items: list[pytest.Item], deselect: tuple[str, ...], needs_fixture: str = ""
 ) -> None:
     """Leaves out the tests with one of these words among their parameters, and those without the fixture."""
 
     def is_selected(item: pytest.Item) -> bool:
         parameters = re.split(r"[\[\]-]", item.name)[1:]
         has_fixture = not needs_fixture or needs_fixture in getattr(item, "fixturenames", ())
-        return has_fixture and not any(word in parameters or f"[{word}" in item.name for word in leave_out)
+        return has_fixture and not any(word in parameters or f"[{word}" in item.name for word in deselect)
 
     config.hook.pytest_deselected(items=[item for item in items if not is_selected(item)])
     items[:] = [item for item in items if is_selected(item)]

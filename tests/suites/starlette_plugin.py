@@ -44,15 +44,15 @@ async def running(app: Any, root_path: str) -> AsyncIterator[str]:
 
 
 class TowlineStream(httpx.SyncByteStream):
-    def __init__(self, stream: Any, over: contextlib.ExitStack) -> None:
-        self._stream, self._over = stream, over
+    def __init__(self, stream: Any, stop: contextlib.ExitStack) -> None:
+        self._stream, self._stop = stream, stop
 
     def __iter__(self) -> Iterator[bytes]:
         yield from self._stream
 
     def close(self) -> None:
         self._stream.close()
-        self._over.close()
+        self._stop.close()
 
 
 class TowlineTransport(httpx.BaseTransport):
@@ -64,11 +64,11 @@ class TowlineTransport(httpx.BaseTransport):
     def handle_request(self, request: Any) -> Any:
         if request.url.scheme in ("ws", "wss"):
             return self._inner.handle_request(request)
-        ended: concurrent.futures.Future[None] = concurrent.futures.Future()
+        finished: concurrent.futures.Future[None] = concurrent.futures.Future()
         debug: dict[str, Any] = {}
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            ended.set_running_or_notify_cancel()
+            finished.set_running_or_notify_cancel()
             scope["client"] = list(self._inner.client)
             scope["scheme"] = request.url.scheme
             scope["server"] = (request.url.host, request.url.port or PORTS[request.url.scheme])
@@ -84,32 +84,32 @@ class TowlineTransport(httpx.BaseTransport):
             try:
                 await self._client.app(scope, receive, note_debug)
             except BaseException as error:
-                ended.set_exception(error)
+                finished.set_exception(error)
                 raise
-            ended.set_result(None)
+            finished.set_result(None)
 
         with contextlib.ExitStack() as stack:
             portal = stack.enter_context(self._client._portal_factory())
             serving = running(app, self._inner.root_path)
             address = stack.enter_context(portal.wrap_async_context_manager(serving))
-            stack.callback(self._conclude, ended)
+            stack.callback(self._conclude, finished)
             transport = stack.enter_context(httpx.HTTPTransport())
             response = transport.handle_request(self._to(address, request))
-            over = stack.pop_all()
+            stop = stack.pop_all()
         result = httpx.Response(
             response.status_code,
             headers=response.headers.raw,
-            stream=TowlineStream(response.stream, over),
+            stream=TowlineStream(response.stream, stop),
             request=request,
         )
         for name, value in debug.items():
             setattr(result, name, value)
         return result
 
-    def _conclude(self, ended: concurrent.futures.Future[None]) -> None:
-        if not ended.running() and not ended.done():
+    def _conclude(self, finished: concurrent.futures.Future[None]) -> None:
+        if not finished.running() and not finished.done():
             return  # the server refused the request itself
-        error = ended.exception(MAX_WAIT_SECONDS)
+        error = finished.exception(MAX_WAIT_SECONDS)
         if error is not None and self._inner.raise_server_exceptions:
             raise error
 
@@ -132,12 +132,12 @@ class TowlineClient(TestClient):
 
 
 @pytest.fixture(autouse=True)
-def _behind_it_towline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def _use_towline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["tests.conftest"], "TestClient", TowlineClient)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     assert testclient.TestClient is TestClient
-    # The server runs on asyncio; Starlette's tests also come once more on trio.
-    expected.select(config, items, leave_out=("trio",), needs_fixture="test_client_factory")
+    # The server runs on asyncio; Starlette's tests also run on trio.
+    expected.select(config, items, deselect=("trio",), needs_fixture="test_client_factory")
     expected.mark(items, expected.STARLETTE)

@@ -35,7 +35,7 @@ class Connected:
         self._permits: collections.deque[bool] = collections.deque()
         self._ended: queue.SimpleQueue[bool] = queue.SimpleQueue()
         self._received = b""
-        self._over = False
+        self._closed = False
         self.scope: dict[str, Any] = {}
         self.loop = self.transport = self
         settings = {"timeout_keep_alive": 5.0, "access_log": None, "timeout_graceful_shutdown": 1.0}
@@ -85,7 +85,7 @@ class Connected:
 
     def connection_lost(self, error: Exception | None) -> None:
         self._socket.close()
-        self._over = True
+        self._closed = True
 
     def shutdown(self) -> None:
         threading.Thread(target=self._serving.close).start()
@@ -101,21 +101,21 @@ class Connected:
 
     def is_closing(self) -> bool:
         self._wait_until_idle()
-        return self._over
+        return self._closed
 
     def _wait_until_idle(self) -> None:
         """Reads until no data has arrived for a while."""
-        if self._over:
+        if self._closed:
             return
         self._socket.settimeout(QUIET_SECONDS)
         try:
             while piece := self._socket.recv(65536):
                 self._received += piece
-            self._over = True
+            self._closed = True
         except TimeoutError:
             pass
         except OSError:
-            self._over = True
+            self._closed = True
 
     def finish(self) -> None:
         self._socket.close()
@@ -180,7 +180,7 @@ async def run_server(config: Any, sockets: Any = None) -> AsyncIterator[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _behind_it_towline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+def _use_towline(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
     opened: list[Connected] = []
 
     def connected(*args: Any, **options: Any) -> Connected:
@@ -199,5 +199,5 @@ def _behind_it_towline(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # The protocol class is Towline's for every value of the parameter: one of them is enough.
-    expected.select(config, items, leave_out=("httptools", "zttp", "websockets-sansio"))
+    expected.select(config, items, deselect=("httptools", "zttp", "websockets-sansio"))
     expected.mark(items, expected.UVICORN)

@@ -118,11 +118,11 @@ def serving(
         asyncio.set_event_loop(running)
         try:
             running.run_until_complete(main())
-            left = asyncio.all_tasks(running)
-            for task in left:
+            tasks = asyncio.all_tasks(running)
+            for task in tasks:
                 task.cancel()
-            if left:
-                running.run_until_complete(asyncio.wait(left))
+            if tasks:
+                running.run_until_complete(asyncio.wait(tasks))
             # uvloop calls the eager factory with an argument that it does not take on 3.13.
             running.set_task_factory(None)
             running.run_until_complete(running.shutdown_asyncgens())

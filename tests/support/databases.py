@@ -9,7 +9,7 @@ import psycopg
 
 
 def rows(database: str, query: str) -> list[Any]:
-    """Rows as another connection sees them."""
+    """Rows as read on another connection."""
     connection: Any = psycopg.connect(database) if "://" in database else sqlite3.connect(database)
     try:
         return connection.execute(query).fetchall()

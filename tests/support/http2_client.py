@@ -112,16 +112,16 @@ class Client:
         """Sends all of `data` as the server gives credit; stops after a reset."""
         view = memoryview(data)
         while view:
-            room = min(
+            window = min(
                 self.conn.local_flow_control_window(stream), self.conn.max_outbound_frame_size, len(view)
             )
-            if room <= 0:
+            if window <= 0:
                 assert self.take(), "closed in the middle of a body"
                 if self.exchanges[stream].reset is not None:
                     return
                 continue
-            self.conn.send_data(stream, bytes(view[:room]))
-            view = view[room:]
+            self.conn.send_data(stream, bytes(view[:window]))
+            view = view[window:]
             self.flush()
         if end:
             self.conn.end_stream(stream)

@@ -213,7 +213,7 @@ class WsgiIterable:
 
 
 class WsgiSniffing:
-    """Takes any arguments and looks at the environ before it calls the application."""
+    """Takes any arguments and reads the environ before it calls the application."""
 
     def __call__(self, *args: Any) -> Any:
         assert args[0]["PATH_INFO"]

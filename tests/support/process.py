@@ -92,11 +92,11 @@ class Program:
     def pids(self, count: int, timeout: float = MAX_WAIT) -> set[int]:
         """Ids of `count` workers that respond: connections that stay open are shared among them."""
         found: set[int] = set()
-        with contextlib.ExitStack() as kept:
+        with contextlib.ExitStack() as connections:
 
             def enough() -> bool:
                 with contextlib.suppress(OSError):
-                    found.add(int(kept.enter_context(connect(self.port)).get("/pid").body))
+                    found.add(int(connections.enter_context(connect(self.port)).get("/pid").body))
                 return len(found) >= count
 
             eventually(enough, f"{count} workers that respond (found {found})\n{self.log}", timeout)
@@ -113,13 +113,13 @@ def running(app: str, *options: str, cwd: Path = HERE) -> Iterator[Program]:
         sys.stderr.write(program.log)
         raise
     finally:
-        left = [program.pid, *program.children()]
+        pids = [program.pid, *program.children()]
         if program.process.poll() is None:
             program.signal(signal.SIGQUIT)
             try:
                 program.wait()
             except subprocess.TimeoutExpired:
-                for pid in left:
+                for pid in pids:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(pid, signal.SIGKILL)
                 raise
@@ -207,7 +207,7 @@ class Load:
         self.port, self.path, self.keep_alive = port, path, keep_alive
         self.responses: list[bytes] = []
         self.failures: list[str] = []
-        self._over = threading.Event()
+        self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(threads)]
 
     def __enter__(self) -> Load:
@@ -220,7 +220,7 @@ class Load:
         self.stop()
 
     def stop(self) -> None:
-        self._over.set()
+        self._stopped.set()
         for thread in self._threads:
             thread.join(MAX_WAIT)
 
@@ -231,7 +231,7 @@ class Load:
 
     def _run(self) -> None:
         conn: Conn | None = None
-        while not self._over.is_set() and len(self.failures) < 20:
+        while not self._stopped.is_set() and len(self.failures) < 20:
             reused = conn is not None
             try:
                 if conn is None:

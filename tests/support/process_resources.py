@@ -89,7 +89,7 @@ def response_time(port: int) -> float:
 
 
 @contextlib.contextmanager
-def room_for(sockets: int) -> Iterator[None]:
+def descriptor_limit_for(sockets: int) -> Iterator[None]:
     """Raises the descriptor limit, which the program inherits; skips the test if the hard limit is too low."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = sockets + 500

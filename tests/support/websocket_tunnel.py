@@ -50,7 +50,7 @@ class _TunnelledConn:
     def __init__(self, far: socket.socket, client: Client, head: str, early: bytes) -> None:
         self.far, self.client = far, client
         self.up, self.down = early, b""
-        # The client may still write; the stream has been ended.
+        # Whether the client may still write; whether the stream has been ended.
         self.is_open, self.is_ended = True, False
         self.has_responded = False
         # The server must have announced support first (SETTINGS_ENABLE_CONNECT_PROTOCOL).
@@ -129,11 +129,11 @@ class _TunnelledConn:
     def send(self) -> None:
         conn = self.client.conn
         while self.up and not self.exchange.over:
-            room = min(conn.local_flow_control_window(self.id), conn.max_outbound_frame_size)
-            if room <= 0:
+            window = min(conn.local_flow_control_window(self.id), conn.max_outbound_frame_size)
+            if window <= 0:
                 return
-            conn.send_data(self.id, self.up[:room])
-            self.up = self.up[room:]
+            conn.send_data(self.id, self.up[:window])
+            self.up = self.up[window:]
             self.client.flush()
         if not (self.is_open or self.is_ended or self.exchange.over):
             self.is_ended = True

@@ -65,9 +65,9 @@ def converted() -> Path:
     """The folder to import `autobahntestsuite` from, made if it is not there."""
     if not FOLDER.exists():
         print(f"converting Autobahn|Testsuite {VERSION} to Python 3", flush=True)
-        half_made = FOLDER.with_suffix(".tmp")
-        convert(unpacked() / "autobahntestsuite", half_made / "autobahntestsuite")
-        half_made.rename(FOLDER)
+        partial = FOLDER.with_suffix(".tmp")
+        convert(unpacked() / "autobahntestsuite", partial / "autobahntestsuite")
+        partial.rename(FOLDER)
     return FOLDER
 
 
