@@ -65,7 +65,7 @@ def outcomes_of(record: Record) -> Iterator[Outcome]:
                 sum(each.answered for each in own),
             )
         if any(one.kind == "server" for one in experiment.subjects):
-            for subject, reason in _left_out(experiment):
+            for subject, reason in _skipped(experiment):
                 yield Outcome("server", experiment.section, _row(experiment), name, subject, SKIPPED, reason)
 
 
@@ -90,7 +90,7 @@ def _row(experiment: ExperimentRecord) -> str:
     return experiment.scenario + (" over HTTP/2" if experiment.load.get("protocol") == "h2" else "")
 
 
-def _left_out(experiment: ExperimentRecord) -> Iterator[tuple[str, str]]:
+def _skipped(experiment: ExperimentRecord) -> Iterator[tuple[str, str]]:
     """Servers that do not support the scenario, from the experiment's notes."""
     for note in experiment.notes:
         for name in servers():
@@ -169,8 +169,8 @@ def main() -> int:
     if not names:
         sys.exit("usage: python -m benches.coverage [--add] RESULT...")
     before = report.load("coverage") if is_added else {}
-    kept = (Outcome(**one) for one in before.get("outcomes", ()))
-    found = {_place(one): one for one in kept}
+    existing = (Outcome(**one) for one in before.get("outcomes", ()))
+    found = {_place(one): one for one in existing}
     missing: dict[str, str] = before.get("missing", {})
     versions: dict[str, str] = before.get("versions", {})
     for name in names:

@@ -127,12 +127,12 @@ def main() -> int:
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
     names = options.tools.split(",")
-    tools = [tool for tool in TOOLS if tool.name in names and is_there(tool)]
+    tools = [tool for tool in TOOLS if tool.name in names and is_installed(tool)]
     if options.rounds:
         found = speed(tools, options.rounds, options.seconds)
         print_speed(found)
         save("speed", found, options.save)
-    if options.http2_rounds and all(map(is_there, H2_TOOLS)):
+    if options.http2_rounds and all(map(is_installed, H2_TOOLS)):
         found = speed_h2(options.http2_rounds, options.seconds)
         for streams, part in found["streams"].items():
             print(f"{streams} streams")
@@ -145,7 +145,7 @@ def main() -> int:
     return 0
 
 
-def is_there(tool: Tool) -> bool:
+def is_installed(tool: Tool) -> bool:
     if shutil.which(tool.program):
         return True
     hint = ": cargo build --release -p towline-load" if tool.name == OURS else ""

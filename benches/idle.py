@@ -47,9 +47,9 @@ def main() -> int:
     entries: dict[str, Any] = {}
     for kind, exchange in KINDS.items():
         with running(server, memory.APP) as subject:
-            held = [opened(subject.port, exchange) for _ in range(WARM)]
+            sockets = [opened(subject.port, exchange) for _ in range(WARM)]
             before = memory.resident_kib(subject)
-            held += [opened(subject.port, exchange) for _ in range(options.connections)]
+            sockets += [opened(subject.port, exchange) for _ in range(options.connections)]
             grown = memory.resident_kib(subject) - before
             entries[kind] = {
                 "date": datetime.date.today().isoformat(),
@@ -60,7 +60,7 @@ def main() -> int:
                 "mib": round(grown / 1024, 1),
                 "kib_each": round(grown / options.connections, 2),
             }
-            for connection in held:
+            for connection in sockets:
                 connection.close()
         print(kind, entries[kind]["mib"], "MiB", flush=True)
     if options.save:

@@ -142,10 +142,10 @@ def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
 def response_length(connection: socket.socket) -> int:
     connection.settimeout(START_TIMEOUT)
     connection.sendall(REQUEST)
-    got = b""
-    while b"\r\n\r\n" not in got:
-        got += connection.recv(65536)
-    head, body = got.split(b"\r\n\r\n", 1)
+    received = b""
+    while b"\r\n\r\n" not in received:
+        received += connection.recv(65536)
+    head, body = received.split(b"\r\n\r\n", 1)
     declared = re.search(rb"(?i)content-length: (\d+)", head)
     assert declared is not None, head
     length = int(declared[1])
@@ -159,11 +159,11 @@ def exchange(connections: list[socket.socket], rounds: int, length: int) -> None
         for connection in connections:
             connection.sendall(REQUEST * DEEP)
         for connection in connections:
-            left = length * DEEP
-            while left:
-                got = len(connection.recv(left))
-                assert got, "the server closed"
-                left -= got
+            remaining = length * DEEP
+            while remaining:
+                received = len(connection.recv(remaining))
+                assert received, "the server closed"
+                remaining -= received
 
 
 def control(action: str, pid: int) -> None:

@@ -107,18 +107,18 @@ def connect(port: int) -> socket.socket:
 
 def idle(subject: Process, count: int) -> dict[str, float | str]:
     """Each connection has received one response and is idle; then silent ones are added, and a new one sends a request."""
-    held: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     figures: dict[str, float | str] = {}
     try:
         for _ in range(200):  # caches, pools and lazy imports belong to the start
-            held.append(connect(subject.port))
-            exchange(subject.port, held[-1])
+            sockets.append(connect(subject.port))
+            exchange(subject.port, sockets[-1])
         before = resident_kib(subject)
         for _ in range(count):
-            held.append(connect(subject.port))
-            exchange(subject.port, held[-1])
+            sockets.append(connect(subject.port))
+            exchange(subject.port, sockets[-1])
         figures["idle_mib"] = round((resident_kib(subject) - before) / 1024, 1)
-        held.extend(connect(subject.port) for _ in range(SILENT))
+        sockets.extend(connect(subject.port) for _ in range(SILENT))
         time.sleep(0.2)
         try:
             waits = [timed(lambda: exchange_on_new_connection(subject.port)) for _ in range(20)]
@@ -127,7 +127,7 @@ def idle(subject: Process, count: int) -> dict[str, float | str]:
         except (OSError, ValueError) as error:
             figures["new_request_ms"] = f"failed: {error}"
     finally:
-        for connection in held:
+        for connection in sockets:
             connection.close()
     return figures
 

@@ -87,10 +87,10 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
 def save(name: str, entries: dict[str, Any], *, replace: bool = False) -> Path:
     """Writes results/NAME.json.gz; merged into the existing entries, unless `replace`."""
     RESULTS.mkdir(exist_ok=True)
-    kept = entries if replace else load(name) | entries
+    merged = entries if replace else load(name) | entries
     path = RESULTS / f"{name}.json.gz"
     # Without the time, so that the same entries are the same file.
-    path.write_bytes(gzip.compress((json.dumps(kept, indent=1) + "\n").encode(), mtime=0))
+    path.write_bytes(gzip.compress((json.dumps(merged, indent=1) + "\n").encode(), mtime=0))
     return path
 
 

@@ -96,8 +96,8 @@ class Progress:
             text += f": crate {len(self.started_crates)} of {self.crates} ({self.started_crates[-1]})"
         elif self.started_crates:
             text += f": {self.started_crates[-1]}"
-        left = self.left_s()
-        return text + (f", about {duration(left)} left" if left is not None else "")
+        remaining = self.left_s()
+        return text + (f", about {duration(remaining)} left" if remaining is not None else "")
 
     def show(self) -> None:
         if self.is_terminal:
@@ -105,8 +105,8 @@ class Progress:
         else:
             print(self.line(), flush=True)
 
-    def watch(self, ended: threading.Event) -> None:
-        while not ended.wait(TERMINAL_EVERY_S if self.is_terminal else LOG_EVERY_S):
+    def watch(self, finished: threading.Event) -> None:
+        while not finished.wait(TERMINAL_EVERY_S if self.is_terminal else LOG_EVERY_S):
             self.show()
 
 
@@ -126,8 +126,8 @@ def main() -> int:
     progress = Progress(profile, crates() if is_first(profile) else [])
     maturin = Path(sys.prefix, "bin", "maturin")
     last = collections.deque[str](maxlen=200)
-    ended = threading.Event()
-    watcher = threading.Thread(target=progress.watch, args=(ended,))
+    finished = threading.Event()
+    watcher = threading.Thread(target=progress.watch, args=(finished,))
     command = [maturin, "develop", "--locked", "--profile", profile]
     # maturin needs the environment.
     environment = {**os.environ, "VIRTUAL_ENV": sys.prefix, "CARGO_TERM_COLOR": "never"}
@@ -149,7 +149,7 @@ def main() -> int:
                 if found := COMPILING.match(line):
                     progress.started_crates.append(found[1])
         finally:
-            ended.set()
+            finished.set()
             watcher.join()
     if progress.is_terminal:
         print("\r\033[K", end="")

@@ -162,14 +162,14 @@ def python_problems() -> Iterator[str]:
     for source in sorted(base.rglob("*.py")):
         relative = source.relative_to(base.parent).with_suffix("")
         module = ".".join(relative.parts).removesuffix(".__init__")
-        here = layer_of(module)
-        if here not in LAYERS | foundation:
+        own_layer = layer_of(module)
+        if own_layer not in LAYERS | foundation:
             continue  # the package itself, the command line and the helpers are above all layers
-        allowed = foundation | ({here} if here in LAYERS else set())
+        allowed = foundation | ({own_layer} if own_layer in LAYERS else set())
         names = imported(ast.parse(source.read_text()), module, source.name == "__init__.py")
-        for line, there in sorted({(line, layer_of(name)) for line, name in names if layer_of(name)}):
-            if there in present | LAYERS and there not in allowed:
-                yield f"{source.relative_to(ROOT)}:{line}: {here} may not import {there}"
+        for line, layer in sorted({(line, layer_of(name)) for line, name in names if layer_of(name)}):
+            if layer in present | LAYERS and layer not in allowed:
+                yield f"{source.relative_to(ROOT)}:{line}: {own_layer} may not import {layer}"
 
 
 def long_files() -> Iterator[tuple[int, Path]]:

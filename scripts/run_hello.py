@@ -107,8 +107,8 @@ async def gather(port: int) -> list[int]:
     async with towline.AsyncClient(base_url=f"http://127.0.0.1:{port}") as client:
         started = time.perf_counter()
         responses = await asyncio.gather(*(client.get(f"/scope?n={n}") for n in range(TOGETHER)))
-        took = time.perf_counter() - started
-    print(f"{TOGETHER} x GET /scope at once: {took * 1000:.1f} ms, connections included")
+        elapsed = time.perf_counter() - started
+    print(f"{TOGETHER} x GET /scope at once: {elapsed * 1000:.1f} ms, connections included")
     return [response.status_code for response in responses]
 
 

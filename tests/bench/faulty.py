@@ -30,7 +30,7 @@ FAULTS: dict[Protocol, tuple[Fault, ...]] = {
 
 
 @dataclass(frozen=True)
-class Made:
+class FaultyResponse:
     """A response before framing."""
 
     status: int
@@ -44,7 +44,7 @@ class Made:
     """The last byte is missing, and the stream is reset there."""
 
 
-def made(request: Request, fault: Fault | None) -> Made:
+def faulty_response(request: Request, fault: Fault | None) -> FaultyResponse:
     expected = request.expect
     assert expected.body is not None
     status = expected.status if fault != "status" else 500
@@ -63,7 +63,7 @@ def made(request: Request, fault: Fault | None) -> Made:
         fields["Content-Encoding"], body = "gzip", gzip.compress(body, mtime=0)
     if not is_empty:
         fields["Content-Length"] = str(len(body))
-    return Made(
+    return FaultyResponse(
         status,
         tuple(fields.items()),
         b"" if is_empty else body,
@@ -78,7 +78,7 @@ class Faulty:
 
     def __init__(self, protocol: Protocol = "h1") -> None:
         self.protocol = protocol
-        self.responses: dict[tuple[bytes, bytes], Made] = {}
+        self.responses: dict[tuple[bytes, bytes], FaultyResponse] = {}
         self.fault_of_messages: faulty_websocket.Fault | None = None
         self.port = 0
         self.secure_port = 0
@@ -88,7 +88,7 @@ class Faulty:
         if scenario.message is not None:
             return self.play_messages(None)
         self.responses = {
-            (request.method.encode(), request.target.encode()): made(request, fault)
+            (request.method.encode(), request.target.encode()): faulty_response(request, fault)
             for request in scenario.requests
         }
         return f"https://127.0.0.1:{self.secure_port}" if scenario.tls else f"http://127.0.0.1:{self.port}"
@@ -118,12 +118,12 @@ class Faulty:
             writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         if b"transfer-encoding" in fields:
             await reader.readuntil(b"\r\n0\r\n\r\n")
-        left = int(fields.get(b"content-length", b"0"))
-        while left:
-            data = await reader.read(min(left, 1 << 20))
+        remaining = int(fields.get(b"content-length", b"0"))
+        while remaining:
+            data = await reader.read(min(remaining, 1 << 20))
             if not data:
                 raise EOFError
-            left -= len(data)
+            remaining -= len(data)
         method, target, _ = first.split(b" ")
         if b"upgrade" in fields:
             await faulty_websocket.serve(reader, writer, fields, self.fault_of_messages)
@@ -136,7 +136,7 @@ class Faulty:
         return not one.is_cut and not closes
 
 
-def over_http1(one: Made, *, closes: bool) -> bytes:
+def over_http1(one: FaultyResponse, *, closes: bool) -> bytes:
     fields = [*one.fields, *([("Connection", "close")] if closes else [])]
     lines = [f"HTTP/1.1 {one.status} Said", *(f"{name}: {value}" for name, value in fields), "", ""]
     wire = "\r\n".join(lines).encode() + one.body + one.stray
@@ -148,7 +148,7 @@ class OverHttp2:
 
     def __init__(
         self,
-        responses: dict[tuple[bytes, bytes], Made],
+        responses: dict[tuple[bytes, bytes], FaultyResponse],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
@@ -157,7 +157,7 @@ class OverHttp2:
         config = H2Configuration(client_side=False, validate_outbound_headers=False, header_encoding=None)
         self.frames = H2Connection(config)
         self.requests: dict[int, tuple[bytes, bytes]] = {}
-        self.unsent: dict[int, Made] = {}
+        self.unsent: dict[int, FaultyResponse] = {}
 
     async def serve(self) -> None:
         self.frames.initiate_connection()
@@ -179,7 +179,7 @@ class OverHttp2:
             if closes:
                 return
 
-    def respond(self, stream: int, one: Made) -> bool:
+    def respond(self, stream: int, one: FaultyResponse) -> bool:
         """The client's windows are larger than all these responses. Returns whether the connection ends."""
         body = one.body + one.stray
         fields = [(name.lower(), value) for name, value in one.fields]

@@ -27,7 +27,7 @@ class SimulatedMachine:
     drift: float = 0.01
     per_start: float = 0.01
     first_place: float = 0.01
-    chance: random.Random = field(init=False)
+    rng: random.Random = field(init=False)
     state: float = 0.0
     level: float = 0.0
     last: str = ""
@@ -35,14 +35,14 @@ class SimulatedMachine:
     started: int = 0
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(self.seed)
+        self.rng = random.Random(self.seed)
 
     def moment(self) -> float:
         """The machine's state after one window."""
-        self.state = AR * self.state + self.chance.gauss(0, self.drift * math.sqrt(1 - AR * AR))
-        if self.chance.random() < STEP_CHANCE:
-            self.level += self.chance.gauss(0, STEP)
-        return self.state + self.level + self.chance.gauss(0, self.white)
+        self.state = AR * self.state + self.rng.gauss(0, self.drift * math.sqrt(1 - AR * AR))
+        if self.rng.random() < STEP_CHANCE:
+            self.level += self.rng.gauss(0, STEP)
+        return self.state + self.level + self.rng.gauss(0, self.white)
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Simulated:
 
     def start(self, start_config: StartConfig) -> SimulatedRunning:
         self.fault("start")
-        return SimulatedRunning(self, self.machine.chance.gauss(0, self.machine.per_start))
+        return SimulatedRunning(self, self.machine.rng.gauss(0, self.machine.per_start))
 
 
 class SimulatedRunning:

@@ -193,7 +193,7 @@ def test_the_request_is_named() -> None:
         check(Canned(right), "s", of("mixed_workload"), "http://127.0.0.1:1")
 
 
-def test_a_server_that_closes_takes_no_several_at_once() -> None:
+def test_a_server_that_closes_cannot_take_concurrent_requests() -> None:
     pipelined = catalogue()["pipelined_h1"]
     targets = len(pipelined.requests)
     check(Canned(*[found("pipelined_h1")] * targets), "any", pipelined, "http://host")

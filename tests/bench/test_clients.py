@@ -255,7 +255,7 @@ def test_a_subject_as_the_runner_sees_it():
 def responding(*bodies):
     """Server that sends these bodies in turn, the last one repeatedly; None: no response."""
     listener = socket.create_server(("127.0.0.1", 0))
-    left, lock = list(bodies), threading.Lock()
+    remaining, lock = list(bodies), threading.Lock()
 
     def serve(conn):
         with conn, contextlib.suppress(OSError):
@@ -263,7 +263,7 @@ def responding(*bodies):
                 if b"HTTP/1.1\r\n" not in data:  # more of a body
                     continue
                 with lock:
-                    body = left.pop(0) if len(left) > 1 else left[0]
+                    body = remaining.pop(0) if len(remaining) > 1 else remaining[0]
                 if body is not None:
                     conn.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
 
@@ -292,7 +292,7 @@ def opened(name, job, base):
 
 @pytest.mark.parametrize("name", ["towline", "httpx-sync"])
 @pytest.mark.parametrize(
-    ("job", "complaint"),
+    ("job", "message"),
     [
         (Job("get", "async"), "200 with 13 bytes, not 13: b'Hello, World\\?'"),
         (Job("upload", "async", **UPLOAD), "200 with 13 bytes, not 6"),
@@ -300,9 +300,9 @@ def opened(name, job, base):
     ],
     ids=["get", "upload", "stream"],
 )
-def test_one_wrong_byte_is_detected(name, job, complaint):
+def test_one_wrong_byte_is_detected(name, job, message):
     with responding(b"Hello, World?") as base, opened(name, job, base) as client:
-        with pytest.raises(Failed, match=f"WrongResponse: {complaint}"):
+        with pytest.raises(Failed, match=f"WrongResponse: {message}"):
             client.verify()
 
 
@@ -321,7 +321,7 @@ def test_a_wrong_response_within_a_slice_is_counted():
     ):
         client.verify()
         found = client.slice(0.1, 0.01, 20)
-    # two of the warm-up and two of the verification came before it
+    # after two of the warm-up and two of the verification
     assert (found["answered"], found["failed"], found["errors"]) == (19, 1, {"content": 1})
     assert "200 with 12 bytes" in found["first_failure"]
 
@@ -359,7 +359,7 @@ def script(folder, text):
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("read line; echo 'no JSON'; sleep 20", "it replied garbage: b'no JSON'"),
         ("echo 'libfoo.so is missing' >&2; exit 7", "it ended with status 7: libfoo.so is missing"),
@@ -367,10 +367,10 @@ def script(folder, text):
     ],
     ids=["garbage", "ends at once", "leaves a child"],
 )
-def test_an_invalid_interpreter(tmp_path, text, complaint):
+def test_an_invalid_interpreter(tmp_path, text, message):
     worker = Worker(script(tmp_path, text))
     try:
-        with pytest.raises(Failed, match=complaint) as failed:
+        with pytest.raises(Failed, match=message) as failed:
             worker.call(10, op="versions", packages=[])
     finally:
         worker.stop()

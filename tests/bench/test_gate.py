@@ -26,7 +26,7 @@ def measured(
 
 
 @pytest.fixture(scope="module")
-def kept(tmp_path_factory):
+def results_folder(tmp_path_factory):
     folder: Path = tmp_path_factory.mktemp("results")
     results = {
         "base": measured(1.0, 1),
@@ -50,13 +50,13 @@ def no_summary(monkeypatch):
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
 
 
-def gate(kept, *arguments: str) -> int:
-    named = [str(kept / f"{one[1:]}.json") if one.startswith("@") else one for one in arguments]
+def gate(results_folder, *arguments: str) -> int:
+    named = [str(results_folder / f"{one[1:]}.json") if one.startswith("@") else one for one in arguments]
     try:
         return main_gate(named)
-    except SystemExit as left:
-        assert isinstance(left.code, int)
-        return left.code
+    except SystemExit as exit_error:
+        assert isinstance(exit_error.code, int)
+        return exit_error.code
 
 
 @pytest.mark.parametrize(
@@ -81,8 +81,8 @@ def gate(kept, *arguments: str) -> int:
         (["@same", "--pair", "old", "nobody"], 3, "were not both measured"),
     ],
 )
-def test_statuses(kept, arguments, status, message, capsys):
-    assert gate(kept, *arguments) == status
+def test_statuses(results_folder, arguments, status, message, capsys):
+    assert gate(results_folder, *arguments) == status
     assert message in capsys.readouterr().out
 
 
@@ -99,25 +99,25 @@ def test_statuses(kept, arguments, status, message, capsys):
         (["@same", "--baseline", "@base", "--threshold", "much"], "no share"),
     ],
 )
-def test_invalid_arguments_are_errors(kept, arguments, message, capsys):
-    assert gate(kept, *arguments) == 2
+def test_invalid_arguments_are_errors(results_folder, arguments, message, capsys):
+    assert gate(results_folder, *arguments) == 2
     assert message in capsys.readouterr().err
 
 
-def test_another_machine_is_refused_by_default(kept, capsys):
+def test_another_machine_is_refused_by_default(results_folder, capsys):
     same = replace(measured(1.0, 20), machine={"cpu": "another"})
-    records.save(same, kept / "moved.json")
-    assert gate(kept, "@moved", "--baseline", "@base", "--threshold", "10%") == 3
+    records.save(same, results_folder / "moved.json")
+    assert gate(results_folder, "@moved", "--baseline", "@base", "--threshold", "10%") == 3
     assert "another machine" in capsys.readouterr().out
-    assert gate(kept, "@moved", "--baseline", "@base", "--threshold", "10%", "--any-machine") == 0
+    assert gate(results_folder, "@moved", "--baseline", "@base", "--threshold", "10%", "--any-machine") == 0
 
 
-def test_the_reports_of_ci(kept, tmp_path, monkeypatch):
+def test_the_reports_of_ci(results_folder, tmp_path, monkeypatch):
     summary = tmp_path / "summary.md"
     summary.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
     report = tmp_path / "gate.xml"
-    assert gate(kept, "@slow", "--pair", "old", "towline", "--junit", str(report)) == 4
+    assert gate(results_folder, "@slow", "--pair", "old", "towline", "--junit", str(report)) == 4
     assert summary.read_text().startswith("before\n### Towline bench gate: Suspected")
     suite = ElementTree.parse(report).getroot()
     assert suite.get("failures") == "1"
@@ -126,25 +126,28 @@ def test_the_reports_of_ci(kept, tmp_path, monkeypatch):
     assert case.find("failure") is not None
 
 
-def test_a_name_cannot_break_the_reports(kept, tmp_path):
-    evil = "<&\"'|`\n\0]]>"
+def test_a_name_cannot_break_the_reports(results_folder, tmp_path):
+    suffix = "<&\"'|`\n\0]]>"
     one = measured(1.2, 30)
     renamed = replace(
         one.experiments[0],
-        name=evil,
-        subjects=[replace(entry, name=entry.name + evil) for entry in one.experiments[0].subjects],
-        slices=[replace(entry, subject=entry.subject + evil) for entry in one.experiments[0].slices],
+        name=suffix,
+        subjects=[replace(entry, name=entry.name + suffix) for entry in one.experiments[0].subjects],
+        slices=[replace(entry, subject=entry.subject + suffix) for entry in one.experiments[0].slices],
     )
-    records.save(replace(one, experiments=[renamed]), kept / "evil.json")
+    records.save(replace(one, experiments=[renamed]), results_folder / "evil.json")
     report, summary = tmp_path / "gate.xml", tmp_path / "summary.md"
     files = ["--junit", str(report), "--summary", str(summary)]
-    assert gate(kept, "@evil", "--pair", f"old{evil}", f"towline{evil}", *files) == 4
+    assert gate(results_folder, "@evil", "--pair", f"old{suffix}", f"towline{suffix}", *files) == 4
     (case,) = ElementTree.parse(report).getroot().findall("testcase")
-    assert case.get("classname") == evil.replace("\0", "\ufffd")
+    assert case.get("classname") == suffix.replace("\0", "\ufffd")
     (row,) = (line for line in summary.read_text().splitlines() if "suspected" in line)
     assert row.replace("\\|", "").count("|") == 7
 
 
-def test_where_it_cannot_write(kept, tmp_path, capsys):
-    assert gate(kept, "@same", "--pair", "old", "towline", "--junit", str(tmp_path / "no" / "x.xml")) == 2
+def test_where_it_cannot_write(results_folder, tmp_path, capsys):
+    assert (
+        gate(results_folder, "@same", "--pair", "old", "towline", "--junit", str(tmp_path / "no" / "x.xml"))
+        == 2
+    )
     assert "cannot write" in capsys.readouterr().err

@@ -186,8 +186,11 @@ def test_requests_that_wait_for_a_connection(latency):
 
 
 def test_options_of_only_one_subject(capacity):
-    def options(*given):
-        subjects = [replace(one, options=each) for one, each in zip(capacity.subjects, given, strict=True)]
+    def options(*options_by_subject):
+        subjects = [
+            replace(one, options=each)
+            for one, each in zip(capacity.subjects, options_by_subject, strict=True)
+        ]
         return lints_of(replace(capacity, subjects=subjects), "options")
 
     assert options({}, {"workers": "4"}) == ["only granian was given options (workers 4)"]

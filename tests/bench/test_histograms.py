@@ -70,7 +70,7 @@ def packed(plain, cookie=0x1C849314):
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("", "not an HdrHistogram"),
         ("no base64 !", "not an HdrHistogram"),
@@ -82,8 +82,8 @@ def packed(plain, cookie=0x1C849314):
         (packed(struct.pack(">iiiiqqd", 0x1C849313, 0, 0, 99, 1, 9, 1.0)), "99 digits"),
     ],
 )
-def test_invalid_histograms_are_refused(text, complaint):
-    with pytest.raises(NotAHistogram, match=complaint):
+def test_invalid_histograms_are_refused(text, message):
+    with pytest.raises(NotAHistogram, match=message):
         decode(text)
 
 

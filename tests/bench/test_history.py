@@ -30,17 +30,17 @@ def run(started=STARTED_AT, seed=1, *, per_s=60_000.0, machine=None):
 
 
 @pytest.fixture
-def kept(tmp_path):
+def history(tmp_path):
     return History(tmp_path / "deep" / "history.sqlite3")
 
 
-def test_append_list_show(kept):
-    number = kept.append(run())
-    assert kept.append(run()) == number, "the same run is kept once"
-    later = kept.append(run(STARTED_AT + 100, 2))
-    assert [one.id for one in kept.runs()] == [later, number]
-    assert kept.runs()[0].experiments == 1, "controls are not kept"
-    points = {(one.subject, one.metric): one for one in kept.points(number)}
+def test_append_list_show(history):
+    number = history.append(run())
+    assert history.append(run()) == number, "the same run is kept once"
+    later = history.append(run(STARTED_AT + 100, 2))
+    assert [one.id for one in history.runs()] == [later, number]
+    assert history.runs()[0].experiments == 1, "controls are not kept"
+    points = {(one.subject, one.metric): one for one in history.points(number)}
     rate = points["towline", "per_s"]
     assert rate.low is not None
     assert rate.high is not None
@@ -48,41 +48,41 @@ def test_append_list_show(kept):
     assert rate.value == pytest.approx(60_000, rel=0.1)
     assert ("granian", "cpu_us") in points
     with pytest.raises(HistoryError, match="there is no run 99"):
-        kept.points(99)
+        history.points(99)
 
 
-def test_series_are_of_like_machines_and_loads(kept):
+def test_series_are_of_like_machines_and_loads(history):
     this = run(STARTED_AT + 200, 3, per_s=66_000)
-    kept.append(run())
-    kept.append(run(STARTED_AT + 100, 2, machine={**MACHINE, "cpu": "another"}))
-    assert charts(kept, this) == {}, "one point is no line"
-    kept.append(this)
-    found = charts(kept, this)
+    history.append(run())
+    history.append(run(STARTED_AT + 100, 2, machine={**MACHINE, "cpu": "another"}))
+    assert charts(history, this) == {}, "one point is no line"
+    history.append(this)
+    found = charts(history, this)
     assert set(found) == {"hello"}
     series = {one["name"]: one for one in found["hello"]["series"]}
     assert series["towline"]["x"] == [STARTED_AT, STARTED_AT + 200]
     assert series["towline"]["y"] == pytest.approx([60_000, 66_000], rel=0.1)
     other = replace(this.experiments[0].experiment, load={"connections": 1})
-    assert charts(kept, analyse(replace(this.record, experiments=[other]))) == {}
+    assert charts(history, analyse(replace(this.record, experiments=[other]))) == {}
 
 
-def test_memory_reserved_by_firmware_is_the_same_machine(kept):
-    kept.append(run())
+def test_memory_reserved_by_firmware_is_the_same_machine(history):
+    history.append(run())
     again = run(
         STARTED_AT + 100, 2, machine={**MACHINE, "memory_bytes": (16 << 30) - 12345, "kernel": "Linux 6.9"}
     )
-    kept.append(again)
-    assert len({one.machine_id for one in kept.runs()}) == 1
-    assert "hello" in charts(kept, again)
+    history.append(again)
+    assert len({one.machine_id for one in history.runs()}) == 1
+    assert "hello" in charts(history, again)
 
 
-def test_prune(kept):
+def test_prune(history):
     for index in range(5):
-        kept.append(run(STARTED_AT + index, index))
-    assert kept.prune(keep=3) == 2
-    assert kept.prune(before_unix_s=STARTED_AT + 3) == 1
-    assert [one.began_unix_s for one in kept.runs()] == [STARTED_AT + 4, STARTED_AT + 3]
-    with sqlite3.connect(kept.path) as database:
+        history.append(run(STARTED_AT + index, index))
+    assert history.prune(keep=3) == 2
+    assert history.prune(before_unix_s=STARTED_AT + 3) == 1
+    assert [one.began_unix_s for one in history.runs()] == [STARTED_AT + 4, STARTED_AT + 3]
+    with sqlite3.connect(history.path) as database:
         assert database.execute("SELECT COUNT(DISTINCT run) FROM estimates").fetchone() == (2,)
 
 
@@ -93,37 +93,37 @@ def append_many(path: Path, first: int, together) -> None:
         History(path).append(replace(one, record=replace(one.record, seed=index)))
 
 
-def test_two_processes_write_at_once(kept):
+def test_two_processes_write_at_once(history):
     spawn = multiprocessing.get_context("fork")
     together = spawn.Barrier(2)
-    writers = [spawn.Process(target=append_many, args=(kept.path, first, together)) for first in (0, 1000)]
+    writers = [spawn.Process(target=append_many, args=(history.path, first, together)) for first in (0, 1000)]
     for one in writers:
         one.start()
     for one in writers:
         one.join(60)
     assert [one.exitcode for one in writers] == [0, 0]
-    assert len(kept.runs()) == 30
-    assert all(len(kept.points(one.id)) > 0 for one in kept.runs())
+    assert len(history.runs()) == 30
+    assert all(len(history.points(one.id)) > 0 for one in history.runs())
 
 
-def test_migration_keeps_existing_runs(kept, monkeypatch):
-    kept.append(run())
+def test_migration_keeps_existing_runs(history, monkeypatch):
+    history.append(run())
     monkeypatch.setattr(module, "MIGRATIONS", (*module.MIGRATIONS, "ALTER TABLE runs ADD COLUMN note TEXT"))
-    kept.append(run(STARTED_AT + 1, 2))
-    with sqlite3.connect(kept.path) as database:
+    history.append(run(STARTED_AT + 1, 2))
+    with sqlite3.connect(history.path) as database:
         assert database.execute("PRAGMA user_version").fetchone() == (len(module.MIGRATIONS),)
         assert database.execute("SELECT note FROM runs").fetchall() == [(None,), (None,)]
     monkeypatch.undo()
     with pytest.raises(HistoryError, match="written by a later towline"):
-        kept.runs()
+        history.runs()
 
 
-def test_a_failed_write_leaves_nothing(kept, monkeypatch):
-    kept.append(run())
+def test_a_failed_write_leaves_nothing(history, monkeypatch):
+    history.append(run())
     monkeypatch.setattr(module, "_rows", lambda run, analysis: [(run,)])
     with pytest.raises(HistoryError):
-        kept.append(run(STARTED_AT + 1, 2))
-    assert len(kept.runs()) == 1
+        history.append(run(STARTED_AT + 1, 2))
+    assert len(history.runs()) == 1
 
 
 def test_a_file_of_another_kind(tmp_path):

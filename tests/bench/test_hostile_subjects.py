@@ -32,7 +32,7 @@ def failure_of(server: Server, timeout_s: float | None = None) -> SubjectFailed:
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays(tmp_path: Path):
+def no_process_remains(tmp_path: Path):
     started = time.monotonic()
     yield
     assert time.monotonic() - started < 60
@@ -55,9 +55,9 @@ def test_a_good_subject(tmp_path: Path) -> None:
         assert usage.cpu_s > 0
         assert usage.switches > 0
         assert process.peaks().rss_bytes >= before.rss_bytes
-        ended = process.stop()
-    assert ended.exit_status == -signal.SIGTERM
-    assert ended.notes("x") == []
+        result = process.stop()
+    assert result.exit_status == -signal.SIGTERM
+    assert result.notes("x") == []
     assert not process.alive()
 
 
@@ -117,12 +117,12 @@ def test_it_sends_a_byte_a_second(tmp_path: Path) -> None:
     assert time.monotonic() - started < 20
 
 
-@pytest.mark.parametrize("nonsense", [b"+PONG\r\n", b"\x00\xff" * 500, b"HTTP/1.1 two hundred\r\n\r\n"])
-def test_it_sends_garbage(tmp_path: Path, nonsense: bytes) -> None:
+@pytest.mark.parametrize("garbage", [b"+PONG\r\n", b"\x00\xff" * 500, b"HTTP/1.1 two hundred\r\n\r\n"])
+def test_it_sends_garbage(tmp_path: Path, garbage: bytes) -> None:
     source = f"""
     def answer(connection):
         connection.recv(65536)
-        connection.sendall({nonsense!r})
+        connection.sendall({garbage!r})
     serve()
     """
     assert "its response is not HTTP" in str(failure_of(hostile(tmp_path, source)))
@@ -147,12 +147,12 @@ def test_it_ignores_sigterm(tmp_path: Path) -> None:
     server = hostile(tmp_path, "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nserve()", grace_s=0.3)
     with Process(server) as process:
         process.wait_ready()
-        ended = process.stop()
-    assert ended.killed
-    assert ended.exit_status == -signal.SIGKILL
-    assert ended.strays == ()
-    assert ended.notes("it") == ["it did not end on SIGTERM and was killed"]
-    assert ended.seconds < 10
+        result = process.stop()
+    assert result.killed
+    assert result.exit_status == -signal.SIGKILL
+    assert result.strays == ()
+    assert result.notes("it") == ["it did not end on SIGTERM and was killed"]
+    assert result.seconds < 10
 
 
 def test_it_leaves_daemons_behind(tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ def test_it_leaves_daemons_behind(tmp_path: Path) -> None:
         assert process.usage().processes == 4
         process.pause()
         process.resume()
-        ended = process.stop()
-    assert len(ended.strays) == 3
-    assert ended.exit_status == 0
-    (note,) = ended.notes("it")
+        result = process.stop()
+    assert len(result.strays) == 3
+    assert result.exit_status == 0
+    (note,) = result.notes("it")
     assert note.startswith("it left 3 processes behind, now killed: ")
     assert processes_with("600.25") == []
 
@@ -190,9 +190,9 @@ def test_it_forks_without_end(tmp_path: Path) -> None:
     """
     with Process(hostile(tmp_path, source)) as process:
         process.wait_ready()
-        ended = process.stop()
-    assert ended.stuck == 0
-    assert ended.seconds < 30
+        result = process.stop()
+    assert result.stuck == 0
+    assert result.seconds < 30
 
 
 def test_it_prints_without_end(tmp_path: Path) -> None:
@@ -209,8 +209,8 @@ def test_it_prints_without_end(tmp_path: Path) -> None:
         eventually(lambda: process.log_tail(1000), "the first lines")
         assert len(process.log_tail(1000)) <= 64 * 1024
         assert process.usage().processes == 1
-        ended = process.stop()
-    assert ended.seconds < 10
+        result = process.stop()
+    assert result.seconds < 10
     assert len(process.log_tail(1000)) <= 64 * 1024
 
 
@@ -247,7 +247,7 @@ def test_others_are_unharmed(tmp_path: Path) -> None:
         assert probe_status(good.port, "/", 5.0) == 200
 
 
-def test_a_paused_one_stands_still_and_can_be_stopped(tmp_path: Path) -> None:
+def test_a_paused_subject_uses_no_cpu_and_can_be_stopped(tmp_path: Path) -> None:
     source = """
     def spin():
         while True:
@@ -260,7 +260,7 @@ def test_a_paused_one_stands_still_and_can_be_stopped(tmp_path: Path) -> None:
         process.wait_ready()
         assert process.usage().processes == 2
         process.pause()
-        # Each thread waits for its turn, which comes late on a busy machine.
+        # Each thread waits for its turn, which is late on a busy machine.
         for _ in range(20):
             still = process.usage()
             time.sleep(0.3)
@@ -270,9 +270,9 @@ def test_a_paused_one_stands_still_and_can_be_stopped(tmp_path: Path) -> None:
         process.resume()
         eventually(lambda: process.usage().since(still).cpu_s > 0.05, "work after the pause")
         process.pause()
-        ended = process.stop()
-    assert not ended.killed
-    assert ended.seconds < 10
+        result = process.stop()
+    assert not result.killed
+    assert result.seconds < 10
 
 
 BENCH = """
@@ -304,7 +304,7 @@ def bench_with(tmp_path: Path) -> tuple[subprocess.Popen[str], int, int]:
     return bench, reaper_process, subject
 
 
-def gone(tmp_path: Path) -> bool:
+def no_process_left(tmp_path: Path) -> bool:
     due = time.monotonic() + 30
     while processes_with(str(tmp_path / "hostile.py")) and time.monotonic() < due:
         time.sleep(0.02)
@@ -318,7 +318,7 @@ def test_no_process_remains_when_the_bench_is_killed(tmp_path: Path, number: sig
         assert len(processes_with(str(tmp_path / "hostile.py"))) == 2
         bench.send_signal(number)
         bench.wait(30)
-        assert gone(tmp_path)
+        assert no_process_left(tmp_path)
 
 
 def test_orphans_of_bench_and_reaper_are_killed(tmp_path: Path) -> None:
@@ -335,7 +335,7 @@ def test_orphans_of_bench_and_reaper_are_killed(tmp_path: Path) -> None:
             time.sleep(0.02)  # the subject itself ends with its reaper
         assert not Path(f"/proc/{subject}").exists()
         kill_orphans()
-        assert gone(tmp_path)
+        assert no_process_left(tmp_path)
 
 
 def test_subjects_of_a_living_reaper_are_no_orphans(tmp_path: Path) -> None:

@@ -170,7 +170,7 @@ def test_invalid_vegeta_files_are_errors(tmp_path: Path, text: str, message: str
     assert str(raised.value) == message.format(path=path, folder=tmp_path)
 
 
-def test_the_runner_takes_them_and_starts_the_scenarios_own_application() -> None:
+def test_imported_scenarios_run_with_the_application_of_the_scenario() -> None:
     options = Options(curl=("curl http://a/x", "curl http://a/y"))
     assert [[one.target for one in scenario.requests] for scenario in chosen_scenarios(options)] == [
         ["/x", "/y"]

@@ -64,6 +64,6 @@ def test_it_starts_serves_and_stops(
         process.resume()
         assert probe_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
         assert process.usage().cpu_s > 0
-        ended = process.stop()
-    assert ended.notes(name) == []
+        result = process.stop()
+    assert result.notes(name) == []
     assert processes_with(str(apps)) == []

@@ -88,8 +88,8 @@ def test_arrivals_are_gamma():
 
 def test_the_endpoint_comes_from_the_environment():
     assert not Endpoint.from_environment({}).is_remote
-    given = {"OPENROUTER_API_KEY": "k", "OPENROUTER_MODEL": "m", "OPENROUTER_MAX_TOKENS": "9"}
-    found = Endpoint.from_environment(given, base_url="https://example.org/v1/")
+    environment = {"OPENROUTER_API_KEY": "k", "OPENROUTER_MODEL": "m", "OPENROUTER_MAX_TOKENS": "9"}
+    found = Endpoint.from_environment(environment, base_url="https://example.org/v1/")
     assert (found.base_url, found.key, found.is_remote) == ("https://example.org/v1", "k", True)
     assert found.body("hi")["model"] == "m"
     assert found.body("hi")["max_tokens"] == 9

@@ -73,15 +73,15 @@ class Screen:
         """Reads up to `until`, or to the program's end; replies to requests for the cursor position."""
         deadline = time.monotonic() + within
         while time.monotonic() < deadline:
-            over = self.program.poll() is not None
-            ready, _, _ = select.select([self.terminal], [], [], 0.0 if over else 0.05)
+            exited = self.program.poll() is not None
+            ready, _, _ = select.select([self.terminal], [], [], 0.0 if exited else 0.05)
             if ready:
                 data = os.read(self.terminal, 65536)
                 self.written += data
                 if reply:
                     for _ in range(data.count(b"\x1b[6n")):
                         os.write(self.terminal, b"\x1b[1;1R")
-            elif over:
+            elif exited:
                 return self.text()
             if until is not None and until in self.written:
                 return self.text()

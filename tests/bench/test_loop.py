@@ -86,9 +86,9 @@ def test_a_subject_is_checked_again_after_a_slice_without_a_response(
 
     def slice_of(state: SimulatedRunning, work: SliceSpec) -> Slice:
         one = original(state, work)
-        looked_again = work.duration_s == LAST_LOOK_S
+        is_second_check = work.duration_s == LAST_LOOK_S
         silent = state.subject.name == "b" and work.discard_s > 0.0
-        return replace(one, answered=0) if silent or (looked_again and not alive) else one
+        return replace(one, answered=0) if silent or (is_second_check and not alive) else one
 
     monkeypatch.setattr(SimulatedRunning, "slice", slice_of)
     machine = SimulatedMachine(1)
@@ -130,10 +130,10 @@ def test_an_interrupt_stops_everything_and_keeps_the_measurements(
     except KeyboardInterrupt:
         pass
     assert machine.alive == set()
-    kept = session.finish(interrupted=True).experiments[0]
-    assert [one.failure for one in kept.subjects] == [None, None], "an interrupt is nobody's failure"
+    record = session.finish(interrupted=True).experiments[0]
+    assert [one.failure for one in record.subjects] == [None, None], "an interrupt is nobody's failure"
     if where == "slice" and after == 50:
-        assert len(kept.slices) > 40
+        assert len(record.slices) > 40
 
 
 def test_a_record_survives_its_file(tmp_path: object) -> None:

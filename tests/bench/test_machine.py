@@ -29,7 +29,7 @@ sys.stdin.read()
 """
 
 
-def test_cpu_time_of_threads_and_ended_children_is_counted_and_memory_seen() -> None:
+def test_cpu_time_of_threads_and_ended_children_and_memory_are_counted() -> None:
     meter = Meter(os.getpid())
     with subprocess.Popen(
         [sys.executable, "-S", "-c", SPIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -16,7 +16,7 @@ def test_the_text():
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "message"),
     [
         ("", "no conditions"),
         ("rtt", "'rtt': use rtt=..."),
@@ -33,14 +33,14 @@ def test_the_text():
         ("loss=60%", "not a loss up to 50%"),
     ],
 )
-def test_invalid_conditions_are_errors(text, complaint):
+def test_invalid_conditions_are_errors(text, message):
     with pytest.raises(BadConditions) as raised:
         parse(text)
-    assert complaint in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_measured_conditions_match():
-    # Never too early. Late if the machine is busy, which is little compared with a longer way and a slower line.
+    # Never too early. Late if the machine is busy, by less than a longer delay or a slower link would add.
     for scale in (1, 1, 4, 16):
         found = measure(parse(f"rtt={20 * scale}ms,jitter={4 * scale}ms,rate={20 / scale}mbit"))
         assert found.rtt_least_s > 0.0159 * scale

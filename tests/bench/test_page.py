@@ -205,8 +205,8 @@ def hostile_record() -> Record:
 
 @pytest.fixture(scope="module")
 def hostile_page():
-    made = hostile_record()
-    analysis = analyse(made, baseline=made.experiments[0].subjects[0].name)
+    hostile = hostile_record()
+    analysis = analyse(hostile, baseline=hostile.experiments[0].subjects[0].name)
     lines = {
         "name": analysis.experiments[0].subjects[0].name,
         "x": [1.0, 2.0],
@@ -217,7 +217,7 @@ def hostile_page():
     return html(analysis, {HOSTILE: {"series": [lines], "unit": "/s"}})
 
 
-def test_a_hostile_name_stays_a_name(hostile_page):
+def test_a_hostile_name_is_escaped(hostile_page):
     assert hostile_page.count("<script") == 3, "the data and our two scripts"
     assert "<img" not in hostile_page
     assert "\0" not in hostile_page

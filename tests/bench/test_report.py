@@ -19,7 +19,7 @@ from towline.bench.verdict import Verdict
 
 from .synthetic import MACHINE, encode
 
-BEGAN = 1_790_000_000.0
+STARTED_AT = 1_790_000_000.0
 
 
 def one_slice(subject: str, restart: int, round_: int, responses: int, **more: object) -> Slice:
@@ -28,7 +28,7 @@ def one_slice(subject: str, restart: int, round_: int, responses: int, **more: o
         restart,
         round_,
         0 if subject == "towline" else 1,
-        BEGAN + restart + round_ / 10,
+        STARTED_AT + restart + round_ / 10,
         0.1,
         responses,
         response=Latency(responses, 2e6 / responses, 100.0, 400.0, 600.0, 700.0, 900.0, 1200.0, 2000.0),
@@ -69,8 +69,8 @@ def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> ExperimentRec
 def full_record(*experiments: ExperimentRecord, **more: object) -> Record:
     values = {
         "tool": "towline 0.1.0",
-        "began_unix_s": BEGAN,
-        "ended_unix_s": BEGAN + 200,
+        "began_unix_s": STARTED_AT,
+        "ended_unix_s": STARTED_AT + 200,
         "machine": MACHINE,
         "versions": {},
         "command": ["towline", "bench"],
@@ -191,8 +191,8 @@ def test_each_verdict_is_shown_in_every_format(experiment, verdict, expected):
     found = analysis.experiments[0].comparison("towline", "uvicorn")
     assert found is not None
     assert found.verdict is verdict
-    for made in (text(analysis), markdown(analysis).replace("\\", "")):
-        assert expected in made
+    for generated in (text(analysis), markdown(analysis).replace("\\", "")):
+        assert expected in generated
     assert verdict.value in subjects_csv(analysis)
     assert verdict.value in formatting.sentence(found) or verdict is Verdict.REFUSED
 
@@ -253,11 +253,11 @@ def test_a_hostile_name_in_markdown():
         subjects=[*one.subjects[:2], replace(one.subjects[2], name=evil, failure=evil)],
         notes=[evil],
     )
-    made = markdown(analyse(full_record(renamed)))
-    assert "<img" not in made
-    assert not re.search(r"(?<!\\)\]\(", made)
-    assert not [line for line in made.splitlines() if line.startswith("# ")]
-    row = next(line for line in made.splitlines() if "failed: " in line)
+    generated = markdown(analyse(full_record(renamed)))
+    assert "<img" not in generated
+    assert not re.search(r"(?<!\\)\]\(", generated)
+    assert not [line for line in generated.splitlines() if line.startswith("# ")]
+    row = next(line for line in generated.splitlines() if "failed: " in line)
     assert len(re.findall(r"(?<!\\)\|", row)) == 8
 
 

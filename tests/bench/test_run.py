@@ -73,7 +73,7 @@ def processes_of(folder: Path) -> list[str]:
     return found
 
 
-def none_left(folder: Path) -> bool:
+def no_process_left(folder: Path) -> bool:
     for _ in range(200):
         if not processes_of(folder):
             return True
@@ -136,7 +136,7 @@ def test_a_small_run_from_the_command_line_to_the_report(tmp_path: Path) -> None
     assert "plain" in out
     assert (tmp_path / "out" / "report.html").stat().st_size > 10_000
     assert f"report: {(tmp_path / 'out' / 'report.html').as_uri()}" in out
-    assert none_left(tmp_path)
+    assert no_process_left(tmp_path)
 
 
 CURL = "curl -H 'x-one: a, b' 'http://127.0.0.1:1/qs?page=2&size=10'"
@@ -180,7 +180,7 @@ def test_a_curl_line_over_an_emulated_network(tmp_path: Path) -> None:
     assert record.settings["subject"] == ["plain", "towline"]
     command = next(one.command for one in experiment.subjects if one.name == "towline")
     assert "127.0.0.1:PORT" in command
-    assert none_left(tmp_path)
+    assert no_process_left(tmp_path)
 
 
 BAD = {
@@ -234,7 +234,7 @@ def test_hostile_subjects_together_with_a_good_one(tmp_path: Path) -> None:
     for name, (_, message) in BAD.items():
         assert message in failures[name], failures[name]
     assert all("\n" not in failure for failure in failures.values())
-    assert none_left(tmp_path)
+    assert no_process_left(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_an_interrupt_keeps_the_measurements_and_leaves_no_process(
         os.kill(run.pid, number)  # a second one is ignored
     out, err = run.communicate(timeout=200)
     assert "Traceback" not in err
-    assert none_left(tmp_path)
+    assert no_process_left(tmp_path)
     assert run.returncode == 128 + number
     assert "measurements are kept" in err
     record = result(tmp_path / "out")
@@ -386,7 +386,7 @@ def test_compare_from_python(tmp_path: Path) -> None:
     assert "old" in found.text()
     paths = found.write(tmp_path / "out")
     assert {path.name for path in paths} >= {"result.json.gz", "report.html"}
-    assert none_left(tmp_path)
+    assert no_process_left(tmp_path)
 
 
 def test_compare_refuses_invalid_arguments(tmp_path: Path) -> None:

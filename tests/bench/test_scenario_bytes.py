@@ -301,7 +301,11 @@ def test_loads_of_clients_and_webhooks() -> None:
         (4000, 3500),
         (4000, 4000),
     ]
-    assert [one for one, made in scenarios.items() if made.quick] == ["hello", "get_async", "get_sync"]
+    assert [one for one, scenario in scenarios.items() if scenario.quick] == [
+        "hello",
+        "get_async",
+        "get_sync",
+    ]
     small = scenarios["small_post"].requests[0].body
     assert small is not None
     assert json.loads(small.whole()) == {"hello": "a" * 900}

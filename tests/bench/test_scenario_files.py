@@ -33,7 +33,7 @@ def test_the_smallest_file(tmp_path: Path) -> None:
     assert scenario.requests[0].wire() == b"GET / HTTP/1.1\r\n\r\n"
 
 
-def test_a_file_with_everything(tmp_path: Path) -> None:
+def test_a_file_with_every_key(tmp_path: Path) -> None:
     (tmp_path / "photo.bin").write_bytes(b"\x00\xff" * 8)
     text = """
         [section]

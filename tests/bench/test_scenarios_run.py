@@ -49,8 +49,8 @@ def agent() -> Iterator[Agent]:
 
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    made = make_certificate(tmp_path_factory.mktemp("certificate"))
-    return made.certificate, made.key
+    files = make_certificate(tmp_path_factory.mktemp("certificate"))
+    return files.certificate, files.key
 
 
 class Running:

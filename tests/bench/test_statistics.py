@@ -55,10 +55,10 @@ def signs(n: int) -> list[list[bool]]:
 
 def test_holm() -> None:
     """Holm's own procedure, step by step: reject while p(i) <= alpha / (m - i + 1)."""
-    chance = random.Random(5)
+    rng = random.Random(5)
     for _ in range(200):
-        p_values = [chance.random() ** 3 for _ in range(chance.randint(1, 9))]
-        alpha = chance.choice((0.01, 0.05, 0.2))
+        p_values = [rng.random() ** 3 for _ in range(rng.randint(1, 9))]
+        alpha = rng.choice((0.01, 0.05, 0.2))
         rejected = set()
         for rank, index in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
             if p_values[index] > alpha / (len(p_values) - rank):

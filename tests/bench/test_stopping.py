@@ -14,20 +14,20 @@ from towline.bench.statistics.stopping import LOOK_ALPHA, Rule, decided, planned
 # --- steady ---------------------------------------------------------------------------------------------
 
 
-def noise(chance: random.Random, n: int, white: float = 0.01, drift: float = 0.01) -> list[float]:
+def noise(rng: random.Random, n: int, white: float = 0.01, drift: float = 0.01) -> list[float]:
     """Rates with 1 % of white noise and 1 % of AR(0.9)."""
-    state, found = chance.gauss(0, drift), []
+    state, found = rng.gauss(0, drift), []
     for _ in range(n):
-        state = 0.9 * state + chance.gauss(0, drift * math.sqrt(1 - 0.81))
-        found.append(1000 * math.exp(state + chance.gauss(0, white)))
+        state = 0.9 * state + rng.gauss(0, drift * math.sqrt(1 - 0.81))
+        found.append(1000 * math.exp(state + rng.gauss(0, white)))
     return found
 
 
 @pytest.mark.parametrize("windows", [8, 12, 20])
 @pytest.mark.parametrize(("white", "drift"), [(0.01, 0.01), (0.1, 0.0), (0.05, 0.05)])
 def test_steady_noise_is_called_steady(windows: int, white: float, drift: float) -> None:
-    chance = random.Random(windows)
-    seen = sum(is_steady(noise(chance, windows, white, drift), windows) for _ in range(300))
+    rng = random.Random(windows)
+    seen = sum(is_steady(noise(rng, windows, white, drift), windows) for _ in range(300))
     assert seen >= 270
 
 
@@ -44,10 +44,10 @@ def test_steady_noise_is_called_steady(windows: int, white: float, drift: float)
     ids=["step", "late step", "approach", "slope up", "slope down"],
 )
 def test_a_warm_up_is_not_called_steady(windows: int, shape: Callable[[int, int], float]) -> None:
-    chance = random.Random(windows)
+    rng = random.Random(windows)
     seen = 0
     for _ in range(200):
-        series = [rate * shape(at, windows) for at, rate in enumerate(noise(chance, windows))]
+        series = [rate * shape(at, windows) for at, rate in enumerate(noise(rng, windows))]
         seen += is_steady(series, windows)
     assert seen <= 20
 
@@ -72,17 +72,17 @@ def test_too_few_windows_or_silence_are_not_steady() -> None:
 # --- stopping -------------------------------------------------------------------------------------------
 
 
-def run(rule: Rule, chance: random.Random, effect: float, spread: float = 0.015) -> tuple[list[float], str]:
+def run(rule: Rule, rng: random.Random, effect: float, spread: float = 0.015) -> tuple[list[float], str]:
     values: list[float] = []
     while True:
-        values.append(chance.gauss(effect, spread))
+        values.append(rng.gauss(effect, spread))
         if reason := rule.reason_to_end(len(values), [values]):
             return values, reason
 
 
 def alarms(rule: Rule, times: int = 400) -> int:
-    chance = random.Random(11)
-    return sum(t_p(run(rule, chance, 0.0)[0]) < rule.alpha for _ in range(times))
+    rng = random.Random(11)
+    return sum(t_p(run(rule, rng, 0.0)[0]) < rule.alpha for _ in range(times))
 
 
 @pytest.mark.parametrize(
@@ -95,10 +95,10 @@ def test_no_rule_finds_more_than_it_may(rule: Rule) -> None:
 
 def test_the_forbidden_rule_would_find_far_more() -> None:
     """Stopping as soon as a difference is significant: the rules prevent it, and this test would detect it."""
-    chance = random.Random(11)
+    rng = random.Random(11)
     found = 0
     for _ in range(200):
-        values = [chance.gauss(0, 0.015) for _ in range(24)]
+        values = [rng.gauss(0, 0.015) for _ in range(24)]
         found += any(t_p(values[:n]) < 0.05 for n in range(4, 25))
     assert found >= 30
 

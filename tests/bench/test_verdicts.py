@@ -92,9 +92,9 @@ def test_few_restarts_give_the_number_needed() -> None:
 
 
 def test_the_interval_that_is_shown_is_that_of_the_verdict() -> None:
-    chance = random.Random(3)
+    rng = random.Random(3)
     families = [
-        [[chance.gauss(0.1 * at, 0.1) for _ in range(4)] for at in range(chance.randrange(1, 10))]
+        [[rng.gauss(0.1 * at, 0.1) for _ in range(4)] for at in range(rng.randrange(1, 10))]
         for _ in range(60)
     ]
     seen: Counter[bool] = Counter()

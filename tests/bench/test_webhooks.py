@@ -55,8 +55,8 @@ def test_every_installed_pair_stores_and_forwards_all_accepted_webhooks(name: st
 
 def test_a_failed_forward_is_a_failure(agent: Agent) -> None:
     (pair,) = pairs(servers(), ["towline"])
-    nobody = replace(APPLICATION, env={"WEBHOOKS_DESTINATION": "http://127.0.0.1:1/"})
-    running = WebhookSubject(pair, agent, CONFIG, settings=nobody).start(PLACE)
+    unreachable = replace(APPLICATION, env={"WEBHOOKS_DESTINATION": "http://127.0.0.1:1/"})
+    running = WebhookSubject(pair, agent, CONFIG, settings=unreachable).start(PLACE)
     try:
         with pytest.raises(Failed, match=r"a webhook was accepted, but: .*ConnectError"):
             running.verify()

@@ -75,7 +75,7 @@ def main() -> int:
 
 
 class Child:
-    """A process of one client, made anew when a script has hung it."""
+    """A process of one client, replaced when a script makes it hang."""
 
     def __init__(self, subject: str) -> None:
         command = [interpreter(subject), "-m", "tests.client.peers_child", subject]
@@ -87,7 +87,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self.held = b""
+        self.buffer = b""
         reply = self.line(60)
         if reply is None or "missing" in reply:
             self.stop()
@@ -97,15 +97,15 @@ class Child:
         """The child's next line; `None` on a timeout or when it has died."""
         assert self.process.stdout is not None
         end = time.monotonic() + timeout
-        while b"\n" not in self.held:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self.process.stdout], [], [], left)[0]:
+        while b"\n" not in self.buffer:
+            remaining = end - time.monotonic()
+            if remaining <= 0 or not select.select([self.process.stdout], [], [], remaining)[0]:
                 return None
             piece = os.read(self.process.stdout.fileno(), 65536)
             if not piece:
                 return None
-            self.held += piece
-        line, _, self.held = self.held.partition(b"\n")
+            self.buffer += piece
+        line, _, self.buffer = self.buffer.partition(b"\n")
         reply: dict[str, Any] = json.loads(line)
         return reply
 

@@ -63,7 +63,7 @@ def one_script(adapter: Any, loop: asyncio.AbstractEventLoop | None, script: str
 
 
 def rest(loop: asyncio.AbstractEventLoop | None, seconds: float) -> None:
-    """An idle moment in which an asynchronous client may look after its connections."""
+    """Idle time in which an asynchronous client can maintain its connections."""
     if loop is None:
         time.sleep(seconds)
     else:

@@ -115,8 +115,8 @@ def attempt(subject: str, behaviour: str) -> dict[str, Any]:
         return result
 
 
-def twice(carried: list[tuple[int, str]]) -> int:
-    return sum(times > 1 for times in collections.Counter(name for _, name in carried).values())
+def twice(requests: list[tuple[int, str]]) -> int:
+    return sum(times > 1 for times in collections.Counter(name for _, name in requests).values())
 
 
 def child(subject: str, behaviour: str, url: str, timeout: float, env: dict[str, str]) -> dict[str, Any]:
@@ -259,14 +259,14 @@ def tables(measured: dict[str, Any]) -> list[str]:
         ("Synchronous", SYNC[:1] + SYNC[2:], False),
         ("TLS", SYNC, True),
     ):
-        there = [name for name in subjects if measured.get(name, {}).get("life")]
+        present = [name for name in subjects if measured.get(name, {}).get("life")]
         rows = [
-            [description, *(cell(measured[subject]["life"], name) for subject in there)]
+            [description, *(cell(measured[subject]["life"], name) for subject in present)]
             for name, (description, _) in BEHAVIOURS.items()
-            if name.startswith("tls_") is tls and any(has(subject, name) for subject in there)
+            if name.startswith("tls_") is tls and any(has(subject, name) for subject in present)
         ]
-        if there:
-            parts.append(f"### {title}\n\n" + report.table(["behaviour", *there], rows))
+        if present:
+            parts.append(f"### {title}\n\n" + report.table(["behaviour", *present], rows))
     return parts
 
 

@@ -100,14 +100,14 @@ def race_post(backend: Backend) -> dict[str, Any]:
 
 def churn(backend: Backend) -> dict[str, Any]:
     """2,000 cancels at any point; then 20 requests, for which there is plenty of time."""
-    chance = random.Random(1)
+    rng = random.Random(1)
 
     async def main() -> dict[str, Any]:
         for _ in range(20):
-            paths = [chance.choice(("/good", "/held", "/slow_body")) for _ in range(100)]
+            paths = [rng.choice(("/good", "/held", "/slow_body")) for _ in range(100)]
             tasks = [asyncio.ensure_future(backend.adapter.get(path)) for path in paths]
             for task in tasks:
-                asyncio.get_running_loop().call_later(chance.uniform(0, 0.01), task.cancel)
+                asyncio.get_running_loop().call_later(rng.uniform(0, 0.01), task.cancel)
             await asyncio.gather(*tasks, return_exceptions=True)
         waits = (asyncio.wait_for(backend.adapter.get("/good"), 10) for _ in range(20))
         tally = Tally()

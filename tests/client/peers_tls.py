@@ -24,7 +24,7 @@ def failure_of(subject: str, url: str, behaviour: str) -> dict[str, Any]:
 
 
 def in_full(error: BaseException) -> str:
-    """Error text as the user sees it, without addresses of objects."""
+    """Error text as shown to the user, without addresses of objects."""
     return str(error)[:400]
 
 

@@ -144,17 +144,17 @@ def test_system_exit_in_a_task_leaves_the_loop_and_wakes_other_tasks(upstream: U
     """SystemExit passes through the turn; the other tasks of that turn are woken all the same."""
     finished = []
 
-    async def leave(client: AsyncClient) -> None:
+    async def exit_task(client: AsyncClient) -> None:
         await client.get(upstream.url())
         raise SystemExit(3)
 
-    async def stay(client: AsyncClient, number: int) -> None:
+    async def finish(client: AsyncClient, number: int) -> None:
         await client.get(upstream.url())
         finished.append(number)
 
     loop = asyncio.new_event_loop()
     client = AsyncClient()
-    tasks = [loop.create_task(leave(client)), *(loop.create_task(stay(client, n)) for n in range(10))]
+    tasks = [loop.create_task(exit_task(client)), *(loop.create_task(finish(client, n)) for n in range(10))]
     with pytest.raises(SystemExit):
         loop.run_until_complete(asyncio.gather(*tasks))
     loop.run_until_complete(asyncio.wait_for(asyncio.gather(*tasks[1:]), 5))
@@ -166,11 +166,11 @@ def test_system_exit_in_a_task_leaves_the_loop_and_wakes_other_tasks(upstream: U
 @pytest.mark.parametrize("backend", LOOPS)
 def test_thousands_of_cancels_at_every_await(backend: str, upstream: Upstream) -> None:
     """Calls are cancelled at any moment, in any state; then 20 of 20 succeed."""
-    chance = random.Random(1)
+    rng = random.Random(1)
     targets = ["/hello", "/delay?ms=5", "/hang", "/bytes?n=200000", "/chunked?n=3"]
 
     async def stream(client: AsyncClient) -> None:
-        async with client.stream("GET", upstream.url(chance.choice(targets))) as response:
+        async with client.stream("GET", upstream.url(rng.choice(targets))) as response:
             async for _ in response.aiter_bytes():
                 pass
 
@@ -178,21 +178,21 @@ def test_thousands_of_cancels_at_every_await(backend: str, upstream: Upstream) -
         async def pieces() -> Any:
             for _ in range(5):
                 yield b"x" * 10_000
-                await asyncio.sleep(chance.random() / 500)
+                await asyncio.sleep(rng.random() / 500)
 
         await client.post(upstream.url("/echo"), content=pieces())
 
     async def plain(client: AsyncClient) -> None:
-        await client.get(upstream.url(chance.choice(targets)))
+        await client.get(upstream.url(rng.choice(targets)))
 
     async def main() -> None:
         limits = towline.Limits(max_connections=20)
         async with AsyncClient(limits=limits) as client:
             for _ in range(40):
-                coroutines = [chance.choice([plain, plain, stream, upload])(client) for _ in range(50)]
+                coroutines = [rng.choice([plain, plain, stream, upload])(client) for _ in range(50)]
                 tasks = [asyncio.create_task(one) for one in coroutines]
                 for task in tasks:
-                    asyncio.get_running_loop().call_later(chance.random() / 50, task.cancel)
+                    asyncio.get_running_loop().call_later(rng.random() / 50, task.cancel)
                 outcomes = await asyncio.gather(*tasks, return_exceptions=True)
                 bad = [o for o in outcomes if o is not None and not isinstance(o, asyncio.CancelledError)]
                 assert not bad, bad
@@ -209,12 +209,12 @@ def test_thousands_of_cancels_at_every_await(backend: str, upstream: Upstream) -
 def test_cancels_in_trio(upstream: Upstream) -> None:
     import trio
 
-    chance = random.Random(2)
+    rng = random.Random(2)
 
     async def one(client: AsyncClient) -> None:
-        with trio.move_on_after(chance.random() / 50):
-            target = chance.choice(["/hello", "/delay?ms=5", "/hang"])
-            if chance.random() < 0.5:
+        with trio.move_on_after(rng.random() / 50):
+            target = rng.choice(["/hello", "/delay?ms=5", "/hang"])
+            if rng.random() < 0.5:
                 await client.get(upstream.url(target))
             else:
                 async with client.stream("GET", upstream.url(target)) as response:

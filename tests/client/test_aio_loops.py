@@ -79,7 +79,7 @@ def test_connections_of_a_closed_loop_are_closed(upstream: Upstream) -> None:
 
     for _ in range(5):
         asyncio.run(main())
-    client.pool_status()  # any use of the client looks after what is over
+    client.pool_status()  # any use of the client cleans up after closed loops
     _until(lambda: upstream.open == 0)
 
 
@@ -145,10 +145,10 @@ def test_a_child_of_fork_uses_connections_of_its_own(upstream: Upstream) -> None
         loop.run_until_complete(client.aclose())
         loop.close()
     """)
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-X", "dev", "-c", program], capture_output=True, timeout=60, check=False
     )
-    assert (ended.returncode, ended.stderr) == (0, b""), ended.stderr.decode()
+    assert (completed.returncode, completed.stderr) == (0, b""), completed.stderr.decode()
     assert upstream.connections == 2
     del client
 
@@ -169,14 +169,14 @@ def test_exit_prints_nothing(backend: str, close: str, upstream: Upstream) -> No
             {close}
         {runner}
     """)
-    ended = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         timeout=60,
         check=False,
         env={**os.environ, "PYTHONWARNINGS": "error"},
     )
-    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (0, b"", b"")
 
 
 def _until(condition: object) -> None:

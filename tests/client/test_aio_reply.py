@@ -76,9 +76,9 @@ def test_a_read_of_available_bytes_does_not_use_the_loop(backend: str, upstream:
             await sleep(0.01)
         for _ in range(10):
             read = reply.read(100)
-            with pytest.raises(StopIteration) as ended:
+            with pytest.raises(StopIteration) as stop:
                 read.send(None)
-            assert ended.value.value == b"x" * 100
+            assert stop.value.value == b"x" * 100
 
     run(backend, main)
 
@@ -197,7 +197,7 @@ CONTENT = b"".join(_plain_pieces())
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_bodies_in_pieces(backend: str, upstream: Upstream, tmp_path: Path) -> None:
+def test_bodies_in_chunks(backend: str, upstream: Upstream, tmp_path: Path) -> None:
     path = tmp_path / "body"
     path.write_bytes(CONTENT)
 
@@ -239,12 +239,12 @@ def test_a_body_shorter_than_its_length_is_an_error_of_the_program(backend: str,
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_early_response_ends_the_upload(backend: str, upstream: Upstream) -> None:
-    taken = 0
+    pulled = 0
 
     async def endless() -> AsyncIterator[bytes]:
-        nonlocal taken
+        nonlocal pulled
         while True:
-            taken += 65536
+            pulled += 65536
             yield b"x" * 65536
             await sleep(0)
 
@@ -253,7 +253,7 @@ def test_an_early_response_ends_the_upload(backend: str, upstream: Upstream) -> 
         reply = await exchange(pool, upstream, "/early", body=endless())
         assert reply.status == 413
         assert await reply.read_all() == b"too much"
-        assert taken < 100_000_000
+        assert pulled < 100_000_000
 
     run(backend, main)
 
@@ -261,7 +261,7 @@ def test_an_early_response_ends_the_upload(backend: str, upstream: Upstream) -> 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_upload_waits_for_buffer_space(backend: str) -> None:
     """Server that reads nothing: the iterator advances by the size of the buffers in between, and no more."""
-    taken = 0
+    pulled = 0
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     listener.bind(("127.0.0.1", 0))
@@ -269,9 +269,9 @@ def test_an_upload_waits_for_buffer_space(backend: str) -> None:
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/"
 
     async def endless() -> AsyncIterator[bytes]:
-        nonlocal taken
+        nonlocal pulled
         while True:
-            taken += 65536
+            pulled += 65536
             yield b"x" * 65536
 
     async def main() -> None:
@@ -282,7 +282,7 @@ def test_an_upload_waits_for_buffer_space(backend: str) -> None:
             async def watch() -> None:
                 while True:
                     await sleep(0.1)
-                    samples.append(taken)
+                    samples.append(pulled)
 
             watching = asyncio.create_task(watch()) if backend != "trio" else None
             with pytest.raises(towline.WriteTimeout):
@@ -294,12 +294,12 @@ def test_an_upload_waits_for_buffer_space(backend: str) -> None:
     with listener:
         run(backend, main)
     # Send buffer (4 MiB at most by Linux' default), receive buffer, and one window of the client.
-    assert 0 < taken < 8 * 1024 * 1024
+    assert 0 < pulled < 8 * 1024 * 1024
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("at_once", [1, 20, 200])
-def test_bodies_are_read_side_by_side(backend: str, at_once: int, upstream: Upstream) -> None:
+def test_bodies_are_read_concurrently(backend: str, at_once: int, upstream: Upstream) -> None:
     """Large bodies in chunks, read at different rates, over fewer connections than readers."""
     lengths: list[int] = []
 

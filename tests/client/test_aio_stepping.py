@@ -146,7 +146,7 @@ def test_traced_and_profiled_programs(backend: str, upstream: Upstream) -> None:
 
 
 @pytest.mark.parametrize("backend", LOOPS)
-def test_an_exception_of_a_callback_goes_to_the_loops_handler(backend: str, upstream: Upstream) -> None:
+def test_an_exception_of_a_callback_is_passed_to_the_loops_handler(backend: str, upstream: Upstream) -> None:
     reports: list[Any] = []
 
     async def main() -> None:

@@ -79,8 +79,8 @@ def test_the_client_and_the_call():
         client.get("http://h/", auth=None)
         client.auth = BearerAuth("x")
         client.get("http://h/")
-    got = [request.headers.get("authorization") for request in recorder.requests]
-    assert got == ["Basic YTpi", None, "Bearer x"]
+    received = [request.headers.get("authorization") for request in recorder.requests]
+    assert received == ["Basic YTpi", None, "Bearer x"]
     with pytest.raises(UsageError):
         Client(auth=5)
 

@@ -92,10 +92,10 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    made = Server()
-    yield made
-    made.shutdown()
-    made.server_close()
+    created = Server()
+    yield created
+    created.shutdown()
+    created.server_close()
 
 
 @pytest.fixture(params=["sync", "asyncio", "trio"])

@@ -28,16 +28,16 @@ def test_the_websocket_defaults_are_those_of_the_code():
 def test_the_defaults_are_those_of_the_code():
     rows = dict(re.findall(r"^\| `(\w+)` \| `?(.+?)`? \|", PAGE, re.MULTILINE))
     parameters = inspect.signature(towline.Client).parameters
-    made = {"timeout": towline.Timeout(), "limits": towline.Limits(), "retries": towline.Retry()}
+    generated = {"timeout": towline.Timeout(), "limits": towline.Limits(), "retries": towline.Retry()}
     for name, text in rows.items():
-        if name in made:
+        if name in generated:
             assert (
                 eval(
                     text,
                     vars(towline)
                     | {"Timeout": towline.Timeout, "Limits": towline.Limits, "Retry": towline.Retry},
                 )
-                == made[name]
+                == generated[name]
             )
         elif name in parameters:
             assert eval(text) == parameters[name].default

@@ -93,9 +93,9 @@ def test_cookie_expiry():
     assert sent(jar(url, "n=v; Max-Age=999999999999"), url, NOW + 401 * DAY) == ""
     assert sent(jar(url, "n=v; Expires=Fri, 31 Dec 9999 23:59:59 GMT"), url, NOW + 401 * DAY) == ""
     assert sent(jar(url, "n=v; Expires=nonsense"), url, NOW + 1000 * DAY) == "n=v"
-    gone = jar(url, "n=v")
-    gone.store(URL(url), [b"n=; Max-Age=0"], NOW)
-    assert len(gone) == 0
+    expired = jar(url, "n=v")
+    expired.store(URL(url), [b"n=; Max-Age=0"], NOW)
+    assert len(expired) == 0
 
 
 def test_order_and_replacement():

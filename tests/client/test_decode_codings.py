@@ -41,7 +41,7 @@ class Source:
         return self.read(n)
 
 
-def undone(
+def decoded(
     codings: str, wire: bytes, cut: int = 1 << 20, n: int = 65_536, max_size: int | None = None
 ) -> bytes:
     source, decoder = Source(wire, cut), DecodedReader(codings, max_size)
@@ -52,7 +52,7 @@ def undone(
 @pytest.mark.parametrize("cut", [1, 100, 1 << 20])
 @pytest.mark.parametrize("n", [1000, 1 << 20])
 def test_codings_are_decoded(codings: str, cut: int, n: int) -> None:
-    assert undone(codings, CODED[codings], cut, n) == BODY
+    assert decoded(codings, CODED[codings], cut, n) == BODY
 
 
 def test_names_that_change_nothing_are_not_active() -> None:
@@ -64,15 +64,15 @@ def test_names_that_change_nothing_are_not_active() -> None:
 @pytest.mark.parametrize("codings", ["gzip", "deflate", "deflate, gzip"])
 def test_a_truncated_body_is_an_error(codings: str) -> None:
     with pytest.raises(DecodingError, match="ends inside"):
-        undone(codings, CODED[codings][:-1])
+        decoded(codings, CODED[codings][:-1])
 
 
 def test_data_before_a_corrupt_part_is_returned() -> None:
     source, decoder = Source(CODED["gzip"][:-8] + b"\0" * 8, 1 << 20), DecodedReader("gzip")
-    got: list[bytes] = []
+    received: list[bytes] = []
     with pytest.raises(DecodingError, match="not valid gzip"):
-        got.extend(iter(lambda: decoder.read(source.read, 1000), b""))
-    assert b"".join(got) == BODY
+        received.extend(iter(lambda: decoder.read(source.read, 1000), b""))
+    assert b"".join(received) == BODY
 
 
 def test_more_codings_than_five() -> None:
@@ -82,9 +82,9 @@ def test_more_codings_than_five() -> None:
 
 @pytest.mark.parametrize("codings", ["gzip", "identity"])
 def test_the_bound_is_exact(codings: str) -> None:
-    assert undone(codings, CODED[codings], max_size=len(BODY)) == BODY
+    assert decoded(codings, CODED[codings], max_size=len(BODY)) == BODY
     with pytest.raises(DecompressionLimit, match="max_decompressed_size"):
-        undone(codings, CODED[codings], max_size=len(BODY) - 1)
+        decoded(codings, CODED[codings], max_size=len(BODY) - 1)
 
 
 def test_nothing_is_read_or_inflated_ahead() -> None:
@@ -103,10 +103,10 @@ def test_feeding_twice_is_an_error_of_the_caller() -> None:
 
 
 def test_random_cuts() -> None:
-    chance = random.Random(5)
+    rng = random.Random(5)
     for _ in range(50):
-        codings = chance.choice(list(CODED))
-        assert undone(codings, CODED[codings], chance.randint(1, 5000), chance.randint(1, 9000)) == BODY
+        codings = rng.choice(list(CODED))
+        assert decoded(codings, CODED[codings], rng.randint(1, 5000), rng.randint(1, 9000)) == BODY
 
 
 async def aread_all(codings: str) -> bytes:

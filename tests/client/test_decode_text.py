@@ -139,7 +139,7 @@ def test_invalid_ndjson() -> None:
         items([b"{"], ndjson_parser())
 
 
-def test_ndjson_with_the_programs_own_parser() -> None:
+def test_ndjson_with_a_custom_parser() -> None:
     assert items([b"1.5\n"], ndjson_parser(lambda line: line + "!")) == ["1.5!"]
 
 

@@ -75,18 +75,18 @@ class Async:
 
 @pytest.fixture(params=[Sync, Async], ids=lambda backend: backend.name)
 def backend(request: pytest.FixtureRequest, ours: ModuleType) -> Iterator[Any]:
-    made = []
+    created = []
 
     def make(**options: Any) -> Any:
-        made.append(request.param(ours, **options))
-        return made[-1]
+        created.append(request.param(ours, **options))
+        return created[-1]
 
     yield make
-    for one in made:
+    for one in created:
         one.close()
 
 
-def test_the_classes_are_the_packages_own(package: ModuleType, ours: ModuleType) -> None:
+def test_the_classes_are_subclasses_of_the_packages(package: ModuleType, ours: ModuleType) -> None:
     assert issubclass(ours.Client, package.Client)
     assert issubclass(ours.AsyncClient, package.AsyncClient)
     assert issubclass(ours.Transport, package.HTTPTransport)
@@ -108,7 +108,7 @@ def test_a_client_has_our_transport_for_itself_and_for_proxies(
     asyncio.run(client.aclose())
 
 
-def test_a_transport_given_is_the_transport_used(package: ModuleType, ours: ModuleType) -> None:
+def test_a_given_transport_is_used(package: ModuleType, ours: ModuleType) -> None:
     mock = package.MockTransport(lambda request: package.Response(204))
     with ours.Client(transport=mock, mounts={"all://other": ours.Transport()}) as client:
         assert client.get("http://any").status_code == 204
@@ -153,7 +153,7 @@ def test_fields_about_framing_keep_their_place_and_case(package: ModuleType, bac
     assert server.heads == [b"POST / HTTP/1.1\r\n" + fields for fields in lines]
 
 
-def test_nothing_is_followed_decoded_or_remembered(package: ModuleType, backend: Any) -> None:
+def test_redirects_codings_and_cookies_are_left_to_the_package(package: ModuleType, backend: Any) -> None:
     coded = gzip.compress(b"text")
     fields = b"Location: /other\r\nSet-Cookie: a=1\r\nContent-Encoding: gzip\r\nContent-Length: %d" % len(
         coded
@@ -188,7 +188,7 @@ def test_the_target_extension_is_the_target(package: ModuleType, backend: Any) -
     assert server.heads[0].startswith(b"OPTIONS * HTTP/1.1\r\n")
 
 
-def test_a_length_given_frames_an_iterator_and_chunks_do_otherwise(package: ModuleType) -> None:
+def test_an_iterator_is_framed_by_its_content_length_or_chunked(package: ModuleType) -> None:
     bodies: list[Any] = []
 
     def handler(peer: Peer) -> None:
@@ -455,11 +455,11 @@ def cut(peer: Peer) -> None:
     peer.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
 
 
-def gone(peer: Peer) -> None:
+def close_at_once(peer: Peer) -> None:
     peer.head()
 
 
-def nonsense(peer: Peer) -> None:
+def invalid_response(peer: Peer) -> None:
     peer.head()
     peer.send(b"What is this?\r\n\r\n")
     peer.closed_by_client()
@@ -478,13 +478,13 @@ def reset(peer: Peer) -> None:
         (silent, ["ReadTimeout"]),
         (drip, ["ReadTimeout"]),
         (cut, ["RemoteProtocolError"]),
-        (gone, ["RemoteProtocolError"]),
-        (nonsense, ["RemoteProtocolError"]),
+        (close_at_once, ["RemoteProtocolError"]),
+        (invalid_response, ["RemoteProtocolError"]),
         (reset, ["ReadError"]),
     ],
     ids=["silence", "silence in the body", "cut body", "no response", "no HTTP", "reset in the body"],
 )
-def test_failures_are_the_packages_own(
+def test_failures_raise_the_packages_exceptions(
     package: ModuleType, backend: Any, handler: Any, names: list[str]
 ) -> None:
     with scripted(handler) as server:

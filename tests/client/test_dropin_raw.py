@@ -1,4 +1,4 @@
-"""`response.raw` is set up without urllib3's constructor; it must look as that one would have left it."""
+"""`response.raw` is created without urllib3's constructor; its attributes must be the same as with it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Reply:
         (200, "GET", [(b"Set-Cookie", b"a=1"), (b"set-cookie", b"b=\xe9"), (b"X", b"")]),
     ],
 )
-def test_the_two_ways_agree(
+def test_both_constructions_agree(
     status: int, method: str, headers: list[tuple[bytes, bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert _urllib3._PATTERN is not None  # this urllib3 is known

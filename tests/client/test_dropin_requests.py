@@ -23,16 +23,16 @@ from towline.requests import Adapter  # noqa: E402
 
 @pytest.fixture
 def session() -> Iterator[Any]:
-    with session_with(Adapter()) as made:
-        yield made
+    with session_with(Adapter()) as created:
+        yield created
 
 
 def session_with(adapter: Any) -> Any:
-    made = requests.Session()
-    made.trust_env = False
-    made.mount("http://", adapter)
-    made.mount("https://", adapter)
-    return made
+    created = requests.Session()
+    created.trust_env = False
+    created.mount("http://", adapter)
+    created.mount("https://", adapter)
+    return created
 
 
 def chunked(*parts: bytes) -> bytes:
@@ -41,7 +41,7 @@ def chunked(*parts: bytes) -> bytes:
     )
 
 
-def test_the_adapter_is_requests_own() -> None:
+def test_the_adapter_is_a_subclass_of_requests_adapter() -> None:
     assert issubclass(Adapter, requests.adapters.BaseAdapter)
     assert towline.requests.__all__ == ["Adapter"]
 
@@ -185,11 +185,11 @@ def silent(peer: Peer) -> None:
     peer.closed_by_client()
 
 
-def gone(peer: Peer) -> None:
+def close_at_once(peer: Peer) -> None:
     peer.head()
 
 
-def nonsense(peer: Peer) -> None:
+def invalid_response(peer: Peer) -> None:
     peer.head()
     peer.send(b"What is this?\r\n\r\n")
     peer.closed_by_client()
@@ -197,7 +197,7 @@ def nonsense(peer: Peer) -> None:
 
 @pytest.mark.parametrize(
     ("handler", "expected"),
-    [(silent, "ReadTimeout"), (gone, "ConnectionError"), (nonsense, "ConnectionError")],
+    [(silent, "ReadTimeout"), (close_at_once, "ConnectionError"), (invalid_response, "ConnectionError")],
     ids=["silence", "no response", "no HTTP"],
 )
 def test_failures_of_send(session: Any, handler: Any, expected: str) -> None:
@@ -240,7 +240,7 @@ def test_failures_while_the_body_is_read(session: Any) -> None:
             session.get(server.url)
     with scripted(drip) as server:
         with pytest.raises(requests.ConnectionError, match="Read timed out"):
-            # The head must come before.
+            # The head must arrive before.
             session.get(server.url, timeout=2)
 
 
@@ -292,7 +292,7 @@ def test_an_iterator_is_not_sent_twice() -> None:
     assert len(server.heads) == 1
 
 
-def test_through_a_proxy_with_the_headers_a_subclass_gives() -> None:
+def test_through_a_proxy_with_the_headers_of_a_subclass() -> None:
     class CustomAdapter(Adapter):
         def proxy_headers(self, proxy: str) -> dict[str, str]:
             return {**super().proxy_headers(proxy), "X-Proxy": "1"}
@@ -361,12 +361,12 @@ def test_a_session_can_be_closed_and_used_again_and_pickled(session: Any) -> Non
 
 
 def test_a_stream_outlives_its_session_and_idle_connections_do_not() -> None:
-    ended: list[bool] = []
+    finished: list[bool] = []
 
     def handler(peer: Peer) -> None:
         while head := peer.head():
             peer.send(chunked(b"one\n", b"two\n") if b"/stream" in head else OK)
-        ended.append(True)
+        finished.append(True)
 
     with scripted(handler) as server:
         with session_with(Adapter()) as session:
@@ -378,10 +378,10 @@ def test_a_stream_outlives_its_session_and_idle_connections_do_not() -> None:
         assert list(lines) == [b"two"]
         del response, lines
         for _ in range(100):
-            if len(ended) == server.connections:
+            if len(finished) == server.connections:
                 break
             threading.Event().wait(0.02)
-        assert len(ended) == server.connections == 2
+        assert len(finished) == server.connections == 2
 
 
 def test_closing_a_stream_early_frees_its_connection() -> None:

@@ -34,10 +34,10 @@ def session() -> Iterator[Any]:
     requests = pytest.importorskip("requests")
     import towline.requests
 
-    with requests.Session() as made:
-        made.trust_env = False
-        made.mount("https://", towline.requests.Adapter())
-        yield made
+    with requests.Session() as created:
+        created.trust_env = False
+        created.mount("https://", towline.requests.Adapter())
+        yield created
 
 
 def test_verify_takes_a_path_a_context_or_false(ours: ModuleType, trust: Trust) -> None:

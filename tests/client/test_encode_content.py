@@ -57,8 +57,8 @@ def test_text_is_utf8() -> None:
 
 
 def test_no_content() -> None:
-    for nothing in ({}, {"content": b""}, {"content": ""}, {"data": {}}, {"files": {}}):
-        fields, body = encode_request(**nothing)
+    for arguments in ({}, {"content": b""}, {"content": ""}, {"data": {}}, {"files": {}}):
+        fields, body = encode_request(**arguments)
         assert (fields, body.size, body.wire) == ([], 0, None)
 
 
@@ -228,7 +228,7 @@ def test_json_has_no_infinities() -> None:
 
 
 @pytest.mark.parametrize("dumps", [lambda value: f"<{value}>", lambda value: f"<{value}>".encode()])
-def test_json_by_the_programs_own_encoder(dumps: Any) -> None:
+def test_json_by_a_custom_encoder(dumps: Any) -> None:
     assert encode_request(json=1, json_dumps=dumps)[1].wire == b"<1>"
 
 

@@ -168,7 +168,7 @@ def test_content_in_memory_is_not_copied() -> None:
 
 
 def test_a_file_is_read_once_and_never_held_in_memory() -> None:
-    """Work that grows with the size only: every byte is read once, in pieces, and passed on as it is."""
+    """Work that grows with the size only: every byte is read once, in chunks, and passed on unchanged."""
     size = 16 << 20
     reads: list[bytes] = []
 
@@ -179,14 +179,14 @@ def test_a_file_is_read_once_and_never_held_in_memory() -> None:
 
     body = MultipartBody({}, {"f": ("n", Counting(bytes(size)))})
     assert not reads
-    held = 0
+    largest = 0
     for passed, piece in enumerate(body):
         read = sum(map(len, reads))
-        held = max(held, len(piece))
+        largest = max(largest, len(piece))
         assert len(reads) <= passed + 1
         assert not reads or piece is reads[-1] or len(piece) < 200
     assert read == size
-    assert held == READ_BYTES
+    assert largest == READ_BYTES
     assert len(reads) <= size // READ_BYTES + 1
 
 

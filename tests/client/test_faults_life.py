@@ -43,11 +43,11 @@ def test_cancellation_churn(pool: int) -> None:
     async def churn() -> None:
         limits = towline.Limits(max_connections_per_host=pool)
         async with towline.AsyncClient(limits=limits, **OPTIONS) as client:
-            chance = random.Random(pool)
+            rng = random.Random(pool)
             for _ in range(20):
-                tasks = [asyncio.create_task(one(client, chance.choice(names))) for _ in range(100)]
+                tasks = [asyncio.create_task(one(client, rng.choice(names))) for _ in range(100)]
                 for task in tasks:
-                    asyncio.get_running_loop().call_later(chance.uniform(0, 0.01), task.cancel)
+                    asyncio.get_running_loop().call_later(rng.uniform(0, 0.01), task.cancel)
                 await asyncio.gather(*tasks, return_exceptions=True)
             responses = await asyncio.gather(*(client.get(server.url("good")) for _ in range(20)))
             assert [response.content for response in responses] == [b"good"] * 20
@@ -77,18 +77,18 @@ def test_a_cancel_after_every_number_of_steps() -> None:
             await asyncio.sleep(0)
             if task.done():
                 break
-        ended = task.done()
+        is_done = task.done()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        return ended
+        return is_done
 
     async def every() -> None:
         limits = towline.Limits(max_connections_per_host=1)
         async with towline.AsyncClient(limits=limits, **OPTIONS) as client:
             for steps in range(200):
-                ended = await cancelled_after(client, steps)
+                is_done = await cancelled_after(client, steps)
                 assert (await client.get(server.url("good"))).content == b"good", steps
-                if ended and steps > 20:
+                if is_done and steps > 20:
                     return
 
     with HostileServer() as server:
@@ -115,7 +115,7 @@ def test_a_fork_with_a_warm_connection(face_name: str) -> None:
             children.append(pid)
         for _ in range(50):
             assert backend.get(server.url("warm")).content == b"good"
-        assert [ended(pid) for pid in children] == [0] * 4
+        assert [exit_status(pid) for pid in children] == [0] * 4
         # The parent's connection has survived its children's use and their end.
         assert backend.get(server.url("warm")).content == b"good"
         assert server.connection_of("warm") == parents
@@ -135,7 +135,7 @@ def in_child(backend: Any, server: HostileServer) -> int:
         return 2
 
 
-def ended(pid: int) -> int:
+def exit_status(pid: int) -> int:
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         found, status = os.waitpid(pid, os.WNOHANG)
@@ -249,22 +249,22 @@ def test_a_slow_reader_holds_a_window(face_name: str, name: str) -> None:
 
 @pytest.mark.parametrize("face_name", BACKENDS)
 def test_a_slow_reader_of_events_holds_a_window(face_name: str) -> None:
-    """500 events of 8 KiB come in a second, 10 are taken: 4 MiB would pile up in each of the three."""
+    """500 events of 8 KiB are sent in a second, 10 are read: 4 MiB would accumulate in each of the three."""
     with HostileServer({"events": events(500, 8192)}) as server:
         backend = BACKENDS[face_name](**OPTIONS, stream_window=65536)
         try:
             assert backend.get(server.url("good")).content == b"good"
-            taken = backend.pieces(server.url("events"), "sse")
-            assert len(next(taken).data) == 8192
+            received = backend.pieces(server.url("events"), "sse")
+            assert len(next(received).data) == 8192
             base, growth, buffered = rss_bytes(), 0, 0
             for _ in range(30):
                 backend.rest(0.1)
-                assert len(next(taken).data) == 8192
+                assert len(next(received).data) == 8192
                 growth = max(growth, rss_bytes() - base)
                 buffered = max(buffered, backend.streamed.buffered)
             assert growth < 4 * MIB
             assert buffered <= 65536
-            taken.close()
+            received.close()
         finally:
             backend.close()
 

@@ -28,15 +28,15 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> tuple[trustme.CA, str
 
 @pytest.fixture(params=BACKENDS)
 def make(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made: list[Any] = []
+    created: list[Any] = []
 
     def make(**options: Any) -> Any:
         options = {"trust_env": False, **options}
-        made.append(BACKENDS[request.param](timeout=towline.Timeout(5, total=15), **options))
-        return made[-1]
+        created.append(BACKENDS[request.param](timeout=towline.Timeout(5, total=15), **options))
+        return created[-1]
 
     yield make
-    for backend in made:
+    for backend in created:
         backend.close()
 
 

@@ -66,9 +66,9 @@ def server() -> Iterator[HostileServer]:
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made = BACKENDS[request.param](**OPTIONS)
-    yield made
-    made.close()
+    created = BACKENDS[request.param](**OPTIONS)
+    yield created
+    created.close()
 
 
 def unharmed(backend: Any, server: HostileServer, after: str, *, fresh: bool = True) -> None:
@@ -96,7 +96,7 @@ def test_each_violation_raises_its_error(backend: Any, server: HostileServer, na
 
 
 def test_every_script_is_tested() -> None:
-    elsewhere = {
+    tested_separately = {
         "good",
         "drip_head",
         "drip_body",
@@ -108,7 +108,7 @@ def test_every_script_is_tested() -> None:
         "endless_sse",
         "endless_text",
     }
-    assert REFUSED.keys() | elsewhere == SCRIPTS.keys()
+    assert REFUSED.keys() | tested_separately == SCRIPTS.keys()
 
 
 @pytest.mark.parametrize("name", ["drip_head", "drip_body"])

@@ -155,7 +155,7 @@ PATHS = st.text("ab/.?&=% üß+~:@", max_size=12).map(lambda text: "/" + text)
     body=BODIES,
     base=st.booleans(),
 )
-def test_both_ways_send_the_same_bytes(upstream, backend, method, path, arguments, body, base):
+def test_both_paths_send_the_same_bytes(upstream, backend, method, path, arguments, body, base):
     sent = []
     # a hook requires Python: the same client without it uses the fast path if it can
     for hooks in ({}, {"request": [lambda request: None]}):
@@ -286,7 +286,7 @@ def test_settings_reach_the_native_half(upstream, backend):
     ],
 )
 @pytest.mark.parametrize("way", ["short", "long", "stream"])
-def test_bounds_and_errors_are_those_of_every_way(upstream, backend, path, settings, error, way):
+def test_bounds_and_errors_are_the_same_on_every_path(upstream, backend, path, settings, error, way):
     hooks = {"request": [lambda request: None]} if way == "long" else {}
     with calls(backend, base_url=upstream.url, event_hooks=hooks, **settings) as (client, call):
 

@@ -85,7 +85,7 @@ SECRETS = {"Authorization": "a", "Cookie": "b", "Proxy-Authorization": "c", "X-A
 
 
 @pytest.mark.parametrize(
-    ("start", "location", "kept"),
+    ("start", "location", "is_sent"),
     [
         ("http://h/a", "http://h/b", True),
         ("http://h/a", "https://h/b", True),
@@ -96,14 +96,14 @@ SECRETS = {"Authorization": "a", "Cookie": "b", "Proxy-Authorization": "c", "X-A
         ("http://h/a", "http://sub.h/b", False),
     ],
 )
-def test_credentials_stay_with_their_origin(backend, start, location, kept):
+def test_credentials_stay_with_their_origin(backend, start, location, is_sent):
     recorder = Recorder(a=to(location))
     caller(backend, recorder).get(start, headers={**SECRETS, "X-Other": "f"})
     onward = recorder.requests[1].headers
     assert onward["x-other"] == "f"
     for name in SECRETS:
         if name != "Cookie":  # it is the jar's business
-            assert (name in onward) == kept
+            assert (name in onward) == is_sent
     assert "cookie" not in onward
     assert onward["host"] == recorder.requests[1].url.netloc.decode()
 

@@ -69,14 +69,14 @@ def certificate(folder: Path) -> tuple[tuple[str, str], str]:
 
 @pytest.fixture(params=BACKENDS)
 def backend(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    made: list[Any] = []
+    backends: list[Any] = []
 
     def make(**options: Any) -> Any:
-        made.append(BACKENDS[request.param](**options))
-        return made[-1]
+        backends.append(BACKENDS[request.param](**options))
+        return backends[-1]
 
     yield make
-    for created in made:
+    for created in backends:
         created.close()
 
 
@@ -112,7 +112,7 @@ def test_a_paused_reader_does_not_block_others(root: Path, backend: Callable[...
         slow = caller.streamed
         for _ in range(5):
             assert len(caller.get("/large").content) == 256 * 12_000
-            # What is held to be cut into pieces comes on top of the window.
+            # Data buffered for chunking is in addition to the window.
             assert slow.buffered <= 2 * 65_536
         read.extend(pieces)
         assert b"".join(read) == (root / "large").read_bytes()
@@ -123,13 +123,13 @@ def test_a_paused_reader_does_not_block_others(root: Path, backend: Callable[...
 def test_closing_a_body_ends_only_its_stream(root: Path, backend: Callable[..., Any]) -> None:
     with nghttpd(root) as port:
         caller = prior_knowledge_caller(backend, port)
-        kept = caller.pieces("/large", "bytes")
-        read = [next(kept)]
+        unread = caller.pieces("/large", "bytes")
+        read = [next(unread)]
         for _ in range(10):
-            left = caller.pieces("/large", "bytes")
-            next(left)
-            left.close()
-        read.extend(kept)
+            closed = caller.pieces("/large", "bytes")
+            next(closed)
+            closed.close()
+        read.extend(unread)
         assert b"".join(read) == (root / "large").read_bytes()
         assert caller.client.pool_status() == {"active": 0, "idle": 1, "connecting": 0, "waiting": 0}
 
@@ -181,13 +181,13 @@ def test_alpn_chooses_in_the_drop_ins(root: Path, tmp_path: Path, drop_in: Any) 
 
 
 def test_control_c_ends_one_call_and_the_connection_stays_open() -> None:
-    """The main thread is the one that polls for all when the signal comes."""
-    held = socket.create_server(("127.0.0.1", 0))
+    """The main thread polls for all threads when the signal arrives."""
+    silent = socket.create_server(("127.0.0.1", 0))
     program = f"""
 import os, signal, threading, time, towline
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
 client = towline.Client(http1=False, http2=True)
-silent = "http://127.0.0.1:{held.getsockname()[1]}/"
+silent = "http://127.0.0.1:{silent.getsockname()[1]}/"
 other = threading.Thread(target=lambda: client.get(silent, timeout=20.0), daemon=True)
 threading.Timer(0.3, other.start).start()
 threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT)).start()
@@ -199,7 +199,7 @@ except KeyboardInterrupt:
     assert client.pool_status()["active"] == 1, client.pool_status()
     print("interrupted")
 """
-    with held:
+    with silent:
         done = subprocess.run(
             [sys.executable, "-c", program], capture_output=True, text=True, timeout=MAX_WAIT, check=False
         )

@@ -45,10 +45,10 @@ def test_closing_a_response_resets_its_stream(h2_client: Open) -> None:  # noqa:
     codes: list[int] = []
 
     def script(peer: Peer, number: int) -> None:
-        left = peer.next_request()
-        peer.begin(left)
-        peer.write(left, b"x" * 10)
-        codes.append(peer.until_reset(left))
+        pending = peer.next_request()
+        peer.begin(pending)
+        peer.write(pending, b"x" * 10)
+        codes.append(peer.until_reset(pending))
         always(good)(peer, number)
 
     with serving(script) as server:
@@ -91,7 +91,7 @@ def test_cancelled_tasks_reset_their_streams() -> None:
     assert len(server.peers) == 1
 
 
-def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_client: Open) -> None:  # noqa: F811
+def test_a_timeout_does_not_affect_other_calls(h2_client: Open) -> None:  # noqa: F811
     codes: list[int | None] = []
 
     def script(peer: Peer, number: int) -> None:
@@ -111,7 +111,7 @@ def test_a_call_that_times_out_leaves_its_neighbours_alone(h2_client: Open) -> N
 
     with serving(script) as server:
         backend = h2_client(base_url=server.url)
-        # The head must come before.
+        # The head must arrive before.
         short = towline.Timeout(5, read=1.5)
         head, body, kept = backend.at_once(
             get("/head", timeout=short), get("/body", timeout=short), get("/kept")
@@ -169,7 +169,7 @@ def test_a_write_timeout_is_on_time(h2_client: Open) -> None:  # noqa: F811
         peer.flush()
         always(good)(peer, number)
 
-    took = 2.0
+    elapsed = 2.0
     # Counted from the last byte sent, not from the last check, which would be 2 s each time.
     for _ in range(5):
         with serving(script, auto_credit=False) as server:
@@ -177,12 +177,12 @@ def test_a_write_timeout_is_on_time(h2_client: Open) -> None:  # noqa: F811
             started = time.monotonic()
             with pytest.raises(towline.WriteTimeout):
                 backend.call("POST", "/", content=b"x" * MIB, timeout=towline.Timeout(30, write=1))
-            took = time.monotonic() - started
+            elapsed = time.monotonic() - started
             assert backend.get("/").text == "good"
-        assert took >= 1
-        if took < 1.9:
+        assert elapsed >= 1
+        if elapsed < 1.9:
             break
-    assert took < 1.9
+    assert elapsed < 1.9
 
 
 def test_requests_after_the_last_stream_of_goaway_are_resent(h2_client: Open) -> None:  # noqa: F811
@@ -318,17 +318,17 @@ def test_a_limit_of_streams_that_is_lowered_and_raised(h2_client: Open) -> None:
         for limit in (8, 2, 8):
             peer.settings({MAX_STREAMS: limit})
             peer.respond(peer.next_request(), b"told")
-            left = 20
-            while left:
-                peer.until(lambda left=left, limit=limit: len(waiting(peer)) >= min(limit, left))  # type: ignore[misc]
+            pending = 20
+            while pending:
+                peer.until(lambda pending=pending, limit=limit: len(waiting(peer)) >= min(limit, pending))  # type: ignore[misc]
                 assert len(waiting(peer)) <= limit
                 peer.respond(waiting(peer)[0], b"good")
-                peer.given += 1
-                left -= 1
+                peer.delivered += 1
+                pending -= 1
         peer.until_closed()
 
     def waiting(peer: Peer) -> list[ReceivedRequest]:
-        return [request for request in list(peer.requests.values())[peer.given :] if request.ended]
+        return [request for request in list(peer.requests.values())[peer.delivered :] if request.ended]
 
     with serving(script, settings={MAX_STREAMS: 1}) as server:
         backend = h2_client(base_url=server.url, limits=towline.Limits(max_connections_per_host=1))
@@ -339,22 +339,22 @@ def test_a_limit_of_streams_that_is_lowered_and_raised(h2_client: Open) -> None:
             assert [response.text for response in responses] == ["good"] * 20
 
 
-def test_an_idle_connection_that_the_server_leaves_is_not_used_again(h2_client: Open) -> None:  # noqa: F811
-    left = threading.Event()
+def test_an_idle_connection_after_goaway_is_not_reused(h2_client: Open) -> None:  # noqa: F811
+    closed = threading.Event()
 
     def script(peer: Peer, number: int) -> None:
         request = peer.next_request()
         peer.respond(request, b"good")
         if number == 0:
             peer.send_goaway(request.stream)
-            left.set()
+            closed.set()
         peer.until_closed()
 
     with serving(script) as server:
         backend = h2_client(base_url=server.url)
         assert backend.get("/").text == "good"
-        assert left.wait(20)
-        # Not idempotent, so it must not meet the end of the first.
+        assert closed.wait(20)
+        # Not idempotent, so it must not be sent on the closing connection.
         assert backend.call("POST", "/", content=backend.body(b"streamed")).text == "good"
     assert len(server.peers) == 2
 

@@ -146,7 +146,7 @@ def test_a_body_waits_for_100_continue(h2_client: Open, streamed: bool) -> None:
         peer.respond(request, b"%d" % len(request.body))
         refused = peer.head()
         peer.respond(refused, b"no", 417)
-        # The end that it has not seen is a reset, for the body never comes.
+        # The stream ends with a reset, since the body is never sent.
         peer.until(lambda: refused.ended or refused.reset is not None)
         assert refused.body == b""
         peer.until_closed()
@@ -219,7 +219,7 @@ def test_a_generator_advances_only_as_the_server_reads(h2_client: Open) -> None:
             count()
             yield piece
 
-    held = []
+    buffered = []
 
     def script(peer: Peer, number: int) -> None:
         request = peer.head()
@@ -227,7 +227,7 @@ def test_a_generator_advances_only_as_the_server_reads(h2_client: Open) -> None:
         peer.until(lambda: len(request.body) == 65_535)
         while pulled.acquire(timeout=0.2):
             pass
-        held.append(counted)
+        buffered.append(counted)
         while not request.ended:
             peer.credit(request, 65_535)
             come = len(request.body)
@@ -240,7 +240,7 @@ def test_a_generator_advances_only_as_the_server_reads(h2_client: Open) -> None:
         content = asynchronously() if hasattr(backend, "loop") else blocking()
         assert backend.call("POST", "/", content=content).text == str(200 * len(piece))
     # The window, the client's buffer, and one chunk.
-    assert held[0] * len(piece) <= 65_535 + WINDOW + 2 * len(piece)
+    assert buffered[0] * len(piece) <= 65_535 + WINDOW + 2 * len(piece)
 
 
 def test_a_response_before_the_end_of_the_body_is_final(h2_client: Open) -> None:  # noqa: F811
@@ -350,15 +350,15 @@ def test_a_malformed_response_fails_alone(h2_client: Open, fields: Any, body: by
     assert len(server.peers) == 1
 
 
-def test_credit_is_given_when_it_is_read_and_not_with_the_next_read() -> None:
-    room = threading.Event()
+def test_credit_is_sent_when_data_is_read_not_with_the_next_read() -> None:
+    may_continue = threading.Event()
 
     def script(peer: Peer, number: int) -> None:
         request = peer.next_request()
         peer.begin(request)
         peer.fill(request)
-        peer.until(lambda: peer.room(request))
-        room.set()
+        peer.until(lambda: peer.window(request))
+        may_continue.set()
         peer.write(request, b"y", end=True)
         peer.until_closed()
 
@@ -369,7 +369,7 @@ def test_credit_is_given_when_it_is_read_and_not_with_the_next_read() -> None:
             while read <= WINDOW // 2:
                 read += len(await response.aread(1024))
             # The program is busy elsewhere, and the server sends meanwhile.
-            assert await asyncio.to_thread(room.wait, http2_server.MAX_WAIT)
+            assert await asyncio.to_thread(may_continue.wait, http2_server.MAX_WAIT)
             while data := await response.aread(WINDOW):
                 read += len(data)
             assert read == WINDOW + 1
@@ -387,7 +387,7 @@ def test_the_window_grows_for_a_reader_that_keeps_up(h2_client: Open) -> None:  
         peer.begin(request)
         filled = []
         while request[":path"] != f"/{len(filled)}":
-            peer.until(lambda: peer.room(request))
+            peer.until(lambda: peer.window(request))
             filled.append(peer.fill(request))
         rounds.append(filled)
         peer.conn.end_stream(request.stream)

@@ -18,7 +18,7 @@ from tests.support.http1_peer import scripted, tunnel
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
 from tests.support.http2_server import (
     HTTP_1_1_REQUIRED,
-    GoneError,
+    ClosedError,
     Peer,
     ReceivedRequest,
     always,
@@ -127,19 +127,19 @@ def close_tls(sock: socket.socket) -> None:
     with contextlib.suppress(OSError):
         while socket.socket.recv(sock, 65536):
             pass
-    raise GoneError
+    raise ClosedError
 
 
 @pytest.mark.parametrize("processed", [False, True])
 def test_goaway_with_http_1_1_required(h2_client: Open, trust: Trust, processed: bool) -> None:  # noqa: F811
-    def leave(peer: Peer, request: ReceivedRequest) -> None:
+    def refuse(peer: Peer, request: ReceivedRequest) -> None:
         peer.send_goaway(request.stream if processed else 0, HTTP_1_1_REQUIRED)
         if processed:
             close_tls(peer.socket)
         peer.until_closed()
-        raise GoneError
+        raise ClosedError
 
-    either = Either(trust.server(), leave)
+    either = Either(trust.server(), refuse)
     with scripted(either, either.context) as server:
         backend = h2_client(http1=True, verify=trust.path)
         response = backend.get(server.url)

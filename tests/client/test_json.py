@@ -347,7 +347,7 @@ def test_the_users_bound_of_digits_holds():
         sys.set_int_max_str_digits(before)
 
 
-def test_a_depth_of_the_callers_own_is_no_overflow():
+def test_half_the_recursion_limit_is_no_overflow():
     def at_depth(depth: int) -> Any:
         return at_depth(depth - 1) if depth else load_json(b"[" * 150 + b"]" * 150)
 
@@ -355,17 +355,17 @@ def test_a_depth_of_the_callers_own_is_no_overflow():
 
 
 def test_where_it_is_used():
-    class Loud(Exception):
+    class CustomError(Exception):
         pass
 
     def loads(document: bytes) -> Any:
-        raise Loud
+        raise CustomError
 
     response = Response(200, content=b'{"a":[1,2.5,"\xc3\xa9"]}')
     assert response.json() == {"a": [1, 2.5, "é"]}
     assert response.json(parse_float=Decimal) == {"a": [1, Decimal("2.5"), "é"]}
     response._loads = loads
-    with pytest.raises(Loud):
+    with pytest.raises(CustomError):
         response.json()
     with pytest.raises(json.JSONDecodeError) as caught:
         Response(200, content=b"[1,").json()

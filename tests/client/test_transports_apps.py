@@ -134,7 +134,7 @@ def test_asgi_backpressure(run):
 
 @pytest.mark.parametrize("listens", [True, False])
 def test_asgi_disconnects_on_close(run, listens):
-    ended = []
+    events = []
 
     async def app(scope, receive, send):
         try:
@@ -142,23 +142,23 @@ def test_asgi_disconnects_on_close(run, listens):
             await send(start())
             await send(body(b"x", True))
             if listens:
-                ended.append((await receive())["type"])
+                events.append((await receive())["type"])
             else:
                 await aio.sleep(60)
         finally:
-            ended.append("over")
+            events.append("over")
 
     async def main():
         async with asgi(app) as client:
             async with client.stream("GET", "/") as response:
                 assert await response.aread(1) == b"x"
             for _ in range(200):
-                if "over" in ended:
+                if "over" in events:
                     break
                 await aio.sleep(0.01)
 
     run(main)
-    assert ended == (["http.disconnect", "over"] if listens else ["over"])
+    assert events == (["http.disconnect", "over"] if listens else ["over"])
 
 
 def test_asgi_send_after_close_raises(run):
@@ -258,14 +258,14 @@ def test_wsgi_environ():
 
 
 def test_wsgi_streams_and_closes():
-    made, closed = [], []
+    created, closed = [], []
 
     def app(environ, start_response):
         def pieces():
             try:
-                start_response("200 OK", [])  # as late as the first piece
+                start_response("200 OK", [])  # not before the first chunk
                 for number in range(100):
-                    made.append(number)
+                    created.append(number)
                     yield b"x"
             finally:
                 closed.append(True)
@@ -274,7 +274,7 @@ def test_wsgi_streams_and_closes():
 
     with wsgi(app) as client, client.stream("GET", "/") as response:
         assert response.read(1) == b"x"
-        assert len(made) <= 2
+        assert len(created) <= 2
     assert closed == [True]
 
 

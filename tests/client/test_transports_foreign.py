@@ -72,17 +72,17 @@ def client(request):
 def outcome(client, use):
     """Runs `use(call)` in one loop; `call(name, ...)` calls the client's method."""
     make, backend = client
-    made = make(follow_redirects=True)
+    created = make(follow_redirects=True)
     caller = Caller.__new__(Caller)
-    caller.backend, caller.client = backend, made
+    caller.backend, caller.client = backend, created
 
     def blocking():
-        with made:
-            return use(lambda name, *args, **kwargs: getattr(made, name)(*args, **kwargs))
+        with created:
+            return use(lambda name, *args, **kwargs: getattr(created, name)(*args, **kwargs))
 
     async def asynchronous():
-        async with made:
-            return await use(lambda name, *args, **kwargs: getattr(made, name)(*args, **kwargs))
+        async with created:
+            return await use(lambda name, *args, **kwargs: getattr(created, name)(*args, **kwargs))
 
     return caller.run(blocking if backend == "blocking" else asynchronous)
 

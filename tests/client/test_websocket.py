@@ -1,4 +1,4 @@
-"""`client.websocket(url)`: one body for both clients, against the `websockets` package and servers by hand."""
+"""`client.websocket(url)`: one test body for both clients, against the `websockets` package and hand-written servers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ MAX_WAIT = 10.0
 
 @pytest.fixture(params=sorted(BACKENDS))
 def backend(request: pytest.FixtureRequest) -> Iterator[Any]:
-    made = BACKENDS[request.param]()
-    yield made
-    made.close()
+    created = BACKENDS[request.param]()
+    yield created
+    created.close()
 
 
 # --- messages
@@ -100,12 +100,12 @@ def test_iteration_raises_where_it_does_not(backend: Any) -> None:
         ws.close(4001, "no more")
 
     with peer(handler) as url, backend.open(url) as ws:
-        got = []
+        received = []
         messages = iter(ws)
-        got.append(next(messages))
+        received.append(next(messages))
         with pytest.raises(WebSocketClosed) as caught:
             next(messages)
-        assert got == ["last"]
+        assert received == ["last"]
         assert (caught.value.code, caught.value.reason, caught.value.rule) == (4001, "no more", None)
 
 
@@ -167,7 +167,7 @@ def test_a_connection_that_ends_without_a_close_frame(backend: Any) -> None:
         assert "RFC 6455" in caught.value.rule
 
 
-def test_a_broken_rule_is_named_and_answered(backend: Any) -> None:
+def test_a_violation_is_named_and_closes_with_its_code(backend: Any) -> None:
     responses: queue.Queue[Any] = queue.Queue()
 
     def serve(connection: socket.socket, number: int) -> None:
@@ -380,7 +380,7 @@ def test_grants_that_break_a_rule(
             pass
 
 
-def test_mistakes_of_the_program(backend: Any) -> None:
+def test_usage_errors(backend: Any) -> None:
     mistakes: list[tuple[type[Exception], str, dict[str, Any]]] = [
         (towline.InvalidHeader, "ws://host/", {"headers": {"Sec-WebSocket-Key": "x"}}),
         (towline.InvalidHeader, "ws://host/", {"headers": {"Upgrade": "h2c"}}),

@@ -1,4 +1,4 @@
-"""WebSockets used by several threads or tasks at once, given up in the middle, or left alone."""
+"""WebSockets used by several threads or tasks at once, cancelled, or idle."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_one_task_sends_while_another_receives() -> None:
         asyncio.run(main(url))
 
 
-def test_many_tasks_send_each_message_whole() -> None:
+def test_messages_of_many_tasks_are_not_interleaved() -> None:
     async def main(url: str) -> None:
         async with towline.AsyncClient() as client, client.websocket(url, compression=False) as ws:
             tasks = [asyncio.create_task(ws.send(bytes([number]) * LARGE)) for number in range(50)]
-            got = {await ws.recv(timeout=MAX_WAIT) for _ in range(50)}
+            received = {await ws.recv(timeout=MAX_WAIT) for _ in range(50)}
             await asyncio.gather(*tasks)
-            assert got == {bytes([number]) * LARGE for number in range(50)}
+            assert received == {bytes([number]) * LARGE for number in range(50)}
 
     with peer(echo, compression=None) as url:
         asyncio.run(main(url))
@@ -74,7 +74,7 @@ def test_a_second_receiver_is_refused() -> None:
         asyncio.run(main(url))
         with towline.Client() as client, client.websocket(url) as ws, ThreadPoolExecutor(1) as pool:
             first = pool.submit(ws.recv, MAX_WAIT)
-            # Whichever of both comes second is refused.
+            # The second of the two is refused.
             refused = []
             while not refused and not first.done():
                 try:
@@ -176,7 +176,7 @@ def test_an_unreferenced_websocket_leaves_nothing_behind() -> None:
         asyncio.run(main(url))
 
 
-def test_an_interrupt_ends_a_wait_and_a_fork_leaves_it_alone() -> None:
+def test_an_interrupt_ends_a_wait_and_a_fork_does_not() -> None:
     script = """
         import os, signal, sys, threading, towline
 
@@ -204,5 +204,5 @@ def test_an_interrupt_ends_a_wait_and_a_fork_leaves_it_alone() -> None:
         print("done")
     """
     with peer(echo) as url:
-        ended = python(script, url)
-        assert (ended.stdout, ended.returncode) == ("done\n", 0), ended.stderr
+        completed = python(script, url)
+        assert (completed.stdout, completed.returncode) == ("done\n", 0), completed.stderr

@@ -44,14 +44,14 @@ async def application(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture(params=sorted(BACKENDS))
 def make(request: pytest.FixtureRequest) -> Iterator[Any]:
     """Clients of either kind."""
-    made: list[Any] = []
+    created: list[Any] = []
 
     def make(**settings: Any) -> Any:
-        made.append(BACKENDS[request.param](**settings))
-        return made[-1]
+        created.append(BACKENDS[request.param](**settings))
+        return created[-1]
 
     yield make
-    for backend in made:
+    for backend in created:
         backend.close()
 
 

@@ -243,7 +243,7 @@ def test_the_application_closes(version: str) -> None:
         assert app.last() == {"type": "websocket.disconnect", "code": 3001, "reason": "enough"}
         # Messages under way are skipped; the answer ends the connection.
         client.send(frame(TEXT, b"late"), close_frame(3001))
-        client.ended()
+        client.expect_end()
     assert app.error is None
 
 
@@ -270,7 +270,7 @@ def test_the_application_raises(version: str) -> None:
         client.send(frame(TEXT, b"x"))
         assert client.frame() == (0x88, b"\x03\xf3")
         client.send(close_frame(1011))
-        client.ended()
+        client.expect_end()
         [error] = server.errors()
         assert error.startswith("Exception in ASGI application: WebSocket closed with 1011: WebSocket /")
 

@@ -274,7 +274,7 @@ def test_the_server_ends(version: str) -> None:
         server.call(server.server.drain)
         assert client.frame() == (0x88, struct.pack("!H", 1012))
         client.send(close_frame(1012))
-        client.ended()
+        client.expect_end()
         go.set()
         received = b""
         while not received.endswith(struct.pack("!BBH", 0x88, 2, 1012)):

@@ -82,8 +82,8 @@ class _Connection(asyncio.Protocol):
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
         self.reader: asyncio.StreamReader = asyncio.StreamReader(limit=1 << 20, loop=upstream.loop)
-        self.room = asyncio.Event()
-        self.room.set()
+        self.writable = asyncio.Event()
+        self.writable.set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -105,10 +105,10 @@ class _Connection(asyncio.Protocol):
         self.task.cancel()
 
     def pause_writing(self) -> None:
-        self.room.clear()
+        self.writable.clear()
 
     def resume_writing(self) -> None:
-        self.room.set()
+        self.writable.set()
 
     async def _serve(self) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -179,7 +179,7 @@ class _Connection(asyncio.Protocol):
         while True:
             self.transport.write(b"10000\r\n" + b"x" * 65536 + b"\r\n")
             self.upstream.sent += 65536
-            await self.room.wait()
+            await self.writable.wait()
             await asyncio.sleep(0)
 
     async def _body(self, fields: dict[str, str]) -> bytes:

@@ -38,19 +38,19 @@ def program() -> str | None:
 
 
 class Browser:
-    """One browser process with a profile of its own, as a context. `flags` are additional."""
+    """One browser process with its own profile, as a context manager. `flags` are additional."""
 
     def __init__(self, *flags: str) -> None:
         self._flags = flags
 
     def __enter__(self) -> Browser:
         self._profile = tempfile.mkdtemp(prefix="towline-browser-")
-        there, self._write = os.pipe()
+        child_end, self._write = os.pipe()
         self._read, back = os.pipe()
 
         def pipes() -> None:
             # Chromium reads commands from 3 and writes replies to 4. Dup first: either may be 3 or 4 already.
-            first, second = os.dup(there), os.dup(back)
+            first, second = os.dup(child_end), os.dup(back)
             os.dup2(first, 3)
             os.dup2(second, 4)
 
@@ -58,7 +58,7 @@ class Browser:
         self._process = subprocess.Popen(
             command, preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        os.close(there)
+        os.close(child_end)
         os.close(back)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._read, selectors.EVENT_READ)
@@ -104,7 +104,7 @@ class Browser:
 
 
 class Page:
-    """A file, opened at a size; `problems` are errors and requests, which the page must not have."""
+    """A file, opened at a window size; `problems` are errors and requests, which the page must not have."""
 
     def __init__(self, browser: Browser, path: Path, width: int, height: int, *, dark: bool = False) -> None:
         self._browser = browser

@@ -1,4 +1,4 @@
-"""One test body for both faces of the client: an asynchronous one driven from outside looks like the other."""
+"""One test body for both clients: the asynchronous one, driven from outside, has the interface of the blocking one."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def running(command: list[str]) -> Iterator[int]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(arguments, cwd=APPS, env=environment, stdout=log, stderr=log)
         try:
-            _wait_until_it_listens(process, port, log)
+            _wait_until_listening(process, port, log)
             yield port
         finally:
             process.terminate()
@@ -72,7 +72,7 @@ def running(command: list[str]) -> Iterator[int]:
                 raise
 
 
-def _wait_until_it_listens(process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
+def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: IO[bytes]) -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if process.poll() is not None:

@@ -15,13 +15,13 @@ Open = Callable[..., Any]
 @pytest.fixture(params=HTTP2_BACKENDS)
 def h2_client(request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens HTTP/2-only clients and closes them."""
-    made: list[Any] = []
+    clients: list[Any] = []
 
     def open_client(**options: Any) -> Any:
         backend = BACKENDS[request.param](**{"http1": False, "http2": True, "trust_env": False, **options})
-        made.append(backend)
+        clients.append(backend)
         return backend
 
     yield open_client
-    for backend in made:
+    for backend in clients:
         backend.close()

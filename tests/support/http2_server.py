@@ -29,7 +29,7 @@ NO_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL, HTTP_1_1_REQUIRED = 0, 2, 7, 8
 Fields = Iterable[tuple[str, str]]
 
 
-class GoneError(ConnectionError):
+class ClosedError(ConnectionError):
     """The client has closed the connection; a script may leave it to the harness."""
 
 
@@ -75,7 +75,7 @@ class Peer:
         config = h2.config.H2Configuration(client_side=False, header_encoding="latin-1")
         self.conn = Connection(config=config)
         self.requests: dict[int, ReceivedRequest] = {}
-        self.given = 0
+        self.delivered = 0
         self.pongs = 0
         self.goaway: list[tuple[int, int]] = []
         self.conn.initiate_connection()
@@ -93,7 +93,7 @@ class Peer:
         except ConnectionError:
             data = b""
         if not data:
-            raise GoneError
+            raise ClosedError
         for event in self.conn.receive_data(data):
             self._note(event)
         self.flush()
@@ -106,15 +106,15 @@ class Peer:
         return value
 
     def until_closed(self) -> None:
-        with contextlib.suppress(GoneError):
+        with contextlib.suppress(ClosedError):
             while True:
                 self.take()
 
     def head(self) -> ReceivedRequest:
         """Returns the next request; its body may be incomplete."""
-        self.until(lambda: len(self.requests) > self.given)
-        self.given += 1
-        return list(self.requests.values())[self.given - 1]
+        self.until(lambda: len(self.requests) > self.delivered)
+        self.delivered += 1
+        return list(self.requests.values())[self.delivered - 1]
 
     def next_request(self) -> ReceivedRequest:
         """Returns the next complete request."""
@@ -167,20 +167,20 @@ class Peer:
         self.conn.send_headers(request.stream, [(":status", str(status)), *fields], end_stream=end)
         self.flush()
 
-    def room(self, request: ReceivedRequest) -> int:
-        room = self.conn.local_flow_control_window(request.stream)
-        return min(room, self.conn.max_outbound_frame_size)
+    def window(self, request: ReceivedRequest) -> int:
+        window = self.conn.local_flow_control_window(request.stream)
+        return min(window, self.conn.max_outbound_frame_size)
 
     def write(self, request: ReceivedRequest, data: bytes, *, end: bool = False) -> None:
         """Sends all of `data` as the client gives credit."""
         view = memoryview(data)
         while view:
-            self.until(lambda: self.room(request) > 0 or request.reset is not None)
+            self.until(lambda: self.window(request) > 0 or request.reset is not None)
             if request.reset is not None:
                 return
-            room = min(self.room(request), len(view))
-            self.conn.send_data(request.stream, bytes(view[:room]))
-            view = view[room:]
+            window = min(self.window(request), len(view))
+            self.conn.send_data(request.stream, bytes(view[:window]))
+            view = view[window:]
             self.flush()
         if end:
             self.conn.end_stream(request.stream)
@@ -189,10 +189,10 @@ class Peer:
     def fill(self, request: ReceivedRequest) -> int:
         """Sends until the client's window is empty; returns the number of bytes."""
         sent = 0
-        while room := self.room(request):
-            self.conn.send_data(request.stream, b"x" * room)
+        while window := self.window(request):
+            self.conn.send_data(request.stream, b"x" * window)
             self.flush()
-            sent += room
+            sent += window
         return sent
 
     def respond(

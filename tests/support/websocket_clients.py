@@ -106,7 +106,7 @@ def echo(ws: ServerConnection) -> None:
 
 
 def drained(ws: ServerConnection) -> None:
-    """Receives until the end, in whatever way it comes."""
+    """Receives until the end, with or without a close frame."""
     with contextlib.suppress(ConnectionClosed):
         for _ in ws:
             pass

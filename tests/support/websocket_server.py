@@ -88,7 +88,7 @@ def request(path: str = "/", *lines: str, key: str | None = None, version: str =
 
 
 class Raw:
-    """A client by hand."""
+    """A client that writes its own frames."""
 
     def __init__(
         self,
@@ -148,10 +148,10 @@ class Raw:
         """Expects a close frame (`None`: without a code), then the end of the connection."""
         first, payload = self.frame()
         assert first == 0x80 | CLOSE, (first, payload)
-        self.ended()
+        self.expect_end()
         return struct.unpack("!H", payload[:2])[0] if payload else None
 
-    def ended(self) -> None:
+    def expect_end(self) -> None:
         with contextlib.suppress(EOFError):
             self._more()
             raise AssertionError(self.buffer)
