@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import shutil
@@ -19,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd/app.service"
 MANIFEST = DEPLOY / "kubernetes/app.yaml"
+DOCKERFILE = DEPLOY / "docker/Dockerfile"
 APPLICATION = "async def app(scope, receive, send): ...\n"
 
 
@@ -55,6 +57,56 @@ def test_the_server_accepts_the_command_of_the_unit(tmp_path: Path) -> None:
 
 def test_the_server_accepts_the_command_of_the_manifest(tmp_path: Path) -> None:
     check(container()[1]["command"], tmp_path)
+
+
+def instructions(name: str) -> list[str]:
+    """The arguments of every such instruction of the Dockerfile."""
+    text = DOCKERFILE.read_text().replace("\\\n", " ")
+    return re.findall(rf"^{name}\s+(.*)$", text, re.MULTILINE)
+
+
+def image_command() -> list[str]:
+    command: list[str] = json.loads(instructions("CMD")[-1])
+    return command
+
+
+def test_the_server_accepts_the_command_of_the_image(tmp_path: Path) -> None:
+    check(image_command(), tmp_path)
+
+
+def test_the_health_check_of_the_image_reports_a_server_that_serves() -> None:
+    """Docker takes status 0 as healthy and 1 as unhealthy."""
+    python, *arguments = json.loads(instructions("HEALTHCHECK")[0].partition("CMD ")[2])
+    assert python == "python"
+    assert (
+        f"127.0.0.1:{value(image_command(), '--port')}{value(image_command(), '--health-path')}/live"
+        in arguments[1]
+    )
+
+    def status(port: int) -> int:
+        script = arguments[1].replace(":8000/", f":{port}/")
+        command = [sys.executable, arguments[0], script]
+        return subprocess.run(command, capture_output=True, timeout=60).returncode
+
+    with serving("asgi", health_path="/healthz") as server:
+        assert status(server.port) == 0
+        port = server.port
+    assert status(port) == 1
+
+
+def test_the_image_has_two_stages_and_runs_without_privileges() -> None:
+    assert len(instructions("FROM")) == 2
+    assert instructions("USER") == ["10001"]
+    assert instructions("EXPOSE") == [value(image_command(), "--port")]
+    last = DOCKERFILE.read_text().rpartition("\nFROM ")[2]
+    assert last.index("USER ") < last.index("\nCMD ")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="hadolint is installed on Linux only")
+def test_hadolint_accepts_the_dockerfile() -> None:
+    lint = Path(sys.executable).with_name("hadolint")
+    result = subprocess.run([lint, DOCKERFILE], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stdout
 
 
 def test_an_unknown_option_fails_the_check(tmp_path: Path) -> None:
