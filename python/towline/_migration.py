@@ -104,7 +104,7 @@ YEAR = 365 * 86400
 SYSLOG = (
     "lines go to stderr and stdout: systemd and container engines collect them; or a handler in --log-config"
 )
-STATSD = "metrics are for Prometheus (--metrics, --metrics-address)"
+STATSD = "metrics of StatsD are those of requests and workers; the queue is in towline_queue_wait_seconds of --metrics"
 DIRTY = "there are no workers for long tasks beside those of requests; use a task queue"
 CONTROL = "signals control the server (HUP, TTIN, TTOU, USR1), and --metrics shows its state"
 STRICT = "requests are parsed strictly, because leniency allows request smuggling"
@@ -192,9 +192,14 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         Row(N, "--log-syslog-facility", None, SYSLOG),
         _switch(N, "--enable-stdio-inheritance", "", "workers always inherit stdout and stderr"),
         _switch(N, "-R", "", "as --enable-stdio-inheritance"),
-        Row(f"{N} {H}", "--statsd-host", None, STATSD),
-        Row(f"{N} {H}", "--statsd-prefix", None, STATSD),
-        Row(N, "--dogstatsd-tags", None, STATSD),
+        Row(f"{N} {H}", "--statsd-host", "--statsd"),
+        Row(
+            f"{N} {H}",
+            "--statsd-prefix",
+            "--statsd-prefix",
+            "names begin with it, without `gunicorn.` or `hypercorn.`",
+        ),
+        Row(N, "--dogstatsd-tags", "--statsd-tags"),
         _switch(N, "--enable-backlog-metric", None, STATSD),
         Row(N, "--name", None, "processes have the command's name; give the service a name in systemd"),
         Row(N, "-n", None, "as --name"),

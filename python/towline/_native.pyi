@@ -51,6 +51,12 @@ class SharedStats:
     def __new__(cls, slots: int) -> SharedStats: ...
     def __len__(self) -> int: ...
     def slot(self, index: int) -> Slot: ...
+    def totals(self) -> tuple[list[tuple[str, int]], list[tuple[float, float, int]], int, int]:
+        """Sums over all workers.
+
+        Requests by status (`200`, `4xx`, `none`); request durations by bucket: lower and upper bound in seconds, count;
+        requests in flight; open connections.
+        """
     def workers_wanted(self, count: int) -> None:
         """Set the configured number of workers."""
     def worker_replaced(self) -> None:

@@ -103,3 +103,16 @@ def tls_version(value: str) -> str:
 def redacted_parameters(value: str) -> tuple[str, ...]:
     """Parse the names of query parameters; `none` is no name."""
     return () if value.strip().lower() == "none" else kind.words(value)
+
+
+def statsd_target(address: str) -> tuple[str, int] | str:
+    """Parse `HOST`, `HOST:PORT`, `[IPV6]:PORT`, or the path of `unix:PATH`, also as `unix://PATH`.
+
+    The default port is StatsD's, 8125.
+    """
+    if address.startswith("unix:"):
+        return address.removeprefix("unix:").removeprefix("//")
+    match = re.fullmatch(r"(?:\[([^]]+)\]|([^:\s]+))(?::(\d{1,5}))?", address, re.ASCII)
+    if match is None or not 0 < int(match[3] or 8125) < 65536:
+        raise ValueError(f"expected HOST:PORT or unix:PATH, not {address!r}")
+    return match[1] or match[2], int(match[3] or 8125)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from .._options import Option
-from .._values import CERT_REQS, CODINGS
+from .._values import CERT_REQS, CODINGS, statsd_target
 from ..errors import ConfigError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ def check_together(config: ServerConfig) -> None:
         raise ConfigError(
             f"ssl_cert_reqs: expected one of {', '.join(CERT_REQS)}, not {config.ssl_cert_reqs!r}"
         )
+    _check_statsd(config)
     if config.ssl_keyfile and not config.ssl_certfile:
         raise ConfigError("ssl_keyfile: needs ssl_certfile")
     if config.ssl_keyfile and len(config.ssl_keyfile) != len(config.ssl_certfile):
@@ -72,3 +74,18 @@ def check_together(config: ServerConfig) -> None:
             raise ConfigError(f"a mounted prefix must start with /, not {prefix!r}")
     if config.reload and config.preload:
         raise ConfigError("preload: keeps the code that was imported first, and reload replaces it")
+
+
+def _check_statsd(config: ServerConfig) -> None:
+    if config.statsd is not None:
+        try:
+            statsd_target(config.statsd)
+        except ValueError as error:
+            raise ConfigError(f"statsd: {error}") from None
+    if not re.fullmatch(r"[^\s:|@#]*", config.statsd_prefix):
+        raise ConfigError(
+            f"statsd_prefix: expected a name without spaces and : | @ #, not {config.statsd_prefix!r}"
+        )
+    for tag in config.statsd_tags:
+        if not re.fullmatch(r"[^\s|,#]+", tag):
+            raise ConfigError(f"statsd_tags: expected NAME:VALUE without spaces and | #, not {tag!r}")

@@ -128,6 +128,27 @@ class FeatureOptions:
     metrics_address: str | None = option(
         None, "serve /metrics on this address only", group=METRICS, metavar="ADDRESS"
     )
+    statsd: str | None = option(
+        None,
+        "send metrics once a second to this StatsD server (UDP, or unix:PATH); from the supervisor",
+        group=METRICS,
+        metavar="HOST:PORT",
+        aliases=("--statsd-host",),
+    )
+    statsd_prefix: str = option(
+        "towline",
+        "first part of the names of these metrics: `gunicorn` for dashboards made for gunicorn",
+        group=METRICS,
+        metavar="PREFIX",
+    )
+    statsd_tags: tuple[str, ...] = option(
+        (),
+        "tags of these metrics in the format of DogStatsD, such as env:prod,region:eu",
+        group=METRICS,
+        metavar="TAGS",
+        parse=kind.words,
+        aliases=("--dogstatsd-tags",),
+    )
     health_path: str | None = option(
         None,
         "respond to GET at this path without the application, also on the metrics address: 200 ok, or 503 while the"

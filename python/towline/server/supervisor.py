@@ -35,6 +35,7 @@ from .health import MIB, SLOTS, Health, WorkerSlots, health, resident_bytes, res
 from .notify import Notifier
 from .signals import Signals
 from .spawner import State, Vacancy, Worker, WorkerSpawner, fork
+from .statsd import Statsd
 from .worker import CLOSE_IDLE, FAILED, READY, STARTUP_FAILED, preload
 
 logger = logging.getLogger("towline.server")
@@ -77,10 +78,12 @@ class Supervisor:
         self._requests_before = 0  # completed when the stop began
         self._reloading = False
         self._notifier = Notifier()
+        self._statsd: Statsd | None = None
 
     def run(self) -> int:
         try:
             application = self._preloaded()
+            self._statsd = Statsd.of(self._config)
         except Error as error:
             return self._fail(str(error))
         # Before the port is open: from then on somebody may send signals.
@@ -147,12 +150,14 @@ class Supervisor:
             self._read_watcher()
             self._reap()
             self._reconcile(time.monotonic())
+            if self._statsd is not None:
+                self._statsd.send_due(self._spawner.slots.stats, len(self._workers), time.monotonic())
 
     def _wait(self) -> list[int]:
         """Wait for an event or the next deadline; returns the signals received."""
         poller = select.poll()
         for fd in self._own_descriptors():
-            if fd != self._signals.write and fd not in self._notifier.descriptors():
+            if fd not in (self._signals.write, *self._sending()):
                 poller.register(fd, select.POLLIN)
         poller.poll(max(0.0, self._next_deadline() - time.monotonic()) * 1000 + 1)
         return self._signals.take()
@@ -165,6 +170,8 @@ class Supervisor:
         watchdog = self._notifier.watchdog(now)
         if watchdog is not None:
             deadlines.append(watchdog)
+        if self._statsd is not None:
+            deadlines.append(self._statsd.due)
         deadlines += [vacancy.due for vacancy in self._vacancies if vacancy.due > now]
         deadlines += [worker.kill_at for worker in self._workers if worker.kill_at is not None]
         return min(deadlines)
@@ -172,10 +179,16 @@ class Supervisor:
     def _own_descriptors(self) -> Iterator[int]:
         """The descriptors of this process alone. Children close them."""
         yield from self._signals.descriptors()
-        yield from self._notifier.descriptors()
+        yield from self._sending()
         yield from (worker.channel for worker in self._workers if worker.channel >= 0)
         if self._watcher is not None:
             yield self._watcher[1]
+
+    def _sending(self) -> Iterator[int]:
+        """The descriptors that are only written to."""
+        yield from self._notifier.descriptors()
+        if self._statsd is not None:
+            yield self._statsd.fileno()
 
     # Events.
 
@@ -498,7 +511,7 @@ class Supervisor:
         os.set_blocking(read, False)
 
         def child() -> None:
-            for fd in (*self._signals.descriptors(), *self._notifier.descriptors(), self._lifeline[1], read):
+            for fd in (*self._signals.descriptors(), *self._sending(), self._lifeline[1], read):
                 os.close(fd)
             self._listeners.close()
             reloader.watch(self._config, write, self._lifeline[0])
@@ -531,6 +544,9 @@ class Supervisor:
         self._listeners.remove_unix_sockets()
         self._signals.close()
         self._notifier.close()
+        if self._statsd is not None:
+            self._statsd.send(self._spawner.slots.stats, len(self._workers))
+            self._statsd.close()
         if self._config.pid_file is not None:
             try:
                 os.unlink(self._config.pid_file)

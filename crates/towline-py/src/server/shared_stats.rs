@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyIndexError, PyOSError};
 use pyo3::prelude::*;
-use towline_io::serve::metrics::{Heartbeat, SlotHandle, Slots, monotonic_ns};
+use towline_io::serve::metrics::{Heartbeat, SlotHandle, Slots, Totals, monotonic_ns};
 
 /// One slot per worker in memory that forked processes share.
 #[pyclass(frozen, module = "towline._native")]
@@ -44,6 +44,22 @@ impl SharedStats {
     /// Counts a worker that ended without being asked to.
     fn worker_died(&self) {
         self.supervisor(|slot| _ = slot.worker_deaths.fetch_add(1, Relaxed));
+    }
+
+    /// Sums over all workers: requests by status, request durations by bucket (lower bound and upper bound in seconds,
+    /// count), requests in flight, open connections.
+    #[allow(clippy::type_complexity)] // a tuple for Python
+    fn totals(&self) -> (Vec<(String, u64)>, Vec<(f64, f64, u64)>, u64, u64) {
+        let totals = Totals::read(&self.slots);
+        let seconds = |us| Duration::from_micros(us).as_secs_f64();
+        let durations = totals.durations.into_iter();
+        let durations = durations.map(|(low, high, count)| (seconds(low), seconds(high), count));
+        (
+            totals.statuses,
+            durations.collect(),
+            totals.in_flight,
+            totals.connections_open,
+        )
     }
 
     /// The slot of one worker.

@@ -10,8 +10,10 @@ mod heartbeat;
 mod labels;
 mod render;
 mod slot;
+mod totals;
 
 pub use heartbeat::{Heartbeat, monotonic_ns, resident_bytes};
 pub use labels::MethodClass;
 pub use render::{PageFormat, render};
 pub use slot::{Histogram, SLOT_BYTES, Slot, SlotHandle, Slots};
+pub use totals::Totals;
