@@ -451,7 +451,7 @@ fn protocol_errors_cite_the_rule() {
         });
         let error = failed(exchange(&client(), get(&route)));
         assert_eq!(error.kind, kind, "{error}");
-        assert!(error.rule.contains(rule), "{error}");
+        assert!(error.message.contains(rule), "{error}");
     }
     let route = server(|_, mut stream| {
         read_head(&mut stream);

@@ -364,8 +364,8 @@ fn a_reset_fails_its_call_with_the_error_code() {
     for code in ["INTERNAL_ERROR", "HTTP_1_1_REQUIRED", "PROTOCOL_ERROR"] {
         let error = harness.get(&route, "/").failed();
         assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
-        assert!(error.rule.contains(code), "{error}");
-        assert!(error.rule.contains("RFC 9113"), "{error}");
+        assert!(error.message.contains(code), "{error}");
+        assert!(error.message.contains("RFC 9113"), "{error}");
     }
     let upload = harness.begin(request(&route, "POST", "/", Body::Unknown));
     assert!(matches!(harness.event(upload), CallEvent::Writable));
@@ -397,7 +397,7 @@ fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
         let error = harness.finish(call).failed();
         assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
         assert!(error.retryable);
-        assert!(error.rule.contains("REFUSED_STREAM"), "{error}");
+        assert!(error.message.contains("REFUSED_STREAM"), "{error}");
         assert_eq!(attempts.swap(0, Relaxed), most);
     }
 }

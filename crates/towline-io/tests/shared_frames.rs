@@ -210,8 +210,8 @@ fn a_reset_fails_its_call_with_the_error_code() {
     for code in ["INTERNAL_ERROR", "HTTP_1_1_REQUIRED", "PROTOCOL_ERROR"] {
         let error = failed(exchange(&client, get(&route, "/")));
         assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
-        assert!(error.rule.contains(code), "{error}");
-        assert!(error.rule.contains("RFC 9113"), "{error}");
+        assert!(error.message.contains(code), "{error}");
+        assert!(error.message.contains("RFC 9113"), "{error}");
     }
     uninterrupted(|policy| {
         let upload = request(&route, "POST", "/", Body::Unknown);
@@ -253,7 +253,7 @@ fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
         let error = failed(begin(&client, get(&route, "/"), options));
         assert_eq!(error.kind, CallErrorKind::RemoteProtocol);
         assert!(error.retryable);
-        assert!(error.rule.contains("REFUSED_STREAM"), "{error}");
+        assert!(error.message.contains("REFUSED_STREAM"), "{error}");
         assert_eq!(attempts.swap(0, Relaxed), most);
     }
 }

@@ -1,13 +1,20 @@
-//! Connection operations shared by both front ends: reading events and writing requests.
+//! Connection operations shared by both front ends: reading events and writing requests, with their limits.
 
 use std::fs::File;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use towline_proto::{Event, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError};
 
 use super::request::{Body, OutgoingRequest};
 use crate::conn::Conn;
+
+/// Bytes of an unread response body that are skipped to keep the connection, or to spare the server a reset.
+pub(super) const MAX_SKIPPED_BODY_BYTES: usize = 64 * 1024;
+
+/// A body that waits for `100 Continue` is sent after this long without it: the server may not send one
+/// (RFC 9110 10.1.1). The same value as in curl.
+pub(super) const EXPECT_CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A stream event that does not borrow from the connection.
 pub(super) enum ConnEvent {

@@ -2,13 +2,14 @@
 
 mod acquire_timer;
 pub mod blocking;
+mod call_error;
 mod conn_ext;
 mod connection_info;
 pub mod dial;
 pub mod driver;
-pub mod outcome;
 pub mod pool;
 pub mod request;
+mod retry_policy;
 pub mod route;
 pub mod websocket;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towline_proto::{BodySize, Field, RequestHead, UserError};
+use towline_proto::{BodySize, Field, ProtocolPolicy, RequestHead, UserError};
 
 use super::dial::{DialError, DialErrorKind, DialPhase};
 use super::route::Route;
@@ -138,6 +138,18 @@ impl OutgoingRequest {
             body: Body::Empty,
             idempotent: false,
         }
+    }
+
+    /// Fails if no allowed protocol version can be used on the route.
+    pub(super) fn check_protocols(&self, allowed: ProtocolPolicy) -> Result<(), Box<CallError>> {
+        if allowed != ProtocolPolicy::Http2 || !self.route.absolute_form() {
+            return Ok(());
+        }
+        Err(Box::new(CallError::new(
+            CallErrorKind::LocalProtocol,
+            CallPhase::Pool,
+            "http:// through an HTTP proxy requires HTTP/1.1 (RFC 9112 3.2.2), which is switched off",
+        )))
     }
 
     /// Whether the body waits for 100 (Continue).
@@ -326,10 +338,10 @@ pub struct CallError {
     pub kind: CallErrorKind,
     pub phase: CallPhase,
     /// Message, with the violated rule if there is one.
-    pub rule: Cow<'static, str>,
+    pub message: Cow<'static, str>,
     /// The system's error number, if any.
     pub os_error: Option<i32>,
-    /// Sending the request again is safe; see [`outcome`](super::outcome).
+    /// Sending the request again is safe; see `client/call_error.rs`.
     pub retryable: bool,
     /// Bytes of the request that were sent.
     pub bytes_sent: u64,
@@ -340,11 +352,15 @@ pub struct CallError {
 }
 
 impl CallError {
-    pub fn new(kind: CallErrorKind, phase: CallPhase, rule: impl Into<Cow<'static, str>>) -> Self {
+    pub fn new(
+        kind: CallErrorKind,
+        phase: CallPhase,
+        message: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self {
             kind,
             phase,
-            rule: rule.into(),
+            message: message.into(),
             os_error: None,
             retryable: false,
             bytes_sent: 0,
@@ -395,7 +411,7 @@ impl CallError {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.rule)
+        f.write_str(&self.message)
     }
 }
 

@@ -281,7 +281,7 @@ impl Verdict {
             kind: error.kind,
             phase: error.phase,
             retryable: error.retryable,
-            text: error.rule.into_owned(),
+            text: error.message.into_owned(),
         }
     }
 

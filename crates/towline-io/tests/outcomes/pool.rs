@@ -159,5 +159,5 @@ fn a_stale_connection_is_replaced_for_an_idempotent_request() {
             (CallPhase::Head, false, true)
         );
     }
-    assert_eq!(asynchronous.rule, blocking.rule);
+    assert_eq!(asynchronous.message, blocking.message);
 }

@@ -59,11 +59,11 @@ fn try_call_error(py: Python<'_>, error: &CallError) -> PyResult<PyErr> {
         details.set_item(intern!(py, "errno"), errno)?;
     }
     if is_protocol(error.kind) {
-        details.set_item(intern!(py, "rule"), &*error.rule)?;
+        details.set_item(intern!(py, "rule"), &*error.message)?;
     }
     let class = module.bind(py).getattr(class_name(error.kind))?;
     Ok(PyErr::from_value(
-        class.call((error.rule.as_ref(),), Some(&details))?,
+        class.call((error.message.as_ref(),), Some(&details))?,
     ))
 }
 

@@ -12,8 +12,8 @@ use super::pool_waiter::{Message, PendingDial};
 use super::pooled_conn::{self, ConnKind, PooledConn};
 use super::shared_pool::{AcquireOutcome, Acquired, QueueEntry, SharedPool};
 use super::wait_policy::{Stop, WaitPolicy};
+use crate::client::call_error;
 use crate::client::dial::{Dial, DialError, Established, Progress};
-use crate::client::outcome;
 use crate::client::pool::Lease;
 use crate::client::request::{CallError, CallErrorKind, CallOptions};
 use crate::client::route::Route;
@@ -319,5 +319,5 @@ fn no_connection(stop: Stop, kind: Option<CallErrorKind>) -> BlockingError {
         (Stop::Phase, Some(kind)) => kind,
         (Stop::Phase | Stop::Total, _) => CallErrorKind::TotalTimeout,
     };
-    BlockingError::Failed(Box::new(outcome::acquire_timeout(kind)))
+    BlockingError::Failed(Box::new(call_error::acquire_timeout(kind)))
 }

@@ -16,10 +16,10 @@ use super::shared_pool::{Acquired, SharedPool};
 use super::wait_policy::WaitPolicy;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::fork;
-use crate::client::outcome::{self, RetryContext};
 use crate::client::request::{
     CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timings,
 };
+use crate::client::retry_policy::{self, RetryContext};
 
 /// Name and value of a trailer field.
 pub type Trailer = (Box<[u8]>, Box<[u8]>);
@@ -79,7 +79,7 @@ impl BlockingCall {
         options: CallOptions,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<Self, BlockingError> {
-        outcome::check_protocols(pool.service.protocols, &request.route)?;
+        request.check_protocols(pool.service.protocols)?;
         let started = Instant::now();
         let total = options.timeouts.total;
         let deadline = total.and_then(|total| started.checked_add(total));
@@ -210,7 +210,7 @@ impl BlockingCall {
             }),
         };
         retry_context.is_some_and(|retry_context| {
-            outcome::may_resend(&self.request, &self.options, retry_context)
+            retry_policy::may_resend(&self.request, &self.options, retry_context)
         })
     }
 

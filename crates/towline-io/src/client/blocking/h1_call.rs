@@ -14,7 +14,7 @@ use super::h1_exchange::{Exchange, HeadState, refresh_clock};
 use super::pooled_conn::open;
 use super::shared_pool::SharedPool;
 use super::wait_policy::WaitPolicy;
-use crate::client::outcome::DRAIN_BYTES;
+use crate::client::conn_ext::MAX_SKIPPED_BODY_BYTES;
 use crate::client::pool::SlotId;
 use crate::client::request::{Body, CallError, CallPhase, OutgoingRequest};
 
@@ -171,7 +171,7 @@ impl H1Call {
 
     /// Skips the rest of a response if it is small and already here. Returns when it ended.
     pub(super) fn skip(&mut self) -> Option<Instant> {
-        let mut left = DRAIN_BYTES;
+        let mut left = MAX_SKIPPED_BODY_BYTES;
         while left > 0 {
             match self.take(left, &mut Vec::new(), <[u8]>::len) {
                 Ok((_, Some(over))) => return Some(over),

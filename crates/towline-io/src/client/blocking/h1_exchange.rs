@@ -7,7 +7,7 @@ use towline_proto::{BodySize, ConnectionError, Event, OwnedHead, StreamError, St
 
 use super::BlockingError;
 use super::h1_conn::H1Conn;
-use crate::client::outcome::{self, FailureContext};
+use crate::client::call_error::{self, FailureContext};
 use crate::client::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
 };
@@ -184,8 +184,8 @@ impl Exchange {
                 } else {
                     self.size
                 };
-                let phase = outcome::phase(has_head, self.uploading, size, self.sent);
-                Err(self.ended(conn, outcome::failure(error, phase)))
+                let phase = call_error::phase(has_head, self.uploading, size, self.sent);
+                Err(self.ended(conn, call_error::failure(error, phase)))
             }
         }
     }
@@ -223,7 +223,7 @@ impl Exchange {
             bytes_received: conn.received,
             ..self.failure_context
         };
-        BlockingError::Failed(Box::new(failure_context.describe(error, false)))
+        BlockingError::Failed(Box::new(failure_context.with_context(error, false)))
     }
 }
 

@@ -8,7 +8,8 @@ use super::BlockingError;
 use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
 use super::h1_exchange::{Exchange, HeadState};
 use super::wait_policy::{Stop, WaitPolicy};
-use crate::client::outcome;
+use crate::client::call_error;
+use crate::client::conn_ext::EXPECT_CONTINUE_TIMEOUT;
 use crate::client::request::{Body, CallError, CallErrorKind, CallPhase};
 
 impl Exchange {
@@ -23,7 +24,7 @@ impl Exchange {
         if !self.awaits_continue {
             return Ok(true);
         }
-        let until = Instant::now() + outcome::CONTINUE_WITHIN;
+        let until = Instant::now() + EXPECT_CONTINUE_TIMEOUT;
         loop {
             let known = self.informational.len();
             self.take_events(conn);
@@ -133,5 +134,5 @@ pub(super) fn stop_error(stop: Stop, phase: CallPhase) -> Option<CallError> {
         (Stop::Phase, CallPhase::Send) => CallErrorKind::WriteTimeout,
         (Stop::Phase, _) => CallErrorKind::ReadTimeout,
     };
-    Some(outcome::timeout(kind, phase))
+    Some(call_error::timeout(kind, phase))
 }

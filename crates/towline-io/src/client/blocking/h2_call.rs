@@ -13,8 +13,8 @@ use super::read_buffer::ReadBuffer;
 use super::shared_pool::SharedPool;
 use super::wait_policy::WaitPolicy;
 use crate::client::driver::{CallId, CallRead};
-use crate::client::outcome::RetryContext;
 use crate::client::request::{CallError, CallOptions, OutgoingRequest};
+use crate::client::retry_policy::RetryContext;
 
 /// Most bytes taken from the connection at once; a response body of at most this size is taken with its head.
 const MOST_PULLED: usize = 64 * 1024;

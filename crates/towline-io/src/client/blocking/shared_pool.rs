@@ -23,7 +23,7 @@ use super::pooled_conn::PooledConn;
 use crate::client::pool::{Action, Lease, OriginId, Pool, PoolStatus, SlotId, WaiterId};
 use crate::client::request::{CallError, CallOptions};
 use crate::client::route::Route;
-use crate::client::{fork, outcome};
+use crate::client::{call_error, fork, retry_policy};
 use crate::conn::config::ConnConfig;
 
 /// The state that all threads of one client share.
@@ -266,10 +266,14 @@ impl SharedPool {
             return false;
         };
         let failures = whose.count_attempt();
-        if !outcome::may_redial(&whose.options, error, failures) {
+        if !retry_policy::may_redial(&whose.options, error, failures) {
             return false;
         }
-        let at = now + whose.options.backoff.pause(failures, outcome::random_u32());
+        let at = now
+            + whose
+                .options
+                .backoff
+                .pause(failures, retry_policy::random_u32());
         whose.measure(|waiting| waiting.retry(at));
         pending.dial = None;
         pending.begin_at = Some(at);
@@ -377,7 +381,7 @@ impl State {
             Ok(id) => Ok(QueueEntry { waiter, id }),
             Err(waiter) => {
                 self.parked.remove(&waiter.number);
-                Err(Box::new(outcome::queue_full()))
+                Err(Box::new(call_error::queue_full()))
             }
         }
     }

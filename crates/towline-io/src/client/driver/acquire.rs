@@ -9,12 +9,13 @@ use super::call::{StreamHandle, Upload};
 use super::websocket_state::WsCall;
 use super::{Call, CallEvent, CallId, ClientDriver, ConnState, FlushPolicy, Stage};
 use crate::client::acquire_timer::AcquireTimer;
-use crate::client::conn_ext::{duplicate, write_body, write_request};
+use crate::client::call_error;
+use crate::client::conn_ext::{EXPECT_CONTINUE_TIMEOUT, duplicate, write_body, write_request};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::{Dial, DialError, Established};
-use crate::client::outcome::{self, RetryContext};
 use crate::client::pool::{Action, Lease, OriginId, SlotId};
 use crate::client::request::{CallError, CallOptions, OutgoingRequest};
+use crate::client::retry_policy::{self, RetryContext};
 use crate::client::route::Route;
 use crate::client::websocket::WebSocketConfig;
 use crate::conn::id::ConnId;
@@ -57,7 +58,7 @@ impl ClientDriver {
         if self.closed {
             return Err(Box::new(CallError::closed()));
         }
-        outcome::check_protocols(self.dial.protocols, &request.route)?;
+        request.check_protocols(self.dial.protocols)?;
         let now = self.now();
         let id = self.add_call(request, options, websocket, now);
         let started = self.find_connection(id, false, now);
@@ -111,8 +112,9 @@ impl ClientDriver {
         // If no turn has run for a while (the loop was busy or stopped), unsolicited bytes may have arrived on an
         // idle connection: they would be read as the response to this call.
         let unpolled = now.saturating_duration_since(self.engine.clock()) > MAX_UNPOLLED;
-        let checks =
-            urgent || unpolled || !outcome::may_resend(&call.request, &call.options, retry_context);
+        let checks = urgent
+            || unpolled
+            || !retry_policy::may_resend(&call.request, &call.options, retry_context);
         while let Some(lease) = self.pool.acquire(origin, now) {
             if checks && lease.reused && !self.is_alive(lease.conn, now) {
                 self.pool.remove(lease.slot);
@@ -130,7 +132,7 @@ impl ClientDriver {
                 self.schedule_deadline(id);
                 Ok(())
             }
-            Err(_) => Err(outcome::queue_full()),
+            Err(_) => Err(call_error::queue_full()),
         }
     }
 
@@ -215,7 +217,7 @@ impl ClientDriver {
             stream,
         });
         call.continue_deadline =
-            (call.request.awaits_continue()).then(|| now + outcome::CONTINUE_WITHIN);
+            (call.request.awaits_continue()).then(|| now + EXPECT_CONTINUE_TIMEOUT);
         if call.request.body.is_streamed() {
             call.upload = Upload::Open;
             if call.continue_deadline.is_none() {
@@ -444,14 +446,14 @@ impl ClientDriver {
             return false;
         };
         call.failed_dials = call.failed_dials.saturating_add(1);
-        if !outcome::may_redial(&call.options, error, call.failed_dials) {
+        if !retry_policy::may_redial(&call.options, error, call.failed_dials) {
             return false;
         }
         let at = now
             + call
                 .options
                 .backoff
-                .pause(call.failed_dials, outcome::random_u32());
+                .pause(call.failed_dials, retry_policy::random_u32());
         call.acquire_timer.retry(at);
         let route = Arc::clone(&call.request.route);
         let mut dial = Dial::start(route, &self.dial, now);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use super::{CallId, ClientDriver, ClientDriverConfig, ConnState};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::Established;
-use crate::client::outcome::RetryContext;
 use crate::client::pool::{Lease, PoolLimits};
 use crate::client::request::{CallError, CallOptions, OutgoingRequest};
+use crate::client::retry_policy::RetryContext;
 use crate::client::route::Route;
 use crate::conn::id::ConnId;
 

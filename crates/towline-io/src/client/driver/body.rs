@@ -5,7 +5,7 @@ use towline_proto::{Field, StreamError, StreamRead, UserError};
 
 use super::call::{StreamHandle, Upload};
 use super::{CallId, CallRead, ClientDriver, Stage};
-use crate::client::outcome::DRAIN_BYTES;
+use crate::client::conn_ext::MAX_SKIPPED_BODY_BYTES;
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::conn::id::ConnId;
 
@@ -258,7 +258,7 @@ impl ClientDriver {
         let Some(Ok(mut body)) = peer.map(|peer| peer.proto.stream(handle.stream)) else {
             return;
         };
-        let mut left = DRAIN_BYTES;
+        let mut left = MAX_SKIPPED_BODY_BYTES;
         while left > 0
             && let StreamRead::Data(data) = body.read(left)
         {

@@ -8,11 +8,12 @@ use towline_proto::{BodySize, HeadRef, OwnedHead, StreamId};
 use super::websocket_state::{OpenWebSocket, WsCall, WsPhase};
 
 use crate::client::acquire_timer::AcquireTimer;
+use crate::client::call_error::{self, FailureContext};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
-use crate::client::outcome::{self, FailureContext, RetryContext};
 use crate::client::pool::{Lease, SlotId, WaiterId};
 use crate::client::request::{CallError, CallOptions, CallPhase, OutgoingRequest, Timings};
+use crate::client::retry_policy::RetryContext;
 use crate::conn::Traffic;
 use crate::conn::id::ConnId;
 
@@ -173,7 +174,7 @@ impl Call {
             Some(_) => BodySize::Empty,
             None => self.request.body.size(),
         };
-        outcome::phase(self.has_head, self.upload == Upload::Open, size, bytes_sent)
+        call_error::phase(self.has_head, self.upload == Upload::Open, size, bytes_sent)
     }
 
     pub(super) fn failure_context(&self) -> FailureContext {

@@ -6,8 +6,9 @@ use towline_proto::{Event, StreamError};
 
 use super::call::{Call, Upload};
 use super::{CallEvent, CallId, ClientDriver, Stage};
-use crate::client::outcome::{self, FailureContext, RetryContext};
+use crate::client::call_error::{self, FailureContext};
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
+use crate::client::retry_policy::{self, RetryContext};
 use crate::conn::id::ConnId;
 
 impl ClientDriver {
@@ -123,8 +124,8 @@ impl ClientDriver {
             return;
         };
         let phase = call.phase(failure_context.bytes_sent);
-        let error =
-            failure_context.describe(outcome::stream_failure(why, phase), why.is_unprocessed());
+        let error = failure_context
+            .with_context(call_error::stream_failure(why, phase), why.is_unprocessed());
         let retry_context = RetryContext {
             reused: call.reused,
             response_started: call.has_head || error.bytes_received > 0,
@@ -136,11 +137,11 @@ impl ClientDriver {
         let again = !self.closed
             && !self.adopted_only
             && retry_context.is_some_and(|retry_context| {
-                outcome::may_resend(&call.request, &call.options, retry_context)
+                retry_policy::may_resend(&call.request, &call.options, retry_context)
             });
         if let Some(call) = self.call_mut(id) {
             call.retry_context = retry_context;
-            if outcome::wants_http1(why, protocols) {
+            if retry_policy::wants_http1(why, protocols) {
                 call.request.route = Arc::new(call.request.route.over_http1());
             }
         }
@@ -168,7 +169,7 @@ impl ClientDriver {
     /// Fails a call whose server granted the WebSocket but violated `rule`.
     pub(super) fn reject_upgrade(&mut self, id: CallId, rule: &'static str) {
         let error = CallError::new(CallErrorKind::RemoteProtocol, CallPhase::Head, rule);
-        let error = self.describe(id, error);
+        let error = self.with_context(id, error);
         if let Some(handle) = self.call(id).and_then(Call::handle) {
             self.remove(handle);
         }
@@ -176,9 +177,9 @@ impl ClientDriver {
         self.run_pool_actions();
     }
 
-    /// Adds retryable, bytes and reuse of the call's exchange to an error.
-    pub(super) fn describe(&mut self, id: CallId, error: CallError) -> CallError {
-        self.failure_context(id).describe(error, false)
+    /// Adds `retryable`, bytes and reuse of the call's exchange to an error.
+    pub(super) fn with_context(&mut self, id: CallId, error: CallError) -> CallError {
+        self.failure_context(id).with_context(error, false)
     }
 
     /// Input of the decision about `retryable` for a call; the bytes are 0 without a connection.

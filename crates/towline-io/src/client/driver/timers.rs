@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::call::{Call, Upload};
 use super::{CallId, ClientDriver, Stage};
-use crate::client::outcome;
+use crate::client::call_error;
 use crate::client::request::{CallErrorKind, CallPhase};
 
 /// Delay of a timeout while the connection has queued events, which are handled first.
@@ -202,7 +202,7 @@ impl ClientDriver {
         };
         if let Stage::Waiting(waiter) = call.stage {
             self.pool.cancel(waiter);
-            self.fail(id, outcome::acquire_timeout(kind));
+            self.fail(id, call_error::acquire_timeout(kind));
             return self.run_pool_actions();
         }
         let phase = match kind {
@@ -211,7 +211,7 @@ impl ClientDriver {
             CallErrorKind::ReadTimeout => CallPhase::Head,
             _ => call.phase(failure_context.bytes_sent),
         };
-        let error = failure_context.describe(outcome::timeout(kind, phase), false);
+        let error = failure_context.with_context(call_error::timeout(kind, phase), false);
         let since = match (kind, call.times.started) {
             // A total timeout says nothing about the connection unless nothing was received since the start.
             (CallErrorKind::TotalTimeout, Some(started)) => started,
