@@ -24,6 +24,7 @@ from towline.bench.clients.worker.job import Job
 from towline.bench.clients.worker.window import Window
 from towline.bench.responder import Responder
 from towline.bench.runner.protocol import Failed, SliceSpec, StartConfig
+from towline.cli.bench import main as bench_command
 
 PYTHON = Path(sys.executable)
 REQ = {"path": "/req", "answer_text": "x", "answer_repeat": 2000}
@@ -153,6 +154,20 @@ def test_a_client_without_http2_is_in_no_http2_experiment():
             assert not libraries & {"aiohttp", "urllib3", "requests"}
             assert experiment.clients(["aiohttp", "urllib3"]) == []
             assert any("aiohttp" in note for note in experiment.notes)
+
+
+def test_connections_replace_the_loads_of_a_scenario():
+    experiments = experiments_of(client_scenarios()["hello_async"], connections=(3, 250))
+    assert [experiment.name for experiment in experiments] == ["hello_async_3", "hello_async_250"]
+    assert [(one.job.concurrency, one.job.pool, one.job.count) for one in experiments] == [
+        (3, 100, None),
+        (250, 250, None),
+    ]
+
+
+def test_connections_are_refused_where_the_load_is_something_else(capsys):
+    assert bench_command(["clients", "--scenario", "hello_sync,small_post", "-c", "3"]) == 2
+    assert "connections: small_post has a load of its own" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scenario", ["pool_assignment", "uncontended_acquire"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -76,18 +76,36 @@ def client_scenarios() -> dict[str, Scenario]:
     return found | scenarios.load(OWN)
 
 
-def experiments_of(scenario: Scenario, loop: LoopName = "asyncio") -> list[ClientExperiment]:
-    """One experiment for each load and backend. Raises ValueError for a scenario with an unknown call."""
+def experiments_of(
+    scenario: Scenario, loop: LoopName = "asyncio", connections: Sequence[int] = ()
+) -> list[ClientExperiment]:
+    """One experiment for each load and backend; `connections` replaces the loads, see `takes_connections`.
+
+    Raises ValueError for a scenario with an unknown call.
+    """
+    kind = _kind(scenario)
+    loads = scenario.loads or (Load(),)
+    if connections and takes_connections(scenario):
+        loads = tuple(
+            Load(name=str(number), concurrency=number, pool=max(Load.pool, number)) for number in connections
+        )
+    return [
+        _experiment(scenario, load, kind, backend, loop) for load in loads for backend in scenario.backends
+    ]
+
+
+def takes_connections(scenario: Scenario) -> bool:
+    """Whether its load is a number of concurrent requests, which `--connections` replaces."""
+    return _kind(scenario) in ("get", "stream")
+
+
+def _kind(scenario: Scenario) -> JobKind:
     kind = JOB_KINDS.get(scenario.call or "")
     if kind is None:
         raise ValueError(
             f"{scenario.name}: no client knows the call {scenario.call!r}; there is {', '.join(JOB_KINDS)}"
         )
-    return [
-        _experiment(scenario, load, kind, backend, loop)
-        for load in scenario.loads or (Load(),)
-        for backend in scenario.backends
-    ]
+    return kind
 
 
 def _experiment(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..clients.jobs import client_scenarios, experiments_of
+from ...errors import ConfigError
+from ..clients.jobs import client_scenarios, experiments_of, takes_connections
 from ..clients.measure import ClientEnvironment, ClientExperiment, ClientSubject
 from ..clients.subjects import CLIENTS, Interpreters
 from ..record import ExperimentRecord
@@ -31,7 +32,9 @@ class ClientExperiments:
         for scenario in chosen_scenarios(self._options, quick=self._quick):
             if self._options.protocol and not set(scenario.protocols) & set(self._options.protocol):
                 continue
-            experiments = experiments_of(scenario, "uvloop" if self._options.loop == "uvloop" else "asyncio")
+            experiments = experiments_of(
+                scenario, "uvloop" if self._options.loop == "uvloop" else "asyncio", self._options.connections
+            )
             if self._quick and scenario.name == QUICK:
                 experiments = [
                     experiment for experiment in experiments if experiment.name == QUICK_EXPERIMENT
@@ -123,10 +126,21 @@ def chosen_clients(options: Options) -> list[str] | None:
 
 
 def chosen_scenarios(options: Options, *, quick: bool = False) -> list[Scenario]:
-    """The client scenarios selected by the options. Raises `NothingToDo`."""
+    """The client scenarios selected by the options.
+
+    Raises `NothingToDo`, and `ConfigError` where `--connections` is given for a scenario that it does not apply to.
+    """
     known = client_scenarios()
     if quick and not options.scenario:
         return [known[QUICK]]
-    return [
+    chosen = [
         known[name] for name in select(options.scenario, known, "scenario", lambda name: marks(known[name]))
     ]
+    if options.scenario and options.connections:
+        for scenario in chosen:
+            if not takes_connections(scenario):
+                raise ConfigError(
+                    f"connections: {scenario.name} has a load of its own, not a number of concurrent requests; "
+                    "measure it without --connections"
+                )
+    return chosen

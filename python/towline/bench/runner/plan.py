@@ -182,7 +182,7 @@ class Options:
     tls: bool = option(False, "over TLS, with a certificate made for the run", group=LOAD)
     connections: tuple[int, ...] = option(
         (),
-        "instead of the scenario's; several make a sweep",
+        "instead of the scenario's; concurrent requests of a client; several make a sweep",
         group=LOAD,
         parse=_counts,
         metavar="N[,N]",
