@@ -6,6 +6,7 @@ use towline_io::ConnId;
 use towline_io::serve::features::ExchangeRecord;
 use towline_proto::StreamId;
 
+use super::part_batch::PartBatch;
 use super::pending_head::PendingHead;
 use super::state::AsgiServer;
 use super::websocket::Session;
@@ -70,6 +71,8 @@ pub struct ExchangeState {
     /// A file is being sent (http.response.pathsend).
     pub sends_file: bool,
     pub head: PendingHead,
+    /// Parts of the response that wait to be sent together.
+    pub parts: PartBatch,
     /// In a websocket scope.
     pub websocket: Option<Box<Session>>,
     /// For counters, the access log and compression.
@@ -134,6 +137,7 @@ impl Exchange {
             head_only: false,
             sends_file: false,
             head: PendingHead::default(),
+            parts: PartBatch::default(),
             websocket: None,
             record: Box::default(),
             task: None,
@@ -198,6 +202,7 @@ impl ExchangeHandle {
         state.dirty = false;
         state.sends_file = false;
         state.head.clear();
+        state.parts = PartBatch::default();
         state.websocket = None;
     }
 

@@ -2,6 +2,8 @@
 //!
 //! A wake-up of a client that sleeps on another core costs several times as much as a response. So output waits,
 //! where it may, for that of the other requests of the turn.
+use std::time::Instant;
+
 use pyo3::prelude::*;
 use towline_io::{Conn, ConnId};
 
@@ -69,6 +71,27 @@ impl AsgiServer {
         if dirty && stepped != exchange.as_ptr() as usize {
             self.flush_and_rearm(py, exchange.get());
         }
+    }
+
+    /// Flushes after sending a part of `bytes` that is not the last, unless it may wait for the parts after it; see
+    /// [`PartBatch`](super::part_batch::PartBatch).
+    pub fn flush_part_or_batch(
+        &self,
+        py: Python<'_>,
+        exchange: &Bound<'_, Exchange>,
+        bytes: usize,
+    ) {
+        let is_batchable = {
+            let state = self.state.open(py);
+            // Outside its step nothing would flush it.
+            state.stepped == exchange.as_ptr() as usize && !state.eager_flush.is_on()
+        };
+        let state = &exchange.get().state;
+        if is_batchable && state.open(py).parts.add(bytes, Instant::now()) {
+            return;
+        }
+        self.flush_part(py, exchange);
+        state.open(py).parts.sent(Instant::now());
     }
 
     /// Flushes after sending. A complete response waits for the other connections of the turn, if there are any

@@ -23,6 +23,7 @@ mod interned;
 mod messages;
 mod notify;
 mod outcome;
+mod part_batch;
 mod pending_head;
 mod receive;
 mod response;

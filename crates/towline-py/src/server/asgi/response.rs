@@ -180,6 +180,7 @@ impl Data<'_> {
 fn write(exchange: &Bound<'_, Exchange>, data: Data<'_>, more: bool) -> PyResult<Py<PyAny>> {
     let py = exchange.py();
     let server = exchange.get().server.get();
+    let bytes = data.len();
     let (room, receivers) = {
         let mut state = exchange.get().state.open(py);
         match state.response {
@@ -205,7 +206,11 @@ fn write(exchange: &Bound<'_, Exchange>, data: Data<'_>, more: bool) -> PyResult
     if !receivers.is_empty() {
         wake(py, receivers)?;
     }
-    server.flush_part(py, exchange);
+    if more && room > 0 {
+        server.flush_part_or_batch(py, exchange, bytes);
+    } else {
+        server.flush_part(py, exchange);
+    }
     if room > 0 {
         Ok(server.ready(py))
     } else {
