@@ -18,6 +18,8 @@ use crate::conn::spool::Spool;
 const SENDFILE_BYTES: usize = 512 * 1024;
 /// Size of one read where `sendfile` cannot be used.
 const READ_BYTES: usize = 16 * 1024;
+/// A file up to this size is sent with the head in one system call. Copying it costs less than a second call does.
+const COPIED_BYTES: u64 = 16 * 1024;
 /// Bytes read before they are offered to the socket, for all files together.
 const FILL_BYTES: usize = 64 * 1024;
 
@@ -94,6 +96,12 @@ impl Files {
         self.queue.is_empty()
     }
 
+    /// Whether `sendfile` will be called once the output is empty.
+    pub(crate) fn next_uses_sendfile(&self) -> bool {
+        let next = self.queue.front();
+        next.is_some_and(|body| !body.must_copy && body.left > 0)
+    }
+
     /// The spool of a stream whose writer has not finished.
     fn spool(&mut self, stream: StreamId) -> Option<&mut FileBody> {
         let mut bodies = self.queue.iter_mut();
@@ -129,22 +137,36 @@ impl<S> Conn<S> {
         offset: u64,
         len: u64,
     ) -> Result<(), UserError> {
+        let is_http1 = self.proto.protocol() == Some(Protocol::Http1);
         let mut body = self.proto.stream(stream)?;
         let left = match body.body_left() {
             // A response to HEAD has no body, so nothing is read.
             Some(0) => return body.finish(),
             left => left,
         };
-        let framed =
-            left.is_none_or(|left| left < len) || self.proto.protocol() != Some(Protocol::Http1);
-        self.files.queue.push_back(FileBody {
+        let framed = left.is_none_or(|left| left < len) || !is_http1;
+        let mut file = FileBody {
             source: Source::File(file),
             offset,
             left: len,
             stream,
             must_copy: framed || self.io.tls.is_some(),
             grows: false,
-        });
+        };
+        if len <= COPIED_BYTES && body.send_capacity() as u64 >= len {
+            match file.read_portion(&mut body) {
+                Portion::Last => {
+                    self.files.ended = true;
+                    return body.finish();
+                }
+                Portion::Failed => {
+                    self.files.ended = true;
+                    return Ok(());
+                }
+                Portion::Read(_) | Portion::Blocked => {}
+            }
+        }
+        self.files.queue.push_back(file);
         Ok(())
     }
 

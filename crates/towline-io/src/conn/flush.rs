@@ -132,11 +132,12 @@ impl<S> Conn<S> {
 
     fn write(&self, slices: &[IoSlice<'_>], offered_all: bool) -> io::Result<WriteOutcome> {
         let offered = slices.iter().map(|slice| slice.len()).sum();
+        let more_follows = offered_all && self.files.next_uses_sendfile();
         let sent = loop {
             if offered == 0 {
                 break 0;
             }
-            match self.io.send_plain(slices) {
+            match self.io.send_plain(slices, more_follows) {
                 Ok(n) => break n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break 0,

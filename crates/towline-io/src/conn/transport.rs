@@ -12,6 +12,11 @@ use crate::tls::{RecvOutcome, Session};
 /// No SIGPIPE, and no blocking on sockets in blocking mode.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
+#[cfg(target_os = "linux")]
+const MORE_FOLLOWS: libc::c_int = libc::MSG_MORE;
+#[cfg(not(target_os = "linux"))]
+const MORE_FOLLOWS: libc::c_int = 0;
+
 pub(crate) struct Transport {
     pub(crate) socket: Socket,
     pub(crate) tls: Option<Box<Session>>,
@@ -105,11 +110,17 @@ impl Transport {
         })
     }
 
-    /// Writes as much as the kernel accepts at once, in blocking mode, too.
-    pub(crate) fn send_plain(&self, slices: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// Writes as much as the kernel accepts at once, in blocking mode, too. `more_follows`: the next write comes at
+    /// once, so the kernel need not send a segment of its own for this one.
+    pub(crate) fn send_plain(
+        &self,
+        slices: &[IoSlice<'_>],
+        more_follows: bool,
+    ) -> io::Result<usize> {
+        let flags = SEND_FLAGS | if more_follows { MORE_FOLLOWS } else { 0 };
         match slices {
-            [one] => self.socket.send_with_flags(one, SEND_FLAGS),
-            many => self.socket.send_vectored_with_flags(many, SEND_FLAGS),
+            [one] => self.socket.send_with_flags(one, flags),
+            many => self.socket.send_vectored_with_flags(many, flags),
         }
     }
 

@@ -49,7 +49,7 @@ impl PartialTransport {
             self.flush()?;
             return Ok(accepted);
         }
-        match self.transport.send_plain(&slices) {
+        match self.transport.send_plain(&slices, false) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
             result => result,
         }

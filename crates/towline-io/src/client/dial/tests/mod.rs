@@ -172,7 +172,9 @@ fn send(established: &mut Established, mut bytes: &[u8]) {
     while !bytes.is_empty() || transport.tls.as_ref().is_some_and(|tls| tls.wants_write()) {
         assert!(start.elapsed() < MAX_WAIT, "the peer does not read");
         let sent = match &mut transport.tls {
-            None => transport.send_plain(&[IoSlice::new(bytes)]).unwrap_or(0),
+            None => transport
+                .send_plain(&[IoSlice::new(bytes)], false)
+                .unwrap_or(0),
             Some(tls) => {
                 let accepted = if tls.accepts_plaintext() {
                     tls.encrypt(&[IoSlice::new(bytes)]).unwrap()
