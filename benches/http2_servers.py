@@ -25,7 +25,7 @@ from typing import Any
 
 from towline.bench.runner.design import Cores
 from towline.bench.statistics import t_interval
-from towline.bench.subjects.probe import free_port, is_free
+from towline.bench.subjects.ports import free_port, is_free
 
 from benches import report
 from benches.generators import H2_TOOLS, RESPONDER, described, interval, one_slice, pinned

@@ -22,7 +22,7 @@ __all__ = [
     "Decoder",
     "Handshake",
     "LineParser",
-    "PoolProbe",
+    "PoolBench",
     "Reply",
     "ResponseCore",
     "ServerSentEvent",
@@ -632,9 +632,9 @@ class ServerSentEvent:
     def __hash__(self) -> int: ...
 
 @final
-class PoolProbe:
+class PoolBench:
     """A connection pool with idle connections but without sockets, for benchmarks."""
-    def __new__(cls, connections: int, origins: int) -> PoolProbe: ...
+    def __new__(cls, connections: int, origins: int) -> PoolBench: ...
     def assign(self, requests: int) -> float:
         """Returns the seconds in which each request gets a connection. Raises ValueError if there are too few."""
     def acquire(self, times: int) -> float:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from towline.bench.subjects import Process, Server, SubjectFailed, kill_orphans
-from towline.bench.subjects.probe import free_port, probe_status
+from towline.bench.subjects.ports import free_port
+from towline.bench.subjects.readiness import readiness_status
 
 from tests.bench.hostile import define, hostile, processes_with
 from tests.support.process import eventually
@@ -244,7 +245,7 @@ def test_others_are_unharmed(tmp_path: Path) -> None:
         bad = Process(hostile(tmp_path, "daemon(serve)\nserve()", "worse"))
         bad.stop()
         assert good.alive()
-        assert probe_status(good.port, "/", 5.0) == 200
+        assert readiness_status(good.port, "/", 5.0) == 200
 
 
 def test_a_paused_subject_uses_no_cpu_and_can_be_stopped(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from towline.bench.subjects import Process, Settings, installed, make_certificate, servers, versions
-from towline.bench.subjects.probe import probe_status
+from towline.bench.subjects.readiness import readiness_status
 
 from tests.bench.hostile import processes_with
 
@@ -59,10 +59,10 @@ def test_it_starts_serves_and_stops(
     with Process(server, settings) as process:
         process.wait_ready()
         assert process.base_url.startswith("https://" if tls else "http://")
-        assert probe_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
+        assert readiness_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
         process.pause()
         process.resume()
-        assert probe_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
+        assert readiness_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
         assert process.usage().cpu_s > 0
         result = process.stop()
     assert result.notes(name) == []

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import trustme
 from towline import testing
-from towline.bench.subjects.probe import free_port
+from towline.bench.subjects.ports import free_port
 from towline.cli.call import CommandLine, parse
 from towline.cli.call_options import GROUPS, manual
 from towline.cli.call_output import Progress, duration_text, size_text

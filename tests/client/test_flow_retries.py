@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from towline import ConfigError, MockTransport, Request, Response, Retry, Timeout, TotalTimeout
 from towline.client import backends
-from towline.client.retrying import Budget, delay_s, retry_after_s
+from towline.client.status_retry import Budget, delay_s, retry_after_s
 
 from tests.support.client_callers import BACKENDS, Caller, Recorder
 

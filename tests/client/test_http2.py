@@ -18,7 +18,7 @@ import towline
 import towline.httpx
 import towline.httpx2
 import trustme
-from towline.bench.subjects.probe import free_port
+from towline.bench.subjects.ports import free_port
 
 from tests.support.client_backends import BACKENDS
 

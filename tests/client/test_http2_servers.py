@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import towline
-from towline.bench.subjects.probe import free_port
+from towline.bench.subjects.ports import free_port
 
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
 from tests.support.interop_app import LARGE, SMALL

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from towline.bench.subjects.probe import free_port
+from towline.bench.subjects.ports import free_port
 
 from tests.support.databases import rows
 from tests.support.process import Program, eventually, running

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from towline.bench.subjects.probe import free_port
+from towline.bench.subjects.ports import free_port
 
 from tests.support.process import eventually, request, running
 from tests.support.process_resources import HERE, every_front_end

@@ -7,7 +7,7 @@ import re
 import signal
 from pathlib import Path
 
-from towline.bench.subjects.probe import free_port
+from towline.bench.subjects.ports import free_port
 
 from tests.support.process import Program, eventually, request, running
 

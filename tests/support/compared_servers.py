@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from towline.bench.subjects.probe import free_port
+from towline.bench.subjects.ports import free_port
 
 FRAMEWORKS = Path(__file__).parents[1] / "frameworks"
 APPS = FRAMEWORKS / "apps"

@@ -3,14 +3,14 @@
 #![allow(clippy::needless_pass_by_value, clippy::unused_self)]
 use pyo3::prelude::*;
 
+mod bench_processes;
 mod bodies;
 mod client;
 mod coroutine;
 mod errors;
 mod gil;
 mod load;
-mod probe;
-mod responder;
+mod pool_bench;
 mod server;
 
 // One thread at a time, on a free-threaded build, too: see `gil`.
@@ -18,6 +18,8 @@ mod server;
 mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
+    use super::bench_processes::{netem_main, responder_main};
     #[pymodule_export]
     use super::bodies::decoder::Decoder;
     #[pymodule_export]
@@ -55,9 +57,7 @@ mod _native {
     #[pymodule_export]
     use super::load::{load_main, test_certificate};
     #[pymodule_export]
-    use super::probe::PoolProbe;
-    #[pymodule_export]
-    use super::responder::{netem_main, responder_main};
+    use super::pool_bench::PoolBench;
     #[pymodule_export]
     use super::server::asgi::AsgiServer;
     #[pymodule_export]

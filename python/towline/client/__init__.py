@@ -6,7 +6,7 @@ url, query, headers, cookies, status_codes, request, response       the models
 encode, multipart, decode           bodies in both directions
 body_reader, body_sources, streaming        reading a response on demand
 flow                                redirects, authentication, retries, cookies, hooks; backends: how it waits and sends
-redirects, retrying, auth, digest   the rules that the flow applies
+redirects, status_retry, auth, digest   the rules that the flow applies
 websocket                           WebSockets; the opening handshake goes through the same flow
 environment, mounts, transport_choice       selection of proxy, trust store and transport
 aio                                 primitives for asyncio and trio

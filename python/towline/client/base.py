@@ -18,7 +18,7 @@ from .options import TLS, UNSET, CertTypes, Limits, PoolOptions, Proxy, Retry, T
 from .query import QueryParams, QueryParamTypes
 from .request import Request
 from .response import Response
-from .retrying import Budget
+from .status_retry import Budget
 from .url import DEFAULT_PORTS, URL
 
 EventHooks: TypeAlias = Mapping[str, Sequence[Callable[[Any], Any]]]

@@ -28,7 +28,7 @@ from .options import Retry
 from .redirects import redirect_request, same_trust
 from .request import Request
 from .response import Response
-from .retrying import Budget, delay_s
+from .status_retry import Budget, delay_s
 
 
 class AuthSteps(Protocol):

@@ -10,8 +10,8 @@
 //! an open loop `rate_per_s` and `poisson`. Its reply has the [`Report`] and histograms of `response` and
 //! `first_byte`.
 
-mod probe;
-mod ws_probe;
+mod single_message;
+mod single_requests;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
@@ -30,7 +30,7 @@ use crate::schedule::{Arrivals, Rate};
 use crate::session::{Outcome, Session};
 use crate::slice::{Slice, Stop};
 use crate::spec::Spec;
-use probe::{ProbeResponse, probe};
+use single_requests::{SingleResponse, send_each_once};
 
 /// Limit of a line; larger bodies are given as files.
 const MAX_LINE_BYTES: u64 = 64 * 1024 * 1024;
@@ -67,7 +67,7 @@ struct SliceCommand {
 #[serde(rename_all = "snake_case")]
 enum Reply {
     Ok(bool),
-    Responses(Vec<ProbeResponse>),
+    Responses(Vec<SingleResponse>),
     Slice(Box<SliceResult>),
     Error(String),
 }
@@ -133,7 +133,7 @@ fn execute(
         }
         AgentCommand::Probe { session } => {
             let session = find(sessions, &session)?;
-            Ok(Reply::Responses(probe(session.config())?))
+            Ok(Reply::Responses(send_each_once(session.config())?))
         }
         AgentCommand::Slice(command) => {
             let slice = command.slice()?;

@@ -21,7 +21,7 @@ from ..subjects import (
     render,
     versions,
 )
-from ..subjects.probe import HOST
+from ..subjects.ports import HOST
 from ..subjects.render import APPS
 from .agent import Agent, slice_of
 from .network import Network, with_netem

@@ -24,7 +24,8 @@ from typing import Any
 from ...errors import Error
 from . import reaper
 from .model import Server
-from .probe import HOST, BadReply, free_port, is_free, probe_status
+from .ports import HOST, free_port, is_free
+from .readiness import BadReply, readiness_status
 from .render import Rendered, Settings, render
 from .resources import Meter, Peaks, Usage
 
@@ -126,7 +127,7 @@ class Process:
     # --- life cycle ---------------------------------------------------------------------------------------
 
     def wait_ready(self, timeout_s: float | None = None) -> float:
-        """Waits for a response to the ready request; returns the seconds since the start. Raises `SubjectFailed`."""
+        """Waits for a response to the readiness request; returns the seconds since the start. Raises `SubjectFailed`."""
         timeout_left = self.server.start_timeout_s if timeout_s is None else timeout_s
         deadline = self._began + timeout_left
         last, nonsense, pause = "nothing listens on its port", 0, 0.005
@@ -134,7 +135,7 @@ class Process:
             self._must_live("before it was ready")
             try:
                 left = max(0.05, min(ATTEMPT_TIMEOUT_S, deadline - time.monotonic()))
-                status = probe_status(
+                status = readiness_status(
                     self.port,
                     self.server.ready.path,
                     left,

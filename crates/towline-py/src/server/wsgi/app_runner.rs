@@ -17,7 +17,7 @@ use super::file_wrapper::FileWrapper;
 use super::input::{ErrorStream, InputStream};
 use super::request::Request;
 use super::request_io::{SharedRequestIo, lock};
-use super::responder::{Phase, PlainText, Responder};
+use super::start_response::{Phase, PlainText, Responder};
 use crate::errors::ClientDisconnected;
 use crate::server::default_headers::DefaultHeaders;
 

@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 
 use towline_io::serve::features::Payload;
 
-use super::responder::{Phase, Responder};
+use super::start_response::{Phase, Responder};
 
 /// An iterable over the blocks of a file-like object. If the application returns it as the response, a regular
 /// file is sent with `sendfile` and occupies no thread.

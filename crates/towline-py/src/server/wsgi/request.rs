@@ -261,7 +261,7 @@ impl RequestReader {
             };
             let at_most = usize::try_from(left).map_or(WINDOW_BYTES, |left| left.min(WINDOW_BYTES));
             match stream.read(at_most) {
-                StreamRead::Data(bytes) => request.store(bytes),
+                StreamRead::Data(bytes) => request.buffer_or_spool(bytes),
                 StreamRead::End => request.complete = true,
                 // A failure is also an event, which removes the request.
                 StreamRead::Pending | StreamRead::Failed => return false,
@@ -276,7 +276,7 @@ impl Request {
         self.body.len() as u64 + self.spool.as_ref().map_or(0, |spool| spool.len())
     }
 
-    fn store(&mut self, bytes: &[u8]) {
+    fn buffer_or_spool(&mut self, bytes: &[u8]) {
         let in_memory = if self.spool.is_some() {
             0
         } else {
@@ -287,11 +287,11 @@ impl Request {
         self.body.extend_from_slice(&bytes[..in_memory]);
         let rest = &bytes[in_memory..];
         if !rest.is_empty() {
-            self.is_refused = self.append(rest).is_err();
+            self.is_refused = self.append_to_spool(rest).is_err();
         }
     }
 
-    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+    fn append_to_spool(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.spool.is_none() {
             self.spool = Some(Box::new(Spool::create()?));
         }

@@ -211,16 +211,16 @@ class TowlineSteps:
     """Towline: the pool of the engine, driven in Rust."""
 
     def __init__(self, _adapter: Any, job: Job, _bases: Sequence[str]) -> None:
-        probe = import_module("towline._native").PoolProbe
-        self.probe = probe(job.parameters["connections"], job.parameters["origins"])
+        pool_bench = import_module("towline._native").PoolBench
+        self.pool_bench = pool_bench(job.parameters["connections"], job.parameters["origins"])
         self.requests = job.parameters["requests"]
 
     def assign(self) -> float:
-        seconds: float = self.probe.assign(self.requests)
+        seconds: float = self.pool_bench.assign(self.requests)
         return seconds
 
     def acquire(self) -> float:
-        seconds: float = self.probe.acquire(ACQUIRES)
+        seconds: float = self.pool_bench.acquire(ACQUIRES)
         return seconds
 
 

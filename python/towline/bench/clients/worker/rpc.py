@@ -97,7 +97,7 @@ class OpenClient:
         self.steps: Steps | None = None
         if self.job.kind in MICRO:
             allow_descriptors()
-            if library != "towline":  # whose probe has no sockets
+            if library != "towline":  # its pool benchmark has no sockets
                 backend.fill(bases)
             self.steps = steps_for(backend.adapter, self.job, bases, library)
 

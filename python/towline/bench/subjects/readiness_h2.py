@@ -1,7 +1,7 @@
-"""The ready request in HTTP/2 frames (RFC 9113), as simple as possible: one stream, nothing indexed, no Huffman
+"""The readiness request in HTTP/2 frames (RFC 9113), as simple as possible: one stream, nothing indexed, no Huffman
 code.
 
-Bytes in, bytes out: `probe` has the socket. The bench's checker verifies the server's responses later.
+Bytes in, bytes out: `readiness` has the socket. The bench's checker verifies the server's responses later.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADERS, RST_STREAM, SETTINGS, GOAWAY = 1, 3, 4, 7
 END_STREAM, END_HEADERS, PADDED, PRIORITY = 0x1, 0x4, 0x8, 0x20
 STREAM = 1
-HEAD_BYTES = 9
+FRAME_HEADER_BYTES = 9
 AUTHORITY, METHOD_GET, PATH, SCHEME_HTTP, SCHEME_HTTPS = 1, 2, 4, 6, 7
 STATUSES = {8: 200, 9: 204, 10: 206, 11: 304, 12: 400, 13: 404, 14: 500}
 """Indexes of the static table (RFC 7541 A); a literal uses the name of the first."""
@@ -34,13 +34,15 @@ def status(received: bytes) -> int | None:
             raise ValueError(f"its response is not HTTP/2: {received[:60]!r}")
         if kind == GOAWAY or (kind == RST_STREAM and stream == STREAM):
             code = int.from_bytes(payload[-4:] if kind == RST_STREAM else payload[4:8], "big")
-            raise ValueError(f"it gives the request up with error {code} of HTTP/2")
+            raise ValueError(f"it aborted the request with HTTP/2 error {code}")
         if kind == HEADERS and stream == STREAM:
             begin = (flags & PADDED > 0) + 5 * (flags & PRIORITY > 0)
             found = _status_of(payload[begin:])
             if found >= 200:
                 return found
-    if len(received) >= HEAD_BYTES and received[3] != SETTINGS:  # do not wait for a frame of any length
+    if (
+        len(received) >= FRAME_HEADER_BYTES and received[3] != SETTINGS
+    ):  # do not wait for a frame of any length
         raise ValueError(f"its response is not HTTP/2: {received[:60]!r}")
     return None
 
@@ -52,12 +54,12 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 def _frames(received: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """Type, flags, stream and payload of the complete frames."""
     at = 0
-    while at + HEAD_BYTES <= len(received):
-        end = at + HEAD_BYTES + int.from_bytes(received[at : at + 3], "big")
+    while at + FRAME_HEADER_BYTES <= len(received):
+        end = at + FRAME_HEADER_BYTES + int.from_bytes(received[at : at + 3], "big")
         if end > len(received):
             return
         stream = int.from_bytes(received[at + 5 : at + 9], "big") & 0x7FFFFFFF
-        yield received[at + 3], received[at + 4], stream, received[at + HEAD_BYTES : end]
+        yield received[at + 3], received[at + 4], stream, received[at + FRAME_HEADER_BYTES : end]
         at = end
 
 

@@ -10,13 +10,13 @@ use towline_io::client::{Action, Lease, Pool, PoolLimits};
 
 /// A pool of idle connections to several origins, without sockets.
 #[pyclass(module = "towline._native")]
-pub struct PoolProbe {
+pub struct PoolBench {
     pool: Pool<usize, usize, usize>,
     keys: Vec<Arc<usize>>,
 }
 
 #[pymethods]
-impl PoolProbe {
+impl PoolBench {
     /// Connection `n` belongs to origin `n % origins`.
     #[new]
     fn new(connections: usize, origins: usize) -> PyResult<Self> {

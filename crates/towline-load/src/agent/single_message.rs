@@ -10,7 +10,7 @@ use towline_proto::{HeadRef, StreamId, UserError};
 use crate::target::Target;
 use crate::websocket::{self, Handshake, WsClosed, WsRefused};
 
-pub(super) struct WsProbe<'a> {
+pub(super) struct SingleMessage<'a> {
     target: &'a Target,
     shared: Scratch,
     handshake: Option<Handshake>,
@@ -19,7 +19,7 @@ pub(super) struct WsProbe<'a> {
     stream: Option<StreamId>,
 }
 
-impl<'a> WsProbe<'a> {
+impl<'a> SingleMessage<'a> {
     /// `None`: the target is not a WebSocket.
     pub(super) fn of(target: &'a Target) -> io::Result<Option<Self>> {
         if target.messages.is_none() {

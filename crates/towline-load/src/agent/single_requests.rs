@@ -1,5 +1,5 @@
 //! Sends each target once, on a connection of its own, and returns the whole response, for a checker
-//! that verifies more than a load does.
+//! that verifies more than the load generator does.
 
 use std::io;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use towline_proto::{
     UserError, Version,
 };
 
-use super::ws_probe::WsProbe;
+use super::single_message::SingleMessage;
 use crate::config::Config;
 use crate::stats::Failure;
 use crate::target::{SendMode, Target};
@@ -36,7 +36,7 @@ const CONTINUE_WITHIN: Duration = Duration::from_secs(1);
 
 /// One response, or the reason why there is none.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct ProbeResponse {
+pub(super) struct SingleResponse {
     target: usize,
     status: u16,
     fields: Vec<(String, String)>,
@@ -58,19 +58,19 @@ pub(super) struct ProbeResponse {
     failure: Option<String>,
 }
 
-pub(super) fn probe(config: &Config) -> io::Result<Vec<ProbeResponse>> {
-    let mut probe = Probe::new(config)?;
+pub(super) fn send_each_once(config: &Config) -> io::Result<Vec<SingleResponse>> {
+    let mut requests = SingleRequests::new(config)?;
     let targets = config.targets.iter().enumerate();
     targets
         .map(|(index, target)| {
-            let mut call = ProbeCall::new(index, target)?;
-            probe.call(&mut call)?;
-            Ok(call.into_response())
+            let mut request = SingleRequest::new(index, target)?;
+            requests.send(&mut request)?;
+            Ok(request.into_response())
         })
         .collect()
 }
 
-struct Probe<'a> {
+struct SingleRequests<'a> {
     config: &'a Config,
     engine: Engine<()>,
     service: Arc<ConnConfig>,
@@ -78,7 +78,7 @@ struct Probe<'a> {
     routes: Routes,
 }
 
-impl<'a> Probe<'a> {
+impl<'a> SingleRequests<'a> {
     fn new(config: &'a Config) -> io::Result<Self> {
         Ok(Self {
             config,
@@ -93,42 +93,42 @@ impl<'a> Probe<'a> {
         })
     }
 
-    fn call(&mut self, call: &mut ProbeCall<'_>) -> io::Result<()> {
-        let established = match self.dial(call.target)? {
+    fn send(&mut self, request: &mut SingleRequest<'_>) -> io::Result<()> {
+        let established = match self.dial(request.target)? {
             Ok(established) => established,
             Err(error) => {
                 let class = match error.kind {
                     DialErrorKind::Timeout => "timeout",
                     _ => "connect",
                 };
-                call.fail(class, &error.message);
+                request.fail(class, &error.message);
                 return Ok(());
             }
         };
-        call.response.alpn = established.alpn.as_deref().map(text);
+        request.response.alpn = established.alpn.as_deref().map(text);
         if self.config.protocol == Protocol::Http2
-            && call.target.secure
+            && request.target.secure
             && established.alpn.as_deref() != Some(alpn(Protocol::Http2))
         {
-            call.fail("connect", NOT_CHOSEN);
+            request.fail("connect", NOT_CHOSEN);
             return Ok(());
         }
         let id = self.engine.adopt(*established, &self.service)?;
         if let Some(conn) = self.engine.conn(id) {
-            call.response.tls = conn.tls().map(|info| tls_version(info.version));
-            call.start(conn);
+            request.response.tls = conn.tls().map(|info| tls_version(info.version));
+            request.start(conn);
         }
         self.engine.flush_and_rearm(id);
         let deadline = Instant::now() + self.config.timeout;
-        while !call.done && Instant::now() < deadline {
-            self.turn(id, call)?;
+        while !request.done && Instant::now() < deadline {
+            self.turn(id, request)?;
         }
-        if !call.done {
-            call.fail("timeout", "no complete response in time");
+        if !request.done {
+            request.fail("timeout", "no complete response in time");
         }
         let until = Instant::now() + CLOSES_WITHIN;
-        while !call.response.closed && Instant::now() < until {
-            self.turn(id, call)?;
+        while !request.response.closed && Instant::now() < until {
+            self.turn(id, request)?;
         }
         self.engine.abort(id);
         Ok(())
@@ -148,23 +148,23 @@ impl<'a> Probe<'a> {
         }
     }
 
-    fn turn(&mut self, of: ConnId, call: &mut ProbeCall<'_>) -> io::Result<()> {
+    fn turn(&mut self, of: ConnId, request: &mut SingleRequest<'_>) -> io::Result<()> {
         self.engine.turn_start(Some(Duration::from_millis(5)))?;
         while let Some(id) = self.engine.next_ready() {
             if id == of
                 && let Some(conn) = self.engine.conn(id)
             {
-                call.advance(conn);
+                request.advance(conn);
             }
             self.engine.flush_and_rearm(id);
         }
         if let Some(conn) = self.engine.conn(of) {
-            if call.continue_timed_out() {
-                call.send_body(conn);
+            if request.continue_timed_out() {
+                request.send_body(conn);
                 self.engine.flush_and_rearm(of);
             }
         } else {
-            call.response.closed = true;
+            request.response.closed = true;
         }
         self.engine.turn_end();
         Ok(())
@@ -172,9 +172,9 @@ impl<'a> Probe<'a> {
 }
 
 /// One request in progress.
-struct ProbeCall<'a> {
+struct SingleRequest<'a> {
     target: &'a Target,
-    response: ProbeResponse,
+    response: SingleResponse,
     stream: Option<StreamId>,
     /// The body that waits for 100, and the deadline of the wait.
     awaiting_continue: Option<(Bytes, Instant)>,
@@ -182,23 +182,23 @@ struct ProbeCall<'a> {
     hash: Sha256,
     done: bool,
     /// The WebSocket of the target, if it is one.
-    ws_probe: Option<WsProbe<'a>>,
+    websocket: Option<SingleMessage<'a>>,
 }
 
-impl<'a> ProbeCall<'a> {
+impl<'a> SingleRequest<'a> {
     fn new(index: usize, target: &'a Target) -> io::Result<Self> {
         Ok(Self {
             target,
-            response: ProbeResponse {
+            response: SingleResponse {
                 target: index,
-                ..ProbeResponse::default()
+                ..SingleResponse::default()
             },
             stream: None,
             awaiting_continue: None,
             body: Vec::new(),
             hash: Sha256::new(),
             done: false,
-            ws_probe: WsProbe::of(target)?,
+            websocket: SingleMessage::of(target)?,
         })
     }
 
@@ -216,8 +216,8 @@ impl<'a> ProbeCall<'a> {
     }
 
     fn try_start(&mut self, conn: &mut Conn<()>) -> Result<(), UserError> {
-        if let Some(ws_probe) = &mut self.ws_probe {
-            return ws_probe.start(conn);
+        if let Some(websocket) = &mut self.websocket {
+            return websocket.start(conn);
         }
         let given = self.target.whole_fields();
         let fields: Vec<_> = given
@@ -278,10 +278,10 @@ impl<'a> ProbeCall<'a> {
                 }
                 Some(Event::Head { stream, head, end }) => {
                     self.head(&head);
-                    if let Some(ws_probe) = &mut self.ws_probe
+                    if let Some(websocket) = &mut self.websocket
                         && head.status() == 101
                     {
-                        if let Err(refusal) = ws_probe.on_head(&head) {
+                        if let Err(refusal) = websocket.on_head(&head) {
                             return self.fail(refusal.failure.name(), &refusal.rule);
                         }
                         continue;
@@ -295,11 +295,11 @@ impl<'a> ProbeCall<'a> {
                 }
                 Some(Event::Readable(stream)) => stream,
                 Some(Event::Switched { stream }) => {
-                    let Some(ws_probe) = &mut self.ws_probe else {
+                    let Some(websocket) = &mut self.websocket else {
                         let rule = "an unsolicited upgrade (RFC 9110 7.8)";
                         return self.fail("protocol", rule);
                     };
-                    ws_probe.send(conn, stream);
+                    websocket.send(conn, stream);
                     stream
                 }
                 Some(Event::Closed(error)) => {
@@ -326,13 +326,13 @@ impl<'a> ProbeCall<'a> {
 
     /// Takes a message of a WebSocket; false if the target is none.
     fn take_message(&mut self, conn: &mut Conn<()>) -> bool {
-        if !self.ws_probe.as_ref().is_some_and(WsProbe::is_open) {
+        if !self.websocket.as_ref().is_some_and(SingleMessage::is_open) {
             return false;
         }
         while let Some(reply) = self
-            .ws_probe
+            .websocket
             .as_mut()
-            .and_then(|ws_probe| ws_probe.next_reply(conn))
+            .and_then(|websocket| websocket.next_reply(conn))
         {
             match reply {
                 Err(_) if self.done => {
@@ -395,7 +395,7 @@ impl<'a> ProbeCall<'a> {
         self.response.closed |= !conn.proto.is_reusable();
     }
 
-    fn into_response(mut self) -> ProbeResponse {
+    fn into_response(mut self) -> SingleResponse {
         use std::fmt::Write as _;
         let mut hex = String::new();
         for byte in self.hash.finalize() {

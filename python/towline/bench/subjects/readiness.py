@@ -1,17 +1,15 @@
-"""The ready request, bounded in time and bytes; and free ports for subjects."""
+"""The readiness request, bounded in time and bytes."""
 
 from __future__ import annotations
 
-import random
 import re
 import socket
 import ssl
 import time
-from pathlib import Path
 
-from . import probe_h2
+from . import readiness_h2
+from .ports import HOST
 
-HOST = "127.0.0.1"
 MAX_HEAD_BYTES = 64 * 1024
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |\r?\n)")
 
@@ -20,8 +18,10 @@ class BadReply(Exception):
     """A response that is not HTTP."""
 
 
-def probe_status(port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1") -> int:
-    """The status of a GET. Raises OSError (TimeoutError when the whole took longer), or `BadReply`."""
+def readiness_status(
+    port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1"
+) -> int:
+    """Returns the status of a GET. Raises OSError (TimeoutError when the whole took longer), or `BadReply`."""
     due = time.monotonic() + timeout_s
     with socket.create_connection((HOST, port), timeout_s) as plain:
         connection = _handshake(plain, due, protocol) if tls else plain
@@ -50,7 +50,7 @@ def _status_over_h1(connection: socket.socket, authority: str, path: str, due: f
 
 
 def _status_over_h2(connection: socket.socket, authority: str, path: str, due: float) -> int:
-    connection.sendall(probe_h2.request(authority, path, secure=isinstance(connection, ssl.SSLSocket)))
+    connection.sendall(readiness_h2.request(authority, path, secure=isinstance(connection, ssl.SSLSocket)))
     received = b""
     while len(received) <= MAX_HEAD_BYTES:
         piece = _received(connection, due)
@@ -58,7 +58,7 @@ def _status_over_h2(connection: socket.socket, authority: str, path: str, due: f
             raise ConnectionResetError("the connection was closed without a response")
         received += piece
         try:
-            status = probe_h2.status(received)
+            status = readiness_h2.status(received)
         except ValueError as error:
             raise BadReply(str(error)) from None
         if status is not None:
@@ -88,30 +88,3 @@ def _handshake(plain: socket.socket, due: float, protocol: str) -> ssl.SSLSocket
         trusting.set_alpn_protocols(["h2"])
     plain.settimeout(max(due - time.monotonic(), 0.001))
     return trusting.wrap_socket(plain)
-
-
-def free_port() -> int:
-    """Outside of the range of ephemeral ports, thousands of which a generator uses."""
-    try:
-        first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
-    except (OSError, ValueError):
-        first, last = 32768, 60999
-    candidates = [port for port in range(10_000, 65_000) if not first <= port <= last]
-    for _ in range(200 if candidates else 0):
-        port = random.SystemRandom().choice(candidates)
-        if is_free(port):
-            return port
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-            probe.listen(1)
-        except OSError:
-            return False
-    return True

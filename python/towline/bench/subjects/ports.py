@@ -1,0 +1,36 @@
+"""Free ports for subjects."""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+
+HOST = "127.0.0.1"
+
+
+def free_port() -> int:
+    """Returns a free port outside of the range of ephemeral ports, thousands of which a load generator uses."""
+    try:
+        first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    except (OSError, ValueError):
+        first, last = 32768, 60999
+    candidates = [port for port in range(10_000, 65_000) if not first <= port <= last]
+    for _ in range(200 if candidates else 0):
+        port = random.SystemRandom().choice(candidates)
+        if is_free(port):
+            return port
+    with socket.socket() as candidate:
+        candidate.bind((HOST, 0))
+        return int(candidate.getsockname()[1])
+
+
+def is_free(port: int) -> bool:
+    with socket.socket() as candidate:
+        candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            candidate.bind((HOST, port))
+            candidate.listen(1)
+        except OSError:
+            return False
+    return True
