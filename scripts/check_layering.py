@@ -54,9 +54,9 @@ CYCLES: dict[tuple[str, ...], str] = {
     ): "a call is one of two kinds, and both kinds report the outcomes that the call defines",
     (
         IO + "client/blocking/h2_driver.rs",
-        IO + "client/blocking/pool_waiter.rs",
         IO + "client/blocking/pooled_conn.rs",
         IO + "client/blocking/shared_pool.rs",
+        IO + "client/blocking/waiter_mailbox.rs",
     ): "the pool holds connections, and an HTTP/2 connection reports its free streams and its end to the pool",
     (IO + "conn/file_body.rs", IO + "conn/mod.rs"): "methods of the connection in a file of their own",
     (

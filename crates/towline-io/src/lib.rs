@@ -50,7 +50,7 @@ pub use conn::config::{ConnConfig, ProxyTrust};
 pub use conn::file_body::open_regular;
 pub use conn::id::ConnId;
 pub use conn::spool::Spool;
-pub use conn::spooled_stream::SpooledStream;
+pub use conn::spooled_response::SpooledResponse;
 pub use conn::stream_map::StreamMap;
 pub use engine::accept::Notice;
 pub use engine::drain::Drain;

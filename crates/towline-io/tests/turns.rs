@@ -406,11 +406,14 @@ fn a_connection_works_on_another_thread_and_comes_back() {
         // There is no further input for now.
         let soon = Some(Instant::now() + Duration::from_millis(50));
         assert_eq!(
-            conn.fill(&mut buffers, soon).unwrap(),
+            conn.read_blocking(&mut buffers, soon).unwrap(),
             WaitOutcome::TimedOut
         );
         sender.send(()).unwrap();
-        assert_eq!(conn.fill(&mut buffers, None).unwrap(), WaitOutcome::Done);
+        assert_eq!(
+            conn.read_blocking(&mut buffers, None).unwrap(),
+            WaitOutcome::Done
+        );
         serve(&mut conn, &mut state);
         assert_eq!(conn.flush_blocking(None).unwrap(), WaitOutcome::Done);
         conn

@@ -1,4 +1,4 @@
-//! The client side of a WebSocket, shared by the load and the agent's probe.
+//! The client side of a WebSocket, shared by the load generator and the agent's single requests.
 //!
 //! ```text
 //! Handshake::begin ─► request ─► the head of the response ─► Handshake::end ─► WebSocket ─► send
@@ -42,17 +42,17 @@ pub(crate) struct WsRefused {
     pub(crate) rule: String,
 }
 
-/// The end of an open WebSocket.
-pub(crate) struct WsClosed {
+/// The reason why an open WebSocket ended.
+pub(crate) struct WsFailure {
     pub(crate) failure: Failure,
     pub(crate) rule: String,
     /// The code of the server's close frame.
     pub(crate) code: Option<u16>,
 }
 
-impl WsClosed {
+impl WsFailure {
     /// A protocol violation by the server.
-    pub(crate) fn wrong(rule: &str) -> Self {
+    pub(crate) fn protocol_violation(rule: &str) -> Self {
         Self {
             failure: Failure::Protocol,
             rule: rule.into(),
@@ -71,9 +71,9 @@ impl WsClosed {
             // No close frame was received (RFC 6455 7.1.5).
             ws::Event::Failed(violation) if violation.code == 1006 => Some(Self {
                 failure: Failure::Reset,
-                ..Self::wrong(violation.rule)
+                ..Self::protocol_violation(violation.rule)
             }),
-            ws::Event::Failed(violation) => Some(Self::wrong(violation.rule)),
+            ws::Event::Failed(violation) => Some(Self::protocol_violation(violation.rule)),
             _ => None,
         }
     }

@@ -12,7 +12,7 @@ use towline_proto::ws::{self, Kind, SendError, deflate};
 use super::request::{CallError, RequestText};
 
 /// Maximum bytes of a message that are read before the program requests it.
-pub(super) const AHEAD_BYTES: usize = 64 * 1024;
+pub(super) const READ_AHEAD_BYTES: usize = 64 * 1024;
 
 /// Maximum bytes kept of a response that rejects a WebSocket: enough for an error page, and at most one
 /// flow-control window.
@@ -58,7 +58,7 @@ pub enum WsSendError {
     Closed(WsClosed),
     Failed(Box<CallError>),
     /// The program violated the protocol, for example by its close code.
-    Mistake(SendError),
+    Misuse(SendError),
 }
 
 /// A message or a ping to send.
@@ -134,9 +134,8 @@ fn protocols(config: &WebSocketConfig) -> Vec<&[u8]> {
 /// (RFC 6455 10.3).
 pub(super) fn shared() -> io::Result<ws::Scratch> {
     let mut seed = [0; 32];
-    let chance = ring::default_provider().secure_random;
-    chance
-        .fill(&mut seed)
+    let rng = ring::default_provider().secure_random;
+    rng.fill(&mut seed)
         .map_err(|_| io::Error::other("the system's random number generator failed"))?;
     Ok(ws::Scratch::new(seed))
 }

@@ -155,7 +155,7 @@ fn zstd_drain(
 /// Pool of idle encoders. gzip and zstd streams are reset and reused, which saves the allocation of their
 /// tables; brotli has no reset.
 pub struct EncoderPool {
-    kept: Vec<Encoder>,
+    idle: Vec<Encoder>,
     max_idle: usize,
 }
 
@@ -163,25 +163,25 @@ impl EncoderPool {
     /// Creates a pool of at most `max_idle` encoders.
     pub fn new(max_idle: usize) -> Self {
         Self {
-            kept: Vec::new(),
+            idle: Vec::new(),
             max_idle,
         }
     }
 
     pub fn acquire(&mut self, coding: Coding) -> io::Result<Encoder> {
         match self
-            .kept
+            .idle
             .iter()
             .position(|encoder| encoder.coding() == coding)
         {
-            Some(index) => Ok(self.kept.swap_remove(index)),
+            Some(index) => Ok(self.idle.swap_remove(index)),
             None => Encoder::new(coding),
         }
     }
 
     /// Returns an encoder to the pool, in any state; its history does not affect the next response.
     pub fn release(&mut self, mut encoder: Encoder) {
-        if self.kept.len() >= self.max_idle {
+        if self.idle.len() >= self.max_idle {
             return;
         }
         let clean = match &mut encoder {
@@ -193,7 +193,7 @@ impl EncoderPool {
             Encoder::Brotli(_) => false,
         };
         if clean {
-            self.kept.push(encoder);
+            self.idle.push(encoder);
         }
     }
 }
@@ -335,6 +335,6 @@ mod tests {
         for _ in 0..3 {
             pool.release(Encoder::new(Coding::Gzip).unwrap());
         }
-        assert_eq!(pool.kept.len(), 2);
+        assert_eq!(pool.idle.len(), 2);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The server encodes with [`encode`], the client decodes with [`decode`].
 
-pub mod accept;
+pub mod accept_encoding;
 pub mod decode;
 pub mod encode;
 

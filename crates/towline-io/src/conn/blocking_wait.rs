@@ -24,15 +24,15 @@ pub enum WaitOutcome {
 enum PollOutcome {
     Ready,
     /// A timeout of the protocol has passed and has been handled.
-    Deadline,
+    ProtocolTimeout,
     /// The caller's time is over.
-    Until,
+    CallerTimeout,
 }
 
 impl<S> Conn<S> {
     /// Reads from the socket, waiting until `until` (`None`: as long as the timeouts of the protocol allow).
     /// Handle all events of `next_event` afterwards, whatever the result.
-    pub fn fill(
+    pub fn read_blocking(
         &mut self,
         buffers: &mut BufferPool,
         until: Option<Instant>,
@@ -51,8 +51,8 @@ impl<S> Conn<S> {
             }
             match self.sleep(libc::POLLIN, until)? {
                 PollOutcome::Ready => {}
-                PollOutcome::Deadline => return Ok(WaitOutcome::Done),
-                PollOutcome::Until => return Ok(WaitOutcome::TimedOut),
+                PollOutcome::ProtocolTimeout => return Ok(WaitOutcome::Done),
+                PollOutcome::CallerTimeout => return Ok(WaitOutcome::TimedOut),
             }
         }
     }
@@ -67,7 +67,7 @@ impl<S> Conn<S> {
             if flushed != FlushOutcome::Blocked {
                 return Ok(WaitOutcome::Done);
             }
-            if matches!(self.sleep(0, until)?, PollOutcome::Until) {
+            if matches!(self.sleep(0, until)?, PollOutcome::CallerTimeout) {
                 return Ok(WaitOutcome::TimedOut);
             }
         }
@@ -90,7 +90,7 @@ impl<S> Conn<S> {
             let now = Instant::now();
             let deadline = self.proto.deadline();
             if until.is_some_and(|until| until <= now) {
-                return Ok(PollOutcome::Until);
+                return Ok(PollOutcome::CallerTimeout);
             }
             if deadline.is_some_and(|deadline| deadline <= now) {
                 // The timer runs only while we wait for the peer, and this thread may have done other things.
@@ -98,7 +98,7 @@ impl<S> Conn<S> {
                     return Ok(self.on_ready());
                 }
                 self.proto.handle_timeout(now);
-                return Ok(PollOutcome::Deadline);
+                return Ok(PollOutcome::ProtocolTimeout);
             }
             let next = [until, deadline].into_iter().flatten().min();
             if poll_one(self.as_raw_fd(), events, next.map(|next| next - now))? {

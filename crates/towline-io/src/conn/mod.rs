@@ -8,7 +8,7 @@ pub(crate) mod flush;
 pub(crate) mod id;
 pub(crate) mod proxy_header;
 pub(crate) mod spool;
-pub(crate) mod spooled_stream;
+pub(crate) mod spooled_response;
 pub(crate) mod stream_map;
 pub(crate) mod transport;
 

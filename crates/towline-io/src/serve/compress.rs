@@ -1,6 +1,6 @@
 //! Compression of responses: whether, with which coding, and with which headers.
 //!
-//! [`Policy::plan`] decides once, from the request's [`Accepted`] and the response's head. The front end
+//! [`Policy::plan`] decides once, from the request's [`AcceptEncoding`] and the response's head. The front end
 //! then sends the headers of [`rewrite`] and passes the body through an
 //! [`Encoder`](crate::coding::encode::Encoder). A response to HEAD is planned the same way, so that its
 //! headers are those of GET.
@@ -9,7 +9,7 @@
 //! compression is off by default (`--compress`).
 
 use crate::coding::Coding;
-use crate::coding::accept::Accepted;
+use crate::coding::accept_encoding::AcceptEncoding;
 
 /// Default minimum size: a smaller response fits one packet anyway.
 pub const MIN_BYTES: u64 = 860;
@@ -41,7 +41,7 @@ impl Policy {
     /// Decides. `body_bytes` is the body's length if it is known; else Content-Length is used.
     pub fn plan<'a>(
         &self,
-        accepted: &Accepted,
+        accepted: &AcceptEncoding,
         status: u16,
         fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
         body_bytes: Option<u64>,
@@ -208,7 +208,7 @@ mod tests {
             codings: Coding::ALL.to_vec(),
             min_bytes: MIN_BYTES,
         };
-        let accepted = Accepted::from_fields(bytes(&[("Accept-Encoding", accept)]));
+        let accepted = AcceptEncoding::from_fields(bytes(&[("Accept-Encoding", accept)]));
         policy.plan(&accepted, status, bytes(fields), body_bytes)
     }
 
@@ -248,7 +248,7 @@ mod tests {
             min_bytes: 0,
         };
         assert_eq!(
-            nothing.plan(&Accepted::default(), 200, bytes(&[HTML]), None),
+            nothing.plan(&AcceptEncoding::default(), 200, bytes(&[HTML]), None),
             Plan::Untouched
         );
     }

@@ -8,7 +8,7 @@ use towline_proto::ws::{Event, Kind, ReadAhead, Scratch, WebSocket};
 use towline_proto::{HeadRef, StreamId, UserError};
 
 use crate::target::Target;
-use crate::websocket::{self, Handshake, WsClosed, WsRefused};
+use crate::websocket::{self, Handshake, WsFailure, WsRefused};
 
 pub(super) struct SingleMessage<'a> {
     target: &'a Target,
@@ -69,7 +69,7 @@ impl<'a> SingleMessage<'a> {
     }
 
     /// The next message, or the end of the WebSocket; `None`: nothing yet.
-    pub(super) fn next_reply(&mut self, conn: &mut Conn<()>) -> Option<Result<WsReply, WsClosed>> {
+    pub(super) fn next_reply(&mut self, conn: &mut Conn<()>) -> Option<Result<WsReply, WsFailure>> {
         let socket = self.socket.as_mut()?;
         let mut stream = conn.proto.stream(self.stream?).ok()?;
         let ahead = socket.read_ahead(&mut stream, Instant::now(), &mut self.shared, usize::MAX);
@@ -85,7 +85,7 @@ impl<'a> SingleMessage<'a> {
                 },
                 data: data.to_vec(),
             })),
-            event => WsClosed::of(&event).map(Err),
+            event => WsFailure::of(&event).map(Err),
         }
     }
 }

@@ -339,8 +339,8 @@ impl<'a> SingleRequest<'a> {
                     self.response.closed = true;
                     return true;
                 }
-                Err(closed) => {
-                    self.fail(closed.failure.name(), &closed.rule);
+                Err(ws_failure) => {
+                    self.fail(ws_failure.failure.name(), &ws_failure.rule);
                     return true;
                 }
                 Ok(_) if self.done => {

@@ -15,7 +15,7 @@ use super::websocket::WsState;
 use crate::check::{Check, VerifiedBody};
 use crate::stats::{Failure, ResponseTimes};
 use crate::target::Target;
-use crate::websocket::{WsClosed, WsRefused};
+use crate::websocket::{WsFailure, WsRefused};
 
 /// A request that waits for its response.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ pub(super) enum ConnEvent {
     /// The WebSocket handshake was refused.
     WsRefused(WsRefused),
     /// The WebSocket has ended.
-    WsClosed(Box<WsClosed>),
+    WsFailed(Box<WsFailure>),
     /// An upgrade that was not requested.
     UnexpectedUpgrade,
 }

@@ -452,7 +452,7 @@ impl Worker {
                 }
                 ConnEvent::WsOpened => self.on_upgraded(id, now),
                 ConnEvent::WsRefused(refusal) => return self.on_ws_refused(id, &refusal, now),
-                ConnEvent::WsClosed(closed) => return self.on_ws_closed(id, &closed, now),
+                ConnEvent::WsFailed(failure) => return self.on_ws_failed(id, &failure, now),
                 ConnEvent::UnexpectedUpgrade => {
                     let rule = "an unsolicited upgrade (RFC 9110 7.8)";
                     self.on_closed(id, Failure::Protocol, rule, now);

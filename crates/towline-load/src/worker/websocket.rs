@@ -20,7 +20,7 @@ use crate::check::VerifiedBody;
 use crate::config::Config;
 use crate::stats::Failure;
 use crate::target::Target;
-use crate::websocket::{self, Handshake, WsClosed, WsRefused};
+use crate::websocket::{self, Handshake, WsFailure, WsRefused};
 
 /// Normal closure (RFC 6455 7.4.1).
 const NORMAL: u16 = 1000;
@@ -126,7 +126,7 @@ impl WsContext {
         if ahead != ReadAhead::Event {
             return ConnEvent::Idle;
         }
-        let closed = match socket.next_event() {
+        let failure = match socket.next_event() {
             Some(ws::Event::Message { kind, data }) => match conn_state.pending.front_mut() {
                 Some(request) if *replies_expected > 0 => {
                     *replies_expected -= 1;
@@ -136,12 +136,12 @@ impl WsContext {
                     (request.check).message(data, sent == Some(kind), expect, &verified[target]);
                     return ConnEvent::Completed(0);
                 }
-                _ => Some(WsClosed::wrong("an unsolicited message")),
+                _ => Some(WsFailure::protocol_violation("an unsolicited message")),
             },
-            event => event.and_then(|event| WsClosed::of(&event)),
+            event => event.and_then(|event| WsFailure::of(&event)),
         };
-        closed.map_or(ConnEvent::Idle, |closed| {
-            ConnEvent::WsClosed(Box::new(closed))
+        failure.map_or(ConnEvent::Idle, |failure| {
+            ConnEvent::WsFailed(Box::new(failure))
         })
     }
 
@@ -251,13 +251,13 @@ impl Worker {
     }
 
     /// Handles the end of a WebSocket.
-    pub(super) fn on_ws_closed(&mut self, id: ConnId, closed: &WsClosed, now: Instant) {
-        if let Some(code) = closed.code
+    pub(super) fn on_ws_failed(&mut self, id: ConnId, ws_failure: &WsFailure, now: Instant) {
+        if let Some(code) = ws_failure.code
             && self.counts(now, now)
         {
             self.tally.count_status(code);
         }
-        self.on_closed(id, closed.failure, &closed.rule, now);
+        self.on_closed(id, ws_failure.failure, &ws_failure.rule, now);
         // Sends the reply to a close frame first.
         self.engine.flush_and_rearm(id);
         self.engine.close(id);

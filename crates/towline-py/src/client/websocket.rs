@@ -102,7 +102,7 @@ pub fn send_refusal(py: Python<'_>, refusal: &WsSendError) -> Option<PyErr> {
         WsSendError::NoRoom => return None,
         WsSendError::Closed(closed) => closed_error(py, closed),
         WsSendError::Failed(error) => errors::call_error(py, error),
-        WsSendError::Mistake(error) => send_error(*error),
+        WsSendError::Misuse(error) => send_error(*error),
     })
 }
 

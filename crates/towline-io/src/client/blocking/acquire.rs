@@ -1,4 +1,4 @@
-//! Getting a connection for a request: from the pool, by waiting, or by dialling on this thread.
+//! Gets a connection for a request: from the pool, by waiting (`pool_wait`), or by dialling on this thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,13 +8,12 @@ use towline_proto::Protocol;
 use super::BlockingError;
 use super::h1_conn::{poll, with_buffers};
 use super::h2_driver::H2Conn;
-use super::pool_waiter::{Message, PendingDial};
 use super::pooled_conn::{self, ConnKind, PooledConn};
-use super::shared_pool::{AcquireOutcome, Acquired, QueueEntry, SharedPool};
+use super::shared_pool::{AcquireOutcome, Acquired, SharedPool};
 use super::wait_policy::{Stop, WaitPolicy};
+use super::waiter_mailbox::PendingDial;
 use crate::client::call_error;
 use crate::client::dial::{Dial, DialError, Established, Progress};
-use crate::client::pool::Lease;
 use crate::client::request::{CallError, CallErrorKind, CallOptions};
 use crate::client::route::Route;
 use crate::conn::Conn;
@@ -37,7 +36,7 @@ impl SharedPool {
                 AcquireOutcome::Free(acquired) => acquired,
                 AcquireOutcome::Wait(entry) => Acquired {
                     lease: self.wait(&entry, policy)?,
-                    alone: false,
+                    is_only_call: false,
                 },
             };
             let lease = &acquired.lease;
@@ -62,96 +61,8 @@ impl SharedPool {
         }
     }
 
-    fn wait(
-        &self,
-        entry: &QueueEntry,
-        policy: &mut WaitPolicy<'_>,
-    ) -> Result<Lease<PooledConn>, BlockingError> {
-        let mut driving = None;
-        match self.wait_driving(entry, &mut driving, policy) {
-            Ok(lease) => {
-                self.release_dial(driving, entry);
-                Ok(lease)
-            }
-            Err(ended) => {
-                self.cancel_wait(entry, driving, Instant::now());
-                Err(ended)
-            }
-        }
-    }
-
-    fn wait_driving(
-        &self,
-        entry: &QueueEntry,
-        driving: &mut Option<PendingDial>,
-        policy: &mut WaitPolicy<'_>,
-    ) -> Result<Lease<PooledConn>, BlockingError> {
-        let mut wait = policy.phase(Instant::now(), None);
-        let mut has_slept = false;
-        loop {
-            while let Some(message) = entry.waiter.next() {
-                match message {
-                    Message::Assigned(lease) => return Ok(lease),
-                    Message::Failed(error) => return Err(BlockingError::Failed(error)),
-                    Message::Dial(pending) => *driving = Some(pending),
-                    Message::DropDial(slot) => {
-                        driving.take_if(|pending| pending.slot == slot);
-                    }
-                    Message::Recheck => {}
-                }
-            }
-            if let Some(pending) = driving
-                && let Some(over) = self.drive(pending, Instant::now())
-            {
-                let slot = pending.slot;
-                *driving = None;
-                match over {
-                    Ok(conn) => self.dialled(slot, conn, &entry.waiter, Instant::now()),
-                    Err(error) => self.dial_failed(slot, error, &entry.waiter),
-                }
-                continue;
-            }
-            let bound = entry.waiter.bound();
-            wait.end_at(bound.map(|(at, _)| at));
-            let slice = if has_slept {
-                let timeout_error = |stop| no_connection(stop, bound.map(|(_, kind)| kind));
-                wait.next_slice().map_err(timeout_error)?
-            } else {
-                wait.first_slice()
-            };
-            has_slept = true;
-            if let Err(error) = sleep(entry, driving.as_ref(), slice)
-                && let Some(pending) = driving.take()
-            {
-                self.dial_failed(pending.slot, broken(&error), &entry.waiter);
-            }
-        }
-    }
-
-    /// The waiter got another connection while it was dialling: pools its dial if it is done, else hands it
-    /// to another waiter.
-    fn release_dial(&self, driving: Option<PendingDial>, entry: &QueueEntry) {
-        let Some(mut pending) = driving else {
-            return;
-        };
-        let (slot, now) = (pending.slot, Instant::now());
-        if pending.dial.is_none() {
-            return self.hand_over(Some(pending));
-        }
-        match self.advance(&mut pending, now) {
-            Progress::Pending => self.hand_over(Some(pending)),
-            Progress::Failed(error) => {
-                self.dial_failed(slot, CallError::dial(&error), &entry.waiter);
-            }
-            Progress::Done(established) => match self.connect(&pending, *established, now) {
-                Ok(conn) => self.dialled(slot, conn, &entry.waiter, now),
-                Err(error) => self.dial_failed(slot, broken(&error), &entry.waiter),
-            },
-        }
-    }
-
     /// Advances a dial as far as possible. `None`: it is still pending, or starts again after a pause.
-    fn drive(
+    pub(super) fn drive(
         &self,
         pending: &mut PendingDial,
         now: Instant,
@@ -170,7 +81,7 @@ impl SharedPool {
         self.drive(pending, now)
     }
 
-    fn advance(&self, pending: &mut PendingDial, now: Instant) -> Progress {
+    pub(super) fn advance(&self, pending: &mut PendingDial, now: Instant) -> Progress {
         let PendingDial {
             route,
             begin_at,
@@ -188,7 +99,7 @@ impl SharedPool {
         dial.advance(now)
     }
 
-    fn connect(
+    pub(super) fn connect(
         &self,
         pending: &PendingDial,
         established: Established,
@@ -255,29 +166,8 @@ impl SharedPool {
     }
 }
 
-/// Sleeps until a message arrives or the dial can continue, for `slice` at most.
-fn sleep(
-    entry: &QueueEntry,
-    driving: Option<&PendingDial>,
-    slice: Duration,
-) -> std::io::Result<()> {
-    let Some(pending) = driving else {
-        entry.waiter.park(slice);
-        return Ok(());
-    };
-    let mut entries = Vec::with_capacity(4);
-    let most = watch(pending, &mut entries, slice, Instant::now());
-    if let Ok(fd) = entry.waiter.wake_pipe() {
-        entries.push(poll_entry(fd, libc::POLLIN));
-    }
-    if !entry.waiter.has_messages() {
-        poll(&mut entries, most)?;
-    }
-    Ok(())
-}
-
 /// Adds the descriptors that a dial waits for. Returns how long to wait.
-fn watch(
+pub(super) fn watch(
     pending: &PendingDial,
     entries: &mut Vec<libc::pollfd>,
     most: Duration,
@@ -299,7 +189,7 @@ fn watch(
     left.map_or(most, |left| left.min(most))
 }
 
-fn poll_entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd {
+pub(super) fn poll_entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd {
     libc::pollfd {
         fd,
         events,
@@ -308,12 +198,12 @@ fn poll_entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc::pollfd {
 }
 
 /// The error of a new connection that cannot be waited for.
-fn broken(error: &std::io::Error) -> CallError {
+pub(super) fn broken(error: &std::io::Error) -> CallError {
     CallError::dial(&DialError::adoption(error))
 }
 
 /// The error of a stopped wait; `kind` is the timeout that bounded it.
-fn no_connection(stop: Stop, kind: Option<CallErrorKind>) -> BlockingError {
+pub(super) fn no_connection(stop: Stop, kind: Option<CallErrorKind>) -> BlockingError {
     let kind = match (stop, kind) {
         (Stop::Interrupted, _) => return BlockingError::Interrupted,
         (Stop::Phase, Some(kind)) => kind,

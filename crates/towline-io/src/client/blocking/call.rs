@@ -132,7 +132,10 @@ impl BlockingCall {
             self.timings.connect = dial.connect;
             self.timings.tls = dial.tls.unwrap_or_default();
         }
-        let Acquired { lease, alone } = acquired;
+        let Acquired {
+            lease,
+            is_only_call,
+        } = acquired;
         let (request, options) = (&self.request, &self.options);
         match lease.conn.kind {
             ConnKind::H1(conn) => {
@@ -140,7 +143,7 @@ impl BlockingCall {
                     slot: lease.slot,
                     fd: lease.conn.fd,
                     conn,
-                    exchange: Exchange::new(request, options, self.reused, alone),
+                    exchange: Exchange::new(request, options, self.reused, is_only_call),
                 };
                 if let Err(error) = h1.start(request, self.started) {
                     h1.abort(&self.pool);

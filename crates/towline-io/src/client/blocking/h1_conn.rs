@@ -104,7 +104,7 @@ impl H1Conn {
     }
 
     /// Polls for input for a moment if that has succeeded lately.
-    pub(super) fn recv_soon(&mut self, buffers: &mut BufferPool) -> RecvProgress {
+    pub(super) fn recv_spinning(&mut self, buffers: &mut BufferPool) -> RecvProgress {
         if !self.spin.should_spin() {
             return RecvProgress::Nothing;
         }

@@ -53,7 +53,7 @@ pub(super) struct Exchange {
     /// The body waits for `100 Continue`.
     pub(super) awaits_continue: bool,
     /// No other call of this client is in progress, so no other thread here needs the CPU time spent polling.
-    pub(super) alone: bool,
+    pub(super) is_only_call: bool,
     /// Bytes of the request that were queued, and that were sent.
     pub(super) queued: u64,
     pub(super) sent: u64,
@@ -64,7 +64,7 @@ impl Exchange {
         request: &OutgoingRequest,
         options: &CallOptions,
         reused: bool,
-        alone: bool,
+        is_only_call: bool,
     ) -> Self {
         Self {
             stream: StreamId(0),
@@ -76,7 +76,7 @@ impl Exchange {
             size: request.body.size(),
             uploading: request.body.is_streamed(),
             awaits_continue: request.awaits_continue(),
-            alone,
+            is_only_call,
             queued: 0,
             sent: 0,
         }

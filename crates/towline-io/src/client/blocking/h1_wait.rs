@@ -68,9 +68,12 @@ impl Exchange {
                 return Ok(head);
             }
             self.check(conn, CallPhase::Head)?;
-            if self.alone && !self.awaits_continue && self.sent == self.queued && conn.received == 0
+            if self.is_only_call
+                && !self.awaits_continue
+                && self.sent == self.queued
+                && conn.received == 0
             {
-                let got = with_buffers(|buffers| conn.recv_soon(buffers));
+                let got = with_buffers(|buffers| conn.recv_spinning(buffers));
                 if got != RecvProgress::Nothing {
                     continue;
                 }

@@ -111,7 +111,7 @@ impl H2Call {
 
     /// Bytes of the body that are buffered on the connection.
     pub(super) fn buffered(&self) -> usize {
-        if self.conn.driver.is_foreign() {
+        if self.conn.driver.is_from_parent_process() {
             return 0;
         }
         let call = self.call;
@@ -198,7 +198,7 @@ impl H2Call {
         policy: &mut WaitPolicy<'_>,
         ready: impl FnMut(&mut DriverState) -> Option<Result<T, Box<CallError>>>,
     ) -> Result<T, BlockingError> {
-        if self.conn.driver.is_foreign() {
+        if self.conn.driver.is_from_parent_process() {
             return Err(call::belongs_to_parent());
         }
         match self.conn.driver.wait(self.call, &self.pool, policy, ready) {
@@ -244,7 +244,7 @@ fn pull(
 
 impl Drop for H2Call {
     fn drop(&mut self) {
-        if self.conn.driver.is_foreign() {
+        if self.conn.driver.is_from_parent_process() {
             return std::mem::forget(Arc::clone(&self.conn));
         }
         let call = self.call;

@@ -28,7 +28,7 @@ use crate::engine::EngineConfig;
 pub(super) struct H2Driver {
     /// Readable whenever a turn has work.
     pub(super) fd: RawFd,
-    /// The process that made it.
+    /// `fork::generation()` of the process that made it.
     generation: u64,
     state: Mutex<DriverState>,
     /// Held while changed limits are passed to the pool, so that the last one passed is right.
@@ -39,7 +39,7 @@ pub(super) struct H2Driver {
 pub(super) struct DriverState {
     pub(super) driver: ManuallyDrop<ClientDriver>,
     pub(super) calls: CallSlots,
-    /// The calls whose threads are parked, the youngest last.
+    /// The calls whose threads are parked, the most recent last.
     pub(super) parked: BTreeSet<CallId>,
     pub(super) leader: Leader,
     /// The slots of the connections in the pool.
@@ -93,7 +93,7 @@ pub(super) struct CallSlot {
     pub(super) informational: Vec<OwnedHead>,
     pub(super) failure: Option<Box<CallError>>,
     /// The thread to unpark when something arrives.
-    pub(super) sleeper: Option<Thread>,
+    pub(super) parked_thread: Option<Thread>,
 }
 
 /// An HTTP/2 connection. It is closed when it is dropped.
@@ -134,8 +134,9 @@ impl H2Driver {
         })
     }
 
-    /// In a forked child a thread that does not exist there may hold the lock.
-    pub(super) fn is_foreign(&self) -> bool {
+    /// Whether it was made before a fork, in the parent process. A thread that does not exist in this process may then
+    /// hold the lock.
+    pub(super) fn is_from_parent_process(&self) -> bool {
         self.generation != fork::generation()
     }
 
@@ -162,8 +163,8 @@ impl H2Driver {
         state.elect_leader(&mut wake);
         let is_changed = state.driver.has_limit_changes();
         drop(state);
-        for sleeper in wake {
-            sleeper.unpark();
+        for thread in wake {
+            thread.unpark();
         }
         if is_changed {
             self.report_limits(pool);
@@ -212,9 +213,9 @@ impl DriverState {
                 CallEvent::Failed(error) => slot.failure = Some(error),
                 CallEvent::Readable | CallEvent::Writable | CallEvent::Switched => {}
             }
-            if let Some(sleeper) = slot.sleeper.take() {
+            if let Some(parked_thread) = slot.parked_thread.take() {
                 self.parked.remove(&call);
-                wake.push(sleeper);
+                wake.push(parked_thread);
             }
         }
     }
@@ -265,7 +266,7 @@ impl H2Conn {
 impl Drop for H2Conn {
     fn drop(&mut self) {
         // In a forked child the socket is the parent's.
-        if !self.driver.is_foreign() {
+        if !self.driver.is_from_parent_process() {
             let mut state = self.driver.lock();
             state.slots.remove(&self.id);
             state.driver.discard(self.id);
@@ -275,7 +276,7 @@ impl Drop for H2Conn {
 
 impl Drop for H2Driver {
     fn drop(&mut self) {
-        if !self.is_foreign() {
+        if !self.is_from_parent_process() {
             let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the field is not used again.
             unsafe { ManuallyDrop::drop(&mut state.driver) };

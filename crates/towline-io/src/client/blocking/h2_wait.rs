@@ -69,7 +69,7 @@ impl H2Driver {
         wake: Vec<Thread>,
     ) -> MutexGuard<'a, DriverState> {
         if let Some(slot) = state.calls.get_mut(call) {
-            slot.sleeper = Some(thread::current());
+            slot.parked_thread = Some(thread::current());
             state.parked.insert(call);
         }
         self.unlock(state, pool, wake);
@@ -111,17 +111,17 @@ impl H2Driver {
 impl DriverState {
     pub(super) fn unpark(&mut self, call: CallId) -> Option<Thread> {
         self.parked.remove(&call);
-        self.calls.get_mut(call)?.sleeper.take()
+        self.calls.get_mut(call)?.parked_thread.take()
     }
 
-    /// Makes sure that a thread polls, if any waits. The thread of the youngest call is elected: it usually stays
+    /// Makes sure that a thread polls, if any waits. The thread of the most recent call is elected: it usually stays
     /// longest.
     pub(super) fn elect_leader(&mut self, wake: &mut Vec<Thread>) {
         if self.leader == Leader::None
-            && let Some(&youngest) = self.parked.last()
+            && let Some(&most_recent) = self.parked.last()
         {
-            wake.extend(self.unpark(youngest));
-            self.leader = Leader::Elected(youngest);
+            wake.extend(self.unpark(most_recent));
+            self.leader = Leader::Elected(most_recent);
         }
     }
 }

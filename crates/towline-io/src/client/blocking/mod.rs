@@ -12,7 +12,7 @@
 //! driven by the client's one `ClientDriver` (`h2_call`, `h2_driver`), which also drives those of the asynchronous
 //! client.
 //!
-//! A call waits in three places: for a connection in `acquire` (as a `pool_waiter` in the queue, or driving a dial), for
+//! A call waits in three places: for a connection in `pool_wait` (with a `waiter_mailbox`, or driving a dial), for
 //! the server in `h1_wait` or `h2_wait`. `wait_policy` has the deadlines and the interrupt check of all.
 //!
 //! A warm request over HTTP/1 costs three system calls: one check of the idle connection, one send, one receive; a
@@ -28,11 +28,12 @@ mod h1_wait;
 mod h2_call;
 mod h2_driver;
 mod h2_wait;
-mod pool_waiter;
+mod pool_wait;
 mod pooled_conn;
 mod read_buffer;
 mod shared_pool;
 mod wait_policy;
+mod waiter_mailbox;
 mod wake_pipe;
 mod websocket;
 
@@ -142,14 +143,15 @@ impl BlockingClient {
         self.pool.close();
     }
 
-    /// It was made in another process: call [`close_after_fork`](Self::close_after_fork) and make a new one.
-    pub fn is_foreign(&self) -> bool {
+    /// Whether it was made before a fork, in the parent process: call [`close_after_fork`](Self::close_after_fork) and
+    /// make a new one.
+    pub fn is_from_parent_process(&self) -> bool {
         self.pool.generation != fork::generation()
     }
 
     /// Closes the parent's sockets in this process without sending anything.
     pub fn close_after_fork(&self) {
-        if self.is_foreign() {
+        if self.is_from_parent_process() {
             self.pool.close_after_fork();
         }
     }

@@ -18,8 +18,8 @@ use std::time::Instant;
 
 use super::BlockingConfig;
 use super::h2_driver::H2Driver;
-use super::pool_waiter::{Message, PendingDial, Waiter};
 use super::pooled_conn::PooledConn;
+use super::waiter_mailbox::{Message, PendingDial, Waiter};
 use crate::client::pool::{Action, Lease, OriginId, Pool, PoolStatus, SlotId, WaiterId};
 use crate::client::request::{CallError, CallOptions};
 use crate::client::route::Route;
@@ -83,7 +83,7 @@ pub(super) enum AcquireOutcome {
 pub(super) struct Acquired {
     pub(super) lease: Lease<PooledConn>,
     /// No other call of this client has a connection.
-    pub(super) alone: bool,
+    pub(super) is_only_call: bool,
 }
 
 impl SharedPool {
@@ -152,8 +152,11 @@ impl SharedPool {
             let origin = state.pool.origin(route, share);
             match state.pool.acquire(origin, now) {
                 Some(lease) => {
-                    let alone = state.pool.status().active == 1;
-                    Ok(AcquireOutcome::Free(Acquired { lease, alone }))
+                    let is_only_call = state.pool.status().active == 1;
+                    Ok(AcquireOutcome::Free(Acquired {
+                        lease,
+                        is_only_call,
+                    }))
                 }
                 None => state
                     .queue(origin, options, urgent, now)

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Messages are pulled by the program: they stay unread until it asks for one, except for one message of up to
-//! [`AHEAD_BYTES`](crate::client::websocket::AHEAD_BYTES), so that pings, pongs and the close frame around it are
+//! [`READ_AHEAD_BYTES`](crate::client::websocket::READ_AHEAD_BYTES), so that pings, pongs and the close frame around it are
 //! handled. One task receives at a time; any number may send.
 
 use std::time::{Duration, Instant};
@@ -181,7 +181,7 @@ impl ClientDriver {
         match written {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(self.closed_error(id)),
-            Err(mistake) => return Err(WsSendError::Mistake(mistake)),
+            Err(misuse) => return Err(WsSendError::Misuse(misuse)),
         }
         let now = self.now();
         if let Some(call) = self.call_mut(id) {

@@ -9,7 +9,9 @@ use towline_proto::{
 
 use super::ConnState;
 use crate::client::request::OutgoingRequest;
-use crate::client::websocket::{AHEAD_BYTES, Outgoing, UpgradeRequest, WebSocketConfig, WsClosed};
+use crate::client::websocket::{
+    Outgoing, READ_AHEAD_BYTES, UpgradeRequest, WebSocketConfig, WsClosed,
+};
 use crate::conn::Conn;
 
 /// A call that requests, or has become, a WebSocket; see `websocket`.
@@ -159,7 +161,7 @@ impl OpenWebSocket {
         if !self.is_finished() {
             let max_bytes = match self.pending_recv {
                 PendingRecv::Message { .. } => usize::MAX,
-                PendingRecv::Nothing => AHEAD_BYTES,
+                PendingRecv::Nothing => READ_AHEAD_BYTES,
             };
             let mut ahead = self.socket.read_ahead(stream, now, scratch, max_bytes);
             // An error means that the stream failed; the next read returns it.

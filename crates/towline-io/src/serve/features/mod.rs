@@ -34,7 +34,7 @@ use super::refusals::{Refusals, RefusedFor};
 use super::request_id::{self, IdGenerator};
 pub use super::request_line::RequestLine;
 use super::request_line::version_name;
-use crate::coding::accept::Accepted;
+use crate::coding::accept_encoding::AcceptEncoding;
 use crate::coding::encode::EncoderPool;
 
 /// Idle encoders per thread: a third would cost more memory than it saves time.
@@ -119,7 +119,7 @@ pub struct ExchangeRecord {
     method: Option<(MethodClass, Version)>,
     status: u16,
     body_bytes: u64,
-    accepted: Accepted,
+    accepted: AcceptEncoding,
     body: Body,
     is_head: bool,
     refused: Option<RefusedFor>,
@@ -212,7 +212,7 @@ impl Features {
             record.method = Some((MethodClass::of(line.method), line.version));
         }
         if self.config.compression.is_some() {
-            record.accepted = Accepted::from_fields(fields.clone().into_iter().map(pair));
+            record.accepted = AcceptEncoding::from_fields(fields.clone().into_iter().map(pair));
         }
         if let Some(log) = &self.log {
             record.client.clear();

@@ -26,7 +26,7 @@ use self::range::Selection;
 use self::root::Root;
 use super::compress::is_compressible;
 use crate::coding::Coding;
-use crate::coding::accept::Accepted;
+use crate::coding::accept_encoding::AcceptEncoding;
 
 /// Options of a mount.
 #[derive(Debug, Clone)]
@@ -191,7 +191,7 @@ impl Mount {
         let mut coding = None;
         let mut opened = opened;
         if self.options.precompressed && is_compressible(&content_type) {
-            let accepted = Accepted::from_fields(request.clone());
+            let accepted = AcceptEncoding::from_fields(request.clone());
             if let Some((sibling, its_coding)) = self.sibling(name, &opened.data, &accepted) {
                 opened = sibling;
                 coding = Some(its_coding);
@@ -236,7 +236,7 @@ impl Mount {
         &self,
         name: &[u8],
         original: &Metadata,
-        accepted: &Accepted,
+        accepted: &AcceptEncoding,
     ) -> Option<(OpenedFile, Coding)> {
         if !accepted.is_present() {
             return None;

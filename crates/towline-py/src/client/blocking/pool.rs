@@ -45,7 +45,7 @@ impl SyncPool {
         let Some(current) = &mut *blocking else {
             return Err(errors::client_closed());
         };
-        if current.is_foreign() {
+        if current.is_from_parent_process() {
             let inherited = std::mem::replace(current, Self::new_pool(&self.config));
             inherited.close_after_fork();
         }
@@ -214,7 +214,7 @@ impl SyncPool {
     fn close(&self, py: Python<'_>) {
         let blocking = self.blocking.open(py).take();
         if let Some(blocking) = blocking
-            && !blocking.is_foreign()
+            && !blocking.is_from_parent_process()
         {
             py.detach(|| blocking.close());
         }

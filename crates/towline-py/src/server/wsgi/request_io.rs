@@ -518,7 +518,7 @@ impl WorkerIo {
         if peer.proto.pending_bytes() > 0 {
             peer.flush_blocking(until)?;
         } else {
-            peer.fill(&mut self.buffers, until)?;
+            peer.read_blocking(&mut self.buffers, until)?;
         }
         Ok(())
     }

@@ -20,7 +20,7 @@ use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use towline_io::serve::features::{BodyWriter, ExchangeRecord, Features, Payload};
 use towline_io::serve::forwarded::PeerIp;
-use towline_io::{Conn, SpooledStream};
+use towline_io::{Conn, SpooledResponse};
 use towline_proto::{BodySize, Field, Protocol, ResponseHead, StreamId, UserError};
 
 use super::application::RequestTimes;
@@ -431,7 +431,7 @@ fn spool_piece(
         .current(state.serial)
         .ok_or_else(client_disconnected)?;
     let peer = request_io.peer().ok_or_else(client_disconnected)?;
-    let mut spooled = SpooledStream::new(peer, stream);
+    let mut spooled = SpooledResponse::new(peer, stream);
     let written = write_to(&mut spooled, state, (piece, bytes.len()));
     match spooled.take_error() {
         Some(error) => Err(PyOSError::new_err(format!(
@@ -485,7 +485,7 @@ fn finish(request_io: &mut RequestIo, state: &mut State) -> PyResult<()> {
         return finish_exceeded(peer, stream, state);
     }
     if peer.is_sending_files() {
-        let mut spooled = SpooledStream::new(peer, stream);
+        let mut spooled = SpooledResponse::new(peer, stream);
         let finished = state.features.finish(&mut state.record, &mut spooled, &[]);
         return finished
             .and_then(|()| state.check_length())
@@ -506,7 +506,7 @@ fn finish_exceeded(
     stream: StreamId,
     state: &mut State,
 ) -> PyResult<()> {
-    let mut spooled = SpooledStream::new(peer, stream);
+    let mut spooled = SpooledResponse::new(peer, stream);
     let finished = state.features.finish(&mut state.record, &mut spooled, &[]);
     finished.map_err(send_error)?;
     if peer.proto.protocol() == Some(Protocol::Http1) {

@@ -1,4 +1,4 @@
-//! A stream whose body continues in a temporary file when the peer reads more slowly than the program writes.
+//! A response whose body continues in a temporary file when the peer reads more slowly than the program writes.
 //!
 //! ```text
 //! write ── room in the send window ──────────► stream ──► transport
@@ -14,13 +14,13 @@ use crate::conn::Conn;
 use crate::serve::features::BodyWriter;
 
 /// Destination of a response body that never waits for the peer.
-pub struct SpooledStream<'a, S> {
+pub struct SpooledResponse<'a, S> {
     conn: &'a mut Conn<S>,
     stream: StreamId,
     error: Option<io::Error>,
 }
 
-impl<'a, S> SpooledStream<'a, S> {
+impl<'a, S> SpooledResponse<'a, S> {
     pub fn new(conn: &'a mut Conn<S>, stream: StreamId) -> Self {
         Self {
             conn,
@@ -53,7 +53,7 @@ impl<'a, S> SpooledStream<'a, S> {
     }
 }
 
-impl<S> BodyWriter for SpooledStream<'_, S> {
+impl<S> BodyWriter for SpooledResponse<'_, S> {
     fn write(&mut self, data: &[u8]) -> Result<(), UserError> {
         if self.is_full()? {
             return self.spool(data);

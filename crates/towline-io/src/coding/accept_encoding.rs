@@ -4,7 +4,7 @@ use super::Coding;
 
 /// Weights of one request in thousandths; 0 means not acceptable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Accepted {
+pub struct AcceptEncoding {
     codings: [Option<u16>; Coding::ALL.len()],
     identity: Option<u16>,
     /// `*`: all codings not listed.
@@ -12,7 +12,7 @@ pub struct Accepted {
     present: bool,
 }
 
-impl Default for Accepted {
+impl Default for AcceptEncoding {
     /// No Accept-Encoding header: identity.
     fn default() -> Self {
         Self {
@@ -24,7 +24,7 @@ impl Default for Accepted {
     }
 }
 
-impl Accepted {
+impl AcceptEncoding {
     /// Parses all Accept-Encoding headers of a request. A malformed member is ignored.
     pub fn from_fields<'a>(fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Self {
         let mut accepted = Self::default();
@@ -114,14 +114,14 @@ mod tests {
 
     fn chosen(value: &str) -> Option<Coding> {
         let fields = [(&b"Accept-Encoding"[..], value.as_bytes())];
-        Accepted::from_fields(fields).choose(&Coding::ALL)
+        AcceptEncoding::from_fields(fields).choose(&Coding::ALL)
     }
 
     #[test]
     fn the_servers_order_decides_between_equals() {
         assert_eq!(chosen("gzip, deflate, br, zstd"), Some(Brotli));
         assert_eq!(chosen("gzip, zstd"), Some(Zstd));
-        let accepted = Accepted::from_fields([(&b"accept-encoding"[..], &b"br, gzip"[..])]);
+        let accepted = AcceptEncoding::from_fields([(&b"accept-encoding"[..], &b"br, gzip"[..])]);
         assert_eq!(accepted.choose(&[Gzip, Brotli]), Some(Gzip));
         assert_eq!(accepted.choose(&[Zstd]), None);
         assert_eq!(accepted.choose(&[]), None);
@@ -155,8 +155,8 @@ mod tests {
 
     #[test]
     fn absent_and_empty_fields_keep_the_bytes() {
-        assert_eq!(Accepted::default().choose(&Coding::ALL), None);
-        assert!(!Accepted::default().is_present());
+        assert_eq!(AcceptEncoding::default().choose(&Coding::ALL), None);
+        assert!(!AcceptEncoding::default().is_present());
         assert_eq!(chosen(""), None);
         assert_eq!(chosen(", ,"), None);
         assert_eq!(chosen("deflate, compress"), None);
@@ -169,7 +169,7 @@ mod tests {
             (b"ACCEPT-ENCODING", b"x-gzip"),
         ];
         assert_eq!(
-            Accepted::from_fields(fields).choose(&Coding::ALL),
+            AcceptEncoding::from_fields(fields).choose(&Coding::ALL),
             Some(Gzip)
         );
     }
