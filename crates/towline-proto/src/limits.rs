@@ -59,7 +59,7 @@ pub struct Limits {
     /// The same after `drain` or `close` of a server: several round trips, for the last bytes to arrive.
     pub drain_linger_timeout: Duration,
     /// Source of the `date` of responses that a server's end makes itself (RFC 9110 6.6.1); `None`: they have
-    /// none. Here because the core never asks a clock.
+    /// none. Here because the core never reads a clock.
     pub date: Option<DateSource>,
     /// Bounds that only HTTP/2 needs.
     pub http2: Http2Limits,

@@ -147,11 +147,11 @@ mod tests {
     fn a_pause_restarts_the_period() {
         let limits = Limits::server();
         let start = Instant::now();
-        let mut clock = ProgressTimer::Off;
-        clock.start(start);
-        clock.pause();
-        assert!(!clock.expired(start + 300 * S, &limits));
-        assert!(!clock.expired(start + 329 * S, &limits));
-        assert!(clock.expired(start + 330 * S, &limits));
+        let mut timer = ProgressTimer::Off;
+        timer.start(start);
+        timer.pause();
+        assert!(!timer.expired(start + 300 * S, &limits));
+        assert!(!timer.expired(start + 329 * S, &limits));
+        assert!(timer.expired(start + 330 * S, &limits));
     }
 }

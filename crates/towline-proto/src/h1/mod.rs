@@ -523,7 +523,7 @@ impl Connection {
         match self.idle_timer {
             IdleTimer::Idle(_) | IdleTimer::Draining(_) if self.send.pending() > 0 => None,
             _ if self.is_send_backlogged() => None,
-            clock => clock.deadline(&self.limits),
+            timer => timer.deadline(&self.limits),
         }
     }
 

@@ -160,7 +160,7 @@ impl Connection {
         match self.timers.idle {
             // The timer over the peer's reading is the one that counts.
             IdleTimer::Idle(_) if self.timers.unsent_responses > 0 => None,
-            clock => clock.deadline(&self.limits),
+            timer => timer.deadline(&self.limits),
         }
     }
 
@@ -215,7 +215,7 @@ impl Connection {
             return self.fail_connection(rules::SLOW_HEAD);
         }
         if has_passed(self.idle_deadline()) {
-            return self.head_timed_out();
+            return self.on_idle_timer_expired();
         }
         if has_passed(since(
             self.timers.settings,
@@ -246,7 +246,7 @@ impl Connection {
         }
     }
 
-    fn head_timed_out(&mut self) {
+    fn on_idle_timer_expired(&mut self) {
         match self.timers.idle {
             IdleTimer::Head(_) => self.fail_connection(rules::SILENT),
             IdleTimer::Idle(_) => self.close_gracefully(rules::IDLE),

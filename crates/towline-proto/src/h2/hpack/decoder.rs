@@ -9,10 +9,10 @@
 use crate::head::FieldSpan;
 
 use super::HpackError;
+use super::dynamic_table::{DEFAULT_TABLE_BYTES, DynamicTable, EntryInfo, OVERHEAD};
 use super::huffman;
 use super::integer::Input;
-use super::names::{FieldError, Name, STATIC_ENTRIES, StaticEntry};
-use super::table::{DEFAULT_TABLE_BYTES, EntryInfo, OVERHEAD, Table};
+use super::static_table::{FieldError, Name, STATIC_ENTRIES, StaticEntry};
 
 /// Bounds of a decoded section, counted as `SETTINGS_MAX_HEADER_LIST_SIZE` does (RFC 9113 6.5.2): name, value and
 /// 32 bytes per field.
@@ -75,7 +75,7 @@ impl Budget {
 /// One direction's decoder.
 #[derive(Debug)]
 pub(crate) struct Decoder {
-    table: Table,
+    table: DynamicTable,
     /// Our `SETTINGS_HEADER_TABLE_SIZE`, once acknowledged.
     max_table_bytes: u32,
     /// It was set below the table's size: the next block must begin with a size update (RFC 7541 4.2).
@@ -88,7 +88,7 @@ impl Decoder {
     /// Creates a decoder with the initial table size of HTTP/2, 4096 bytes.
     pub fn new() -> Self {
         Self {
-            table: Table::new(),
+            table: DynamicTable::new(),
             max_table_bytes: DEFAULT_TABLE_BYTES,
             update_due: false,
             table_changed: false,
@@ -241,7 +241,7 @@ impl Decoder {
     }
 
     #[inline]
-    fn dynamic(&self, index: u32) -> Result<super::table::EntryRef<'_>, HpackError> {
+    fn dynamic(&self, index: u32) -> Result<super::dynamic_table::EntryRef<'_>, HpackError> {
         self.table
             .get(index - STATIC_ENTRIES - 1)
             .ok_or(HpackError::Index)

@@ -7,11 +7,11 @@
 //! Values that are often new (paths, dates, unknown names) are added to the table when they are repeated; a value
 //! that never returns would only evict others. Secrets are never added (RFC 7541 7.1.3).
 
+use super::dynamic_table::{DEFAULT_TABLE_BYTES, DynamicTable, EntryInfo, OVERHEAD};
 use super::hash_index::{HashIndex, hash};
 use super::huffman;
 use super::integer;
-use super::names::{IndexingPolicy, KnownName, STATIC_ENTRIES, is_static, known};
-use super::table::{DEFAULT_TABLE_BYTES, EntryInfo, OVERHEAD, Table};
+use super::static_table::{IndexingPolicy, KnownName, STATIC_ENTRIES, is_static, known};
 
 /// A cookie shorter than this could be guessed (RFC 7541 7.1.3).
 const SHORT_COOKIE_BYTES: usize = 20;
@@ -41,7 +41,7 @@ enum FieldRef {
 /// One direction's encoder.
 #[derive(Debug)]
 pub(crate) struct Encoder {
-    table: Table,
+    table: DynamicTable,
     hash_index: HashIndex,
     /// Encodings of the fields of the last block, by position.
     last: [FieldRef; MAX_REMEMBERED_FIELDS],
@@ -63,7 +63,7 @@ impl Encoder {
     /// Creates an encoder with the initial table size of HTTP/2, 4096 bytes.
     pub fn new() -> Self {
         Self {
-            table: Table::new(),
+            table: DynamicTable::new(),
             hash_index: HashIndex::default(),
             last: [FieldRef::None; MAX_REMEMBERED_FIELDS],
             position: 0,

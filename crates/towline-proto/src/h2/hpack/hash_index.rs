@@ -3,7 +3,7 @@
 //! A slot holds the number of an entry, and matches are verified against the table: an evicted entry needs no
 //! removal, and an overwritten slot costs bytes on the wire, never a wrong field.
 
-use super::table::Table;
+use super::dynamic_table::DynamicTable;
 
 const SLOTS: usize = 256;
 /// Slots that one hash may use: the most comparisons that colliding fields can cause.
@@ -33,7 +33,12 @@ impl Default for HashIndex {
 impl HashIndex {
     /// Finds the number of an entry with this hash for which `is` returns true.
     #[inline]
-    pub fn find(&self, table: &Table, hash: u64, is: impl Fn(&[u8], u32) -> bool) -> Option<u32> {
+    pub fn find(
+        &self,
+        table: &DynamicTable,
+        hash: u64,
+        is: impl Fn(&[u8], u32) -> bool,
+    ) -> Option<u32> {
         if self.slots.is_empty() {
             return None;
         }
@@ -47,7 +52,7 @@ impl HashIndex {
     }
 
     /// Adds a new entry in a free slot, or else in that of the oldest.
-    pub fn add(&mut self, table: &Table, hash: u64, number: u32) {
+    pub fn add(&mut self, table: &DynamicTable, hash: u64, number: u32) {
         if self.slots.is_empty() {
             // A number of no entry.
             self.slots = vec![number.wrapping_add(1); SLOTS];

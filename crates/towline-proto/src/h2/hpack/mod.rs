@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   block ──► Decoder ──► text in the caller's buffer, a DecodedField for each
-//!               │ names, Table
+//!               │ static_table, DynamicTable
 //!   block ◄── Encoder ◄── name, value, sensitivity
-//!               │ names, Table, HashIndex
+//!               │ static_table, DynamicTable, HashIndex
 //! ```
 //!
 //! Both take whole blocks: HEADERS and its CONTINUATIONs are joined, and bounded, by the connection. Each
@@ -12,20 +12,20 @@
 //! `COMPRESSION_ERROR` that ends the connection (RFC 9113 4.3).
 
 mod decoder;
+mod dynamic_table;
 mod encoder;
 mod hash_index;
 mod huffman;
 mod integer;
-mod names;
 mod scratch;
-mod table;
+mod static_table;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use decoder::{Bounds, DecodedField, DecodedFields, Decoder};
 pub(crate) use encoder::Encoder;
-pub(crate) use names::Name;
 pub use scratch::HpackScratch;
+pub(crate) use static_table::Name;
 
 /// Error in decoding a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! The codec as a whole: the examples of RFC 7541 appendix C, what must be refused, bounds.
 
 use super::encoder::Encoder;
-use super::names::FieldError;
-use super::names::IndexingPolicy;
+use super::static_table::FieldError;
+use super::static_table::IndexingPolicy;
 use super::{Bounds, DecodedFields, Decoder, HpackError, Name};
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];

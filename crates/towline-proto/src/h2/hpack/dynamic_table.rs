@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::names::{FieldError, Name};
+use super::static_table::{FieldError, Name};
 
 /// Overhead of an entry in addition to its bytes (RFC 7541 4.1).
 pub(super) const OVERHEAD: u32 = 32;
@@ -32,7 +32,7 @@ struct Entry {
     len: u32,
     name_len: u32,
     info: EntryInfo,
-    /// See [`Table::set_output_at`].
+    /// See [`DynamicTable::set_output_at`].
     output_at: u32,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct EntryRef<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct DynamicTable {
     text: Vec<u8>,
     entries: VecDeque<Entry>,
     /// The `at` of the first byte of `text`.
@@ -60,7 +60,7 @@ pub(super) struct Table {
     added: u32,
 }
 
-impl Table {
+impl DynamicTable {
     pub fn new() -> Self {
         Self {
             text: Vec::new(),
@@ -185,7 +185,7 @@ mod tests {
     /// Compares with a plain list.
     #[test]
     fn the_table_agrees_with_a_list() {
-        let mut table = Table::new();
+        let mut table = DynamicTable::new();
         let mut list: VecDeque<Vec<u8>> = VecDeque::new();
         let mut state = 1_u32;
         for n in 0..20_000 {
