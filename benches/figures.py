@@ -19,20 +19,22 @@ from towline.bench.analysis import ExperimentAnalysis
 from towline.bench.record import FILE
 
 from benches.report import RESULTS, table
+from benches.report import load as instructions
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "dropins.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "dropins.md", ROOT / "docs" / "measure.md")
 
 PRECISE = ("--runs", "5", "--duration", "0.5", "--no-history")
 QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
-CLIENTS = "towline,aiohttp,httpx,httpx2,requests,urllib3,pycurl,pycurl-multi,pyreqwest,rnet,primp"
+# httpx and httpx2 are left out at 100 at once, where they do a few hundred requests per second and a slice takes 20 s.
+CLIENTS = "towline,aiohttp,requests,urllib3,pycurl,pycurl-multi,pyreqwest,rnet,primp"
 MEASUREMENTS = {
     "servers": (
         "servers",
         "-s",
-        "hello,json,echo,large_response",
+        "hello,json,echo,large_response,small_chunked_response,httparena_static",
         "-S",
-        "towline,granian,uvicorn-httptools,gunicorn-gthread,nginx",
+        "towline,granian,uvicorn-httptools,gunicorn-gthread,nginx,floor",
         "--no-latency",
     ),
     "servers_http2": (
@@ -51,9 +53,13 @@ MEASUREMENTS = {
         "-s",
         "hello_async,hello_sync",
         "-S",
-        CLIENTS,
+        f"{CLIENTS},httpx,httpx2",
+        "-c",
+        "1,20",
         "--no-control",
     ),
+    "clients_many": ("clients", "-s", "hello_async,hello_sync", "-S", CLIENTS, "-c", "100", "--no-control"),
+    "clients_bodies": ("clients", "-s", "small_post,parallel_50,upload_256k", "-S", CLIENTS, "--no-control"),
     "clients_http2": ("clients", "-s", "hello_h2_async", "-S", "towline,httpx2,pyreqwest", "--no-control"),
     "dropins": (
         "clients",
@@ -65,6 +71,8 @@ MEASUREMENTS = {
     ),
 }
 """The arguments of `towline bench` for each record."""
+FLOOR_BEGIN = "<!-- distance to the floor: python -m benches.figures -->"
+FLOOR_END = "<!-- end of the distance to the floor -->"
 BACKENDS = {"async": "Asynchronous", "sync": "Blocking"}
 
 
@@ -110,9 +118,39 @@ def filled(text: str) -> str:
         if not path.exists():
             print(f"{name}: no record; its table is unchanged (--measure {name})", file=sys.stderr)
             continue
-        before, rest = text.split(begin)
-        text = f"{before}{begin}\n{block(name, analyse(load(path)))}{end}{rest.split(end)[1]}"
+        text = replaced(text, begin, block(name, analyse(load(path))), end)
+    if FLOOR_BEGIN in text and (RESULTS / "servers.json.gz").exists():
+        text = replaced(text, FLOOR_BEGIN, floor(analyse(load(RESULTS / "servers.json.gz"))), FLOOR_END)
     return text
+
+
+def replaced(text: str, begin: str, block: str, end: str) -> str:
+    before, rest = text.split(begin)
+    return f"{before}{begin}\n{block}{end}{rest.split(end)[1]}"
+
+
+def floor(analysis: Analysis) -> str:
+    """CPU of a hello request beyond that of the floor, divided by the instructions that callgrind counts."""
+    costs = {
+        (one.experiment.name, subject.name): subject.figures["cpu_us"].value
+        for one in analysis.experiments
+        if not one.experiment.control
+        for subject in one.subjects
+        if "cpu_us" in subject.figures
+    }
+    least = costs.get(("hello", "floor"))
+    if least is None:
+        return "The record of the servers has no floor: --measure servers.\n"
+    rows = []
+    for interface, name in (("asgi", "hello"), ("wsgi", "hello_wsgi")):
+        cost = costs[name, "towline"]
+        parts: dict[str, float] = instructions("instructions")[interface]["instructions"]
+        ours = {group: parts.pop(group) for group in ("CPython", "Towline")}
+        ours["libraries"] = sum(parts.values())
+        shares = [f"{(cost - least) * n / sum(ours.values()):.2f}" for n in ours.values()]
+        rows.append([interface.upper(), f"{least:.2f}", *shares, f"{cost:.2f}", f"{cost / least:.2f}"])
+    head = ["hello", "floor", *ours, "in all", "in all / floor"]
+    return f"CPU microseconds per request, 50 connections:\n\n{table(head, rows)}\n"
 
 
 def block(name: str, analysis: Analysis) -> str:

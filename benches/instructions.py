@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import datetime
 import os
 import re
 import shutil
@@ -22,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from benches import report
 from benches.generators import responder
 
 APPS = {"asgi": "asgi_suite", "wsgi": "wsgi_hello"}
@@ -32,6 +34,8 @@ FEW, MANY = 5_000, 25_000
 """Requests of two runs of the generator; their difference is the cost of requests, without start and end."""
 REQUEST = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:8000\r\n\r\n"
 START_TIMEOUT = 60.0
+Function = tuple[str, str]
+"""The library and the name of a function."""
 
 SERVER = """
 import importlib, sys
@@ -63,19 +67,46 @@ def main() -> int:
     parser.add_argument(
         "--functions", type=int, default=0, metavar="N", help="print the N most expensive functions"
     )
+    parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
     if shutil.which("valgrind") is None or shutil.which("callgrind_control") is None:
         print("valgrind is not installed: nothing was counted")
         return 0
     for target in options.what or [*APPS, GENERATOR]:
         counts = count_generator() if target == GENERATOR else count(target)
-        print(f"{target}: {sum(counts.values()):,.0f} instructions a request", flush=True)
-        for name, instructions in counts.most_common(options.functions):
+        total, parts = sum(counts.values()), groups(counts)
+        listed = ", ".join(f"{name} {instructions / total:.0%}" for name, instructions in parts.items())
+        print(f"{target}: {total:,.0f} instructions per request ({listed})", flush=True)
+        for (_, name), instructions in counts.most_common(options.functions):
             print(f"{instructions:9.1f}  {name}")
+        if options.save:
+            entry = {
+                "date": datetime.date.today().isoformat(),
+                "versions": report.versions(),
+                "instructions": parts,
+            }
+            report.save("instructions", {target: entry})
     return 0
 
 
-def count(interface: str) -> Counter[str]:
+def groups(counts: Counter[Function]) -> dict[str, float]:
+    """Instructions in our code, in CPython with its extension modules, and in other libraries."""
+    found: Counter[str] = Counter()
+    for (library, _), instructions in counts.items():
+        found[group(library)] += instructions
+    return {name: round(instructions, 1) for name, instructions in found.most_common()}
+
+
+def group(library: str) -> str:
+    name = Path(library).name
+    if name.startswith("_native") or name == PROGRAM.name:
+        return "Towline"
+    if "python" in library:
+        return "uvloop" if "uvloop" in library else "CPython"
+    return "C library and others"
+
+
+def count(interface: str) -> Counter[Function]:
     """Instructions per request, by function."""
     with tempfile.TemporaryDirectory() as folder, worker(interface, Path(folder)) as (pid, port):
         connections = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
@@ -92,7 +123,7 @@ def count(interface: str) -> Counter[str]:
         return Counter({name: n / requests for name, n in exclusive(dump).items()})
 
 
-def count_generator() -> Counter[str]:
+def count_generator() -> Counter[Function]:
     """The same for the generator, on one connection: with more, timing decides how many responses a turn finds."""
     if not PROGRAM.exists():
         sys.exit(f"{PROGRAM} is not there: cargo build --release -p towline-load")
@@ -102,7 +133,7 @@ def count_generator() -> Counter[str]:
     return Counter({name: n / (MANY - FEW) for name, n in many.items()})
 
 
-def generate(before: list[str], requests: int, url: str, folder: Path) -> Counter[str]:
+def generate(before: list[str], requests: int, url: str, folder: Path) -> Counter[Function]:
     """Instructions of each function in one run."""
     dump = folder / f"generator.{requests}"
     command = [*before, "valgrind", "--tool=callgrind", "-q", f"--callgrind-out-file={dump}", str(PROGRAM)]
@@ -175,24 +206,26 @@ def control(action: str, pid: int) -> None:
     )
 
 
-def exclusive(dump: Path) -> Counter[str]:
+def exclusive(dump: Path) -> Counter[Function]:
     """Exclusive instructions of each function. Format: valgrind's manual, "Callgrind Format Specification"."""
-    names: dict[str, str] = {}
-    counts: Counter[str] = Counter()
-    function, is_call = "?", False
+    names: dict[tuple[str, str], str] = {}
+    counts: Counter[Function] = Counter()
+    library, function, is_call = "?", "?", False
     for line in dump.read_text().splitlines():
-        named = re.match(r"(c?fn)=\((\d+)\)(?: (.*))?", line)
+        named = re.match(r"(c?)(fn|ob)=\((\d+)\)(?: (.*))?", line)
         if named:
-            kind, number, name = named.groups()
-            names.setdefault(number, name or "?")
-            if kind == "fn":
-                function = re.sub(r"'\d+$", "", names[number])
+            called, kind, number, name = named.groups()
+            names.setdefault((kind, number), name or "?")
+            if kind == "fn" and not called:
+                function = re.sub(r"'\d+$", "", names[kind, number])
+            elif not called:
+                library = names[kind, number]
         elif line.startswith("calls="):
             is_call = True
         elif re.match(r"[\d+*-]", line):
             # The line after `calls=` holds the inclusive cost of the callee.
             if not is_call:
-                counts[function] += int(line.split()[1])
+                counts[library, function] += int(line.split()[1])
             is_call = False
     return counts
 
