@@ -55,7 +55,7 @@ MAX_GROWTH_BYTES = 2 << 20
 
 
 @dataclass
-class Served:
+class ServerUnderTest:
     """One server under test, and what its clients have seen."""
 
     name: str
@@ -160,109 +160,109 @@ def right(received: bytes, expected: bytes) -> None:
 # Valid traffic: each function is one client, until `stopped`.
 
 
-def keep_alive(served: Served, stopped: Stopped) -> None:
+def keep_alive(server: ServerUnderTest, stopped: Stopped) -> None:
     """POSTs on a connection for as long as the server keeps it."""
     while not stopped:
         connection = None
         try:
-            connection = Http1(served.program.port)
+            connection = Http1(server.program.port)
             while not stopped and not connection.closes:
                 right(connection.post(BODY), b"%d" % len(BODY))
-                served.completed["keep-alive"] += 1
+                server.completed["keep-alive"] += 1
                 stopped.pause(0.05)
         except (OSError, ValueError) as error:
-            served.failed("keep-alive", connection.worker if connection else None, error)
+            server.failed("keep-alive", connection.worker if connection else None, error)
         finally:
             if connection is not None:
                 connection.close()
 
 
-def new_connections(served: Served, stopped: Stopped) -> None:
+def new_connections(server: ServerUnderTest, stopped: Stopped) -> None:
     """A connection for each request."""
     while not stopped:
         try:
-            with contextlib.closing(Http1(served.program.port)) as connection:
+            with contextlib.closing(Http1(server.program.port)) as connection:
                 right(connection.post(BODY), b"%d" % len(BODY))
-                served.completed["new connection"] += 1
+                server.completed["new connection"] += 1
         except (OSError, ValueError) as error:
-            served.failed("new connection", None, error)
+            server.failed("new connection", None, error)
         stopped.pause(0.1)
 
 
-def slow_sender(served: Served, stopped: Stopped) -> None:
+def slow_sender(server: ServerUnderTest, stopped: Stopped) -> None:
     """Takes about three seconds to send a body."""
     while not stopped:
         connection = None
         try:
-            connection = Http1(served.program.port)
+            connection = Http1(server.program.port)
             received = connection.post(UPLOAD, parts=30, pause=lambda: stopped.pause(0.1))
             right(received, b"%d" % len(UPLOAD))
-            served.completed["slow sender"] += 1
+            server.completed["slow sender"] += 1
         except (OSError, ValueError) as error:
-            served.failed("slow sender", None, error)
+            server.failed("slow sender", None, error)
         finally:
             if connection is not None:
                 connection.close()
 
 
-def slow_reader(served: Served, stopped: Stopped) -> None:
+def slow_reader(server: ServerUnderTest, stopped: Stopped) -> None:
     """Takes about three seconds to read a response of 2 MiB."""
     while not stopped:
         connection = None
         try:
-            connection = Http1(served.program.port)
+            connection = Http1(server.program.port)
             connection.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
             connection.socket.sendall(b"GET /parts HTTP/1.1\r\nHost: test\r\n\r\n")
             received = sum(map(len, connection.response(lambda: stopped.pause(0.1))))
             right(b"%d" % received, b"%d" % (PARTS * len(PART)))
-            served.completed["slow reader"] += 1
+            server.completed["slow reader"] += 1
         except (OSError, ValueError) as error:
-            served.failed("slow reader", connection.worker if connection else None, error)
+            server.failed("slow reader", connection.worker if connection else None, error)
         finally:
             if connection is not None:
                 connection.close()
 
 
-def http2(served: Served, stopped: Stopped) -> None:
+def http2(server: ServerUnderTest, stopped: Stopped) -> None:
     """Five POSTs at a time over HTTP/2; a new connection after GOAWAY, which says what may be sent again."""
     while not stopped:
         worker, client = None, None
         try:
-            client = Http2Client(("127.0.0.1", served.program.port))
+            client = Http2Client(("127.0.0.1", server.program.port))
             while not stopped and not client.goaway:
                 streams = [client.begin("POST", "/length", end=False) for _ in range(5)]
                 for stream in streams:
                     client.write(stream, BODY, end=True)
-                client.until(functools.partial(settled, client, streams))
+                client.until(functools.partial(are_over, client, streams))
                 for stream in streams:
                     exchange = client.exchanges.pop(stream)
                     if not exchange.over and client.goaway:
                         continue  # above GOAWAY's last stream: not processed (RFC 9113 6.8)
                     right(exchange.body, b"%d" % len(BODY))
                     worker = int(exchange.fields[WORKER])
-                    served.completed["HTTP/2"] += 1
+                    server.completed["HTTP/2"] += 1
                 stopped.pause(0.2)
         except (OSError, ValueError, AssertionError) as error:
             wrapped = error if isinstance(error, OSError | ValueError) else ConnectionError(str(error))
-            served.failed("HTTP/2", worker, wrapped)
+            server.failed("HTTP/2", worker, wrapped)
         finally:
             if client is not None:
                 client.close()
 
 
-def settled(client: Http2Client, streams: list[int]) -> bool:
+def are_over(client: Http2Client, streams: list[int]) -> bool:
     """Whether each stream is over, or is above the last that GOAWAY promises to process."""
     last = client.goaway[-1][0] if client.goaway else 2**31
     return all(client.exchanges[stream].over or stream > last for stream in streams)
 
 
-def websocket(served: Served, stopped: Stopped) -> None:
+def websocket(server: ServerUnderTest, stopped: Stopped) -> None:
     """Messages and their echoes, until the server closes with 1012 (reload) or 1001 (stop)."""
     while not stopped:
         worker = None
         try:
             with connect_websocket(
-                f"ws://127.0.0.1:{served.program.port}/", open_timeout=TIMEOUT_S, ping_interval=None
+                f"ws://127.0.0.1:{server.program.port}/", open_timeout=TIMEOUT_S, ping_interval=None
             ) as connection:
                 worker = worker_of(connection)
                 for number in itertools.count():
@@ -270,13 +270,13 @@ def websocket(served: Served, stopped: Stopped) -> None:
                         break
                     connection.send(message := f"message {number} " * 20)
                     right(str(connection.recv(TIMEOUT_S)).encode(), message.encode())
-                    served.completed["WebSocket"] += 1
+                    server.completed["WebSocket"] += 1
                     stopped.pause(0.1)
         except ConnectionClosed as error:
             if error.rcvd is None or error.rcvd.code not in (GOING_AWAY, SERVICE_RESTART):
-                served.failed("WebSocket", worker, error)
+                server.failed("WebSocket", worker, error)
         except (OSError, ValueError) as error:
-            served.failed("WebSocket", worker, error)
+            server.failed("WebSocket", worker, error)
 
 
 def worker_of(connection: ClientConnection) -> int:
@@ -287,17 +287,17 @@ def worker_of(connection: ClientConnection) -> int:
 # Hostile traffic: its responses do not matter.
 
 
-def malformed(served: Served, stopped: Stopped) -> None:
+def malformed(server: ServerUnderTest, stopped: Stopped) -> None:
     """Requests that must be refused, connections that stop in the middle of a head, and resets."""
     left: collections.deque[socket.socket] = collections.deque()
     for wire, _, _ in itertools.cycle(REFUSED.values()):
         if stopped:
             break
         with contextlib.suppress(OSError):
-            connection = socket.create_connection(("127.0.0.1", served.program.port), 5)
+            connection = socket.create_connection(("127.0.0.1", server.program.port), 5)
             connection.sendall(wire)
             left.append(connection)
-            served.hostile += 1
+            server.hostile += 1
         if len(left) > 20:
             left.popleft().close()
         stopped.pause(0.1)
@@ -305,18 +305,18 @@ def malformed(served: Served, stopped: Stopped) -> None:
         connection.close()
 
 
-def attacks(served: Served, stopped: Stopped) -> None:
+def attacks(server: ServerUnderTest, stopped: Stopped) -> None:
     """The known attacks on HTTP/2, one after the other."""
     for name in itertools.cycle(http2_attacks.ATTACKS):
         if stopped:
             break
         with contextlib.suppress(OSError):
-            http2_attacks.attack(("127.0.0.1", served.program.port), name)
-        served.hostile += 1
+            http2_attacks.attack(("127.0.0.1", server.program.port), name)
+        server.hostile += 1
         stopped.pause(5.0)
 
 
-TRAFFIC: list[tuple[Callable[[Served, Stopped], None], int]] = [
+TRAFFIC: list[tuple[Callable[[ServerUnderTest, Stopped], None], int]] = [
     (keep_alive, 8),
     (new_connections, 2),
     (slow_sender, 2),
@@ -329,20 +329,20 @@ TRAFFIC: list[tuple[Callable[[Served, Stopped], None], int]] = [
 """Each kind and its number of clients for each server."""
 
 
-def sample(served: Served, started: float) -> None:
+def sample(server: ServerUnderTest, started: float) -> None:
     """Adds resident memory, descriptors and threads of the supervisor and its workers."""
     processes = []
-    for pid in (served.program.pid, *served.program.children()):
+    for pid in (server.program.pid, *server.program.children()):
         with contextlib.suppress(OSError):  # it has ended since
             tasks = len(os.listdir(f"/proc/{pid}/task"))
             processes.append([pid, resident_bytes(pid), len(descriptors(pid)), tasks])
-    served.samples.append({"at": round(time.monotonic() - started, 1), "processes": processes})
+    server.samples.append({"at": round(time.monotonic() - started, 1), "processes": processes})
 
 
-def growth(served: Served, warm_up_s: float) -> list[str]:
-    """What grew: the supervisor always, the workers if they lived from the warm-up to the end."""
+def growth(server: ServerUnderTest, warm_up_s: float) -> list[str]:
+    """Returns what grew: the supervisor always, the workers if they lived from the warm-up to the end."""
     found = []
-    late = [one["processes"] for one in served.samples if one["at"] >= warm_up_s]
+    late = [one["processes"] for one in server.samples if one["at"] >= warm_up_s]
     quarter = max(1, len(late) // 4)
     for pid in [one[0] for one in late[-1]] if late else []:
         series = [one for processes in late for one in processes if one[0] == pid]
@@ -357,7 +357,7 @@ def growth(served: Served, warm_up_s: float) -> list[str]:
     return found
 
 
-def disturb(served: list[Served], stopped: Stopped, reload_s: float, kill_s: float) -> None:
+def disturb(servers: list[ServerUnderTest], stopped: Stopped, reload_s: float, kill_s: float) -> None:
     """Reloads each disturbed server every `reload_s`, and kills a worker every `kill_s`."""
     started = time.monotonic()
     reload_at, kill_at = started + reload_s, started + kill_s
@@ -366,36 +366,36 @@ def disturb(served: list[Served], stopped: Stopped, reload_s: float, kill_s: flo
         now = time.monotonic()
         if now >= reload_at:
             reload_at += reload_s
-            for one in served:
+            for one in servers:
                 one.program.signal(signal.SIGHUP)
                 one.reloads += 1
         if now >= kill_at:
             kill_at += kill_s
-            for one in served:
+            for one in servers:
                 pid = random.choice(one.program.children())
                 one.kills.append((time.monotonic(), pid))
                 os.kill(pid, signal.SIGKILL)
 
 
-def run(seconds: float, reload_s: float, kill_s: float) -> list[Served]:
+def run(seconds: float, reload_s: float, kill_s: float) -> list[ServerUnderTest]:
     """Serves, sends the traffic for `seconds`, and returns what was seen of each server."""
     stopped = Stopped()
     with contextlib.ExitStack() as stack:
-        served = []
+        servers = []
         for kind, is_disturbed in itertools.product(("asgi", "wsgi"), (False, True)):
             threads = ["--threads", "4"] if kind == "wsgi" else []
             program = Program(f"soak:{kind}", "--workers", "2", *threads, cwd=APPS)
             stack.callback(stop, program)
             name = f"{kind.upper()}, {'reloads and kills' if is_disturbed else 'undisturbed'}"
-            served.append(Served(name, program, is_disturbed))
+            servers.append(ServerUnderTest(name, program, is_disturbed))
         clients = [
             threading.Thread(target=client, args=(one, stopped), daemon=True)
-            for one in served
+            for one in servers
             for client, count in TRAFFIC
             if client is not websocket or one.name.startswith("ASGI")
             for _ in range(count)
         ]
-        disturbed = [one for one in served if one.is_disturbed]
+        disturbed = [one for one in servers if one.is_disturbed]
         clients.append(
             threading.Thread(target=disturb, args=(disturbed, stopped, reload_s, kill_s), daemon=True)
         )
@@ -403,13 +403,13 @@ def run(seconds: float, reload_s: float, kill_s: float) -> list[Served]:
             thread.start()
         started = time.monotonic()
         while (now := time.monotonic()) < started + seconds:
-            for one in served:
+            for one in servers:
                 sample(one, started)
             time.sleep(min(SAMPLE_S, max(0.0, started + seconds - now)))
         stopped.set()
         for thread in clients:
             thread.join(2 * TIMEOUT_S)
-    return served
+    return servers
 
 
 def stop(program: Program) -> None:
@@ -424,9 +424,9 @@ def main() -> int:
     parser.add_argument("--kill", type=float, default=300, metavar="SECONDS", help="between killed workers")
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
-    served = run(options.minutes * 60, options.reload, options.kill)
+    servers = run(options.minutes * 60, options.reload, options.kill)
     warm_up_s = min(300.0, options.minutes * 20)
-    entries = {one.name: entry(one, options.minutes, warm_up_s) for one in served}
+    entries = {one.name: entry(one, options.minutes, warm_up_s) for one in servers}
     for name, found in entries.items():
         print(f"{name}: {found['completed']}")
         for text in (*found["failures"], *found["grew"]):
@@ -437,20 +437,20 @@ def main() -> int:
     return 1 if any(one["failures"] or one["grew"] for one in entries.values()) else 0
 
 
-def entry(served: Served, minutes: float, warm_up_s: float) -> dict[str, Any]:
+def entry(server: ServerUnderTest, minutes: float, warm_up_s: float) -> dict[str, Any]:
     return {
         "date": datetime.date.today().isoformat(),
         "machine": report.machine(),
         "versions": report.versions(),
         "minutes": minutes,
-        "completed": dict(served.completed),
-        "killed_with": dict(served.killed_with),
-        "failures": served.failures,
-        "hostile": served.hostile,
-        "reloads": served.reloads,
-        "kills": len(served.kills),
-        "grew": growth(served, warm_up_s),
-        "samples": served.samples,
+        "completed": dict(server.completed),
+        "killed_with": dict(server.killed_with),
+        "failures": server.failures,
+        "hostile": server.hostile,
+        "reloads": server.reloads,
+        "kills": len(server.kills),
+        "grew": growth(server, warm_up_s),
+        "samples": server.samples,
     }
 
 

@@ -303,8 +303,8 @@ impl<S> Conn<S> {
         }
     }
 
-    /// Checks whether the peer has reset the connection, even if bytes received before are unread: there is
-    /// nobody to respond to. Costs a system call.
+    /// Checks whether the peer has reset the connection, even if bytes received before are unread: a response
+    /// would not arrive. Costs a system call.
     pub fn check_reset(&mut self, now: Instant) -> bool {
         let Ok(Some(error)) = self.io.socket.take_error() else {
             return false;

@@ -1,9 +1,9 @@
 //! Accepting: a few connections of every listener per turn, and a back-off when the system has no free
 //! descriptors.
 //!
-//! Without a free descriptor a pending connection keeps its listener readable for ever, and a loop that
+//! Without a free descriptor a pending connection keeps its listener readable, and a loop that
 //! retries at once uses a whole core. Here the listeners leave the poll for a while, and a reserve
-//! descriptor is used to accept and close one pending connection, so that its client need not wait.
+//! descriptor is used to accept and close one pending connection, so that its client does not wait.
 
 use std::fmt;
 use std::io;

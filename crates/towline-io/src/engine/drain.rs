@@ -16,8 +16,8 @@ pub enum Drain {
 }
 
 impl<S: Default> Engine<S> {
-    /// Ends every connection after what it has in flight, idle ones as `drain` says. Requests that have arrived
-    /// already are still read and answered: closing a socket with unread bytes resets it.
+    /// Ends every connection after its exchanges in flight, and idle ones according to `drain`. Requests that have
+    /// arrived already are still served: closing a socket with unread bytes resets it.
     pub fn drain(&mut self, drain: Drain) {
         self.drain = self.drain.max(Some(drain));
         let now = self.now();

@@ -143,7 +143,7 @@ impl<S> Conn<S> {
         if self.proto.has_events() {
             return true;
         }
-        // Once for each deadline: a byte now and then must not postpone it for ever.
+        // Once for each deadline: single bytes at long intervals must not postpone it indefinitely.
         if self.caught_up == Some(deadline) {
             return false;
         }

@@ -32,7 +32,8 @@ impl Listener {
     }
 
     /// Like [`open`](Self::open), but TCP sockets are only bound: connections are refused until a process that
-    /// has [inherited](Self::inherited) one listens, so that a probe of the port sees whether anybody serves.
+    /// has [inherited](Self::inherited) one listens, so that a connection attempt succeeds only if
+    /// a process serves.
     pub fn bind(spec: &str, backlog: u32) -> io::Result<Vec<Self>> {
         Self::open_or_bind(spec, backlog, None)
     }

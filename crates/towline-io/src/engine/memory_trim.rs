@@ -1,10 +1,11 @@
-//! When to give freed memory back to the system.
+//! Decides when freed memory is returned to the system.
 //!
-//! The C library keeps what a crowd of connections has used: 100 connections with 100 unread streams each left
-//! hundreds of megabytes. Giving it back costs milliseconds, so it is done once after a crowd has left.
+//! The C library keeps memory that many concurrent connections have used: 100 connections with 100 unread streams
+//! each left hundreds of megabytes. Returning it costs milliseconds, so it is done once, after most of the
+//! connections have closed.
 
-/// The fewest connections that count as a crowd.
-const MIN_CROWD: usize = 64;
+/// Memory is returned only after a peak of at least this many connections.
+const MIN_PEAK: usize = 64;
 
 #[derive(Default)]
 pub(crate) struct MemoryTrim {
@@ -13,13 +14,14 @@ pub(crate) struct MemoryTrim {
 }
 
 impl MemoryTrim {
-    /// Whether three quarters of a crowd have left. Call it once per turn with the number of connections.
+    /// Whether three quarters of the connections of a peak have closed. Call it once per turn with the number of
+    /// connections.
     pub(crate) fn is_due(&mut self, conns: usize) -> bool {
         if conns >= self.peak {
             self.peak = conns;
             return false;
         }
-        let is_due = self.peak >= MIN_CROWD && conns <= self.peak / 4;
+        let is_due = self.peak >= MIN_PEAK && conns <= self.peak / 4;
         if is_due {
             self.peak = conns;
         }
@@ -32,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn once_after_most_of_a_crowd_has_left() {
+    fn memory_is_returned_once_after_most_connections_have_closed() {
         let mut trim = MemoryTrim::default();
         let due: Vec<bool> = [1, 0, 63, 0, 100, 50, 26, 25, 20, 0]
             .map(|conns| trim.is_due(conns))

@@ -1,4 +1,4 @@
-//! Refusals of the server itself: counted by reason, in the access log, and in the server log at a bounded rate.
+//! Refusals by the server itself: counted by reason, in the access log, and in the server log at a bounded rate.
 //!
 //! ```text
 //! protocol core ── Refusal ──► Refusals::on_protocol ─┬─ counter of the reason
@@ -43,11 +43,11 @@ pub enum Reason {
     Expectation,
     /// 431: `--limit-request-fields`, `--limit-request-field-size`, `--limit-request-head`.
     HeadersTooLarge,
-    /// 501: CONNECT, a transfer coding that the server does not know.
+    /// 501: CONNECT, an unknown transfer coding.
     NotImplemented,
     /// 503: `--limit-concurrency`.
     Overloaded,
-    /// 505: a version that the server does not speak.
+    /// 505: a version that the server does not support.
     Version,
     /// 400 or 426: a WebSocket handshake that violates RFC 6455.
     WebSocket,
@@ -110,13 +110,13 @@ impl Reason {
         }
     }
 
-    /// A client that goes away in the middle of a request is not a matter for the server log.
+    /// Whether it is written to the server log. A client that disconnects in the middle of a request is not.
     fn is_logged(self) -> bool {
         self != Self::Truncated
     }
 }
 
-/// A refusal as an exchange's record keeps it for its line.
+/// A refusal, in the record of its exchange, for the access log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RefusedFor {
     pub reason: Reason,
@@ -129,7 +129,7 @@ pub struct Refusals {
     slot: Option<SlotHandle>,
     log: Option<Mutex<(Log, Entry)>>,
     lines: Mutex<Lines>,
-    /// `lines` has some for the front end.
+    /// `lines` is not empty.
     has_lines: AtomicBool,
     pid: u32,
 }

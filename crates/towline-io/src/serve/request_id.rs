@@ -32,7 +32,7 @@ impl IdGenerator {
         })
     }
 
-    /// A new id, which sorts by time: `01937f3a-6c5e-7cc3-98c4-dc0c0c07398f`. Unique, and no secret.
+    /// A new id, which sorts by time: `01937f3a-6c5e-7cc3-98c4-dc0c0c07398f`. Unique, but not a secret.
     pub fn make(&self, now: SystemTime) -> String {
         let since = now.duration_since(SystemTime::UNIX_EPOCH);
         let ms = since.map_or(0, |since: Duration| since.as_millis() as u64) & 0xffff_ffff_ffff;

@@ -51,7 +51,7 @@ impl Default for Options {
     }
 }
 
-/// A prefix and the directory behind it.
+/// A prefix and the directory from which it is served.
 #[derive(Debug)]
 pub struct Mount {
     prefix: Vec<u8>,

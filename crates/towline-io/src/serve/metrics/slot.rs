@@ -75,7 +75,7 @@ pub struct Slot {
     pub worker_restarts: AtomicU64,
     /// Workers that ended before they were ready.
     pub worker_boot_failures: AtomicU64,
-    /// Workers that ended although they were not asked to.
+    /// Workers that ended without a request to stop.
     pub worker_deaths: AtomicU64,
     pub rss_bytes: AtomicU64,
     pub open_fds: AtomicU64,
