@@ -12,6 +12,7 @@ SECRET_PARAMETERS = (
     "access_token",
     "api_key",
     "apikey",
+    "awsaccesskeyid",
     "client_secret",
     "id_token",
     "passwd",
@@ -24,8 +25,10 @@ SECRET_PARAMETERS = (
     "x-amz-credential",
     "x-amz-security-token",
     "x-amz-signature",
+    "x-goog-credential",
+    "x-goog-signature",
 )
-"""Names under which credentials are passed in URLs (OAuth, signed URLs of AWS and Azure)."""
+"""Names under which credentials are passed in URLs (OAuth, signed URLs of AWS, Azure and Google Cloud)."""
 CERT_REQS = ("none", "optional", "required")
 
 

@@ -17,7 +17,7 @@ GUNICORN_LOG_FORMAT = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)
 # fmt: off - a table of options: one line each where it fits
 @dataclasses.dataclass(frozen=True)
 class FeatureOptions:
-    """Logs, static files, compression, response headers, metrics and health."""
+    """Logs, static files, compression, response headers, metrics, traces and health."""
 
     log_level: str = option(
         "info",
@@ -148,6 +148,11 @@ class FeatureOptions:
         metavar="TAGS",
         parse=kind.words,
         aliases=("--dogstatsd-tags",),
+    )
+    otel: bool = option(
+        False,
+        "make an OpenTelemetry span for each request; needs opentelemetry-api, and the SDK as the application sets it up",
+        group=METRICS,
     )
     health_path: str | None = option(
         None,

@@ -32,7 +32,7 @@ GROUPS: dict[str, str] = {
     PROXY: "behind a load balancer",
     LOGGING: "server log and access log",
     FILES: "static files, compression, response headers",
-    METRICS: "Prometheus and StatsD metrics, health",
+    METRICS: "Prometheus and StatsD metrics, traces, health",
     PROTOCOLS: "HTTP/2 and WebSocket",
     DEVELOPMENT: "reload on change",
 }

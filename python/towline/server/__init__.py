@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._keywords import fields
 from ..config import ServerConfig
 from ..errors import ConfigError, StartupError
+
+if TYPE_CHECKING:
+    from .application import Application
 
 __all__ = ["Server", "check", "run", "serve", "serve_config"]
 
@@ -109,6 +112,15 @@ class Server:
 
         logs.configure(self.config.log_level, self.config.log_config, self.config.log_format)
         application = load(self.config)
+        try:
+            self._run(application)
+        finally:
+            if self.config.otel:
+                from .tracing import flush
+
+                flush()
+
+    def _run(self, application: Application) -> None:
         if application.interface == "wsgi":
             self._run_wsgi(application.call)
             return

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..config import ServerConfig
+from ..errors import StartupError
 from .importer import import_application
 from .interface import Interface, resolve
 from .mount import combine
+
+if TYPE_CHECKING:
+    from .tracing import Tracing
+
+NO_OPENTELEMETRY = (
+    "--otel needs opentelemetry-api, which cannot be imported ({}): "
+    "pip install opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,12 +30,27 @@ class Application:
 
 def load(config: ServerConfig) -> Application:
     """Import all applications of the configuration. Raises `StartupError` or `ConfigError`."""
+    tracing = _tracing() if config.otel else None
     app = import_application(config.app or _not_found, app_dir=config.app_dir, factory=config.factory)
     call, interface = resolve(app, config.interface, _name(config))
-    if config.mount:
-        mounted = [(prefix, *_mounted(target, config)) for prefix, target in config.mount]
+    mounted = [(prefix, *_mounted(target, config)) for prefix, target in config.mount]
+    if tracing is not None:
+        # Each one, because the route is in the scope that a mounted application gets.
+        traced = tracing(config)
+        call = traced.wrap(call, interface)
+        mounted = [(prefix, traced.wrap(app, kind), kind) for prefix, app, kind in mounted]
+    if mounted:
         call = combine(call, interface, mounted)
     return Application(call, interface)
+
+
+def _tracing() -> type[Tracing]:
+    """The class that makes spans. Raises `StartupError` without opentelemetry-api."""
+    try:
+        from .tracing import Tracing
+    except ImportError as error:
+        raise StartupError(NO_OPENTELEMETRY.format(error)) from None
+    return Tracing
 
 
 def _mounted(target: Any, config: ServerConfig) -> tuple[Any, Interface]:

@@ -104,10 +104,16 @@ def _serve(context: WorkerContext) -> int:
     if target is not None:
         become(target)
     application = context.application or load(context.config)
-    if application.interface == "wsgi":
-        _serve_wsgi(application.call, context)
-    else:
-        _serve_asgi(application.call, context)
+    try:
+        if application.interface == "wsgi":
+            _serve_wsgi(application.call, context)
+        else:
+            _serve_asgi(application.call, context)
+    finally:
+        if context.config.otel:
+            from .tracing import flush
+
+            flush()
     return 0
 
 
