@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from . import _migration as migration
 from . import _options as kind
 from ._options import Option, options_of
+from ._suggest import closest
 from .config import ServerConfig
 from .errors import ConfigError
 
@@ -67,8 +67,8 @@ def _of_peer(name: str, flag: str, value: Any) -> dict[str, Any]:
             raise ConfigError(f"{name}: {WITHOUT_FLAG[name]}")
         return {}
     if flag not in migration.ROWS:
-        close = difflib.get_close_matches(name, options_of(ServerConfig), n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        close = closest(name, options_of(ServerConfig))
+        hint = f"; did you mean {close}?" if close else ""
         raise ConfigError(f"{name}: there is no such option{hint}")
     row = migration.ROWS[flag]
     if value is None or (not row.takes_value and value is False):

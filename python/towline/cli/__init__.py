@@ -11,6 +11,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import NamedTuple
 
+from .._imports import collections_paused
+from .._suggest import closest
+
 
 class Command(NamedTuple):
     """`extra`: further arguments of the module's `main`."""
@@ -52,7 +55,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = COMMANDS[given[0]]
     if given[0] == "serve":
         _end_at_ctrl_c()
-    status: int = import_module(command.module).main(given[1:], *command.extra)
+    with collections_paused():
+        module = import_module(command.module)
+    status: int = module.main(given[1:], *command.extra)
     return status
 
 
@@ -89,9 +94,7 @@ def _overview() -> str:
 
 
 def _unknown(name: str) -> int:
-    from difflib import get_close_matches
-
-    close = get_close_matches(name, COMMANDS, n=1)
-    hint = f"; did you mean {close[0]!r}?" if close else f"; there is {', '.join(COMMANDS)}"
+    close = closest(name, COMMANDS)
+    hint = f"; did you mean {close!r}?" if close else f"; there is {', '.join(COMMANDS)}"
     sys.stderr.write(f"towline: no command {name!r}{hint}\n")
     return 2

@@ -7,7 +7,6 @@ so far are kept and shown). `gate` has its own.
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import sys
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .._options import options_of
+from .._suggest import closest
 from ..errors import ConfigError
 from . import help as pages
 
@@ -238,16 +238,16 @@ def _checked(convert: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _unknown(argument: str, known: Sequence[str]) -> str:
-    close = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else " (--help explains the options)"
+    close = closest(argument.partition("=")[0], known)
+    hint = f"; did you mean {close}?" if close else " (--help explains the options)"
     return f"unknown argument {argument!r}{hint}"
 
 
 def _no_command(name: str) -> str:
     known = [*MEASURING, *OTHER, *FILES]
-    close = difflib.get_close_matches(name, known, n=1)
+    close = closest(name, known)
     return f"no command {name!r}" + (
-        f"; did you mean {close[0]}?" if close else f"; there is {', '.join(known)}"
+        f"; did you mean {close}?" if close else f"; there is {', '.join(known)}"
     )
 
 

@@ -12,7 +12,6 @@ The exit statuses are those of curl:
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import os
 import sys
@@ -21,6 +20,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from .. import errors
 from .._options import options_of
+from .._suggest import closest
 from . import help as pages
 from .call_options import CallOptions, manual
 from .call_output import Output, show_timings, show_wire
@@ -171,8 +171,8 @@ def _unknown(argument: str) -> str:
     known = [
         flag for name, (option, _) in options_of(CallOptions).items() for flag in pages.flags(name, option)
     ]
-    close = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
-    return f"unknown argument {argument!r}" + (f"; did you mean {close[0]}?" if close else "")
+    close = closest(argument.partition("=")[0], known)
+    return f"unknown argument {argument!r}" + (f"; did you mean {close}?" if close else "")
 
 
 def _whole_url(url: str) -> str:

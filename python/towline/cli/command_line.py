@@ -7,12 +7,12 @@ options is too long.
 from __future__ import annotations
 
 import argparse
-import difflib
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .. import _migration as migration
 from .._options import Option, options_of
+from .._suggest import closest
 from ..config import ServerConfig
 from . import help as pages
 
@@ -62,8 +62,8 @@ def _unknown(argument: str) -> str:
     known = [
         flag for name, (option, _) in options_of(ServerConfig).items() for flag in pages.flags(name, option)
     ]
-    close = difflib.get_close_matches(argument.partition("=")[0], known, n=1)
-    hint = f"; did you mean {close[0]}?" if close else " (towline serve --help explains the options)"
+    close = closest(argument.partition("=")[0], known)
+    hint = f"; did you mean {close}?" if close else " (towline serve --help explains the options)"
     return f"unknown argument {argument!r}{hint}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._options import Option, options_of
+from .._suggest import closest
 from ..config import GROUPS, ServerConfig
 
 _COLUMN = 34
@@ -49,8 +49,8 @@ class Manual:
         return self._group(name) if name in self.groups else None
 
     def unknown_group(self, name: str) -> str:
-        close = difflib.get_close_matches(name, self.groups, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close else ""
+        close = closest(name, self.groups)
+        hint = f"; did you mean {close!r}?" if close else ""
         return f"no group {name!r}{hint}; there are {', '.join(self.groups)} and all"
 
     def _group(self, name: str) -> str:

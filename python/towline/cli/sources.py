@@ -6,13 +6,13 @@ the source of a bad value.
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from .._options import Option, options_of
+from .._suggest import closest
 from ..config import ServerConfig
 from ..errors import ConfigError
 
@@ -48,8 +48,8 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     for variable in sorted(environment):
         if not variable.startswith(PREFIX) or variable in known or _of_others(variable):
             continue
-        close = difflib.get_close_matches(variable, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
+        close = closest(variable, known)
+        hint = f"; did you mean {close}?" if close else ""
         notices.append(f"the variable {variable} is not an option and is ignored{hint}")
     return notices
 
@@ -140,8 +140,8 @@ def _field_name(key: str, known: Mapping[str, tuple[Option, Any]]) -> str | None
 
 
 def _suggestion(key: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(key.replace("-", "_"), list(known), n=1)
-    return f"; did you mean {close[0].replace('_', '-')!r}?" if close else ""
+    close = closest(key.replace("-", "_"), known)
+    return f"; did you mean {close.replace('_', '-')!r}?" if close else ""
 
 
 def _from_toml(option: Option, where: str, value: Any) -> Any:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .._imports import collections_paused
 from .._keywords import fields
 from ..config import ServerConfig
 from ..errors import ConfigError, StartupError
@@ -34,9 +35,10 @@ def serve(app: Any, **options: Any) -> None:
 
 def serve_config(config: ServerConfig) -> int:
     """`serve` for a configuration; returns the exit status."""
-    from . import logs
-    from .process import prepare
-    from .supervisor import Supervisor
+    with collections_paused():
+        from . import logs
+        from .process import prepare
+        from .supervisor import Supervisor
 
     prepare(config)
     logs.configure(config.log_level, config.log_config, config.log_format)

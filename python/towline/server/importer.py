@@ -7,7 +7,6 @@ traceback).
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
 import pkgutil
@@ -16,6 +15,7 @@ import traceback
 from types import ModuleType
 from typing import Any
 
+from .._suggest import closest
 from ..errors import ImportFromStringError, StartupError
 from .signature import is_coroutine_function, signature_of
 
@@ -107,10 +107,10 @@ def _modules(name: str, directory: str) -> list[str]:
 
 
 def _did_you_mean(name: str, candidates: list[str], *, usual: bool = False) -> str:
-    close = difflib.get_close_matches(name, candidates, n=1, cutoff=0.6)
-    if not close and usual:
-        close = [candidate for candidate in ("app", "application") if candidate in candidates]
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(name, candidates)
+    if close is None and usual:
+        close = next((candidate for candidate in ("app", "application") if candidate in candidates), None)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 def own_traceback(error: BaseException) -> str:

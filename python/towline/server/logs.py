@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import json
 import logging
-import logging.config
 import os
 import sys
 from typing import IO, Any
@@ -62,6 +61,8 @@ def native_log(level: int, message: str, error: BaseException | None = None) -> 
 
 
 def _apply(log_config: Any) -> None:
+    import logging.config  # here because few need it: it makes starting slower
+
     if isinstance(log_config, dict):
         logging.config.dictConfig(log_config)
         return

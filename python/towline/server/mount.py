@@ -11,7 +11,6 @@ from typing import Any
 
 from ..errors import StartupError
 from .interface import Interface
-from .lifespan import Lifespan
 
 Mounted = Sequence[tuple[str, Any]]
 
@@ -79,6 +78,8 @@ class AsgiMounts:
         await app(inner, receive, send)
 
     async def _lifespan(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
+        from .lifespan import Lifespan  # imports asyncio, which WSGI does without
+
         await receive()
         main = Lifespan(self._main, "auto")
         main.state = scope.get("state", {})

@@ -27,6 +27,7 @@ import time
 from collections.abc import Iterator
 
 from .. import _native
+from .._imports import collections_paused
 from ..config import ServerConfig
 from ..errors import Error
 from . import listeners, reloader
@@ -93,7 +94,10 @@ class Supervisor:
         except Error as error:
             self._signals.close()
             return self._fail(str(error))
-        preload(self._config)
+        with collections_paused():
+            preload(self._config)
+        # Collections of a worker would write to all objects of this process, and the memory would no longer be shared.
+        gc.freeze()
         self._lifeline = os.pipe()
         self._spawner = WorkerSpawner(
             self._config,
@@ -133,9 +137,7 @@ class Supervisor:
                 "--preload: the application started threads when it was imported (%s), and workers will not have them",
                 ", ".join(others),
             )
-        # Collections would write to every object, and the memory would no longer be shared.
         gc.collect()
-        gc.freeze()
         return application
 
     # The loop.

@@ -7,12 +7,12 @@ import os
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from ... import _options as kind
 from ..._options import option, options_of
+from ..._suggest import closest
 from ...errors import ConfigError
 from ..scenarios import PROTOCOLS
 from ..statistics.stopping import Rule
@@ -370,8 +370,8 @@ def select(
     known = list(names)
     for pattern in patterns:
         if not any(_matches(pattern, name, marks) for name in known):
-            close = get_close_matches(pattern, known, n=1)
-            hint = f"; did you mean {close[0]}?" if close else f"; there is {', '.join(known)}"
+            close = closest(pattern, known)
+            hint = f"; did you mean {close}?" if close else f"; there is {', '.join(known)}"
             raise NothingToDo(f"no {what} {pattern!r}{hint}")
     if not patterns:
         return known

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from ..._suggest import closest
 from ...errors import ConfigError
 
 T = TypeVar("T")
@@ -95,8 +95,8 @@ class Table:
 
     def end(self) -> None:
         for key in self._plain:
-            near = difflib.get_close_matches(key, self._known, 1)
-            hint = f"; did you mean `{near[0]}`?" if near else f" (known: {', '.join(self._known)})"
+            near = closest(key, self._known)
+            hint = f"; did you mean `{near}`?" if near else f" (known: {', '.join(self._known)})"
             raise self.error(f"`{key}` is unknown{hint}")
 
     def _of(self, key: str, kind: type[T], value: Any) -> T:

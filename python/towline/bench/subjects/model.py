@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 import sys
@@ -11,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..._suggest import closest
 from ...errors import ConfigError
 
 if sys.version_info >= (3, 11):
@@ -171,8 +171,8 @@ def _server(path: Path, name: str, table: Any) -> Server:
     if not isinstance(table, dict):
         raise wrong("is no table; a subject is [name] with command = ... below it")
     for key in table.keys() - KEYS:
-        near = difflib.get_close_matches(key, KEYS, 1)
-        raise wrong(f"unknown key {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        near = closest(key, KEYS)
+        raise wrong(f"unknown key {key!r}" + (f"; did you mean {near!r}?" if near else ""))
     if "command" not in table:
         raise wrong("has no command")
     try:
