@@ -127,6 +127,23 @@ def test_kubernetes_waits_longer_than_the_server() -> None:
     assert spec["terminationGracePeriodSeconds"] > pause + stop + 6
 
 
+KUBERNETES = ["1.30", "1.37"]
+"""Two versions, years apart: the manifest needs nothing that came or went between them."""
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_the_manifest_satisfies_the_schemas_of_kubernetes(version: str) -> None:
+    validator = pytest.importorskip("kubernetes_validate")
+    for document in documents(MANIFEST):
+        validator.validate(document, version, strict=True)
+    # The schemas find what is wrong: a misspelt field, and a value of the wrong type.
+    for field, wrong in (("terminationGracePeriod", 45), ("terminationGracePeriodSeconds", "45s")):
+        changed = documents(MANIFEST)[0]
+        changed["spec"]["template"]["spec"][field] = wrong
+        with pytest.raises(validator.ValidationError):
+            validator.validate(changed, version, strict=True)
+
+
 def test_probes_use_the_health_path_and_a_declared_port() -> None:
     app = container()[1]
     health = value(app["command"], "--health-path")
