@@ -7,21 +7,21 @@ POST again. So a draining worker responds to one more request on each connection
 from __future__ import annotations
 
 import contextlib
-import random
-import shutil
+import itertools
+import os
 import signal
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from towline import Client
 
-from tests.support.process import MAX_WAIT, Conn, Program, connect, eventually, running
+from tests.support.posting import Posting
+from tests.support.process import MAX_WAIT, Program, connect, eventually, running
+from tests.support.proxies import SETUPS
 from tests.support.websocket_server import request as handshake_request
 
 APPS = [
@@ -31,71 +31,112 @@ APPS = [
 ]
 
 
-class Posting:
-    """Clients that POST on keep-alive connections. A request without a response is counted as lost."""
-
-    def __init__(self, port: int, clients: int, think_time: float) -> None:
-        self.port, self.clients, self.think_time = port, clients, think_time
-        self.responses = 0
-        self.lost: list[str] = []
-        self._stopped = threading.Event()
-        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(clients)]
-
-    def __enter__(self) -> Posting:
-        for thread in self._threads:
-            thread.start()
-        eventually(lambda: self.responses > self.clients, f"first responses {self.lost[:3]}")
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join(MAX_WAIT)
-
-    def _run(self) -> None:
-        conn: Conn | None = None
-        while not self._stopped.is_set() and len(self.lost) < 20:
-            if conn is None:
-                conn = Conn(socket.create_connection(("127.0.0.1", self.port), MAX_WAIT))
-            try:
-                conn.sock.sendall(b"POST /pid HTTP/1.1\r\nhost: test\r\ncontent-length: 4\r\n\r\nbody")
-                response = conn.response()
-                assert response.status == 200, response
-                self.responses += 1
-            except (OSError, AssertionError) as error:
-                self.lost.append(repr(error))
-            if self.lost or response.closes:
-                conn.sock.close()
-                conn = None
-            if self.think_time:
-                time.sleep(random.uniform(0.5, 1.5) * self.think_time)
-        if conn is not None:
-            conn.sock.close()
+RELOADS = int(os.environ.get("TOWLINE_RELOADS", "2"))
+"""Reloads, recycled workers and restarts of each test of loss. 100 of each take an hour."""
+MANY = pytest.mark.timeout(300 + 20 * RELOADS)
 
 
-@pytest.mark.parametrize("app", APPS)
-@pytest.mark.parametrize(("clients", "think_time"), [(16, 0.0), (16, 0.05), (200, 0.5)])
-def test_reloads_lose_no_request(app: list[str], clients: int, think_time: float) -> None:
-    with running(*app, "--workers", "2") as program, Posting(program.port, clients, think_time) as posting:
-        for _ in range(2):
-            before = set(program.children())
-            program.signal(signal.SIGHUP)
-            eventually(lambda: not before & set(program.children()), "the old workers' end")  # noqa: B023
-            seen = posting.responses
-            eventually(lambda: posting.responses > seen + clients, "responses of the new workers")  # noqa: B023
+def reload(program: Program, posting: Posting) -> None:
+    """HUP; returns when the old workers have ended and the new ones respond."""
+    before = set(program.children())
+    program.signal(signal.SIGHUP)
+    eventually(lambda: not before & set(program.children()), "the old workers' end")
+    posting.more()
+
+
+@contextlib.contextmanager
+def reached(proxy: str | None, upstream: int, folder: Path) -> Iterator[int]:
+    """The port that the clients use: the server's own, or that of a proxy in front of it."""
+    if proxy is None:
+        yield upstream
+        return
+    with SETUPS[proxy].running(f"127.0.0.1:{upstream}", folder) as port:
+        yield port
+
+
+ASGI, WSGI, WSGI_THREADS = (app.values[0] for app in APPS)
+under_load = pytest.mark.parametrize(
+    ("app", "clients", "think_time", "proxy"),
+    [
+        *itertools.product([ASGI], [16, 200], [0.0, 0.02], [None, "nginx"]),
+        *itertools.product([WSGI, WSGI_THREADS], [16], [0.0, 0.02], [None]),
+        *itertools.product([WSGI, WSGI_THREADS], [200], [0.02], ["nginx"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+)
+
+
+@MANY
+@under_load
+def test_reloads_lose_no_request(
+    app: list[str], clients: int, think_time: float, proxy: str | None, tmp_path: Path
+) -> None:
+    with (
+        running(*app, "--workers", "2") as program,
+        reached(proxy, program.port, tmp_path) as port,
+        Posting(port, clients, think_time) as posting,
+    ):
+        for _ in range(RELOADS):
+            reload(program, posting)
     assert not posting.lost
 
 
-@pytest.mark.parametrize("app", APPS)
-def test_recycling_by_requests_loses_no_request(app: list[str]) -> None:
+@pytest.mark.parametrize("proxy", [None, "nginx"])
+def test_reloads_lose_no_request_of_clients_with_long_pauses(proxy: str | None, tmp_path: Path) -> None:
+    """Half a second, so that most connections are idle when the drain begins."""
     with (
-        running(*app, "--workers", "2", "--max-requests", "500") as program,
-        Posting(program.port, 16, 0.002) as posting,
+        running("apps:asgi", "--workers", "2") as program,
+        reached(proxy, program.port, tmp_path) as port,
+        Posting(port, 100, 0.5) as posting,
     ):
-        eventually(lambda: program.log.count("its number of requests") >= 4, "four replacements")
+        reload(program, posting)
+        reload(program, posting)
+    assert not posting.lost
+
+
+@MANY
+@under_load
+def test_recycling_by_requests_loses_no_request(
+    app: list[str], clients: int, think_time: float, proxy: str | None, tmp_path: Path
+) -> None:
+    # Enough requests for each client to have several between two replacements.
+    limit = ["--max-requests", str(clients * 20)]
+    with (
+        running(*app, "--workers", "2", *limit) as program,
+        reached(proxy, program.port, tmp_path) as port,
+        Posting(port, clients, think_time) as posting,
+    ):
+        for count in range(1, 2 * RELOADS + 1):
+            replaced = f"{count} replaced workers"
+            eventually(lambda: program.log.count("its number of requests") >= count, replaced)  # noqa: B023
         before = set(program.children())
         eventually(lambda: not before & set(program.children()), "the end of the old workers")
     assert not posting.lost
+
+
+@MANY
+@under_load
+def test_restarts_on_an_inherited_socket_lose_no_request(
+    app: list[str], clients: int, think_time: float, proxy: str | None, tmp_path: Path
+) -> None:
+    """TERM, and a new server on the same socket, as systemd keeps it: connections wait in the kernel's queue."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=1024))
+        fd = listener.fileno()
+
+        def start() -> Program:
+            options = ("--workers", "2", "--bind", f"fd://{fd}")
+            return stack.enter_context(running(*app, *options, pass_fds=[fd]))
+
+        program = start()
+        port = stack.enter_context(reached(proxy, program.port, tmp_path))
+        with Posting(port, clients, think_time) as posting:
+            for _ in range(RELOADS):
+                program.signal(signal.SIGTERM)
+                assert program.wait() == 0
+                program = start()
+                posting.more()
+        assert not posting.lost
 
 
 @pytest.mark.parametrize("app", APPS)
@@ -214,59 +255,3 @@ def test_reloads_lose_no_request_over_http2(app: list[str]) -> None:
         for thread in threads:
             thread.join(MAX_WAIT)
     assert not lost
-
-
-NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
-NGINX_CONF = """
-daemon off; pid {dir}/pid; error_log {dir}/error.log;
-events {{ worker_connections 1024; }}
-http {{
-    access_log off; client_body_temp_path {dir}/b; proxy_temp_path {dir}/p; fastcgi_temp_path {dir}/f;
-    uwsgi_temp_path {dir}/u; scgi_temp_path {dir}/s;
-    upstream app {{ server 127.0.0.1:{app}; keepalive 64; }}
-    server {{
-        listen 127.0.0.1:{port};
-        location / {{
-            proxy_pass http://app; proxy_http_version 1.1; proxy_set_header Connection "";
-            proxy_next_upstream off;
-        }}
-    }}
-}}
-"""
-
-
-@contextlib.contextmanager
-def nginx(program: Program, directory: Path) -> Iterator[int]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-    conf = directory / "nginx.conf"
-    conf.write_text(NGINX_CONF.format(dir=directory, app=program.port, port=port))
-    assert NGINX
-    process = subprocess.Popen([NGINX, "-e", str(directory / "error.log"), "-c", str(conf)])
-    try:
-        eventually(lambda: _accepts(port), "nginx")
-        yield port
-    finally:
-        process.terminate()
-        process.wait(MAX_WAIT)
-
-
-def _accepts(port: int) -> Any:
-    with contextlib.suppress(OSError), connect(port, 1.0):
-        return True
-
-
-@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
-@pytest.mark.parametrize("think_time", [0.0, 0.05, 0.5])
-def test_reloads_behind_nginx_lose_no_request(think_time: float, tmp_path: Path) -> None:
-    with (
-        running("apps:asgi", "--workers", "2") as program,
-        nginx(program, tmp_path) as port,
-        Posting(port, 32, think_time) as posting,
-    ):
-        for _ in range(2):
-            before = set(program.children())
-            program.signal(signal.SIGHUP)
-            eventually(lambda: not before & set(program.children()), "the old workers' end")  # noqa: B023
-            time.sleep(0.5)
-    assert not posting.lost

@@ -13,7 +13,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parents[1] / "lifecycle"
@@ -39,12 +39,12 @@ def alive(pid: int) -> bool:
 
 
 class Program:
-    """`towline serve`, started on a free port of 127.0.0.1."""
+    """`towline serve`, started on a free port of 127.0.0.1. `pass_fds`: descriptors that it inherits."""
 
-    def __init__(self, app: str, *options: str, cwd: Path = HERE) -> None:
+    def __init__(self, app: str, *options: str, cwd: Path = HERE, pass_fds: Sequence[int] = ()) -> None:
         command = [sys.executable, "-m", "towline", "serve", app, "--port", "0", *options]
         self.process = subprocess.Popen(
-            command, cwd=cwd, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, cwd=cwd, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, pass_fds=pass_fds
         )
         self.lines: list[str] = []
         self._readers = [
@@ -104,9 +104,9 @@ class Program:
 
 
 @contextlib.contextmanager
-def running(app: str, *options: str, cwd: Path = HERE) -> Iterator[Program]:
+def running(app: str, *options: str, cwd: Path = HERE, pass_fds: Sequence[int] = ()) -> Iterator[Program]:
     """A program that is ended on exit with its workers, also after an error."""
-    program = Program(app, *options, cwd=cwd)
+    program = Program(app, *options, cwd=cwd, pass_fds=pass_fds)
     try:
         yield program
     except BaseException:

@@ -281,6 +281,18 @@ fn an_idle_connection_may_send_one_more_request_while_draining() {
 }
 
 #[test]
+fn a_connection_accepted_while_draining_ends_after_one_response() {
+    let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
+    engine.drain(Drain::Graceful);
+    let mut late = connections(addr, 1).remove(0);
+    late.write_all(&get("/")).unwrap();
+    let reading = std::thread::spawn(move || read_response(&mut late).head);
+    turns_until(&mut engine, |_| reading.is_finished());
+    assert!(reading.join().unwrap().contains(CLOSE));
+    turns_until(&mut engine, Engine::is_empty);
+}
+
+#[test]
 fn requests_sent_before_a_drain_get_responses() {
     let (mut engine, addr) = engine(EngineConfig::default(), Limits::server());
     // One in the kernel's queue, one accepted, one persistent; no request has been read.

@@ -129,6 +129,9 @@ pub struct Http2Limits {
     pub ping_interval: Option<Duration>,
     /// The PING must be acknowledged within this time.
     pub ping_timeout: Duration,
+    /// Server: the final GOAWAY is sent this long after the announcement was acknowledged. A client with threads may
+    /// acknowledge it while another thread writes a request (Go's does), which it cannot repeat if it has a body.
+    pub go_away_delay: Duration,
     /// Extended CONNECT (RFC 8441) is offered: WebSocket over HTTP/2.
     pub extended_connect: bool,
 }
@@ -169,6 +172,7 @@ impl Http2Limits {
             settings_timeout: Some(Duration::from_secs(15)),
             ping_interval: None,
             ping_timeout: Duration::from_secs(15),
+            go_away_delay: Duration::from_millis(100),
             extended_connect: true,
         }
     }

@@ -13,6 +13,7 @@ use towline_testkit::{App, End, Pair};
 use common::{client_with, log, request, sent_by, server};
 
 const SECOND: Duration = Duration::from_secs(1);
+const GO_AWAY_DELAY: Duration = Limits::server().http2.go_away_delay;
 
 fn client() -> End {
     client_with(Limits::client())
@@ -32,27 +33,33 @@ fn a_server_closes_in_two_steps() {
     end.feed(&h2::get(1));
     let told = sent_by(&mut end, |end| end.conn.close());
     assert_eq!(told, ["GOAWAY last 2147483647 NO_ERROR", "PING"]);
-    // A request that was on its way.
+    // Two requests that were on their way, one of them written by another thread than the acknowledgement.
     end.feed(&h2::get(3));
-    let left = sent_by(&mut end, |end| end.feed(&pong()));
-    assert_eq!(left, ["GOAWAY last 3 NO_ERROR"]);
+    assert!(sent_by(&mut end, |end| end.feed(&pong())).is_empty());
+    end.advance(GO_AWAY_DELAY / 2);
+    end.feed(&h2::get(5));
+    assert!(sent_by(&mut end, |end| end.feed(&pong())).is_empty());
+    let left = sent_by(&mut end, |end| end.advance(GO_AWAY_DELAY / 2));
+    assert_eq!(left, ["GOAWAY last 5 NO_ERROR"]);
     // A request after the final GOAWAY.
-    assert!(sent_by(&mut end, |end| end.feed(&h2::get(5))).is_empty());
-    assert!(!log(&end).contains("request 5"));
+    assert!(sent_by(&mut end, |end| end.feed(&h2::get(7))).is_empty());
+    assert!(!log(&end).contains("request 7"));
     let second = sent_by(&mut end, |end| {
         end.send_response(204, &[], BodySize::Empty).expect("open");
     });
-    assert_eq!(second, ["HEADERS 3 end"]);
-    assert!(!end.is_closed());
+    assert_eq!(second, ["HEADERS 5 end"]);
     let head = towline_proto::ResponseHead {
         status: 204,
         reason: b"",
         fields: &[],
     };
-    end.conn
-        .respond(StreamId(1), &head, BodySize::Empty)
-        .expect("open");
-    end.run_until_idle();
+    for stream in [3, 1] {
+        assert!(!end.is_closed());
+        end.conn
+            .respond(StreamId(stream), &head, BodySize::Empty)
+            .expect("open");
+        end.run_until_idle();
+    }
     assert!(end.is_closed() && end.conn.interest().shutdown);
     assert!(log(&end).ends_with("closed closed in order\n"));
 }
@@ -84,6 +91,7 @@ fn a_request_on_its_way_at_close_is_served() {
     end.feed(&[h2::client_preface(), h2::get(1)].concat());
     assert!(log(&end).contains("request 1"));
     end.feed(&pong());
+    end.advance(GO_AWAY_DELAY);
     assert!(end.is_closed());
     let mut silent = End::h2_server(&Arc::new(Limits::server()), App::Read);
     silent.conn.close();
@@ -98,6 +106,7 @@ fn a_reset_is_sent_before_the_connection_closes() {
     end.feed(&h2::get(1));
     end.conn.close();
     end.feed(&pong());
+    end.advance(GO_AWAY_DELAY);
     let last = sent_by(&mut end, |end| {
         end.send_response(200, &[], BodySize::Known(100_000))
             .expect("open");

@@ -161,6 +161,9 @@ impl<S: Default> Engine<S> {
 
     fn add(&mut self, id: ConnId, mut conn: Conn<S>, now: Instant) {
         self.accepted += 1;
+        if let Some(drain) = self.drain {
+            conn.start_drain(drain, now);
+        }
         if let Some(deadline) = conn.proto.deadline() {
             self.timers.schedule(id, &mut conn.scheduled_at, deadline);
         }

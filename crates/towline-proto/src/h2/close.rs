@@ -333,16 +333,24 @@ impl Connection {
             return;
         }
         self.go_away = GoAwayState::Announced;
-        self.timers.go_away_sent = Some(self.now);
+        self.timers.final_go_away_at = Some(self.now + self.limits.first_request_timeout);
         self.write_control(|out| {
             frame::go_away(out, ANY_STREAM, ErrorCode::NO_ERROR, "");
             frame::ping(out, 0, timers::GO_AWAY_PING);
         });
     }
 
+    /// Handles the acknowledgement of the announcement: the final GOAWAY follows after a delay.
+    pub(super) fn go_away_acknowledged(&mut self) {
+        self.go_away = GoAwayState::Acknowledged;
+        let delayed = self.now + self.limits.http2.go_away_delay;
+        let at = &mut self.timers.final_go_away_at;
+        *at = at.map(|latest| latest.min(delayed));
+    }
+
     /// Sends the final GOAWAY: requests that were on their way have arrived, and no more are processed.
     pub(super) fn send_final_go_away(&mut self) {
-        self.timers.go_away_sent = None;
+        self.timers.final_go_away_at = None;
         let last = self.last_peer;
         self.go_away = GoAwayState::Final(last);
         self.write_control(|out| frame::go_away(out, last, ErrorCode::NO_ERROR, ""));

@@ -150,6 +150,8 @@ enum GoAwayState {
     None,
     /// Announced without a last stream: requests that are on their way are still processed.
     Announced,
+    /// The peer has acknowledged the announcement, but may still write requests that it had begun.
+    Acknowledged,
     /// Sent with the last stream: those above it are ignored.
     Final(u32),
 }

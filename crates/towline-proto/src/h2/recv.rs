@@ -8,7 +8,9 @@ use super::pending_events::PendingEvents;
 use super::rules::{self, Fault};
 use super::stream::{Priority, RecvState, Tunnel};
 use super::streams::StreamKey;
-use super::{Connection, DataChunk, InputState, PartialData, Preface, settings, timers};
+use super::{
+    Connection, DataChunk, GoAwayState, InputState, PartialData, Preface, settings, timers,
+};
 
 /// An event without borrows.
 pub(super) enum Signal {
@@ -286,8 +288,8 @@ impl Connection {
             self.write_control(|out| frame::ping(out, flag::ACK, data));
             return Ok(());
         }
-        if data == timers::GO_AWAY_PING && self.timers.go_away_sent.is_some() {
-            self.send_final_go_away();
+        if data == timers::GO_AWAY_PING && self.go_away == GoAwayState::Announced {
+            self.go_away_acknowledged();
             return Ok(());
         }
         self.charge_control()?;

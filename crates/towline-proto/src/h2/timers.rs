@@ -40,8 +40,8 @@ pub(super) struct Timers {
     last_received: Option<Instant>,
     /// When the keep-alive PING was sent.
     ping_sent: Option<Instant>,
-    /// When GOAWAY was announced.
-    pub go_away_sent: Option<Instant>,
+    /// When the final GOAWAY is due, after its announcement.
+    pub final_go_away_at: Option<Instant>,
     /// The end of input was handled.
     pub eof_seen: bool,
 }
@@ -59,7 +59,7 @@ impl Timers {
             unstarted: Vec::new(),
             last_received: Some(now),
             ping_sent: None,
-            go_away_sent: None,
+            final_go_away_at: None,
             eof_seen: false,
         }
     }
@@ -81,7 +81,7 @@ impl Timers {
         self.streams = None;
         self.unstarted.clear();
         self.ping_sent = None;
-        self.go_away_sent = None;
+        self.final_go_away_at = None;
     }
 
     /// `n` bytes were sent.
@@ -135,7 +135,7 @@ impl Connection {
             self.idle_deadline(),
             since(timers.block, self.limits.header_timeout),
             since(timers.settings, self.limits.http2.settings_timeout),
-            since(timers.go_away_sent, Some(self.limits.first_request_timeout)),
+            timers.final_go_away_at,
             timers.window.deadline(&self.limits),
             timers.streams,
             // Immediately: the timers need an instant to start from.
@@ -232,10 +232,7 @@ impl Connection {
         {
             return self.fail_connection(rules::SLOW_WINDOW);
         }
-        if has_passed(since(
-            self.timers.go_away_sent,
-            Some(self.limits.first_request_timeout),
-        )) {
+        if has_passed(self.timers.final_go_away_at) {
             self.send_final_go_away();
         }
         if has_passed(self.ping_deadline()) {

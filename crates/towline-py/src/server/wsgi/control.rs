@@ -4,7 +4,10 @@
 //! Listening ── stop_listening ──► (no new connections) ── drain ──► (requests in flight finish)
 //!     └────────────────────────────── stop: run() returns ◄──────────┴── nothing is left
 //! ```
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicBool, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release},
+};
 
 use towline_io::serve::metrics::{SlotHandle, monotonic_ns};
 use towline_io::{Drain, Engine, EngineWaker};
@@ -61,7 +64,7 @@ impl ServerControl {
     }
 
     fn command(&self, command: &AtomicBool) {
-        command.store(true, Relaxed);
+        command.store(true, Release);
         self.wake();
     }
 
@@ -74,13 +77,17 @@ impl ServerControl {
 
     /// Passes pending commands to the engine; true once the loop has to end.
     pub fn apply_commands(&self, engine: &mut Engine<ConnState>) -> bool {
-        if self.stop_listening.swap(false, Relaxed) {
+        // Read before `stop_listening`, which is commanded first: an engine that drains and still listens would end
+        // without the connections in the kernel's queue.
+        let drain = self.drain.swap(false, Acquire);
+        let close_idle = self.close_idle.swap(false, Acquire);
+        if self.stop_listening.swap(false, Acquire) {
             engine.stop_listening();
         }
-        if self.drain.swap(false, Relaxed) {
+        if drain {
             engine.drain(Drain::Graceful);
         }
-        if self.close_idle.swap(false, Relaxed) {
+        if close_idle {
             engine.drain(Drain::CloseIdle);
         }
         self.connections.store(engine.len(), Relaxed);
