@@ -17,6 +17,8 @@ from towline._migration import ROWS
 from towline.cli import peer_settings
 from towline.cli.command_line import CommandLineError, parse
 from towline.cli.serve import configure
+from towline.config.hooks import HOOKS
+from towline.errors import ConfigError
 
 APP = "module:app"
 # Values for an option, tried in turn.
@@ -242,10 +244,15 @@ GUNICORN = """
     logconfig_dict = {"version": 1}
 
     def on_starting(server):
-        raise RuntimeError("never called")
+        raise RuntimeError("called by the supervisor")
 
     def post_fork(server, worker):
         pass
+
+    def pre_request(worker, req):
+        pass
+
+    on_exit = None
 """
 
 
@@ -260,7 +267,11 @@ def test_the_configuration_of_gunicorn(tmp_path: Path, capsys: pytest.CaptureFix
     assert (config.pid_file, config.umask, config.preload, config.reload) == ("app.pid", 0o027, True, False)
     assert (config.env, config.log_config) == ((("A", "1"), ("B", "2")), {"version": 1})
     named = [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert named == ["errorlog", "proc_name", "on_starting", "post_fork"]
+    assert named == ["errorlog", "proc_name", "pre_request"]
+    assert config.hooks is not None
+    assert set(config.hooks.functions) == {"on_starting", "post_fork"}
+    assert config.hooks.settings["proc_name"] == "shop"
+    assert "pathlib" not in config.hooks.settings
     assert configure(["-c", f"file:{path}", "--threads", "2"], {}).threads == 2
     assert configure([], {"GUNICORN_CMD_ARGS": "-c gunicorn.conf.py"}).threads == 8
 
@@ -268,10 +279,26 @@ def test_the_configuration_of_gunicorn(tmp_path: Path, capsys: pytest.CaptureFix
 def test_every_setting_of_gunicorn_is_read_or_named() -> None:
     pytest.importorskip("gunicorn")
     settings = {setting.name for setting in importlib.import_module("gunicorn.config").KNOWN_SETTINGS}
-    special = {"wsgi_app", "logconfig_dict", "config"}
+    special = {"wsgi_app", "logconfig_dict", "config", *HOOKS}
     unmapped = settings - special - set(peer_settings.GUNICORN_UNMAPPED)
     assert {name for name in unmapped if peer_settings._flag(name) is None} == set()
-    assert set(peer_settings.GUNICORN_FLAGS) | set(peer_settings.GUNICORN_UNMAPPED) <= settings
+    assert set(peer_settings.GUNICORN_FLAGS) | set(peer_settings.GUNICORN_UNMAPPED) | set(HOOKS) <= settings
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("def when_ready(): pass", "gunicorn.conf.py: when_ready: must take one argument"),
+        ("def post_fork(server): pass", "gunicorn.conf.py: post_fork: must take 2 arguments"),
+        ("on_exit = 'done'", "gunicorn.conf.py: on_exit: expected a function, not 'done'"),
+    ],
+)
+def test_a_hook_that_cannot_be_called_is_refused(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "gunicorn.conf.py").write_text(line)
+    with pytest.raises(ConfigError) as caught:
+        configure(["-c", "gunicorn.conf.py", APP], {})
+    assert str(caught.value) == message
 
 
 @pytest.mark.usefixtures("in_tmp_path")

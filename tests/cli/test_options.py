@@ -131,7 +131,11 @@ def needed(name: str) -> list[str]:
 
 def test_no_option_is_left_out_of_these_tables() -> None:
     assert set(VALUES) | set(SWITCHES) == set(options_of(ServerConfig))
-    assert {field.name for field in dataclasses.fields(ServerConfig)} == {"app", *options_of(ServerConfig)}
+    assert {field.name for field in dataclasses.fields(ServerConfig)} == {
+        "app",
+        "hooks",
+        *options_of(ServerConfig),
+    }
 
 
 @pytest.mark.parametrize(("name", "flag"), OUR_FLAGS)

@@ -16,6 +16,7 @@ from typing import Any
 from .. import _migration as migration
 from .._options import options_of
 from ..config import ServerConfig
+from ..config.hooks import HOOKS, Hooks, checked
 from ..errors import ConfigError
 from .command_line import ACTIONS, CommandLineError, parse
 
@@ -49,7 +50,7 @@ GUNICORN_FLAGS = {
     "syslog_prefix": "--log-syslog-prefix",
     "uwsgi_allow_ips": "--uwsgi-allow-from",
 }
-# Settings without a flag. Hooks are functions that gunicorn calls.
+# Settings without a flag, and the hooks that have no equivalent moment.
 GUNICORN_UNMAPPED = {
     "check_config": "it is a command: towline serve --check",
     "print_config": "it is a command: towline serve --print-config",
@@ -58,14 +59,8 @@ GUNICORN_UNMAPPED = {
     "secure_scheme_headers": "X-Forwarded-Proto of a trusted proxy gives the scheme (--proxy-headers)",
     "default_proc_name": migration.ROWS["--name"].remark,
     "ssl_context": "TLS is configured by the --ssl options",
-    **dict.fromkeys(
-        ("on_starting", "on_reload", "on_exit", "nworkers_changed", "pre_exec", "pre_fork", "child_exit"),
-        "there are no hooks in the supervisor, which never runs code of the application; use the service manager",
-    ),
-    **dict.fromkeys(
-        ("when_ready", "post_fork", "post_worker_init", "worker_int", "worker_abort", "worker_exit"),
-        "use the lifespan of an ASGI application, or the module's top level and atexit with WSGI",
-    ),
+    "pre_exec": "there is no second supervisor (USR2); HUP replaces the workers",
+    "worker_abort": "a worker that is stuck runs no Python code; its stack is written to the log",
     **dict.fromkeys(("pre_request", "post_request"), "use a middleware, or --access-log"),
     **dict.fromkeys(
         ("on_dirty_starting", "dirty_post_fork", "dirty_worker_init", "dirty_worker_exit"), migration.DIRTY
@@ -139,8 +134,17 @@ def is_python(path: str | None) -> bool:
 def from_python(path: str, notices: list[str]) -> dict[str, Any]:
     """Fields from gunicorn's configuration, or one in our names: the variables of a Python file or module."""
     found: dict[str, Any] = {}
-    for name, value in _run(path).items():
-        if name.startswith("_") or value is None:
+    variables = {name: value for name, value in _run(path).items() if not name.startswith("_")}
+    hooks = {
+        name: checked(path, name, value)
+        for name, value in variables.items()
+        if name in HOOKS and value is not None
+    }
+    if hooks:
+        settings = {name: value for name, value in variables.items() if _is_setting(name)}
+        found["hooks"] = Hooks(hooks, settings)
+    for name, value in variables.items():
+        if name in HOOKS or value is None:
             continue
         if name in GUNICORN_UNMAPPED:
             notices.append(f"{path}: {name}: ignored: {GUNICORN_UNMAPPED[name]}")
@@ -152,6 +156,10 @@ def from_python(path: str, notices: list[str]) -> dict[str, Any]:
         elif (flag := _flag(name)) is not None:
             _merge(found, _setting(flag, value), f"{path}: {name}", notices)
     return found
+
+
+def _is_setting(name: str) -> bool:
+    return name in ("wsgi_app", "logconfig_dict") or name in GUNICORN_UNMAPPED or _flag(name) is not None
 
 
 def _run(path: str) -> dict[str, Any]:

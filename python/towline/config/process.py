@@ -9,6 +9,7 @@ from .. import _options as kind
 from .. import _values as values
 from .._options import above_zero, at_least, between, option
 from .groups import APPLICATION, INT, LIMIT, LISTENING, PROCESS, SECONDS, WORKERS
+from .hooks import Hooks
 
 
 # fmt: off - a table of options: one line each where it fits
@@ -17,6 +18,8 @@ class ProcessOptions:
     """The application, its addresses, workers and their process attributes."""
 
     app: Any = None
+    hooks: Hooks | None = dataclasses.field(default=None, repr=False, kw_only=True)
+    """Of a gunicorn configuration file. No option: functions are not text."""
 
     interface: str = option(
         "auto",

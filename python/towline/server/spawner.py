@@ -21,6 +21,7 @@ from ..config import Bind, ServerConfig
 from . import worker as worker_process
 from .application import Application
 from .health import WorkerSlots
+from .hooks import HookCaller, HookWorker
 
 
 class State(enum.Enum):
@@ -37,6 +38,7 @@ class Worker:
     slot: _native.Slot
     channel: int
     started_at: float
+    for_hooks: HookWorker
     state: State = State.BOOTING
     replaces: Worker | None = None
     """The worker that serves until this one is ready."""
@@ -99,30 +101,37 @@ class WorkerSpawner:
     slots: WorkerSlots
     lifeline: tuple[int, int]
     inherited: Callable[[], Iterable[int]]
+    hooks: HookCaller
     application: Application | None = None
     """Imported before the fork (`--preload`)."""
 
     def spawn(self) -> Worker:
         """Fork one worker. Raises OSError if the fork fails, IndexError if no slot is free."""
         slot = self.slots.acquire()
+        for_hooks = self.hooks.new_worker()
+        self.hooks.notify("pre_fork", self.hooks.server, for_hooks)
         read, write = os.pipe()
         os.set_blocking(read, False)
         try:
-            pid = fork(lambda: self._child_main(slot, read, write))
+            pid = fork(lambda: self._child_main(slot, read, write, for_hooks))
         except OSError:
             os.close(read)
             self.slots.release(slot)
             raise
         finally:
             os.close(write)
-        return Worker(pid, slot, read, time.monotonic(), connections_before=slot.connections)
+        for_hooks.pid = pid
+        return Worker(pid, slot, read, time.monotonic(), for_hooks, connections_before=slot.connections)
 
-    def _child_main(self, slot: _native.Slot, read: int, write: int) -> None:
+    def _child_main(self, slot: _native.Slot, read: int, write: int, for_hooks: HookWorker) -> None:
         for fd in (*self.inherited(), self.lifeline[1], read):
             os.close(fd)
         binds = list(self.binds)
+        for_hooks.pid = os.getpid()
         worker_process.main(
-            worker_process.WorkerContext(self.config, binds, slot, write, self.lifeline[0], self.application)
+            worker_process.WorkerContext(
+                self.config, binds, slot, write, self.lifeline[0], self.hooks, for_hooks, self.application
+            )
         )
 
 

@@ -33,6 +33,7 @@ from ..errors import Error
 from . import listeners, reloader
 from .application import Application, load
 from .health import MIB, SLOTS, Health, WorkerSlots, health, resident_bytes, restart_delay
+from .hooks import HookCaller
 from .notify import Notifier
 from .signals import Signals
 from .spawner import State, Vacancy, Worker, WorkerSpawner, fork
@@ -80,13 +81,22 @@ class Supervisor:
         self._reloading = False
         self._notifier = Notifier()
         self._statsd: Statsd | None = None
+        self._hooks = HookCaller(config)
 
     def run(self) -> int:
         try:
+            self._hooks.notify("nworkers_changed", self._hooks.server, self._target, None)
             application = self._preloaded()
             self._statsd = Statsd.of(self._config)
+            self._hooks.call("on_starting", self._hooks.server)
         except Error as error:
             return self._fail(str(error))
+        try:
+            return self._run(application)
+        finally:
+            self._hooks.notify("on_exit", self._hooks.server)
+
+    def _run(self, application: Application | None) -> int:
         # Before the port is open: from then on somebody may send signals.
         self._signals = Signals()
         try:
@@ -105,6 +115,7 @@ class Supervisor:
             WorkerSlots(),
             self._lifeline,
             self._own_descriptors,
+            self._hooks,
             application,
         )
         try:
@@ -202,6 +213,7 @@ class Supervisor:
         elif number == signal.SIGQUIT:
             self._stop(quick=True)
         elif number == signal.SIGHUP and not self._stopping:
+            self._hooks.notify("on_reload", self._hooks.server)
             self._reload(
                 "SIGHUP, with the code of the start (--preload)" if self._config.preload else "SIGHUP"
             )
@@ -209,11 +221,16 @@ class Supervisor:
             for worker in self._workers:
                 worker.signal(signal.SIGUSR1)
         elif number == signal.SIGTTIN and self._target < SLOTS // 4:
-            self._target += 1
-            logger.info("%d workers wanted", self._target)
+            self._change_target(1)
         elif number == signal.SIGTTOU and self._target > 1:
-            self._target -= 1
-            logger.info("%d workers wanted", self._target)
+            self._change_target(-1)
+
+    def _change_target(self, change: int) -> None:
+        self._target += change
+        logger.info("%d workers wanted", self._target)
+        server = self._hooks.server
+        server.num_workers = self._target
+        self._hooks.notify("nworkers_changed", server, self._target, self._target - change)
 
     def _read_reports(self, worker: Worker) -> None:
         for kind, text in worker.lines():
@@ -233,6 +250,7 @@ class Supervisor:
         if not self._announced and all(each.state is State.SERVING for each in self._workers):
             self._announced = True
             self._banner(text)
+            self._hooks.notify("when_ready", self._hooks.server)
         if worker.replaces is not None:
             self._drain(worker.replaces)
             worker.replaces = None
@@ -270,6 +288,7 @@ class Supervisor:
         os.close(worker.channel)
         worker.channel = -1
         self._spawner.slots.release(worker.slot)
+        self._hooks.notify("child_exit", self._hooks.server, worker.for_hooks)
         for other in self._workers:
             if other.replaces is worker:
                 other.replaces = None  # it fills the vacancy itself

@@ -27,6 +27,7 @@ from .. import _native
 from ..config import Bind, ServerConfig
 from ..errors import Error
 from .application import Application, load
+from .hooks import HookCaller, HookWorker
 from .process import become, owner
 
 logger = logging.getLogger("towline.server")
@@ -53,6 +54,8 @@ class WorkerContext:
     slot: _native.Slot
     channel: int
     lifeline: int
+    hooks: HookCaller
+    for_hooks: HookWorker
     application: Application | None = None
 
     def report(self, kind: str, text: str) -> None:
@@ -63,6 +66,10 @@ class WorkerContext:
                 data = data[os.write(self.channel, data) :]
         except BrokenPipeError:
             pass
+
+    def interrupted(self) -> None:
+        """SIGQUIT, on which gunicorn's workers call `worker_int`."""
+        self.hooks.notify("worker_int", self.for_hooks)
 
 
 def preload(config: ServerConfig) -> None:
@@ -88,6 +95,7 @@ def main(context: WorkerContext) -> NoReturn:
             atexit._clear()  # the handlers of the supervisor
         random.seed()
         faulthandler.enable()  # prints the stack of a stuck worker at SIGABRT
+        context.hooks.call("post_fork", context.hooks.server, context.for_hooks)
         context.slot.start_heartbeat(context.config.timeout_worker_healthcheck / HEARTBEATS)
         status = _serve(context)
     except Error as error:
@@ -96,7 +104,7 @@ def main(context: WorkerContext) -> NoReturn:
     except BaseException:
         context.report(FAILED, traceback.format_exc())
     finally:
-        _exit(status)
+        _exit(status, context)
 
 
 def _serve(context: WorkerContext) -> int:
@@ -104,6 +112,7 @@ def _serve(context: WorkerContext) -> int:
     if target is not None:
         become(target)
     application = context.application or load(context.config)
+    context.hooks.call("post_worker_init", context.for_hooks)
     try:
         if application.interface == "wsgi":
             _serve_wsgi(application.call, context)
@@ -136,9 +145,13 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
             logger.error(SUPERVISOR_ENDED)
             worker.stop()
 
+        def interrupted() -> None:
+            context.interrupted()
+            worker.stop(True)
+
         loop.add_signal_handler(signal.SIGTERM, worker.stop)
         loop.add_signal_handler(CLOSE_IDLE, worker.stop, False, True)
-        loop.add_signal_handler(signal.SIGQUIT, worker.stop, True)
+        loop.add_signal_handler(signal.SIGQUIT, interrupted)
         loop.add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
         loop.add_reader(context.lifeline, orphaned)
         tick()
@@ -154,9 +167,14 @@ def _serve_wsgi(app: Callable[..., object], context: WorkerContext) -> None:
     from .wsgi import WsgiWorker
 
     worker = WsgiWorker(app, context.config, context.binds, slot=context.slot)
+
+    def interrupted() -> None:
+        context.interrupted()
+        worker.stop(True)
+
     signal.signal(signal.SIGTERM, lambda *_: worker.stop())
     signal.signal(CLOSE_IDLE, lambda *_: worker.stop(close_idle=True))
-    signal.signal(signal.SIGQUIT, lambda *_: worker.stop(True))
+    signal.signal(signal.SIGQUIT, lambda *_: interrupted())
     signal.signal(signal.SIGUSR1, lambda *_: worker.reopen_logs())
 
     def watch_lifeline() -> None:
@@ -180,11 +198,12 @@ def _ready(context: WorkerContext, interface: str, detail: str) -> None:
     context.report(READY, f"{interface} {detail}")
 
 
-def _exit(status: int) -> NoReturn:
+def _exit(status: int, context: WorkerContext) -> NoReturn:
     """Do what the interpreter does at exit, bounded by an alarm, without unwinding into the supervisor's frames."""
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(EXIT_TIMEOUT)
+        context.hooks.notify("worker_exit", context.hooks.server, context.for_hooks)
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
         logging.shutdown()
