@@ -121,6 +121,28 @@ def test_the_path_has_the_root_path_that_a_proxy_removed(kind: str, spans: Spans
 
 
 @every_kind
+@pytest.mark.parametrize(
+    ("request_line", "path", "address"),
+    [
+        ("OPTIONS * HTTP/1.1", "*", ("test", 80)),
+        ("GET http://shop.example:81/p?q HTTP/1.1", "/p", ("shop.example", 81)),
+        ("GET http://shop.example?q HTTP/1.1", "/", ("shop.example", 80)),
+    ],
+)
+def test_other_forms_of_the_request_target(
+    kind: str, request_line: str, path: str, address: tuple[str, int], spans: Spans
+) -> None:
+    """RFC 9112 3.2: the absolute form also replaces `Host`."""
+    with traced(kind) as server:
+        data = f"{request_line}\r\nHost: test\r\nConnection: close\r\n\r\n".encode()
+        assert exchange((server.host, server.port), data).status == 200
+        found = attributes(spans.one())
+        assert found["url.path"] == path
+        assert (found["server.address"], found["server.port"]) == address
+        assert found.get("url.query") == ("q" if "?" in request_line else None)
+
+
+@every_kind
 def test_the_client_and_scheme_are_those_of_a_trusted_proxy(kind: str, spans: Spans) -> None:
     with traced(kind) as server:
         fetch(server, "/", "X-Forwarded-For: 192.0.2.9", "X-Forwarded-Proto: https")
