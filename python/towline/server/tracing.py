@@ -136,7 +136,8 @@ class Tracing:
         attributes = {
             "http.request.method": method,
             "url.scheme": scope["scheme"],
-            "url.path": scope["raw_path"].decode("latin-1"),
+            # Empty in `http://host?query`, where it means the same (RFC 9110 4.2.3).
+            "url.path": scope["raw_path"].decode("latin-1") or "/",
             "network.protocol.version": scope["http_version"],
         }
         server = scope.get("server") or (None, None)
