@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.feature_server import fetch, serving
+from tests.support.feature_server import serving
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -162,23 +162,3 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
     result = subprocess.run(run, capture_output=True, text=True, timeout=60)
     assert "app.service" not in result.stderr, result.stderr
     assert result.returncode == 0, result.stderr
-
-
-def test_every_metric_of_the_alerts_is_exported() -> None:
-    text = (DEPLOY / "prometheus/alerts.yml").read_text()
-    names = set(re.findall(r"\btowline_\w+", text))
-    assert names
-    with serving("asgi", metrics=True) as server:
-        page = fetch(server, "/metrics").body.decode()
-    assert names <= set(re.findall(r"^# TYPE (\w+)", page, re.MULTILINE))
-
-
-def test_alerts_have_an_expression_a_severity_and_a_summary() -> None:
-    rules = [
-        rule for group in documents(DEPLOY / "prometheus/alerts.yml")[0]["groups"] for rule in group["rules"]
-    ]
-    assert rules
-    for rule in rules:
-        assert rule["expr"]
-        assert rule["labels"]["severity"] in ("page", "ticket")
-        assert rule["annotations"]["summary"]

@@ -32,7 +32,7 @@ APPS = [
 
 
 RELOADS = int(os.environ.get("TOWLINE_RELOADS", "2"))
-"""Reloads, recycled workers and restarts of each test of loss. 100 of each take an hour."""
+"""Reloads, recycled workers and restarts of each test of loss. 100 of each take 15 minutes."""
 MANY = pytest.mark.timeout(300 + 20 * RELOADS)
 
 

@@ -1,42 +1,18 @@
-"""nginx, HAProxy and Caddy in front of a server, with the files of deploy/.
-
-A program is TOWLINE_NGINX, TOWLINE_HAPROXY or TOWLINE_CADDY, or the one on PATH; without it the test is skipped.
-"""
+"""nginx, HAProxy and Caddy in front of a server, with the files of deploy/."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import os
-import shutil
-import socket
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pytest
-
-from tests.support.process import MAX_WAIT, eventually
+from tests.support.programs import executable, free_port, listening
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DEPLOYED_SOCKET = "/run/app/http.sock"
 """The application's socket in every file of deploy/."""
-ADMIN_FOLDERS = "/usr/sbin:/usr/local/sbin"
-
-
-def executable(name: str) -> str:
-    """The path of a program. Skips the test if it is not installed."""
-    folders = f"{os.environ.get('PATH', os.defpath)}:{ADMIN_FOLDERS}"
-    path = os.environ.get(f"TOWLINE_{name.upper()}") or shutil.which(name, path=folders)
-    if path is None:
-        pytest.skip(f"needs {name} (TOWLINE_{name.upper()} or PATH)")
-    return path
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
-        return port
 
 
 def replaced(text: str, *pairs: tuple[str, str]) -> str:
@@ -108,28 +84,8 @@ class Setup:
         """The proxy's port. `upstream`: `unix:PATH` or `HOST:PORT`."""
         port = free_port()
         command = self.command(self, upstream, port, folder)
-        log = folder / "proxy.log"
-        environment = {
-            **os.environ,
-            "HOME": str(folder),
-            "XDG_DATA_HOME": str(folder),
-            "XDG_CONFIG_HOME": str(folder),
-        }
-        with log.open("wb") as out:
-            process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
-        try:
-            eventually(lambda: process.poll() is not None or _accepts(port), "the proxy")
-            assert process.poll() is None, log.read_text()
+        with listening(command, port, folder):
             yield port
-        finally:
-            process.terminate()
-            process.wait(MAX_WAIT)
-
-
-def _accepts(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
-        return True
-    return False
 
 
 PROXY_PROTOCOL = ("--proxy-protocol",)
