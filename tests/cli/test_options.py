@@ -58,6 +58,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "wsgi_response_buffer": ("1048576", 1048576),
     "timeout_wsgi_client": ("5", 5.0),
     "limit_concurrency": ("100", 100),
+    "wsgi_websockets": ("5", 5),
     "timeout_keep_alive": ("5", 5.0),
     "timeout_request_header": ("5", 5.0),
     "timeout_request_body": ("5", 5.0),

@@ -52,6 +52,7 @@ pub use conn::id::ConnId;
 pub use conn::spool::Spool;
 pub use conn::spooled_response::SpooledResponse;
 pub use conn::stream_map::StreamMap;
+pub use conn::takeover::{SocketControl, TakenSocket};
 pub use engine::accept::Notice;
 pub use engine::drain::Drain;
 pub use engine::listener::{DEFAULT_BACKLOG, Listener};

@@ -355,6 +355,23 @@ impl Connection {
         dispatch!(&self.inner, conn => conn.response_started())
     }
 
+    /// Server, HTTP/1.1: the current request offers to change the protocol of the connection (RFC 9110 7.8).
+    pub fn offers_upgrade(&self) -> bool {
+        match &self.inner {
+            Inner::H1(conn) => conn.offers_upgrade(),
+            Inner::H2(_) => false,
+        }
+    }
+
+    /// Server, HTTP/1: the request has been read, no byte is behind it, and its final response has not begun. Once the
+    /// pending bytes are sent, a program may take the socket over.
+    pub fn is_between_request_and_response(&self) -> bool {
+        match &self.inner {
+            Inner::H1(conn) => conn.is_between_request_and_response(),
+            Inner::H2(_) => false,
+        }
+    }
+
     /// `next_event` may return an event although nothing more was received, because of a call of the program:
     /// after a response, the next pipelined request can be parsed.
     pub fn has_events(&self) -> bool {

@@ -501,3 +501,27 @@ fn a_refused_connect_closes() {
     assert!(end.sent().contains("connection: close"));
     assert_eq!(end.events(), ["closed: closed in order"]);
 }
+
+#[test]
+fn a_socket_may_be_taken_over_between_a_request_and_its_response() {
+    const UPGRADE: &[u8] =
+        b"GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let mut end = End::server();
+    assert!(!end.conn.is_between_request_and_response());
+    end.push(UPGRADE);
+    assert_eq!(end.events(), ["GET / end"]);
+    assert!(end.conn.offers_upgrade());
+    assert!(end.conn.is_between_request_and_response());
+    end.send_response(1);
+    assert!(!end.conn.is_between_request_and_response());
+    end.sent();
+    // Bytes behind the request belong to the next one.
+    end.push(&[UPGRADE, b"G"].concat());
+    assert_eq!(end.events(), ["GET / end"]);
+    assert!(!end.conn.is_between_request_and_response());
+    end.send_response(2);
+    end.sent();
+    end.push(b"ET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(end.events(), ["GET / end"]);
+    assert!(!end.conn.offers_upgrade());
+}

@@ -59,6 +59,13 @@ class ConnectionOptions:
         aliases=("--backpressure", "--worker-connections"),
         **LIMIT,
     )
+    wsgi_websockets: int = option(
+        100,
+        "WSGI with --threads: WebSockets per worker, each with a thread of its own; 503 if exceeded, 0 for none",
+        group=LIMITS,
+        check=at_least(0),
+        **INT,
+    )
 
     timeout_keep_alive: float = option(
         75.0,

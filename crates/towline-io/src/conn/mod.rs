@@ -10,6 +10,7 @@ pub(crate) mod proxy_header;
 pub(crate) mod spool;
 pub(crate) mod spooled_response;
 pub(crate) mod stream_map;
+pub(crate) mod takeover;
 pub(crate) mod transport;
 
 use std::cell::OnceCell;

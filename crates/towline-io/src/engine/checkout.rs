@@ -5,9 +5,12 @@
 
 use std::time::Instant;
 
+use mio::Interest;
+use mio::unix::SourceFd;
+
 use crate::conn::flush::FlushOutcome;
 use crate::conn::id::ConnId;
-use crate::conn::{Conn, Output};
+use crate::conn::{Conn, Output, failure_rule};
 use crate::engine::Engine;
 use crate::engine::conn_table::{CheckedOut, Slot};
 
@@ -26,6 +29,32 @@ impl<S: Default> Engine<S> {
             ..CheckedOut::default()
         };
         self.replace_with(id, checked_out)
+    }
+
+    /// Checks a connection out like [`check_out`](Self::check_out), for a thread that keeps it long: until
+    /// `check_in` the poll does not watch its socket, so that its traffic does not wake the engine.
+    pub fn check_out_unwatched(&mut self, id: ConnId) -> Option<Box<Conn<S>>> {
+        let checked_out = CheckedOut {
+            unwatched: true,
+            ..CheckedOut::default()
+        };
+        let conn = self.replace_with(id, checked_out)?;
+        // A socket that is not registered causes no events either.
+        let _ = self
+            .poll
+            .registry()
+            .deregister(&mut SourceFd(&conn.as_raw_fd()));
+        Some(conn)
+    }
+
+    /// Registers the socket of a connection that was unwatched. The poll reports what is readable already.
+    fn watch(&self, id: ConnId, conn: &mut Conn<S>) {
+        let fd = conn.as_raw_fd();
+        conn.write_armed = false;
+        let registry = self.poll.registry();
+        if let Err(error) = registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE) {
+            conn.on_failure(self.now(), failure_rule(&error));
+        }
     }
 
     fn replace_with(&mut self, id: ConnId, checked_out: CheckedOut) -> Option<Box<Conn<S>>> {
@@ -69,7 +98,12 @@ impl<S: Default> Engine<S> {
         if let (true, Some((drain, now))) = (checked_out.drain_requested, drain) {
             conn.start_drain(drain, now);
         }
-        *slot = Slot::Attached(conn);
+        if checked_out.unwatched && !conn.proto.interest().closed {
+            self.watch(id, &mut conn);
+        }
+        if let Some(slot) = self.table.slot(id) {
+            *slot = Slot::Attached(conn);
+        }
         self.on_readiness(id, checked_out.readiness);
         self.flush_and_rearm(id);
     }

@@ -19,6 +19,8 @@ pub(crate) struct CheckedOut {
     /// Its timer has fired.
     pub(crate) timer_fired: bool,
     pub(crate) drain_requested: bool,
+    /// It is not registered in the poll.
+    pub(crate) unwatched: bool,
     /// Whether it is in the ready list; `Some` only for a shared connection, which is serviced there.
     pub(crate) queued: Option<bool>,
 }

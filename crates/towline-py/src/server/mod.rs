@@ -3,6 +3,7 @@ pub mod asgi;
 pub mod default_headers;
 pub mod feature_config;
 pub mod listeners;
+pub mod open_gauge;
 pub mod options;
 pub mod pem;
 pub mod setup;

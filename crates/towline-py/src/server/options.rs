@@ -172,6 +172,7 @@ pub struct Options {
     pub wsgi_request_buffer: u64,
     pub wsgi_response_buffer: u64,
     pub timeout_wsgi_client: Seconds,
+    pub wsgi_websockets: usize,
     pub root_path: String,
     pub http: HttpVersions,
     pub http2_max_concurrent_streams: usize,

@@ -20,7 +20,8 @@ use crate::errors;
 /// Fields of an HTTP/2 request beyond `--limit-request-fields`: pseudo-headers and the parts of a split cookie.
 const MORE_FIELDS: u32 = 28;
 
-/// The interface of the application. WSGI has no `WebSockets`: its server does not offer them over HTTP/2 (RFC 8441 3).
+/// The interface of the application. A WSGI application needs a socket for a WebSocket, so its server does not offer
+/// them over HTTP/2 (RFC 8441 3).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Interface {
     Asgi,

@@ -294,6 +294,19 @@ impl Features {
         record.refused = Some(refused);
     }
 
+    /// Notes that the application has taken the connection over and sends its 101 itself. The request is counted now;
+    /// its line in the access log is written when the record ends.
+    pub fn taken_over(&self, record: &mut ExchangeRecord, now: Instant) {
+        record.status = 101;
+        record.entry.set_status(101);
+        if let (Some(slot), Some((method, version)), Some(started)) =
+            (&self.config.slot, record.method.take(), record.started)
+        {
+            let duration = now.saturating_duration_since(started);
+            slot.request_ended(method, version, 101, duration);
+        }
+    }
+
     /// Ends the record of an exchange, with or without a response. A second call has no effect.
     pub fn end(&mut self, record: &mut ExchangeRecord, now: Instant) {
         let Some(started) = record.started.take() else {

@@ -3,11 +3,13 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::Instant;
 
+use pyo3::exceptions::PyConnectionError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use towline_io::serve::features::{Features, Payload};
 use towline_io::serve::forwarded::PeerIp;
+use towline_io::serve::metrics::SlotHandle;
 
 use super::application::{Application, RequestTimes};
 use super::client_info::ClientInfo;
@@ -18,6 +20,8 @@ use super::input::{ErrorStream, InputStream};
 use super::request::Request;
 use super::request_io::{SharedRequestIo, lock};
 use super::start_response::{Phase, PlainText, Responder};
+use super::taken_socket::{self, ConnectionSocket};
+use super::websockets::{self, Place};
 use crate::errors::ClientDisconnected;
 use crate::server::default_headers::DefaultHeaders;
 
@@ -28,6 +32,8 @@ pub struct AppRunner {
     environs: Environs,
     interned: Interned,
     callables: Callables,
+    /// The socket of the connection is in the environ.
+    offered: Option<(Arc<Place>, Option<SlotHandle>)>,
 }
 
 struct Interned {
@@ -69,7 +75,13 @@ impl AppRunner {
             environs,
             interned,
             callables,
+            offered: None,
         })
+    }
+
+    /// Offers the connection of the next request to the application, in its environ.
+    pub fn offer_socket(&mut self, place: Arc<Place>, slot: Option<SlotHandle>) {
+        self.offered = Some((place, slot));
     }
 
     /// Serves one request. The exchange is over afterwards, whatever the application does. An error is one
@@ -147,6 +159,14 @@ impl AppRunner {
                 &self.interned.input,
                 Bound::new(py, InputStream::complete(body, spool))?,
             )?;
+        }
+        if let Some(offered) = self.offered.take() {
+            let responder = self.callables.responder.clone_ref(py);
+            let socket = ConnectionSocket::new(responder, serial, offered);
+            environ.set_item(taken_socket::ENVIRON_KEY, Bound::new(py, socket)?)?;
+        } else if client_info.offers_upgrade && websockets::is_request(&request.head) {
+            let is_tls = client_info.tls.is_some();
+            self.application.log_websocket_hint(py, is_tls);
         }
         Ok(environ)
     }
@@ -233,14 +253,21 @@ impl AppRunner {
         error: &PyErr,
         (request, client_info): (&Request, &ClientInfo),
     ) -> PyResult<()> {
-        if !error.is_instance_of::<ClientDisconnected>(py) {
+        let is_taken_over = responder.phase(py) == Phase::TakenOver;
+        let is_disconnect = error.is_instance_of::<ClientDisconnected>(py)
+            // engineio ends so, and a library may let the error of the socket pass.
+            || is_taken_over && error.is_instance_of::<PyConnectionError>(py);
+        if !is_disconnect {
             let text = format!(
                 "exception in the WSGI application: {}",
                 self.describe(request, client_info)
             );
             self.application.log.error(py, &text, Some(error));
         }
-        if responder.phase(py) == Phase::Sent || responder.send_plain(py, &SERVER_ERROR).is_err() {
+        if !is_taken_over
+            && (responder.phase(py) == Phase::Sent
+                || responder.send_plain(py, &SERVER_ERROR).is_err())
+        {
             responder.abort(py);
         }
         // A worker ignores SIGINT, so there the application has raised it, as `SystemExit`: other requests must

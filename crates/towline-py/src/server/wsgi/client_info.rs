@@ -14,6 +14,7 @@ pub struct ClientInfo {
     pub local: Option<SocketAddr>,
     pub is_https: bool,
     pub tls: Option<Box<TlsInfo>>,
+    pub offers_upgrade: bool,
 }
 
 impl ClientInfo {
@@ -23,6 +24,7 @@ impl ClientInfo {
             local: conn.local_addr().inet(),
             is_https: conn.is_tls(),
             tls: conn.tls().map(Box::new),
+            offers_upgrade: conn.proto.offers_upgrade(),
         };
         if let Some(trusted) = trusted {
             client_info.apply_forwarded(trusted, conn.remote_addr(), head);

@@ -13,6 +13,7 @@ use towline_io::serve::metrics::{SlotHandle, monotonic_ns};
 use towline_io::{Drain, Engine, EngineWaker};
 
 use super::request::ConnState;
+use super::websockets::WebSockets;
 
 /// Requested commands and current figures of a server. Atomics, because a signal handler may interrupt any
 /// thread anywhere.
@@ -28,10 +29,11 @@ pub struct ServerControl {
     queued: AtomicUsize,
     connections: AtomicUsize,
     requests: AtomicU64,
+    pub websockets: WebSockets,
 }
 
 impl ServerControl {
-    pub fn new(remote: EngineWaker, slot: Option<SlotHandle>) -> Self {
+    pub fn new(remote: EngineWaker, slot: Option<SlotHandle>, websockets: WebSockets) -> Self {
         Self {
             remote,
             slot,
@@ -43,6 +45,7 @@ impl ServerControl {
             queued: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             requests: AtomicU64::new(0),
+            websockets,
         }
     }
 
@@ -86,9 +89,11 @@ impl ServerControl {
         }
         if drain {
             engine.drain(Drain::Graceful);
+            self.websockets.end_input();
         }
         if close_idle {
             engine.drain(Drain::CloseIdle);
+            self.websockets.end_input();
         }
         self.connections.store(engine.len(), Relaxed);
         if let Some(slot) = &self.slot {
@@ -109,6 +114,10 @@ impl ServerControl {
 
     pub fn end_request(&self) {
         self.in_flight.fetch_sub(1, Relaxed);
+        self.count_request();
+    }
+
+    pub fn count_request(&self) {
         self.requests.fetch_add(1, Relaxed);
     }
 
@@ -123,6 +132,7 @@ impl ServerControl {
 
     // Figures.
 
+    /// Requests with the application, without those for `WebSockets`, which have a bound of their own.
     pub fn in_flight(&self) -> usize {
         self.in_flight.load(Relaxed)
     }

@@ -7,6 +7,7 @@
 //! request_io        the I/O of an application thread               inline: the engine; worker: one connection
 //! shared_conn       an HTTP/2 connection whose streams several workers serve
 //! app_runner        one call of the application: environ, responder, input, pending_head, file_wrapper, context
+//! websocket_threads requests for WebSockets, bounded by websockets; taken_socket: environ["werkzeug.socket"]
 //! builtin           responses without the application
 //! ```
 //!
@@ -34,11 +35,16 @@ mod log;
 mod pending_head;
 mod request;
 mod request_io;
+mod response_bounds;
 mod server;
 mod shared_conn;
 mod start_response;
+mod taken_socket;
 mod text;
 mod threads;
+mod websocket_threads;
+mod websockets;
 mod work_queue;
+mod worker;
 
 pub use server::WsgiServer;

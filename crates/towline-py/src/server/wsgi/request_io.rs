@@ -16,12 +16,13 @@ use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use towline_io::serve::refusals::RefusedFor;
-use towline_io::{Conn, ConnId, Engine};
+use towline_io::{Conn, ConnId, Engine, TakenSocket};
 use towline_proto::{BufferPool, Connection, Protocol, StreamId, StreamMut};
 
 use super::application::Application;
 use super::control::ServerControl;
 use super::request::{ConnState, Request, RequestReader, WINDOW_BYTES};
+use super::response_bounds::ResponseBounds;
 use super::shared_conn::{BoxedConn, SharedConn};
 use crate::errors::client_disconnected;
 use crate::server::options::Options;
@@ -45,24 +46,6 @@ pub struct RequestIo {
     bounds: ResponseBounds,
     control: Arc<ServerControl>,
     mode: IoMode,
-}
-
-/// Bounds of responses that the client reads more slowly than the application writes.
-#[derive(Clone, Copy)]
-pub struct ResponseBounds {
-    /// `--wsgi-response-buffer`: bytes in the temporary file of a response.
-    buffer_bytes: u64,
-    /// `--timeout-wsgi-client`, for `RequestIo::delayed`.
-    client_timeout: Duration,
-}
-
-impl ResponseBounds {
-    pub fn new(options: &Options) -> Self {
-        Self {
-            buffer_bytes: options.wsgi_response_buffer,
-            client_timeout: options.timeout_wsgi_client.0,
-        }
-    }
 }
 
 pub enum IoMode {
@@ -257,6 +240,18 @@ impl RequestIo {
     pub fn refused(&mut self, serial: u64) -> Option<(u16, RefusedFor)> {
         let stream = self.stream.filter(|_| serial == self.serial)?;
         self.peer()?.refused(stream)
+    }
+
+    /// Hands the socket of exchange `serial` to the application, for which its client then counts as disconnected.
+    /// `None` if a byte has been received behind the request, or sent.
+    pub fn take_over(&mut self, serial: u64) -> io::Result<Option<TakenSocket>> {
+        if self.current(serial).is_none() {
+            return Ok(None);
+        }
+        self.flush();
+        let taken = self.peer().map_or(Ok(None), Conn::take_over)?;
+        self.disconnected |= taken.is_some();
+        Ok(taken)
     }
 
     /// Writes what can be written without blocking.

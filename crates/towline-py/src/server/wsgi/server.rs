@@ -1,4 +1,5 @@
 //! The Python class `WsgiServer`: set-up, `run()` and the commands of other threads.
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::application::Application;
 use super::control::ServerControl;
 use super::log::Log;
 use super::request::ConnState;
+use super::websockets::WebSockets;
 use super::{inline, threads};
 use crate::errors;
 use crate::server::feature_config;
@@ -68,7 +70,8 @@ impl WsgiServer {
                     .map_or_else(|_| "-".to_owned(), |address| address.to_string())
             })
             .collect();
-        let control = Arc::new(ServerControl::new(engine.waker(), slot));
+        let websockets = WebSockets::new(&options, slot.clone());
+        let control = Arc::new(ServerControl::new(engine.waker(), slot, websockets));
         let workers: usize = config.getattr("workers")?.extract()?;
         let application = Application {
             app,
@@ -76,6 +79,7 @@ impl WsgiServer {
             multiprocess: workers > 1,
             feature_config: Arc::new(feature_config),
             log: Log::new(log),
+            websocket_hint: AtomicBool::new(false),
         };
         Ok(Self {
             application: Arc::new(application),
@@ -128,7 +132,7 @@ impl WsgiServer {
 
     #[getter]
     fn in_flight(&self) -> usize {
-        self.control.in_flight()
+        self.control.in_flight() + self.control.websockets.active()
     }
 
     #[getter]

@@ -8,6 +8,8 @@
 //!    └──────────────────────────────── end ────────────────────────────┘
 //! ```
 //!
+//! Instead of `Sent`, a request for a WebSocket may become `TakenOver`, from `Waiting` or `Started`.
+//!
 //! One object serves request after request, unless an application keeps it (or one of its methods).
 use std::fs::File;
 use std::net::IpAddr;
@@ -36,17 +38,19 @@ pub enum Phase {
     Waiting,
     Started,
     Sent,
+    /// The application uses the socket itself.
+    TakenOver,
 }
 
 #[pyclass(frozen, module = "towline._native")]
 pub struct Responder {
-    request_io: SharedRequestIo,
+    pub request_io: SharedRequestIo,
     state: Mutex<State>,
 }
 
-struct State {
-    phase: Phase,
-    serial: u64,
+pub struct State {
+    pub phase: Phase,
+    pub serial: u64,
     is_head_request: bool,
     /// The method `write`, only during an exchange: the reference cycle would keep this object alive.
     write: Option<Py<PyAny>>,
@@ -72,6 +76,11 @@ pub struct PlainText {
 }
 
 impl State {
+    pub fn on_taken_over(&mut self, now: Instant) {
+        self.features.taken_over(&mut self.record, now);
+        self.phase = Phase::TakenOver;
+    }
+
     fn is_bodyless(&self) -> bool {
         self.is_head_request || matches!(self.head.status, 204 | 304)
     }
@@ -122,7 +131,7 @@ impl Responder {
         }
     }
 
-    fn state(&self, py: Python<'_>) -> MutexGuard<'_, State> {
+    pub fn state(&self, py: Python<'_>) -> MutexGuard<'_, State> {
         self.state
             .lock_py_attached(py)
             .unwrap_or_else(PoisonError::into_inner)
@@ -177,7 +186,7 @@ impl Responder {
             serial,
             ..
         } = &mut *state;
-        if *phase != Phase::Sent
+        if !matches!(*phase, Phase::Sent | Phase::TakenOver)
             && let Some((status, refused)) = lock(py, &self.request_io).refused(*serial)
         {
             features.refused(record, status, refused);
@@ -347,6 +356,9 @@ fn send_head(
     inferred: Option<u64>,
     payload: Payload<'_>,
 ) -> PyResult<()> {
+    if state.phase == Phase::TakenOver {
+        return Err(client_disconnected());
+    }
     if state.phase != Phase::Started {
         return Err(PyRuntimeError::new_err(
             "start_response() was not called before the body (PEP 3333)",
@@ -533,6 +545,11 @@ impl Responder {
                 return Err(PyErr::from_value(exc_info.get_item(1)?));
             }
             (Phase::Idle, _) => return Err(exchange_over()),
+            // Flask-Sock ends with a response, for which there is no use.
+            (Phase::TakenOver, _) => {
+                let write = state.write.as_ref().ok_or_else(exchange_over)?;
+                return Ok(write.clone_ref(py));
+            }
             (Phase::Started | Phase::Sent, None) => {
                 return Err(PyRuntimeError::new_err(
                     "start_response() was called twice without exc_info",
@@ -559,7 +576,7 @@ impl Responder {
     /// Sends `103 Early Hints` (RFC 8297) with `headers`, a list of pairs, at once.
     fn early_hints(&self, py: Python<'_>, headers: &Bound<'_, PyAny>) -> PyResult<()> {
         let mut state = self.state(py);
-        if matches!(state.phase, Phase::Idle | Phase::Sent) {
+        if matches!(state.phase, Phase::Idle | Phase::Sent | Phase::TakenOver) {
             return Err(PyRuntimeError::new_err(
                 "early hints come before the response head",
             ));

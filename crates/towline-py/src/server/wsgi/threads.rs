@@ -15,25 +15,25 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
-use pyo3::types::{PyCFunction, PyDict};
 use towline_io::{ConnId, Engine, Notice};
 use towline_proto::Protocol;
 
 use super::app_runner::AppRunner;
-use super::application::{Application, RequestTimes};
+use super::application::Application;
 use super::builtin::BuiltinResponses;
-use super::client_info::ClientInfo;
 use super::control::ServerControl;
 use super::request::{ConnState, Request, RequestEvent, RequestReader};
-use super::request_io::{MAX_WAIT, RequestIo, SharedRequestIo, WorkerIo, lock};
+use super::request_io::{MAX_WAIT, RequestIo, SharedRequestIo};
 use super::shared_conn::SharedConn;
+use super::websocket_threads::Starter;
 use super::work_queue::{QueuedConn, QueuedRequest, WorkQueue};
+use super::worker::{serve_request, start_thread};
 
 /// Queued requests per worker: enough to keep it busy, few enough to be fair.
 const QUEUED_PER_THREAD: usize = 16;
 
-/// Wait of a request in the queue after which its client is checked: it may have left.
-const LATE: Duration = Duration::from_millis(10);
+/// Wait for the end of a thread when the server stops.
+const JOIN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Interval of checking signals while there is no pause between requests: it needs the GIL.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -60,6 +60,7 @@ pub fn run(
         ),
         limit_concurrency: application.options.limit_concurrency.unwrap_or(usize::MAX),
         builtin: BuiltinResponses::new(application),
+        websockets: Starter::start(py, application, &queue)?,
         notice: None,
     };
     let outcome = loop {
@@ -78,33 +79,25 @@ pub fn run(
         }
     };
     queue.close();
+    if let Some(websockets) = io.websockets.take() {
+        websockets.shut_down(py, JOIN_TIMEOUT);
+    }
     for worker in workers {
         // A worker that is stuck in the application is not waited for: its thread is a daemon.
-        worker.call_method1("join", (0.5,))?;
+        worker.call_method1("join", (JOIN_TIMEOUT.as_secs_f64(),))?;
     }
     outcome
 }
 
-/// Starts a `threading.Thread`, so that `threading` knows it and thread-locals persist between requests.
 fn start_worker(
     py: Python<'_>,
     number: usize,
     application: Arc<Application>,
     queue: Arc<WorkQueue>,
 ) -> PyResult<Bound<'_, PyAny>> {
-    let target = PyCFunction::new_closure(py, None, None, move |arguments, _| {
-        run_worker(arguments.py(), &application, &queue)
-    })?;
-    let options = PyDict::new(py);
-    options.set_item("target", target)?;
-    options.set_item("name", format!("towline-wsgi-{number}"))?;
-    options.set_item("daemon", true)?;
-    let thread = py
-        .import("threading")?
-        .getattr("Thread")?
-        .call((), Some(&options))?;
-    thread.call_method0("start")?;
-    Ok(thread)
+    start_thread(py, &format!("towline-wsgi-{number}"), move |py| {
+        run_worker(py, &application, &queue)
+    })
 }
 
 fn run_worker(py: Python<'_>, application: &Arc<Application>, queue: &WorkQueue) -> PyResult<()> {
@@ -113,47 +106,11 @@ fn run_worker(py: Python<'_>, application: &Arc<Application>, queue: &WorkQueue)
         application,
     )));
     let mut runner = AppRunner::new(py, application.clone(), request_io.clone())?;
-    while let Some(QueuedRequest {
-        id,
-        conn,
-        mut request,
-        queued,
-    }) = queue.take(py)
-    {
-        if let Some(worker) = lock(py, &request_io).as_worker() {
-            match conn {
-                QueuedConn::Exclusive(conn) => worker.begin_exclusive(conn),
-                QueuedConn::Shared(shared_conn) => worker.begin_shared(shared_conn, request.stream),
-            }
-        }
-        let trusted = application.feature_config.trusted.as_ref();
-        let may_have_left = queued.elapsed() >= LATE;
-        let client_info = lock(py, &request_io)
-            .waiting_peer(may_have_left)
-            .map(|conn| ClientInfo::of(conn, &request.head, trusted));
-        let times = RequestTimes {
-            received: queued,
-            called: Instant::now(),
-        };
-        let outcome = match &client_info {
-            Some(client_info) => runner.serve(py, &mut request, client_info, times),
-            // The client left while the request waited.
-            None => Ok(()),
-        };
-        let conn = {
-            let mut request_io = lock(py, &request_io);
-            request_io.flush();
-            request_io.as_worker().and_then(WorkerIo::detach)
-        };
+    while let Some(queued) = queue.take(py) {
+        let (id, conn) = serve_request(py, application, &request_io, &mut runner, queued);
         queue.control.end_request();
         if let Some(conn) = conn {
             queue.return_conn(id, conn);
-        }
-        if let Err(error) = outcome {
-            // SystemExit in a worker thread ends only its request, as in any Python thread.
-            application
-                .log
-                .error(py, "exception in a WSGI worker thread", Some(&error));
         }
     }
     Ok(())
@@ -169,6 +126,7 @@ struct IoThread {
     reader: RequestReader,
     limit_concurrency: usize,
     builtin: BuiltinResponses,
+    websockets: Option<Starter>,
     /// Logged later, with the GIL.
     notice: Option<Notice>,
 }
@@ -266,6 +224,12 @@ impl IoThread {
             {
                 continue;
             }
+            if self.is_websocket(id, &request) {
+                if self.dispatch_websocket(id, request) {
+                    return;
+                }
+                continue;
+            }
             if self.has_capacity() {
                 if !self.queue.has_room() {
                     self.put_back(id, request);
@@ -287,6 +251,38 @@ impl IoThread {
             }
         }
         self.engine.flush_and_rearm(id);
+    }
+
+    /// Whether a request asks for a WebSocket and the application can be given its socket.
+    fn is_websocket(&mut self, id: ConnId, request: &Request) -> bool {
+        self.websockets.is_some()
+            && self
+                .engine
+                .conn(id)
+                .is_some_and(|conn| Starter::accepts(conn, request))
+    }
+
+    /// Passes a request for a WebSocket to a thread of its own. Over the bound it gets 503, and this returns false.
+    fn dispatch_websocket(&mut self, id: ConnId, request: Request) -> bool {
+        let Some(websockets) = &self.websockets else {
+            return false;
+        };
+        let Some(place) = websockets.reserve() else {
+            if let Some(conn) = self.engine.conn(id) {
+                self.builtin.refuse(conn, &request);
+            }
+            return false;
+        };
+        if let Some(conn) = self.engine.check_out_unwatched(id) {
+            let queued = QueuedRequest {
+                id,
+                conn: QueuedConn::Exclusive(conn),
+                request,
+                queued: Instant::now(),
+            };
+            websockets.put(queued, place);
+        }
+        true
     }
 
     /// Handles the events of a connection whose request waits for room in the queue; true if it still waits.

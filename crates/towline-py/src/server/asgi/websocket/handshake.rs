@@ -14,8 +14,9 @@ use super::super::exchange::{ClientState, Exchange, ResponsePhase};
 use super::super::pending_head::PendingHead;
 use super::super::response::{SendFailure, respond};
 use super::drive::{advance, close_for_shutdown};
-use super::session::{Offer, OpenGauge, READ_AHEAD_BYTES, Session, Stage, WsContext};
+use super::session::{Offer, READ_AHEAD_BYTES, Session, Stage, WsContext};
 use crate::errors::{ResponseStateError, client_disconnected};
+use crate::server::open_gauge::OpenGauge;
 
 /// The WebSocket request in a request head, if any.
 pub enum UpgradeRequest {

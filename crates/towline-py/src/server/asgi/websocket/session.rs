@@ -1,11 +1,10 @@
 //! The state of a WebSocket in an exchange.
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
-use towline_io::serve::metrics::SlotHandle;
 use towline_proto::ws::handshake::Acceptance;
 use towline_proto::ws::{self, WebSocket, deflate};
 
+use crate::server::open_gauge::OpenGauge;
 use crate::server::options::Options;
 
 /// The part of a message that is read before the application receives it.
@@ -60,22 +59,6 @@ pub struct Session {
     pub is_finished: bool,
     /// Counts it while it is open.
     pub gauge: Option<OpenGauge>,
-}
-
-/// Counts a WebSocket as open in the metrics until it is dropped.
-pub struct OpenGauge(SlotHandle);
-
-impl OpenGauge {
-    pub fn new(slot: SlotHandle) -> Self {
-        slot.websockets_open.fetch_add(1, Relaxed);
-        Self(slot)
-    }
-}
-
-impl Drop for OpenGauge {
-    fn drop(&mut self) {
-        self.0.websockets_open.fetch_sub(1, Relaxed);
-    }
 }
 
 /// The offer of a WebSocket request, until the application decides.
