@@ -22,7 +22,7 @@ from benches.report import RESULTS, table
 from benches.report import load as instructions
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "dropins.md", ROOT / "docs" / "measure.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "dropins.md", ROOT / "docs" / "figures.md")
 
 PRECISE = ("--runs", "5", "--duration", "0.5", "--no-history")
 QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
@@ -45,6 +45,31 @@ MEASUREMENTS = {
         "towline,granian,hypercorn,uvicorn-httptools",
         "--interface",
         "asgi",
+        "--no-latency",
+        "--no-control",
+    ),
+    "servers_more": (
+        "servers",
+        "-s",
+        "headers_heavy,cookies_heavy,varied_paths_router,gzip_response,post_4kb_form,server_sent_events,slow_client,"
+        "mixed_workload,concurrent_tasks,tls_handshake_throughput,large_post_h2",
+        "-S",
+        "towline,granian,uvicorn-httptools",
+        "--interface",
+        "asgi",
+        "--no-latency",
+        "--no-control",
+    ),
+    "frameworks": (
+        "servers",
+        "--servers",
+        str(ROOT / "benches" / "frameworks.toml"),
+        "--scenarios",
+        str(ROOT / "benches" / "frameworks_scenarios.toml"),
+        "-s",
+        "message",
+        "-S",
+        "*-starlette,*-fastapi,*-flask,*-django,*-django-asgi",
         "--no-latency",
         "--no-control",
     ),
@@ -73,6 +98,8 @@ MEASUREMENTS = {
 """The arguments of `towline bench` for each record."""
 FLOOR_BEGIN = "<!-- distance to the floor: python -m benches.figures -->"
 FLOOR_END = "<!-- end of the distance to the floor -->"
+MAX_COLUMNS = 10
+"""Of a table; with more subjects each has a row."""
 BACKENDS = {"async": "Asynchronous", "sync": "Blocking"}
 
 
@@ -173,6 +200,11 @@ def block(name: str, analysis: Analysis) -> str:
 
 def tables(experiments: Sequence[ExperimentAnalysis]) -> Iterable[str]:
     """A row for each experiment, a column for each subject; asynchronous and blocking clients apart."""
+    if len(experiments) == 1 and len(experiments[0].subjects) > MAX_COLUMNS:
+        (one,) = experiments
+        rows = [[subject.name, figures(one, subject.name)] for subject in one.subjects]
+        yield table([one.experiment.title, ""], sorted(rows, key=by_framework))
+        return
     backends = list(dict.fromkeys(map(backend_of, experiments)))
     for backend in backends:
         mine = [one for one in experiments if backend_of(one) == backend]
@@ -180,6 +212,12 @@ def tables(experiments: Sequence[ExperimentAnalysis]) -> Iterable[str]:
         rows = [[each.experiment.title, *(figures(each, subject) for subject in subjects)] for each in mine]
         heading = f"{BACKENDS[backend]}:\n\n" if len(backends) > 1 and backend in BACKENDS else ""
         yield heading + table(["", *subjects], rows)
+
+
+def by_framework(row: Sequence[str]) -> tuple[str, bool, str]:
+    """The order of `SERVER-FRAMEWORK`: frameworks together, ours first."""
+    server, _, framework = row[0].partition("-")
+    return framework, server != "towline", server
 
 
 def backend_of(one: ExperimentAnalysis) -> str:

@@ -50,7 +50,7 @@ PANELS = (
 
 
 def bars(panel: Panel, analysis: Analysis) -> list[tuple[str, float, str]]:
-    """Name, requests a second and the label of each subject, the fastest first."""
+    """Name, requests per second and the label of each subject, the fastest first."""
     (measured,) = [
         one
         for one in analysis.experiments
@@ -58,6 +58,8 @@ def bars(panel: Panel, analysis: Analysis) -> list[tuple[str, float, str]]:
     ]
     found = []
     for subject in measured.subjects:
+        if subject.name == "floor":  # no server
+            continue
         if subject.failure is None and (rate := subject.figures.get("per_s")):
             label = f"{'≥ ' if rate.at_least else ''}{rate.value / 1000:,.1f} k/s"
             found.append((NAMES.get(subject.name, subject.name), rate.value, label))
@@ -96,13 +98,13 @@ def chart() -> str:
         top += TITLE + ROW * max(len(found) for _, found in pair) + 14
     machines = dict.fromkeys(str(one.record.machine.get("cpu")) for one in analyses.values())
     note = (
-        "Requests or messages a second, one worker on one core, higher is better. "
+        "Requests or messages per second, one worker on one core, higher is better. "
         f"Virtual machines: {', '.join(machines)}."
     )
     body.append(text(0, top + 12, note, "note"))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 20}" role="img">\n'
-        f"<title>Requests a second of Towline and its peers</title>\n<style>{STYLE}</style>\n"
+        f"<title>Requests per second of Towline and its peers</title>\n<style>{STYLE}</style>\n"
         + "".join(body)
         + "</svg>\n"
     )

@@ -63,7 +63,6 @@ def test_a_sound_record_passes_all_guards(capacity, latency):
             {"driver_busiest_share": 0.9, "subject_busiest_share": 0.97},
             "the driver used 90% of its core",
         ),
-        ("starts", {"pressure_cpu_share": 0.9}, {"pressure_cpu_share": 0.3}, "waited for a core during 90%"),
         ("starts", {"steal_share": 0.03}, {"steal_share": 0.004}, "the hypervisor took 3.0%"),
     ],
 )
@@ -74,6 +73,14 @@ def test_guards_of_capacity(capacity, where, invalid, valid, message):
     assert found.startswith("granian: ")
     assert message in found
     assert reason(change(capacity, **valid), "per_s") is None
+
+
+def test_threads_of_a_subject_that_has_its_core_wait_for_each_other(capacity):
+    crowded = with_starts(capacity, pressure_cpu_share=0.9)
+    assert reason(with_slices(crowded, subject_busiest_share=0.97), "per_s") is None
+    assert reason(with_slices(crowded, subject_busiest_share=1.95), "per_s") is None
+    for lost in (0.9, 1.6):
+        assert "waited for a core" in reason(with_slices(crowded, subject_busiest_share=lost), "per_s")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from statistics import fmean, median
 
 from .record import ExperimentRecord, Slice
@@ -13,8 +14,9 @@ LAG_SHARE = 0.1
 """Share of the reported p50: lag above it affects the figures."""
 ACHIEVED_SHARE = 0.99
 PRESSURE_SHARE = 0.5
-"""Share of the time in which some task waited for a core. Subjects with more threads than cores cause some of it
-themselves; other processes on the driver's core cause nearly all of it."""
+"""Share of the time in which some task waited for a core."""
+OWN_CORE_SHARE = 0.95
+"""A subject that used more of its cores lost nothing to others: its own threads waited for each other."""
 STEAL_SHARE = 0.01
 """Share of the cores' time taken by the hypervisor. Less is an occasional clock tick."""
 
@@ -72,7 +74,7 @@ def _disturbed(experiment: ExperimentRecord, slices: Sequence[Slice]) -> str | N
     if not starts:
         return None
     pressure = median(start.pressure_cpu_share for start in starts)
-    if pressure > PRESSURE_SHARE:
+    if pressure > PRESSURE_SHARE and not (experiment.question == "capacity" and _has_its_cores(slices)):
         return (
             f"tasks waited for a core during {min(pressure, 1.0):.0%} of the time: something else was running"
         )
@@ -80,6 +82,11 @@ def _disturbed(experiment: ExperimentRecord, slices: Sequence[Slice]) -> str | N
     if steal > STEAL_SHARE:
         return f"the hypervisor took {steal:.1%} of the cores' time"
     return None
+
+
+def _has_its_cores(slices: Sequence[Slice]) -> bool:
+    used = _share(slices, "subject_busiest_share")
+    return used > OWN_CORE_SHARE * ceil(used)
 
 
 def _share(slices: Sequence[Slice], name: str) -> float:
