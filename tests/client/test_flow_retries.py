@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from towline import ConfigError, MockTransport, Request, Response, Retry, Timeout, TotalTimeout
 from towline.client import backends
-from towline.client.status_retry import Budget, delay_s, retry_after_s
+from towline.client.status_retry import Budget, retry_after_s, retry_delay
 
 from tests.support.client_callers import BACKENDS, Caller, Recorder
 
@@ -42,7 +42,7 @@ def request(method="GET", **arguments):
 
 
 def wait(retry, response, attempt=0, random=1.0, of=None):
-    return delay_s(retry, of or request(), response, attempt, NOW, random)
+    return retry_delay(retry, of or request(), response, attempt, NOW, random)
 
 
 @pytest.mark.parametrize(

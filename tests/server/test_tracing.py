@@ -35,7 +35,7 @@ def work(name: str = "work") -> None:
 
 
 async def asgi_app(scope: Any, receive: Any, send: Any) -> None:
-    """What a test needs, by path."""
+    """Behaviours that the tests need, by path."""
     path = scope["path"]
     if path == "/early":
         raise ValueError("before the head")
@@ -294,7 +294,7 @@ def test_an_incomplete_response_is_an_error(path: str, status: int, spans: Spans
         assert attributes(span)["http.response.status_code"] == status
 
 
-def abandon(server: Running, path: str = "/") -> None:
+def disconnect_early(server: Running, path: str = "/") -> None:
     """Begins to read a response and resets the connection."""
     with socket.create_connection((server.host, server.port), timeout=10) as conn:
         conn.sendall(f"GET {path} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
@@ -319,7 +319,7 @@ def test_a_client_that_leaves_is_no_error(way: str, spans: Spans) -> None:
             raise ClientDisconnect
 
     with serving("asgi", app, otel=True) as server:
-        abandon(server)
+        disconnect_early(server)
         span = spans.one()
         assert span.status.status_code is StatusCode.UNSET
         assert [event.name for event in span.events] == ["client.disconnected"]
@@ -336,7 +336,7 @@ def test_an_error_after_the_client_has_left_is_one(spans: Spans) -> None:
         raise ValueError("while it cleaned up")
 
     with serving("asgi", app, otel=True) as server:
-        abandon(server)
+        disconnect_early(server)
         assert attributes(spans.one())["error.type"] == "ValueError"
 
 
@@ -347,7 +347,7 @@ def test_a_client_that_leaves_a_wsgi_stream_is_no_error(spans: Spans) -> None:
             yield bytes(10_000)
 
     with serving("wsgi", app, otel=True) as server:
-        abandon(server)
+        disconnect_early(server)
         span = spans.one()
         assert span.status.status_code is StatusCode.UNSET
         assert [event.name for event in span.events] == ["client.disconnected"]

@@ -45,7 +45,7 @@ mod tls;
 
 pub use conn::Conn;
 pub use conn::addr::PeerAddr;
-pub use conn::blocking_wait::WaitOutcome;
+pub use conn::checked_out_io::WaitOutcome;
 pub use conn::config::{ConnConfig, ProxyTrust};
 pub use conn::file_body::open_regular;
 pub use conn::id::ConnId;

@@ -28,7 +28,7 @@ from .options import Retry
 from .redirects import redirect_request, same_trust
 from .request import Request
 from .response import Response
-from .status_retry import Budget, delay_s
+from .status_retry import Budget, retry_delay
 
 
 class AuthSteps(Protocol):
@@ -148,7 +148,9 @@ async def _send_with_retries(
             if received is None:
                 for hook in settings.response_hooks:
                     await backend.call(hook, response)
-            wait = delay_s(settings.retry, request, response, attempt, backend.unix_time(), backend.random())
+            wait = retry_delay(
+                settings.retry, request, response, attempt, backend.unix_time(), backend.random()
+            )
             if wait is None or _is_past_deadline(settings, backend.now() + wait):
                 return response
             if settings.budget is not None and not settings.budget.withdraw():

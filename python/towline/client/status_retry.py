@@ -43,7 +43,7 @@ class Budget:
             return True
 
 
-def delay_s(
+def retry_delay(
     retry: Retry, request: Request, response: Any, attempt: int, now: float, random: float
 ) -> float | None:
     """Returns the seconds to wait before sending `request` again; None: return the response.

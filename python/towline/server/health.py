@@ -68,12 +68,3 @@ def resident_bytes(pid: int) -> int:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, IndexError, ValueError):
         return 0
-
-
-FIRST_DELAY = 0.1
-LONGEST_DELAY = 30.0
-
-
-def restart_delay(failures: int) -> float:
-    """Seconds before a worker is started again after this many failed start-ups in a row: none for the first."""
-    return 0.0 if failures < 2 else float(min(FIRST_DELAY * 2 ** min(failures - 2, 20), LONGEST_DELAY))

@@ -23,6 +23,9 @@ from .application import Application
 from .health import WorkerSlots
 from .hooks import HookCaller, HookWorker
 
+FIRST_RESTART_DELAY = 0.1
+MAX_RESTART_DELAY = 30.0
+
 
 class State(enum.Enum):
     BOOTING = "booting"
@@ -90,6 +93,15 @@ class Vacancy:
     due: float = 0.0
     again: bool = False
     """It replaces a worker that has died."""
+
+
+def restart_delay(failures: int) -> float:
+    """Seconds before a worker is started again after this many failed start-ups in a row: none for the first."""
+    return (
+        0.0
+        if failures < 2
+        else float(min(FIRST_RESTART_DELAY * 2 ** min(failures - 2, 20), MAX_RESTART_DELAY))
+    )
 
 
 @dataclasses.dataclass(frozen=True)

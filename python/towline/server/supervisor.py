@@ -32,11 +32,11 @@ from ..config import ServerConfig
 from ..errors import Error
 from . import listeners, reloader
 from .application import Application, load
-from .health import MIB, SLOTS, Health, WorkerSlots, health, resident_bytes, restart_delay
+from .health import MIB, SLOTS, Health, WorkerSlots, health, resident_bytes
 from .hooks import HookCaller
 from .notify import Notifier
-from .signals import Signals
-from .spawner import State, Vacancy, Worker, WorkerSpawner, fork
+from .signal_pipe import SignalPipe
+from .spawner import State, Vacancy, Worker, WorkerSpawner, fork, restart_delay
 from .statsd import Statsd
 from .worker import CLOSE_IDLE, FAILED, READY, STARTUP_FAILED, preload
 
@@ -98,7 +98,7 @@ class Supervisor:
 
     def _run(self, application: Application | None) -> int:
         # Before the port is open: from then on somebody may send signals.
-        self._signals = Signals()
+        self._signals = SignalPipe()
         try:
             self._listeners = listeners.open_all(self._config)
         except Error as error:

@@ -1,7 +1,7 @@
 //! One connection: the protocol state machine, the front end's state, and the transport below.
 
 pub(crate) mod addr;
-pub(crate) mod blocking_wait;
+pub(crate) mod checked_out_io;
 pub(crate) mod config;
 pub(crate) mod file_body;
 pub(crate) mod flush;

@@ -29,7 +29,8 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// The times of a response that completes `now`.
+    /// The times of a response that completes `now`. `response` counts from the intended start, which corrects for
+    /// coordinated omission: a request that had to wait for a connection is late, and its latency says so.
     pub(super) fn response_times(&self, now: Instant, body_bytes: u64) -> ResponseTimes {
         let since = |begin: Instant, end: Instant| end.saturating_duration_since(begin);
         let service = since(self.sent, now);

@@ -357,11 +357,11 @@ impl Connection {
                     self.phase = Phase::Closed { abort: false };
                 }
             }
-            Phase::Open => self.handle_open_timeout(now),
+            Phase::Open => self.handle_timeout_while_open(now),
         }
     }
 
-    fn handle_open_timeout(&mut self, now: Instant) {
+    fn handle_timeout_while_open(&mut self, now: Instant) {
         if self.awaits_body() && self.recv_timer.expired(now, &self.limits) {
             return self.fail(rules::SLOW_BODY);
         }

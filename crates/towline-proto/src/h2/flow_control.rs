@@ -37,7 +37,7 @@ impl Connection {
     }
 
     /// A `WINDOW_UPDATE` frame: the peer has read some of what we sent.
-    pub(super) fn window_update(&mut self, header: FrameHeader, at: usize) -> Result<(), Fault> {
+    pub(super) fn on_window_update(&mut self, header: FrameHeader, at: usize) -> Result<(), Fault> {
         if header.len != 4 {
             return Err(rules::WRONG_SIZE);
         }

@@ -229,7 +229,7 @@ impl Connection {
             FrameType::PushPromise => return Err(rules::PUSH),
             FrameType::Ping => self.ping(header, at)?,
             FrameType::GoAway => self.go_away_received(header, at)?,
-            FrameType::WindowUpdate => self.window_update(header, at)?,
+            FrameType::WindowUpdate => self.on_window_update(header, at)?,
             FrameType::PriorityUpdate => self.priority_update(at, len)?,
             FrameType::Unknown => self.charge_control()?,
             FrameType::Data => {}

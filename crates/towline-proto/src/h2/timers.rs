@@ -204,11 +204,11 @@ impl Connection {
                     self.phase = Phase::Closed { abort: false };
                 }
             }
-            Phase::Open => self.handle_open_timeout(now),
+            Phase::Open => self.handle_timeout_while_open(now),
         }
     }
 
-    fn handle_open_timeout(&mut self, now: Instant) {
+    fn handle_timeout_while_open(&mut self, now: Instant) {
         let has_passed = |at: Option<Instant>| at.is_some_and(|at| now >= at);
         let since = |since: Option<Instant>, timeout: Option<Duration>| Some(since? + timeout?);
         if has_passed(since(self.timers.block, self.limits.header_timeout)) {

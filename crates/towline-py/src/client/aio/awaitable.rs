@@ -10,7 +10,7 @@ use pyo3::sync::PyOnceLock;
 
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 use crate::coroutine::exception;
 use crate::gil::GilCell;
 
@@ -39,7 +39,7 @@ struct NativeCall {
     loop_driver: Py<LoopDriver>,
     op: Box<dyn PendingOp>,
     /// The waiter that the last step yielded.
-    waiter: Option<Py<Waiter>>,
+    waiter: Option<Py<TaskFuture>>,
 }
 
 type CreateCoroutine = dyn Fn(Python<'_>) -> PyResult<Py<PyAny>> + Send + Sync;
@@ -182,7 +182,7 @@ fn native_step(py: Python<'_>, mut call: NativeCall) -> PyResult<(State, Step)> 
         Some(OpOutcome::Await(coroutine)) => coroutine_step(py, coroutine, None),
         None => {
             let loop_driver = call.loop_driver.get();
-            let waiter = Py::new(py, Waiter::new(loop_driver.event_loop.clone_ref(py)))?;
+            let waiter = Py::new(py, TaskFuture::new(loop_driver.event_loop.clone_ref(py)))?;
             call.op.wait(py, loop_driver, waiter.clone_ref(py))?;
             call.waiter = Some(waiter.clone_ref(py));
             Ok((State::Native(call), Step::Yield(waiter.into_any())))
@@ -363,8 +363,8 @@ impl TrioOp {
     /// Has `wake` called when polling can make progress.
     fn wait(&self, py: Python<'_>, wake: Py<PyAny>) -> PyResult<()> {
         let loop_driver = self.loop_driver.get();
-        let waiter = Bound::new(py, Waiter::new(loop_driver.event_loop.clone_ref(py)))?;
-        Waiter::set_callback(&waiter, wake);
+        let waiter = Bound::new(py, TaskFuture::new(loop_driver.event_loop.clone_ref(py)))?;
+        TaskFuture::set_callback(&waiter, wake);
         match &*self.op.open(py) {
             Some(op) => op.wait(py, loop_driver, waiter.unbind()),
             None => Ok(()),

@@ -9,7 +9,7 @@ use towline_io::client::{CallId, ConnectionInfo};
 use super::super::reply::{CallInfo, ReplyBody};
 use super::calls::ReadOutcome;
 use super::loop_driver::LoopDriver;
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 use crate::errors::{StreamConsumed, UsageError};
 use crate::gil::GilCell;
 
@@ -83,7 +83,7 @@ impl AsyncBody {
         let info = self.remove_call(py);
         *self.state.open(py) = State::Closed(info);
         if let Some(waiter) = waiter
-            && let Err(error) = Waiter::wake(waiter.bind(py), false)
+            && let Err(error) = TaskFuture::wake(waiter.bind(py), false)
         {
             error.write_unraisable(py, None);
         }
@@ -93,7 +93,7 @@ impl AsyncBody {
         !matches!(*self.state.open(py), State::Open)
     }
 
-    fn take_read_waiter(&self, py: Python<'_>) -> Option<Py<Waiter>> {
+    fn take_read_waiter(&self, py: Python<'_>) -> Option<Py<TaskFuture>> {
         let mut calls = self.loop_driver.get().calls(py).ok()?;
         calls.set_read_waiter(self.id, None)
     }

@@ -6,7 +6,7 @@ use towline_io::client::CallId;
 use super::super::finish::{FinishOutcome, ResponseFinish};
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 
 pub struct BufferedOp {
     id: CallId,
@@ -44,7 +44,12 @@ impl PendingOp for BufferedOp {
         }))
     }
 
-    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
         loop_driver.set_read_waiter(py, self.id, waiter)
     }
 

@@ -14,7 +14,7 @@ use super::super::errors;
 use super::super::finish::BufferedResponse;
 use super::super::head::Head;
 use super::super::reply::CallInfo;
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 
 /// The engine with its calls. Nothing here runs Python code: waiters and objects to drop are handed out instead.
 pub struct CallTable {
@@ -22,7 +22,7 @@ pub struct CallTable {
     /// Indexed by the lower half of the call id.
     slots: Vec<Option<Slot>>,
     /// Waiters to wake once the table is closed.
-    pub woken: Vec<Py<Waiter>>,
+    pub woken: Vec<Py<TaskFuture>>,
     /// Informational (1xx) responses to report once the table is closed, each with its callback.
     pub informational: Vec<(Py<PyAny>, OwnedHead)>,
 }
@@ -34,10 +34,10 @@ struct Slot {
     id: CallId,
     stage: Stage,
     head: Option<Arc<Head>>,
-    read_waiter: Option<Py<Waiter>>,
-    write_waiter: Option<Py<Waiter>>,
+    read_waiter: Option<Py<TaskFuture>>,
+    write_waiter: Option<Py<TaskFuture>>,
     /// WebSocket: tasks that wait for room to send, or for the end of the closing handshake.
-    send_waiters: Vec<Py<Waiter>>,
+    send_waiters: Vec<Py<TaskFuture>>,
     on_informational: Option<Py<PyAny>>,
 }
 
@@ -365,8 +365,8 @@ impl CallTable {
     pub fn set_read_waiter(
         &mut self,
         id: CallId,
-        waiter: Option<Py<Waiter>>,
-    ) -> Option<Py<Waiter>> {
+        waiter: Option<Py<TaskFuture>>,
+    ) -> Option<Py<TaskFuture>> {
         let slot = self.slot(id)?;
         std::mem::replace(&mut slot.read_waiter, waiter)
     }
@@ -375,14 +375,14 @@ impl CallTable {
     pub fn set_write_waiter(
         &mut self,
         id: CallId,
-        waiter: Option<Py<Waiter>>,
-    ) -> Option<Py<Waiter>> {
+        waiter: Option<Py<TaskFuture>>,
+    ) -> Option<Py<TaskFuture>> {
         let slot = self.slot(id)?;
         std::mem::replace(&mut slot.write_waiter, waiter)
     }
 
     /// Has `waiter` woken when a WebSocket can send, or has ended.
-    pub fn add_send_waiter(&mut self, id: CallId, waiter: Py<Waiter>) {
+    pub fn add_send_waiter(&mut self, id: CallId, waiter: Py<TaskFuture>) {
         match self.slot(id) {
             Some(slot) => slot.send_waiters.push(waiter),
             None => self.woken.push(waiter),

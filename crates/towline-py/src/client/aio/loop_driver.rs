@@ -15,7 +15,7 @@ use super::super::errors::client_closed;
 use super::super::head::view_to_list;
 use super::calls::{CallTable, ResponseMode};
 use super::event_loop::EventLoop;
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, module = "towline._native")]
@@ -42,7 +42,7 @@ struct State {
     /// The loop no longer calls `turn`.
     closed: bool,
     /// Waiters for the end of a dial, or for `closed`.
-    status_waiters: Vec<Py<Waiter>>,
+    status_waiters: Vec<Py<TaskFuture>>,
 }
 
 /// Rounds of polling in one turn, while responses keep arriving.
@@ -162,7 +162,12 @@ impl LoopDriver {
     }
 
     /// Has `waiter` woken by the next event of the call.
-    pub fn set_read_waiter(&self, py: Python<'_>, id: CallId, waiter: Py<Waiter>) -> PyResult<()> {
+    pub fn set_read_waiter(
+        &self,
+        py: Python<'_>,
+        id: CallId,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
         let before = self.calls(py)?.set_read_waiter(id, Some(waiter));
         drop(before);
         Ok(())
@@ -175,7 +180,7 @@ impl LoopDriver {
     }
 
     /// Has `waiter` woken after the next turn, which may have ended a dial or closed the driver.
-    pub fn add_status_waiter(&self, py: Python<'_>, waiter: Py<Waiter>) {
+    pub fn add_status_waiter(&self, py: Python<'_>, waiter: Py<TaskFuture>) {
         self.state.open(py).status_waiters.push(waiter);
     }
 
@@ -262,7 +267,7 @@ impl LoopDriver {
         for waiter in woken {
             step_now = step_now && Instant::now() < until;
             // After SystemExit or KeyboardInterrupt out of a task the others go through `call_soon`.
-            let woken = Waiter::wake(waiter.bind(py), step_now && result.is_ok());
+            let woken = TaskFuture::wake(waiter.bind(py), step_now && result.is_ok());
             result = result.and(woken);
         }
         result.map(|()| count)
@@ -286,7 +291,7 @@ impl LoopDriver {
 
 /// Work that a turn leaves for when the table of calls is closed again: it runs Python code.
 struct TurnEvents {
-    woken: Vec<Py<Waiter>>,
+    woken: Vec<Py<TaskFuture>>,
     informational: Vec<(Py<PyAny>, towline_proto::OwnedHead)>,
 }
 
@@ -303,7 +308,7 @@ impl LoopDriver {
         self.close_if_idle(py)?;
         let waiters = std::mem::take(&mut self.state.open(py).status_waiters);
         for waiter in waiters {
-            Waiter::wake(waiter.bind(py), false)?;
+            TaskFuture::wake(waiter.bind(py), false)?;
         }
         result
     }

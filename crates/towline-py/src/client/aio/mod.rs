@@ -3,7 +3,7 @@
 //! ```text
 //!   get() ─► LoopDriver (of the running loop) ─► request is queued, sent at the end of this iteration
 //!   await ─► Call ─ response is there ─► return it, without suspending
-//!              └─ Waiter ◄─ turn: all events first, then the waiting tasks are stepped one by one
+//!              └─ TaskFuture ◄─ turn: all events first, then the waiting tasks are stepped one by one
 //! ```
 pub mod awaitable;
 pub mod body;
@@ -16,6 +16,6 @@ pub mod pending_op;
 pub mod pool;
 pub mod read;
 pub mod reply;
+pub mod task_future;
 pub mod upload;
-pub mod waiter;
 pub mod websocket;

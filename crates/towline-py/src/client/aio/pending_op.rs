@@ -4,7 +4,7 @@
 use pyo3::prelude::*;
 
 use super::loop_driver::LoopDriver;
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 
 /// An operation in progress in a [`LoopDriver`]. It is dropped once `poll` has returned a value or an error.
 pub trait PendingOp: Send + Sync {
@@ -13,7 +13,12 @@ pub trait PendingOp: Send + Sync {
     -> PyResult<Option<OpOutcome>>;
 
     /// Registers `waiter` to be woken when polling can make progress.
-    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()>;
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()>;
 
     /// Cancels a request. A cancelled read leaves its bytes for the next one.
     fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver);

@@ -16,8 +16,8 @@ use super::event_loop::EventLoop;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::reply::ReplyOp;
+use super::task_future::TaskFuture;
 use super::upload::Upload;
-use super::waiter::Waiter;
 use super::websocket::WsOp;
 use crate::gil::GilCell;
 
@@ -264,7 +264,12 @@ impl PendingOp for PrewarmOp {
         Ok(Some(OpOutcome::Done(idle)))
     }
 
-    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
         loop_driver.add_status_waiter(py, waiter);
         Ok(())
     }
@@ -285,7 +290,12 @@ impl PendingOp for CloseOp {
         Ok(is_closed.then(|| OpOutcome::Done(py.None())))
     }
 
-    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
         loop_driver.add_status_waiter(py, waiter);
         Ok(())
     }

@@ -12,7 +12,7 @@ use super::body::{AsyncBody, ExclusiveReader};
 use super::calls::ReadOutcome;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 
 /// A read of one task.
 pub struct ReadOp {
@@ -78,7 +78,12 @@ impl PendingOp for ReadOp {
         Ok(Some(OpOutcome::Done(value)))
     }
 
-    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
         loop_driver.set_read_waiter(py, self.reader.body().id, waiter)
     }
 

@@ -12,7 +12,7 @@ use super::body::AsyncBody;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::read::ReadOp;
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 
 #[pyclass(frozen, extends = Reply, module = "towline._native")]
 pub struct AsyncReply {
@@ -94,7 +94,12 @@ impl PendingOp for ReplyOp {
         Ok(Some(OpOutcome::Done(reply.into_any())))
     }
 
-    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
         loop_driver.set_read_waiter(py, self.0, waiter)
     }
 

@@ -10,7 +10,7 @@ use super::awaitable::{Call, helper};
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::reply::ReplyOp;
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 use crate::gil::GilCell;
 
 /// Failures of the connection are not raised here: the server may have responded before, and `reply()` returns that response.
@@ -121,7 +121,12 @@ impl PendingOp for RoomOp {
         Ok(Some(OpOutcome::Done(py_bool(py, !has_response)?)))
     }
 
-    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
         let before = loop_driver
             .calls(py)?
             .set_write_waiter(self.0, Some(waiter));

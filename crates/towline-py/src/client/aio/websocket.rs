@@ -15,7 +15,7 @@ use super::super::websocket::{
 use super::awaitable::Call;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use super::waiter::Waiter;
+use super::task_future::TaskFuture;
 use crate::gil::GilCell;
 
 /// Shared by all operations of one WebSocket.
@@ -94,7 +94,12 @@ impl PendingOp for WsOp {
         Ok(value.map(OpOutcome::Done))
     }
 
-    fn wait(&self, py: Python<'_>, loop_driver: &LoopDriver, waiter: Py<Waiter>) -> PyResult<()> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
         match self {
             Self::Open(id) => loop_driver.set_read_waiter(py, *id, waiter)?,
             Self::Receive { state, .. } => loop_driver.set_read_waiter(py, state.id, waiter)?,

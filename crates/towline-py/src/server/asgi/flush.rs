@@ -87,7 +87,7 @@ impl AsgiServer {
             state.stepped == exchange.as_ptr() as usize && !state.eager_flush.is_on()
         };
         let state = &exchange.get().state;
-        if is_batchable && state.open(py).parts.add(bytes, Instant::now()) {
+        if is_batchable && state.open(py).parts.must_wait(bytes, Instant::now()) {
             return;
         }
         self.flush_part(py, exchange);

@@ -18,8 +18,8 @@ pub struct PartBatch {
 }
 
 impl PartBatch {
-    /// Records a part of `bytes` and returns whether it waits.
-    pub fn add(&mut self, bytes: usize, now: Instant) -> bool {
+    /// Records a part of `bytes` and returns whether it waits for the parts after it.
+    pub fn must_wait(&mut self, bytes: usize, now: Instant) -> bool {
         let is_close = (self.last.replace(now)).is_some_and(|last| now - last < MAX_GAP);
         self.bytes += bytes;
         is_close && self.bytes < MAX_BYTES
@@ -41,21 +41,21 @@ mod tests {
     #[test]
     fn close_parts_wait_until_there_are_enough_bytes() {
         let (mut batch, start) = (PartBatch::default(), Instant::now());
-        assert!(!batch.add(64, start));
+        assert!(!batch.must_wait(64, start));
         batch.sent(start);
-        assert!(batch.add(64, start + MICROSECOND));
-        assert!(batch.add(MAX_BYTES - 65, start + 2 * MICROSECOND));
-        assert!(!batch.add(1, start + 3 * MICROSECOND));
+        assert!(batch.must_wait(64, start + MICROSECOND));
+        assert!(batch.must_wait(MAX_BYTES - 65, start + 2 * MICROSECOND));
+        assert!(!batch.must_wait(1, start + 3 * MICROSECOND));
         batch.sent(start + 3 * MICROSECOND);
-        assert!(batch.add(64, start + 4 * MICROSECOND));
+        assert!(batch.must_wait(64, start + 4 * MICROSECOND));
     }
 
     #[test]
     fn a_part_after_a_pause_does_not_wait() {
         let (mut batch, start) = (PartBatch::default(), Instant::now());
-        assert!(!batch.add(64, start));
+        assert!(!batch.must_wait(64, start));
         batch.sent(start + 100 * MICROSECOND);
-        assert!(batch.add(64, start + 101 * MICROSECOND));
-        assert!(!batch.add(64, start + 101 * MICROSECOND + MAX_GAP));
+        assert!(batch.must_wait(64, start + 101 * MICROSECOND));
+        assert!(!batch.must_wait(64, start + 101 * MICROSECOND + MAX_GAP));
     }
 }

@@ -18,14 +18,14 @@ WATCHED = (
 )
 
 
-class Signals:
+class SignalPipe:
     """Receives the supervisor's signals until `close()`, which restores the handlers."""
 
     def __init__(self) -> None:
         self.read, self.write = os.pipe()
         os.set_blocking(self.read, False)
         os.set_blocking(self.write, False)
-        self._before: dict[signal.Signals, Any] = {n: signal.signal(n, self._handler) for n in WATCHED}
+        self._before: dict[signal.Signals, Any] = {n: signal.signal(n, self._ignore) for n in WATCHED}
         self._wakeup_before = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
 
     def descriptors(self) -> tuple[int, int]:
@@ -46,5 +46,5 @@ class Signals:
         os.close(self.write)
 
     @staticmethod
-    def _handler(number: int, frame: Any) -> None:
+    def _ignore(number: int, frame: Any) -> None:
         """Do nothing: the interpreter writes the number to the wake-up descriptor if there is a handler."""

@@ -13,7 +13,7 @@ use crate::errors::CancelledError;
 use crate::gil::GilCell;
 
 #[pyclass(frozen, module = "towline._native")]
-pub struct Waiter {
+pub struct TaskFuture {
     event_loop: EventLoop,
     state: GilCell<State>,
 }
@@ -39,7 +39,7 @@ struct Callback {
     context: Option<Py<PyAny>>,
 }
 
-impl Waiter {
+impl TaskFuture {
     pub fn new(event_loop: EventLoop) -> Self {
         Self {
             event_loop,
@@ -85,7 +85,7 @@ impl Waiter {
 }
 
 impl Callback {
-    fn run(self, waiter: &Bound<'_, Waiter>) -> PyResult<()> {
+    fn run(self, waiter: &Bound<'_, TaskFuture>) -> PyResult<()> {
         let py = waiter.py();
         let Some(context) = &self.context else {
             self.function.call1(py, (waiter,))?;
@@ -108,7 +108,7 @@ impl Callback {
         }
     }
 
-    fn schedule(self, waiter: &Bound<'_, Waiter>) -> PyResult<()> {
+    fn schedule(self, waiter: &Bound<'_, TaskFuture>) -> PyResult<()> {
         let py = waiter.py();
         let event_loop = &waiter.get().event_loop;
         if event_loop.is_trio() {
@@ -121,7 +121,7 @@ impl Callback {
 }
 
 #[pymethods]
-impl Waiter {
+impl TaskFuture {
     #[getter(_asyncio_future_blocking)]
     fn is_blocking(&self, py: Python<'_>) -> bool {
         self.state.open(py).blocking
