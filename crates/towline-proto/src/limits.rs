@@ -131,6 +131,7 @@ pub struct Http2Limits {
     pub ping_timeout: Duration,
     /// Server: the final GOAWAY is sent this long after the announcement was acknowledged. A client with threads may
     /// acknowledge it while another thread writes a request (Go's does), which it cannot repeat if it has a body.
+    /// Also the time in which a connection without a request may send its first before GOAWAY is announced.
     pub go_away_delay: Duration,
     /// Extended CONNECT (RFC 8441) is offered: WebSocket over HTTP/2.
     pub extended_connect: bool,

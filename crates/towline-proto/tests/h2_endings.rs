@@ -90,6 +90,7 @@ fn a_request_on_its_way_at_close_is_served() {
     end.conn.close();
     end.feed(&[h2::client_preface(), h2::get(1)].concat());
     assert!(log(&end).contains("request 1"));
+    end.advance(GO_AWAY_DELAY);
     end.feed(&pong());
     end.advance(GO_AWAY_DELAY);
     assert!(end.is_closed());
@@ -97,6 +98,31 @@ fn a_request_on_its_way_at_close_is_served() {
     silent.conn.close();
     silent.advance(SECOND);
     assert!(silent.is_closed());
+}
+
+/// `HAProxy` waits for the server's SETTINGS before its first request, and fails it if GOAWAY comes with them.
+#[test]
+fn goaway_comes_after_the_first_request_of_a_new_connection() {
+    for is_closed_before_settings in [true, false] {
+        let mut end = End::h2_server(&Arc::new(Limits::server()), App::Read);
+        let first = sent_by(&mut end, |end| {
+            if is_closed_before_settings {
+                end.conn.close();
+            }
+            end.feed(&h2::client_preface());
+            end.conn.close();
+        });
+        let is_goaway = |line: &String| line.starts_with("GOAWAY");
+        assert!(!first.iter().any(is_goaway), "{first:?}");
+        end.feed(&h2::get(1));
+        let then = sent_by(&mut end, |end| end.advance(GO_AWAY_DELAY));
+        assert_eq!(then, ["GOAWAY last 2147483647 NO_ERROR", "PING"]);
+        assert!(log(&end).contains("request 1"));
+        end.feed(&pong());
+        let last = sent_by(&mut end, |end| end.advance(GO_AWAY_DELAY));
+        assert_eq!(last, ["GOAWAY last 1 NO_ERROR"]);
+        assert!(end.is_closed());
+    }
 }
 
 /// The last stream of a closing connection is still reset if it is aborted.

@@ -322,8 +322,15 @@ impl Connection {
                 self.close_if_drained();
             }
             (Side::Server, Some(closing)) => self.timers.idle = closing,
+            (Side::Server, None) if self.last_peer == 0 => self.announce_go_away_later(),
             (Side::Server, None) => self.announce_go_away(),
         }
+    }
+
+    /// Leaves time for a first request. A client may wait for our SETTINGS before it sends one (`HAProxy` does), and
+    /// would fail it if GOAWAY came with them.
+    pub(super) fn announce_go_away_later(&mut self) {
+        self.timers.go_away_at = Some(self.now + self.limits.http2.go_away_delay);
     }
 
     /// Announces GOAWAY, with a PING whose acknowledgement shows that the peer has received it (RFC 9113
@@ -333,7 +340,7 @@ impl Connection {
             return;
         }
         self.go_away = GoAwayState::Announced;
-        self.timers.final_go_away_at = Some(self.now + self.limits.first_request_timeout);
+        self.timers.go_away_at = Some(self.now + self.limits.first_request_timeout);
         self.write_control(|out| {
             frame::go_away(out, ANY_STREAM, ErrorCode::NO_ERROR, "");
             frame::ping(out, 0, timers::GO_AWAY_PING);
@@ -344,13 +351,13 @@ impl Connection {
     pub(super) fn go_away_acknowledged(&mut self) {
         self.go_away = GoAwayState::Acknowledged;
         let delayed = self.now + self.limits.http2.go_away_delay;
-        let at = &mut self.timers.final_go_away_at;
+        let at = &mut self.timers.go_away_at;
         *at = at.map(|latest| latest.min(delayed));
     }
 
     /// Sends the final GOAWAY: requests that were on their way have arrived, and no more are processed.
     pub(super) fn send_final_go_away(&mut self) {
-        self.timers.final_go_away_at = None;
+        self.timers.go_away_at = None;
         let last = self.last_peer;
         self.go_away = GoAwayState::Final(last);
         self.write_control(|out| frame::go_away(out, last, ErrorCode::NO_ERROR, ""));

@@ -268,7 +268,7 @@ impl Connection {
         if matches!(self.timers.idle, IdleTimer::Head(_) | IdleTimer::Closing(_)) {
             self.timers.idle = IdleTimer::Idle(self.now);
             if self.closing {
-                self.announce_go_away();
+                self.announce_go_away_later();
             }
         }
         Ok(())

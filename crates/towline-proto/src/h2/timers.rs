@@ -10,7 +10,7 @@ use super::frame;
 use super::rules;
 use super::stream::RecvState;
 use super::streams::StreamKey;
-use super::{Connection, Phase};
+use super::{Connection, GoAwayState, Phase};
 
 /// Payloads of our PINGs: the keep-alive, and the one after the announcing GOAWAY.
 pub(super) const KEEPALIVE_PING: [u8; 8] = *b"alive? \0";
@@ -40,8 +40,8 @@ pub(super) struct Timers {
     last_received: Option<Instant>,
     /// When the keep-alive PING was sent.
     ping_sent: Option<Instant>,
-    /// When the final GOAWAY is due, after its announcement.
-    pub final_go_away_at: Option<Instant>,
+    /// When the next GOAWAY is due: the announcement, or after it the final one.
+    pub go_away_at: Option<Instant>,
     /// The end of input was handled.
     pub eof_seen: bool,
 }
@@ -59,7 +59,7 @@ impl Timers {
             unstarted: Vec::new(),
             last_received: Some(now),
             ping_sent: None,
-            final_go_away_at: None,
+            go_away_at: None,
             eof_seen: false,
         }
     }
@@ -81,7 +81,7 @@ impl Timers {
         self.streams = None;
         self.unstarted.clear();
         self.ping_sent = None;
-        self.final_go_away_at = None;
+        self.go_away_at = None;
     }
 
     /// `n` bytes were sent.
@@ -135,7 +135,7 @@ impl Connection {
             self.idle_deadline(),
             since(timers.block, self.limits.header_timeout),
             since(timers.settings, self.limits.http2.settings_timeout),
-            timers.final_go_away_at,
+            timers.go_away_at,
             timers.window.deadline(&self.limits),
             timers.streams,
             // Immediately: the timers need an instant to start from.
@@ -232,8 +232,11 @@ impl Connection {
         {
             return self.fail_connection(rules::SLOW_WINDOW);
         }
-        if has_passed(self.timers.final_go_away_at) {
-            self.send_final_go_away();
+        if has_passed(self.timers.go_away_at) {
+            match self.go_away {
+                GoAwayState::None => self.announce_go_away(),
+                _ => self.send_final_go_away(),
+            }
         }
         if has_passed(self.ping_deadline()) {
             self.send_keepalive_ping();
