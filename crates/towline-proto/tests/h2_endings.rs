@@ -235,9 +235,12 @@ fn a_no_error_reset_after_the_response_is_no_failure() {
             h2::headers(1, 0, &[(":status", "200")]),
             h2::last_data(1, b"no"),
             h2::reset(1, ErrorCode::NO_ERROR),
+            // For DATA that was on its way: the response stays complete.
+            h2::reset(1, ErrorCode::STREAM_CLOSED),
         ]
         .concat(),
     );
+    end.feed(&h2::reset(1, ErrorCode::STREAM_CLOSED));
     assert_eq!(log(&end), "response 1 200 HTTP/2\nbody 1 no\nend 1\n");
     if let Ok(mut stream) = end.conn.stream(id) {
         stream.write(b"goes nowhere").expect("swallowed");

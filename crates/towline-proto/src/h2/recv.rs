@@ -337,7 +337,9 @@ impl Connection {
         }
         let code = frame::word(self.recv.consumed(at, 4), 0);
         let to = self.find_open(header.stream)?;
-        if to.is_none() && self.peer_resets.has(header.stream) {
+        // A repeated reset changes nothing: a peer that sends one for each DATA frame received after the first
+        // (STREAM_CLOSED, RFC 9113 5.1) does not take back a complete response that ended with NO_ERROR.
+        if self.peer_resets.has(header.stream) {
             return self.charge_control();
         }
         // Also on a stream that we closed at the same time: it cost as much.
