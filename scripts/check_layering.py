@@ -135,8 +135,8 @@ def source_problems(crate: str, folder: Path) -> Iterator[str]:
 
 
 def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:
-    """Line and absolute name of each import of a module."""
-    for node in ast.walk(tree):
+    """Line and absolute name of each import of a module that takes place when it runs, not for annotations only."""
+    for node in running(tree):
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -147,6 +147,16 @@ def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int
                 base = ".".join([*kept, base] if base else kept)
             # `from towline import server` imports a layer as well
             yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def running(tree: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a module without those under `if TYPE_CHECKING:`."""
+    yield tree
+    is_for_types = (
+        isinstance(tree, ast.If) and isinstance(tree.test, ast.Name) and tree.test.id == "TYPE_CHECKING"
+    )
+    for child in tree.orelse if isinstance(tree, ast.If) and is_for_types else ast.iter_child_nodes(tree):
+        yield from running(child)
 
 
 def layer_of(dotted: str) -> str | None:

@@ -6,8 +6,11 @@ from datetime import timedelta
 from types import GenericAlias
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
-from typing_extensions import Self, disjoint_base
+from typing_extensions import Self, Unpack, disjoint_base
 
+from .client.call_options import CallOptions
+from .client.response import Response
+from .client.url import URL
 from .config import Bind, ServerConfig
 
 __all__ = [
@@ -415,7 +418,7 @@ class SyncPool:
 @disjoint_base
 class AsyncClientCore:
     """The native base class of AsyncClient."""
-    def __new__(cls, *args: Any, **kwargs: Any) -> AsyncClientCore: ...
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def _configure(
         self,
         pool: AsyncPool,
@@ -447,19 +450,27 @@ class AsyncClientCore:
     # async def _finish_in_python(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
     # def _origin_pool(self, scheme: str, host: str, port: int) -> AsyncPool | None: called once per origin; None: calls to
     #     this origin go through `_slow_request`
-    def request(self, method: str, url: Any, **kwargs: Any) -> Call[Any]: ...
-    def get(self, url: Any, **kwargs: Any) -> Call[Any]: ...
-    def head(self, url: Any, **kwargs: Any) -> Call[Any]: ...
-    def options(self, url: Any, **kwargs: Any) -> Call[Any]: ...
-    def delete(self, url: Any, **kwargs: Any) -> Call[Any]: ...
-    def post(self, url: Any, **kwargs: Any) -> Call[Any]: ...
-    def put(self, url: Any, **kwargs: Any) -> Call[Any]: ...
-    def patch(self, url: Any, **kwargs: Any) -> Call[Any]: ...
+    def request(self, method: str, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
+        """Sends a request. `CallOptions` explains the arguments."""
+    def get(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
+        """Sends a GET request."""
+    def head(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
+        """Sends a HEAD request."""
+    def options(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
+        """Sends a OPTIONS request."""
+    def delete(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
+        """Sends a DELETE request."""
+    def post(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
+        """Sends a POST request."""
+    def put(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
+        """Sends a PUT request."""
+    def patch(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
+        """Sends a PATCH request."""
 
 @disjoint_base
 class ClientCore:
     """The native base class of Client."""
-    def __new__(cls, *args: Any, **kwargs: Any) -> ClientCore: ...
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def _configure(
         self,
         pool: SyncPool,
@@ -491,14 +502,22 @@ class ClientCore:
     # def _finish_in_python(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
     # def _origin_pool(self, scheme: str, host: str, port: int) -> SyncPool | None: called once per origin; None: calls to
     #     this origin go through `_slow_request`
-    def request(self, method: str, url: Any, **kwargs: Any) -> Any: ...
-    def get(self, url: Any, **kwargs: Any) -> Any: ...
-    def head(self, url: Any, **kwargs: Any) -> Any: ...
-    def options(self, url: Any, **kwargs: Any) -> Any: ...
-    def delete(self, url: Any, **kwargs: Any) -> Any: ...
-    def post(self, url: Any, **kwargs: Any) -> Any: ...
-    def put(self, url: Any, **kwargs: Any) -> Any: ...
-    def patch(self, url: Any, **kwargs: Any) -> Any: ...
+    def request(self, method: str, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+        """Sends a request. `CallOptions` explains the arguments."""
+    def get(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+        """Sends a GET request."""
+    def head(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+        """Sends a HEAD request."""
+    def options(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+        """Sends a OPTIONS request."""
+    def delete(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+        """Sends a DELETE request."""
+    def post(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+        """Sends a POST request."""
+    def put(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+        """Sends a PUT request."""
+    def patch(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+        """Sends a PATCH request."""
 
 @disjoint_base
 class ResponseCore:

@@ -24,9 +24,13 @@ Messages contain no secrets: URLs and header fields in them are redacted with `_
 from __future__ import annotations
 
 import builtins
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._redact import without_userinfo
+
+if TYPE_CHECKING:
+    from .client.request import Request
+    from .client.response import Response
 
 
 class Error(Exception):
@@ -96,7 +100,7 @@ class TransportError(Error):
         bytes_sent: int = 0,
         bytes_received: int = 0,
         reused: bool = False,
-        request: Any = None,
+        request: Request | None = None,
     ) -> None:
         super().__init__(without_userinfo(message))
         self.phase = phase
@@ -186,14 +190,19 @@ class LocalProtocolError(ProtocolError):
 class ResponseError(Error):
     """A response was received that is not usable. `response` and `request` are None if they are not known."""
 
-    def __init__(self, message: str = "", *, request: Any = None, response: Any = None) -> None:
+    def __init__(
+        self, message: str = "", *, request: Request | None = None, response: Response | None = None
+    ) -> None:
         super().__init__(without_userinfo(message))
         self.response = response
         self.request = request
 
 
 class StatusError(ResponseError):
-    """Raised by `raise_for_status()` for a status other than 2xx."""
+    """Raised by `raise_for_status()` for a status other than 2xx; it has a response and a request."""
+
+    request: Request
+    response: Response
 
 
 class TooManyRedirects(ResponseError):

@@ -268,5 +268,6 @@ def test_errors_are_raised_where_the_call_is_awaited(upstream: Upstream) -> None
 
 def test_without_a_loop_is_a_clear_error() -> None:
     client = AsyncClient()
+    call = client.get("http://127.0.0.1:1/")
     with pytest.raises(RuntimeError, match="no running event loop"):
-        client.get("http://127.0.0.1:1/")
+        call.send(None)

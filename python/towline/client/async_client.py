@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._native import AsyncClientCore, AsyncPool
 from . import flow
+from .auth import AuthTypes
 from .backends import AsyncBackend
 from .base import BaseClient
 from .options import UNSET, Proxy
@@ -15,7 +16,13 @@ from .request import Request
 from .response import Response
 from .streaming import AsyncEventStream, AsyncResponseContext
 from .transports.native import AsyncNativeTransport
+from .url import URL
 from .websocket import AsyncWebSocket, AsyncWebSocketContext, WebSocketOptions, websocket_request
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from .call_options import BuildOptions, CallOptions, HandshakeOptions
 
 
 class AsyncClient(BaseClient, AsyncClientCore):
@@ -28,7 +35,12 @@ class AsyncClient(BaseClient, AsyncClientCore):
     _is_async = True
 
     async def send(
-        self, request: Request, *, stream: bool = False, auth: Any = UNSET, follow_redirects: Any = UNSET
+        self,
+        request: Request,
+        *,
+        stream: bool = False,
+        auth: AuthTypes = UNSET,
+        follow_redirects: bool = UNSET,
     ) -> Response:
         """Sends a `Request`. With `stream=True` the body is not read; the program has to close the response."""
         request._streamed = stream
@@ -37,7 +49,13 @@ class AsyncClient(BaseClient, AsyncClientCore):
         return response if stream else await _aread(response)
 
     def stream(
-        self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
+        self,
+        method: str,
+        url: URL | str,
+        *,
+        auth: AuthTypes = UNSET,
+        follow_redirects: bool = UNSET,
+        **arguments: Unpack[BuildOptions],
     ) -> AsyncResponseContext:
         """`async with client.stream("GET", url) as response:` reads the body on demand; leaving the block closes it."""
         request = self.build_request(method, url, **arguments)
@@ -45,16 +63,18 @@ class AsyncClient(BaseClient, AsyncClientCore):
             lambda: self.send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
         )
 
-    def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> AsyncEventStream:
+    def sse(
+        self, url: URL | str, *, method: str = "GET", **arguments: Unpack[CallOptions]
+    ) -> AsyncEventStream:
         """`async with client.sse(url) as events: async for event in events: ...` (server-sent events).
 
         Raises StatusError unless the status is 2xx, DecodingError unless the content is text/event-stream.
         """
-        return AsyncEventStream(self.stream(method, url, **AsyncEventStream.with_headers(arguments)))
+        return AsyncEventStream(self.stream(method, url, **AsyncEventStream.with_headers({**arguments})))
 
     def websocket(
         self,
-        url: Any,
+        url: URL | str,
         *,
         subprotocols: Iterable[str] | None = None,
         compression: bool = True,
@@ -62,9 +82,9 @@ class AsyncClient(BaseClient, AsyncClientCore):
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
         close_timeout: float = 10.0,
-        auth: Any = UNSET,
+        auth: AuthTypes = UNSET,
         follow_redirects: bool = False,
-        **arguments: Any,
+        **arguments: Unpack[HandshakeOptions],
     ) -> AsyncWebSocketContext:
         """`async with client.websocket("wss://host/chat") as ws: async for message in ws: ...`; leaving the block closes it.
 
@@ -78,7 +98,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
             ping_timeout=ping_timeout,
             close_timeout=close_timeout,
         )
-        request = websocket_request(self, url, options, arguments)
+        request = websocket_request(self, url, options, {**arguments})
 
         async def connect() -> AsyncWebSocket:
             response = await self.send(request, auth=auth, follow_redirects=follow_redirects)
@@ -86,7 +106,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
 
         return AsyncWebSocketContext(connect)
 
-    async def prewarm(self, url: Any, n: int = 1) -> int:
+    async def prewarm(self, url: URL | str, n: int = 1) -> int:
         """Opens connections to the URL's origin until `n` are idle. Returns how many are."""
         pool, scheme, host, port = self._prewarm_target(url)
         warm: int = await pool.prewarm(scheme, host, port, n)
@@ -102,7 +122,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
             for pool in self._pools.values():
                 await pool.aclose()
 
-    async def __aenter__(self) -> Any:
+    async def __aenter__(self) -> Self:
         for transport in self._own_transports():
             if hasattr(transport, "__aenter__"):
                 await transport.__aenter__()

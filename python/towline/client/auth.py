@@ -28,9 +28,11 @@ class Auth:
     requires_response_body = False
 
     def auth_flow(self, request: Request) -> Generator[Request, Response, None]:
+        """Yields the request to send, once or more often; `yield` returns the response."""
         yield request
 
     def sync_auth_flow(self, request: Request) -> Generator[Request, Response, None]:
+        """The flow of a `Client`. By default `auth_flow`, with bodies read first if the class requires them."""
         if self.requires_request_body:
             request.read()
         flow = self.auth_flow(request)
@@ -47,6 +49,7 @@ class Auth:
             flow.close()
 
     async def async_auth_flow(self, request: Request) -> AsyncGenerator[Request, Response]:
+        """The flow of an `AsyncClient`. By default `auth_flow`, with bodies read first if the class requires them."""
         if self.requires_request_body:
             await request.aread()
         flow = self.auth_flow(request)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -123,6 +124,11 @@ class BaseClient:
         self._initialized = True
         self._refresh()
 
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        if not getattr(self, "_closed", True):
+            how = "await client.aclose()" if self._is_async else "client.close()"
+            _warn(f"unclosed {self!r}; use `with`, or {how}", ResourceWarning, stacklevel=2, source=self)
+
     # --- settings that may change between calls ---
 
     @property
@@ -173,6 +179,7 @@ class BaseClient:
 
     @property
     def auth(self) -> Auth | None:
+        """The authentication of every call; None: none."""
         return self._auth
 
     @auth.setter
@@ -182,6 +189,7 @@ class BaseClient:
 
     @property
     def timeout(self) -> Timeout:
+        """The timeouts of every call."""
         return self._timeout
 
     @timeout.setter
@@ -191,6 +199,7 @@ class BaseClient:
 
     @property
     def follow_redirects(self) -> bool:
+        """Whether calls follow redirects."""
         return self._follow_redirects
 
     @follow_redirects.setter
@@ -216,10 +225,12 @@ class BaseClient:
 
     @property
     def trust_env(self) -> bool:
+        """Whether the client reads proxies, certificates and netrc from the environment."""
         return self._trust_env
 
     @property
     def is_closed(self) -> bool:
+        """Whether the client is closed."""
         return self._closed
 
     # --- requests ---

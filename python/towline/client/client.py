@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._native import ClientCore, SyncPool, open_stream
 from ..errors import Error
 from . import flow
+from .auth import AuthTypes
 from .backends import SyncBackend, run
 from .base import BaseClient
 from .options import UNSET, Proxy
@@ -17,7 +18,13 @@ from .request import Request
 from .response import Response
 from .streaming import EventStream, ResponseContext
 from .transports.native import NativeTransport
+from .url import URL
 from .websocket import WebSocket, WebSocketOptions, websocket_request
+
+if TYPE_CHECKING:
+    from typing_extensions import Self, Unpack
+
+    from .call_options import BuildOptions, CallOptions, HandshakeOptions
 
 
 class Client(BaseClient, ClientCore):
@@ -30,7 +37,12 @@ class Client(BaseClient, ClientCore):
     _is_async = False
 
     def send(
-        self, request: Request, *, stream: bool = False, auth: Any = UNSET, follow_redirects: Any = UNSET
+        self,
+        request: Request,
+        *,
+        stream: bool = False,
+        auth: AuthTypes = UNSET,
+        follow_redirects: bool = UNSET,
     ) -> Response:
         """Sends a `Request`. With `stream=True` the body is not read; the program has to close the response."""
         request._streamed = stream
@@ -39,25 +51,32 @@ class Client(BaseClient, ClientCore):
         return response if stream else _read(response)
 
     def stream(
-        self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any
+        self,
+        method: str,
+        url: URL | str,
+        *,
+        auth: AuthTypes = UNSET,
+        follow_redirects: bool = UNSET,
+        **arguments: Unpack[BuildOptions],
     ) -> ResponseContext:
         """`with client.stream("GET", url) as response:` reads the body on demand; leaving the block closes it."""
+        given: dict[str, Any] = {**arguments}
         if auth is not UNSET:
-            arguments["auth"] = auth
+            given["auth"] = auth
         if follow_redirects is not UNSET:
-            arguments["follow_redirects"] = follow_redirects
-        return ResponseContext(self._open_stream, method, url, arguments)
+            given["follow_redirects"] = follow_redirects
+        return ResponseContext(self._open_stream, method, url, given)
 
-    def sse(self, url: Any, *, method: str = "GET", **arguments: Any) -> EventStream:
+    def sse(self, url: URL | str, *, method: str = "GET", **arguments: Unpack[CallOptions]) -> EventStream:
         """`with client.sse(url) as events: for event in events: ...` (server-sent events).
 
         Raises StatusError unless the status is 2xx, DecodingError unless the content is text/event-stream.
         """
-        return EventStream(self.stream(method, url, **EventStream.with_headers(arguments)))
+        return EventStream(self.stream(method, url, **EventStream.with_headers({**arguments})))
 
     def websocket(
         self,
-        url: Any,
+        url: URL | str,
         *,
         subprotocols: Iterable[str] | None = None,
         compression: bool = True,
@@ -65,9 +84,9 @@ class Client(BaseClient, ClientCore):
         ping_interval: float | None = 20.0,
         ping_timeout: float | None = 20.0,
         close_timeout: float = 10.0,
-        auth: Any = UNSET,
+        auth: AuthTypes = UNSET,
         follow_redirects: bool = False,
-        **arguments: Any,
+        **arguments: Unpack[HandshakeOptions],
     ) -> WebSocket:
         """`with client.websocket("wss://host/chat") as ws: for message in ws: ...`; leaving the block closes it.
 
@@ -81,10 +100,10 @@ class Client(BaseClient, ClientCore):
             ping_timeout=ping_timeout,
             close_timeout=close_timeout,
         )
-        request = websocket_request(self, url, options, arguments)
+        request = websocket_request(self, url, options, {**arguments})
         return WebSocket(self, self.send(request, auth=auth, follow_redirects=follow_redirects))
 
-    def prewarm(self, url: Any, n: int = 1) -> int:
+    def prewarm(self, url: URL | str, n: int = 1) -> int:
         """Opens connections to the URL's origin until `n` are idle. Returns how many are."""
         pool, scheme, host, port = self._prewarm_target(url)
         warm: int = pool.prewarm(scheme, host, port, n)
@@ -100,7 +119,7 @@ class Client(BaseClient, ClientCore):
             for pool in self._pools.values():
                 pool.close()
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Self:
         for transport in self._own_transports():
             if hasattr(transport, "__enter__"):
                 transport.__enter__()

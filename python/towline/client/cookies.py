@@ -69,6 +69,7 @@ class Cookies(MutableMapping[str, str]):
         return (found[0].value or "") if found else default
 
     def delete(self, name: str, domain: str | None = None, path: str | None = None) -> None:
+        """Removes the cookies of this name, those of all domains and paths unless given. Raises KeyError if there is none."""
         if domain is not None and path is not None:
             try:
                 self.jar.clear(domain, path, name)

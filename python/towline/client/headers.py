@@ -12,10 +12,10 @@ from typing import Any, TypeAlias
 from .._redact import is_secret, without_secrets
 from ..errors import InvalidHeader
 
-HeaderTypes: TypeAlias = (
-    "Headers | Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str, str]]"
-    " | Iterable[tuple[bytes, bytes]] | None"
-)
+HeaderTypes: TypeAlias = """
+    Headers | Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]
+    | None
+"""
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _FORBIDDEN = re.compile(rb"[\x00\r\n]")
@@ -93,6 +93,7 @@ class Headers(MutableMapping[str, str]):
         return [part.strip() for value in values for part in value.split(",")]
 
     def copy(self) -> Headers:
+        """A copy that changes independently."""
         return Headers(self)
 
     def update(self, headers: HeaderTypes = None) -> None:  # type: ignore[override]

@@ -319,6 +319,7 @@ class Proxy:
 
     @property
     def raw_auth(self) -> tuple[bytes, bytes] | None:
+        """User and password as bytes; None if there are none."""
         return None if self.auth is None else (self.auth[0].encode(), self.auth[1].encode())
 
     @classmethod

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
 from ..errors import InvalidURL
 
 PrimitiveData: TypeAlias = "str | int | float | bool | None"
-QueryParamTypes: TypeAlias = (
-    "QueryParams | Mapping[str, PrimitiveData | Iterable[PrimitiveData]] | Iterable[tuple[str, PrimitiveData]]"
-    " | str | bytes | None"
-)
+QueryParamTypes: TypeAlias = """
+    QueryParams | Mapping[str, PrimitiveData | Iterable[PrimitiveData]] | Sequence[tuple[str, PrimitiveData]]
+    | ItemsView[str, PrimitiveData] | str | bytes | None
+"""
 
 _MAX_FIELDS = 10_000  # of a parsed query; a URL on the wire has far fewer
 
@@ -41,6 +41,7 @@ class QueryParams(Mapping[str, str]):
         return list(self._items)
 
     def get_list(self, key: str) -> list[str]:
+        """All values of a name, in order."""
         return [value for name, value in self._items if name == key]
 
     def set(self, key: str, value: Any = None) -> QueryParams:

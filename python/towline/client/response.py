@@ -80,6 +80,7 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def headers(self) -> Headers:
+        """The header section, case-insensitive."""
         if self._headers is None:
             self._headers = Headers._of_wire(self._raw_headers)
         return self._headers
@@ -106,6 +107,7 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def url(self) -> URL:
+        """The URL of the request."""
         return self.request.url
 
     @property
@@ -180,6 +182,7 @@ class Response(BodyReader, ResponseCore):
 
     @property
     def default_encoding(self) -> str | Callable[[bytes], str]:
+        """The encoding of text without a charset, or a function of the content."""
         default: str | Callable[[bytes], str] = self._default_encoding
         return default
 

@@ -87,26 +87,32 @@ class codes(IntEnum):  # lower case, as in httpx and requests
 
     @classmethod
     def is_informational(cls, value: int) -> bool:
+        """Whether it is 1xx."""
         return 100 <= value <= 199
 
     @classmethod
     def is_success(cls, value: int) -> bool:
+        """Whether it is 2xx."""
         return 200 <= value <= 299
 
     @classmethod
     def is_redirect(cls, value: int) -> bool:
+        """Whether it is 3xx."""
         return 300 <= value <= 399
 
     @classmethod
     def is_client_error(cls, value: int) -> bool:
+        """Whether it is 4xx."""
         return 400 <= value <= 499
 
     @classmethod
     def is_server_error(cls, value: int) -> bool:
+        """Whether it is 5xx."""
         return 500 <= value <= 599
 
     @classmethod
     def is_error(cls, value: int) -> bool:
+        """Whether it is 4xx or 5xx."""
         return 400 <= value <= 599
 
 

@@ -76,10 +76,12 @@ class URL:
 
     @property
     def scheme(self) -> str:
+        """The scheme in lower case: `http`, `https`, `ws`, `wss`; empty if the URL is relative."""
         return self._scheme
 
     @property
     def raw_scheme(self) -> bytes:
+        """The scheme as bytes."""
         return self._scheme.encode("ascii")
 
     @property
@@ -89,10 +91,12 @@ class URL:
 
     @property
     def username(self) -> str:
+        """The user name of the authority, percent-decoded."""
         return unquote(self._userinfo.partition(":")[0])
 
     @property
     def password(self) -> str:
+        """The password of the authority, percent-decoded."""
         return unquote(self._userinfo.partition(":")[2])
 
     @property
@@ -134,6 +138,7 @@ class URL:
 
     @property
     def params(self) -> QueryParams:
+        """The query as `QueryParams`."""
         return QueryParams(self._query)
 
     @property
@@ -144,26 +149,33 @@ class URL:
 
     @property
     def fragment(self) -> str:
+        """The part after `#`, percent-decoded; it is not sent."""
         return unquote(self._fragment or "")
 
     @property
     def is_absolute_url(self) -> bool:
+        """Whether there are a scheme and a host."""
         return bool(self._scheme and self._host)
 
     @property
     def is_relative_url(self) -> bool:
+        """The opposite of `is_absolute_url`."""
         return not self.is_absolute_url
 
     def copy_with(self, **parts: Any) -> URL:
+        """A copy with other parts: scheme, userinfo, username, password, host, port, path, query, fragment, params, raw_path."""
         return URL(self, **parts)
 
     def copy_set_param(self, key: str, value: Any = None) -> URL:
+        """A copy whose query has this parameter once."""
         return self.copy_with(params=self.params.set(key, value))
 
     def copy_add_param(self, key: str, value: Any = None) -> URL:
+        """A copy with one more parameter."""
         return self.copy_with(params=self.params.add(key, value))
 
     def copy_remove_param(self, key: str) -> URL:
+        """A copy without the parameters of this name."""
         return self.copy_with(params=self.params.remove(key))
 
     def copy_merge_params(self, params: QueryParamTypes) -> URL:

@@ -212,6 +212,7 @@ class AsyncWebSocket(_Socket):
         await self._socket.send(message)
 
     async def send_json(self, value: Any) -> None:
+        """As `WebSocket.send_json`."""
         await self._socket.send(self._json(value))
 
     async def recv(self, timeout: float | None = None) -> Message:
@@ -219,12 +220,15 @@ class AsyncWebSocket(_Socket):
         return await self._socket.receive(timeout)
 
     async def recv_json(self, timeout: float | None = None) -> Any:
+        """As `WebSocket.recv_json`."""
         return self._loads(await self._socket.receive(timeout))
 
     async def ping(self, payload: bytes = b"") -> None:
+        """As `WebSocket.ping`."""
         await self._socket.ping(payload)
 
     async def close(self, code: int = _NORMAL, reason: str = "") -> None:
+        """As `WebSocket.close`."""
         closing = self._socket.close(code, reason)
         try:
             await closing

@@ -12,9 +12,13 @@ use super::utf8::decode;
 /// A server-sent event. `retry` is in milliseconds.
 #[pyclass(frozen, get_all, module = "towline")]
 pub struct ServerSentEvent {
+    /// The type, `message` by default.
     event: Py<PyString>,
+    /// The lines of `data`, joined with line feeds.
     data: Py<PyString>,
+    /// The last event id; empty if there was none.
     id: Py<PyString>,
+    /// Milliseconds until a reconnection, if there was a `retry` field since the previous event.
     retry: Option<u64>,
 }
 

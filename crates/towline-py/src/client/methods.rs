@@ -1,8 +1,21 @@
 //! The Python methods of a client, written once for `ClientCore` and `AsyncClientCore`.
 
 /// `$class` has a `core: Core<$pool>` and a function `call(slf, method, url, arguments) -> $result`.
+///
+/// `$returns`: the end of the first sentence of each docstring.
 macro_rules! client_methods {
-    ($class:ident, $pool:ty, $result:ty) => {
+    ($class:ident, $pool:ty, $result:ty, $returns:literal) => {
+        client_methods!(
+            @with_signatures $class, $pool, $result, $returns,
+            "($self, url, *, params=None, headers=None, cookies=None, content=None, \
+                data=None, files=None, json=None, auth=..., follow_redirects=..., timeout=..., \
+                retries=..., progress=None, transport=None, extensions=None)",
+            "($self, method, url, *, params=None, headers=None, cookies=None, content=None, \
+                data=None, files=None, json=None, auth=..., follow_redirects=..., timeout=..., \
+                retries=..., progress=None, transport=None, extensions=None)"
+        );
+    };
+    (@with_signatures $class:ident, $pool:ty, $result:ty, $returns:literal, $url_signature:literal, $method_signature:literal) => {
         #[pymethods]
         impl $class {
             #[new]
@@ -83,7 +96,29 @@ macro_rules! client_methods {
                 self.core.set_cookies(py, cookies)
             }
 
-            #[pyo3(signature = (method, url, **kwargs))]
+            #[doc = concat!("Sends a request and ", $returns, ".")]
+            ///
+            /// - method: a token (RFC 9110 9.1), in any case
+            /// - url: absolute, or relative to `base_url`
+            /// - params: query parameters, appended to those of the URL and of the client
+            /// - headers, cookies: added to those of the client; a header replaces the client's of the same name
+            /// - content: the body as bytes, text (sent as UTF-8), a binary file or an iterable of bytes
+            /// - data: the fields of a form (`application/x-www-form-urlencoded`)
+            /// - files: content by field name, sent as `multipart/form-data` (RFC 7578), together with `data`
+            /// - json: any value that JSON can express, sent as `application/json`
+            /// - auth: `(user, password)`, an `Auth`, or a function; None: not even the client's
+            /// - `follow_redirects`: default: the client's, which is False
+            /// - timeout: seconds of each phase, `(connect, read, write, pool, total)` or a `Timeout`; None: no limit
+            /// - retries: a `Retry` or the number of retries; None: no retries
+            /// - progress: called with a `Progress` while the body is sent and received
+            /// - transport: a name (`"httpx"`) or an object, for this call instead of the client's
+            /// - extensions: `target`, `sni_hostname` and others, as in httpx
+            ///
+            /// `...` in the signature is the setting of the client. A response with any status is returned.
+            /// Raises `InvalidURL`, `InvalidHeader` and `UsageError` before anything is sent; a subclass of
+            /// `TransportError` (`ConnectError`, `ReadTimeout`, ...) if no response arrives; `TooManyRedirects`;
+            /// `DecodingError` for a body that its Content-Encoding does not decode.
+            #[pyo3(signature = (method, url, **kwargs), text_signature = $method_signature)]
             fn request(
                 slf: &Bound<'_, Self>,
                 method: &Bound<'_, PyString>,
@@ -93,7 +128,10 @@ macro_rules! client_methods {
                 Self::call(slf, &upper_case(method)?, url, kwargs)
             }
 
-            #[pyo3(signature = (url, **kwargs))]
+            #[doc = concat!("Sends a GET request (RFC 9110 9.3.1) and ", $returns, ".")]
+            ///
+            /// Arguments and errors as for `request`.
+            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
             fn get(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
@@ -102,7 +140,10 @@ macro_rules! client_methods {
                 Self::call(slf, intern!(slf.py(), "GET"), url, kwargs)
             }
 
-            #[pyo3(signature = (url, **kwargs))]
+            #[doc = concat!("Sends a HEAD request (RFC 9110 9.3.2) and ", $returns, ".")]
+            ///
+            /// Arguments and errors as for `request`.
+            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
             fn head(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
@@ -111,7 +152,10 @@ macro_rules! client_methods {
                 Self::call(slf, intern!(slf.py(), "HEAD"), url, kwargs)
             }
 
-            #[pyo3(signature = (url, **kwargs))]
+            #[doc = concat!("Sends a OPTIONS request (RFC 9110 9.3.7) and ", $returns, ".")]
+            ///
+            /// Arguments and errors as for `request`.
+            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
             fn options(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
@@ -120,7 +164,10 @@ macro_rules! client_methods {
                 Self::call(slf, intern!(slf.py(), "OPTIONS"), url, kwargs)
             }
 
-            #[pyo3(signature = (url, **kwargs))]
+            #[doc = concat!("Sends a DELETE request (RFC 9110 9.3.5) and ", $returns, ".")]
+            ///
+            /// Arguments and errors as for `request`.
+            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
             fn delete(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
@@ -129,7 +176,10 @@ macro_rules! client_methods {
                 Self::call(slf, intern!(slf.py(), "DELETE"), url, kwargs)
             }
 
-            #[pyo3(signature = (url, **kwargs))]
+            #[doc = concat!("Sends a POST request (RFC 9110 9.3.3) and ", $returns, ".")]
+            ///
+            /// Arguments and errors as for `request`.
+            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
             fn post(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
@@ -138,7 +188,10 @@ macro_rules! client_methods {
                 Self::call(slf, intern!(slf.py(), "POST"), url, kwargs)
             }
 
-            #[pyo3(signature = (url, **kwargs))]
+            #[doc = concat!("Sends a PUT request (RFC 9110 9.3.4) and ", $returns, ".")]
+            ///
+            /// Arguments and errors as for `request`.
+            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
             fn put(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
@@ -147,7 +200,10 @@ macro_rules! client_methods {
                 Self::call(slf, intern!(slf.py(), "PUT"), url, kwargs)
             }
 
-            #[pyo3(signature = (url, **kwargs))]
+            #[doc = concat!("Sends a PATCH request (RFC 5789) and ", $returns, ".")]
+            ///
+            /// Arguments and errors as for `request`.
+            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
             fn patch(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,

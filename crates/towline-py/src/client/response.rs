@@ -152,16 +152,19 @@ impl ResponseCore {
         state.reply = Some(reply.clone().into_any().unbind());
     }
 
+    /// The status, 100 to 999.
     #[getter]
     fn status_code(&self, py: Python<'_>) -> PyResult<u16> {
         self.status(py)
     }
 
+    /// `HTTP/1.0`, `HTTP/1.1` or `HTTP/2`.
     #[getter]
     fn http_version(&self, py: Python<'_>) -> PyResult<&'static str> {
         Ok(self.head(py)?.version_name())
     }
 
+    /// The reason phrase of the status line; of HTTP/2 that of the status (RFC 9110 15).
     #[getter]
     fn reason_phrase<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
         let head = self.head(py)?;
@@ -183,6 +186,7 @@ impl ResponseCore {
         Ok(joined.map(|value| latin1(py, &value)))
     }
 
+    /// The body, with its content coding removed. Raises `UsageError` if it is not read yet.
     #[getter]
     fn content(slf: &Bound<'_, Self>) -> PyResult<Py<PyAny>> {
         let py = slf.py();
@@ -199,6 +203,7 @@ impl ResponseCore {
         }
     }
 
+    /// The body as text: by `encoding`, the charset of Content-Type, or `default_encoding`. Malformed bytes become U+FFFD.
     #[getter]
     fn text<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         let py = slf.py();
@@ -209,6 +214,7 @@ impl ResponseCore {
         decode_utf8(content.cast::<PyBytes>()?)
     }
 
+    /// The body parsed as JSON. With arguments, or with `json_loads` of the client, as `json.loads` does it. Raises `ValueError`.
     #[pyo3(signature = (**kwargs))]
     fn json<'py>(
         slf: &Bound<'py, Self>,
@@ -233,36 +239,43 @@ impl ResponseCore {
         loads.call((content,), kwargs)
     }
 
+    /// Whether the status is 1xx.
     #[getter]
     fn is_informational(&self, py: Python<'_>) -> PyResult<bool> {
         self.is_class(py, 1)
     }
 
+    /// Whether the status is 2xx.
     #[getter]
     fn is_success(&self, py: Python<'_>) -> PyResult<bool> {
         self.is_class(py, 2)
     }
 
+    /// Whether the status is 3xx.
     #[getter]
     fn is_redirect(&self, py: Python<'_>) -> PyResult<bool> {
         self.is_class(py, 3)
     }
 
+    /// Whether the status is 4xx.
     #[getter]
     fn is_client_error(&self, py: Python<'_>) -> PyResult<bool> {
         self.is_class(py, 4)
     }
 
+    /// Whether the status is 5xx.
     #[getter]
     fn is_server_error(&self, py: Python<'_>) -> PyResult<bool> {
         self.is_class(py, 5)
     }
 
+    /// Whether the status is 4xx or 5xx.
     #[getter]
     fn is_error(&self, py: Python<'_>) -> PyResult<bool> {
         Ok(self.status(py)? >= 400)
     }
 
+    /// The time from the call to the end of the body. Raises `RuntimeError` before the end.
     #[getter]
     fn elapsed<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         static TIMEDELTA: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -295,6 +308,7 @@ impl ResponseCore {
         self.state.open(py).elapsed = seconds;
     }
 
+    /// Seconds of the phases of the call, by name: those that took place.
     #[getter]
     fn timings<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (timings, reply) = {
@@ -311,6 +325,7 @@ impl ResponseCore {
         super::reply::timings_dict(py, &timings)
     }
 
+    /// Whether the connection had carried a request before.
     #[getter]
     fn reused(&self, py: Python<'_>) -> bool {
         self.state.open(py).reused

@@ -13,6 +13,7 @@ class BaseTransport:
     """A transport of `Client`. It raises subclasses of `towline.TransportError` and does not read the response body."""
 
     def handle_request(self, request: Request) -> Response:
+        """Sends a request and returns its response, the body unread. Raises a `TransportError`."""
         raise NotImplementedError("a transport for Client defines handle_request(request)")
 
     def close(self) -> None:
@@ -34,6 +35,7 @@ class AsyncBaseTransport:
     """A transport of `AsyncClient`. It raises subclasses of `towline.TransportError` and does not read the response body."""
 
     async def handle_async_request(self, request: Request) -> Response:
+        """Sends a request and returns its response, the body unread. Raises a `TransportError`."""
         raise NotImplementedError("a transport for AsyncClient defines handle_async_request(request)")
 
     async def aclose(self) -> None:

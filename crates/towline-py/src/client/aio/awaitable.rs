@@ -1,7 +1,10 @@
 //! `Call`: the awaitable that asynchronous methods return. The operation has started when it is returned.
 //!
-//! It has the methods of a coroutine, so that `create_task`, `gather` and `wait_for` accept it.
-use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
+//! It has the methods of a coroutine, so that `create_task`, `gather`, `wait_for` and `asyncio.run` accept it.
+//! Like a coroutine it warns when it is dropped without having been awaited.
+use std::ffi::CString;
+
+use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -22,13 +25,22 @@ pub struct Call {
 /// ```text
 /// Native ── needs Python ─► Coroutine ─► Done
 ///   └──────────────────────────────────► Done
-/// Deferred ───────────────► Coroutine
+/// Deferred, Created ──────► Coroutine
 /// Failed, Ready ───────────────────────► Done
 /// ```
 enum State {
     Native(NativeCall),
-    /// The coroutine is created by the first step: a call in trio, or a streamed upload.
-    Deferred(Box<CreateCoroutine>),
+    /// The coroutine is created by the first step: a call in trio or without a running loop, or a streamed upload.
+    Deferred {
+        create: Box<CreateCoroutine>,
+        /// `None`: it need not be awaited.
+        name: Option<String>,
+    },
+    /// A coroutine that has not run yet.
+    Created {
+        coroutine: Py<PyAny>,
+        name: String,
+    },
     Coroutine(Py<PyAny>),
     Failed(PyErr),
     Ready(Py<PyAny>),
@@ -40,6 +52,19 @@ struct NativeCall {
     op: Box<dyn PendingOp>,
     /// The waiter that the last step yielded.
     waiter: Option<Py<TaskFuture>>,
+}
+
+impl State {
+    /// The name of an operation that no task has awaited.
+    fn never_awaited(&self, py: Python<'_>) -> Option<String> {
+        match self {
+            Self::Native(call) if call.waiter.is_none() => Some(call.op.name(py)),
+            Self::Deferred { name, .. } => name.clone(),
+            Self::Created { name, .. } => Some(name.clone()),
+            Self::Failed(_) => Some("AsyncClient.request".to_owned()),
+            _ => None,
+        }
+    }
 }
 
 type CreateCoroutine = dyn Fn(Python<'_>) -> PyResult<Py<PyAny>> + Send + Sync;
@@ -77,12 +102,13 @@ impl Call {
             };
             return Self::make(py, State::Native(call));
         }
+        let name = Some(op.name(py));
         let trio_op = TrioOp {
             loop_driver,
             op: GilCell::new(Some(op)),
         };
         let trio_op = Py::new(py, trio_op)?;
-        Self::deferred(py, move |py| {
+        Self::deferred(py, name, move |py| {
             let helper = helper(py, intern!(py, "run_in_trio"))?;
             Ok(helper.call1((&trio_op,))?.unbind())
         })
@@ -99,16 +125,18 @@ impl Call {
     }
 
     /// Returns an awaitable for a Python coroutine.
-    pub fn coroutine(py: Python<'_>, coroutine: Py<PyAny>) -> PyResult<Py<Self>> {
-        Self::make(py, State::Coroutine(coroutine))
+    pub fn coroutine(py: Python<'_>, name: String, coroutine: Py<PyAny>) -> PyResult<Py<Self>> {
+        Self::make(py, State::Created { coroutine, name })
     }
 
     /// Returns an awaitable whose first step calls `create` for a coroutine.
     pub fn deferred(
         py: Python<'_>,
+        name: Option<String>,
         create: impl Fn(Python<'_>) -> PyResult<Py<PyAny>> + Send + Sync + 'static,
     ) -> PyResult<Py<Self>> {
-        Self::make(py, State::Deferred(Box::new(create)))
+        let create = Box::new(create);
+        Self::make(py, State::Deferred { create, name })
     }
 
     fn step(slf: &Bound<'_, Self>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Step> {
@@ -123,7 +151,8 @@ impl Call {
         let state = std::mem::replace(&mut *this.state.open(py), State::Done);
         let (next, step) = match state {
             State::Native(call) => native_step(py, call)?,
-            State::Deferred(create) => coroutine_step(py, create(py)?, None)?,
+            State::Deferred { create, .. } => coroutine_step(py, create(py)?, None)?,
+            State::Created { coroutine, .. } => coroutine_step(py, coroutine, None)?,
             State::Coroutine(coroutine) => coroutine_step(py, coroutine, value)?,
             State::Failed(error) => return Err(error),
             State::Ready(value) => (State::Done, Step::Return(value)),
@@ -154,7 +183,7 @@ impl Call {
             .map(|mut state| std::mem::replace(&mut *state, State::Done));
         match state {
             Some(State::Native(mut call)) => call.op.cancel(py, call.loop_driver.get()),
-            Some(State::Coroutine(coroutine)) => {
+            Some(State::Coroutine(coroutine) | State::Created { coroutine, .. }) => {
                 if let Err(error) = coroutine.call_method0(py, intern!(py, "close")) {
                     error.write_unraisable(py, Some(coroutine.bind(py)));
                 }
@@ -292,7 +321,7 @@ impl Call {
         let error = exception(error, value, traceback)?;
         let state = std::mem::replace(&mut *slf.get().state.open(py), State::Done);
         match state {
-            State::Coroutine(coroutine) => {
+            State::Coroutine(coroutine) | State::Created { coroutine, .. } => {
                 // The call is done, unless the coroutine yields again.
                 let yielded = coroutine.call_method1(py, intern!(py, "throw"), (error,))?;
                 *slf.get().state.open(py) = State::Coroutine(coroutine);
@@ -319,7 +348,7 @@ impl Call {
                 visit.call(&call.loop_driver)?;
                 visit.call(&call.waiter)
             }
-            State::Coroutine(coroutine) => visit.call(coroutine),
+            State::Coroutine(coroutine) | State::Created { coroutine, .. } => visit.call(coroutine),
             _ => Ok(()),
         }
     }
@@ -331,7 +360,31 @@ impl Call {
 
 impl Drop for Call {
     fn drop(&mut self) {
-        Python::attach(|py| self.cancel(py));
+        Python::attach(|py| {
+            let name = self
+                .state
+                .try_open(py)
+                .and_then(|state| state.never_awaited(py));
+            if let Some(name) = name {
+                warn_never_awaited(py, &name);
+            }
+            self.cancel(py);
+        });
+    }
+}
+
+fn warn_never_awaited(py: Python<'_>, name: &str) {
+    let Ok(text) = CString::new(format!("coroutine '{name}' was never awaited")) else {
+        return;
+    };
+    // An object may be dropped while an exception is raised.
+    let raised = PyErr::take(py);
+    let category = py.get_type::<PyRuntimeWarning>();
+    if let Err(error) = PyErr::warn(py, &category, &text, 1) {
+        error.write_unraisable(py, None);
+    }
+    if let Some(raised) = raised {
+        raised.restore(py);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The operation behind `client.get()` and its like: waits for a whole response.
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use towline_io::client::CallId;
 
 use super::super::finish::{FinishOutcome, ResponseFinish};
@@ -53,7 +54,22 @@ impl PendingOp for BufferedOp {
         loop_driver.set_read_waiter(py, self.id, waiter)
     }
 
+    fn name(&self, py: Python<'_>) -> String {
+        let method = self.finish.as_ref().map(|finish| finish.method.bind(py));
+        method_name(method)
+    }
+
     fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {
         loop_driver.cancel(py, self.id);
     }
+}
+
+/// The method of `AsyncClient` that sends requests of this HTTP method.
+pub fn method_name(method: Option<&Bound<'_, PyString>>) -> String {
+    let method = method.map(|method| method.to_string_lossy().to_ascii_lowercase());
+    let name = match method.as_deref() {
+        Some(verb @ ("get" | "head" | "options" | "delete" | "post" | "put" | "patch")) => verb,
+        _ => "request",
+    };
+    format!("AsyncClient.{name}")
 }

@@ -13,8 +13,9 @@ use super::super::methods::client_methods;
 use super::super::pool_config::PoolConfig;
 use super::super::request::Origin;
 use super::awaitable::Call;
-use super::buffered::BufferedOp;
+use super::buffered::{BufferedOp, method_name};
 use super::calls::ResponseMode;
+use super::event_loop::EventLoop;
 use super::loop_driver::LoopDriver;
 use super::pool::AsyncPool;
 
@@ -33,7 +34,12 @@ impl PoolKind for AsyncPool {
     }
 }
 
-client_methods!(AsyncClientCore, AsyncPool, Py<Call>);
+client_methods!(
+    AsyncClientCore,
+    AsyncPool,
+    Py<Call>,
+    "returns an awaitable of its `Response`, whose body is read"
+);
 
 impl AsyncClientCore {
     /// Starts a request: natively if possible, otherwise through `_slow_request`.
@@ -49,9 +55,16 @@ impl AsyncClientCore {
             let coroutine = slf
                 .getattr(intern!(py, "_slow_request"))?
                 .call((method, url), arguments)?;
-            return Call::coroutine(py, coroutine.unbind());
+            return Call::coroutine(py, method_name(Some(method)), coroutine.unbind());
         };
-        let loop_driver = fast.pool.get().loop_driver(py)?;
+        let loop_driver = match fast.pool.get().loop_driver(py) {
+            Ok(loop_driver) => loop_driver,
+            // As a coroutine: it may be made before the loop runs.
+            Err(_) if EventLoop::current(py)?.is_none() => {
+                return Self::call_when_awaited(slf, method, url, arguments);
+            }
+            Err(error) => return Err(error),
+        };
         let mode = ResponseMode::Buffered(fast.config.limits());
         let started =
             LoopDriver::start(loop_driver.bind(py), fast.request, fast.options, mode, None)?;
@@ -68,5 +81,27 @@ impl AsyncClientCore {
             follow_redirects: fast.follow_redirects,
         };
         Call::native(py, loop_driver, BufferedOp::new(id, finish))
+    }
+
+    /// Returns an awaitable that starts the request when it is awaited.
+    fn call_when_awaited(
+        slf: &Bound<'_, Self>,
+        method: &Bound<'_, PyString>,
+        url: &Bound<'_, PyAny>,
+        arguments: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Py<Call>> {
+        let name = Some(method_name(Some(method)));
+        let (client, method, url) = (
+            slf.clone().unbind(),
+            method.clone().unbind(),
+            url.clone().unbind(),
+        );
+        let arguments = arguments.map(|arguments| arguments.clone().unbind());
+        Call::deferred(slf.py(), name, move |py| {
+            EventLoop::running(py)?;
+            let arguments = arguments.as_ref().map(|arguments| arguments.bind(py));
+            let call = Self::call(client.bind(py), method.bind(py), url.bind(py), arguments)?;
+            Ok(call.into_any())
+        })
     }
 }

@@ -31,6 +31,15 @@ fn trio(py: Python<'_>) -> PyResult<Option<&Bound<'_, PyAny>>> {
 impl EventLoop {
     /// The loop that runs on this thread. Raises `RuntimeError` if there is none.
     pub fn running(py: Python<'_>) -> PyResult<Self> {
+        Self::current(py)?.ok_or_else(|| {
+            PyRuntimeError::new_err(
+                "no running event loop: an AsyncClient must be called inside asyncio, uvloop or trio",
+            )
+        })
+    }
+
+    /// The loop that runs on this thread, or `None`.
+    pub fn current(py: Python<'_>) -> PyResult<Option<Self>> {
         static RUNNING_LOOP: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         // Trio first: a guest run of trio is itself run by an asyncio loop.
         if let Some(trio) = trio(py)?
@@ -39,16 +48,11 @@ impl EventLoop {
                 .is_truthy()?
         {
             let token = trio.call_method0(intern!(py, "current_trio_token"))?;
-            return Ok(Self::Trio(token.unbind()));
+            return Ok(Some(Self::Trio(token.unbind())));
         }
         let running = RUNNING_LOOP.import(py, "asyncio", "_get_running_loop")?;
         let loop_ = running.call0()?;
-        if loop_.is_none() {
-            return Err(PyRuntimeError::new_err(
-                "no running event loop: an AsyncClient must be called inside asyncio, uvloop or trio",
-            ));
-        }
-        Ok(Self::Asyncio(loop_.unbind()))
+        Ok((!loop_.is_none()).then(|| Self::Asyncio(loop_.unbind())))
     }
 
     pub fn is(&self, other: &Self) -> bool {

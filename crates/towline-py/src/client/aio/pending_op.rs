@@ -20,6 +20,11 @@ pub trait PendingOp: Send + Sync {
         waiter: Py<TaskFuture>,
     ) -> PyResult<()>;
 
+    /// The name of the operation for the warning that it was never awaited.
+    fn name(&self, _py: Python<'_>) -> String {
+        "AsyncClient.request".to_owned()
+    }
+
     /// Cancels a request. A cancelled read leaves its bytes for the next one.
     fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver);
 }

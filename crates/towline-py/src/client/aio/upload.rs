@@ -36,7 +36,8 @@ impl Upload {
             failed: GilCell::new(false),
         };
         let upload = Py::new(py, upload)?;
-        Call::deferred(py, move |py| {
+        // Not awaited when the call fails before its first step.
+        Call::deferred(py, None, move |py| {
             let helper = helper(py, intern!(py, "upload"))?;
             Ok(helper.call1((&upload, &pieces))?.unbind())
         })

@@ -30,7 +30,12 @@ impl PoolKind for SyncPool {
     }
 }
 
-client_methods!(ClientCore, SyncPool, Py<PyAny>);
+client_methods!(
+    ClientCore,
+    SyncPool,
+    Py<PyAny>,
+    "returns its `Response`, whose body is read"
+);
 
 impl ClientCore {
     /// Returns `None` if the call cannot take the fast path.
