@@ -66,10 +66,10 @@ impl PendingOp for BufferedOp {
 
 /// The method of `AsyncClient` that sends requests of this HTTP method.
 pub fn method_name(method: Option<&Bound<'_, PyString>>) -> String {
+    const VERBS: [&str; 7] = ["get", "head", "options", "delete", "post", "put", "patch"];
     let method = method.map(|method| method.to_string_lossy().to_ascii_lowercase());
-    let name = match method.as_deref() {
-        Some(verb @ ("get" | "head" | "options" | "delete" | "post" | "put" | "patch")) => verb,
-        _ => "request",
-    };
-    format!("AsyncClient.{name}")
+    let own = VERBS
+        .into_iter()
+        .find(|verb| Some(*verb) == method.as_deref());
+    format!("AsyncClient.{}", own.unwrap_or("request"))
 }
