@@ -583,8 +583,8 @@ class ResponseCore:
     _reply: Reply | None
     _client: Any
     """The client that created it."""
-    _sent: tuple[str, Any, dict[str, Any] | None] | None
-    """Method, URL and arguments of a call on the fast path, from which `request` is created."""
+    _sent: tuple[str, str, list[tuple[bytes, bytes]], bytes, list[float | None], bool] | None
+    """Method, URL, headers, content, timeouts and `follow_redirects` of a call on the fast path, as it was sent."""
 
 @final
 class Decoder:

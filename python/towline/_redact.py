@@ -11,21 +11,35 @@ from typing import TypeVar
 
 HIDDEN = "[secure]"
 
+# Header fields that carry credentials by their names alone, and the words that mark others: X-Vault-Token, Private-Token,
+# DD-API-KEY, X-Shopify-Access-Token, APCA-API-SECRET-KEY, X-Hub-Signature-256, CF-Access-Client-Secret, X-Auth-Key, ...
 SECRET_FIELDS = frozenset(
     {
         "api-key",
-        "apikey",
         "authorization",
+        "cb-access-sign",
+        "cf-access-client-id",
         "cookie",
-        "ocp-apim-subscription-key",
+        "dd-application-key",
+        "fastly-key",
+        "openai-organization",
+        "openai-project",
         "proxy-authorization",
         "set-cookie",
-        "x-amz-security-token",
-        "x-api-key",
-        "x-auth-token",
-        "x-csrf-token",
-        "x-goog-api-key",
+        "x-algolia-application-id",
+        "x-auth",
+        "x-honeycomb-team",
+        "x-jfrog-art-api",
+        "x-key",
+        "x-parse-application-id",
+        "x-tableau-auth",
     }
+)
+_SECRET_WORDS = re.compile(
+    r"token|secret|passw|passphrase|credential|session|signature|jwt|csrf|xsrf"
+    r"|(?:api|access|subscription|master|rest|private|license|app|application|client|service|account|admin)[-_]?key"
+    r"|(?:^|[-_])auth(?:[-_]|$)|authorization",
+    re.IGNORECASE,
 )
 
 # scheme://userinfo@ up to the first character that ends an authority (RFC 3986 3.2). Greedy: userinfo may contain an
@@ -39,12 +53,26 @@ def is_secret(name: str | bytes) -> bool:
     """Whether a header field of this name carries a credential."""
     if isinstance(name, bytes):
         name = name.decode("latin-1")
-    return name.strip().lower() in SECRET_FIELDS
+    name = name.strip()
+    return name.lower() in SECRET_FIELDS or _SECRET_WORDS.search(name) is not None
 
 
 def without_userinfo(text: str) -> str:
     """Hides user name and password of every URL in a text."""
     return _USERINFO.sub(rf"\1{HIDDEN}@", text) if "@" in text else text
+
+
+# Query parameters whose values are credentials: of signed URLs, and of interfaces that take a key in the URL.
+_SECRET_PARAMETER = re.compile(
+    r"([?&;][^=&;#\s]*(?:key|token|secret|passw|auth|signature|credential|session|jwt)[^=&;#\s]*"
+    r"|[?&;](?:sig|code|pwd))=[^&;#\s]+",
+    re.IGNORECASE,
+)
+
+
+def public_url(url: str) -> str:
+    """The URL without userinfo, fragment and the values of query parameters that carry credentials."""
+    return _SECRET_PARAMETER.sub(rf"\1={HIDDEN}", without_userinfo(url).partition("#")[0])
 
 
 def without_secrets(fields: Iterable[tuple[Text, Text]]) -> list[tuple[Text, Text]]:

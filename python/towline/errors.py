@@ -18,7 +18,8 @@ Error
 ```
 
 StartupError and ClientDisconnected belong to the server, TransportError, ResponseError and WebSocketClosed to the client.
-Messages contain no secrets: URLs and header fields in them are redacted with `_redact`.
+The text of an error of a call ends with the method and the URL of its request. Messages contain no secrets: URLs and header
+fields in them are redacted with `_redact`.
 """
 
 from __future__ import annotations
@@ -26,11 +27,24 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from ._redact import without_userinfo
+from ._redact import public_url, without_userinfo
 
 if TYPE_CHECKING:
     from .client.request import Request
     from .client.response import Response
+
+
+_MAX_URL = 200  # characters of a URL in a message
+
+
+def _naming_request(text: str, request: Request | None) -> str:
+    """Adds method and URL of the request to the text of an error."""
+    if request is None:
+        return text
+    url = public_url(str(request.url))
+    if len(url) > _MAX_URL:
+        url = f"{url[:_MAX_URL]}..."
+    return f"{text} ({request.method} {url})"
 
 
 class Error(Exception):
@@ -109,6 +123,9 @@ class TransportError(Error):
         self.bytes_received = bytes_received
         self.reused = reused
         self.request = request
+
+    def __str__(self) -> str:
+        return _naming_request(super().__str__(), self.request)
 
 
 class TimeoutError(TransportError, builtins.TimeoutError):
@@ -196,6 +213,9 @@ class ResponseError(Error):
         super().__init__(without_userinfo(message))
         self.response = response
         self.request = request
+
+    def __str__(self) -> str:
+        return _naming_request(super().__str__(), self.request)
 
 
 class StatusError(ResponseError):

@@ -156,6 +156,7 @@ def test_the_constructor(kind):
             "transport",
             "follow_redirects",
             "max_redirects",
+            "credential_headers",
             "event_hooks",
             "timeout",
             "limits",

@@ -155,7 +155,7 @@ def test_the_encoding_can_be_set():
 def test_raise_for_status():
     request = Request("GET", "http://u:hunter2@h/")
     assert Response(204, request=request).raise_for_status().status_code == 204
-    with pytest.raises(StatusError, match="client error '404 Not Found' for 'http") as caught:
+    with pytest.raises(StatusError, match=r"^client error '404 Not Found' \(GET http://") as caught:
         Response(404, request=request).raise_for_status()
     assert caught.value.response.status_code == 404
     assert caught.value.request is request

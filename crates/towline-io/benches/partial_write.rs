@@ -64,7 +64,7 @@ fn post(driver: &mut ClientDriver, route: &Arc<Route>, body: Bytes) -> std::io::
     head.push(b"host", b"bench");
     let request = OutgoingRequest {
         route: Arc::clone(route),
-        head,
+        head: head.into(),
         body: Body::Bytes(body),
         idempotent: false,
     };

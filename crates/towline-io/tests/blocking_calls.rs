@@ -66,7 +66,7 @@ fn request(route: &Arc<Route>, method: &str, body: Body) -> OutgoingRequest {
     head.push(b"host", b"a");
     OutgoingRequest {
         route: Arc::clone(route),
-        head,
+        head: head.into(),
         body,
         idempotent: method == "GET",
     }

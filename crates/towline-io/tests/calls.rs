@@ -389,7 +389,7 @@ fn a_malformed_request_fails_and_its_connection_stays_usable() {
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
     let mut bad = get(&route, "/");
-    bad.head.push(b"x", b"a\r\nb: c");
+    Arc::make_mut(&mut bad.head).push(b"x", b"a\r\nb: c");
     // The first is checked when it gets a connection, the second at once.
     let call = harness.begin(bad);
     assert_eq!(
@@ -451,8 +451,8 @@ fn a_switched_stream_carries_raw_bytes_both_ways() {
     let route = route(server.addr);
     let mut harness = DriverHarness::new(|_| {});
     let mut upgrade = get(&route, "/");
-    upgrade.head.push(b"upgrade", b"echo");
-    upgrade.head.push(b"connection", b"upgrade");
+    Arc::make_mut(&mut upgrade.head).push(b"upgrade", b"echo");
+    Arc::make_mut(&mut upgrade.head).push(b"connection", b"upgrade");
     let call = harness.begin(upgrade);
     assert!(matches!(
         harness.event(call),

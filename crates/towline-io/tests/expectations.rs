@@ -63,7 +63,7 @@ fn assert_no_body(stream: &mut TcpStream) {
 
 fn put(route: &Arc<Route>, body: Body) -> OutgoingRequest {
     let mut put = request(route, "PUT", "/", body);
-    put.head.push(b"expect", b"100-continue");
+    Arc::make_mut(&mut put.head).push(b"expect", b"100-continue");
     put
 }
 

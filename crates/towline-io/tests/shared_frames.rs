@@ -432,7 +432,7 @@ fn a_body_is_sent_after_100_continue_and_not_after_a_refusal() {
     let client = h2_client();
     let expects = || {
         let mut prepared = request(&route, "POST", "/", Body::Bytes("body".into()));
-        prepared.head.push(b"expect", b"100-continue");
+        Arc::make_mut(&mut prepared.head).push(b"expect", b"100-continue");
         prepared
     };
     let (status, mut call) =

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from .._version import __version__
@@ -30,8 +30,7 @@ _DEFAULT_HEADERS = (
     (b"Accept-Encoding", b"gzip, deflate, br, zstd"),
     (b"User-Agent", f"towline/{__version__}".encode("ascii")),
 )
-_CALL_ARGUMENTS = ("auth", "follow_redirects", "cookies")
-_NO_COOKIES: Any = object()
+SentParts: TypeAlias = "tuple[str, str, list[tuple[bytes, bytes]], bytes, list[float | None], bool]"
 
 
 class BaseClient:
@@ -60,6 +59,7 @@ class BaseClient:
         transport: Any = None,
         follow_redirects: bool = False,
         max_redirects: int = 20,
+        credential_headers: Iterable[str] = (),
         event_hooks: EventHooks | None = None,
         timeout: TimeoutTypes = UNSET,
         limits: Limits | None = None,
@@ -81,6 +81,7 @@ class BaseClient:
         tls = tls_of(verify, cert)
         self._options = PoolOptions(
             tls=environment.with_env_trust(tls) if trust_env else environment.with_platform_trust(tls),
+            check_tls=isinstance(tls, TLS) and tls.names_files,
             http1=http1,
             http2=http2,
             timeout=Timeout.of(timeout),
@@ -116,6 +117,7 @@ class BaseClient:
         self._auth = build_auth(auth)
         self._follow_redirects = follow_redirects
         self.max_redirects = max_redirects
+        self._credential_headers = frozenset(name.lower() for name in credential_headers)
         self._event_hooks: dict[str, list[Callable[[Any], Any]]]
         self.event_hooks = event_hooks or {}
         self.base_url = URL(base_url)
@@ -123,6 +125,8 @@ class BaseClient:
         self._jar = Cookies(cookies)
         self._initialized = True
         self._refresh()
+        if (always := self._proxies.always) is not None and always.tls is not None:
+            self._pool_for(always)  # reads the files of its TLS
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
         if not getattr(self, "_closed", True):
@@ -262,8 +266,7 @@ class BaseClient:
             request.extensions["timeout"] = chosen.as_dict()
         if retries is not UNSET:
             request.extensions["retries"] = Retry.of(retries)
-        if cookies is not _NO_COOKIES:
-            self._add_cookies(request, cookies)
+        self._add_cookies(request, cookies)
         return request
 
     def _build(
@@ -301,10 +304,18 @@ class BaseClient:
         else:
             self._jar.set_cookie_header(request)
 
-    def _rebuild_request(self, method: str, url: Any, arguments: dict[str, Any] | None) -> Request:
-        """Builds the request of a call on the fast path, after the fact. Such calls carry no cookies."""
-        kwargs = {name: value for name, value in (arguments or {}).items() if name not in _CALL_ARGUMENTS}
-        return self.build_request(method, url, **kwargs, cookies=_NO_COOKIES)
+    @staticmethod
+    def _rebuild_request(sent: SentParts) -> Request:
+        """Makes the `Request` of a call on the fast path from what was sent."""
+        method, url, headers, content, timeouts, _ = sent
+        timeout = dict(zip(("connect", "read", "write", "pool", "total"), timeouts, strict=True))
+        return Request(
+            method,
+            url,
+            headers=Headers._of_wire(headers),
+            content=content or None,
+            extensions={"timeout": timeout},
+        )
 
     # --- settings and transports of a call ---
 
@@ -326,6 +337,7 @@ class BaseClient:
             request_hooks=self._event_hooks["request"],
             response_hooks=self._event_hooks["response"],
             deadline=None if total is None else time.monotonic() + total - elapsed,
+            credential_headers=self._credential_headers,
         )
 
     def _auth_of(self, request: Request, auth: Any) -> Auth | None:
@@ -438,14 +450,15 @@ class BaseClient:
     def _resume(self, response: Response, elapsed: float = 0.0) -> tuple[flow.CallSettings, Request]:
         """Returns settings and request for the rest of a call on the fast path. `elapsed`: seconds so far, if its body is unread."""
         request = response.request
-        _, _, arguments = response._sent or ("", None, None)
-        follow = (arguments or {}).get("follow_redirects", UNSET)
+        follow = UNSET if response._sent is None else response._sent[5]
         return self._call_settings(request, None, follow, response._elapsed or elapsed), request
 
     def _finish_response(self, response: Response, request: Request | None) -> Response:
         """Sets the attributes of a response that leaves the flow. `request` is None for an unchanged fast path response."""
         response._max_size = self._options.max_response_size
         response._max_decoded = self._options.max_decompressed_size
+        if self._credential_headers:
+            response._credential_headers = self._credential_headers
         if request is None:
             return response
         response._default_encoding = self._default_encoding

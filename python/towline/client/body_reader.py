@@ -78,6 +78,9 @@ class BodyReader:
             self._check_unread()
             try:
                 self._content = self._read_all()
+            except BaseException as error:
+                self._name_request(error)
+                raise
             finally:
                 self.close()
         return self._content
@@ -170,7 +173,8 @@ class BodyReader:
                 self._content = await self._aread_all()
             except UsageError:
                 raise  # another task is reading, and continues
-            except BaseException:
+            except BaseException as error:
+                self._name_request(error)
                 await self.aclose()
                 raise
             await self.aclose()

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .._native import ClientCore, SyncPool, open_stream
-from ..errors import Error
 from . import flow
 from .auth import AuthTypes
 from .backends import SyncBackend, run
@@ -142,12 +141,7 @@ class Client(BaseClient, ClientCore):
     def _open_stream(self, method: str, url: Any, arguments: dict[str, Any]) -> Response:
         """Sends the request of `stream` when its block is entered, natively if possible."""
         started = time.monotonic()
-        try:
-            opened = open_stream(self, method, url, arguments) if self._stream_transport is None else None
-        except Error as error:
-            if getattr(error, "request", error) is None:
-                error.request = self._rebuild_request(method, url, arguments)  # type: ignore[attr-defined]
-            raise
+        opened = open_stream(self, method, url, arguments) if self._stream_transport is None else None
         if opened is None:
             kwargs = dict(arguments)
             options = {name: kwargs.pop(name) for name in ("auth", "follow_redirects") if name in kwargs}

@@ -46,6 +46,14 @@ class Cookies(MutableMapping[str, str]):
         self.jar = CookieJar()
         self.update(cookies)
 
+    def __getstate__(self) -> list[Cookie]:
+        return self._all()
+
+    def __setstate__(self, cookies: list[Cookie]) -> None:
+        self._stored, self.jar = len(cookies), CookieJar()
+        for cookie in cookies:
+            self.jar.set_cookie(cookie)
+
     def set(self, name: str, value: str, domain: str = "", path: str = "/") -> None:
         """Sets a cookie, for the lifetime of the client. Raises UsageError."""
         try:

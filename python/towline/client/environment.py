@@ -79,7 +79,7 @@ def read_proxies() -> Proxies:
 
 
 def parse_no_proxy(entry: str) -> NoProxyRule:
-    """Parses `example.org` (with subdomains), `.example.org` or `*.example.org` (subdomains only), 10.0.0.0/8; with a port."""
+    """Parses `example.org` and `.example.org` (with subdomains, as in curl), `*.example.org` (subdomains only), 10.0.0.0/8; with a port."""
     entry = entry.lower()
     if "://" in entry:
         url = URL(entry)
@@ -93,9 +93,9 @@ def parse_no_proxy(entry: str) -> NoProxyRule:
     host, colon, port = entry.rpartition(":")
     if colon and port.isdecimal() and len(port) < 6:
         return dataclasses.replace(parse_no_proxy(host), port=int(port))
-    if entry.startswith(("*.", ".")):
+    if entry.startswith("*."):
         return NoProxyRule(entry.lstrip("*").lstrip("."), with_host=False)
-    return NoProxyRule(entry.lstrip("*"))
+    return NoProxyRule(entry.lstrip("*").lstrip(".").rstrip("."))
 
 
 def with_env_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:

@@ -68,6 +68,7 @@ class CallSettings:
     request_hooks: Sequence[Callable[[Any], Any]] = ()
     response_hooks: Sequence[Callable[[Any], Any]] = ()
     deadline: float | None = None  # on the backend's clock
+    credential_headers: frozenset[str] = frozenset()  # in lower case; not sent to another origin
 
 
 async def call(
@@ -85,7 +86,7 @@ async def call(
         if not (settings.follow_redirects and response.has_redirect_location):
             return response
         try:
-            following = redirect_request(response.request, response)
+            following = redirect_request(response.request, response, settings.credential_headers)
             if len(history) >= settings.max_redirects:
                 raise TooManyRedirects(
                     f"followed {settings.max_redirects} redirects and got another one; "

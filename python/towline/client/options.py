@@ -240,6 +240,11 @@ class TLS:
         if self.key and not self.cert:
             raise ConfigError("tls.key: requires tls.cert, the certificate of the key")
 
+    @property
+    def names_files(self) -> bool:
+        """Whether there are files of the program: certificates to trust, or of the client."""
+        return self.cert is not None or (self.verify and self.trust not in ("system", "platform", "certifi"))
+
 
 def tls_of(verify: Any, cert: CertTypes | None = None) -> TLS | ssl.SSLContext:
     """Converts the arguments `verify=` and `cert=`."""
@@ -352,6 +357,7 @@ class PoolOptions:
     """The configuration of a native pool: `AsyncPool` or `SyncPool`.
 
     - tls: verification of https peers
+    - check_tls: the files of `tls` are read at once, so that a mistake is found before the first call
     - proxy: for every request of this pool
     - http1, http2: the allowed versions. Both: https peers choose with ALPN, http peers get HTTP/1.1. HTTP/2 alone: with
       prior knowledge if there is no TLS. HTTP/2 is off by default, as in httpx
@@ -370,6 +376,7 @@ class PoolOptions:
     """
 
     tls: TLS | ssl.SSLContext = field(default_factory=TLS)
+    check_tls: bool = False
     proxy: Proxy | None = None
     http1: bool = True
     http2: bool = False

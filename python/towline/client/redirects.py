@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from .._redact import SECRET_FIELDS, without_userinfo
+from .._redact import is_secret, without_userinfo
 from ..errors import InvalidURL, RemoteProtocolError, UsageError
 from .encode import BytesBody
 from .headers import Headers
@@ -22,8 +23,11 @@ _BODY_HEADERS = (
 )
 
 
-def redirect_request(request: Request, response: Any) -> Request:
+def redirect_request(request: Request, response: Any, credential_headers: Collection[str] = ()) -> Request:
     """Returns the request that follows the redirect `response`, without a Cookie header.
+
+    To another origin it has no headers that carry credentials: those that `_redact.is_secret` knows, and
+    `credential_headers`, in lower case.
 
     Raises RemoteProtocolError if the Location cannot be requested, UsageError if the body would have to be sent again
     and is not replayable.
@@ -33,8 +37,9 @@ def redirect_request(request: Request, response: Any) -> Request:
     headers = Headers(request.headers)
     headers.pop("cookie", None)
     if not same_trust(request.url, url):
-        for name in SECRET_FIELDS:
-            headers.pop(name, None)
+        for name in [*headers]:
+            if is_secret(name) or name.lower() in credential_headers:
+                headers.pop(name, None)
     if request.url.netloc != url.netloc and "host" in headers:
         headers["host"] = url.netloc.decode("ascii")
     stream: Any = request.stream

@@ -33,6 +33,7 @@ class Response(BodyReader, ResponseCore):
     _headers: Headers | None = None
     _history: list[Response] | None = None
     _extensions: dict[str, Any] | None = None
+    _credential_headers: frozenset[str] = frozenset()  # of the client
     _next_request: Request | None = None
     _followed = False
 
@@ -97,8 +98,7 @@ class Response(BodyReader, ResponseCore):
                 raise UsageError(
                     "this response was created without a request; pass Response(..., request=...)"
                 )
-            method, url, arguments = self._sent
-            self._request = self._client._rebuild_request(method, url, arguments)
+            self._request = self._client._rebuild_request(self._sent)
         return self._request
 
     @request.setter
@@ -207,7 +207,8 @@ class Response(BodyReader, ResponseCore):
         if self._next_request is None and self.has_redirect_location and not self._followed:
             from .redirects import redirect_request
 
-            self._next_request = redirect_request(self.request, self)
+            of_client = getattr(self._client, "_credential_headers", self._credential_headers)
+            self._next_request = redirect_request(self.request, self, of_client)
         return self._next_request
 
     @next_request.setter
@@ -219,8 +220,7 @@ class Response(BodyReader, ResponseCore):
         if self.is_success:
             return self
         kind = _KINDS[self.status_code // 100 - 1] if 100 <= self.status_code <= 599 else "unknown status"
-        where = repr(self.url)[4:-1]
-        text = f"{kind} '{self.status_code} {self.reason_phrase}' for {where}"
+        text = f"{kind} '{self.status_code} {self.reason_phrase}'"
         if self.has_redirect_location:
             text += f"; the Location is {without_userinfo(self.headers['location'])!r}: pass follow_redirects=True to follow it"
         raise StatusError(text, request=self.request, response=self)

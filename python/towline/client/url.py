@@ -26,7 +26,8 @@ _PARTS = re.compile(
 _AUTHORITY = re.compile(r"(?:(.*)@)?(\[[^\[\]@]*\]|[^:@\[\]]*)(?::([0-9]*))?", re.DOTALL)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _REGULAR_NAME = re.compile(r"[A-Za-z0-9\-._~!$&'()*+,;=%]*")
-_LOOKS_IPV4 = re.compile(r"[0-9.]+")
+# WHATWG URL 3.5, "ends in a number": the last label, a dot at the end aside, is decimal or hexadecimal.
+_ENDS_IN_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)\.?")
 
 _SUB = "!$&'()*+,;="
 _PATH_SAFE = _SUB + ":@/[]|"
@@ -123,8 +124,8 @@ class URL:
 
     @property
     def netloc(self) -> bytes:
-        """`host` or `host:port`, as in the Host header."""
-        return self._netloc().encode("ascii")
+        """`host` or `host:port`, as in the Host header: without the zone of an address (RFC 6874 4)."""
+        return re.sub(r"%25[^\]]*\]", "]", self._netloc()).encode("ascii")
 
     @property
     def path(self) -> str:
@@ -210,7 +211,7 @@ class URL:
         return _from_state(state)
 
     def _netloc(self) -> str:
-        host = f"[{self._host}]" if ":" in self._host else self._host
+        host = f"[{self._host.replace('%', '%25')}]" if ":" in self._host else self._host
         return host if self._port is None else f"{host}:{self._port}"
 
     def _to_text(self, userinfo: str) -> str:
@@ -312,19 +313,20 @@ def _authority(text: str, scheme: str) -> tuple[str, str, int | None]:
 
 def _host(host: str) -> str:
     if host.startswith("["):
+        # RFC 6874: the zone follows "%25"; the plain "%" of ping and curl is accepted as well
         try:
-            return str(ipaddress.IPv6Address(host[1:-1]))
+            return str(ipaddress.IPv6Address(host[1:-1].replace("%25", "%", 1)))
         except ValueError:
             raise InvalidURL(f"{host} is not an IPv6 address") from None
     if not host.isascii():
         host = _a_labels(host)
     if not _REGULAR_NAME.fullmatch(host):
         raise InvalidURL(f"host {host!r} has characters that are not allowed in a host name")
-    if _LOOKS_IPV4.fullmatch(host):
+    if _ENDS_IN_NUMBER.fullmatch(host):
         try:
-            return str(ipaddress.IPv4Address(host))
+            return str(ipaddress.IPv4Address(host.removesuffix(".")))
         except ValueError:
-            # some resolvers accept "127.1" and "2130706433" as addresses, which circumvents host lists
+            # some resolvers accept "127.1", "0x7f.1" and "2130706433" as addresses, which circumvents host lists
             raise InvalidURL(f"host {host!r} is not an IPv4 address of four numbers from 0 to 255") from None
     return host.lower()
 

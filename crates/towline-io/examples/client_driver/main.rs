@@ -90,7 +90,7 @@ impl Load {
         head.push(b"user-agent", b"towline-client-driver");
         let request = OutgoingRequest {
             route: Arc::clone(&self.route),
-            head,
+            head: head.into(),
             body: Body::Empty,
             idempotent: true,
         };

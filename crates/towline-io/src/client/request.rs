@@ -17,7 +17,8 @@ use super::route::Route;
 pub struct OutgoingRequest {
     /// Route of the request. Passing the same `Arc` again avoids a table lookup.
     pub route: Arc<Route>,
-    pub head: RequestText,
+    /// Shared, so that the caller can keep it for the record of what was sent.
+    pub head: Arc<RequestText>,
     pub body: Body,
     /// Sending it twice is the same as sending it once (RFC 9110 9.2.2).
     pub idempotent: bool,
@@ -134,7 +135,7 @@ impl OutgoingRequest {
     pub(super) fn empty(route: &Arc<Route>) -> Self {
         Self {
             route: Arc::clone(route),
-            head: RequestText::default(),
+            head: Arc::default(),
             body: Body::Empty,
             idempotent: false,
         }
@@ -459,7 +460,7 @@ mod tests {
             head.push(b"Expect", value);
             OutgoingRequest {
                 route: Arc::new(Route::plain("a", 80)),
-                head,
+                head: head.into(),
                 body,
                 idempotent: true,
             }

@@ -124,7 +124,7 @@ mod tests {
     fn request(idempotent: bool, body: Body) -> OutgoingRequest {
         OutgoingRequest {
             route: Arc::new(Route::plain("a", 80)),
-            head: RequestText::new(b"GET", b"/"),
+            head: RequestText::new(b"GET", b"/").into(),
             body,
             idempotent,
         }

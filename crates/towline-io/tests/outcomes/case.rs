@@ -113,7 +113,7 @@ impl Case {
     fn request(&self, route: &Arc<Route>) -> OutgoingRequest {
         let mut request = request(route, self.method, "/", self.body());
         if self.expects {
-            request.head.push(b"expect", b"100-continue");
+            Arc::make_mut(&mut request.head).push(b"expect", b"100-continue");
         }
         request
     }

@@ -22,7 +22,7 @@ pub fn request(route: &Arc<Route>, method: &str, target: &str, body: Body) -> Ou
     head.push(b"host", b"test");
     OutgoingRequest {
         route: Arc::clone(route),
-        head,
+        head: head.into(),
         body,
         idempotent: method != "POST",
     }

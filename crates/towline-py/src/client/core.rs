@@ -138,7 +138,7 @@ impl<P: PoolKind> Core<P> {
             request: OutgoingRequest {
                 route: Arc::clone(&cached.route),
                 idempotent: request::is_idempotent(method),
-                head: text,
+                head: text.into(),
                 body: arguments.body,
             },
             pool,

@@ -3,12 +3,13 @@ use std::sync::Arc;
 
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyString};
+use pyo3::types::PyBytes;
 
 use super::head::Head;
 use super::reply::CallInfo;
-use super::response::{self, ResponseCore, SentRequest};
+use super::response::{self, ResponseCore};
 use super::response_config::ResponseConfig;
+use super::sent_request::SentRequest;
 
 /// A complete response.
 pub struct BufferedResponse {
@@ -21,9 +22,7 @@ pub struct BufferedResponse {
 pub struct ResponseFinish {
     pub config: Arc<ResponseConfig>,
     pub client: Py<PyAny>,
-    pub method: Py<PyString>,
-    pub url: Py<PyAny>,
-    pub arguments: Option<Py<PyDict>>,
+    pub sent: SentRequest,
     pub follow_redirects: bool,
 }
 
@@ -41,6 +40,11 @@ pub fn needs_flow(head: &Head, config: &ResponseConfig, follow_redirects: bool) 
 }
 
 impl ResponseFinish {
+    /// Sets `request` of an error of the call.
+    pub fn failed(&self, py: Python<'_>, error: PyErr) -> PyErr {
+        self.sent.attach(self.client.bind(py), error)
+    }
+
     pub fn finish(self, py: Python<'_>, response: BufferedResponse) -> PyResult<FinishOutcome> {
         let needs_flow = needs_flow(&response.head, &self.config, self.follow_redirects);
         let client = needs_flow.then(|| self.client.clone_ref(py));
@@ -51,11 +55,7 @@ impl ResponseFinish {
             timings: response.info.timings,
             reused: response.info.reused,
             client: Some(self.client),
-            sent: Some(SentRequest {
-                method: self.method,
-                url: self.url,
-                arguments: self.arguments,
-            }),
+            sent: Some(self.sent),
             ..response::State::default()
         };
         let made = ResponseCore::make(py, &self.config, state)?;

@@ -14,6 +14,7 @@ pub mod reply;
 pub mod request;
 pub mod response;
 pub mod response_config;
+pub mod sent_request;
 pub mod ssl_context;
 mod urlencoded;
 pub mod websocket;

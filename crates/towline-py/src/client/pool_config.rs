@@ -75,7 +75,7 @@ impl PoolConfig {
                 connect_retries: retries.getattr(intern!(py, "connect"))?.extract()?,
                 backoff: backoff(&retries)?,
             },
-            tls: client_tls(&tls)?,
+            tls: client_tls(&tls, options.getattr(intern!(py, "check_tls"))?.extract()?)?,
             server_name: match tls.getattr_opt(intern!(py, "server_name"))? {
                 Some(name) => name.extract()?,
                 None => None,
@@ -277,8 +277,8 @@ fn dial(options: &Bound<'_, PyAny>) -> PyResult<DialConfig> {
     }))
 }
 
-/// A `TLS` or an `ssl.SSLContext`.
-pub fn client_tls(tls: &Bound<'_, PyAny>) -> PyResult<Arc<ClientTls>> {
+/// A `TLS` or an `ssl.SSLContext`. `check`: reads its files now, and raises `ConfigError`.
+pub fn client_tls(tls: &Bound<'_, PyAny>, check: bool) -> PyResult<Arc<ClientTls>> {
     static SSL_CONTEXT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let py = tls.py();
     // A program that has an SSLContext has imported `ssl`; importing it here would take long.
@@ -291,7 +291,12 @@ pub fn client_tls(tls: &Bound<'_, PyAny>) -> PyResult<Arc<ClientTls>> {
             ))));
         }
     }
-    Ok(Arc::new(ClientTls::new(tls_settings(tls)?)))
+    let made = ClientTls::new(tls_settings(tls)?);
+    if check {
+        made.check()
+            .map_err(|message| ConfigError::new_err(format!("tls: {message}")))?;
+    }
+    Ok(Arc::new(made))
 }
 
 fn tls_settings(tls: &Bound<'_, PyAny>) -> PyResult<ClientTlsSettings> {
@@ -362,7 +367,9 @@ fn read_proxy(proxy: &Bound<'_, PyAny>) -> PyResult<Proxy> {
     }
     let tls = proxy.getattr(intern!(py, "tls"))?;
     if !tls.is_none() {
-        read.tls = Some(client_tls(&tls)?);
+        let check = tls.getattr_opt(intern!(py, "names_files"))?;
+        let check = check.is_some_and(|names_files| names_files.is_truthy().unwrap_or(false));
+        read.tls = Some(client_tls(&tls, check)?);
     }
     Ok(read)
 }

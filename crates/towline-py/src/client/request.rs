@@ -114,7 +114,7 @@ impl RequestParts<'_, '_> {
         Ok(OutgoingRequest {
             idempotent: is_idempotent(self.method),
             route: self.route,
-            head: text,
+            head: text.into(),
             body: self.body,
         })
     }

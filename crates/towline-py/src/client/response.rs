@@ -14,6 +14,7 @@ use towline_proto::{Version, standard_reason};
 use super::head::Head;
 use super::reply::Reply;
 use super::response_config::ResponseConfig;
+use super::sent_request::SentRequest;
 use crate::bodies::json;
 use crate::gil::GilCell;
 
@@ -38,13 +39,6 @@ pub struct State {
     pub default_encoding: Option<Py<PyAny>>,
     pub loads: Option<Py<PyAny>>,
     pub elapsed: Option<f64>,
-}
-
-/// The arguments of a call on the fast path; its `Request` is built from them when it is first accessed.
-pub struct SentRequest {
-    pub method: Py<PyString>,
-    pub url: Py<PyAny>,
-    pub arguments: Option<Py<PyDict>>,
 }
 
 impl ResponseCore {
@@ -412,15 +406,9 @@ impl ResponseCore {
     }
 
     #[getter]
-    fn _sent<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
-        let parts = self.state.open(py).sent.as_ref().map(|sent| {
-            let arguments = sent
-                .arguments
-                .as_ref()
-                .map(|arguments| arguments.clone_ref(py));
-            (sent.method.clone_ref(py), sent.url.clone_ref(py), arguments)
-        });
-        parts.map(|parts| parts.into_pyobject(py)).transpose()
+    fn _sent<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let state = self.state.open(py);
+        state.sent.as_ref().map(|sent| sent.parts(py)).transpose()
     }
 
     fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
@@ -435,10 +423,6 @@ impl ResponseCore {
             &state.loads,
         ] {
             visit.call(object)?;
-        }
-        if let Some(sent) = &state.sent {
-            visit.call(&sent.url)?;
-            visit.call(&sent.arguments)?;
         }
         Ok(())
     }

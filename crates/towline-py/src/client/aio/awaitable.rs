@@ -56,9 +56,9 @@ struct NativeCall {
 
 impl State {
     /// The name of an operation that no task has awaited.
-    fn never_awaited(&self, py: Python<'_>) -> Option<String> {
+    fn never_awaited(&self) -> Option<String> {
         match self {
-            Self::Native(call) if call.waiter.is_none() => Some(call.op.name(py)),
+            Self::Native(call) if call.waiter.is_none() => Some(call.op.name()),
             Self::Deferred { name, .. } => name.clone(),
             Self::Created { name, .. } => Some(name.clone()),
             Self::Failed(_) => Some("AsyncClient.request".to_owned()),
@@ -102,7 +102,7 @@ impl Call {
             };
             return Self::make(py, State::Native(call));
         }
-        let name = Some(op.name(py));
+        let name = Some(op.name());
         let trio_op = TrioOp {
             loop_driver,
             op: GilCell::new(Some(op)),
@@ -364,7 +364,7 @@ impl Drop for Call {
             let name = self
                 .state
                 .try_open(py)
-                .and_then(|state| state.never_awaited(py));
+                .and_then(|state| state.never_awaited());
             if let Some(name) = name {
                 warn_never_awaited(py, &name);
             }

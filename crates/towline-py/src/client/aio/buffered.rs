@@ -1,7 +1,6 @@
 //! The operation behind `client.get()` and its like: waits for a whole response.
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::PyString;
 use towline_io::client::CallId;
 
 use super::super::finish::{FinishOutcome, ResponseFinish};
@@ -38,7 +37,7 @@ impl PendingOp for BufferedOp {
                 "this call has been awaited already",
             ));
         };
-        let response = response.map_err(|failure| failure.to_error(py))?;
+        let response = response.map_err(|failure| finish.failed(py, failure.to_error(py)))?;
         Ok(Some(match finish.finish(py, response)? {
             FinishOutcome::Response(response) => OpOutcome::Done(response),
             FinishOutcome::FromPython(coroutine) => OpOutcome::Await(coroutine),
@@ -54,9 +53,9 @@ impl PendingOp for BufferedOp {
         loop_driver.set_read_waiter(py, self.id, waiter)
     }
 
-    fn name(&self, py: Python<'_>) -> String {
-        let method = self.finish.as_ref().map(|finish| finish.method.bind(py));
-        method_name(method)
+    fn name(&self) -> String {
+        let finish = self.finish.as_ref();
+        method_name(finish.map_or(b"", |finish| finish.sent.method()))
     }
 
     fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {
@@ -65,11 +64,10 @@ impl PendingOp for BufferedOp {
 }
 
 /// The method of `AsyncClient` that sends requests of this HTTP method.
-pub fn method_name(method: Option<&Bound<'_, PyString>>) -> String {
+pub fn method_name(method: &[u8]) -> String {
     const VERBS: [&str; 7] = ["get", "head", "options", "delete", "post", "put", "patch"];
-    let method = method.map(|method| method.to_string_lossy().to_ascii_lowercase());
     let own = VERBS
         .into_iter()
-        .find(|verb| Some(*verb) == method.as_deref());
+        .find(|verb| method.eq_ignore_ascii_case(verb.as_bytes()));
     format!("AsyncClient.{}", own.unwrap_or("request"))
 }

@@ -12,6 +12,7 @@ use super::super::finish::ResponseFinish;
 use super::super::methods::client_methods;
 use super::super::pool_config::PoolConfig;
 use super::super::request::Origin;
+use super::super::sent_request::SentRequest;
 use super::awaitable::Call;
 use super::buffered::{BufferedOp, method_name};
 use super::calls::ResponseMode;
@@ -55,7 +56,11 @@ impl AsyncClientCore {
             let coroutine = slf
                 .getattr(intern!(py, "_slow_request"))?
                 .call((method, url), arguments)?;
-            return Call::coroutine(py, method_name(Some(method)), coroutine.unbind());
+            return Call::coroutine(
+                py,
+                method_name(method.to_str()?.as_bytes()),
+                coroutine.unbind(),
+            );
         };
         let loop_driver = match fast.pool.get().loop_driver(py) {
             Ok(loop_driver) => loop_driver,
@@ -66,19 +71,20 @@ impl AsyncClientCore {
             Err(error) => return Err(error),
         };
         let mode = ResponseMode::Buffered(fast.config.limits());
+        let finish = ResponseFinish {
+            config: fast.config,
+            client: slf.clone().into_any().unbind(),
+            sent: SentRequest::new(&fast.request, &fast.options, fast.follow_redirects),
+            follow_redirects: fast.follow_redirects,
+        };
         let started =
             LoopDriver::start(loop_driver.bind(py), fast.request, fast.options, mode, None)?;
         let id = match started {
             Ok(id) => id,
-            Err(error) => return Call::failed(py, errors::call_error(py, &error)),
-        };
-        let finish = ResponseFinish {
-            config: fast.config,
-            client: slf.clone().into_any().unbind(),
-            method: method.clone().unbind(),
-            url: url.clone().unbind(),
-            arguments: arguments.map(|arguments| arguments.clone().unbind()),
-            follow_redirects: fast.follow_redirects,
+            Err(error) => {
+                let error = errors::call_error(py, &error);
+                return Call::failed(py, finish.failed(py, error));
+            }
         };
         Call::native(py, loop_driver, BufferedOp::new(id, finish))
     }
@@ -90,7 +96,7 @@ impl AsyncClientCore {
         url: &Bound<'_, PyAny>,
         arguments: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Py<Call>> {
-        let name = Some(method_name(Some(method)));
+        let name = Some(method_name(method.to_str()?.as_bytes()));
         let (client, method, url) = (
             slf.clone().unbind(),
             method.clone().unbind(),

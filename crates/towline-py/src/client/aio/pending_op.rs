@@ -21,7 +21,7 @@ pub trait PendingOp: Send + Sync {
     ) -> PyResult<()>;
 
     /// The name of the operation for the warning that it was never awaited.
-    fn name(&self, _py: Python<'_>) -> String {
+    fn name(&self) -> String {
         "AsyncClient.request".to_owned()
     }
 

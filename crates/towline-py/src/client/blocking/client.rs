@@ -12,6 +12,7 @@ use super::super::methods::client_methods;
 use super::super::pool_config::PoolConfig;
 use super::super::reply::ReplyBody;
 use super::super::request::Origin;
+use super::super::sent_request::SentRequest;
 use super::body::SyncBody;
 use super::pool::SyncPool;
 
@@ -65,12 +66,11 @@ impl ClientCore {
         let finish = ResponseFinish {
             config: Arc::clone(&fast.config),
             client: slf.clone().into_any().unbind(),
-            method: method.clone().unbind(),
-            url: url.clone().unbind(),
-            arguments: arguments.map(|arguments| arguments.clone().unbind()),
+            sent: SentRequest::new(&fast.request, &fast.options, fast.follow_redirects),
             follow_redirects: fast.follow_redirects,
         };
-        match finish.finish(py, exchange(py, fast)?)? {
+        let response = exchange(py, fast).map_err(|error| finish.failed(py, error))?;
+        match finish.finish(py, response)? {
             FinishOutcome::Response(response) | FinishOutcome::FromPython(response) => Ok(response),
         }
     }

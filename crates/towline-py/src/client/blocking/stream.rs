@@ -6,7 +6,8 @@ use pyo3::types::{PyDict, PyString};
 
 use super::super::core::upper_case;
 use super::super::finish::needs_flow;
-use super::super::response::{ResponseCore, SentRequest, State};
+use super::super::response::{ResponseCore, State};
+use super::super::sent_request::SentRequest;
 use super::body::SyncBody;
 use super::client::ClientCore;
 use super::reply::SyncReply;
@@ -38,7 +39,9 @@ pub fn open_stream(
     let Some(fast) = client.get().resolve(client, &method, url, arguments)? else {
         return Ok(None);
     };
-    let (call, head) = fast.pool.get().call(py, fast.request, fast.options, None)?;
+    let sent = SentRequest::new(&fast.request, &fast.options, fast.follow_redirects);
+    let called = fast.pool.get().call(py, fast.request, fast.options, None);
+    let (call, head) = called.map_err(|error| sent.attach(client.as_any(), error))?;
     let needs_flow = needs_flow(&head, &fast.config, fast.follow_redirects);
     let (timings, reused) = (call.timings(), call.is_reused());
     let head = Arc::new(head);
@@ -50,11 +53,7 @@ pub fn open_stream(
         reused,
         reply: Some(reply.into_any()),
         client: Some(client.clone().into_any().unbind()),
-        sent: Some(SentRequest {
-            method: method.unbind(),
-            url: url.clone().unbind(),
-            arguments: arguments.map(|arguments| arguments.clone().unbind()),
-        }),
+        sent: Some(sent),
         ..State::default()
     };
     Ok(Some((
