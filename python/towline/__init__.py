@@ -201,10 +201,21 @@ _MODULE_OF = {name: module for module, names in _MODULES.items() for name in nam
 
 def __getattr__(name: str) -> Any:
     if name not in __all__ and name != "__version__":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        hint = _hint(name) if not name.startswith("_") else ""
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
     value = getattr(import_module(_MODULE_OF.get(name, ".errors"), __name__), name)
     globals()[name] = value
     return value
+
+
+def _hint(name: str) -> str:
+    from ._suggest import closest
+    from .client.hints import MODULE
+
+    if name in MODULE:
+        return f"; here it is {MODULE[name]}"
+    close = closest(name, __all__)
+    return f"; did you mean {close}?" if close else ""
 
 
 def __dir__() -> list[str]:

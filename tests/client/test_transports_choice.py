@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 
+import certifi
 import httpx
 import pytest
 import towline
@@ -102,7 +103,7 @@ def test_mounts_of_a_client():
     ("entry", "inside", "outside"),
     [
         ("example.org", ["http://example.org/", "http://a.example.org:8/"], ["http://xexample.org/"]),
-        (".example.org", ["http://a.example.org/"], ["http://example.org/"]),
+        (".example.org", ["http://a.example.org/", "http://example.org/"], ["http://xexample.org/"]),
         ("*.example.org", ["http://a.example.org/"], ["http://example.org/"]),
         ("10.0.0.0/8", ["http://10.1.2.3/"], ["http://11.0.0.1/", "http://10.example/"]),
         ("192.168.1.5", ["http://192.168.1.5/"], ["http://192.168.1.6/"]),
@@ -155,7 +156,7 @@ def test_trust_of_the_environment(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "some/ca.pem")
     assert Client()._options.tls.trust == "some/ca.pem"
     assert Client(trust_env=False)._options.tls.trust == "platform"
-    assert Client(verify="own.pem")._options.tls.trust == "own.pem"
+    assert Client(verify=certifi.where())._options.tls.trust == certifi.where()
     proxy = towline.Proxy("https://u:p@proxy.example", headers={"x": "y"}, tls=towline.TLS())
     confined = Client(proxy=proxy, trust_env=False)._proxies.of("http", "h", 80)
     assert confined.tls.trust == "platform"

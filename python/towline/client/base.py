@@ -6,11 +6,11 @@ import ssl
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._version import __version__
 from ..errors import ClientClosed, ConfigError, UsageError
-from . import environment, flow, transport_choice
+from . import environment, flow, hints, transport_choice
 from .auth import Auth, AuthTypes, BasicAuth, build_auth
 from .cookies import Cookies, CookieTypes
 from .headers import Headers, HeaderTypes
@@ -41,6 +41,7 @@ class BaseClient:
     _fast_path: bool
     _cookies: Any
 
+    @hints.explained(hints.CLIENT, "a client takes named arguments only; write Client(base_url=...)")
     def __init__(
         self,
         *,
@@ -127,6 +128,12 @@ class BaseClient:
         self._refresh()
         if (always := self._proxies.always) is not None and always.tls is not None:
             self._pool_for(always)  # reads the files of its TLS
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            own = hints.ASYNC_CLIENT_NAMES if self._is_async else hints.SYNC_CLIENT_NAMES
+            raise hints.missing(type(self).__name__, name, own, hints.CLIENT_NAMES, known=dir(type(self)))
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
         if not getattr(self, "_closed", True):
@@ -239,6 +246,9 @@ class BaseClient:
 
     # --- requests ---
 
+    @hints.explained(
+        hints.CALL, "expected the method and the URL; name the other arguments, params=... for example"
+    )
     def build_request(
         self,
         method: str,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._redact import HIDDEN
 from ..errors import UsageError
+from .hints import checked_pairs
 from .url import URL
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Cookies(MutableMapping[str, str]):
         elif hasattr(cookies, "jar"):  # httpx's
             self.update(cookies.jar)  # type: ignore[union-attr]
         elif cookies:
-            for name, value in cookies.items() if isinstance(cookies, Mapping) else cookies:
+            pairs = cookies.items() if isinstance(cookies, Mapping) else checked_pairs("cookies", cookies)
+            for name, value in pairs:
                 self.set(name, value)
 
     def extract_cookies(self, response: Response) -> None:

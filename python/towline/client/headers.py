@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from .._redact import is_secret, without_secrets
 from ..errors import InvalidHeader
+from .hints import checked_pairs
 
 HeaderTypes: TypeAlias = """
     Headers | Mapping[str, str] | Mapping[bytes, bytes] | Iterable[tuple[str, str]] | Iterable[tuple[bytes, bytes]]
@@ -45,7 +46,7 @@ class Headers(MutableMapping[str, str]):
             elif isinstance(headers, Mapping):
                 pairs = headers.items()
             else:
-                pairs = headers
+                pairs = checked_pairs("headers", headers)
             self._fields = [_field(name, value, encoding) for name, value in pairs]
 
     @classmethod

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 from ..errors import InvalidHeader
 from .encode import READ_BYTES, Body, form_pairs, known_size, primitive_text, reject_text_mode
+from .hints import checked_pairs
 
 # name -> content, or (filename, content[, content type[, headers]]); a list of pairs if names repeat.
 FileContent: TypeAlias = "bytes | str | io.IOBase | Any"
@@ -32,7 +33,7 @@ class MultipartBody(Body):
             raise ValueError("boundary: expected 1 to 70 characters of those in RFC 2046 5.1.1")
         self.boundary = boundary or os.urandom(16).hex()
         self.content_type = f"multipart/form-data; boundary={_quote(self.boundary)}"
-        pairs = files.items() if isinstance(files, Mapping) else files
+        pairs = files.items() if isinstance(files, Mapping) else checked_pairs("files", files)
         self._parts = [_field(name, value) for name, value in form_pairs(data)]
         self._parts += [_file(name, value) for name, value in pairs]
         self.replayable = all(part.replayable for part in self._parts)

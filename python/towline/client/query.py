@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlencode
 
 from ..errors import InvalidURL
+from .hints import checked_pairs
 
 PrimitiveData: TypeAlias = "str | int | float | bool | None"
 QueryParamTypes: TypeAlias = """
@@ -112,7 +113,7 @@ def _items(value: QueryParamTypes) -> Iterator[tuple[str, str]]:
     elif hasattr(value, "multi_items"):
         yield from ((_text(key), _text(item)) for key, item in value.multi_items())
     else:
-        pairs = value.items() if isinstance(value, Mapping) else value
+        pairs: Iterable[Any] = value.items() if isinstance(value, Mapping) else checked_pairs("params", value)
         for key, item in pairs:
             if isinstance(item, (list, tuple, set, frozenset)):
                 yield from ((_text(key), _text(part)) for part in item)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._native import ResponseCore
 from .._redact import without_userinfo
 from ..errors import StatusError, UsageError
+from . import hints
 from .body_reader import BodyReader
 from .body_sources import SyncByteStream, source_of
 from .cookies import Cookies
@@ -70,6 +71,11 @@ class Response(BodyReader, ResponseCore):
         if isinstance(stream, BytesBody):
             # content is given in its encoded form; malformed content raises here
             self.read()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise hints.missing(type(self).__name__, name, hints.RESPONSE, known=dir(type(self)))
 
     @classmethod
     def _of_reply(cls, reply: Any, is_async: bool) -> Response:

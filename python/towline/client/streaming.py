@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._native import ServerSentEvent
 from ..errors import DecodingError
@@ -21,6 +21,12 @@ class ResponseContext:
         self._arguments = arguments
         self._response: Response | None = None
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"the request has not been sent; write `with client.stream(...) as response:` and response.{name}"
+            raise AttributeError(text)
+
     def __enter__(self) -> Response:
         self._response = self._open(*self._arguments)
         return self._response
@@ -36,6 +42,12 @@ class AsyncResponseContext:
     def __init__(self, send: Callable[[], Awaitable[Response]]) -> None:
         self._send = send
         self._response: Response | None = None
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            text = f"the request has not been sent; write `async with client.stream(...) as response:` and response.{name}"
+            raise AttributeError(text)
 
     async def __aenter__(self) -> Response:
         self._response = await self._send()

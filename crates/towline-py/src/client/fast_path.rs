@@ -170,7 +170,10 @@ impl<'py> FastArguments<'py> {
                 "follow_redirects" => read.take_redirects(&value),
                 // None has a meaning here: never retry.
                 "retries" => false,
-                _ => value.is_none(),
+                "auth" | "cookies" | "extensions" | "files" | "progress" | "transport" => {
+                    value.is_none()
+                }
+                _ => false,
             };
             if !is_native {
                 return Ok(None);

@@ -1,4 +1,17 @@
 //! The Python methods of a client, written once for `ClientCore` and `AsyncClientCore`.
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+/// Fails if there are arguments after the URL, which other clients take as params or data.
+pub fn named_only(args: &Bound<'_, PyTuple>) -> PyResult<()> {
+    if args.is_empty() {
+        return Ok(());
+    }
+    Err(PyTypeError::new_err(
+        "expected only the URL; name the other arguments: params={...}, json={...}, data={...} or content=b'...'",
+    ))
+}
 
 /// `$class` has a `core: Core<$pool>` and a function `call(slf, method, url, arguments) -> $result`.
 ///
@@ -118,97 +131,113 @@ macro_rules! client_methods {
             /// Raises `InvalidURL`, `InvalidHeader` and `UsageError` before anything is sent; a subclass of
             /// `TransportError` (`ConnectError`, `ReadTimeout`, ...) if no response arrives; `TooManyRedirects`;
             /// `DecodingError` for a body that its Content-Encoding does not decode.
-            #[pyo3(signature = (method, url, **kwargs), text_signature = $method_signature)]
+            #[pyo3(signature = (method, url, *args, **kwargs), text_signature = $method_signature)]
             fn request(
                 slf: &Bound<'_, Self>,
                 method: &Bound<'_, PyString>,
                 url: &Bound<'_, PyAny>,
+                args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
+                named_only(args)?;
                 Self::call(slf, &upper_case(method)?, url, kwargs)
             }
 
             #[doc = concat!("Sends a GET request (RFC 9110 9.3.1) and ", $returns, ".")]
             ///
             /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
+            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
             fn get(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
+                args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
+                named_only(args)?;
                 Self::call(slf, intern!(slf.py(), "GET"), url, kwargs)
             }
 
             #[doc = concat!("Sends a HEAD request (RFC 9110 9.3.2) and ", $returns, ".")]
             ///
             /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
+            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
             fn head(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
+                args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
+                named_only(args)?;
                 Self::call(slf, intern!(slf.py(), "HEAD"), url, kwargs)
             }
 
             #[doc = concat!("Sends a OPTIONS request (RFC 9110 9.3.7) and ", $returns, ".")]
             ///
             /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
+            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
             fn options(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
+                args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
+                named_only(args)?;
                 Self::call(slf, intern!(slf.py(), "OPTIONS"), url, kwargs)
             }
 
             #[doc = concat!("Sends a DELETE request (RFC 9110 9.3.5) and ", $returns, ".")]
             ///
             /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
+            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
             fn delete(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
+                args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
+                named_only(args)?;
                 Self::call(slf, intern!(slf.py(), "DELETE"), url, kwargs)
             }
 
             #[doc = concat!("Sends a POST request (RFC 9110 9.3.3) and ", $returns, ".")]
             ///
             /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
+            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
             fn post(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
+                args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
+                named_only(args)?;
                 Self::call(slf, intern!(slf.py(), "POST"), url, kwargs)
             }
 
             #[doc = concat!("Sends a PUT request (RFC 9110 9.3.4) and ", $returns, ".")]
             ///
             /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
+            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
             fn put(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
+                args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
+                named_only(args)?;
                 Self::call(slf, intern!(slf.py(), "PUT"), url, kwargs)
             }
 
             #[doc = concat!("Sends a PATCH request (RFC 5789) and ", $returns, ".")]
             ///
             /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, **kwargs), text_signature = $url_signature)]
+            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
             fn patch(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
+                args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
+                named_only(args)?;
                 Self::call(slf, intern!(slf.py(), "PATCH"), url, kwargs)
             }
         }

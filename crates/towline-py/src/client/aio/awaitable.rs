@@ -4,7 +4,7 @@
 //! Like a coroutine it warns when it is dropped without having been awaited.
 use std::ffi::CString;
 
-use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning, PyStopIteration};
+use pyo3::exceptions::{PyAttributeError, PyRuntimeError, PyRuntimeWarning, PyStopIteration};
 use pyo3::ffi;
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -290,6 +290,12 @@ unsafe extern "C" fn am_send(
 
 #[pymethods]
 impl Call {
+    fn __getattr__(&self, name: &str) -> PyResult<Py<PyAny>> {
+        Err(PyAttributeError::new_err(format!(
+            "the call has not been awaited; write `response = await ...` and response.{name}"
+        )))
+    }
+
     fn __await__(slf: Py<Self>) -> Py<Self> {
         slf
     }

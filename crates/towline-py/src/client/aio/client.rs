@@ -9,7 +9,7 @@ use towline_io::client::Route;
 use super::super::core::{ClientConfig, Core, PoolKind, upper_case};
 use super::super::errors;
 use super::super::finish::ResponseFinish;
-use super::super::methods::client_methods;
+use super::super::methods::{client_methods, named_only};
 use super::super::pool_config::PoolConfig;
 use super::super::request::Origin;
 use super::super::sent_request::SentRequest;

@@ -8,7 +8,7 @@ use towline_io::client::Route;
 
 use super::super::core::{ClientConfig, Core, FastCall, PoolKind, upper_case};
 use super::super::finish::{BufferedResponse, FinishOutcome, ResponseFinish};
-use super::super::methods::client_methods;
+use super::super::methods::{client_methods, named_only};
 use super::super::pool_config::PoolConfig;
 use super::super::reply::ReplyBody;
 use super::super::request::Origin;
