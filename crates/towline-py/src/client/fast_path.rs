@@ -168,11 +168,10 @@ impl<'py> FastArguments<'py> {
                 }
                 "timeout" => read.take_timeout(&value)?,
                 "follow_redirects" => read.take_redirects(&value),
-                // None has a meaning here: never retry.
-                "retries" => false,
                 "auth" | "cookies" | "extensions" | "files" | "progress" | "transport" => {
                     value.is_none()
                 }
+                // An unknown name is an error of Python's; `retries=None` has a meaning: never retry.
                 _ => false,
             };
             if !is_native {
