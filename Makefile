@@ -99,6 +99,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/python scripts/check_text.py
 	$(BIN)/python scripts/check_names.py
 	$(BIN)/python scripts/options_doc.py --check
+	$(BIN)/python scripts/client_names.py --check
 	$(BIN)/python scripts/scenarios_doc.py --check
 	$(BIN)/python scripts/readme_chart.py --check
 	$(call say,rustfmt and clippy)
@@ -114,6 +115,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources as `make check` requires
 	cargo fmt --all
 	$(BIN)/python scripts/options_doc.py
+	$(BIN)/python scripts/client_names.py
 	$(BIN)/python scripts/scenarios_doc.py
 	$(BIN)/python scripts/readme_chart.py
 	$(BIN)/ruff check --fix .
