@@ -40,9 +40,11 @@ __all__ = [
     "load_json",
     "load_main",
     "netem_main",
+    "observe_calls",
     "open_listeners",
     "open_stream",
     "responder_main",
+    "take_connection_events",
     "test_certificate",
 ]
 
@@ -658,6 +660,15 @@ class PoolBench:
         """Returns the seconds in which each request gets a connection. Raises ValueError if there are too few."""
     def acquire(self, times: int) -> float:
         """Returns the mean seconds, over `times` repetitions, to acquire and release a connection."""
+
+def observe_calls(*, calls: bool, connections: bool) -> None:
+    """`calls`: every call of every client leaves the fast path. `connections`: events are kept for `take_connection_events`."""
+
+def take_connection_events() -> list[tuple[str, tuple[str, int] | str | None, tuple[str, int] | str | None]]:
+    """Removes and returns the events of connections, at most the 1,024 latest: `closed` or `resent`, local and remote address.
+
+    `resent`: the connection ended without a response, and its request was sent again on another one.
+    """
 
 def responder_main(arguments: Sequence[str]) -> int:
     """Runs `towline-responder` until SIGTERM, SIGINT or the end of a piped stdin. Returns its exit status."""

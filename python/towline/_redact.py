@@ -70,9 +70,14 @@ _SECRET_PARAMETER = re.compile(
 )
 
 
+def without_secret_parameters(url: str, hidden: str = HIDDEN) -> str:
+    """Hides the values of query parameters that carry credentials."""
+    return _SECRET_PARAMETER.sub(rf"\1={hidden}", url)
+
+
 def public_url(url: str) -> str:
     """The URL without userinfo, fragment and the values of query parameters that carry credentials."""
-    return _SECRET_PARAMETER.sub(rf"\1={HIDDEN}", without_userinfo(url).partition("#")[0])
+    return without_secret_parameters(without_userinfo(url).partition("#")[0])
 
 
 def without_secrets(fields: Iterable[tuple[Text, Text]]) -> list[tuple[Text, Text]]:

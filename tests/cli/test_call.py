@@ -227,6 +227,12 @@ def test_http_version_over_tls(tmp_path: Path) -> None:
         for choice, version in (("auto", b"2"), ("1.1", b"1.1"), ("2", b"2")):
             completed = towline("get", "-i", "--http", choice, "--cacert", str(trust), f"{server.url}/")
             assert completed.stdout.startswith(b"HTTP/%s 200" % version), completed.stderr
+        for choice in ("auto", "1.1"):
+            completed = towline(
+                "get", "--timings", "--http", choice, "--cacert", str(trust), f"{server.url}/"
+            )
+            labels = [line.split(b"  ")[0].strip() for line in completed.stderr.splitlines()]
+            assert b"TLS" in labels, completed.stderr
 
 
 def test_bodies(url: str, tmp_path: Path) -> None:

@@ -49,6 +49,8 @@ mod _native {
     #[pymodule_export]
     use super::client::blocking::websocket::SyncSocket;
     #[pymodule_export]
+    use super::client::call_log::{observe_calls, take_connection_events};
+    #[pymodule_export]
     use super::client::reply::Reply;
     #[pymodule_export]
     use super::client::response::ResponseCore;

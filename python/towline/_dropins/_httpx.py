@@ -12,11 +12,11 @@ from types import ModuleType
 from typing import Any, ClassVar
 
 from .. import _native, errors
+from .._network import NetworkStream
+from .._trace import Event, TraceEvents
 from ..client.options import Limits
 from ._errors import ErrorMap
-from ._network import NetworkStream
 from ._pools import pool_options
-from ._trace import Event, TraceEvents
 
 READ_BYTES = 65536
 # httpx's defaults of a transport.

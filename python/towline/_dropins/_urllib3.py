@@ -15,7 +15,7 @@ from urllib3 import HTTPHeaderDict, HTTPResponse
 from urllib3.response import BytesQueueBuffer
 
 from .. import errors
-from ._network import SocketInfo, TlsInfo
+from .._network import SocketInfo, TlsInfo
 
 READ_BYTES = 65536
 _VERSIONS = {"HTTP/1.0": 10, "HTTP/1.1": 11, "HTTP/2": 20}

@@ -11,6 +11,7 @@ from . import flow
 from .auth import AuthTypes
 from .backends import AsyncBackend
 from .base import BaseClient
+from .observe import log_events
 from .options import UNSET, Proxy
 from .request import Request
 from .response import Response
@@ -121,6 +122,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
                 await transport.aclose()
             for pool in self._pools.values():
                 await pool.aclose()
+            log_events()
 
     async def __aenter__(self) -> Self:
         for transport in self._own_transports():
@@ -133,7 +135,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
 
     @property
     def _backend(self) -> AsyncBackend:
-        return AsyncBackend(self._transport_for)
+        return AsyncBackend(self._transport_for, self._tracer)
 
     async def _slow_request(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any

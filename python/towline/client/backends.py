@@ -9,9 +9,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from ..errors import Error, UsageError
+from . import observe
 from .aio import sleep
 from .auth import Auth
 from .body_sources import maybe_await
+from .options import UNSET
 from .request import Request
 from .response import Response
 
@@ -31,7 +33,20 @@ def run(flow: Coroutine[Any, Any, T]) -> T:
     raise UsageError("an event hook or Auth of a blocking Client awaited something; use AsyncClient instead")
 
 
-class _Clock:
+class _Base:
+    """The part without I/O: clocks, and the observation of the exchanges of one call."""
+
+    def __init__(self, transport_for: Callable[[Request], Any], tracer: Any = UNSET) -> None:
+        self._transport_for = transport_for
+        self._tracer = tracer
+        self._sent = 0
+
+    def _observe(self, transport: Any, request: Request) -> observe.Observation | None:
+        if request.extensions.get("trace") is not None:
+            _check_trace(transport, request)
+        resend_count, self._sent = self._sent, self._sent + 1
+        return observe.begin(request, self._tracer, resend_count)
+
     def now(self) -> float:
         return time.monotonic()
 
@@ -42,22 +57,22 @@ class _Clock:
         return random.random()
 
 
-class SyncBackend(_Clock):
+class SyncBackend(_Base):
     """The backend of `Client`. Its coroutines never suspend."""
-
-    def __init__(self, transport_for: Callable[[Request], Any]) -> None:
-        self._transport_for = transport_for
 
     async def send(self, request: Request, deadline: float | None) -> Response:
         transport = self._transport_for(request)
         request._deadline = deadline
+        observation = self._observe(transport, request)
         started = time.monotonic()
         try:
-            response = transport.handle_request(request)
-        except Error as error:
-            _name_request(error, request)
+            response = _with_request(transport.handle_request(request), request, started)
+        except BaseException as error:
+            _on_failure(error, request, observation)
             raise
-        return _with_request(response, request, started)
+        if observation is not None:
+            observation.on_response(response)
+        return response
 
     async def drain_and_release(self, response: Response) -> None:
         pieces = []
@@ -104,22 +119,22 @@ class SyncAuthSteps:
         self._flow.close()
 
 
-class AsyncBackend(_Clock):
+class AsyncBackend(_Base):
     """The backend of `AsyncClient`, for asyncio and trio."""
-
-    def __init__(self, transport_for: Callable[[Request], Any]) -> None:
-        self._transport_for = transport_for
 
     async def send(self, request: Request, deadline: float | None) -> Response:
         transport = self._transport_for(request)
         request._deadline = deadline
+        observation = self._observe(transport, request)
         started = time.monotonic()
         try:
-            response = await transport.handle_async_request(request)
-        except Error as error:
-            _name_request(error, request)
+            response = _with_request(await transport.handle_async_request(request), request, started)
+        except BaseException as error:
+            _on_failure(error, request, observation)
             raise
-        return _with_request(response, request, started)
+        if observation is not None:
+            observation.on_response(response)
+        return response
 
     async def drain_and_release(self, response: Response) -> None:
         pieces = []
@@ -178,6 +193,20 @@ def _keep_content(response: Response, pieces: list[bytes]) -> None:
         response._pulled_from = None
 
 
-def _name_request(error: Error, request: Request) -> None:
-    if getattr(error, "request", request) is None:
+def _on_failure(error: BaseException, request: Request, observation: observe.Observation | None) -> None:
+    if isinstance(error, Error) and getattr(error, "request", request) is None:
         error.request = request  # type: ignore[attr-defined]
+    if observation is not None:
+        observation.on_error(error)
+
+
+def _check_trace(transport: Any, request: Request) -> None:
+    trace = request.extensions["trace"]
+    if not callable(trace):
+        raise UsageError(f"extensions['trace']: expected a function, not {type(trace).__name__}")
+    if "websocket" in request.extensions:
+        raise UsageError("extensions['trace']: a WebSocket has no events to report")
+    if not getattr(transport, "honours_trace", True):
+        raise UsageError(
+            f"extensions['trace']: {type(transport).__name__} has no events to report; use Towline's own transport"
+        )

@@ -120,6 +120,7 @@ class BaseClient:
         self.max_redirects = max_redirects
         self._credential_headers = frozenset(name.lower() for name in credential_headers)
         self._event_hooks: dict[str, list[Callable[[Any], Any]]]
+        self._tracer: Any = UNSET  # of `towline.opentelemetry`; UNSET: the global one, None: none
         self.event_hooks = event_hooks or {}
         self.base_url = URL(base_url)
         self.headers = headers
@@ -454,6 +455,7 @@ class BaseClient:
             or any(self._event_hooks.values())
             or "hooks" in self._exposed
             or callable_encoding
+            or self._tracer is not UNSET
             or (self._budget is not None and self._retry.status)
         )
 

@@ -12,6 +12,7 @@ from . import flow
 from .auth import AuthTypes
 from .backends import SyncBackend, run
 from .base import BaseClient
+from .observe import log_events
 from .options import UNSET, Proxy
 from .request import Request
 from .response import Response
@@ -117,6 +118,7 @@ class Client(BaseClient, ClientCore):
                 transport.close()
             for pool in self._pools.values():
                 pool.close()
+            log_events()
 
     def __enter__(self) -> Self:
         for transport in self._own_transports():
@@ -129,7 +131,7 @@ class Client(BaseClient, ClientCore):
 
     @property
     def _backend(self) -> SyncBackend:
-        return SyncBackend(self._transport_for)
+        return SyncBackend(self._transport_for, self._tracer)
 
     def _slow_request(
         self, method: str, url: Any, *, auth: Any = UNSET, follow_redirects: Any = UNSET, **arguments: Any

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 from ..errors import TooManyRedirects, TotalTimeout
 from .auth import Auth
 from .cookies import Cookies
+from .observe import log_redirect, log_retry
 from .options import Retry
 from .redirects import redirect_request, same_trust
 from .request import Request
@@ -104,6 +105,7 @@ async def call(
         trusted = trusted and same_trust(response.request.url, following.url)
         if cookie := settings.cookies.header_for(following.url, own=trusted):
             following.headers._append(b"Cookie", cookie)
+        log_redirect(following, response)
         request = following
 
 
@@ -160,9 +162,10 @@ async def _send_with_retries(
         except BaseException:
             await backend.close(response)
             raise
+        attempt += 1
+        log_retry(request, response, attempt, wait)
         await backend.sleep(wait)
         received = None
-        attempt += 1
 
 
 async def _send(backend: Backend, settings: CallSettings, request: Request) -> Response:

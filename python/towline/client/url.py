@@ -13,7 +13,7 @@ import re
 from typing import Any
 from urllib.parse import quote_from_bytes, unquote
 
-from .._redact import HIDDEN
+from .._redact import HIDDEN, without_secret_parameters
 from ..errors import InvalidURL
 from .query import QueryParams, QueryParamTypes
 
@@ -230,6 +230,11 @@ class URL:
         if self._text is None:
             object.__setattr__(self, "_text", self._to_text(self._userinfo))
         return self._text or ""
+
+    def _redacted(self, userinfo: str = HIDDEN, parameter: str = HIDDEN) -> str:
+        """The text for logs and traces: no fragment, and these in place of credentials."""
+        text = self._to_text(userinfo if self._userinfo else "").partition("#")[0]
+        return without_secret_parameters(text, parameter)
 
     def __repr__(self) -> str:
         return f"URL({self._to_text(HIDDEN if self._userinfo else '')!r})"

@@ -5,6 +5,7 @@ pub mod blocking;
 mod call_error;
 mod conn_ext;
 mod connection_info;
+pub mod connection_log;
 pub mod dial;
 pub mod driver;
 pub mod pool;

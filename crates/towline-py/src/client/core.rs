@@ -11,6 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString, PyType};
 use towline_io::client::{CallOptions, OutgoingRequest, Route, Timeouts};
 
+use super::call_log;
 use super::fast_path::{
     FastArguments, FastUrl, HeaderTemplate, MAX_TARGET_BYTES, is_canonical_target,
 };
@@ -92,6 +93,9 @@ impl<P: PoolKind> Core<P> {
         let Ok(url) = url.cast_exact::<PyString>() else {
             return Ok(None);
         };
+        if call_log::is_observed() {
+            return Ok(None);
+        }
         let (config, template, cookies) = {
             let state = self.state.open(py);
             let state = state.as_ref().ok_or_else(not_configured)?;

@@ -1,6 +1,7 @@
 //! The client: the native halves of `AsyncClient`, `Client` and `Response`, and the pools below them.
 pub mod aio;
 pub mod blocking;
+pub mod call_log;
 pub mod collector;
 pub mod core;
 pub mod errors;

@@ -111,7 +111,7 @@ impl Reply {
 }
 
 /// An address in the form of the `socket` module: `(host, port)`, a path, or None.
-fn address<'py>(py: Python<'py>, address: Option<&PeerAddr>) -> PyResult<Bound<'py, PyAny>> {
+pub fn address<'py>(py: Python<'py>, address: Option<&PeerAddr>) -> PyResult<Bound<'py, PyAny>> {
     match address {
         Some(PeerAddr::Inet(inet)) => (inet.ip().to_string(), inet.port()).into_bound_py_any(py),
         Some(PeerAddr::Unix(path)) => path.to_string_lossy().into_bound_py_any(py),

@@ -67,6 +67,8 @@ class AsyncHttpxTransport(AsyncBaseTransport):
 class Urllib3Transport(BaseTransport):
     """Uses a `urllib3.PoolManager`, for `Client`."""
 
+    honours_trace = False
+
     def __init__(self) -> None:
         import urllib3
 
@@ -106,6 +108,8 @@ class Urllib3Transport(BaseTransport):
 
 class AiohttpTransport(AsyncBaseTransport):
     """Uses an `aiohttp.ClientSession` for each event loop, for `AsyncClient`."""
+
+    honours_trace = False
 
     def __init__(self) -> None:
         import aiohttp
@@ -227,7 +231,9 @@ def _httpx_request(package: Any, request: Request) -> Any:
     seconds = request.extensions.get("timeout") or {}
     timeout = {phase: seconds.get(phase) for phase in ("connect", "read", "write", "pool")}
     extensions: dict[str, Any] = {
-        name: request.extensions[name] for name in ("target", "sni_hostname") if name in request.extensions
+        name: request.extensions[name]
+        for name in ("target", "sni_hostname", "trace")
+        if name in request.extensions
     }
     stream = request.stream
     if isinstance(stream, BytesBody):

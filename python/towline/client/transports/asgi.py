@@ -37,6 +37,8 @@ class ASGITransport(AsyncBaseTransport):
     - client: the address of the client in the scope
     """
 
+    honours_trace = False
+
     def __init__(
         self,
         app: Callable[..., Awaitable[None]],

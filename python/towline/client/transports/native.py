@@ -13,6 +13,7 @@ from ..request import Request
 from ..response import Response
 from ..websocket import handshake_response
 from .base import AsyncBaseTransport, BaseTransport
+from .traced import atraced_exchange, traced_exchange
 
 
 class NativeTransport(BaseTransport):
@@ -28,6 +29,11 @@ class NativeTransport(BaseTransport):
             return handshake_response(
                 self.pool.open_websocket(*_exchange_arguments(request), options, **_call_options(request))
             )
+        if request.extensions.get("trace") is not None:
+            return traced_exchange(self._exchange, request)
+        return self._exchange(request)
+
+    def _exchange(self, request: Request) -> Response:
         reply = self.pool.exchange(*_exchange_arguments(request), _body(request), **_call_options(request))
         return Response._of_reply(reply, is_async=False)
 
@@ -50,6 +56,11 @@ class AsyncNativeTransport(AsyncBaseTransport):
                     *_exchange_arguments(request), options, **_call_options(request)
                 )
             )
+        if request.extensions.get("trace") is not None:
+            return await atraced_exchange(self._exchange, request)
+        return await self._exchange(request)
+
+    async def _exchange(self, request: Request) -> Response:
         reply = await self.pool.exchange(
             *_exchange_arguments(request), _body(request), **_call_options(request)
         )

@@ -23,6 +23,8 @@ class WSGITransport(BaseTransport):
     - wsgi_errors: the stream `wsgi.errors`, default stderr
     """
 
+    honours_trace = False
+
     def __init__(
         self,
         app: Callable[..., Iterable[bytes]],

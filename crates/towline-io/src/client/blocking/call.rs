@@ -15,6 +15,7 @@ use super::read_buffer::ReadBuffer;
 use super::shared_pool::{Acquired, SharedPool};
 use super::wait_policy::WaitPolicy;
 use crate::client::connection_info::ConnectionInfo;
+use crate::client::connection_log::{self, ConnectionEvent};
 use crate::client::fork;
 use crate::client::request::{
     CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timings,
@@ -187,6 +188,7 @@ impl BlockingCall {
                 Err(BlockingError::Failed(error)) if self.may_resend(&error) => {
                     self.resends += 1;
                     self.abort();
+                    connection_log::record(ConnectionEvent::Resent, &self.info);
                     let (route, now) = (&self.request.route, Instant::now());
                     let acquired = self.pool.acquire(route, &self.options, true, policy, now)?;
                     self.start(acquired, policy)?;

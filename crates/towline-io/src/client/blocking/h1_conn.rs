@@ -6,11 +6,14 @@ use std::cell::RefCell;
 use std::io;
 use std::mem::ManuallyDrop;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use towline_proto::BufferPool;
 
 use super::adaptive_spin::{AdaptiveSpin, SPIN_TIME};
+use crate::client::connection_info::ConnectionInfo;
+use crate::client::connection_log::Life;
 use crate::client::fork;
 use crate::conn::flush::FlushOutcome;
 use crate::conn::{Conn, failure_rule};
@@ -40,10 +43,16 @@ pub(super) struct H1Conn {
     pub(super) now: Instant,
     /// The process that opened it.
     generation: u64,
+    _life: Life,
 }
 
 impl H1Conn {
-    pub(super) fn new(peer: Conn<()>, generation: u64, now: Instant) -> io::Result<Self> {
+    pub(super) fn new(
+        peer: Conn<()>,
+        info: &Arc<ConnectionInfo>,
+        generation: u64,
+        now: Instant,
+    ) -> io::Result<Self> {
         peer.io.socket.set_nonblocking(false)?;
         Ok(Self {
             peer: ManuallyDrop::new(peer),
@@ -53,6 +62,7 @@ impl H1Conn {
             received: 0,
             now,
             generation,
+            _life: Life::new(info),
         })
     }
 

@@ -34,10 +34,13 @@ impl PooledConn {
         generation: u64,
         now: Instant,
     ) -> io::Result<Self> {
+        let info = Arc::new(ConnectionInfo::of(&peer, timings));
         Ok(Self {
             fd: peer.as_raw_fd(),
-            info: Arc::new(ConnectionInfo::of(&peer, timings)),
-            kind: ConnKind::H1(Arc::new(Mutex::new(H1Conn::new(peer, generation, now)?))),
+            kind: ConnKind::H1(Arc::new(Mutex::new(H1Conn::new(
+                peer, &info, generation, now,
+            )?))),
+            info,
         })
     }
 

@@ -414,7 +414,9 @@ impl Dial {
                 Ok(Flow::Wait(Stage::Handshaking(establishing, layer)))
             }
             Ok(HandshakeOutcome::Done) => {
-                let spent = self.end_phase(now);
+                // A handshake takes longer than a turn should, and may begin and end in one: the turn's time is the
+                // time before it.
+                let spent = self.end_phase(now.max(Instant::now()));
                 if layer == Layer::Tls {
                     self.timings.tls = Some(spent);
                 } else {

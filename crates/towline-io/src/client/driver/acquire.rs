@@ -12,6 +12,7 @@ use crate::client::acquire_timer::AcquireTimer;
 use crate::client::call_error;
 use crate::client::conn_ext::{EXPECT_CONTINUE_TIMEOUT, duplicate, write_body, write_request};
 use crate::client::connection_info::ConnectionInfo;
+use crate::client::connection_log::Life;
 use crate::client::dial::{Dial, DialError, Established};
 use crate::client::pool::{Action, Lease, OriginId, SlotId};
 use crate::client::request::{CallError, CallOptions, OutgoingRequest};
@@ -408,10 +409,12 @@ impl ClientDriver {
         match self.engine.adopt(established, &self.conn_config) {
             Ok(conn) => {
                 if let Some(peer) = self.engine.conn(conn) {
+                    let info = Arc::new(ConnectionInfo::of(peer, timings));
                     peer.state = ConnState {
                         slot: Some(slot),
                         dial: Some(timings),
-                        info: Some(Arc::new(ConnectionInfo::of(peer, timings))),
+                        _life: Some(Life::new(&info)),
+                        info: Some(info),
                         ..ConnState::default()
                     };
                 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{CallId, ClientDriver, ClientDriverConfig, ConnState};
 use crate::client::connection_info::ConnectionInfo;
+use crate::client::connection_log::Life;
 use crate::client::dial::Established;
 use crate::client::pool::{Lease, PoolLimits};
 use crate::client::request::{CallError, CallOptions, OutgoingRequest};
@@ -47,10 +48,12 @@ impl ClientDriver {
         let slot = self.pool.adopt(route, conn, capacity, self.engine.now());
         if let Some(peer) = self.engine.conn(conn) {
             let h2 = std::mem::take(&mut peer.state.h2);
+            let info = Arc::new(ConnectionInfo::of(peer, timings));
             peer.state = ConnState {
                 h2,
                 slot: Some(slot),
-                info: Some(Arc::new(ConnectionInfo::of(peer, timings))),
+                _life: Some(Life::new(&info)),
+                info: Some(info),
                 ..ConnState::default()
             };
         }

@@ -7,6 +7,7 @@ use towline_proto::{Event, StreamError};
 use super::call::{Call, Upload};
 use super::{CallEvent, CallId, ClientDriver, Stage};
 use crate::client::call_error::{self, FailureContext};
+use crate::client::connection_log::{self, ConnectionEvent};
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::client::retry_policy::{self, RetryContext};
 use crate::conn::id::ConnId;
@@ -161,6 +162,9 @@ impl ClientDriver {
         };
         call.resends += 1;
         call.stage = Stage::Over;
+        if let Some(info) = &call.info {
+            connection_log::record(ConnectionEvent::Resent, info);
+        }
         if let Err(error) = self.find_connection(id, true, now) {
             self.fail(id, error);
         }

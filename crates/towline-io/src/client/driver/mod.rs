@@ -34,6 +34,7 @@ use slab::Slab;
 use towline_proto::{Limits, OwnedHead};
 
 use super::connection_info::ConnectionInfo;
+use super::connection_log::Life;
 use super::dial::{DialConfig, DialTimings};
 use super::pool::{Pool, PoolLimits, PoolStatus, SlotId};
 use super::request::{CallError, Timings};
@@ -155,6 +156,7 @@ struct ConnState {
     /// Timings of the dial, until the first call takes them.
     dial: Option<DialTimings>,
     info: Option<Arc<ConnectionInfo>>,
+    _life: Option<Life>,
     /// The connection is in `unflushed`.
     unflushed: bool,
 }

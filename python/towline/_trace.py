@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from .. import errors
+from . import errors
 
 Event = tuple[str, dict[str, Any]]
 
