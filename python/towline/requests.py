@@ -34,6 +34,7 @@ from urllib3.util import SKIP_HEADER, Retry, parse_url
 
 from . import _native, errors
 from ._dropins._pools import keepalive_of
+from ._dropins._seams import Seam
 from ._dropins._urllib3 import Raw
 from .client.options import Limits, PoolOptions, Proxy, tls_of
 from .client.options import Retry as NativeRetry
@@ -45,6 +46,9 @@ if int(metadata.version("urllib3").split(".")[0]) < 2:
 
 MAX_POOLS = 32  # with different TLS settings and proxies; the oldest one is removed
 _PORTS = {"http": 80, "https": 443}
+_SEND = Seam(HTTPAdapter, "send")
+# VCR.py replaces the classes of urllib3's connections.
+_CONNECTIONS = (urllib3.HTTPConnectionPool.ConnectionCls, urllib3.HTTPSConnectionPool.ConnectionCls)
 
 
 class Adapter(HTTPAdapter):
@@ -64,6 +68,7 @@ class Adapter(HTTPAdapter):
         self._pool_connections = connections
         self._pool_maxsize = maxsize
         self._pool_block = block
+        self._recorded: HTTPAdapter | None = None
         self.poolmanager = _Pools(connections, maxsize, block, **pool_kwargs)
 
     def send(
@@ -75,6 +80,8 @@ class Adapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> requests.Response:
+        if _SEND.is_replaced() or _is_recorded():
+            return super().send(request, stream, timeout, verify, cert, proxies)
         url = urlsplit(request.url or "")
         origin = _origin(url.scheme, url.netloc)
         if not origin.host:
@@ -124,11 +131,62 @@ class Adapter(HTTPAdapter):
         except errors.ConfigError as error:
             raise theirs.InvalidProxyURL(str(error)) from error
 
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("towline.requests.Adapter does not use urllib3 connections")
+    def get_connection_with_tls_context(
+        self, request: requests.PreparedRequest, verify: Any, proxies: Any = None, cert: Any = None
+    ) -> Any:
+        """Returns an object whose `urlopen` sends `request`: `HTTPAdapter.send` calls it while a mock has replaced it."""
+        if not _is_recorded():
+            return _Connection(self, request, verify, cert, proxies)
+        if self._recorded is None:
+            self._recorded = HTTPAdapter(
+                self._pool_connections, self._pool_maxsize, self.max_retries, self._pool_block
+            )
+        return self._recorded.get_connection_with_tls_context(request, verify, proxies=proxies, cert=cert)
 
     def get_connection(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError("towline.requests.Adapter does not use urllib3 connections")
+
+    def close(self) -> None:
+        super().close()
+        if self._recorded is not None:
+            self._recorded.close()
+
+
+def _is_recorded() -> bool:
+    """Returns whether the classes of urllib3's connections are replaced, as they are while VCR.py has a cassette."""
+    http, https = _CONNECTIONS
+    return (
+        urllib3.HTTPConnectionPool.ConnectionCls is not http
+        or urllib3.HTTPSConnectionPool.ConnectionCls is not https
+    )
+
+
+class _Connection:
+    """The part of a urllib3 pool that `HTTPAdapter.send` uses."""
+
+    def __init__(
+        self, adapter: Adapter, request: requests.PreparedRequest, verify: Any, cert: Any, proxies: Any
+    ) -> None:
+        self._adapter = adapter
+        self._request = request
+        self._settings = (verify, cert, proxies)
+        self.cert_reqs: Any = None  # HTTPAdapter.cert_verify sets these
+        self.ca_certs: Any = None
+        self.ca_cert_dir: Any = None
+        self.cert_file: Any = None
+        self.key_file: Any = None
+
+    def urlopen(self, *, timeout: Any, retries: Retry, **options: Any) -> Raw:
+        url = urlsplit(self._request.url or "")
+        pool, proxied = self._adapter._pool_for(self._request, url.scheme, *self._settings)
+        origin = _origin(url.scheme, url.netloc)
+        call = _Call(pool, self._request, url, origin, _timeouts(timeout), proxied=proxied)
+        try:
+            return call.with_retries(retries)
+        except errors.InvalidHeader as error:
+            raise theirs.InvalidHeader(error, request=self._request) from error
+        except errors.InvalidURL as error:
+            raise theirs.InvalidURL(error, request=self._request) from error
 
 
 class _Pools:

@@ -17,6 +17,7 @@ from .._trace import Event, TraceEvents
 from ..client.options import Limits
 from ._errors import ErrorMap
 from ._pools import pool_options
+from ._seams import CoreRequest, OriginalPool, Seams
 
 READ_BYTES = 65536
 # httpx's defaults of a transport.
@@ -39,6 +40,10 @@ class Package:
         self.Response = module.Response
         self.ByteStream = module.ByteStream
         self.errors = ErrorMap(module)
+        self.seams = Seams(module, module.HTTPTransport, "handle_request", "ConnectionPool")
+        self.async_seams = Seams(
+            module, module.AsyncHTTPTransport, "handle_async_request", "AsyncConnectionPool"
+        )
 
     def call(self, request: Any, iterate: Callable[[Any], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Returns the arguments of `exchange`. The body is bytes if the package has it as bytes, else an iterator."""
@@ -112,7 +117,7 @@ class _Settings:
             retries=retries,
             socket_options=socket_options,
         )
-        self._pool = self.pool_type(options)
+        self._engine = self.pool_type(options)
         self._http1, self._http2 = http1, http2
 
     def _trace_events(self, request: Any) -> TraceEvents:
@@ -120,7 +125,7 @@ class _Settings:
 
     def pool_status(self) -> dict[str, int]:
         """Returns the numbers of connections by state, as `towline.Client.pool_status`."""
-        status: dict[str, int] = self._pool.pool_status()
+        status: dict[str, int] = self._engine.pool_status()
         return status
 
 
@@ -129,6 +134,7 @@ class SyncExchange(_Settings):
 
     pool_type = _native.SyncPool
     body_type: ClassVar[Any]
+    _pool: Any = OriginalPool("seams")
 
     def __enter__(self) -> Any:
         return self
@@ -137,12 +143,15 @@ class SyncExchange(_Settings):
         self.close()
 
     def handle_request(self, request: Any) -> Any:
+        seams = self.package.seams
+        if seams.are_replaced() and type(request) is not CoreRequest:
+            return seams.call_original(self, request)
         if "trace" in request.extensions:
             return self._handle_traced(request)
         package = self.package
         arguments, options = package.call(request, iter)
         try:
-            reply = self._pool.exchange(*arguments, **options)
+            reply = self._engine.exchange(*arguments, **options)
         except errors.Error as error:
             raise package.errors.translate(error, request) from error
         return package.response(reply, self.body_type(reply, request, package.errors))
@@ -152,7 +161,7 @@ class SyncExchange(_Settings):
         arguments, options = package.call(request, iter)
         _notify(trace, trace.before())
         try:
-            reply = self._pool.exchange(*arguments, **options)
+            reply = self._engine.exchange(*arguments, **options)
         except errors.Error as error:
             _notify(trace, trace.after_failure(error))
             raise package.errors.translate(error, request) from error
@@ -161,7 +170,7 @@ class SyncExchange(_Settings):
         return response
 
     def close(self) -> None:
-        self._pool.close()
+        self._engine.close()
 
 
 class SyncBody:
@@ -202,6 +211,7 @@ class AsyncExchange(_Settings):
 
     pool_type = _native.AsyncPool
     body_type: ClassVar[Any]
+    _pool: Any = OriginalPool("async_seams")
 
     async def __aenter__(self) -> Any:
         return self
@@ -210,12 +220,15 @@ class AsyncExchange(_Settings):
         await self.aclose()
 
     async def handle_async_request(self, request: Any) -> Any:
+        seams = self.package.async_seams
+        if seams.are_replaced() and type(request) is not CoreRequest:
+            return await seams.call_original(self, request)
         if "trace" in request.extensions:
             return await self._handle_traced(request)
         package = self.package
         arguments, options = package.call(request, aiter)
         try:
-            reply = await self._pool.exchange(*arguments, **options)
+            reply = await self._engine.exchange(*arguments, **options)
         except errors.Error as error:
             raise package.errors.translate(error, request) from error
         return package.response(reply, self.body_type(reply, request, package.errors))
@@ -225,7 +238,7 @@ class AsyncExchange(_Settings):
         arguments, options = package.call(request, aiter)
         await _anotify(trace, trace.before())
         try:
-            reply = await self._pool.exchange(*arguments, **options)
+            reply = await self._engine.exchange(*arguments, **options)
         except errors.Error as error:
             await _anotify(trace, trace.after_failure(error))
             raise package.errors.translate(error, request) from error
@@ -234,7 +247,7 @@ class AsyncExchange(_Settings):
         return response
 
     async def aclose(self) -> None:
-        await self._pool.aclose()
+        await self._engine.aclose()
 
 
 class AsyncBody:
