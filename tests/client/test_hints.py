@@ -76,7 +76,7 @@ MISTAKES = [
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("mistake", "kind", "hint"), MISTAKES, ids=[mistake for mistake, _, _ in MISTAKES])
-def test_the_error_says_what_to_write(mistake: str, kind: type[Exception], hint: str) -> None:
+def test_the_error_names_the_replacement(mistake: str, kind: type[Exception], hint: str) -> None:
     def respond(peer: Peer) -> None:
         while peer.sock.recv(65536):
             peer.sock.sendall(OK)

@@ -80,7 +80,7 @@ def spoil(value: Any) -> None:
 
 
 def sent(response: Any) -> dict[str, Any]:
-    """What the response says of its request, in the form of the echo."""
+    """Returns the request as the response has it, in the form of the echo."""
     request = response.request
     fields = request.headers.raw if hasattr(request.headers, "raw") else request.headers.items()
     text = [
