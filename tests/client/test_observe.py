@@ -264,6 +264,23 @@ def test_basic_config_after_the_client_is_enough(server: Listener) -> None:
     assert done.stderr == f'INFO:towline.client:HTTP Request: GET {server.url}/later "HTTP/1.1 200 OK"\n'
 
 
+@pytest.mark.parametrize("level", [None, "INFO"])
+def test_the_log_level_of_a_server_is_not_that_of_its_application(
+    server: Listener, level: str | None
+) -> None:
+    """`towline serve --log-level debug` logs no calls of the application, unless that sets the level."""
+    program = (
+        "import logging, towline\n"
+        "from towline.server import logs\n"
+        + (f"logging.getLogger('towline.client').setLevel({level!r})\n" if level else "")
+        + "logs.configure('debug', None)\n"
+        f"with towline.Client() as client:\n    client.get({server.url!r})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ("HTTP Request" in done.stderr) is (level is not None)
+    assert bool(done.stderr) is (level is not None)
+
+
 def test_events_are_bounded_and_dropped_when_logging_stops(server: Listener) -> None:
     _native.observe_calls(calls=False, connections=True)
     try:

@@ -16,6 +16,7 @@ from typing import IO, Any
 from ..errors import ConfigError
 
 LOGGER = "towline"
+CLIENT_LOGGER = "towline.client"
 TRACE = 5
 FORMAT = "%(asctime)s [%(process)d] %(levelname)-7s %(message)s"
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
@@ -53,6 +54,10 @@ def configure(level: str, log_config: Any, log_format: str = "text") -> None:
         logger.addHandler(handler)
         logger.propagate = False
     logger.setLevel(TRACE if level == "trace" else level.upper())
+    client = logging.getLogger(CLIENT_LOGGER)
+    if client.level == logging.NOTSET:
+        # The calls of the application are not the server's, and take longer while they are logged.
+        client.setLevel(max(logging.WARNING, logger.level))
 
 
 def native_log(level: int, message: str, error: BaseException | None = None) -> None:
