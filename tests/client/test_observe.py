@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import towline
-from towline import _native
+from towline import _native, testing
 
 from tests.support.client_callers import BACKENDS, Caller
 from tests.support.http1_peer import OK, Listener, Peer, respond_with, scripted
@@ -56,6 +56,11 @@ def by_path(peer: Peer) -> None:
             return
         else:
             peer.send(OK)
+
+
+async def hello(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"hello"})
 
 
 @pytest.fixture
@@ -206,6 +211,15 @@ def test_no_credential_is_logged(server: Listener, backend: str, caplog: pytest.
     assert "t0p" not in text
 
 
+def test_a_reason_phrase_is_logged_in_ascii(caplog: pytest.LogCaptureFixture) -> None:
+    """A C1 control character, which some terminals obey."""
+    reply = b"HTTP/1.1 200 a\x9b31mb\r\nContent-Length: 0\r\n\r\n"
+    with scripted(respond_with(reply)) as server, towline.Client() as client:
+        with caplog.at_level(logging.INFO, LOGGER):
+            client.get(server.url)
+    assert lines(caplog) == [f'HTTP Request: GET {server.url} "HTTP/1.1 200 a?31mb"']
+
+
 def test_tls_is_logged(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
     trust = Trust(tmp_path)
     with scripted(respond_with(OK), trust.server()) as server, towline.Client(verify=trust.path) as client:
@@ -323,6 +337,16 @@ def test_trace_of_a_stream_and_of_every_exchange(server: Listener, backend: str)
     assert events.count("http11.send_request_headers.started") == 2
     assert events.count("http11.response_closed.complete") == 2
     caller.close()
+
+
+def test_http2(backend: str, caplog: pytest.LogCaptureFixture) -> None:
+    events: list[str] = []
+    with testing.serve(hello, lifespan="off") as server, caplog.at_level(logging.INFO, LOGGER):
+        caller = Caller(backend, http1=False, http2=True)
+        caller.get(server.url, extensions={"trace": lambda name, info: events.append(name)})
+        caller.close()
+    assert lines(caplog) == [f'HTTP Request: GET {server.url} "HTTP/2 200 OK"']
+    assert events == [name.replace("http11", "http2") for name in TRACE_OF_A_CALL]
 
 
 def test_trace_of_failures(server: Listener, backend: str) -> None:

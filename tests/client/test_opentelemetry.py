@@ -17,6 +17,7 @@ import towline.opentelemetry
 from opentelemetry import context, trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
+from towline import testing
 
 from tests.support.client_callers import BACKENDS, Caller
 from tests.support.http1_peer import OK, Listener, Peer, respond_with, scripted
@@ -228,6 +229,29 @@ def test_the_default_port_and_a_unix_socket(tmp_path: Any, backend: str, instrum
     assert attributes(span)["server.address"] == "service.example"
     assert attributes(span)["server.port"] == 80
     assert attributes(span)["network.peer.address"] == path
+
+
+def test_http2_and_websockets(backend: str, instrumented: Spans) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "websocket":
+            await receive()
+            await send({"type": "websocket.accept"})
+            await send({"type": "websocket.close"})
+            return
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    with testing.serve(app, lifespan="off") as server:
+        caller = Caller(backend, http1=False, http2=True)
+        caller.get(server.url)
+        caller.close()
+        with towline.Client() as client, client.websocket(server.url):
+            pass
+    plain, upgraded = instrumented.of(SpanKind.CLIENT, 2)
+    assert attributes(plain)["network.protocol.version"] == "2"
+    assert attributes(plain)["http.response.status_code"] == 204
+    assert attributes(upgraded)["http.response.status_code"] == 101
+    assert upgraded.status.status_code is StatusCode.UNSET
 
 
 def test_a_call_over_tls(tmp_path: Any, backend: str, instrumented: Spans) -> None:

@@ -154,7 +154,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
         return AsyncPool(dataclasses.replace(self._options, proxy=proxy))
 
     def _native_transport(self, pool: Any) -> AsyncNativeTransport:
-        return AsyncNativeTransport(pool)
+        return AsyncNativeTransport(pool, self._options)
 
 
 async def _aread(response: Response) -> Response:

@@ -168,7 +168,7 @@ class Client(BaseClient, ClientCore):
         return SyncPool(dataclasses.replace(self._options, proxy=proxy))
 
     def _native_transport(self, pool: Any) -> NativeTransport:
-        return NativeTransport(pool)
+        return NativeTransport(pool, self._options)
 
 
 def _read(response: Response) -> Response:

@@ -79,7 +79,8 @@ class Observation:
                     request.url._redacted(),
                     response.http_version,
                     response.status_code,
-                    response.reason_phrase,
+                    # Bytes above 0x7F (RFC 9112 4) may be control characters of a terminal.
+                    response.reason_phrase.encode("ascii", "replace").decode("ascii"),
                 )
         if span is not None:
             span.on_response(response)

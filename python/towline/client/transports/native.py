@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import InvalidURL
 from ..encode import AsyncIterableBody, Body
-from ..options import Progress, Retry
+from ..options import PoolOptions, Progress, Retry
 from ..request import Request
 from ..response import Response
 from ..websocket import handshake_response
@@ -21,8 +21,8 @@ class NativeTransport(BaseTransport):
 
     opens_websockets = True
 
-    def __init__(self, pool: Any) -> None:
-        self.pool = pool
+    def __init__(self, pool: Any, options: PoolOptions) -> None:
+        self.pool, self._options = pool, options
 
     def handle_request(self, request: Request) -> Response:
         if options := request.extensions.get("websocket"):
@@ -30,7 +30,7 @@ class NativeTransport(BaseTransport):
                 self.pool.open_websocket(*_exchange_arguments(request), options, **_call_options(request))
             )
         if request.extensions.get("trace") is not None:
-            return traced_exchange(self._exchange, request)
+            return traced_exchange(self._exchange, request, self._options)
         return self._exchange(request)
 
     def _exchange(self, request: Request) -> Response:
@@ -46,8 +46,8 @@ class AsyncNativeTransport(AsyncBaseTransport):
 
     opens_websockets = True
 
-    def __init__(self, pool: Any) -> None:
-        self.pool = pool
+    def __init__(self, pool: Any, options: PoolOptions) -> None:
+        self.pool, self._options = pool, options
 
     async def handle_async_request(self, request: Request) -> Response:
         if options := request.extensions.get("websocket"):
@@ -57,7 +57,7 @@ class AsyncNativeTransport(AsyncBaseTransport):
                 )
             )
         if request.extensions.get("trace") is not None:
-            return await atraced_exchange(self._exchange, request)
+            return await atraced_exchange(self._exchange, request, self._options)
         return await self._exchange(request)
 
     async def _exchange(self, request: Request) -> Response:

@@ -10,13 +10,16 @@ from ..._network import NetworkStream
 from ..._trace import Event, TraceEvents
 from ...errors import Error, UsageError
 from ..body_sources import maybe_await
+from ..options import PoolOptions
 from ..request import Request
 from ..response import Response
 
 
-def traced_exchange(exchange: Callable[[Request], Response], request: Request) -> Response:
+def traced_exchange(
+    exchange: Callable[[Request], Response], request: Request, options: PoolOptions
+) -> Response:
     """Sends the request and reports its events to the function of the program."""
-    trace = TraceEvents(request, http2=False)
+    trace = TraceEvents(request, _expects_http2(request, options))
     _notify(trace, trace.before())
     try:
         response = exchange(request)
@@ -32,9 +35,11 @@ def traced_exchange(exchange: Callable[[Request], Response], request: Request) -
     return response
 
 
-async def atraced_exchange(exchange: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+async def atraced_exchange(
+    exchange: Callable[[Request], Awaitable[Response]], request: Request, options: PoolOptions
+) -> Response:
     """As `traced_exchange`. The function may be asynchronous or not."""
-    trace = TraceEvents(request, http2=False)
+    trace = TraceEvents(request, _expects_http2(request, options))
     await _anotify(trace, trace.before())
     try:
         response = await exchange(request)
@@ -134,6 +139,10 @@ class AsyncTracedSource:
         finally:
             self._source.close()
         await _anotify(self._trace, [self._trace.closed("complete")])
+
+
+def _expects_http2(request: Request, options: PoolOptions) -> bool:
+    return options.http2 and (request.url.scheme == "https" or not options.http1)
 
 
 def _head_events(trace: TraceEvents, response: Response) -> list[Event]:
