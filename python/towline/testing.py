@@ -1,4 +1,4 @@
-"""Serves an application inside a test.
+"""For tests: serves an application, and replaces the network below `towline.Client` and `towline.AsyncClient`.
 
     from towline.testing import serve
 
@@ -12,6 +12,15 @@ As a pytest fixture:
     def server():
         with towline.testing.serve(app) as running:
             yield running
+
+    from towline.testing import Mock
+
+    def test_users():
+        with Mock() as mock:
+            mock.get("https://api.example/users", json=[])
+            assert towline.get("https://api.example/users").json() == []
+
+The pytest plugin has both as fixtures, `towline_server` and `towline_mock`. docs/testing.md has examples.
 """
 
 from __future__ import annotations
@@ -22,7 +31,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from .client.mocking import Mock, Route, UnexpectedRequest
 from .config import ServerConfig
+
+__all__ = ["Mock", "Route", "Running", "UnexpectedRequest", "serve"]
 
 START_TIMEOUT = 30.0
 STOP_TIMEOUT = 10.0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._version import __version__
 from ..errors import ClientClosed, ConfigError, UsageError
-from . import environment, flow, hints, transport_choice
+from . import environment, flow, hints, observe, transport_choice
 from .auth import Auth, AuthTypes, BasicAuth, build_auth
 from .cookies import Cookies, CookieTypes
 from .headers import Headers, HeaderTypes
@@ -358,6 +358,12 @@ class BaseClient:
         return chosen
 
     def _transport_for(self, request: Request) -> Any:
+        transport = self._chosen_transport(request)
+        if (mocked := observe.interceptor()) is not None and getattr(transport, "uses_network", False):
+            return mocked
+        return transport
+
+    def _chosen_transport(self, request: Request) -> Any:
         """The transport of the call, of a mount or of the client (for streams maybe another one), or a native pool."""
         if (named := request.extensions.get("transport")) is not None:
             return self._resolve_transport(named)
@@ -482,6 +488,8 @@ class BaseClient:
         return response
 
     def _prewarm_target(self, url: URL | str) -> tuple[Any, bytes, bytes, int | None]:
+        if observe.interceptor() is not None:
+            raise UsageError("prewarm: a mock replaces the network")
         url = self._merged_url(url)
         if url.scheme not in ("http", "https") or not url._host:
             raise UsageError(f"prewarm: expected an http or https URL, not {repr(url)[4:-1]}")

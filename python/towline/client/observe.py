@@ -45,6 +45,23 @@ class Tracer(Protocol):
 
 
 _tracer: Tracer | None = None
+# Transports of active mocks, the innermost last. Each replaces the network for every client.
+_interceptors: list[Any] = []
+
+
+def push_interceptor(transport: Any) -> None:
+    _interceptors.append(transport)
+    _update()
+
+
+def remove_interceptor(transport: Any) -> None:
+    _interceptors.remove(transport)
+    _update()
+
+
+def interceptor() -> Any:
+    """Returns the transport to use in place of the network, or None."""
+    return _interceptors[-1] if _interceptors else None
 
 
 def set_tracer(tracer: Tracer | None) -> None:
@@ -179,7 +196,8 @@ def _update() -> None:
     # Not `isEnabledFor`, which depends on `Logger.disabled`, too, and that changes without notice.
     level = max(logger.getEffectiveLevel(), logger.manager.disable + 1)
     _native.observe_calls(
-        calls=_tracer is not None or level <= logging.INFO, connections=level <= logging.DEBUG
+        calls=bool(_interceptors) or _tracer is not None or level <= logging.INFO,
+        connections=level <= logging.DEBUG,
     )
 
 

@@ -25,6 +25,7 @@ class HttpxTransport(BaseTransport):
     """Uses a transport of httpx or httpx2, by default `httpx.HTTPTransport`."""
 
     def __init__(self, inner: Any = None) -> None:
+        self.uses_network = inner is None  # else the program chose it, as a mock maybe
         if inner is None:
             import httpx
 
@@ -47,6 +48,7 @@ class AsyncHttpxTransport(AsyncBaseTransport):
     """Uses an asynchronous transport of httpx or httpx2, by default `httpx.AsyncHTTPTransport`."""
 
     def __init__(self, inner: Any = None) -> None:
+        self.uses_network = inner is None  # else the program chose it, as a mock maybe
         if inner is None:
             import httpx
 
@@ -68,6 +70,7 @@ class Urllib3Transport(BaseTransport):
     """Uses a `urllib3.PoolManager`, for `Client`."""
 
     honours_trace = False
+    uses_network = True
 
     def __init__(self) -> None:
         import urllib3
@@ -110,6 +113,7 @@ class AiohttpTransport(AsyncBaseTransport):
     """Uses an `aiohttp.ClientSession` for each event loop, for `AsyncClient`."""
 
     honours_trace = False
+    uses_network = True
 
     def __init__(self) -> None:
         import aiohttp

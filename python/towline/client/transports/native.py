@@ -20,6 +20,7 @@ class NativeTransport(BaseTransport):
     """Sends requests through a `_native.SyncPool`. The body of the response is neither read nor decoded."""
 
     opens_websockets = True
+    uses_network = True
 
     def __init__(self, pool: Any, options: PoolOptions) -> None:
         self.pool, self._options = pool, options
@@ -45,6 +46,7 @@ class AsyncNativeTransport(AsyncBaseTransport):
     """Sends requests through a `_native.AsyncPool`."""
 
     opens_websockets = True
+    uses_network = True
 
     def __init__(self, pool: Any, options: PoolOptions) -> None:
         self.pool, self._options = pool, options
