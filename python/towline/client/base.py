@@ -137,7 +137,7 @@ class BaseClient:
             raise hints.missing(type(self).__name__, name, own, hints.CLIENT_NAMES, known=dir(type(self)))
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        if not getattr(self, "_closed", True):
+        if getattr(self, "_initialized", False) and not self._closed:
             how = "await client.aclose()" if self._is_async else "client.close()"
             _warn(f"unclosed {self!r}; use `with`, or {how}", ResourceWarning, stacklevel=2, source=self)
 
