@@ -122,16 +122,18 @@ def test_an_unawaited_call_is_cancelled_silently(backend: str, upstream: Upstrea
         run(backend, main)
 
 
-def test_a_call_is_awaited_once(upstream: Upstream) -> None:
+@pytest.mark.parametrize("arguments", [{}, {"auth": ("user", "password")}], ids=["fast", "in Python"])
+def test_a_call_is_awaited_once(upstream: Upstream, arguments: dict[str, Any]) -> None:
     async def main() -> None:
         async with AsyncClient() as client:
-            call = client.get(upstream.url())
+            call = client.get(upstream.url(), **arguments)
             await call
             with pytest.raises(RuntimeError):
                 await call
-            call = client.get(upstream.url("/delay?ms=50"))
+            call = client.get(upstream.url("/delay?ms=50"), **arguments)
             both = await asyncio.gather(_await(call), _await(call), return_exceptions=True)
-            assert sum(isinstance(one, RuntimeError) for one in both) >= 1
+            assert sum(isinstance(one, RuntimeError) for one in both) == 1
+            assert sum(isinstance(one, towline.Response) for one in both) == 1
 
     run("asyncio", main)
 

@@ -41,7 +41,11 @@ enum State {
         coroutine: Py<PyAny>,
         name: String,
     },
-    Coroutine(Py<PyAny>),
+    Coroutine {
+        coroutine: Py<PyAny>,
+        /// What the last step yielded: mostly a future.
+        yielded: Py<PyAny>,
+    },
     Failed(PyErr),
     Ready(Py<PyAny>),
     Done,
@@ -142,7 +146,7 @@ impl Call {
     fn step(slf: &Bound<'_, Self>, value: Option<&Bound<'_, PyAny>>) -> PyResult<Step> {
         let py = slf.py();
         let this = slf.get();
-        if this.is_waiting(py) {
+        if this.is_waiting(py)? {
             return Err(PyRuntimeError::new_err(
                 "another task is awaiting this call",
             ));
@@ -153,7 +157,7 @@ impl Call {
             State::Native(call) => native_step(py, call)?,
             State::Deferred { create, .. } => coroutine_step(py, create(py)?, None)?,
             State::Created { coroutine, .. } => coroutine_step(py, coroutine, None)?,
-            State::Coroutine(coroutine) => coroutine_step(py, coroutine, value)?,
+            State::Coroutine { coroutine, .. } => coroutine_step(py, coroutine, value)?,
             State::Failed(error) => return Err(error),
             State::Ready(value) => (State::Done, Step::Return(value)),
             State::Done => {
@@ -164,14 +168,21 @@ impl Call {
         Ok(step)
     }
 
-    /// Whether a task holds a waiter that is not woken yet.
-    fn is_waiting(&self, py: Python<'_>) -> bool {
-        match &*self.state.open(py) {
+    /// Whether a task waits for a future that is not done yet. A second task that stepped a coroutine would end it, and
+    /// the first would wait for ever.
+    fn is_waiting(&self, py: Python<'_>) -> PyResult<bool> {
+        let yielded = match &*self.state.open(py) {
             State::Native(NativeCall {
                 waiter: Some(waiter),
                 ..
-            }) => !waiter.get().is_woken(py),
-            _ => false,
+            }) => return Ok(!waiter.get().is_woken(py)),
+            State::Coroutine { yielded, .. } => yielded.clone_ref(py),
+            _ => return Ok(false),
+        };
+        // Bare yields, and what trio's tasks yield, have no `done`.
+        match yielded.bind(py).getattr_opt(intern!(py, "done"))? {
+            Some(done) => Ok(!done.call0()?.is_truthy()?),
+            None => Ok(false),
         }
     }
 
@@ -183,7 +194,7 @@ impl Call {
             .map(|mut state| std::mem::replace(&mut *state, State::Done));
         match state {
             Some(State::Native(mut call)) => call.op.cancel(py, call.loop_driver.get()),
-            Some(State::Coroutine(coroutine) | State::Created { coroutine, .. }) => {
+            Some(State::Coroutine { coroutine, .. } | State::Created { coroutine, .. }) => {
                 if let Err(error) = coroutine.call_method0(py, intern!(py, "close")) {
                     error.write_unraisable(py, Some(coroutine.bind(py)));
                 }
@@ -233,7 +244,10 @@ fn coroutine_step(
     let result = unsafe { Bound::from_owned_ptr_or_err(py, result) }?.unbind();
     Ok(match status {
         ffi::PySendResult::PYGEN_RETURN => (State::Done, Step::Return(result)),
-        _ => (State::Coroutine(coroutine), Step::Yield(result)),
+        _ => {
+            let yielded = result.clone_ref(py);
+            (State::Coroutine { coroutine, yielded }, Step::Yield(result))
+        }
     })
 }
 
@@ -327,10 +341,13 @@ impl Call {
         let error = exception(error, value, traceback)?;
         let state = std::mem::replace(&mut *slf.get().state.open(py), State::Done);
         match state {
-            State::Coroutine(coroutine) | State::Created { coroutine, .. } => {
+            State::Coroutine { coroutine, .. } | State::Created { coroutine, .. } => {
                 // The call is done, unless the coroutine yields again.
                 let yielded = coroutine.call_method1(py, intern!(py, "throw"), (error,))?;
-                *slf.get().state.open(py) = State::Coroutine(coroutine);
+                *slf.get().state.open(py) = State::Coroutine {
+                    coroutine,
+                    yielded: yielded.clone_ref(py),
+                };
                 Ok(yielded)
             }
             State::Native(mut call) => {
@@ -354,7 +371,11 @@ impl Call {
                 visit.call(&call.loop_driver)?;
                 visit.call(&call.waiter)
             }
-            State::Coroutine(coroutine) | State::Created { coroutine, .. } => visit.call(coroutine),
+            State::Coroutine { coroutine, yielded } => {
+                visit.call(coroutine)?;
+                visit.call(yielded)
+            }
+            State::Created { coroutine, .. } => visit.call(coroutine),
             _ => Ok(()),
         }
     }
