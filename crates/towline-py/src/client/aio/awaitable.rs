@@ -242,13 +242,11 @@ fn coroutine_step(
     let status = unsafe { ffi::PyIter_Send(coroutine.as_ptr(), value, &raw mut result) };
     // SAFETY: as above.
     let result = unsafe { Bound::from_owned_ptr_or_err(py, result) }?.unbind();
-    Ok(match status {
-        ffi::PySendResult::PYGEN_RETURN => (State::Done, Step::Return(result)),
-        _ => {
-            let yielded = result.clone_ref(py);
-            (State::Coroutine { coroutine, yielded }, Step::Yield(result))
-        }
-    })
+    if status == ffi::PySendResult::PYGEN_RETURN {
+        return Ok((State::Done, Step::Return(result)));
+    }
+    let yielded = result.clone_ref(py);
+    Ok((State::Coroutine { coroutine, yielded }, Step::Yield(result)))
 }
 
 /// Sets `am_await` and `am_send`: the slots that `PyO3` generates return the result through an exception.
