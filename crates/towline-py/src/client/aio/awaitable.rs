@@ -43,7 +43,7 @@ enum State {
     },
     Coroutine {
         coroutine: Py<PyAny>,
-        /// What the last step yielded: mostly a future.
+        /// The object that the last step yielded: mostly a future.
         yielded: Py<PyAny>,
     },
     Failed(PyErr),
