@@ -245,6 +245,7 @@ def test_a_level_is_effective_at_once(
 
     monkeypatch.setattr(kind, "_slow_request", counted)
     caller = Caller("asyncio" if asynchronous else "blocking")
+    caplog.set_level(logging.NOTSET, LOGGER)
 
     def is_slow() -> bool:
         slow.clear()
