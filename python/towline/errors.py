@@ -27,7 +27,7 @@ from __future__ import annotations
 import builtins
 from typing import TYPE_CHECKING, Any
 
-from ._redact import public_url, without_userinfo
+from ._redact import without_userinfo
 
 if TYPE_CHECKING:
     from .client.request import Request
@@ -41,7 +41,7 @@ def _naming_request(text: str, request: Request | None) -> str:
     """Adds method and URL of the request to the text of an error."""
     if request is None:
         return text
-    url = public_url(str(request.url))
+    url = request.url._redacted()
     if len(url) > _MAX_URL:
         url = f"{url[:_MAX_URL]}..."
     return f"{text} ({request.method} {url})"

@@ -73,6 +73,29 @@ def test_the_page_is_up_to_date() -> None:
     assert NAMES.PAGE.read_text() == NAMES.page()
 
 
+def test_hints_and_page_agree() -> None:
+    """Both name the same thing: the page is not made from the hints, because it has more to say."""
+    from towline.client import hints
+
+    of_class = {
+        "Client": hints.CLIENT_NAMES,
+        "Session": hints.CLIENT_NAMES,
+        "ClientSession": hints.CLIENT_NAMES,
+    }
+    of_class |= {"Response": hints.RESPONSE, "ClientResponse": hints.RESPONSE}
+    for table in NAMES.TABLES:
+        hinted = of_class.get(table.partition(".")[2], hints.MODULE)
+        for name, here in NAMES.rows(table).items():
+            if name in hinted and not here.startswith("-"):
+                words = set(re.findall(r"[A-Za-z_]{3,}", hinted[name])) - {
+                    "write",
+                    "client",
+                    "response",
+                    "towline",
+                }
+                assert words & set(re.findall(r"[A-Za-z_]{3,}", here)), (table, name)
+
+
 def test_every_hint_of_the_module_names_something() -> None:
     from towline.client.hints import MODULE
 

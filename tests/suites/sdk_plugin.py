@@ -17,6 +17,7 @@ suite = os.environ["TOWLINE_SUITE"]
 is_stock = os.environ.get("TOWLINE_STOCK") == "1"
 BENEATH = {
     "anthropic": "httpx2",
+    "huggingface_hub": "httpx2",
     "openai": "httpx2",
     "requests-oauthlib": "requests",
 }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
+import functools
 import importlib.util
 import os
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +25,7 @@ from tests.support.interop_app import LARGE, SMALL, app
 
 MAX_WAIT = 20.0
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+GO = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
 NGHTTPD = shutil.which("nghttpd")
 
 
@@ -123,7 +127,7 @@ def nginx(place: Place, settings: str = "") -> contextlib.AbstractContextManager
     return run(place, [NGINX, "-e", "stderr", "-c", str(config)])
 
 
-def nghttpd(place: Place) -> contextlib.AbstractContextManager[Running]:
+def nghttpd(place: Place, *more: str) -> contextlib.AbstractContextManager[Running]:
     if NGHTTPD is None:
         pytest.skip("nghttpd is not installed (apt: nghttp2-server)")
     tls = [place.key, place.cert] if place.tls else []
@@ -132,15 +136,19 @@ def nghttpd(place: Place) -> contextlib.AbstractContextManager[Running]:
         "--address=127.0.0.1",
         "--echo-upload",
         *([] if tls else ["--no-tls"]),
+        *more,
     ]
     return run(place, [NGHTTPD, *options, str(place.port), *tls], echo="/echo")
 
 
-def hypercorn(place: Place) -> contextlib.AbstractContextManager[Running]:
+def hypercorn(place: Place, settings: str = "") -> contextlib.AbstractContextManager[Running]:
     _need("hypercorn")
     tls = ["--keyfile", place.key, "--certfile", place.cert] if place.tls else []
     bind = ["--bind", f"127.0.0.1:{place.port}"]
-    command = [sys.executable, "-m", "hypercorn", *bind, *tls, "tests.support.interop_app:app"]
+    config = place.folder / "hypercorn.toml"
+    config.write_text(settings)
+    options = ["--config", str(config), *bind, *tls]
+    command = [sys.executable, "-m", "hypercorn", *options, "tests.support.interop_app:app"]
     return run(place, command, echo="/echo")
 
 
@@ -150,6 +158,44 @@ def granian(place: Place) -> contextlib.AbstractContextManager[Running]:
     bind = ["--host", "127.0.0.1", "--port", str(place.port), "--interface", "asginl", "--http", "2"]
     command = [sys.executable, "-m", "granian", *bind, *tls, "tests.support.interop_app:app"]
     return run(place, command, echo="/echo")
+
+
+def python_h2(place: Place, limit: int) -> contextlib.AbstractContextManager[Running]:
+    """A server on the package `h2` for which a stream above the limit is an error of the connection."""
+    keys = [place.key, place.cert] if place.tls else ["", ""]
+    module = "tests.support.limited_h2_server"
+    return run(place, [sys.executable, "-m", module, str(place.port), str(limit), *keys])
+
+
+def go(place: Place, limit: int) -> contextlib.AbstractContextManager[Running]:
+    """Go's net/http."""
+    if GO is None:
+        pytest.skip("Go is not installed (https://go.dev/dl, 1.24 or newer)")
+    keys = [place.key, place.cert] if place.tls else []
+    return run(place, [_go_binary(GO), str(place.port), str(limit), *keys])
+
+
+@functools.cache
+def _go_binary(go: str) -> str:
+    """The server, compiled once; `go` finds it in its cache the next time."""
+    folder = Path(tempfile.mkdtemp(prefix="towline-go-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    source = Path(__file__).parent / "go" / "limited_h2_server.go"
+    build = [go, "build", "-o", str(folder / "server"), str(source)]
+    done = subprocess.run(build, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"Go does not compile the server: {done.stderr.strip()}")
+    return str(folder / "server")
+
+
+LIMITED: dict[str, Callable[[Place, int], contextlib.AbstractContextManager[Running]]] = {
+    "python-h2": python_h2,
+    "hypercorn": lambda place, limit: hypercorn(place, f"h2_max_concurrent_streams = {limit}\n"),
+    "nginx": lambda place, limit: nginx(place, f"http2_max_concurrent_streams {limit};"),
+    "nghttpd": lambda place, limit: nghttpd(place, f"--max-concurrent-streams={limit}"),
+    "go": go,
+}
+"""Servers that announce a limit of concurrent streams."""
 
 
 @contextlib.contextmanager

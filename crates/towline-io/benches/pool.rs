@@ -76,7 +76,7 @@ fn assignment(connections: usize, requests: usize) -> f64 {
 fn act(pool: &mut Pool<usize, usize, usize>, leases: &mut Vec<Lease<usize>>, now: Instant) {
     while let Some(action) = pool.next_action() {
         match action {
-            Action::Dial(slot, _) => pool.dialled(slot, 0, 1, now),
+            Action::Dial(slot, _) => pool.dialled(slot, 0, Some(1), now),
             Action::Assign(lease, _) => leases.push(lease),
             Action::CancelDial(_)
             | Action::Close(_)

@@ -332,12 +332,18 @@ impl Connection {
     }
 
     /// Client: number of requests that can be in flight at once, as far as is known now; 0: no more can be
-    /// started.
+    /// started. It is a guess until [`settings_received`](Self::settings_received).
     pub fn stream_limit(&self) -> usize {
         match &self.inner {
             Inner::H1(conn) => usize::from(conn.is_reusable()),
             Inner::H2(conn) => conn.stream_limit(),
         }
+    }
+
+    /// Client: the server's SETTINGS have arrived. Until then its limit of streams is unknown, and it may treat streams
+    /// above it as an error of the connection.
+    pub fn settings_received(&self) -> bool {
+        self.extended_connect().is_some()
     }
 
     /// Client: whether an extended CONNECT may be sent (RFC 8441 3). `None`: the server's SETTINGS have not

@@ -38,7 +38,7 @@ impl PoolBench {
         }
         while let Some(action) = pool.next_action() {
             if let Action::Dial(slot, _) = action {
-                pool.dialled(slot, 0, 1, now);
+                pool.dialled(slot, 0, Some(1), now);
             }
         }
         Ok(Self { pool, keys })

@@ -58,7 +58,8 @@ class CallOptions(BuildOptions, total=False):
     - timeout: seconds of each phase, `(connect, read, write, pool, total)` or a `Timeout`. None: no limit
     - retries: a `Retry`, or the number of retries. None or 0: none at all
     - progress: called with a `Progress` while the body is sent and received
-    - transport: `"towline"`, `"httpx"`, `"aiohttp"`, `"pycurl"`, or an object; for this call instead of the client's
+    - transport: `"native"`, `"httpx"`, `"urllib3"`, `"aiohttp"`, `"module:Class"` or an object; for this call instead of
+      the client's
     - extensions: `target`, `sni_hostname`, `trace` and others, as in httpx
     """
 

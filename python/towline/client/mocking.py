@@ -83,7 +83,7 @@ def _matches_glob(pattern: str, url: str) -> bool:
 
 
 class Mock:
-    """Answers the calls of `towline.Client`, `towline.AsyncClient` and `towline.get` while it is active.
+    """Responds to the calls of `towline.Client`, `towline.AsyncClient` and `towline.get` while it is active.
 
     Routes are tried in the order in which they were added. Nothing reaches the network: a request that no route matches
     raises `UnexpectedRequest`, also at the end, in case that the program has caught it. At the end every route must have been
@@ -119,12 +119,12 @@ class Mock:
         - outcome: a `Response`, an exception, or a function of the request
         - times: the number of requests that match, after which the next route is tried; None: any number, at least one
         """
-        answer = _Answer(status_code, headers, content, text, html, json)
-        if outcome is not None and answer != _Answer():
+        arguments = _ResponseArguments(status_code, headers, content, text, html, json)
+        if outcome is not None and arguments != _ResponseArguments():
             raise UsageError("route: either an outcome, or the arguments of a response")
         if times is not None and times < 1:
             raise UsageError("route: times must be at least 1")
-        made = Route(method, url, _maker(answer if outcome is None else outcome), times)
+        made = Route(method, url, _maker(arguments if outcome is None else outcome), times)
         self.routes.append(made)
         return made
 
@@ -185,7 +185,7 @@ class Mock:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Answer:
+class _ResponseArguments:
     """The arguments of a response, which is made anew for each request."""
 
     status_code: int = 200

@@ -125,7 +125,8 @@ class URL:
     @property
     def netloc(self) -> bytes:
         """`host` or `host:port`, as in the Host header: without the zone of an address (RFC 6874 4)."""
-        return re.sub(r"%25[^\]]*\]", "]", self._netloc()).encode("ascii")
+        text = self._netloc()
+        return (re.sub(r"%25[^\]]*\]", "]", text) if "%" in text else text).encode("ascii")
 
     @property
     def path(self) -> str:

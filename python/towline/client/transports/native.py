@@ -13,7 +13,6 @@ from ..request import Request
 from ..response import Response
 from ..websocket import handshake_response
 from .base import AsyncBaseTransport, BaseTransport
-from .traced import atraced_exchange, traced_exchange
 
 
 class NativeTransport(BaseTransport):
@@ -31,6 +30,10 @@ class NativeTransport(BaseTransport):
                 self.pool.open_websocket(*_exchange_arguments(request), options, **_call_options(request))
             )
         if request.extensions.get("trace") is not None:
+            from .traced import (
+                traced_exchange,
+            )  # here because few need it: it makes importing the client slower
+
             return traced_exchange(self._exchange, request, self._options)
         return self._exchange(request)
 
@@ -59,6 +62,8 @@ class AsyncNativeTransport(AsyncBaseTransport):
                 )
             )
         if request.extensions.get("trace") is not None:
+            from .traced import atraced_exchange
+
             return await atraced_exchange(self._exchange, request, self._options)
         return await self._exchange(request)
 

@@ -55,10 +55,8 @@ async def atraced_exchange(
     return response
 
 
-class TracedSource:
-    """A native reply as a body source, with the events of the body."""
-
-    is_async = False
+class _Traced:
+    """A native reply as a body source: the events of the body, in the order in which its reads cause them."""
 
     def __init__(self, source: Any, trace: TraceEvents) -> None:
         self._source, self._trace = source, trace
@@ -69,6 +67,24 @@ class TracedSource:
         buffered_bytes: int = self._source.buffered
         return buffered_bytes
 
+    def _before_read(self) -> list[Event]:
+        if self._state != "unread":
+            return []
+        self._state = "reading"
+        return [self._trace.body("started")]
+
+    def _after_read(self, is_end: bool) -> list[Event]:
+        if not is_end or self._state != "reading":
+            return []
+        self._state = "read"
+        return [self._trace.body("complete", return_value=None)]
+
+
+class TracedSource(_Traced):
+    """The source of a blocking client."""
+
+    is_async = False
+
     def read(self, n: int) -> bytes:
         return self._traced(lambda: self._source.read(n), is_all=False)
 
@@ -76,18 +92,13 @@ class TracedSource:
         return self._traced(lambda: self._source.read_all(**limits), is_all=True)
 
     def _traced(self, read: Callable[[], bytes], is_all: bool) -> bytes:
-        trace = self._trace
-        if self._state == "unread":
-            self._state = "reading"
-            _notify(trace, [trace.body("started")])
+        _notify(self._trace, self._before_read())
         try:
             data = read()
         except Error as error:
-            _notify(trace, [trace.body("failed", exception=error)])
+            _notify(self._trace, [self._trace.body("failed", exception=error)])
             raise
-        if (is_all or not data) and self._state == "reading":
-            self._state = "read"
-            _notify(trace, [trace.body("complete", return_value=None)])
+        _notify(self._trace, self._after_read(is_all or not data))
         return data
 
     def close(self) -> None:
@@ -98,19 +109,10 @@ class TracedSource:
         _notify(self._trace, [self._trace.closed("complete")])
 
 
-class AsyncTracedSource:
-    """As `TracedSource`, for an event loop."""
+class AsyncTracedSource(_Traced):
+    """The source of an asynchronous client."""
 
     is_async = True
-
-    def __init__(self, source: Any, trace: TraceEvents) -> None:
-        self._source, self._trace = source, trace
-        self._state = "unread"
-
-    @property
-    def buffered(self) -> int:
-        buffered_bytes: int = self._source.buffered
-        return buffered_bytes
 
     async def read(self, n: int) -> bytes:
         return await self._traced(lambda: self._source.read(n), is_all=False)
@@ -119,18 +121,13 @@ class AsyncTracedSource:
         return await self._traced(lambda: self._source.read_all(**limits), is_all=True)
 
     async def _traced(self, read: Callable[[], Awaitable[bytes]], is_all: bool) -> bytes:
-        trace = self._trace
-        if self._state == "unread":
-            self._state = "reading"
-            await _anotify(trace, [trace.body("started")])
+        await _anotify(self._trace, self._before_read())
         try:
             data = await read()
         except Error as error:
-            await _anotify(trace, [trace.body("failed", exception=error)])
+            await _anotify(self._trace, [self._trace.body("failed", exception=error)])
             raise
-        if (is_all or not data) and self._state == "reading":
-            self._state = "read"
-            await _anotify(trace, [trace.body("complete", return_value=None)])
+        await _anotify(self._trace, self._after_read(is_all or not data))
         return data
 
     async def close(self) -> None:

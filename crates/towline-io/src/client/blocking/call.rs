@@ -112,10 +112,13 @@ impl BlockingCall {
         policy: &mut WaitPolicy<'_>,
     ) -> Result<(), BlockingError> {
         let mut acquired = acquired;
+        // The driver takes the request.
+        let is_streamed = self.request.body.is_streamed();
         loop {
             self.reused = acquired.lease.reused;
             self.info = Arc::clone(&acquired.lease.conn.info);
             match self.start_on(acquired) {
+                Ok(()) if is_streamed => return self.await_limits(policy),
                 Ok(()) => return Ok(()),
                 Err(Refused::Failed(error)) => return Err(BlockingError::Failed(error)),
                 Err(Refused::NoCapacity) => {
@@ -123,6 +126,15 @@ impl BlockingCall {
                     acquired = self.pool.acquire(route, &self.options, true, policy, now)?;
                 }
             }
+        }
+    }
+
+    /// Before a streamed body: waits for the limits of a new HTTP/2 connection, for which other calls wait. Nobody
+    /// reads from the connection while the program makes the body.
+    fn await_limits(&mut self, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
+        match &mut self.kind {
+            Some(CallKind::H2(h2)) => h2.await_limits(self.options.timeouts.connect, policy),
+            _ => Ok(()),
         }
     }
 

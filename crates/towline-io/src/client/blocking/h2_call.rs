@@ -1,7 +1,7 @@
 //! A call on an HTTP/2 connection, which many calls share.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use towline_proto::{Field, OwnedHead};
@@ -66,6 +66,21 @@ impl H2Call {
                 Err(refused)
             }
         }
+    }
+
+    /// Waits until the server has announced its limits or the call has failed, for `most` at most.
+    pub(super) fn await_limits(
+        &mut self,
+        most: Option<Duration>,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
+        let (conn, call, started) = (self.conn.id, self.call, Instant::now());
+        self.wait(policy, |state| {
+            let is_over = state.driver.knows_limits(conn)
+                || most.is_some_and(|most| started.elapsed() >= most)
+                || state.calls.get_mut(call)?.failure.is_some();
+            is_over.then_some(Ok(()))
+        })
     }
 
     // The response.

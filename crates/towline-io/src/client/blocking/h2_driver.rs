@@ -183,7 +183,7 @@ impl H2Driver {
             .into_iter()
             .filter_map(|conn| {
                 let slot = *state.slots.get(&conn)?;
-                Some((slot, state.driver.stream_limit(conn)))
+                Some((slot, state.driver.stream_limit(conn)?))
             })
             .collect();
         drop(state);
@@ -245,7 +245,8 @@ impl H2Conn {
         self.driver.lock().driver.describe_conn(self.id)
     }
 
-    pub(super) fn limit(&self) -> u32 {
+    /// Calls that it carries at once; `None`: its server has not announced that.
+    pub(super) fn limit(&self) -> Option<u32> {
         self.driver.lock().driver.stream_limit(self.id)
     }
 
@@ -257,9 +258,15 @@ impl H2Conn {
         if state.leader == Leader::None && state.driver.is_idle(self.id) {
             state.turn(&mut wake);
         }
-        let is_alive = state.driver.stream_limit(self.id) > 0;
+        let is_alive = state.driver.stream_limit(self.id) != Some(0);
         self.driver.unlock(state, pool, wake);
         is_alive
+    }
+
+    /// Passes its limit to the pool, for a connection that the pool has just got: a report that came before was lost.
+    pub(super) fn report_limit(&self, pool: &SharedPool) {
+        self.driver
+            .with(pool, |state| state.driver.note_limit(self.id));
     }
 }
 

@@ -53,11 +53,18 @@ impl PooledConn {
         })
     }
 
-    /// Calls that it carries at once, as far as known.
-    pub(super) fn capacity(&self) -> u32 {
+    /// Calls that it carries at once; `None`: its server has not announced that.
+    pub(super) fn capacity(&self) -> Option<u32> {
         match &self.kind {
-            ConnKind::H1(_) => 1,
+            ConnKind::H1(_) => Some(1),
             ConnKind::H2(h2) => h2.limit(),
+        }
+    }
+
+    pub(super) fn h2_conn(&self) -> Option<Arc<H2Conn>> {
+        match &self.kind {
+            ConnKind::H1(_) => None,
+            ConnKind::H2(h2) => Some(Arc::clone(h2)),
         }
     }
 }

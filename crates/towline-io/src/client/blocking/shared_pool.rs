@@ -248,12 +248,19 @@ impl SharedPool {
         waiter: &Arc<Waiter>,
         now: Instant,
     ) {
-        let capacity = conn.capacity();
+        self.add(slot, conn, now, |state| state.drop_driver(slot, waiter));
+    }
+
+    fn add(&self, slot: SlotId, conn: PooledConn, now: Instant, before: impl FnOnce(&mut State)) {
+        let (capacity, h2) = (conn.capacity(), conn.h2_conn());
         self.change(|state| {
-            state.drop_driver(slot, waiter);
+            before(state);
             state.fds.insert(conn.fd);
             state.pool.dialled(slot, conn, capacity, now);
         });
+        if let Some(h2) = h2 {
+            h2.report_limit(self);
+        }
     }
 
     /// Repeats a failed dial after a pause, in its pool slot, if the waiter that it was begun for wants that
@@ -318,14 +325,12 @@ impl SharedPool {
     }
 
     pub(super) fn prewarmed(&self, slot: SlotId, conn: Option<PooledConn>, now: Instant) {
-        let capacity = conn.as_ref().map_or(0, PooledConn::capacity);
-        self.change(|state| match conn {
-            Some(conn) => {
-                state.fds.insert(conn.fd);
-                state.pool.dialled(slot, conn, capacity, now);
-            }
-            None => drop(state.pool.dial_failed(slot)),
-        });
+        match conn {
+            Some(conn) => self.add(slot, conn, now, |_| {}),
+            None => self.change(|state| {
+                state.pool.dial_failed(slot);
+            }),
+        }
     }
 
     pub(super) fn status(&self) -> PoolStatus {

@@ -45,7 +45,8 @@ impl ClientDriver {
         let timings = established.timings;
         let conn = self.engine.adopt(established, &self.conn_config)?;
         let capacity = self.send_preface(conn);
-        let slot = self.pool.adopt(route, conn, capacity, self.engine.now());
+        let now = self.engine.now();
+        let slot = self.pool.adopt(route, conn, capacity, now);
         if let Some(peer) = self.engine.conn(conn) {
             let h2 = std::mem::take(&mut peer.state.h2);
             let info = Arc::new(ConnectionInfo::of(peer, timings));
@@ -68,16 +69,18 @@ impl ClientDriver {
         self.close_conn(conn);
     }
 
-    /// Returns the number of calls that a connection carries at once; 0: it takes no more.
-    pub(in crate::client) fn stream_limit(&mut self, conn: ConnId) -> u32 {
+    /// Returns the number of calls that a connection carries at once. 0: it takes no more; `None`: its server has not
+    /// announced it.
+    pub(in crate::client) fn stream_limit(&mut self, conn: ConnId) -> Option<u32> {
         let Some(peer) = self.engine.conn(conn) else {
-            return 0;
+            return Some(0);
         };
         match peer.state.slot {
             Some(slot) if !self.pool.is_retired(slot) => {
-                u32::try_from(peer.proto.stream_limit()).unwrap_or(u32::MAX)
+                let limit = u32::try_from(peer.proto.stream_limit()).unwrap_or(u32::MAX);
+                (limit == 0 || peer.proto.settings_received()).then_some(limit)
             }
-            _ => 0,
+            _ => Some(0),
         }
     }
 
@@ -148,6 +151,12 @@ impl ClientDriver {
         let retry_context = call.retry_context?;
         let empty = OutgoingRequest::empty(&call.request.route);
         Some((std::mem::replace(&mut call.request, empty), retry_context))
+    }
+
+    /// Whether the server of a connection has announced its limits, or the connection has failed.
+    pub(in crate::client) fn knows_limits(&mut self, conn: ConnId) -> bool {
+        let peer = self.engine.conn(conn);
+        peer.is_none_or(|peer| peer.proto.settings_received())
     }
 
     pub(in crate::client) fn has_limit_changes(&self) -> bool {

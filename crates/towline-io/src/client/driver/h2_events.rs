@@ -27,7 +27,7 @@ pub(super) struct H2State {
     /// Time of the last receive, and the total bytes received by then.
     last_received: Option<Instant>,
     received: u64,
-    /// The limit of streams after the last events.
+    /// The limit of streams after the last events. `None`: the server has not announced it.
     stream_limit: Option<usize>,
 }
 
@@ -156,18 +156,17 @@ impl ClientDriver {
         if std::mem::replace(&mut h2.received, received) != received {
             h2.last_received = Some(now);
         }
+        if !peer.proto.settings_received() {
+            // The limit of streams is unknown: the first call stays the only one.
+            return;
+        }
         let limit = peer.proto.stream_limit();
         if self.adopted_only && h2.stream_limit.replace(limit) != Some(limit) {
             self.limit_changes.push(conn);
         }
         // The peer's SETTINGS may have changed the number of streams.
         let room = peer.proto.stream_capacity() as u32;
-        let has_settings = peer.proto.extended_connect().is_some();
-        let awaiting_settings = if has_settings {
-            peer.state.h2.take_awaiting_settings()
-        } else {
-            Vec::new()
-        };
+        let awaiting_settings = peer.state.h2.take_awaiting_settings();
         if let Some(slot) = peer.state.slot {
             let leases = self.pool.leases(slot);
             self.pool.set_capacity(slot, leases + room);
@@ -178,17 +177,16 @@ impl ClientDriver {
         }
     }
 
-    /// Prepares a new connection. Returns the number of concurrent calls it takes.
-    pub(super) fn send_preface(&mut self, conn: ConnId) -> u32 {
+    /// Prepares a new connection. Returns the number of concurrent calls it takes; `None`: its server announces it.
+    pub(super) fn send_preface(&mut self, conn: ConnId) -> Option<u32> {
         let now = self.now();
         let Some(peer) = self.engine.conn(conn).filter(|peer| peer.is_shared()) else {
-            return 1;
+            return Some(1);
         };
         peer.state.h2.last_received = Some(now);
-        let room = peer.proto.stream_capacity() as u32;
         // The preface is sent together with the first request, if one waits.
         self.schedule_flush(conn);
-        room
+        None
     }
 
     /// Returns a call to the front of the pool's queue: the server has lowered its stream limit.
@@ -216,10 +214,13 @@ impl ClientDriver {
             // Without effect when both directions are complete.
             body.reset();
         }
+        let has_settings = peer.proto.settings_received();
         let room = peer.proto.stream_capacity() as u32;
         let others = self.pool.leases(slot).saturating_sub(1);
         self.schedule_flush(conn);
-        self.pool.set_capacity(slot, others + room);
+        if has_settings {
+            self.pool.set_capacity(slot, others + room);
+        }
         self.pool.release(slot, now);
     }
 
@@ -237,7 +238,7 @@ impl ClientDriver {
     }
 
     /// Notes that the number of calls that a connection takes may have changed.
-    fn note_limit(&mut self, conn: ConnId) {
+    pub(in crate::client) fn note_limit(&mut self, conn: ConnId) {
         if self.adopted_only {
             self.limit_changes.push(conn);
         }

@@ -6,7 +6,8 @@ use super::slot::{Open, Slot};
 use super::{Action, Pool, SlotId};
 
 impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
-    /// Sets the number of concurrent exchanges of a connection. Exchanges above it continue.
+    /// Sets the number of concurrent exchanges of a connection, as the server has announced it. Exchanges above it
+    /// continue.
     pub fn set_capacity(&mut self, slot: SlotId, capacity: u32) {
         let Some(index) = self.find(slot) else {
             return;
@@ -15,14 +16,17 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let (origin, Some(open)) = (*origin, open) else {
             return;
         };
-        if std::mem::replace(&mut open.capacity, capacity) == capacity {
+        let before = open.capacity.replace(capacity);
+        if before == Some(capacity) {
             return;
         }
+        let was_provisional = before.is_none();
         let is_available = open.is_available();
         let was_listed = std::mem::replace(&mut open.is_listed, is_available);
         let entry = self.origins.at(origin);
-        if is_available {
-            // A connection at its limit may be about to close; its capacity does not predict that of the next one.
+        entry.provisional -= usize::from(was_provisional);
+        if is_available || (was_provisional && capacity > 0) {
+            // Any other connection at its limit may be about to close: its capacity does not predict that of the next.
             entry.expected_capacity = capacity as usize;
         }
         match (was_listed, is_available) {
@@ -34,6 +38,20 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         if capacity > 1 {
             self.cancel_surplus_dials(origin);
         }
+    }
+
+    /// Ends the provisional state of a connection that has failed; true if it was in that state. Its waiters now get
+    /// a dial each; otherwise the last would wait for all failures.
+    pub(super) fn end_provisional(&mut self, index: usize) -> bool {
+        let Slot { origin, open, .. } = &mut self.slots[index];
+        let Some(open) = open.as_mut().filter(|open| open.capacity.is_none()) else {
+            return false;
+        };
+        open.capacity = Some(1);
+        let entry = self.origins.at(*origin);
+        entry.provisional -= 1;
+        entry.expected_capacity = 1;
+        true
     }
 
     /// Number of exchanges that a connection carries.

@@ -38,7 +38,7 @@ fn waiters_share_dials_up_to_the_expected_capacity() {
     }
     let opened = dials(&mut pool);
     assert_eq!(opened.len(), 2, "a hundred waiters per dial");
-    pool.dialled(opened[0], 1, 100, now);
+    pool.dialled(opened[0], 1, Some(100), now);
     assert_eq!(served(&mut pool).len(), 100);
     // The server allows more than expected.
     pool.set_capacity(opened[0], 128);
@@ -65,7 +65,7 @@ fn a_dial_is_started_per_waiter_when_the_first_connection_carries_one() {
     }
     let first = dials(&mut pool);
     assert_eq!(first.len(), 1);
-    pool.dialled(first[0], 1, 1, now);
+    pool.dialled(first[0], 1, Some(1), now);
     assert_eq!(dials(&mut pool).len(), 4);
     assert_eq!(pool.status().waiting, 4);
 }
@@ -81,7 +81,7 @@ fn each_waiter_gets_its_own_dial_after_a_shared_dial_failed() {
     let second = dials(&mut pool);
     assert_eq!(second.len(), 2);
     // One of them succeeds and carries many: the other is cancelled.
-    pool.dialled(second[0], 1, 100, now);
+    pool.dialled(second[0], 1, None, now);
     assert_eq!(
         pool.status().waiting,
         1,
@@ -98,6 +98,80 @@ fn a_dial_stays_for_the_other_waiters_when_the_first_is_cancelled() {
     let waiters = [0, 1].map(|token| pool.wait(origin, token, false).unwrap());
     let dial = dials(&mut pool)[0];
     assert_eq!(pool.cancel(waiters[0]), Some(0));
-    pool.dialled(dial, 7, 100, now);
+    pool.dialled(dial, 7, Some(100), now);
     assert_eq!(served(&mut pool), [(1, 7)]);
+}
+
+#[test]
+fn a_provisional_connection_carries_one_exchange_and_keeps_its_waiters() {
+    let (mut pool, now) = (pool(99, 99), Instant::now());
+    let origin = pool.origin(&Arc::new(0), 100);
+    for token in 0..100 {
+        assert!(pool.wait(origin, token, false).is_ok());
+    }
+    let opened = dials(&mut pool);
+    assert_eq!(opened.len(), 1);
+    pool.dialled(opened[0], 1, None, now);
+    assert_eq!(served(&mut pool), [(0, 1)], "the first call alone");
+    // A new call waits as well, and is not given a dial.
+    assert!(pool.acquire(origin, now).is_none());
+    assert_eq!((pool.status().waiting, pool.status().dialling), (99, 0));
+    // The server announces ten: the others get dials for ten each.
+    pool.set_capacity(opened[0], 10);
+    let (mut assigned, mut dialled) = (0, 0);
+    while let Some(action) = pool.next_action() {
+        assigned += usize::from(matches!(action, Action::Assign(..)));
+        dialled += usize::from(matches!(action, Action::Dial(..)));
+    }
+    assert_eq!((assigned, dialled), (9, 9));
+}
+
+#[test]
+fn a_limit_of_one_ends_the_provisional_state() {
+    let (mut pool, now) = (pool(99, 99), Instant::now());
+    let origin = pool.origin(&Arc::new(0), 100);
+    for token in 0..5 {
+        assert!(pool.wait(origin, token, false).is_ok());
+    }
+    let opened = dials(&mut pool);
+    pool.dialled(opened[0], 1, None, now);
+    assert_eq!(served(&mut pool), [(0, 1)]);
+    pool.set_capacity(opened[0], 1);
+    assert_eq!(dials(&mut pool).len(), 4, "a dial for each of the others");
+}
+
+#[test]
+fn waiters_of_a_provisional_connection_that_fails_get_a_dial_each() {
+    for retires in [false, true] {
+        let (mut pool, now) = (pool(99, 99), Instant::now());
+        let origin = pool.origin(&Arc::new(0), 100);
+        for token in 0..5 {
+            assert!(pool.wait(origin, token, false).is_ok());
+        }
+        let opened = dials(&mut pool);
+        pool.dialled(opened[0], 1, None, now);
+        assert_eq!(served(&mut pool), [(0, 1)]);
+        if retires {
+            pool.retire(opened[0]);
+        } else {
+            pool.remove(opened[0]);
+        }
+        assert_eq!(dials(&mut pool).len(), 4);
+    }
+}
+
+#[test]
+fn the_next_waiter_gets_a_provisional_connection_that_is_released() {
+    let (mut pool, now) = (pool(99, 99), Instant::now());
+    let origin = pool.origin(&Arc::new(0), 100);
+    for token in 0..3 {
+        assert!(pool.wait(origin, token, false).is_ok());
+    }
+    let opened = dials(&mut pool);
+    pool.dialled(opened[0], 1, None, now);
+    assert_eq!(served(&mut pool), [(0, 1)]);
+    pool.release(opened[0], now);
+    assert_eq!(served(&mut pool), [(1, 1)]);
+    pool.set_capacity(opened[0], 3);
+    assert_eq!(served(&mut pool), [(2, 1)]);
 }

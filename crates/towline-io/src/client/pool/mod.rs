@@ -14,8 +14,9 @@
 //! A dial belongs to the pool: the first connection that is free goes to the first waiter. Only the failure of a
 //! dial is reported to the waiter for which it was started. A connection has a capacity, which may change, and
 //! counts its leases. A dial is expected to have the capacity of the origin's last connection (at first, the one
-//! passed to [`Pool::origin`]): that many waiters wait for one dial before another is started. Every operation is
-//! O(1), including `cancel`.
+//! passed to [`Pool::origin`]): that many waiters wait for one dial before another is started. A connection whose
+//! capacity is not known yet is provisional: it carries one exchange, and the waiters that the dial was expected to
+//! serve go on waiting for `set_capacity`. Every operation is O(1), including `cancel`.
 
 mod adopted;
 mod capacity;
@@ -179,8 +180,9 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         self.waiter(id).map(|waiter| &waiter.token)
     }
 
-    /// Adds the connection of a successful dial, which carries up to `capacity` exchanges at once.
-    pub fn dialled(&mut self, slot: SlotId, conn: C, capacity: u32, now: Instant) {
+    /// Adds the connection of a successful dial, which carries up to `capacity` exchanges at once. `None`: one, until
+    /// `set_capacity` is called.
+    pub fn dialled(&mut self, slot: SlotId, conn: C, capacity: Option<u32>, now: Instant) {
         let Some(index) = self.find(slot) else {
             // Cancelled while it succeeded.
             self.actions.push_back(Action::Close(conn));
@@ -195,9 +197,11 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let entry = self.origins.at(origin);
         entry.dials.remove(&mut self.slots, index);
         entry.open += 1;
-        // Capped by the capacity of the previous connection until the server announces its limit.
-        let capacity = capacity.max(1).min(entry.expected_capacity as u32);
-        entry.expected_capacity = capacity as usize;
+        let capacity = capacity.map(|capacity| capacity.max(1));
+        match capacity {
+            Some(capacity) => entry.expected_capacity = capacity as usize,
+            None => entry.provisional += 1,
+        }
         self.slots[index].open = Some(Open {
             conn,
             leases: 0,
@@ -211,7 +215,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         });
         self.make_available(index, now);
         self.serve(index);
-        if capacity > 1 {
+        if capacity != Some(1) {
             self.cancel_surplus_dials(origin);
         }
     }
@@ -254,6 +258,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     /// Removes a connection or a dial that no longer exists.
     pub fn remove(&mut self, slot: SlotId) {
         if let Some(index) = self.find(slot) {
+            self.end_provisional(index);
             self.free(index);
         }
     }
@@ -271,9 +276,14 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             return self.drop_slot(index);
         }
         open.retired = true;
+        let origin = *origin;
         if std::mem::take(&mut open.is_listed) {
-            let available = &mut self.origins.at(*origin).available;
+            let available = &mut self.origins.at(origin).available;
             available.remove(&mut self.slots, index);
+        }
+        if self.end_provisional(index) {
+            self.assign_dials(origin);
+            self.needs_refill = true;
         }
     }
 
@@ -443,9 +453,10 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         let slot = &self.slots[index];
         let entry = self.origins.at(slot.origin);
         let (origin, state) = (slot.origin, slot.open.as_ref());
-        let state = state.map(|open| (open.is_listed, open.is_idle));
-        if let Some((is_listed, is_idle)) = state {
+        let state = state.map(|open| (open.is_listed, open.is_idle, open.capacity.is_none()));
+        if let Some((is_listed, is_idle, is_provisional)) = state {
             entry.open -= 1;
+            entry.provisional -= usize::from(is_provisional);
             if is_listed {
                 entry.available.remove(&mut self.slots, index);
             }

@@ -18,7 +18,8 @@ enum Step {
     Remove(usize),
     Retire(usize),
     RemoveIdle(usize),
-    DialSucceeds(usize),
+    /// Whether the capacity is known.
+    DialSucceeds(usize, bool),
     DialFails(usize),
     /// Sets the capacity of the n-th connection.
     SetCapacity(usize, u32),
@@ -35,7 +36,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => n.clone().prop_map(Step::Remove),
         1 => n.clone().prop_map(Step::Retire),
         1 => n.clone().prop_map(Step::RemoveIdle),
-        5 => n.clone().prop_map(Step::DialSucceeds),
+        5 => (n.clone(), any::<bool>()).prop_map(|(n, is_known)| Step::DialSucceeds(n, is_known)),
         1 => n.clone().prop_map(Step::DialFails),
         1 => (n.clone(), 0..5_u32).prop_map(|(n, capacity)| Step::SetCapacity(n, capacity)),
         2 => n.prop_map(Step::Cancel),
@@ -51,6 +52,7 @@ struct Live {
     conn: Conn,
     leases: Vec<Token>,
     capacity: u32,
+    is_provisional: bool,
     retired: bool,
     since: Instant,
 }
@@ -98,12 +100,14 @@ impl Model {
             Step::Release(n) => self.release(n),
             Step::Remove(n) => {
                 if let Some((at, _)) = self.nth_lease(n) {
+                    self.end_provisional(at);
                     let removed = self.live.remove(at);
                     self.pool.remove(removed.slot);
                 }
             }
             Step::Retire(n) => {
                 if let Some((at, _)) = self.nth_lease(n) {
+                    self.end_provisional(at);
                     self.live[at].retired = true;
                     self.pool.retire(self.live[at].slot);
                 }
@@ -113,27 +117,31 @@ impl Model {
                     .filter(|&at| self.live[at].leases.is_empty())
                     .collect();
                 if !idle.is_empty() {
-                    let removed = self.live.remove(idle[n % idle.len()]);
+                    let at = idle[n % idle.len()];
+                    self.end_provisional(at);
+                    let removed = self.live.remove(at);
                     self.pool.remove(removed.slot);
                 }
             }
-            Step::DialSucceeds(n) => {
+            Step::DialSucceeds(n, is_known) => {
                 if !self.dials.is_empty() {
                     let (slot, origin) = self.dials.remove(n % self.dials.len());
                     self.next += 1;
-                    // Not above the last connection's capacity, until the server announces its limit.
-                    let capacity = self.capacity.min(self.expected_capacities[origin] as u32);
-                    self.expected_capacities[origin] = capacity as usize;
+                    let known = is_known.then_some(self.capacity);
+                    if is_known {
+                        self.expected_capacities[origin] = self.capacity as usize;
+                    }
                     self.live.push(Live {
                         slot,
                         origin,
                         conn: self.next,
                         leases: Vec::new(),
-                        capacity,
+                        capacity: known.unwrap_or(1),
+                        is_provisional: !is_known,
                         retired: false,
                         since: self.now,
                     });
-                    self.pool.dialled(slot, self.next, self.capacity, self.now);
+                    self.pool.dialled(slot, self.next, known, self.now);
                 }
             }
             Step::DialFails(n) => self.fail_dial(n),
@@ -196,7 +204,25 @@ impl Model {
             })
             .count();
         let waiting = self.waiting.get(&origin).map_or(0, VecDeque::len);
-        waiting.saturating_sub(dials * self.expected_capacities[origin])
+        waiting.saturating_sub(self.expected_by(origin, dials))
+    }
+
+    /// Number of waiters that this number of dials and the provisional connections are expected to serve.
+    fn expected_by(&self, origin: usize, dials: usize) -> usize {
+        dials * self.expected_capacities[origin] + self.expected_of_provisional(origin)
+    }
+
+    fn expected_of_provisional(&self, origin: usize) -> usize {
+        let own = |live: &&Live| live.origin == origin && live.is_provisional;
+        self.live.iter().filter(own).count() * (self.expected_capacities[origin] - 1)
+    }
+
+    /// A connection fails.
+    fn end_provisional(&mut self, at: usize) {
+        let live = &mut self.live[at];
+        if std::mem::take(&mut live.is_provisional) {
+            self.expected_capacities[live.origin] = 1;
+        }
     }
 
     fn set_capacity(&mut self, n: usize, capacity: u32) {
@@ -206,7 +232,9 @@ impl Model {
         let at = n % self.live.len();
         let live = &mut self.live[at];
         let changes = std::mem::replace(&mut live.capacity, capacity) != capacity;
-        if changes && !live.retired && live.leases.len() < capacity as usize {
+        let was_provisional = std::mem::take(&mut live.is_provisional);
+        let has_room = !live.retired && live.leases.len() < capacity as usize;
+        if (changes && has_room) || (was_provisional && (has_room || capacity > 0)) {
             self.expected_capacities[live.origin] = capacity as usize;
         }
         self.pool.set_capacity(live.slot, capacity);
@@ -354,7 +382,7 @@ impl Model {
             assert!(slots <= self.limits.max_connections_per_host);
             let waiting = self.waiting.get(&origin).map_or(0, VecDeque::len);
             let expect = |&(at, &(_, token)): &(usize, &(WaiterId, Token))| {
-                (at < dials * self.expected_capacities[origin]) == self.expecting.contains(&token)
+                (at < self.expected_by(origin, dials)) == self.expecting.contains(&token)
             };
             let queue = self.waiting.get(&origin).into_iter().flatten();
             assert!(queue.enumerate().all(|entry| expect(&entry)));
@@ -368,13 +396,14 @@ impl Model {
                 waiting == 0 || !self.live.iter().any(|live| free(&live)),
                 "a waiter although a connection of {key} is free"
             );
-            if waiting > dials * self.expected_capacities[origin]
+            if waiting > self.expected_by(origin, dials)
                 && slots < self.limits.max_connections_per_host
             {
                 let surplus = |dial: &(SlotId, usize)| {
                     let dials = self.dials.iter().filter(|other| other.1 == dial.1).count();
                     let waiting = self.waiting.get(&dial.1).map_or(0, VecDeque::len);
-                    dials > waiting.div_ceil(self.expected_capacities[dial.1])
+                    let unserved = waiting.saturating_sub(self.expected_of_provisional(dial.1));
+                    dials > unserved.div_ceil(self.expected_capacities[dial.1])
                 };
                 assert_eq!(
                     total, self.limits.max_connections,

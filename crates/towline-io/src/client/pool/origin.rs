@@ -51,6 +51,8 @@ pub(super) struct Origin<K> {
     pub(super) dials: List<DIALS>,
     pub(super) open: usize,
     pub(super) idle: usize,
+    /// Open connections whose capacity the server has not announced yet. Each carries one exchange.
+    pub(super) provisional: usize,
     /// Concurrent exchanges that a dialled connection is expected to carry; at least one.
     pub(super) expected_capacity: usize,
     /// The first waiters in order of arrival: those that the dials are expected to serve. `queued` has the others.
@@ -72,14 +74,22 @@ impl<K> Origin<K> {
         self.expecting.len() + self.queued.len()
     }
 
-    /// Waiters that the dials will serve.
+    /// Waiters that the dials and the provisional connections will serve.
     pub(super) fn expected(&self) -> usize {
-        self.dials.len().saturating_mul(self.expected_capacity)
+        let of_dials = self.dials.len().saturating_mul(self.expected_capacity);
+        of_dials.saturating_add(self.expected_of_provisional())
+    }
+
+    /// Waiters that the provisional connections will serve. Each of these connections carries an exchange already.
+    fn expected_of_provisional(&self) -> usize {
+        self.provisional.saturating_mul(self.expected_capacity - 1)
     }
 
     /// Dials needed to serve all waiters.
     pub(super) fn wanted_dials(&self) -> usize {
-        self.waiting().div_ceil(self.expected_capacity)
+        let waiting = self.waiting();
+        let unserved = waiting.saturating_sub(self.expected_of_provisional());
+        unserved.div_ceil(self.expected_capacity)
     }
 
     pub(super) fn first_waiter(&self) -> Option<usize> {
@@ -160,6 +170,7 @@ impl<K: Eq + Hash> Origins<K> {
             dials: List::default(),
             open: 0,
             idle: 0,
+            provisional: 0,
             expected_capacity: expected_capacity.max(1) as usize,
             expecting: List::default(),
             queued: List::default(),

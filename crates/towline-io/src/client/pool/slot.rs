@@ -23,7 +23,8 @@ pub(super) struct Slot<C> {
 pub(super) struct Open<C> {
     pub(super) conn: C,
     pub(super) leases: u32,
-    pub(super) capacity: u32,
+    /// Exchanges that it carries at once. `None`: one, until the server has announced how many.
+    pub(super) capacity: Option<u32>,
     /// Exchanges started on it so far.
     pub(super) exchanges: u64,
     /// Set when it takes no further exchange.
@@ -38,7 +39,7 @@ pub(super) struct Open<C> {
 
 impl<C> Open<C> {
     pub(super) fn is_available(&self) -> bool {
-        !self.retired && self.leases < self.capacity
+        !self.retired && self.leases < self.capacity.unwrap_or(1)
     }
 }
 

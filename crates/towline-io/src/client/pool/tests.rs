@@ -24,7 +24,7 @@ fn dial_all(pool: &mut Pool<usize, Conn, Token>, now: Instant) -> Vec<(Token, Le
         match action {
             Action::Dial(slot, _) => {
                 conn += 1;
-                pool.dialled(slot, conn, 1, now);
+                pool.dialled(slot, conn, Some(1), now);
             }
             Action::Assign(lease, token) => served.push((token, lease)),
             _ => {}
@@ -144,7 +144,7 @@ fn a_failed_dial_reports_its_waiter_and_a_cancelled_waiter_ends_its_dial() {
     assert_eq!(pool.dialled_for(dials[2]), Some(&2));
     // The connection goes to an urgent waiter, which precedes the one the dial was started for.
     pool.wait(origin, 3, true).unwrap();
-    pool.dialled(dials[2], 7, 1, now);
+    pool.dialled(dials[2], 7, Some(1), now);
     assert!(pool.next_action().is_some());
     assert_eq!(pool.status().waiting, 1);
 }
