@@ -6,6 +6,7 @@ use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use sha2::{Digest, Sha256};
 use towline_proto::Field;
 
+use crate::capture::Captured;
 use crate::target::{Coding, Expect};
 
 /// Limit of coded and decoded bodies whose expected size is unknown.
@@ -25,6 +26,8 @@ pub(crate) enum Mismatch {
     /// Not the expected body after decoding, or not decodable.
     Coding,
     Content,
+    /// The value of this index is not in the response.
+    Capture(usize),
 }
 
 /// The last coded body that was verified: an equal one needs no decoding.
@@ -41,6 +44,7 @@ pub(crate) struct Check {
     missing: Option<usize>,
     hash: Option<Box<Sha256>>,
     coded_body: Option<CodedBody>,
+    captured: Option<Box<Captured>>,
 }
 
 /// A coded body being received.
@@ -73,6 +77,10 @@ impl Check {
                 !(fields.clone()).any(|field| is(&field, name) && *field.value == **value)
             });
         }
+        if !expect.captures.is_empty() {
+            let captured = Captured::begin(&expect.captures, &fields);
+            self.captured = Some(Box::new(captured));
+        }
         if let Some(coding) = expect.coding {
             let coding = coding.name().as_bytes();
             let matches = fields.any(|field| {
@@ -104,6 +112,9 @@ impl Check {
     pub(crate) fn data(&mut self, data: &[u8], expect: &Expect, verified: &VerifiedBody) {
         let at = usize::try_from(self.length).unwrap_or(usize::MAX);
         self.length += data.len() as u64;
+        if let Some(captured) = &mut self.captured {
+            captured.data(data);
+        }
         if let Some(coded_body) = &mut self.coded_body {
             return coded_body.data(at, data, expect, verified);
         }
@@ -144,6 +155,10 @@ impl Check {
             || body_length.is_some_and(|length| length != self.length)
             || hash != expect.sha256;
         differs.then_some(Mismatch::Content)
+    }
+
+    pub(crate) fn take_captured(&mut self) -> Option<Box<Captured>> {
+        self.captured.take()
     }
 
     pub(crate) fn status(&self) -> u16 {

@@ -9,9 +9,12 @@ use serde::Deserialize;
 use towline_proto::ws::{Kind, Scratch};
 use towline_proto::{BodySize, Connection, Field, Limits, Protocol, RequestHead};
 
+use crate::data::Data;
 use crate::error::LoadError;
 use crate::schedule::Rate;
+use crate::stages::Stages;
 use crate::target::{Destination, Messages, SendMode, Target};
+use crate::template::sample;
 use crate::websocket::{Handshake, OWN_FIELDS};
 
 /// One run of load.
@@ -20,6 +23,8 @@ pub struct Config {
     /// Connections are distributed over the origins in turn; each uses the targets of its origin.
     pub targets: Vec<Target>,
     pub mix: Mix,
+    /// Rows of values for requests with `{{name}}`: one for each request, or for each session.
+    pub data: Option<Arc<Data>>,
     /// Total, divided among the threads.
     pub connections: usize,
     pub threads: usize,
@@ -42,11 +47,19 @@ pub struct Config {
     /// Closed loop: connections are opened one after the other over this time. Open loop: see
     /// [`Rate::ramp`].
     pub ramp: Duration,
+    /// Closed loop: the number of connections over time, `connections` being the most. Open loop: the rate
+    /// over time.
+    pub stages: Option<Stages>,
     /// From sending to the last byte of the response; checked about twenty times in its duration.
     pub timeout: Duration,
     pub connect_timeout: Duration,
     pub trust: Trust,
     pub seed: u64,
+    /// A Unix socket to which all connections go; the URLs still give Host and the path.
+    pub unix_socket: Option<PathBuf>,
+    /// Ends the run when a destination has had no connection and only failed dials for this time, and at
+    /// the start when none of its first dials succeeds. `None`: dials go on until the end of the run.
+    pub give_up_after: Option<Duration>,
     /// Statuses with which a server refuses requests at its limit: counted apart, neither successes nor
     /// failures. If any is given, connections that the server refuses, or closes before any response,
     /// count in the same way.
@@ -61,6 +74,8 @@ pub enum Mix {
     InTurn,
     /// By weight.
     AtRandom,
+    /// Each connection is a user that sends the requests of all targets in order, and then again.
+    Session,
 }
 
 /// The event that starts a request.
@@ -98,6 +113,7 @@ impl Config {
         Self {
             targets,
             mix: Mix::default(),
+            data: None,
             connections: 10,
             threads: 1,
             protocol: Protocol::Http1,
@@ -109,10 +125,13 @@ impl Config {
             until: Until::Time(Duration::from_secs(10)),
             warm_up: Duration::ZERO,
             ramp: Duration::ZERO,
+            stages: None,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
             trust: Trust::default(),
             seed: 1,
+            unix_socket: None,
+            give_up_after: None,
             refusal_statuses: Vec::new(),
         }
     }
@@ -167,7 +186,20 @@ impl Config {
                 }
             }
         }
-        self.targets.iter().try_for_each(check_target)
+        let has_variables = self.has_variables();
+        (self.targets.iter()).try_for_each(|target| {
+            if has_variables {
+                check_target(&with_samples(target))
+            } else {
+                check_target(target)
+            }
+        })
+    }
+
+    /// Whether requests may have values.
+    pub(crate) fn has_variables(&self) -> bool {
+        let mut expectations = self.targets.iter().map(|target| &target.expect);
+        self.data.is_some() || expectations.any(|expect| !expect.captures.is_empty())
     }
 
     /// Adds the expectation of an echo to WebSocket targets without one.
@@ -216,6 +248,16 @@ impl Config {
 
     pub(crate) fn is_fresh(&self) -> bool {
         self.requests_per_connection == Some(1)
+    }
+}
+
+/// The target with a letter in place of each value.
+fn with_samples(target: &Target) -> Target {
+    let field = |(name, value): &(Box<str>, Box<[u8]>)| (name.clone(), sample(value).into());
+    Target {
+        path: String::from_utf8_lossy(&sample(target.path.as_bytes())).into(),
+        fields: target.fields.iter().map(field).collect(),
+        ..target.clone()
     }
 }
 

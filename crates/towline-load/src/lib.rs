@@ -26,10 +26,12 @@
 //! ```
 
 pub mod agent;
+mod capture;
 mod certificate;
 mod check;
 pub mod cli;
 mod config;
+mod data;
 mod error;
 mod live;
 mod monitor;
@@ -44,14 +46,19 @@ mod session;
 mod shutdown;
 mod slice;
 mod spec;
+mod stages;
 mod stats;
 mod target;
+mod template;
 mod usage;
+mod variables;
 mod websocket;
 mod worker;
 
+pub use capture::{Capture, Source};
 pub use certificate::TestCertificate;
 pub use config::{Config, LoopMode, Mix, Trust, Until};
+pub use data::Data;
 pub use error::LoadError;
 pub use monitor::{FAILURE_CLASSES, Monitor, Snapshot};
 pub use netem::netem_main;
@@ -67,4 +74,5 @@ pub use search::{Goal, Judgement, Peak, PeakSearch, connections_sweep, find_peak
 pub use session::{Outcome, Session};
 pub use slice::{Slice, Stop};
 pub use spec::Spec;
+pub use stages::Stages;
 pub use target::{Coding, Expect, Messages, SendMode, Target};

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::stages::Stages;
+
 /// Distribution of the starts of an open loop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Arrivals {
@@ -32,6 +34,9 @@ pub struct Share {
 #[derive(Clone, Debug)]
 pub struct Schedule {
     rate: Rate,
+    ramp_s: f64,
+    /// In place of the rate, which is then 1.
+    stages: Option<Stages>,
     share: Share,
     random: Random,
     /// Starts produced so far.
@@ -45,6 +50,8 @@ impl Schedule {
     pub fn new(rate: Rate, share: Share, seed: u64) -> Self {
         let mut schedule = Self {
             rate,
+            ramp_s: rate.ramp.as_secs_f64(),
+            stages: None,
             share,
             random: Random::new(seed ^ u64::from(share.index).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
             index: 0,
@@ -52,6 +59,20 @@ impl Schedule {
             next: Duration::ZERO,
         };
         schedule.prepare();
+        schedule
+    }
+
+    /// A schedule whose rate moves through `stages`.
+    pub fn staged(stages: Stages, arrivals: Arrivals, share: Share, seed: u64) -> Self {
+        let unit = Rate {
+            per_s: 1.0,
+            arrivals,
+            ramp: Duration::ZERO,
+        };
+        let mut schedule = Self::new(unit, share, seed);
+        let first = stages.time_of(schedule.even_s);
+        schedule.next = Duration::from_secs_f64(first);
+        schedule.stages = Some(stages);
         schedule
     }
 
@@ -81,7 +102,10 @@ impl Schedule {
                 self.even_s += gap * of / self.rate.per_s;
             }
         }
-        self.next = Duration::from_secs_f64(ramped(self.even_s, self.rate.ramp.as_secs_f64()));
+        self.next = Duration::from_secs_f64(match &self.stages {
+            None => ramped(self.even_s, self.ramp_s),
+            Some(stages) => stages.time_of(self.even_s),
+        });
     }
 }
 
@@ -216,6 +240,34 @@ mod tests {
         assert!(within(0.0, 10.0).abs_diff(500) <= 1);
         assert!(within(0.0, 5.0).abs_diff(125) <= 1);
         assert!(within(10.0, 20.0).abs_diff(1000) <= 1);
+    }
+
+    #[test]
+    fn stages_are_kept_by_threads_together() {
+        let s = Duration::from_secs;
+        let stages = Stages::new("", 100.0, vec![(s(10), 300.0), (s(5), 0.0)]);
+        for (arrivals, tolerance) in [(Arrivals::Constant, 2), (Arrivals::Poisson, 200)] {
+            let mut starts = Vec::new();
+            for index in 0..3 {
+                let share = Share { index, of: 3 };
+                let mut schedule = Schedule::staged(stages.clone(), arrivals, share, 7);
+                while schedule.peek() < s(15) {
+                    starts.push(schedule.peek().as_secs_f64());
+                    schedule.advance();
+                }
+            }
+            let within =
+                |from: f64, to: f64| starts.iter().filter(|at| (from..to).contains(*at)).count();
+            assert!(
+                within(0.0, 10.0).abs_diff(2000) <= tolerance,
+                "{arrivals:?}"
+            );
+            assert!(within(0.0, 5.0).abs_diff(750) <= tolerance, "{arrivals:?}");
+            assert!(
+                within(10.0, 15.0).abs_diff(750) <= tolerance,
+                "{arrivals:?}"
+            );
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@
 
 use crate::config::{Config, LoopMode};
 use crate::error::LoadError;
-use crate::report::Report;
+use crate::report::{BUSY_SHARE, Generator, Report};
 use crate::run::run;
 use crate::schedule::{Arrivals, Rate};
 use crate::session::Outcome;
@@ -165,9 +165,32 @@ fn middle(met: f64, missed: f64) -> f64 {
 /// The result of a search, with all its runs in order.
 #[derive(Clone, Debug)]
 pub struct Peak {
-    /// `None`: no rate kept the goal.
+    /// `None`: no rate kept the goal, or the generator was the limit.
     pub rate_per_s: Option<f64>,
+    /// The rate that kept the goal twice, and why the next higher one did not by the generator's fault.
+    pub limited: Option<(f64, String)>,
     pub runs: Vec<Report>,
+}
+
+/// The lowest rate that was missed, which bounds the peak, and why by the generator's fault.
+#[derive(Debug, Default)]
+struct Bound(Option<(f64, Option<String>)>);
+
+impl Bound {
+    fn observe(&mut self, per_s: f64, judgement: Judgement, generator: &Generator) {
+        let is_lower = self.0.as_ref().is_none_or(|(rate, _)| per_s <= *rate);
+        if judgement == Judgement::Missed && is_lower {
+            let busy = || {
+                (generator.busiest_share >= BUSY_SHARE)
+                    .then(|| "a thread of the generator was busy all the time".to_owned())
+            };
+            self.0 = Some((per_s, generator.limit.clone().or_else(busy)));
+        }
+    }
+
+    fn limit(self) -> Option<String> {
+        self.0.and_then(|(_, limit)| limit)
+    }
 }
 
 /// Searches with runs of `config`, whose loop mode is replaced.
@@ -183,6 +206,7 @@ pub fn find_peak(
         LoopMode::Closed => Arrivals::Constant,
     };
     let mut runs = Vec::new();
+    let mut bound = Bound::default();
     while let Some(per_s) = search.next_rate().filter(|_| !stop.is_requested()) {
         let loop_mode = LoopMode::Open(Rate {
             per_s,
@@ -198,11 +222,14 @@ pub fn find_peak(
         on_report(&report, judgement);
         if !stop.is_requested() {
             search.observe(judgement);
+            bound.observe(per_s, judgement, &report.generator);
         }
         runs.push(report);
     }
+    let limited = search.found().zip(bound.limit());
     Ok(Peak {
-        rate_per_s: search.found(),
+        rate_per_s: search.found().filter(|_| limited.is_none()),
+        limited,
         runs,
     })
 }
@@ -280,5 +307,30 @@ mod tests {
         let (found, _) = search(100.0, 1e6, |run| if run < 10 { 8000.0 } else { 4000.0 });
         let found = found.unwrap();
         assert!((4000.0 / 1.05..=4000.0).contains(&found), "{found}");
+    }
+
+    #[test]
+    fn a_peak_is_limited_by_the_lowest_rate_that_was_missed() {
+        let fine = Generator::default();
+        let busy = Generator {
+            busiest_share: 0.95,
+            ..Generator::default()
+        };
+        let limit = |runs: &[(f64, Judgement, &Generator)]| {
+            let mut bound = Bound::default();
+            for &(per_s, judgement, generator) in runs {
+                bound.observe(per_s, judgement, generator);
+            }
+            bound.limit().is_some()
+        };
+        assert!(limit(&[
+            (1000.0, Judgement::Missed, &busy),
+            (700.0, Judgement::Met, &fine)
+        ]));
+        assert!(!limit(&[
+            (1000.0, Judgement::Missed, &busy),
+            (700.0, Judgement::Missed, &fine)
+        ]));
+        assert!(!limit(&[(1000.0, Judgement::Met, &busy)]));
     }
 }

@@ -9,6 +9,7 @@
 //! affect both. A plain run is a session with one slice.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -22,7 +23,8 @@ use crate::report::{self, Report};
 use crate::schedule::Share;
 use crate::slice::{Slice, Stop};
 use crate::stats::{Interval, Tally};
-use crate::worker::{ThreadResult, Worker};
+use crate::variables;
+use crate::worker::{FirstResponses, ThreadResult, Worker};
 
 /// Between the last connection and the first request.
 const HEAD_START: Duration = Duration::from_millis(1);
@@ -39,6 +41,8 @@ pub struct Outcome {
     pub seconds: Vec<Histogram<u64>>,
     /// When the measured time began.
     pub began: SystemTime,
+    /// Complete responses to the whole load, with those before and after the measured time.
+    pub completed: u64,
 }
 
 /// Connections to the targets of one [`Config`], and the state of their threads.
@@ -53,10 +57,12 @@ impl Session {
     /// Creates the workers. The first slice opens the connections.
     pub fn open(config: Config) -> Result<Self, LoadError> {
         config.check()?;
+        variables::check(&config)?;
         let config = Arc::new(config.with_defaults());
         let of = config.threads as u32;
+        let first = FirstResponses::new(&config);
         let workers = (0..of)
-            .map(|index| Worker::new(&config, Share { index, of }))
+            .map(|index| Worker::new(&config, Share { index, of }, first.clone()))
             .collect::<io::Result<_>>()?;
         Ok(Self {
             config,
@@ -76,8 +82,9 @@ impl Session {
         &self.config
     }
 
-    /// Runs one slice of load. Closed connections are reopened before it, outside the measured time;
-    /// what a closed loop has in flight at its end is awaited afterwards and not counted.
+    /// Runs one slice of load. Closed connections are reopened before it, outside the measured time. The
+    /// measured time begins and ends with a response, so that a stall counts as a whole or not at all;
+    /// the latencies of requests in flight at its end count when they are complete.
     pub fn slice(&mut self, slice: &Slice, stop: &Stop) -> Result<Outcome, LoadError> {
         self.measure(slice, stop, true)
     }
@@ -95,20 +102,26 @@ impl Session {
     ) -> Result<Outcome, LoadError> {
         slice.check(&self.config)?;
         let gate = StartGate::new(self.workers.len());
-        let work = |worker: &mut Worker| -> io::Result<ThreadResult> {
+        let work = |worker: &mut Worker| -> io::Result<Option<ThreadResult>> {
             towline_io::exact_timers();
             let prepared = worker.prepare(slice, stop);
+            if prepared.is_err() {
+                gate.failed.store(true, Ordering::Relaxed);
+            }
             // Also after an error: the other threads wait.
             let begin = gate.wait();
             prepared?;
-            let thread_result = worker.load(slice.warm_up, begin, stop)?;
+            if gate.failed.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            let thread_result = worker.load(slice.warm_up, begin, keep_open, stop)?;
             if keep_open {
                 worker.await_rest(stop)?;
             }
-            Ok(thread_result)
+            Ok(Some(thread_result))
         };
         let work = &work;
-        let results: Vec<ThreadResult> = thread::scope(|scope| {
+        let results: Vec<Option<ThreadResult>> = thread::scope(|scope| {
             let spawn = |worker| scope.spawn(move || work(worker));
             let threads: Vec<_> = self.workers.iter_mut().map(spawn).collect();
             threads
@@ -120,6 +133,7 @@ impl Session {
                 })
                 .collect::<io::Result<_>>()
         })?;
+        let results: Vec<ThreadResult> = results.into_iter().flatten().collect();
         let since_begin = gate.time().elapsed();
         let began = SystemTime::now()
             .checked_sub(since_begin.saturating_sub(slice.warm_up))
@@ -132,9 +146,10 @@ impl Session {
         Ok(Outcome {
             report,
             seconds: self.tally.series.iter().map(Interval::times).collect(),
-            response: self.tally.response.0.clone(),
-            first_byte: self.tally.first_byte.0.clone(),
+            response: self.tally.response.exported(),
+            first_byte: self.tally.first_byte.exported(),
             began,
+            completed: self.tally.completed,
         })
     }
 }
@@ -144,6 +159,8 @@ struct StartGate {
     ready: Barrier,
     released: Barrier,
     at: Mutex<Instant>,
+    /// A thread could not prepare: no thread begins.
+    failed: AtomicBool,
 }
 
 impl StartGate {
@@ -152,6 +169,7 @@ impl StartGate {
             ready: Barrier::new(threads),
             released: Barrier::new(threads),
             at: Mutex::new(Instant::now()),
+            failed: AtomicBool::new(false),
         }
     }
 

@@ -1,7 +1,9 @@
 //! The load as data: the format of the agent's `open` and of `--scenario FILE`. Strict: an unknown key
 //! is an error, since a misspelt one would silently change the load.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -12,9 +14,12 @@ use serde::Deserialize;
 use towline_proto::Protocol;
 use towline_proto::ws::Kind;
 
+use crate::capture::Capture;
 use crate::config::{Config, Mix, Trust};
+use crate::data::Data;
 use crate::error::LoadError;
 use crate::target::{Coding, Expect, Messages, SendMode, Target};
+use crate::variables;
 
 /// Limit of bodies, which are held in memory.
 const MAX_BODY_BYTES: usize = 1 << 30;
@@ -25,6 +30,8 @@ const MAX_BODY_BYTES: usize = 1 << 30;
 pub struct Spec {
     targets: Vec<TargetSpec>,
     mix: Mix,
+    /// Rows of values: a CSV file, or JSON lines.
+    data: Option<PathBuf>,
     connections: usize,
     threads: usize,
     protocol: ProtocolSpec,
@@ -37,6 +44,7 @@ pub struct Spec {
     trust: Trust,
     seed: u64,
     refusal_statuses: Vec<u16>,
+    unix_socket: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -71,6 +79,9 @@ struct TargetSpec {
     message: Option<KindSpec>,
     #[serde(default)]
     deflate: bool,
+    /// Names of values to take from the response, with their places.
+    #[serde(default)]
+    capture: BTreeMap<String, String>,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize)]
@@ -131,6 +142,7 @@ impl Default for Spec {
         Self {
             targets: Vec::new(),
             mix: Mix::default(),
+            data: None,
             connections: 10,
             threads: 1,
             protocol: ProtocolSpec::default(),
@@ -143,6 +155,7 @@ impl Default for Spec {
             trust: Trust::default(),
             seed: 1,
             refusal_statuses: Vec::new(),
+            unix_socket: None,
         }
     }
 }
@@ -159,6 +172,9 @@ impl Spec {
         let targets = self.targets.into_iter().map(TargetSpec::target);
         let config = Config {
             mix: self.mix,
+            data: (self.data.as_deref())
+                .map(|path| Data::read(path).map(Arc::new))
+                .transpose()?,
             connections: self.connections,
             threads: self.threads,
             protocol: match self.protocol {
@@ -174,9 +190,11 @@ impl Spec {
             trust: self.trust,
             seed: self.seed,
             refusal_statuses: self.refusal_statuses,
+            unix_socket: self.unix_socket,
             ..Config::new(targets.collect::<Result<_, _>>()?)
         };
         config.check()?;
+        variables::check(&config)?;
         Ok(config)
     }
 }
@@ -212,6 +230,9 @@ impl TargetSpec {
             sha256: expect.sha256.as_deref().map(sha256).transpose()?,
             coding: expect.coding,
             fields: pairs(expect.fields),
+            captures: (self.capture.iter())
+                .map(|(name, source)| Capture::parse(name, source).map_err(wrong))
+                .collect::<Result<_, _>>()?,
         };
         Ok(target)
     }

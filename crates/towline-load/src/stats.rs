@@ -13,29 +13,49 @@ fn histogram(digits: u8) -> Histogram<u64> {
     Histogram::new_with_bounds(1, MAX_NS, digits).expect("the bounds are constants and valid")
 }
 
-/// Durations in nanoseconds.
+/// Durations in nanoseconds. The histogram grows to its largest value: with all buckets up to an hour, those of a
+/// thread would take a third of the CPU time of a start, and of each `reset`.
 #[derive(Clone, Debug)]
 pub(crate) struct Times(pub(crate) Histogram<u64>);
 
 impl Default for Times {
     fn default() -> Self {
-        Self(histogram(3))
+        Self(Histogram::new(3).expect("three digits are valid"))
     }
 }
 
 impl Times {
     pub(crate) fn record(&mut self, time: Duration) {
-        self.0.saturating_record(nanos(time));
+        put(&mut self.0, nanos(time), 1);
+    }
+
+    /// All values, in a histogram with the bounds that all exported ones have.
+    pub(crate) fn exported(&self) -> Histogram<u64> {
+        let mut times = histogram(3);
+        add(&mut times, &self.0);
+        times
     }
 
     fn merge(&mut self, other: &Self) {
-        self.0
-            .add(&other.0)
-            .expect("all histograms have the same bounds");
+        add(&mut self.0, &other.0);
     }
 }
 
-/// Clears only if needed: a histogram has a quarter of a megabyte.
+/// Adds the values of `other`, which has the same precision or a finer one. `Histogram::add` would read and write
+/// every bucket, half a megabyte of memory; this stops at the largest value.
+fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
+    for bucket in other.iter_recorded() {
+        put(sum, bucket.value_iterated_to(), bucket.count_at_value());
+    }
+}
+
+fn put(times: &mut Histogram<u64>, nanos: u64, count: u64) {
+    times
+        .record_n(nanos.min(MAX_NS), count)
+        .expect("each histogram holds an hour, or grows to it");
+}
+
+/// Clears only if needed: a histogram may have a quarter of a megabyte.
 fn clear(times: &mut Histogram<u64>) {
     if !times.is_empty() {
         times.reset();
@@ -119,9 +139,7 @@ impl Interval {
         self.received_bytes += other.received_bytes;
         self.live += other.live;
         let mut times = self.times();
-        times
-            .add(other.times())
-            .expect("all intervals have the same bounds");
+        add(&mut times, &other.times());
         self.times = encoded(&times);
     }
 }
@@ -140,9 +158,6 @@ pub(crate) struct Tally {
     pub(crate) response: Times,
     pub(crate) service: Times,
     pub(crate) first_byte: Times,
-    /// Times of responses for which the three are equal: small ones in a closed loop. Merged into them
-    /// by `finish`.
-    equal_times: Times,
     /// Open loop: lateness of the generator although a connection was free.
     pub(crate) lag: Times,
     /// Open loop: time without a free connection.
@@ -155,7 +170,14 @@ pub(crate) struct Tally {
     pub(crate) refused: u64,
     /// Description of the first failure.
     pub(crate) first_failure: Option<String>,
+    /// Responses that differ from the first one of their target, and the first difference.
+    pub(crate) changed: u64,
+    pub(crate) first_change: Option<String>,
     pub(crate) statuses: Vec<(u16, u64)>,
+    /// Complete responses in the measured time.
+    pub(crate) answered: u64,
+    /// Complete responses since the beginning of the load, with those before and after the measured time.
+    pub(crate) completed: u64,
     pub(crate) body_bytes: u64,
     pub(crate) received_bytes: u64,
     /// Requests sent.
@@ -169,7 +191,11 @@ pub(crate) struct Tally {
     pub(crate) min_live: Option<u64>,
     pub(crate) series: Vec<Interval>,
     second: Interval,
-    second_times: Histogram<u64>,
+    /// This second's times of responses for which the three are equal: small ones in a closed loop. One record instead
+    /// of four; `end_second` adds them to the three and to the series.
+    equal_times: Times,
+    /// This second's `response` of the others.
+    other_times: Times,
 }
 
 impl Tally {
@@ -178,7 +204,6 @@ impl Tally {
             response: Times::default(),
             service: Times::default(),
             first_byte: Times::default(),
-            equal_times: Times::default(),
             lag: Times::default(),
             wait: Times::default(),
             connect: Times::default(),
@@ -186,7 +211,11 @@ impl Tally {
             failures: [0; FAILURES],
             refused: 0,
             first_failure: None,
+            changed: 0,
+            first_change: None,
             statuses: Vec::new(),
+            answered: 0,
+            completed: 0,
             body_bytes: 0,
             received_bytes: 0,
             sent: 0,
@@ -196,7 +225,8 @@ impl Tally {
             min_live: None,
             series: Vec::new(),
             second: Interval::default(),
-            second_times: histogram(2),
+            equal_times: Times::default(),
+            other_times: Times::default(),
         }
     }
 
@@ -207,6 +237,7 @@ impl Tally {
             &mut self.service,
             &mut self.first_byte,
             &mut self.equal_times,
+            &mut self.other_times,
             &mut self.lag,
             &mut self.wait,
             &mut self.connect,
@@ -214,19 +245,22 @@ impl Tally {
         ] {
             clear(&mut times.0);
         }
-        clear(&mut self.second_times);
         self.failures = [0; FAILURES];
         self.first_failure = None;
+        self.first_change = None;
         self.statuses.clear();
         self.series.clear();
         self.second = Interval::default();
         for count in [
+            &mut self.answered,
+            &mut self.completed,
             &mut self.body_bytes,
             &mut self.received_bytes,
             &mut self.sent,
             &mut self.unsent,
             &mut self.late,
             &mut self.refused,
+            &mut self.changed,
             &mut self.reconnects,
         ] {
             *count = 0;
@@ -234,20 +268,31 @@ impl Tally {
         self.min_live = None;
     }
 
+    /// Counts a response in the measured time and its latency.
+    #[cfg(test)]
     pub(crate) fn count_response(&mut self, response_times: &ResponseTimes) {
+        self.count_answered(response_times.body_bytes);
+        self.count_times(response_times);
+    }
+
+    /// Counts a response in the measured time.
+    pub(crate) fn count_answered(&mut self, body_bytes: u64) {
+        self.answered += 1;
+        self.body_bytes += body_bytes;
+        self.second.answered += 1;
+    }
+
+    /// Records the latency of a response.
+    pub(crate) fn count_times(&mut self, response_times: &ResponseTimes) {
         if response_times.response == response_times.service
             && response_times.service == response_times.first_byte
         {
             self.equal_times.record(response_times.service);
         } else {
-            self.response.record(response_times.response);
+            self.other_times.record(response_times.response);
             self.service.record(response_times.service);
             self.first_byte.record(response_times.first_byte);
         }
-        self.body_bytes += response_times.body_bytes;
-        self.second.answered += 1;
-        self.second_times
-            .saturating_record(nanos(response_times.response));
     }
 
     pub(crate) fn count_failure(&mut self, failure: Failure) {
@@ -258,6 +303,12 @@ impl Tally {
     /// Describes a failure; only the first is kept.
     pub(crate) fn note(&mut self, say: impl FnOnce() -> String) {
         self.first_failure.get_or_insert_with(say);
+    }
+
+    /// Counts a response that differs from the first one of its target.
+    pub(crate) fn count_changed(&mut self, say: impl FnOnce() -> String) {
+        self.changed += 1;
+        self.first_change.get_or_insert_with(say);
     }
 
     pub(crate) fn count_status(&mut self, status: u16) {
@@ -279,19 +330,21 @@ impl Tally {
     /// Ends the current second; later counts belong to the next one.
     pub(crate) fn end_second(&mut self, live: u64) {
         self.second.live = live;
-        self.second.times = encoded(&self.second_times);
-        self.second_times.reset();
+        let mut times = histogram(2);
+        for of_second in [&self.equal_times.0, &self.other_times.0] {
+            add(&mut times, of_second);
+            add(&mut self.response.0, of_second);
+        }
+        self.service.merge(&self.equal_times);
+        self.first_byte.merge(&self.equal_times);
+        clear(&mut self.equal_times.0);
+        clear(&mut self.other_times.0);
+        self.second.times = encoded(&times);
         self.series.push(std::mem::take(&mut self.second));
     }
 
     /// Adds what came after the last whole second to it, or makes it the only one.
     pub(crate) fn finish(&mut self, live: u64) {
-        if !self.equal_times.0.is_empty() {
-            self.response.merge(&self.equal_times);
-            self.service.merge(&self.equal_times);
-            self.first_byte.merge(&self.equal_times);
-            self.equal_times.0.reset();
-        }
         self.end_second(live);
         if self.series.len() > 1
             && let Some(rest) = self.series.pop()
@@ -323,6 +376,12 @@ impl Tally {
             }
         }
         self.refused += other.refused;
+        self.changed += other.changed;
+        if self.first_change.is_none() {
+            self.first_change.clone_from(&other.first_change);
+        }
+        self.answered += other.answered;
+        self.completed += other.completed;
         self.body_bytes += other.body_bytes;
         self.received_bytes += other.received_bytes;
         self.sent += other.sent;
@@ -341,7 +400,7 @@ impl Tally {
     }
 
     pub(crate) fn answers(&self) -> u64 {
-        self.response.0.len() + self.equal_times.0.len()
+        self.answered
     }
 
     pub(crate) fn failures(&self, failure: Failure) -> u64 {
@@ -419,8 +478,39 @@ mod tests {
             assert_eq!((of(service, 300), of(service, 50)), (1, 1));
             assert_eq!((of(first, 300), of(first, 25)), (1, 1));
             assert_eq!((tally.answers(), tally.series[0].answered), (2, 2));
+            let of_second = tally.series[0].times();
+            assert_eq!(
+                (of_second.count_at(300_000), of_second.count_at(100_000)),
+                (1, 1)
+            );
             tally.reset();
         }
+    }
+
+    #[test]
+    fn the_sum_of_histograms_is_that_of_the_library() {
+        let (mut one, mut other, mut coarse) = (histogram(3), histogram(3), histogram(2));
+        let mut direct = coarse.clone();
+        for n in 1..2000_u64 {
+            one.saturating_record(n * n);
+            other.saturating_record(n * n * n);
+            direct.saturating_record(n * n * n);
+        }
+        // Longer than the largest: recorded as an hour.
+        other.saturating_record(u64::MAX);
+        direct.saturating_record(u64::MAX);
+        let mut sum = one.clone();
+        add(&mut sum, &other);
+        one.add(&other).unwrap();
+        assert!(sum == one);
+        assert_eq!((sum.min(), sum.max()), (one.min(), one.max()));
+        add(&mut coarse, &other);
+        assert!(coarse == direct);
+        add(&mut coarse, &histogram(3));
+        assert!(coarse == direct);
+        let mut grown = Times::default();
+        add(&mut grown.0, &other);
+        assert!(grown.exported() == other && grown.0.len() == other.len());
     }
 
     #[test]

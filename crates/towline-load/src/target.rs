@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use towline_proto::ws::Kind;
 
+use crate::capture::Capture;
 use crate::error::LoadError;
 
 /// Default size of a WebSocket message: that of the catalogue.
@@ -91,6 +92,8 @@ pub struct Expect {
     pub coding: Option<Coding>,
     /// Required headers with their values; names are case-insensitive.
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
+    /// Values to take from the response; without them it has failed.
+    pub captures: Vec<Capture>,
 }
 
 /// A content coding.

@@ -4,7 +4,7 @@ mod scripted;
 
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use scripted::{HELLO, Reply, Server, until};
 use serde_json::{Value, json};
@@ -48,7 +48,8 @@ fn connections_stay_open_and_slices_are_counted_apart() {
             assert_eq!(report.errors.total(), 0, "{report}");
             assert!(report.answered <= received, "{report}");
             *sum += report.answered;
-            assert!((report.measured_s - 0.04).abs() < 1e-9, "{report}");
+            // The window closes at the first response after its planned end.
+            assert!((0.039..0.2).contains(&report.measured_s), "{report}");
             // Nothing was left in flight: later requests belong to a later slice.
             sleep(Duration::from_millis(5));
             assert_eq!(
@@ -94,6 +95,109 @@ fn closed_connections_are_reopened_before_the_slice() {
     assert_eq!(server.accepted.load(Ordering::Relaxed), 2 + reconnects);
 }
 
+/// Slices one after the other, like those of one subject: all responses, all measured seconds, and the
+/// merged latencies.
+fn slices(session: &mut Session, loop_mode: LoopMode, time: Duration) -> (f64, f64) {
+    let (mut answered, mut measured_s) = (0, 0.0);
+    let mut times = hdrhistogram::Histogram::<u64>::new(3).unwrap();
+    let begun = Instant::now();
+    let mut number = 0;
+    while begun.elapsed() < time {
+        // Slices of different lengths, as the rounds of several subjects are: none in step with the stalls.
+        number += 1;
+        let length = Duration::from_millis(200 + 83 * number % 211);
+        let work = Slice {
+            loop_mode,
+            until: Until::Time(length),
+            warm_up: Duration::from_millis(1),
+        };
+        let outcome = session.slice(&work, &Stop::default()).unwrap();
+        assert_eq!(outcome.report.errors.total(), 0, "{}", outcome.report);
+        answered += outcome.report.answered;
+        measured_s += outcome.report.measured_s;
+        times.add(&outcome.response).unwrap();
+    }
+    #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+    let (answered, p99) = (answered as f64, times.value_at_quantile(0.99) as f64);
+    (answered / measured_s, p99 / 1e6)
+}
+
+/// A server that takes 5 ms for a response, and stands still at the end of each half second for `stall`.
+fn stalling(stall: Duration) -> Server {
+    const PERIOD: Duration = Duration::from_millis(500);
+    let begun = Instant::now();
+    Server::new(move |_| {
+        sleep(Duration::from_millis(5));
+        let phase = begun.elapsed().as_micros() % PERIOD.as_micros();
+        let phase = Duration::from_micros(u64::try_from(phase).unwrap());
+        let left = PERIOD.saturating_sub(phase);
+        if left < stall {
+            sleep(left);
+        }
+        Reply::Send(HELLO)
+    })
+}
+
+#[test]
+fn stalls_are_not_lost_between_slices() {
+    let run = |stall_ms: u32, loop_mode| {
+        let server = stalling(Duration::from_millis(stall_ms.into()));
+        let mut config = server.config(1);
+        config.connections = 8;
+        let mut session = Session::open(config).unwrap();
+        slices(&mut session, loop_mode, Duration::from_secs(16))
+    };
+    let near = |value: f64, truth: f64, share: f64, title: &str| {
+        assert!(
+            (value / truth - 1.0).abs() < share,
+            "{title}: {value}, not {truth}"
+        );
+    };
+    std::thread::scope(|scope| {
+        let all = [
+            (0, None),
+            (50, None),
+            (150, None),
+            (50, Some(300.0)),
+            (150, Some(300.0)),
+        ];
+        let all = all.map(|(stall_ms, rate)| {
+            let loop_mode = rate.map_or(LoopMode::Closed, open);
+            (
+                stall_ms,
+                rate,
+                scope.spawn(move || run(stall_ms, loop_mode)),
+            )
+        });
+        let [(_, _, steady), others @ ..] = all;
+        let (steady_per_s, _) = steady.join().unwrap();
+        for (stall_ms, rate, thread) in others {
+            let (per_s, p99_ms) = thread.join().unwrap();
+            let title = format!("{stall_ms} ms of 500, rate {rate:?}");
+            let stall_ms = f64::from(stall_ms);
+            match rate {
+                // A request in progress at its beginning passes half of its 5 ms in the stall.
+                None => {
+                    near(
+                        per_s / steady_per_s,
+                        1.0 - (stall_ms - 2.5) / 500.0,
+                        0.05,
+                        &title,
+                    );
+                    if stall_ms > 100.0 {
+                        near(p99_ms, stall_ms + 2.5, 0.05, &title);
+                    }
+                }
+                // A request due in a stall waits for its end: 1 % of all wait for nearly the whole stall.
+                Some(rate) => {
+                    near(per_s, rate, 0.03, &title);
+                    near(p99_ms, stall_ms, 0.1, &title);
+                }
+            }
+        }
+    });
+}
+
 fn talk(lines: &[Value]) -> Vec<Value> {
     let lines: Vec<_> = lines.iter().map(Value::to_string).collect();
     talk_text(&lines.join("\n"))
@@ -135,7 +239,8 @@ fn an_agent_opens_probes_slices_and_closes() {
         "alpn": null, "tls": null, "closed": false, "failure": null});
     assert_eq!(probed, &expected);
     let slice = &answers[2]["slice"];
-    assert!((slice["measured_s"].as_f64().unwrap() - 0.04).abs() < 1e-9);
+    assert!((0.04..1.0).contains(&slice["measured_s"].as_f64().unwrap()));
+    assert!(slice["completed"].as_u64() >= slice["answered"].as_u64());
     // As many as a busy machine allows.
     assert!(slice["answered"].is_u64());
     assert_eq!(slice["refused"], 0);

@@ -1,7 +1,7 @@
 """`towline load`: the load generator. The program is native and the same as `towline-load`.
 
-Exit statuses: 0 all responses were as expected, 1 some requests failed or none had a response, 2 there was no run
-(invalid command line, file not readable).
+Exit statuses: 0 all responses were as expected, 1 some requests failed, none had a response, or the server was lost, 2 there
+was no run (invalid command line, file not readable, no connection), 3 a condition of `--fail-if` held.
 """
 
 from __future__ import annotations

@@ -77,6 +77,8 @@ struct SliceResult {
     #[serde(flatten)]
     report: Report,
     histograms: Histograms,
+    /// Complete responses to the whole load, with those before and after the measured time.
+    completed: u64,
 }
 
 /// `HdrHistogram` V2, deflated, in base64; nanoseconds.
@@ -218,6 +220,7 @@ impl From<Outcome> for SliceResult {
                 response: encoded(&outcome.response),
                 first_byte: encoded(&outcome.first_byte),
             },
+            completed: outcome.completed,
             report: outcome.report,
         }
     }

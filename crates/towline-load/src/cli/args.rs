@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use lexopt::prelude::{Long, Short, Value};
@@ -12,11 +13,14 @@ use towline_proto::Protocol;
 use super::body::{Bodies, read};
 use super::messages::MessageOptions;
 use super::options::{About, Opt, by_letter, by_name};
+use super::thresholds::{self, PERCENTS, Threshold};
 use super::{help, scenario, values};
 use crate::config::{Config, LoopMode, Mix, Trust, Until};
+use crate::data::Data;
 use crate::schedule::{Arrivals, Rate};
 use crate::search::{Goal, PeakSearch};
 use crate::spec;
+use crate::stages::Stages;
 use crate::target::{Coding, Expect, SendMode, Target};
 
 #[derive(Clone, Debug)]
@@ -37,6 +41,8 @@ pub struct Job {
     pub sweep: Vec<usize>,
     pub output: Output,
     pub hdr_log: Option<PathBuf>,
+    /// Conditions under which a run fails.
+    pub thresholds: Vec<Threshold>,
     /// Show a live view if the output is a terminal.
     pub live: bool,
 }
@@ -49,17 +55,30 @@ pub enum Output {
     Csv,
 }
 
+/// Longer than the restart of a worker or a failover, in which a load should go on, and short for a person
+/// who waits.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
+
 /// `Err` is a message for the user.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
     let mut parser = Parser::from_args(args);
     let mut given = ParsedArgs::new();
     let mut options = Vec::new();
+    // Several conditions may follow one `--fail-if`.
+    let mut after_condition = false;
     while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
         match arg {
             Short('h') | Long("help") => return topic(&mut parser).map(Command::Help),
             Short('V') | Long("version") => return Ok(Command::Version),
             Long("agent") => return only(&mut parser).map(|()| Command::Agent),
-            Value(url) => given.urls.push(text(url)?),
+            Value(value) => {
+                let value = text(value)?;
+                if after_condition && thresholds::is_condition(&value) {
+                    given.thresholds.push(Threshold::parse(&value)?);
+                } else {
+                    given.urls.push(value);
+                }
+            }
             Short(_) | Long(_) => {
                 // Looked up before its value is taken: otherwise an unknown switch would take the URL as
                 // its value.
@@ -69,6 +88,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
                 } else {
                     String::new()
                 };
+                after_condition = option.name == "fail-if";
                 options.push((option, value));
             }
         }
@@ -119,6 +139,9 @@ struct ParsedArgs {
     urls: Vec<String>,
     config: Config,
     rate: Option<f64>,
+    stages: Option<String>,
+    /// The value of `-c`.
+    connections: Option<usize>,
     arrivals: Arrivals,
     weights: Vec<u32>,
     method: Option<String>,
@@ -138,6 +161,7 @@ struct ParsedArgs {
     sweep: Vec<usize>,
     output: Output,
     hdr_log: Option<PathBuf>,
+    thresholds: Vec<Threshold>,
     live: bool,
 }
 
@@ -145,8 +169,13 @@ impl ParsedArgs {
     fn new() -> Self {
         Self {
             urls: Vec::new(),
-            config: Config::new(Vec::new()),
+            config: Config {
+                give_up_after: Some(GIVE_UP_AFTER),
+                ..Config::new(Vec::new())
+            },
             rate: None,
+            stages: None,
+            connections: None,
             arrivals: Arrivals::Constant,
             weights: Vec::new(),
             method: None,
@@ -165,6 +194,7 @@ impl ParsedArgs {
             sweep: Vec::new(),
             output: Output::Text,
             hdr_log: None,
+            thresholds: Vec::new(),
             live: true,
         }
     }
@@ -187,8 +217,27 @@ impl ParsedArgs {
             if !self.urls.is_empty() {
                 return Err("a scenario has its own URLs".into());
             }
-            self.config = scenario::read(path)?;
+            self.config = Config {
+                give_up_after: Some(GIVE_UP_AFTER),
+                ..scenario::read(path)?
+            };
             self.has_scenario = true;
+        }
+        let is_given = |name| options.iter().any(|(option, _)| option.name == name);
+        if is_given("stages") {
+            let excluded = [
+                "duration",
+                "requests",
+                "warm-up",
+                "ramp",
+                "barrier",
+                "storm",
+                "find-peak",
+                "connections-sweep",
+            ];
+            if let Some(other) = excluded.into_iter().find(|name| is_given(name)) {
+                return Err(format!("--stages and --{other} exclude each other"));
+            }
         }
         options
             .iter()
@@ -244,10 +293,14 @@ impl ParsedArgs {
         let config = &mut self.config;
         let small = |value| values::count(value).map(|count| count as usize);
         match name {
-            "connections" => config.connections = small(value)?,
+            "connections" => {
+                config.connections = small(value)?;
+                self.connections = Some(config.connections);
+            }
             "threads" => config.threads = small(value)?,
             "duration" => config.until = Until::Time(positive(value)?),
             "requests" => config.until = Until::Requests(values::count(value)?),
+            "stages" => self.stages = Some(value.into()),
             "rate" => self.rate = Some(values::rate(value)?),
             "pipeline" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 config.pipeline = small(value)?;
@@ -274,6 +327,12 @@ impl ParsedArgs {
             }
             "refusal-status" => config.refusal_statuses = values::list(value, values::status)?,
             "scenario" => {}
+            "data" => {
+                let data = Data::read(value.as_ref()).map_err(|error| error.to_string())?;
+                config.data = Some(Arc::new(data));
+            }
+            "unix-socket" => config.unix_socket = Some(value.into()),
+            "give-up-after" => config.give_up_after = Some(positive(value)?),
             "cacert" => config.trust = Trust::Path(value.into()),
             _ => return Ok(false),
         }
@@ -352,8 +411,7 @@ impl ParsedArgs {
             }
             "goal-percentile" => {
                 let percent = values::number(value)?;
-                let known = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
-                if !known.contains(&percent) {
+                if !PERCENTS.contains(&percent) {
                     return Err(format!(
                         "p{value} is not reported; see --help for those that are"
                     ));
@@ -365,6 +423,7 @@ impl ParsedArgs {
             "connections-sweep" => {
                 self.sweep = values::list(value, |text| values::count(text).map(|n| n as usize))?;
             }
+            "fail-if" => self.thresholds.push(Threshold::parse(value)?),
             "hdr-log" => self.hdr_log = Some(value.into()),
             _ => return Err(format!("unknown option --{name}")),
         }
@@ -414,6 +473,11 @@ impl ParsedArgs {
                 ramp,
             });
         }
+        self.apply_stages()?;
+        if self.find_peak && !self.thresholds.is_empty() {
+            return Err("--find-peak has --goal in place of --fail-if".into());
+        }
+        self.limit_connections();
         let first_rate = self.rate.unwrap_or(1000.0);
         let search = PeakSearch::new(first_rate, self.max_rate);
         Ok(Job {
@@ -422,8 +486,55 @@ impl ParsedArgs {
             sweep: self.sweep,
             output: self.output,
             hdr_log: self.hdr_log,
+            thresholds: self.thresholds,
             live: self.live,
         })
+    }
+
+    /// With a rate the stages change the rate, otherwise the number of connections.
+    fn apply_stages(&mut self) -> Result<(), String> {
+        let Some(text) = &self.stages else {
+            return Ok(());
+        };
+        let config = &mut self.config;
+        let stages = values::stages(text)?;
+        let whole = |(_, target): &(Duration, f64)| target.fract() == 0.0;
+        #[expect(clippy::cast_precision_loss, reason = "checked by the configuration")]
+        let start = match self.rate {
+            Some(per_s) => per_s,
+            None if !stages.iter().all(whole) => {
+                return Err("without --rate, --stages are whole numbers of connections".into());
+            }
+            None => self.connections.unwrap_or(0) as f64,
+        };
+        let stages = Stages::new(text, start, stages);
+        if stages.most() <= 0.0 {
+            return Err("a stage must have a target above 0".into());
+        }
+        config.until = Until::Time(stages.duration());
+        match &mut config.loop_mode {
+            LoopMode::Open(rate) => rate.per_s = stages.mean(),
+            LoopMode::Closed => config.connections = stages.most_connections(),
+        }
+        config.stages = Some(stages);
+        Ok(())
+    }
+
+    /// Opens no connection that would have no request.
+    fn limit_connections(&mut self) {
+        let config = &mut self.config;
+        let Until::Requests(requests) = config.until else {
+            return;
+        };
+        if self.find_peak || !self.sweep.is_empty() {
+            return;
+        }
+        let requests = usize::try_from(requests).unwrap_or(usize::MAX);
+        config.threads = config.threads.min(requests);
+        let fewest = config.threads * config.destinations().len();
+        if config.connections >= fewest {
+            config.connections = config.connections.min(requests.max(fewest));
+        }
     }
 
     fn target(&self, index: usize, url: &str) -> Result<Target, String> {

@@ -8,6 +8,7 @@ mod interrupt;
 mod messages;
 mod options;
 mod scenario;
+mod thresholds;
 mod values;
 
 use std::ffi::OsString;
@@ -15,6 +16,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 pub use args::{Command, Job, Output, parse};
+pub use thresholds::Threshold;
 
 use crate::agent;
 use crate::error::LoadError;
@@ -33,44 +35,49 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(status(args))
 }
 
+/// The exit statuses.
+const GOOD: u8 = 0;
+const FAILED: u8 = 1;
+const NO_RUN: u8 = 2;
+const THRESHOLD: u8 = 3;
+
 /// Runs the program and returns the exit status: 0, 1 if requests failed or none succeeded, 2 if there
-/// was no run.
+/// was no run, 3 if a condition of `--fail-if` held.
 pub fn status(args: impl Iterator<Item = OsString>) -> u8 {
     let command = match parse(args) {
         Ok(command) => command,
         Err(why) => {
             eprintln!("towline-load: {why} (see --help)");
-            return 2;
+            return NO_RUN;
         }
     };
     match execute(command) {
-        Ok(true) => 0,
-        Ok(false) => 1,
+        Ok(status) => status,
         // The reader has closed the pipe: `| head` is not an error.
-        Err(LoadError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => 0,
+        Err(LoadError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => GOOD,
         Err(error) => {
             eprintln!("towline-load: {error}");
-            2
+            NO_RUN
         }
     }
 }
 
-fn execute(command: Command) -> Result<bool, LoadError> {
+fn execute(command: Command) -> Result<u8, LoadError> {
     let mut out = io::stdout().lock();
     let job = match command {
         Command::Help(text) => {
             out.write_all(text.as_bytes())?;
-            return Ok(true);
+            return Ok(GOOD);
         }
         Command::Version => {
             writeln!(out, "towline-load {}", env!("CARGO_PKG_VERSION"))?;
-            return Ok(true);
+            return Ok(GOOD);
         }
         Command::Agent => {
             drop(out);
             let _ends = Interrupt::ends();
             agent::serve(io::stdin().lock(), io::stdout().lock())?;
-            return Ok(true);
+            return Ok(GOOD);
         }
         Command::Run(job) => job,
     };
@@ -95,11 +102,27 @@ fn execute(command: Command) -> Result<bool, LoadError> {
     let outcome = outcome?;
     let mut out = io::stdout().lock();
     show(&job, &outcome, &mut out)?;
-    Ok(is_good(&outcome.report))
+    Ok(status_of(&outcome.report, &job.thresholds))
 }
 
-fn is_good(report: &Report) -> bool {
-    report.errors.total() == 0 && report.answered > 0
+/// The exit status of a run. Conditions on errors decide in place of the errors themselves.
+fn status_of(report: &Report, thresholds: &[Threshold]) -> u8 {
+    let failures: Vec<_> = (thresholds.iter())
+        .filter_map(|threshold| threshold.failure(report))
+        .collect();
+    for failure in &failures {
+        eprintln!("towline-load: failed by {failure}");
+    }
+    let has_limit = thresholds.iter().any(Threshold::judges_errors);
+    if report.answered == 0 || report.ended_early.is_some() {
+        FAILED
+    } else if !failures.is_empty() {
+        THRESHOLD
+    } else if report.errors.total() > 0 && !has_limit {
+        FAILED
+    } else {
+        GOOD
+    }
 }
 
 fn show(job: &Job, outcome: &Outcome, out: &mut impl Write) -> Result<(), LoadError> {
@@ -126,7 +149,7 @@ fn peak(
     search: &PeakSearch,
     stop: &Stop,
     out: &mut impl Write,
-) -> Result<bool, LoadError> {
+) -> Result<u8, LoadError> {
     let mut written = Ok(());
     let on_report = |report: &Report, judgement: Judgement| {
         let line = match job.output {
@@ -140,12 +163,20 @@ fn peak(
     let peak = find_peak(&job.config, goal, search.clone(), stop, on_report)?;
     written?;
     if job.output != Output::Json {
-        match peak.rate_per_s {
-            Some(rate) => writeln!(out, "peak: {rate:.0}/s, met twice")?,
-            None => writeln!(out, "peak: no rate kept the goal")?,
+        match (peak.rate_per_s, &peak.limited) {
+            (Some(rate), _) => writeln!(out, "peak: {rate:.0}/s, met twice")?,
+            (None, Some((rate, _))) => writeln!(out, "no peak: at least {rate:.0}/s")?,
+            (None, None) => writeln!(out, "peak: no rate kept the goal")?,
         }
     }
-    Ok(peak.rate_per_s.is_some())
+    if let Some((_, limit)) = &peak.limited {
+        eprintln!("towline-load: no peak: the generator was the limit: {limit}");
+    }
+    Ok(if peak.rate_per_s.is_some() {
+        GOOD
+    } else {
+        FAILED
+    })
 }
 
 fn peak_line(report: &Report, goal: &crate::Goal, judgement: Judgement) -> String {
@@ -166,9 +197,9 @@ fn peak_line(report: &Report, goal: &crate::Goal, judgement: Judgement) -> Strin
     )
 }
 
-fn sweep(job: &Job, stop: &Stop, out: &mut impl Write) -> Result<bool, LoadError> {
+fn sweep(job: &Job, stop: &Stop, out: &mut impl Write) -> Result<u8, LoadError> {
     let mut written = Ok(());
-    let mut good = true;
+    let mut worst = GOOD;
     if job.output != Output::Json {
         writeln!(
             out,
@@ -176,7 +207,7 @@ fn sweep(job: &Job, stop: &Stop, out: &mut impl Write) -> Result<bool, LoadError
         )?;
     }
     connections_sweep(&job.config, &job.sweep, stop, |report| {
-        good &= is_good(report);
+        worst = worst.max(status_of(report, &job.thresholds));
         let line = match job.output {
             Output::Json => json(report, out),
             _ => writeln!(
@@ -194,5 +225,5 @@ fn sweep(job: &Job, stop: &Stop, out: &mut impl Write) -> Result<bool, LoadError
         }
     })?;
     written?;
-    Ok(good)
+    Ok(worst)
 }

@@ -48,6 +48,30 @@ pub(super) fn number(text: &str) -> Result<f64, String> {
     decimal(text).ok_or_else(|| format!("{text:?} is not a number"))
 }
 
+/// `TIME:TARGET,TIME:TARGET...`
+pub(super) fn stages(text: &str) -> Result<Vec<(Duration, f64)>, String> {
+    /// Bounds the work for each start of an open loop.
+    const MOST: usize = 100;
+    let stages = list(text, |stage| {
+        let (time, target) = stage
+            .split_once(':')
+            .ok_or_else(|| format!("{stage:?} is not a time and a target, such as 30s:100"))?;
+        let time = duration(time)?;
+        if time.is_zero() {
+            return Err(format!("{stage:?} has no duration"));
+        }
+        let (digits, scale) = scaled(target);
+        let target = decimal(digits).ok_or_else(|| format!("{target:?} is not a number"))?;
+        #[expect(clippy::cast_precision_loss, reason = "1, a thousand or a million")]
+        let target = target * scale as f64;
+        Ok((time, target))
+    })?;
+    if stages.len() > MOST {
+        return Err(format!("more than {MOST} stages"));
+    }
+    Ok(stages)
+}
+
 pub(super) fn list<T>(
     text: &str,
     one: impl Fn(&str) -> Result<T, String>,

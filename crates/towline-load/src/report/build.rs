@@ -18,9 +18,11 @@ use crate::worker::ThreadResult;
 const PERCENTS: [f64; 10] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
 /// Above this share of its time a thread is too busy to receive responses promptly.
-const BUSY_SHARE: f64 = 0.9;
+pub(crate) const BUSY_SHARE: f64 = 0.9;
 /// Above this share of time taken by others on the core, the figures are affected.
 const DISTURBED_SHARE: f64 = 0.05;
+/// Share of the requests due that is a rate achieved.
+const ACHIEVED: f64 = 0.99;
 /// Lag below this is the cost of timers.
 const TOLERATED_LAG_US: f64 = 50.0;
 
@@ -45,7 +47,17 @@ pub(crate) fn from_results(
         .iter()
         .map(|thread_result| thread_result.measured)
         .max();
-    let measured_s = longest.unwrap_or_default().as_secs_f64();
+    let longest_s = longest.unwrap_or_default().as_secs_f64();
+    // Windows that are aligned to responses differ between threads: their rates add up.
+    let rate: f64 = results
+        .iter()
+        .map(|result| ratio(float(result.answered), result.measured.as_secs_f64()))
+        .sum();
+    let measured_s = if results.len() > 1 && rate > 0.0 {
+        float(tally.answers()) / rate
+    } else {
+        longest_s
+    };
     let generator = generator(results, tally);
     let answered = tally.answers();
     let errors = errors(tally);
@@ -71,6 +83,9 @@ pub(crate) fn from_results(
         errors,
         refused: tally.refused,
         first_failure: tally.first_failure.clone(),
+        changed: tally.changed,
+        first_change: tally.first_change.clone(),
+        ended_early: (results.iter()).find_map(|thread_result| thread_result.gave_up.clone()),
         statuses: statuses(tally),
         live_connections: LiveConnections {
             wanted: config.connections as u64,
@@ -115,6 +130,7 @@ fn setup(config: &Config, slice: &Slice) -> Setup {
         requests_per_connection: config.requests_per_connection,
         rate_per_s: rate.map(|rate| rate.per_s),
         poisson: rate.is_some_and(|rate| rate.arrivals == Arrivals::Poisson),
+        stages: (config.stages.as_ref()).map(|stages| stages.text().into()),
         duration_s: duration,
         requests,
         warm_up_s: slice.warm_up.as_secs_f64(),
@@ -222,28 +238,54 @@ fn generator(results: &[ThreadResult], tally: &Tally) -> Generator {
     }
 }
 
-/// Why the generator was the limit, if it was.
+/// Why the generator was the limit, if it was: in an open loop only if the rate was not achieved.
 pub(super) fn limit(report: &Report) -> Option<String> {
     let generator = &report.generator;
+    let achieved = (report.open_loop.as_ref()).is_some_and(|open| open.achieved_share >= ACHIEVED);
+    if achieved {
+        return None;
+    }
     if generator.busiest_share >= BUSY_SHARE {
         return Some(format!(
             "a thread of the generator was busy for {:.0} % of its time",
             generator.busiest_share * 100.0
         ));
     }
+    late(report)
+}
+
+/// The lag of the generator, where it affects the latencies: in the usual case, or in the tail.
+fn late(report: &Report) -> Option<String> {
     let lag = &report.open_loop.as_ref()?.lag;
-    let (lag_p99, response_p50) = (lag.at(99.0), report.response.at(50.0));
-    (lag_p99 > TOLERATED_LAG_US && lag_p99 > response_p50 / 10.0).then(|| {
-        format!("requests left late: lag p99 {lag_p99:.0} us compared with a response p50 of {response_p50:.0} us")
-    })
+    let percent = [50.0, 99.0].into_iter().find(|&percent| {
+        let lag = lag.at(percent);
+        lag > TOLERATED_LAG_US && lag > report.response.at(percent) / 10.0
+    })?;
+    Some(format!(
+        "requests left late: lag p{percent} {:.0} us of a response p{percent} of {:.0} us",
+        lag.at(percent),
+        report.response.at(percent)
+    ))
 }
 
 fn warnings(report: &Report) -> Vec<String> {
     let mut warnings = Vec::new();
+    if let Some(why) = &report.ended_early {
+        warnings.push(format!("the run ended early: {why}"));
+    }
+    if report.changed > 0 {
+        let (changed, first) = (report.changed, report.first_change.as_deref());
+        warnings.push(format!(
+            "{changed} responses differ from the first one of their target; the first: {}",
+            first.unwrap_or("unknown")
+        ));
+    }
     if let Some(limit) = &report.generator.limit {
         warnings.push(format!(
             "the generator was the limit: {limit}; read rates as \"at least\""
         ));
+    } else if let Some(late) = late(report) {
+        warnings.push(format!("{late}: the latencies include it"));
     }
     if report.generator.kept_waiting_share > DISTURBED_SHARE {
         warnings.push(format!(
@@ -275,7 +317,7 @@ fn warnings(report: &Report) -> Vec<String> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::stats::ResponseTimes;
     use crate::target::Target;
@@ -302,8 +344,10 @@ pub(super) mod tests {
                 kept_waiting: Duration::from_millis(100),
             },
             measured: Duration::from_secs(1),
+            answered: 1000,
             accounted: Duration::from_secs(1),
             live_at_end: 10,
+            gave_up: None,
         };
         let config = Config::new(vec![Target::get("http://a/").unwrap()]);
         from_results(
@@ -344,5 +388,21 @@ pub(super) mod tests {
         lag.record(Duration::from_micros(45));
         report.open_loop.as_mut().unwrap().lag = latency(&lag);
         assert_eq!(limit(&report), None);
+        // A rate that was achieved had no limit; the lag is a warning of its own.
+        let mut report = sample(950);
+        let mut lag = Times::default();
+        lag.record(Duration::from_micros(800));
+        report.open_loop = Some(OpenLoop {
+            achieved_share: 0.995,
+            lag: latency(&lag),
+            ..OpenLoop::default()
+        });
+        assert_eq!(limit(&report), None);
+        report.generator.limit = None;
+        let found = warnings(&report);
+        assert!(
+            found.iter().any(|one| one.contains("requests left late")),
+            "{found:?}"
+        );
     }
 }

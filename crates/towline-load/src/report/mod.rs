@@ -3,7 +3,9 @@
 mod build;
 mod text;
 
-pub(crate) use build::from_results;
+#[cfg(test)]
+pub(crate) use build::tests::sample;
+pub(crate) use build::{BUSY_SHARE, from_results};
 pub(crate) use text::{bytes, digits, time};
 
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,16 @@ pub struct Report {
     pub refused: u64,
     /// Description of the first failure.
     pub first_failure: Option<String>,
+    /// Responses with another status or length than the first successful one of their target, where
+    /// nothing else is expected: no errors.
+    #[serde(default)]
+    pub changed: u64,
+    /// Description of the first such response.
+    #[serde(default)]
+    pub first_change: Option<String>,
+    /// Why the run ended before its time: a server that was lost.
+    #[serde(default)]
+    pub ended_early: Option<String>,
     /// Statuses of complete responses, in ascending order. With `WebSockets`: of refused handshakes, and
     /// the codes of the server's close frames.
     pub statuses: Vec<StatusCount>,
@@ -67,6 +79,9 @@ pub struct Setup {
     /// `None`: a closed loop.
     pub rate_per_s: Option<f64>,
     pub poisson: bool,
+    /// The stages, as given: of the rate in an open loop, otherwise of connections.
+    #[serde(default)]
+    pub stages: Option<String>,
     pub duration_s: Option<f64>,
     pub requests: Option<u64>,
     pub warm_up_s: f64,

@@ -53,8 +53,14 @@ impl Report {
         }
         match (setup.rate_per_s, setup.poisson) {
             (None, _) => write!(f, "closed loop")?,
+            (Some(rate), _) if setup.stages.is_some() => {
+                write!(f, "open loop, on average {rate:.1}/s")?;
+            }
             (Some(rate), false) => write!(f, "open loop at {rate}/s")?,
             (Some(rate), true) => write!(f, "open loop at {rate}/s, Poisson")?,
+        }
+        if let Some(stages) = &setup.stages {
+            write!(f, ", stages {stages}")?;
         }
         writeln!(f, ", {:.2} s measured\n", self.measured_s)
     }

@@ -60,6 +60,7 @@ impl Worker {
                     && [libc::ECONNREFUSED, libc::ECONNRESET, libc::EPIPE].contains(&os_error);
                 if !refused {
                     self.tally.note(|| error.message.clone());
+                    self.on_dial_failed(slot, &error.message, now);
                 }
                 match error.kind {
                     DialErrorKind::Timeout => Failure::Timeout,
@@ -72,11 +73,15 @@ impl Worker {
                     && established.alpn.as_deref() != Some(alpn(Protocol::Http2))
                 {
                     self.tally.note(|| NOT_CHOSEN.into());
+                    self.on_dial_failed(slot, NOT_CHOSEN, now);
                     return Err(Failure::Connect);
                 }
                 let adopted = self.engine.adopt(*established, &self.service);
                 adopted.map_err(|_| Failure::Connect)
             });
+            if adopted.is_ok() {
+                self.end_outage(slot);
+            }
             match adopted {
                 Ok(id) if self.handshake_of(slot).is_some() => {
                     self.upgrade(slot, id, (begun, queued), now);
@@ -131,12 +136,14 @@ impl Worker {
         self.slots[slot as usize].closed(Some(retry_at));
         if let Some(queued) = queued {
             self.in_flight -= 1;
+            self.restart_session(slot);
             return if refused {
                 self.on_refused(queued.intended, now);
             } else {
                 self.on_failed(queued.intended, failure, now);
             };
         }
+        self.align(now);
         // Otherwise a run by count would wait for requests that cannot be sent.
         if let Some(budget) = &mut self.budget {
             *budget = budget.saturating_sub(1);
@@ -172,6 +179,9 @@ impl Worker {
         let has_responses = self.slots[slot as usize].used > pending.len() as u64;
         self.live -= 1;
         self.in_flight -= pending.len() as u64;
+        if !pending.is_empty() {
+            self.restart_session(slot);
+        }
         for request in &pending {
             // A response that began and was cut is not a refusal.
             if may_refuse && failure == Failure::Reset && !has_responses && was_silent {
@@ -187,6 +197,9 @@ impl Worker {
             self.tally.note(|| rule.into());
         }
         if self.phase == Phase::Connecting {
+            return self.slots[slot as usize].closed(None);
+        }
+        if slot as usize >= self.active {
             return self.slots[slot as usize].closed(None);
         }
         let state = &mut self.slots[slot as usize];

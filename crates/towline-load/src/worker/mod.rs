@@ -13,13 +13,18 @@ mod barrier;
 mod batch_flush;
 mod conn_state;
 mod connect;
+mod first_response;
 mod origins;
+mod outage;
 mod responses;
 mod send;
 mod send_modes;
 mod slot;
+mod staged;
+mod users;
 mod wakeup;
 mod websocket;
+mod window;
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::io;
@@ -30,7 +35,7 @@ use towline_io::client::DialConfig;
 use towline_io::{ConnConfig, ConnId, Engine, EngineConfig};
 
 use crate::check::VerifiedBody;
-use crate::config::{Config, LoopMode, Until};
+use crate::config::{Config, LoopMode, Mix, Until};
 use crate::monitor::{LiveCounters, Monitor};
 use crate::schedule::{Schedule, Share};
 use crate::slice::{Slice, Stop};
@@ -40,14 +45,19 @@ use batch_flush::BatchFlush;
 use conn_state::{ConnEvent, ConnState, advance};
 pub(crate) use conn_state::{failure_of, failure_on_stream};
 pub(crate) use connect::{NOT_CHOSEN, alpn, service};
+use first_response::FirstResponse;
+pub(crate) use first_response::FirstResponses;
 use origins::Origin;
 pub(crate) use origins::Routes;
+use outage::Outage;
 use send::RequestTemplates;
 use send_modes::Due;
 pub(crate) use send_modes::write_whole;
 use slot::{SendPermit, Slot, State};
+use users::Users;
 use wakeup::WakeupCompensation;
 use websocket::WsContext;
+use window::{Alignment, Window};
 
 /// Shortest and longest interval between checks of timeouts, reconnections and the stop flag.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
@@ -67,20 +77,13 @@ pub(crate) struct ThreadResult {
     pub(crate) usage: Usage,
     /// The measured time.
     pub(crate) measured: Duration,
+    /// Responses in the measured time.
+    pub(crate) answered: u64,
     /// The time covered by `usage`.
     pub(crate) accounted: Duration,
     pub(crate) live_at_end: u64,
-}
-
-/// The measured time and the progress within it.
-struct Window {
-    begin: Instant,
-    from: Instant,
-    to: Instant,
-    /// The next boundary: the beginning of the measured time, or the end of a second.
-    mark: Instant,
-    /// Usage at the beginning of the measured time.
-    usage_before: Option<(Instant, Usage)>,
+    /// Why the load ended before its time.
+    pub(crate) gave_up: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,9 +113,17 @@ pub(crate) struct Worker {
     service: Arc<ConnConfig>,
     dial_config: Arc<DialConfig>,
     origins: Vec<Origin>,
+    /// By destination.
+    outages: Vec<Option<Outage>>,
+    users: Option<Users>,
+    gave_up: Option<String>,
     templates: RequestTemplates,
     ws_context: WsContext,
     slots: Vec<Slot>,
+    /// Slots that carry requests, from the first on; all, unless stages say otherwise.
+    active: usize,
+    /// A permit is used at once: a closed loop without barrier and stages.
+    uses_permits: bool,
     permits: VecDeque<SendPermit>,
     /// Connections with a piece to send, soonest first.
     due: BinaryHeap<Due>,
@@ -120,6 +131,9 @@ pub(crate) struct Worker {
     closing: Vec<(u32, u32)>,
     /// The last verified coded body of each target.
     verified: Vec<VerifiedBody>,
+    /// The first response of each target.
+    first: Vec<FirstResponse>,
+    first_responses: FirstResponses,
     /// `None`: a closed loop.
     schedule: Option<Schedule>,
     /// Requests that may still be sent.
@@ -150,21 +164,12 @@ struct MonitorHandle {
     seconds: usize,
 }
 
-impl Window {
-    /// A window that never begins.
-    fn far(now: Instant) -> Self {
-        Self {
-            begin: now,
-            from: now + FOREVER,
-            to: now + FOREVER,
-            mark: now + FOREVER,
-            usage_before: None,
-        }
-    }
-}
-
 impl Worker {
-    pub(crate) fn new(config: &Arc<Config>, share: Share) -> io::Result<Self> {
+    pub(crate) fn new(
+        config: &Arc<Config>,
+        share: Share,
+        first_responses: FirstResponses,
+    ) -> io::Result<Self> {
         let engine = Engine::new(EngineConfig {
             max_ready_per_turn: 256,
             turn_time: Duration::from_millis(5),
@@ -173,6 +178,8 @@ impl Worker {
         let now = Instant::now();
         let origins = origins::origins(config, share);
         let connections = share_of(config.connections as u64, share);
+        // Responses to requests with values may differ in length.
+        let values = config.has_variables() || config.mix == Mix::Session;
         let slot = |n: u64| Slot::new(n as usize % origins.len(), None);
         Ok(Self {
             config: Arc::clone(config),
@@ -186,6 +193,11 @@ impl Worker {
                 ..DialConfig::default()
             }),
             slots: (0..connections).map(slot).collect(),
+            outages: config.destinations().iter().map(|_| None).collect(),
+            gave_up: None,
+            users: Users::new(config, connections as usize).map_err(io::Error::other)?,
+            active: connections as usize,
+            uses_permits: true,
             origins,
             templates: RequestTemplates::new(config),
             ws_context: WsContext::new(config)?,
@@ -197,6 +209,10 @@ impl Worker {
                 .iter()
                 .map(|_| VerifiedBody::default())
                 .collect(),
+            first: (config.targets.iter())
+                .map(|target| FirstResponse::of(target, values))
+                .collect(),
+            first_responses,
             schedule: None,
             budget: None,
             until: Until::Requests(0),
@@ -225,13 +241,19 @@ impl Worker {
         self.permits.clear();
         self.schedule = match slice.loop_mode {
             LoopMode::Closed => None,
-            LoopMode::Open(rate) => Some(Schedule::new(rate, self.share, seed)),
+            LoopMode::Open(rate) => Some(match &self.config.stages {
+                Some(stages) => Schedule::staged(stages.clone(), rate.arrivals, self.share, seed),
+                None => Schedule::new(rate, self.share, seed),
+            }),
         };
         self.until = slice.until;
         self.budget = match slice.until {
             Until::Time(_) => None,
             Until::Requests(all) => Some(share_of(all, self.share)),
         };
+        self.active = self.active_at(self.window.begin);
+        self.uses_permits =
+            self.schedule.is_none() && !self.config.barrier && self.config.stages.is_none();
     }
 
     /// Opens the connections that a slice begins with, and reopens those that have closed since the last
@@ -248,7 +270,9 @@ impl Worker {
         let now = Instant::now();
         for index in 0..self.slots.len() {
             let slot = &self.slots[index];
-            let comes_later = ramps && !slot.was_open;
+            // The first connection to each origin shows whether there is a server.
+            let comes_later =
+                (ramps && !slot.was_open || index >= self.active) && index >= self.outages.len();
             if matches!(slot.state, State::Absent { .. }) && !comes_later {
                 self.dial(index as u32, None, now);
             }
@@ -257,7 +281,10 @@ impl Worker {
         while self.dialling > 0 && Instant::now() < deadline && !stop.is_requested() {
             self.turn()?;
         }
-        Ok(())
+        match self.unreachable() {
+            Some(error) => Err(io::Error::other(error)),
+            None => Ok(()),
+        }
     }
 
     /// Runs the load of a slice, from `begin` on.
@@ -265,13 +292,15 @@ impl Worker {
         &mut self,
         warm_up: Duration,
         begin: Instant,
+        aligned: bool,
         stop: &Stop,
     ) -> io::Result<ThreadResult> {
-        self.begin(warm_up, begin);
+        self.begin(warm_up, begin, aligned);
         loop {
             self.turn()?;
             let now = self.engine.clock();
-            if stop.is_requested() {
+            self.close_without_response(now);
+            if stop.is_requested() || self.gave_up.is_some() {
                 self.window.to = self.window.to.min(now);
                 self.count_unsent();
                 return Ok(self.thread_result(now));
@@ -328,7 +357,7 @@ impl Worker {
         }
     }
 
-    fn begin(&mut self, warm_up: Duration, begin: Instant) {
+    fn begin(&mut self, warm_up: Duration, begin: Instant, aligned: bool) {
         if let Some(monitored) = &self.monitored {
             monitored.monitor.begin(begin);
         }
@@ -336,8 +365,18 @@ impl Worker {
         self.window.begin = begin;
         self.window.from = from;
         self.window.mark = from;
-        if let Until::Time(time) = self.until {
-            self.window.to = from + time;
+        if let Until::Time(length) = self.until {
+            self.window.to = from + length;
+            // A thread without connections has no responses to align to.
+            if aligned && !self.slots.is_empty() {
+                self.window.from = begin + FOREVER;
+                self.window.mark = begin + FOREVER;
+                self.window.to = begin + FOREVER;
+                self.window.alignment = Alignment::Opens {
+                    after: from,
+                    length,
+                };
+            }
         }
         std::thread::sleep(begin.saturating_duration_since(Instant::now()));
         let now = Instant::now();
@@ -349,6 +388,9 @@ impl Worker {
                 State::Open(id) => {
                     self.grant_permits(index, now);
                     self.engine.flush_and_rearm(id);
+                }
+                State::Absent { .. } if index as usize >= self.active => {
+                    self.slots[index as usize].state = State::Absent { due: None };
                 }
                 State::Absent { .. } if self.config.is_fresh() => self.permit(index, now),
                 State::Absent { .. } => {
@@ -365,8 +407,12 @@ impl Worker {
         match self.phase {
             Phase::Connecting | Phase::Late => false,
             Phase::Running => self.budget == Some(0) && self.in_flight == 0,
-            // Requests of a closed loop that are in flight at the end do not count.
-            Phase::Draining => self.schedule.is_none() || self.in_flight == 0,
+            // A plain run does not count requests of a closed loop that are in flight at its end.
+            Phase::Draining => {
+                let counts_rest =
+                    self.schedule.is_some() || self.window.alignment != Alignment::Fixed;
+                !counts_rest || self.in_flight == 0
+            }
         }
     }
 
@@ -483,17 +529,6 @@ impl Worker {
         }
     }
 
-    /// Whether a request that was due at `intended` and ends `now` belongs to the measured time: in a
-    /// closed loop by its end, in an open loop by its intended start, so that slow responses count.
-    fn counts(&self, intended: Instant, now: Instant) -> bool {
-        let at = if self.schedule.is_some() {
-            intended
-        } else {
-            now
-        };
-        self.phase != Phase::Connecting && at >= self.window.from && at < self.window.to
-    }
-
     /// Updates the per-second series and the usage at their boundaries.
     #[inline]
     fn mark(&mut self, now: Instant) {
@@ -528,6 +563,10 @@ impl Worker {
             self.tally.sample_live(self.live);
         }
         self.expire(now);
+        if self.phase == Phase::Running {
+            self.check_outages(now);
+            self.follow_stages(now);
+        }
         self.open_due(now);
     }
 
@@ -540,12 +579,18 @@ impl Worker {
             .window
             .usage_before
             .unwrap_or((now, Usage::of_this_thread()));
+        let (counted_to, after) = self
+            .window
+            .usage_after
+            .unwrap_or_else(|| (now, Usage::of_this_thread()));
         self.tally.finish(self.live);
         ThreadResult {
-            usage: Usage::of_this_thread().since(before),
-            accounted: now - counted_from,
+            usage: after.since(before),
+            accounted: counted_to.saturating_duration_since(counted_from),
             measured,
+            answered: self.tally.answered,
             live_at_end: self.live,
+            gave_up: self.gave_up.take(),
         }
     }
 }

@@ -1,10 +1,12 @@
 //! The order of targets for each origin of a thread.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use towline_io::client::Route;
 use towline_io::{ClientTls, ClientTlsSettings};
 
+use super::share_of;
 use crate::config::{Config, Mix, Trust};
 use crate::schedule::{Random, Share};
 use crate::target::Destination;
@@ -20,14 +22,19 @@ pub(super) struct Origin {
     sums: Vec<u64>,
     at: usize,
     random: Random,
+    /// The place of its destination among those of the configuration.
+    pub(super) destination: usize,
 }
 
 /// Routes to the origins, with common TLS settings.
-pub(crate) struct Routes(Arc<ClientTls>);
+pub(crate) struct Routes {
+    tls: Arc<ClientTls>,
+    unix_socket: Option<PathBuf>,
+}
 
 impl Routes {
     pub(crate) fn new(config: &Config) -> Self {
-        Self(Arc::new(ClientTls::new(ClientTlsSettings {
+        let tls = Arc::new(ClientTls::new(ClientTlsSettings {
             trust: match &config.trust {
                 Trust::Any => towline_io::Trust::Insecure,
                 Trust::System => towline_io::Trust::System,
@@ -35,22 +42,30 @@ impl Routes {
             },
             never_resume: true,
             ..ClientTlsSettings::default()
-        })))
+        }));
+        Self {
+            tls,
+            unix_socket: config.unix_socket.clone(),
+        }
     }
 
     /// The route for `(secure, host, port)` of a target's `origin`.
     pub(crate) fn to(&self, (secure, host, port): (bool, &str, u16)) -> Arc<Route> {
-        Arc::new(if secure {
-            Route::secure(host, port, Arc::clone(&self.0))
+        let route = if secure {
+            Route::secure(host, port, Arc::clone(&self.tls))
         } else {
             Route::plain(host, port)
+        };
+        Arc::new(Route {
+            uds: self.unix_socket.clone(),
+            ..route
         })
     }
 }
 
 pub(super) fn origins(config: &Config, share: Share) -> Vec<Origin> {
     let routes = Routes::new(config);
-    let origin = |key: Destination<'_>| {
+    let origin = |(destination, key): (usize, Destination<'_>)| {
         let targets = (0_u32..).zip(&config.targets);
         let of = targets.filter(|(_, target)| target.destination() == key);
         let handshake = of.clone().find(|(_, target)| target.messages.is_some());
@@ -61,10 +76,27 @@ pub(super) fn origins(config: &Config, share: Share) -> Vec<Origin> {
         let route = routes.to(key.origin);
         Origin {
             handshake: handshake.map(|(index, _)| index as usize),
+            destination,
             ..Origin::new(route, &weighted, config.mix, Random::new(!seed))
         }
     };
-    config.destinations().into_iter().map(origin).collect()
+    let destinations = config.destinations().into_iter().enumerate();
+    let mut origins: Vec<_> = destinations.map(origin).collect();
+    if config.mix == Mix::Session {
+        // Each connection keeps its own place in the session.
+        let slots = share_of(config.connections as u64, share) as usize;
+        let first = origins.first().map(|origin| Arc::clone(&origin.route));
+        origins.extend(first.into_iter().flat_map(|route| {
+            let of = || {
+                (0..config.targets.len() as u32)
+                    .map(|index| (index, 1))
+                    .collect::<Vec<_>>()
+            };
+            let random = || Random::new(0);
+            (1..slots).map(move |_| Origin::new(Arc::clone(&route), &of(), Mix::Session, random()))
+        }));
+    }
+    origins
 }
 
 impl Origin {
@@ -85,9 +117,16 @@ impl Origin {
             sums,
             at: 0,
             random,
+            destination: 0,
         };
         origin.advance();
         origin
+    }
+
+    /// Begins with the first target again.
+    pub(super) fn restart(&mut self) {
+        self.at = 0;
+        self.advance();
     }
 
     pub(super) fn advance(&mut self) {

@@ -8,7 +8,7 @@ use towline_proto::Protocol;
 use super::conn_state::InFlight;
 use super::send_modes::PendingSend;
 use super::slot::State;
-use super::{GRACE_PART, Phase, SHORTEST_GRACE, Worker};
+use super::{Alignment, GRACE_PART, Phase, SHORTEST_GRACE, Worker};
 use crate::check::Mismatch;
 use crate::stats::Failure;
 
@@ -29,8 +29,18 @@ impl Worker {
             &self.config.targets[target].expect,
             &mut self.verified[target],
         );
-        let mismatch = request.check.end(expect, verified);
         let (status, body_bytes) = (request.check.status(), request.check.length());
+        let mismatch = if self.first[target].is_equal(status, body_bytes) {
+            None
+        } else {
+            let mut mismatch = request.check.end(expect, verified);
+            if let Some(users) = &mut self.users
+                && mismatch.is_none()
+            {
+                mismatch = users.on_response(slot, target, &mut request.check, &self.config);
+            }
+            mismatch
+        };
         let refused =
             mismatch == Some(Mismatch::Status) && self.config.refusal_statuses.contains(&status);
         conn_state.refused |= refused;
@@ -61,17 +71,36 @@ impl Worker {
             }
         };
         self.in_flight -= 1;
+        if mismatch.is_some() {
+            self.restart_session(slot);
+        }
         self.on_server_active(now);
-        if self.counts(request.intended, now) {
-            if !is_message {
-                self.tally.count_status(status);
+        self.align(now);
+        let counts = self.counts(request.intended, now);
+        let counts_latency = self.counts_latency(&request, now);
+        if counts && !is_message {
+            self.tally.count_status(status);
+        }
+        match mismatch {
+            _ if refused => self.tally.refused += u64::from(counts),
+            Some(mismatch) if counts || counts_latency => {
+                self.count_mismatch(mismatch, &request, status, body_bytes);
             }
-            match mismatch {
-                _ if refused => self.tally.refused += 1,
-                Some(mismatch) => self.count_mismatch(mismatch, &request, status, body_bytes),
-                None => self
-                    .tally
-                    .count_response(&request.response_times(now, body_bytes)),
+            Some(_) => {}
+            None => {
+                self.tally.completed += 1;
+                let first = &mut self.first[target];
+                if counts && !first.is_equal(status, body_bytes) {
+                    let shared = &self.first_responses;
+                    first.compare(status, body_bytes, shared, target, &mut self.tally);
+                }
+                let times = request.response_times(now, body_bytes);
+                if counts {
+                    self.tally.count_answered(times.body_bytes);
+                }
+                if counts_latency {
+                    self.tally.count_times(&times);
+                }
             }
         }
         if is_spent {
@@ -101,6 +130,7 @@ impl Worker {
         };
         conn_state.pending_send = PendingSend::Nothing;
         self.in_flight -= 1;
+        self.restart_session(slot);
         self.on_failed(request.intended, failure, now);
         self.tally.note(|| rule);
         self.permit(slot, now);
@@ -165,6 +195,11 @@ impl Worker {
                 let name = expect.fields.get(at).map_or("", |(name, _)| name);
                 (self.tally).note(|| format!("the header {name} is not the expected one"));
             }
+            Mismatch::Capture(at) => {
+                self.tally.count_failure(Failure::Content);
+                let name = expect.captures.get(at).map_or("", |capture| &capture.name);
+                (self.tally).note(|| format!("the value {name} is not in the response"));
+            }
             Mismatch::Coding => {
                 self.tally.count_failure(Failure::Content);
                 let coding = expect.coding.map_or("", crate::Coding::name);
@@ -191,7 +226,10 @@ impl Worker {
 
     pub(super) fn on_failed(&mut self, intended: Instant, failure: Failure, now: Instant) {
         self.on_server_active(now);
-        if self.counts(intended, now) {
+        self.align(now);
+        // A request that was in flight at the end of a slice and fails afterwards counts in the slice.
+        let is_rest = self.window.alignment == Alignment::Closed && self.schedule.is_none();
+        if is_rest || self.counts(intended, now) {
             self.tally.count_failure(failure);
         }
     }
@@ -199,6 +237,7 @@ impl Worker {
     /// Counts a connection that ended before any response, where the server may refuse.
     pub(super) fn on_refused(&mut self, intended: Instant, now: Instant) {
         self.on_server_active(now);
+        self.align(now);
         if self.counts(intended, now) {
             self.tally.refused += 1;
         }

@@ -14,6 +14,7 @@ use crate::check::Check;
 use crate::config::Config;
 use crate::schedule::Delay;
 use crate::target::{SendMode, Target, WholeFields};
+use crate::template::has_places;
 
 /// The prepared requests of all targets.
 pub(super) struct RequestTemplates {
@@ -35,13 +36,15 @@ pub(super) struct RequestTemplate {
 impl RequestTemplates {
     pub(super) fn new(config: &Config) -> Self {
         Self {
-            templates: config.targets.iter().map(RequestTemplate::new).collect(),
+            templates: (config.targets.iter())
+                .map(|target| RequestTemplate::new(target, config.has_variables()))
+                .collect(),
         }
     }
 }
 
 impl RequestTemplate {
-    fn new(target: &Target) -> Self {
+    fn new(target: &Target, may_have_values: bool) -> Self {
         let mut template = Self {
             method: target.method.as_bytes().into(),
             path: target.path.as_bytes().into(),
@@ -52,6 +55,10 @@ impl RequestTemplate {
             usual: Err(UserError::InvalidTarget),
             last: Err(UserError::InvalidTarget),
         };
+        // A request with values is encoded when it is sent: see `Users`.
+        if may_have_values && template.has_places() {
+            return template;
+        }
         let prepared = |last| {
             template.with(last, |request| {
                 PreparedRequest::new(request, template.body.clone())
@@ -59,6 +66,12 @@ impl RequestTemplate {
         };
         (template.usual, template.last) = (prepared(false), prepared(true));
         template
+    }
+
+    fn has_places(&self) -> bool {
+        has_places(&self.path)
+            || self.fields.iter().any(|(_, value)| has_places(value))
+            || self.body.as_deref().is_some_and(has_places)
     }
 
     /// The encoded request, in the form for the last request of a connection if `last`.
@@ -142,7 +155,11 @@ impl Worker {
             serial: state.serial,
             since: now,
         };
-        if self.schedule.is_some() || self.config.barrier {
+        if self.uses_permits {
+            if self.budget != Some(0) {
+                self.use_permit(permit, now, now);
+            }
+        } else if self.schedule.is_some() || self.config.barrier {
             let may_be_used = self
                 .config
                 .requests_per_connection
@@ -150,7 +167,7 @@ impl Worker {
             if may_be_used {
                 self.permits.push_back(permit);
             }
-        } else if self.budget != Some(0) {
+        } else if (slot as usize) < self.active {
             self.use_permit(permit, now, now);
         }
     }
@@ -273,6 +290,10 @@ impl Worker {
         } else {
             send_modes::begin(conn, template, is_last, queued.follows.is_some()).ok()
         };
+        let begun = begun.or_else(|| {
+            let users = self.users.as_mut()?;
+            users.begin(conn, slot, queued.target, is_last)
+        });
         // Refused only by a connection that is ending; its events report that.
         let Some(stream) = begun else {
             return false;

@@ -1,0 +1,172 @@
+//! The variables of a load, from its data and from responses, and the requests in which they appear.
+
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use towline_proto::{Field, PreparedRequest, RequestHead, UserError};
+
+use crate::capture::Capture;
+use crate::config::{Config, Mix};
+use crate::error::LoadError;
+use crate::target::{SendMode, Target};
+use crate::template::{Place, Template, has_places};
+
+/// A request with values.
+#[derive(Debug)]
+pub(crate) struct VariableRequest {
+    method: Box<[u8]>,
+    path: Template,
+    fields: Vec<(Box<[u8]>, Template)>,
+    body: Option<Template>,
+}
+
+/// The names of all variables: the columns of the data, then the captures in the order of the targets.
+fn names(config: &Config) -> Vec<Box<str>> {
+    let columns = config.data.iter().flat_map(|data| data.names());
+    let captures = captures(config).map(|(_, capture)| &capture.name);
+    columns.chain(captures).cloned().collect()
+}
+
+/// All captures, with the index of their target.
+fn captures(config: &Config) -> impl Iterator<Item = (usize, &Capture)> {
+    let targets = config.targets.iter().enumerate();
+    targets.flat_map(|(index, target)| {
+        (target.expect.captures.iter()).map(move |capture| (index, capture))
+    })
+}
+
+/// The requests of all targets; `None` for those without values.
+pub(crate) fn requests(config: &Config) -> Result<Vec<Option<VariableRequest>>, LoadError> {
+    if !config.has_variables() {
+        return Ok(config.targets.iter().map(|_| None).collect());
+    }
+    let names = names(config);
+    let request = |target: &Target| {
+        let request = VariableRequest::new(target, &names);
+        request.map_err(|why| LoadError::Config(format!("{}: {why}", target.url())))
+    };
+    config.targets.iter().map(request).collect()
+}
+
+/// Validates the variables and their use.
+pub(crate) fn check(config: &Config) -> Result<(), LoadError> {
+    let wrong = |why: String| Err(LoadError::Config(why));
+    if config.mix == Mix::Session {
+        if config.destinations().len() > 1 {
+            return wrong("the requests of a session have one origin".into());
+        }
+        if config.concurrency() > 1 {
+            return wrong("a session sends one request at a time".into());
+        }
+        if config
+            .targets
+            .iter()
+            .any(|target| target.messages.is_some())
+        {
+            return wrong("a session consists of requests, not of WebSocket messages".into());
+        }
+    } else if captures(config).next().is_some() {
+        return wrong(
+            "values are taken from responses in a session only: mix = \"session\"".into(),
+        );
+    }
+    let mut seen = HashSet::new();
+    let names = names(config);
+    if let Some(name) = names.iter().find(|name| !seen.insert(&***name)) {
+        return wrong(format!("two values have the name {name:?}"));
+    }
+    let columns = config.data.as_ref().map_or(0, |data| data.names().len());
+    let captured_by: Vec<_> = captures(config).map(|(target, _)| target).collect();
+    let mut has_value = false;
+    for (index, request) in requests(config)?.iter().enumerate() {
+        let Some(request) = request else {
+            continue;
+        };
+        for variable in request.variables() {
+            has_value = true;
+            let by = variable
+                .checked_sub(columns)
+                .map(|place| captured_by[place]);
+            if by.is_some_and(|by| by >= index) {
+                let (url, name) = (config.targets[index].url(), &names[variable]);
+                return wrong(format!("{url}: {name:?} comes from a later response"));
+            }
+        }
+    }
+    if config.data.is_some() && !has_value {
+        return wrong("no request has a value of the data, such as {{name}}".into());
+    }
+    Ok(())
+}
+
+impl VariableRequest {
+    fn new(target: &Target, names: &[Box<str>]) -> Result<Option<Self>, String> {
+        let body = target.body.as_deref().unwrap_or_default();
+        let has_any = has_places(target.path.as_bytes())
+            || target.fields.iter().any(|(_, value)| has_places(value))
+            || has_places(body);
+        if !has_any {
+            return Ok(None);
+        }
+        if target.messages.is_some() {
+            return Err("WebSocket messages have no values".into());
+        }
+        if target.send_mode != SendMode::Whole || target.chunk_bytes.is_some() {
+            return Err("a request with values is sent whole".into());
+        }
+        let field = |(name, value): &(_, _)| {
+            let (name, value): (&std::sync::Arc<[u8]>, &std::sync::Arc<[u8]>) = (name, value);
+            let value = Template::parse(value, names, Place::Header)?;
+            Ok((Box::from(&**name), value))
+        };
+        let body = target.body.as_deref();
+        let body = body.map(|body| Template::parse(body, names, Place::Body));
+        Ok(Some(Self {
+            method: target.method.as_bytes().into(),
+            path: Template::parse(target.path.as_bytes(), names, Place::Path)?,
+            fields: (target.whole_fields().iter())
+                .map(field)
+                .collect::<Result<_, String>>()?,
+            body: body.transpose()?,
+        }))
+    }
+
+    fn variables(&self) -> impl Iterator<Item = usize> {
+        let fields = self.fields.iter().flat_map(|(_, value)| value.variables());
+        let body = self.body.iter().flat_map(Template::variables);
+        self.path.variables().chain(fields).chain(body)
+    }
+
+    /// The request with these values; the last one of a connection has `Connection: close`.
+    pub(crate) fn prepared<'v>(
+        &self,
+        is_last: bool,
+        value: impl Fn(usize) -> &'v [u8],
+    ) -> Result<PreparedRequest, UserError> {
+        let path = self.path.render(Place::Path, &value);
+        let rendered: Vec<_> = (self.fields.iter())
+            .map(|(name, text)| (name, text.render(Place::Header, &value)))
+            .collect();
+        let says_close =
+            (self.fields.iter()).any(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
+        let close = (is_last && !says_close).then_some(Field {
+            name: b"Connection",
+            value: b"close",
+        });
+        let fields: Vec<_> = (rendered.iter())
+            .map(|(name, value)| Field {
+                name,
+                value: value.trim_ascii(),
+            })
+            .chain(close)
+            .collect();
+        let body = self.body.as_ref();
+        let body = body.map(|body| Bytes::from(body.render(Place::Body, &value)));
+        let head = RequestHead {
+            method: &self.method,
+            target: &path,
+            fields: &fields,
+        };
+        PreparedRequest::new(&head, body)
+    }
+}
