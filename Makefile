@@ -156,7 +156,7 @@ $(VENV)/.stamp-suites: pyproject.toml $(VENV)/.stamp-tools
 	$(BIN)/python -m pip install --quiet --group suites
 	@touch $@
 
-suites: $(VENV)/.stamp-suites $(VENV)/.stamp-native ## the tests of uvicorn, starlette, httpx, requests, openai, anthropic, requests-oauthlib with Towline
+suites: $(VENV)/.stamp-suites $(VENV)/.stamp-native ## the tests of uvicorn, starlette, httpx, requests, openai, anthropic, huggingface_hub, requests-oauthlib with Towline
 	$(BIN)/python tests/suites/run.py
 
 fuzz-build: ## build the fuzz targets

@@ -22,7 +22,7 @@ from benches.report import RESULTS, table
 from benches.report import load as instructions
 
 ROOT = Path(__file__).parent.parent
-PAGES = (ROOT / "README.md", ROOT / "docs" / "dropins.md", ROOT / "docs" / "figures.md")
+PAGES = tuple(ROOT / name for name in ("README.md", "docs/call.md", "docs/dropins.md", "docs/figures.md"))
 
 PRECISE = ("--runs", "5", "--duration", "0.5", "--no-history")
 QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
@@ -94,6 +94,8 @@ MEASUREMENTS = {
         "-S",
         "towline.httpx,httpx,towline.httpx2,httpx2,towline.requests,requests",
     ),
+    "engines": ("clients", "-s", "engines", "--no-control"),
+    "clients_pool": ("clients", "-s", "pool_assignment,uncontended_acquire,partial_write", "--no-control"),
 }
 """The arguments of `towline bench` for each record."""
 FLOOR_BEGIN = "<!-- distance to the floor: python -m benches.figures -->"

@@ -5,6 +5,10 @@ generator in a new random order; ratios are paired by round, with t-intervals of
 is what the system counts for the generator's process: CPU time per request, resident memory over a minute of load.
 Goals: 1.2 times the rate of wrk and 1.7 times that of oha, less CPU time per request than both, constant memory.
 
+wrk is also compared at 64, 500 and 5,000 connections, to the responder and to nginx (`--wrk-rounds`), in slices of two
+seconds: wrk connects within its measured time, which costs it more with many connections, and the rate of an nginx that
+is busy all the time is its own and not the generator's; so compare the CPU time, too.
+
 HTTP/2 is compared with h2load: 8 connections with 1, 10 and 100 streams each, by prior knowledge. Goals: 1.3, 2 and 2
 times its rate. The rate depends on the responder as much as on the generator, so compare the CPU time.
 """
@@ -18,10 +22,13 @@ import math
 import os
 import random
 import re
+import resource
 import shutil
+import socket
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +46,9 @@ RESPONDER = ROOT / "target/release/towline-responder"
 OURS = "towline-load"
 CONNECTIONS = 64
 GOALS = {"wrk": 1.2, "oha": 1.7}
+WRK_CONNECTIONS = (64, 500, 5000)
+WRK_SECONDS = 2
+"""wrk takes whole seconds only."""
 H2_CONNECTIONS = 8
 H2_GOALS = {1: 1.3, 10: 2.0, 100: 2.0}
 
@@ -53,9 +63,9 @@ class Tool:
     read: Callable[[str], tuple[float, int]]
     """Parses its output into requests per second and total requests; successful ones only, if it reports them."""
 
-    def command(self, seconds: int, url: str, streams: int = 1) -> list[str]:
+    def command(self, seconds: int, url: str, streams: int = 1, connections: int = CONNECTIONS) -> list[str]:
         """`streams`: concurrent streams on each connection, for tools with HTTP/2."""
-        output = {"c": CONNECTIONS, "s": seconds, "h": H2_CONNECTIONS, "m": streams}
+        output = {"c": connections, "s": seconds, "h": H2_CONNECTIONS, "m": streams}
         return [self.program, *(part.format(**output) for part in self.arguments), url]
 
 
@@ -119,6 +129,12 @@ def main() -> int:
     )
     parser.add_argument("--rounds", type=int, default=12)
     parser.add_argument("--seconds", type=int, default=1, help="of each slice; wrk takes whole seconds only")
+    parser.add_argument(
+        "--wrk-rounds",
+        type=int,
+        default=8,
+        help="compared with wrk, for each server and number of connections",
+    )
     parser.add_argument("--memory-seconds", type=int, default=60, help="of load while memory is sampled")
     parser.add_argument(
         "--http2-rounds", type=int, default=8, help="beside h2load, for each number of streams"
@@ -132,6 +148,12 @@ def main() -> int:
         found = speed(tools, options.rounds, options.seconds)
         print_speed(found)
         save("speed", found, options.save)
+    if options.wrk_rounds and shutil.which("wrk"):
+        found = speed_wrk(options.wrk_rounds)
+        for name, part in found["cells"].items():
+            print(name)
+            print_speed(part)
+        save("wrk", found, options.save)
     if options.http2_rounds and all(map(is_installed, H2_TOOLS)):
         found = speed_h2(options.http2_rounds, options.seconds)
         for streams, part in found["streams"].items():
@@ -169,6 +191,55 @@ def responder() -> Iterator[tuple[str, list[str]]]:
             process.terminate()
 
 
+NGINX = """\
+daemon off;
+worker_processes 1;
+worker_rlimit_nofile 20000;
+error_log {folder}/error.log;
+pid {folder}/nginx.pid;
+events {{ worker_connections 10000; }}
+http {{
+    access_log off;
+    keepalive_requests 1000000000;
+    server {{
+        listen 127.0.0.1:{port} backlog=8192;
+        location / {{ default_type text/plain; return 200 "Hello, World!"; }}
+    }}
+}}
+"""
+
+
+@contextmanager
+def nginx() -> Iterator[tuple[str, list[str]]]:
+    """Like `responder`, with one worker of nginx."""
+    cores = Cores.divided()
+    with tempfile.TemporaryDirectory() as folder:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+        config = Path(folder, "nginx.conf")
+        config.write_text(NGINX.format(folder=folder, port=port))
+        command = ["nginx", "-e", f"{folder}/error.log", "-p", folder, "-c", str(config)]
+        with subprocess.Popen([*pinned(cores.subject), *command]) as process:
+            try:
+                wait_for_port(port)
+                yield f"http://127.0.0.1:{port}/", pinned(cores.driver)
+            finally:
+                process.terminate()
+
+
+def wait_for_port(port: int) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def pinned(cores: tuple[int, ...] | None) -> list[str]:
     if cores is None or shutil.which("taskset") is None:
         return []
@@ -189,6 +260,29 @@ def speed(tools: list[Tool], rounds: int, seconds: int) -> dict[str, Any]:
         figures={name: of_tool(found, slices[OURS]) for name, found in slices.items()},
         slices=slices,
     )
+
+
+def speed_wrk(rounds: int) -> dict[str, Any]:
+    """The same compared with wrk alone, by server and number of connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    tools = [tool for tool in TOOLS if tool.name in (OURS, "wrk")]
+    servers = {"responder": responder}
+    if shutil.which("nginx"):
+        servers["nginx"] = nginx
+    cells: dict[str, Any] = {}
+    for name, server in servers.items():
+        for connections in WRK_CONNECTIONS:
+            slices: dict[str, list[dict[str, float]]] = {tool.name: [] for tool in tools}
+            with server() as (url, pin):
+                for _ in range(rounds):
+                    for tool in random.sample(tools, len(tools)):
+                        found = one_slice(tool, WRK_SECONDS, url, pin, connections=connections)
+                        slices[tool.name].append(found)
+            figures = {tool: of_tool(found, slices[OURS]) for tool, found in slices.items()}
+            cells[f"{name}, {connections} connections"] = {"figures": figures, "slices": slices}
+            print(f"{name}, {connections} connections", file=sys.stderr)
+    return described({"rounds": rounds, "seconds": WRK_SECONDS}, cells=cells)
 
 
 def speed_h2(rounds: int, seconds: int) -> dict[str, Any]:
@@ -213,8 +307,10 @@ def speed_h2(rounds: int, seconds: int) -> dict[str, Any]:
     return described(plan, streams=parts)
 
 
-def one_slice(tool: Tool, seconds: int, url: str, pin: list[str], streams: int = 1) -> dict[str, float]:
-    command = [*pin, *tool.command(seconds, url, streams)]
+def one_slice(
+    tool: Tool, seconds: int, url: str, pin: list[str], streams: int = 1, connections: int = CONNECTIONS
+) -> dict[str, float]:
+    command = [*pin, *tool.command(seconds, url, streams, connections)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     text = process.stdout.read()
@@ -310,6 +406,8 @@ def table(kept: dict[str, Any]) -> str:
             lines.append(
                 f"| {name} | {entry['requests_per_s']:,.0f} | {rate} | {entry['cpu_us']:.2f} | {cpu} | {goal} |"
             )
+    if wrk := kept.get("wrk"):
+        lines += table_wrk(wrk)
     if http2 := kept.get("http2"):
         lines += table_h2(http2)
     if memory := kept.get("memory"):
@@ -323,6 +421,26 @@ def table(kept: dict[str, Any]) -> str:
         for name, entry in memory["figures"].items():
             lines.append(f"| {name} | {entry['begin_mib']} | {entry['end_mib']} |")
     return "\n".join(lines) + "\n"
+
+
+def table_wrk(wrk: dict[str, Any]) -> list[str]:
+    plan = wrk["plan"]
+    lines = [
+        "",
+        f"wrk by server and connections, {wrk['date']}, {wrk['machine']['cpu']}: one core, {plan['rounds']} rounds of {plan['seconds']} s slices.",
+        "",
+        "| server | towline-load, requests/s | wrk, requests/s | rate ratio | towline-load, CPU us/request | wrk, CPU us/request "
+        "| CPU ratio | goal |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name, part in wrk["cells"].items():
+        ours, peer = part["figures"][OURS], part["figures"]["wrk"]
+        rate, cpu = (interval(peer.get(key)) for key in ("rate_ratio", "cpu_ratio"))
+        lines.append(
+            f"| {name} | {ours['requests_per_s']:,.0f} | {peer['requests_per_s']:,.0f} | {rate} "
+            f"| {ours['cpu_us']:.2f} | {peer['cpu_us']:.2f} | {cpu} | rate {GOALS['wrk']}, CPU below 1 |"
+        )
+    return lines
 
 
 def table_h2(http2: dict[str, Any]) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from towline._migration import ROWS
 from towline._options import options_of
+from towline.bench.compare_servers.options import CompareOptions
 from towline.bench.report import compare_command, gate_command, history_command, main
 from towline.bench.runner.plan import Options as BenchOptions
 from towline.cli.call_options import CallOptions
@@ -56,7 +57,7 @@ def load_options():
 def option_names():
     # docs/migrate.md names the options of other servers.
     names = load_options() | set(ROWS) | {f"--{name.replace('_', '-')}" for name in ACTIONS}
-    configurations = (ServerConfig, CallOptions, BenchOptions)
+    configurations = (ServerConfig, CallOptions, BenchOptions, CompareOptions)
     both = [pair for one in configurations for pair in options_of(one).items()]
     for field, (option, _) in both:
         flag = option.flag or "--" + field.replace("_", "-")
@@ -106,14 +107,19 @@ def test_configuration_examples_are_taken():
     assert config.addresses == ("127.0.0.1:8000", "unix:/run/app.sock")
 
 
-def test_the_scenario_of_the_load_page_is_taken():
-    (example,) = blocks(ROOT / "docs" / "load.md", "toml")
-    config = tomllib.loads(example)
-    asked = json.dumps({"op": "open", "session": "page", "config": config})
+def test_the_scenarios_of_the_load_page_are_taken(tmp_path):
+    (tmp_path / "users.csv").write_text("user\nann\n")
     command = [sys.executable, "-m", "towline", "load", "--agent"]
-    done = subprocess.run(command, input=asked + "\n", capture_output=True, text=True, timeout=30, check=True)
-    assert json.loads(done.stdout) == {"ok": True}
-    assert len(config["targets"]) == 3
+    examples = blocks(ROOT / "docs" / "load.md", "toml")
+    assert len(examples) == 2
+    for example, targets in zip(examples, (3, 2), strict=True):
+        config = tomllib.loads(example)
+        line = json.dumps({"op": "open", "session": "page", "config": config}) + "\n"
+        done = subprocess.run(
+            command, input=line, capture_output=True, text=True, timeout=30, check=True, cwd=tmp_path
+        )
+        assert json.loads(done.stdout) == {"ok": True}
+        assert len(config["targets"]) == targets
 
 
 def test_limits_of_the_tuning_page_are_the_defaults():

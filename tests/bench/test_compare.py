@@ -125,6 +125,59 @@ def test_the_command(before, tmp_path, capsys):
     assert "cannot read" in capsys.readouterr().err
 
 
+def test_subjects_of_different_names(before, tmp_path, capsys):
+    renamed = [
+        replace(one, subject="next" if one.subject == "towline" else one.subject)
+        for one in before.experiments[0].slices
+    ]
+    subjects = [
+        replace(one, name="next" if one.name == "towline" else one.name)
+        for one in before.experiments[0].subjects
+    ]
+    after = replace(before, experiments=[replace(before.experiments[0], slices=renamed, subjects=subjects)])
+    found = compare(before, after, metrics=("per_s",), subjects=[("towline", "next"), ("nobody", "towline")])
+    (change,) = found.changes
+    assert change.subject == "towline, next"
+    assert change.ratio == 1.0
+    assert "hello: nobody is not in the first and towline is not in the second" in found.missing
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path, one in zip(paths, (before, after), strict=True):
+        records.save(one, path)
+    assert main_compare([*map(str, paths), "--subject", "towline=next"]) == 0
+    assert "towline, next  requests/s" in capsys.readouterr().out
+    for wrong in ("=x", "x="):
+        with pytest.raises(SystemExit) as ended:
+            main_compare([*map(str, paths), "--subject", wrong])
+        assert ended.value.code == 2
+        assert "nor OLD=NEW" in capsys.readouterr().err
+
+
+def test_nothing_compared_is_status_1(before, tmp_path, capsys):
+    other = replace(
+        before, experiments=[replace(one, name=f"{one.name} other") for one in before.experiments]
+    )
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path, one in zip(paths, (before, other), strict=True):
+        records.save(one, path)
+    assert main_compare([*map(str, paths)]) == 1
+    assert "nothing was compared: --subject OLD=NEW" in capsys.readouterr().out
+    assert main_compare([str(paths[0])] * 2 + ["--subject", "nobody"]) == 1
+
+
+def test_a_reason_is_shown_once(before, tmp_path, capsys):
+    """It applied to each metric, and named the subject twice."""
+    one = before.experiments[0]
+    slices = [replace(each, failed=3 if each.subject == "towline" else 0) for each in one.slices]
+    failing = replace(before, experiments=[replace(one, slices=slices)])
+    paths = [tmp_path / "a.json", tmp_path / "b.json"]
+    for path, each in zip(paths, (before, failing), strict=True):
+        records.save(each, path)
+    assert main_compare([*map(str, paths)]) == 0
+    out = capsys.readouterr().out
+    assert out.count("requests failed") == 1
+    assert "  ! towline: in the second: " in out
+
+
 def test_synthetic_records_have_their_true_values():
     found = synthetic.experiment("x", HELLO[:1], samples=5)
     rate = sum(one.per_s for one in found.slices) / len(found.slices)

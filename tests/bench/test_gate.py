@@ -126,6 +126,34 @@ def test_the_reports_of_ci(results_folder, tmp_path, monkeypatch):
     assert case.find("failure") is not None
 
 
+@pytest.mark.parametrize(
+    ("more", "status", "element"),
+    [([], 3, "failure"), (["--allow-undecided"], 0, "skipped")],
+)
+def test_the_test_report_fails_what_the_exit_status_fails(results_folder, tmp_path, more, status, element):
+    report = tmp_path / "gate.xml"
+    assert (
+        gate(
+            results_folder,
+            "@border",
+            "--baseline",
+            "@base",
+            "--subject",
+            "towline",
+            "--metric",
+            "per_s",
+            *more,
+            "--junit",
+            str(report),
+        )
+        == status
+    )
+    suite = ElementTree.parse(report).getroot()
+    (case,) = suite.findall("testcase")
+    assert case.find(element) is not None
+    assert suite.get("failures") == ("1" if status else "0")
+
+
 def test_a_name_cannot_break_the_reports(results_folder, tmp_path):
     suffix = "<&\"'|`\n\0]]>"
     one = measured(1.2, 30)

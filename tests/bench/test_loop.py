@@ -218,6 +218,27 @@ def test_lengths_of_slices(seconds: float, median_s: float, rate: float | None, 
     assert found.whole == (expected.rounds == 1)
 
 
+def test_a_slow_subject_has_longer_slices_and_the_others_still_alternate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    original = SimulatedRunning.slice
+
+    def slice_of(state: SimulatedRunning, work: SliceSpec) -> Slice:
+        one = original(state, work)
+        slow = replace(one.response, p50_us=60_000.0)
+        return replace(one, response=slow) if state.subject.name == "b" else one
+
+    monkeypatch.setattr(SimulatedRunning, "slice", slice_of)
+    machine = SimulatedMachine(1)
+    experiment = measured(replace(DESIGN, seconds=2.4), *(Simulated(name, machine) for name in "abc"))
+    of_first = [one for one in experiment.slices if one.restart == 0]
+    assert [sum(one.subject == name for one in of_first) for name in "abc"] == [30, 2, 30]
+    slow = [one for one in of_first if one.subject == "b"]
+    assert slow[0].measured_s == pytest.approx(1.2 * 0.9)
+    assert [one.round for one in slow] == [7, 22], "spread over the restart"
+    assert experiment.notes[:2] == ["30 slices of 80 ms a restart", "b: 2 slices of 1200 ms a restart"]
+
+
 def test_windows_of_a_rate_hold_samples_enough() -> None:
     assert lengths(4.0, 0.0005, 2_000).slice_s * 0.9 * 2_000 >= 1000
     assert lengths(4.0, 0.0005, 50_000).slice_s < 0.3

@@ -2,8 +2,11 @@
 
 import csv
 import io
+import json
 import re
+import sys
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -14,7 +17,9 @@ from towline.bench.record import ExperimentRecord, Latency, Record, Slice, Start
 from towline.bench.report import formatting, main_report, render_all, show
 from towline.bench.report.csv import slices_csv, subjects_csv
 from towline.bench.report.markdown import escape, markdown
-from towline.bench.report.terminal import text
+from towline.bench.report.terminal import lines, row, text
+from towline.bench.report.verdicts_json import verdicts_json
+from towline.bench.report.view import views
 from towline.bench.verdict import Verdict
 
 from .synthetic import MACHINE, encode
@@ -339,6 +344,118 @@ def test_where_it_cannot_write(tmp_path, capsys):
     (tmp_path / "file").write_text("")
     assert main_report([str(path), "--csv", "-o", str(tmp_path / "file")]) == 2
     assert "cannot write" in capsys.readouterr().err
+
+
+NAMES = (
+    "towline",
+    "towline.httpx2-sync",
+    "a-server-with-a-name-that-is-longer-than-anyone-would-like-it-to-be",
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("width", [60, 80, 100, 132])
+def test_a_narrow_terminal_cuts_neither_figures_nor_names(name, width):
+    one = small()
+    renamed = replace(
+        one,
+        subjects=[replace(each, name=name if each.name == "uvicorn" else each.name) for each in one.subjects],
+        slices=[
+            replace(each, subject=name if each.subject == "uvicorn" else each.subject) for each in one.slices
+        ],
+    )
+    (shown,) = views(analyse(full_record(renamed), baseline="towline" if name != "towline" else name))
+    printed = ["".join(text for text, _ in line) for line in lines(shown, width)]
+    assert max(map(len, printed)) <= max(width, len(name))
+    whole = " ".join(" ".join(printed).split())
+    for subject in shown.subjects:
+        assert subject.name in whole
+        for field in row(shown, subject)[1:]:
+            assert field.strip() in ("", "-") or field.strip() in whole
+
+
+def test_a_terminal_of_80_columns(monkeypatch):
+    pytest.importorskip("rich")
+    monkeypatch.setenv("COLUMNS", "80")
+    out = io.StringIO()
+    show(analyse(full_record(small(), small(0.9, name="json"))), out, plain=False)
+    assert "\u2026" not in out.getvalue(), "nothing is cut"
+    assert out.getvalue().count("uvicorn") == 2
+
+
+def test_figures_of_calls_are_in_every_format():
+    """As of `towline bench llm`: times of calls, first token, time per token, goodput."""
+    extra = {
+        "total_p50_ms": 738.1,
+        "total_p95_ms": 1294.0,
+        "total_mean_ms": 643.0,
+        "total_min_ms": 152.4,
+        "total_max_ms": 1300.0,
+        "ttft_p50_ms": 297.2,
+        "tpot_p50_ms": 22.02,
+        "goodput_share": 0.9,
+    }
+    one = small(question="latency")
+    slices = [replace(each, extra={**extra, "total_min_ms": 152.4 + each.restart}) for each in one.slices]
+    analysis = analyse(full_record(replace(one, slices=slices)))
+    (shown,) = views(analysis)
+    narrow = "\n".join("".join(part for part, _ in line) for line in lines(shown, 80))
+    assert max(map(len, narrow.splitlines())) <= 80
+    for output in (text(analysis), narrow, markdown(analysis)):
+        figures = " ".join(output.replace("|", " ").split())
+        assert "n errors refused p50 p95 mean min max" in figures
+        assert "738 ms 1.29 s 643 ms 152 ms 1.30 s" in figures
+        assert "TTFT p50 TPOT p50 goodput CPU/request" in figures
+        assert "297 ms 22.0 ms 90 %" in figures
+        assert "never became ready" in figures
+    first = next(csv.DictReader(io.StringIO(subjects_csv(analysis))))
+    assert (first["total_p95_ms"], first["total_min_ms"], first["goodput_share"]) == ("1294", "152.4", "0.9")
+
+
+def test_verdicts_as_data():
+    few = small(name="short")
+    short = replace(few, slices=[one for one in few.slices if one.restart == 0])
+    document = json.loads(verdicts_json(analyse(full_record(small(), short))))
+    first, last = document["experiments"]
+    assert document["verdicts"]["faster"] == 1
+    (headline,) = [one for one in first["comparisons"] if one["headline"]]
+    assert (headline["subject"], headline["baseline"], headline["verdict"]) == (
+        "towline",
+        "uvicorn",
+        "faster",
+    )
+    assert headline["low"] < headline["ratio"] < headline["high"]
+    assert {one["name"] for one in first["subjects"]} == {"towline", "uvicorn", "gone"}
+    assert first["subjects"][0]["figures"]["per_s"]["value"] > 0
+    # An unknown bound is null: JSON has no Infinity.
+    assert last["comparisons"][0]["high"] is None
+
+
+def test_charts_as_files(tmp_path, capsys):
+    path = tmp_path / "result.json"
+    records.save(full_record(small(), small(name="a/b <c>"), small(name="a b c")), path)
+    assert main_report([str(path), "--svg", "-o", str(tmp_path / "out")]) == 0
+    written = [line.rpartition("/")[2] for line in capsys.readouterr().out.splitlines()]
+    assert written == ["hello.svg", "a_b_c.svg", "a_b_c_2.svg"]
+    for name in written:
+        drawing = ElementTree.parse(tmp_path / "out" / name).getroot()
+        texts = [one.text for one in drawing.iter("{http://www.w3.org/2000/svg}text")]
+        assert {"towline", "uvicorn"} <= set(texts)
+        assert len(list(drawing.iter("{http://www.w3.org/2000/svg}path"))) == 2, "an interval for each"
+
+
+def test_charts_as_pictures(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("resvg_py")
+    path = tmp_path / "result.json"
+    records.save(full_record(), path)
+    assert main_report([str(path), "--png", "-o", str(tmp_path)]) == 0
+    picture = (tmp_path / "hello.png").read_bytes()
+    assert picture.startswith(b"\x89PNG\r\n\x1a\n")
+    assert int.from_bytes(picture[16:20], "big") == 1600, "the width in pixels"
+    monkeypatch.setitem(sys.modules, "resvg_py", None)
+    capsys.readouterr()
+    assert main_report([str(path), "--png", "-o", str(tmp_path)]) == 2
+    assert "pip install 'towline[bench]'" in capsys.readouterr().err
 
 
 def test_render_all(tmp_path):

@@ -18,6 +18,10 @@ from towline.bench.subjects import installed, servers
 from towline.bench.webhooks import PAIRS, WebhookSubject, pairs, webhook_experiments
 from towline.bench.webhooks.run import chosen_pairs, chosen_rows
 from towline.bench.webhooks.subject import APPLICATION
+from towline.cli.bench import main as bench_command
+
+from tests.examples import postgres
+from tests.support.databases import rows
 
 PLACE = StartConfig(cores=None, padding_bytes=100, seed=1)
 CONFIG = partial(session_config, catalogue()["webhooks"], connections=10)
@@ -51,6 +55,51 @@ def test_every_installed_pair_stores_and_forwards_all_accepted_webhooks(name: st
     finally:
         failure = running.stop()
     assert failure is None
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.mark.parametrize("name", ["towline", "uvicorn-httptools+httpx"])
+def test_webhooks_are_stored_in_postgresql(name: str, agent: Agent, postgres_url: str) -> None:
+    (pair,) = pairs(servers(), [name])
+    subject = WebhookSubject(pair, agent, CONFIG, database=postgres_url)
+    described = subject.describe()
+    if described.failure:
+        pytest.skip(described.failure)
+    assert described.options["database"] == "PostgreSQL"
+    running = subject.start(PLACE)
+    try:
+        running.verify()
+        one = running.slice(SliceSpec(0.0, requests=200))
+        assert (one.answered, one.failed, one.first_failure) == (200, 0, None)
+        assert one.extra["stored"] == one.extra["forwarded"] == 200
+    finally:
+        failure = running.stop()
+    assert failure is None
+    left = rows(postgres_url, "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'webhooks%'")
+    assert left == [], "the schema is removed"
+
+
+@pytest.mark.parametrize(
+    ("database", "why"),
+    [
+        ("mysql://localhost/x", "neither sqlite nor postgresql://"),
+        ("postgresql://me:secret@localhost/x", "a password is not part of the URL"),
+        ("postgresql://127.0.0.1:1/x", "cannot connect"),
+    ],
+)
+def test_an_invalid_database(
+    database: str, why: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    arguments = ["webhooks", "-s", "800x40", "-S", "towline", "--database", database, "-o", str(tmp_path)]
+    assert bench_command(arguments) == 2
+    error = capsys.readouterr().err
+    assert why in error
+    assert "secret" not in error
 
 
 def test_a_failed_forward_is_a_failure(agent: Agent) -> None:

@@ -138,8 +138,17 @@ def check_bench(words: list[str]) -> None:
         import_module(f"towline.bench.report.{module}").parser().parse_args(rest)
     elif command in bench.MEASURING or command in bench.OTHER:
         bench.parse(rest, {})
+    elif is_comparison(words):
+        bench.parse_comparison(words, {})
     else:
         raise Failed(f"no command 'bench {command}'")
+
+
+def is_comparison(words: list[str]) -> bool:
+    """`towline bench URL URL`, `--app` and so on, without a command."""
+    from towline.bench.compare_servers.subjects import is_url
+
+    return words[0].startswith("--") or is_url(words[0])
 
 
 def free_port() -> int:
@@ -227,6 +236,17 @@ class Page:
             self.output_of(command, [sys.executable, "-m", "towline", *words])
         elif name == "load" and HERE.search(command.line):
             self.output_of(command, [sys.executable, "-m", "towline", *words, "--duration", "0.2"])
+        elif name == "bench" and is_comparison(rest) and self.has_servers_of(rest):
+            short = ["--runs", "1", "--duration", "0.1", "--warm-up", "0.1", "--no-control", "--no-history"]
+            self.output_of(
+                command,
+                [sys.executable, "-m", "towline", *words, *short, "--output", str(self.folder / "bench")],
+            )
+
+    def has_servers_of(self, words: list[str]) -> bool:
+        """Whether a comparison can run: URLs of the page's server only, or an application of the examples."""
+        urls = [word for word in words if "://" in word]
+        return all(HERE.search(url) for url in urls) and (bool(urls) or "--app-dir" in words)
 
     def output_of(self, command: Command, words: list[str]) -> None:
         if self.server is None:

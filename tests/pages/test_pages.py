@@ -7,7 +7,7 @@ Rules for a page:
 - A ```python block whose first line is `# NAME.py` is also a module: `towline serve NAME:app` below it works.
 - In ```console (lines after `$ `) and ```sh blocks `make` targets exist, `towline` command lines parse, and the simple
   ones run: `towline serve` of a module that is there, and after it `towline get`, `towline load` and `curl` of
-  http://127.0.0.1:8000. Output that the page shows below a command must be what it prints.
+  http://127.0.0.1:8000, and comparisons by `towline bench` of that server or of an example (`--app-dir`), shortened. Output that the page shows below a command must be what it prints.
 - Port 8000 of a page is a free one here. Without a `towline serve` above, examples/hello/asgi_app.py answers there.
 """
 

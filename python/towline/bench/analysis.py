@@ -1,8 +1,8 @@
 """Derives estimates and verdicts from a record. Pure: the same record always gives the same result.
 
 ```text
-slices ─► log ratio per round ─► mean per restart ─► t-interval over restarts ─► verdict against the margin
-                                                     signed-rank cross-check     guards: a reason, or none
+slices ─► totals per restart ─► log ratio per restart ─► t-interval over restarts ─► verdict against the margin
+                                                         signed-rank cross-check     guards: a reason, or none
 ```
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 from . import statistics
@@ -102,6 +102,7 @@ def analyse(record: Record, baseline: str = "towline", margin: float = MARGIN) -
     experiments = [
         analyse_experiment(experiment, baseline, margin, alpha) for experiment in record.experiments
     ]
+    experiments = [controlled(one, experiments) for one in experiments]
     for name, found in lint_record(record).items():
         for experiment in experiments:
             if experiment.experiment.name == name:
@@ -128,7 +129,7 @@ def analyse_experiment(
         others = [name for name in measured if name != baseline]
         for metric in metrics_of(experiment):
             comparisons += _compare_all(experiment, metric, baseline, others, by_subject, margin, alpha)
-    return ExperimentAnalysis(experiment, subjects, comparisons, lint(experiment))
+    return ExperimentAnalysis(experiment, subjects, comparisons, [*lint(experiment), *witnesses(comparisons)])
 
 
 def metrics_of(experiment: ExperimentRecord) -> tuple[str, ...]:
@@ -178,37 +179,91 @@ def _compare_all(
     ]
 
 
-def log_ratios(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> list[float]:
-    """One value per restart: the mean over rounds of log(ours / theirs), paired by round.
+def controlled(one: ExperimentAnalysis, all_: Sequence[ExperimentAnalysis]) -> ExperimentAnalysis:
+    """The analysis with the A/A controls of the run: a difference that is no larger than the error they show has no
+    verdict."""
+    if one.experiment.control or not one.experiment.subjects:
+        return one
+    kind = one.experiment.subjects[0].kind
+    controls = [
+        comparison
+        for other in all_
+        if other.experiment.control
+        and other.experiment.subjects
+        and other.experiment.subjects[0].kind == kind
+        for comparison in other.comparisons
+    ]
+    return replace(one, comparisons=[_beyond(comparison, controls) for comparison in one.comparisons])
 
-    Percentiles for which single slices have too few samples come from the merged histogram of a restart.
-    """
-    others = {(one.restart, one.round): metric_value(one, metric) for one in theirs}
-    by_restart: dict[int, list[float]] = defaultdict(list)
-    for one in ours:
-        mine, other = metric_value(one, metric), others.get((one.restart, one.round))
-        if mine and other:
-            by_restart[one.restart].append(math.log(mine / other))
-    if not by_restart and metric in SHARES_BEYOND:
-        first, second = restart_logs(ours, metric), restart_logs(theirs, metric)
-        return [value - second[restart] for restart, value in first.items() if restart in second]
-    return [fmean(values) for _, values in sorted(by_restart.items())]
+
+def _beyond(one: Comparison, controls: Iterable[Comparison]) -> Comparison:
+    if one.verdict not in (Verdict.FASTER, Verdict.SLOWER):
+        return one
+    for control in controls:
+        if control.metric != one.metric or control.reason is not None or control.high == math.inf:
+            continue
+        low, high = math.log(control.low), math.log(control.high)
+        is_different = control.verdict in (Verdict.FASTER, Verdict.SLOWER)
+        error = max(-low, high) if is_different else (high - low) / 2
+        if abs(math.log(one.ratio)) <= error:
+            what = "is different" if is_different else "is too wide"
+            shown = f"[{control.low:.3f}, {control.high:.3f}]"
+            return replace(
+                one,
+                verdict=Verdict.REFUSED,
+                reason=f"the A/A control {what}: {shown} for the same subject twice",
+            )
+    return one
+
+
+def witnesses(comparisons: Sequence[Comparison]) -> list[str]:
+    """Where requests/s and CPU time per request, which are judged apart, have opposite verdicts."""
+    found = {(one.subject, one.baseline, one.metric): one for one in comparisons}
+    lines = []
+    for (subject, baseline, metric), rate in found.items():
+        cost = found.get((subject, baseline, "cpu_us"))
+        if metric != "per_s" or cost is None:
+            continue
+        if {rate.verdict, cost.verdict} == {Verdict.FASTER, Verdict.SLOWER}:
+            lines.append(
+                f"{subject} and {baseline}: requests/s ({rate.ratio:.2f}) and CPU time per request "
+                f"({cost.ratio:.2f}) disagree: the rate was limited by something other than the CPU"
+            )
+    return lines
+
+
+def log_ratios(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> list[float]:
+    """One value per restart: the log ratio of the two figures. Their slices alternate, so that the state of the
+    machine affects both."""
+    mine, others = restart_logs(ours, metric), restart_logs(theirs, metric)
+    return [value - others[restart] for restart, value in mine.items() if restart in others]
 
 
 def restart_logs(slices: Iterable[Slice], metric: str) -> dict[int, float]:
-    """The logarithm of the metric by restart: the mean of its slices, or of the merged histogram for percentiles
-    for which single slices have too few samples. Restarts without a figure are left out."""
+    """The logarithm of the metric by restart. Restarts without a figure are left out."""
     by_restart: dict[int, list[Slice]] = defaultdict(list)
     for one in slices:
         by_restart[one.restart].append(one)
-    found = {}
-    for restart, ours in sorted(by_restart.items()):
-        values = [value for one in ours if (value := metric_value(one, metric)) is not None and value > 0]
-        if not values and metric in SHARES_BEYOND:
-            values = _merged_percentile(ours, metric)
-        if values:
-            found[restart] = fmean(math.log(value) for value in values)
-    return found
+    found = {restart: restart_value(ours, metric) for restart, ours in sorted(by_restart.items())}
+    return {restart: math.log(value) for restart, value in found.items() if value}
+
+
+def restart_value(slices: Sequence[Slice], metric: str) -> float | None:
+    """The metric over all slices of a restart; None if it has none, or too few samples for it.
+
+    Rates and costs are totals divided by totals: a stall within one slice counts with its whole time, and a slice
+    without a response counts as zero. Percentiles are those of the merged histogram.
+    """
+    if metric == "per_s":
+        measured_s = sum(one.measured_s for one in slices)
+        return sum(one.answered for one in slices) / measured_s if measured_s else None
+    if metric == "cpu_us":
+        answered = sum(one.answered for one in slices)
+        return sum(one.subject_cpu_s for one in slices) / answered * 1e6 if answered else None
+    values = _merged_percentile(slices, metric) if metric in SHARES_BEYOND else []
+    if not values:
+        values = [value for one in slices if (value := metric_value(one, metric)) is not None and value > 0]
+    return math.exp(fmean(math.log(value) for value in values)) if values else None
 
 
 def _merged_percentile(slices: Iterable[Slice], metric: str) -> list[float]:

@@ -37,7 +37,9 @@ def check(agent: Prober, session: str, scenario: Scenario, base_url: str, protoc
         raise WrongResponse(f"{len(responses)} responses to {len(scenario.requests)} requests")
     for request, found in zip(scenario.requests, responses, strict=True):
         wanted = request if scenario.message is None else _echoing(request, scenario.message)
-        problem = problem_of(found, wanted, secure=base_url.startswith("https:"), protocol=protocol)
+        problem = problem_of(
+            found, wanted, secure=base_url.startswith("https:"), protocol=protocol, http_1_0=scenario.http_1_0
+        )
         if problem is None and scenario.message is not None and found.get("message") != "text":
             problem = f"a {found.get('message')} message instead of text"
         if problem is not None:
@@ -52,7 +54,12 @@ def _echoing(request: Request, message: Body) -> Request:
 
 
 def problem_of(
-    found: dict[str, Any], request: Request, *, secure: bool, protocol: Protocol = "h1"
+    found: dict[str, Any],
+    request: Request,
+    *,
+    secure: bool,
+    protocol: Protocol = "h1",
+    http_1_0: bool = False,
 ) -> str | None:
     """The first difference between a response, as the agent returns it, and the expected one; None if there is none."""
     wanted = request.expect
@@ -62,7 +69,7 @@ def problem_of(
     if status != wanted.status and (wanted.status is not None or not 200 <= status < 400):
         return f"status {status} instead of {wanted.status or '2xx or 3xx'}{_shown(found)}"
     return (
-        _protocol(found, protocol, secure=secure)
+        _protocol(found, protocol, secure=secure, http_1_0=http_1_0)
         or _fields(found["fields"], wanted)
         or _body(found, wanted)
         or _interim(found, wanted)
@@ -70,9 +77,12 @@ def problem_of(
     )
 
 
-def _protocol(found: dict[str, Any], protocol: Protocol, *, secure: bool) -> str | None:
+def _protocol(
+    found: dict[str, Any], protocol: Protocol, *, secure: bool, http_1_0: bool = False
+) -> str | None:
     version, alpn = NAMES[protocol]
-    if found["version"] != version:
+    accepted = {version, "HTTP/1.0"} if http_1_0 and protocol == "h1" else {version}
+    if found["version"] not in accepted:
         return f"answered with {found['version']} instead of {version}"
     # A server of HTTP/1.1 alone need not support ALPN; HTTP/2 over TLS needs it (RFC 9113 3.2).
     if found["alpn"] != alpn and (found["alpn"] is not None or (secure and protocol == "h2")):

@@ -18,7 +18,7 @@ SAMPLES_BEYOND = 100
 LITTLE_SHARE = 0.2
 WAIT_SHARE = 0.1
 DISTURBED_PRESSURE, DISTURBED_STEAL = 0.25, 0.002
-"""Half of the guards' limits, or less."""
+"""Noise, which the intervals contain: less is an occasional clock tick."""
 SAME = 0.02
 CONCURRENCY_KEYS = ("concurrency", "tasks", "threads")
 """Keys of a load that mean concurrent requests."""

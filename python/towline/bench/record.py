@@ -65,6 +65,7 @@ class Slice:
     """In an open loop: share of the requests due that succeeded within the slice. A response after its end is late."""
     lag_p99_us: float | None = None
     """Lateness of the generator, in an open loop."""
+    lag_p50_us: float | None = None
     connection_wait_p99_us: float | None = None
     subject_cpu_s: float = 0.0
     subject_busiest_share: float = 0.0
@@ -74,6 +75,8 @@ class Slice:
     driver_cpu_s: float = 0.0
     driver_busiest_share: float = 0.0
     """CPU time of the driver's busiest thread, as a share of the time."""
+    driver_waited_share: float = 0.0
+    """Time that a thread of the driver waited for a core."""
     context_switches: int = 0
     body_bytes: int = 0
     errors: dict[str, int] = field(default_factory=dict)
@@ -192,12 +195,13 @@ def save(record: Record, path: Path) -> None:
     part.replace(path)
 
 
-def located(path: Path) -> Path:
+def located(path: Path | str) -> Path:
     """The file of a result, given itself or its folder."""
+    path = Path(path)
     return path / FILE if path.is_dir() else path
 
 
-def load(path: Path) -> Record:
+def load(path: Path | str) -> Record:
     """Reads what `save` wrote; for a folder, its `result.json.gz`. Raises `NotARecord`, or OSError."""
     path = located(path)
     data = path.read_bytes()

@@ -86,7 +86,7 @@ def _overview() -> str:
         "  towline serve main:app --reload",
         "  towline get https://example.org/",
         "  towline load http://127.0.0.1:8000/ -d 5s",
-        "  towline bench quick",
+        "  towline bench http://127.0.0.1:8000/ http://127.0.0.1:9000/",
     ]
     lines += ["", "commands:", *(f"  {name:<12} {command.summary}" for name, command in COMMANDS.items())]
     lines += ["", "`towline help COMMAND` or `towline COMMAND --help` explains its options.", ""]

@@ -1,5 +1,7 @@
 """`towline bench COMMAND`: measures servers and clients, and reports on results.
 
+Without a command, `towline bench URL URL`, `--app`, `--command` or `--git` compares the servers of that line.
+
 Exit statuses: 0 success, 1 nothing could be measured, 2 invalid command line, 130 interrupted (the slices measured
 so far are kept and shown). `gate` has its own.
 """
@@ -7,10 +9,12 @@ so far are kept and shown). `gate` has its own.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -59,9 +63,27 @@ EXAMPLES = (
     "towline bench gate new/result.json.gz --baseline old/result.json.gz",
 )
 ENDING = (
-    "RUNS and DURATION are also variables. A result is a folder: result.json.gz has all data, report.html shows",
-    "it; `towline bench report FILE` creates the other files again. docs/measure.md defines the terms.",
+    "RUNS and DURATION are also variables; SKIP_BENCH=1 reports on the result in --output again. A result is a",
+    "folder: result.json.gz has all data, report.html shows it. docs/measure.md defines the terms.",
 )
+
+
+COMPARISON_USAGE = (
+    "usage: towline bench URL URL [OPTIONS]",
+    "       towline bench --app APP | --command COMMAND ... | --git RANGE [OPTIONS]",
+)
+COMPARISON_EXAMPLES = (
+    "towline bench http://127.0.0.1:8000/ http://127.0.0.1:9000/",
+    "towline bench --app shop:app --server towline,uvicorn --path /products",
+    "towline bench --command old='./old {port}' --command new='./new {port}'",
+    "towline bench --git main..HEAD --app shop:app --build 'make extension'",
+    "towline bench --app shop:app --requests browser.har",
+)
+COMPARISON_COMMON = ("app", "server", "command", "git", "requests", "path", "time")
+
+
+COMMON_OPTIONS = "common"
+"""`towline bench --help common`: the overview of the options of a comparison."""
 
 
 class CommandLine(Exception):
@@ -71,15 +93,23 @@ class CommandLine(Exception):
 def main(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit status."""
     given = list(arguments)
-    if not given or given[0] in ("-h", "--help", "help"):
+    if not given or given in (["-h"], ["--help"], ["help"]):
         sys.stdout.write(overview())
         return 0
     command, rest = given[0], given[1:]
     try:
+        if _has_no_command(given) or (
+            rest == ["--help"] and command in (COMMON_OPTIONS, *comparison_manual().groups)
+        ):
+            if rest == ["--help"] and not command.startswith("-"):
+                given = ["--help", command]  # `towline help bench GROUP`
+            if (shown := _help_page(comparison_manual(), given)) is not None:
+                return shown
+            return compare_servers(given)
         if command in FILES:
             return _file_command(command)(rest)
         if command in MEASURING or command in OTHER:
-            if (shown := _help_wanted(command, rest)) is not None:
+            if (shown := _help_page(manual(command), rest)) is not None:
                 return shown
             return measure(command, rest)
         raise CommandLine(_no_command(command))
@@ -94,20 +124,27 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def overview() -> str:
-    """The commands, on one screen."""
+    """Comparisons, which need no command, and the commands, on one screen."""
     lines = [
-        "usage: towline bench COMMAND [OPTIONS]",
+        *COMPARISON_USAGE,
+        "       towline bench COMMAND [OPTIONS]",
         "",
-        "Measures servers and clients, and reports on results.",
+        "Compares servers, measures servers and clients, and reports on results.",
+        *pages.examples((*COMPARISON_EXAMPLES, EXAMPLES[0])),
+        "",
+        "measure:",
     ]
-    lines += [*pages.examples(EXAMPLES), "", "measure:"]
     for name, summary in (MEASURING | OTHER).items():
         lines += pages.row(name, summary, 13)
     lines += ["", "results:"]
     for name, summary in FILES.items():
         lines += pages.row(name, summary, 13)
-    lines += ["", "`towline bench COMMAND --help` explains its options; docs/measure.md the terms.", ""]
-    return "\n".join(lines)
+    groups = ", ".join((COMMON_OPTIONS, *comparison_manual().groups))
+    ending = (
+        f"`towline bench --help GROUP` explains the options of comparisons ({groups}, all), `towline bench COMMAND "
+        "--help` those of a command; docs/measure.md the terms."
+    )
+    return "\n".join([*lines, "", *pages.paragraph(ending), ""])
 
 
 def manual(command: str) -> pages.Manual:
@@ -124,6 +161,81 @@ def manual(command: str) -> pages.Manual:
         summary=(MEASURING | OTHER)[command] + ".",
         examples=(f"towline bench {command}", f"towline bench {command} --runs 4 --output results"),
     )
+
+
+def comparison_manual() -> pages.Manual:
+    """The help pages of `towline bench URL URL`."""
+    from ..bench.compare_servers.options import GROUPS, CompareOptions
+
+    return pages.Manual(
+        command="towline bench",
+        usage="\n".join(COMPARISON_USAGE).removeprefix("usage: "),
+        config=CompareOptions,
+        groups=GROUPS,
+        common=COMPARISON_COMMON,
+        ending=(
+            "The first line of output says what is measured and for how long, the last one which is faster. Exit status: 0;",
+            "1 nothing could be compared; 2 invalid arguments, a server that does not start or does not respond as expected.",
+        ),
+        summary="Compares two or more servers.",
+        examples=COMPARISON_EXAMPLES,
+    )
+
+
+# --- one line -------------------------------------------------------------------------------------------
+
+
+def compare_servers(arguments: Sequence[str]) -> int:
+    """Compare the servers of a command line: announce, measure, write the result folder, print table and verdicts."""
+    from ..bench.compare_servers import run
+    from ..bench.record import FILE
+    from ..bench.runner.interrupts import Interrupts
+    from ..bench.runner.progress import for_terminal
+    from ..bench.runner.run import complete
+    from ..bench.runner.session import Session
+
+    options = parse_comparison(arguments, os.environ)
+    progress = for_terminal(quiet=options.quiet)
+    path = result_folder(options) / FILE
+    with Interrupts(progress.message), contextlib.closing(progress):
+        with run.prepared(options, announce, progress.message) as comparison:
+            session = Session(
+                comparison.design,
+                progress,
+                command=["towline", "bench", *run.recorded(arguments)],
+                path=path,
+                settings=options.chosen(),
+            )
+            done = complete(session, lambda session: run.compare_servers(session, comparison))
+            if not any(experiment.slices for experiment in done.record.experiments):
+                sys.stderr.write("towline bench: nothing was measured; see the lines above\n")
+                return done.status or NOTHING_MEASURED
+            analysis = publish(done.record, path, replace(options, baseline=comparison.design.baseline))
+        sys.stdout.write("".join(f"{line}\n" for line in run.conclusion(analysis)))
+    compared = any(experiment.comparisons for experiment in analysis.experiments)
+    return done.status or (0 if compared else NOTHING_MEASURED)
+
+
+def announce(line: str) -> None:
+    """Print the first line at once, also into a pipe."""
+    sys.stdout.write(f"towline bench: {line}\n")
+    sys.stdout.flush()
+
+
+def parse_comparison(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
+    """The options and URLs of a comparison. Raises `CommandLine`, `ConfigError`."""
+    from ..bench.compare_servers.options import CompareOptions
+    from ..bench.compare_servers.subjects import is_url
+
+    given, others = _parsed(CompareOptions, arguments, environment)
+    for other in others:
+        if other.startswith("-"):
+            raise CommandLine(_unknown(other, _flags_of(CompareOptions)))
+        if not is_url(other):
+            raise CommandLine(
+                f"{other!r} is neither a URL nor a command; there is {', '.join([*MEASURING, *OTHER, *FILES])}"
+            )
+    return CompareOptions(urls=tuple(others), **given)
 
 
 # --- measuring ------------------------------------------------------------------------------------------
@@ -145,8 +257,9 @@ def measure(command: str, arguments: Sequence[str]) -> int:
     if options.list:
         sys.stdout.write(listing(command, options))
         return 0
-    folder = options.output or Path("towline-bench", time.strftime("%Y%m%d-%H%M%S"))
-    path = folder / FILE
+    if os.environ.get("SKIP_BENCH", "0") not in ("", "0"):
+        return report_again(options)
+    path = result_folder(options) / FILE
     progress = for_terminal(quiet=options.quiet)
     with Interrupts(progress.message):
         try:
@@ -164,8 +277,27 @@ def measure(command: str, arguments: Sequence[str]) -> int:
     return done.status
 
 
-def publish(record: Any, path: Path, options: Any) -> None:
-    """Print the table, write the files of the result folder, and append the estimates to the history."""
+def report_again(options: Any) -> int:
+    """SKIP_BENCH: the table and the files of an earlier result, without measuring."""
+    from ..bench.report import main_report
+
+    if options.output is None:
+        raise CommandLine(
+            "SKIP_BENCH makes the tables of an earlier result again: give its folder as --output FOLDER"
+        )
+    formats = ("--terminal", "--html", "--markdown", "--csv", "--json")
+    rules = ("--baseline", options.baseline, "--margin", str(options.margin))
+    history = ("--no-history",) if options.no_history else ()
+    return main_report([str(options.output), *formats, *rules, *history])
+
+
+def result_folder(options: Any) -> Path:
+    """The folder of `--output`, or a new one named after the time."""
+    return options.output or Path("towline-bench", time.strftime("%Y%m%d-%H%M%S"))
+
+
+def publish(record: Any, path: Path, options: Any) -> Any:
+    """Print the table, write the files of the result folder, append the estimates to the history; returns the analysis."""
     from ..bench.analysis import analyse
     from ..bench.report import render, show
     from ..bench.report.history import History, HistoryError
@@ -182,17 +314,41 @@ def publish(record: Any, path: Path, options: Any) -> None:
         except (HistoryError, OSError) as error:
             sys.stderr.write(f"towline bench: not kept in the history: {error}\n")
     render(analysis, path.parent, history=None if options.no_history else History())
+    _append_to_job_summary(path.parent / "report.md")
     sys.stdout.write(f"\nresult: {path}\nreport: {(path.parent / 'report.html').resolve().as_uri()}\n")
+    return analysis
+
+
+def _append_to_job_summary(report: Path) -> None:
+    """Appends the report to the summary of a job of GitHub Actions, if this runs in one."""
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if not summary:
+        return
+    try:
+        with Path(summary).open("a", encoding="utf-8") as file:
+            file.write(report.read_text(encoding="utf-8"))
+    except OSError as error:
+        sys.stderr.write(f"towline bench: not in the summary of the job: {error}\n")
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
     """The options, from the command line or else from the environment. Raises `CommandLine`, `ConfigError`."""
     from ..bench.runner.plan import Options
 
+    given, unknown = _parsed(Options, arguments, environment)
+    if unknown:
+        raise CommandLine(_unknown(unknown[0], _flags_of(Options)))
+    return Options(**given)
+
+
+def _parsed(
+    config: type, arguments: Sequence[str], environment: Mapping[str, str]
+) -> tuple[dict[str, Any], list[str]]:
+    """The values of the options of `config`, and the other arguments."""
     parser = _Parser(
         prog="towline bench", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
     )
-    known = options_of(Options)
+    known = options_of(config)
     for name, (option, _) in known.items():
         flags = pages.flags(name, option)
         if option.switch:
@@ -202,13 +358,7 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
             parser.add_argument(
                 *flags, dest=name, type=_checked(option.parse), action=action, metavar=option.metavar
             )
-    parsed, unknown = parser.parse_known_args(list(arguments))
-    if unknown:
-        raise CommandLine(
-            _unknown(
-                unknown[0], [flag for name, (one, _) in known.items() for flag in pages.flags(name, one)]
-            )
-        )
+    parsed, others = parser.parse_known_args(list(arguments))
     given = vars(parsed)
     for name, (option, _) in known.items():
         if option.repeat and name in given:
@@ -219,7 +369,20 @@ def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
                     given[name] = option.parse(environment[variable])
                 except ValueError as error:
                     raise CommandLine(f"the variable {variable}: {error}") from None
-    return Options(**given)
+    return given, others
+
+
+def _flags_of(config: type) -> list[str]:
+    return [flag for name, (one, _) in options_of(config).items() for flag in pages.flags(name, one)]
+
+
+def _has_no_command(arguments: Sequence[str]) -> bool:
+    """Whether the arguments are those of a comparison: options and URLs from the first word on."""
+    if arguments[0].startswith("-"):
+        return True
+    from ..bench.compare_servers.subjects import is_url
+
+    return is_url(arguments[0])
 
 
 class _Parser(argparse.ArgumentParser):
@@ -251,13 +414,13 @@ def _no_command(name: str) -> str:
     )
 
 
-def _help_wanted(command: str, arguments: Sequence[str]) -> int | None:
+def _help_page(book: pages.Manual, arguments: Sequence[str]) -> int | None:
+    """Prints the page that `--help [GROUP]` requests; None without it."""
     wanted = next((at for at, word in enumerate(arguments) if word in ("-h", "--help")), None)
     if wanted is None:
         return None
     subject = arguments[wanted + 1] if wanted + 1 < len(arguments) else ""
-    book = manual(command)
-    page = book.group(subject) if subject else book.overview()
+    page = book.overview() if subject in ("", COMMON_OPTIONS) else book.group(subject)
     if page is None:
         raise CommandLine(book.unknown_group(subject))
     sys.stdout.write(page)

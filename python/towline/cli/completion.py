@@ -80,6 +80,8 @@ def commands() -> dict[str, str]:
 
 def flags() -> dict[str, list[Flag]]:
     """The options of each command."""
+    from ..bench.compare_servers.options import CompareOptions
+    from ..bench.runner.plan import Options
     from ..config import ServerConfig
     from .call_options import CallOptions
     from .command_line import ACTIONS
@@ -88,6 +90,11 @@ def flags() -> dict[str, list[Flag]]:
     serve += [Flag(f"--{name.replace('_', '-')}", text) for name, text in ACTIONS.items()]
     calls = _flags(CallOptions, has_negatives=False)
     found = {"serve": serve + _flags(ServerConfig), "load": [Flag(name) for name in LOAD]}
+    # Of comparisons, then those of its commands only.
+    compare = _flags(CompareOptions, has_negatives=False)
+    names = {flag.name for flag in compare}
+    others = [flag for flag in _flags(Options, has_negatives=False) if flag.name not in names]
+    found["bench"] = compare + others
     found |= dict.fromkeys(("get", "post", "put", "patch", "delete", "head", "options"), calls)
     return found
 
@@ -134,12 +141,24 @@ def bash() -> str:
         files = "|".join(flag.name for flag in known if flag.takes_value and not flag.choices)
         if files:
             lines.append(f'        {files}) COMPREPLY=($(compgen -f -- "$word")); return ;;')
-        lines += [f'        *) words="{" ".join(flag.name for flag in known)}" ;;', "        esac ;;"]
-    for command, following in subcommands().items():
-        lines.append(f'    {command}) (( COMP_CWORD == 2 )) && words="{" ".join(following)}" ;;')
+        lines.append(f'        *) words="{" ".join(flag.name for flag in known)}" ;;')
+        lines += ["        esac", *_bash_following(command), "        ;;"]
+    for command in _without_flags():
+        lines += [f"    {command})", *_bash_following(command), "        ;;"]
     lines += ["    esac", "    fi", '    COMPREPLY=($(compgen -W "$words" -- "$word"))', "}"]
     lines += ["complete -o default -F _towline towline", ""]
     return "\n".join(lines)
+
+
+def _bash_following(command: str) -> list[str]:
+    """The line for words that follow a command, if there are any."""
+    words = subcommands().get(command)
+    return [f'        (( COMP_CWORD == 2 )) && words="$words {" ".join(words)}"'] if words else []
+
+
+def _without_flags() -> list[str]:
+    """Commands that only words follow."""
+    return [command for command in subcommands() if command not in flags()]
 
 
 def _by_flags() -> dict[str, list[Flag]]:
@@ -172,13 +191,19 @@ def zsh() -> str:
         '    case "$words[2]" in',
     ]
     for command, known in _by_flags().items():
-        lines += [f"    {command})", "        _arguments \\"]
+        lines += [f"    {command})", *_zsh_following(command), "        _arguments \\"]
         lines += [f"            {_quoted(_zsh_flag(flag))} \\" for flag in known]
         lines += ["            '*:file:_files' ;;"]
-    for command, following in subcommands().items():
-        lines.append(f"    {command}) (( CURRENT == 3 )) && compadd -- {' '.join(following)} ;;")
+    for command in _without_flags():
+        lines += [f"    {command})", *_zsh_following(command), "        ;;"]
     lines += ["    esac", "}", "compdef _towline towline", ""]
     return "\n".join(lines)
+
+
+def _zsh_following(command: str) -> list[str]:
+    """The line for words that follow a command, if there are any."""
+    words = subcommands().get(command)
+    return [f"        (( CURRENT == 3 )) && compadd -- {' '.join(words)}"] if words else []
 
 
 def _zsh_flag(flag: Flag) -> str:

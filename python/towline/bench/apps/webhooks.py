@@ -2,12 +2,11 @@
 
 `POST /api/webhooks/<id>` responds 202 when the webhook is in the database; its forwarding, result and
 duration are recorded there. WEBHOOKS_CLIENT is the client library, WEBHOOKS_DESTINATION where to forward to,
-WEBHOOKS_DATABASE the file, WEBHOOKS_WIDTH the number of concurrent forwards. It needs the standard library otherwise,
-so that any server can run it.
+WEBHOOKS_DATABASE the file, or the URL of a PostgreSQL server, WEBHOOKS_SCHEMA a new schema there, WEBHOOKS_WIDTH the number
+of concurrent forwards. It needs the standard library otherwise, so that any server can run it.
 
 One thread owns the database and writes everything that arrived during its last transaction in the next one. It does
-not wait for the disk (`synchronous = NORMAL`), since servers and clients are measured; examples/webhooks does, and
-retries.
+not wait for the disk, since servers and clients are measured; examples/webhooks does, and retries.
 """
 
 from __future__ import annotations
@@ -17,12 +16,16 @@ import importlib
 import json
 import os
 import queue
-import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .webhook_database import Statement, StoreError, connect
+else:  # servers run it with its folder on the path
+    from webhook_database import Statement, StoreError, connect
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -36,12 +39,6 @@ PREFIX = "/api/webhooks/"
 TIMEOUT_S = 30.0
 FORWARDED_FIELDS = {"Content-Type": "application/json"}
 
-SCHEMA = """
-CREATE TABLE webhooks (
-    id INTEGER PRIMARY KEY, hook TEXT NOT NULL, request_headers TEXT NOT NULL, request_body BLOB NOT NULL,
-    duration REAL, status INTEGER, response_headers TEXT, response_body BLOB, error TEXT
-)
-"""
 ACCEPT = "INSERT INTO webhooks (id, hook, request_headers, request_body) VALUES (?, ?, ?, ?)"
 CONCLUDE = """
 UPDATE webhooks SET duration = ?, status = ?, response_headers = ?, response_body = ?, error = ? WHERE id = ?
@@ -52,24 +49,23 @@ UPDATE webhooks SET duration = ?, status = ?, response_headers = ?, response_bod
 class Write:
     """One statement for the thread; `done` is set when it is committed."""
 
-    statement: str
-    values: tuple[Any, ...]
+    statement: Statement
     done: asyncio.Future[None] | None = None
 
 
 class Store:
     """The database, for one event loop."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, target: str, schema: str) -> None:
         self._loop = asyncio.get_running_loop()
         self._writes: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, args=(path,), name="store")
+        self._thread = threading.Thread(target=self._run, args=(target, schema), name="store")
         self._thread.start()
 
     async def accept(self, number: int, hook: str, headers: Fields, body: bytes) -> None:
         """Stores a webhook; returns when it is committed."""
         done: asyncio.Future[None] = self._loop.create_future()
-        self._writes.put(Write(ACCEPT, (number, hook, json.dumps(headers), body), done))
+        self._writes.put(Write((ACCEPT, (number, hook, json.dumps(headers), body)), done))
         await done
 
     def conclude(self, number: int, duration_s: float, response: Response | None, error: str | None) -> None:
@@ -82,30 +78,22 @@ class Store:
             error,
             number,
         )
-        self._writes.put(Write(CONCLUDE, values))
+        self._writes.put(Write((CONCLUDE, values)))
 
     async def close(self) -> None:
         self._writes.put(None)
         await self._loop.run_in_executor(None, self._thread.join)
 
-    def _run(self, path: str) -> None:
-        database = sqlite3.connect(path, isolation_level=None)
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = NORMAL")
-        database.execute(SCHEMA)
+    def _run(self, target: str, schema: str) -> None:
+        database = connect(target, schema)
         going = True
         while going:
             batch, going = self._batch()
             failure: Exception | None = None
             try:
-                database.execute("BEGIN")
-                for write in batch:
-                    database.execute(write.statement, write.values)
-                database.execute("COMMIT")
-            except sqlite3.Error as error:
+                database.write([write.statement for write in batch])
+            except StoreError as error:
                 failure = error
-                if database.in_transaction:
-                    database.execute("ROLLBACK")
             futures = [write.done for write in batch if write.done is not None]
             if futures:
                 self._loop.call_soon_threadsafe(complete, futures, failure)
@@ -207,7 +195,7 @@ class WebhookApp:
         self._upstream = os.environ["WEBHOOKS_DESTINATION"]
         self._post, self._close = poster(os.environ.get("WEBHOOKS_CLIENT", "towline"), width)
         self._accepted: asyncio.Queue[tuple[int, bytes]] = asyncio.Queue()
-        self._store = Store(os.environ["WEBHOOKS_DATABASE"])
+        self._store = Store(os.environ["WEBHOOKS_DATABASE"], os.environ.get("WEBHOOKS_SCHEMA", "webhooks"))
         self._tasks = [asyncio.create_task(self._forward()) for _ in range(width)]
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -223,7 +211,7 @@ class WebhookApp:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
         try:
             await self._store.accept(number, path[len(PREFIX) :], headers, body)
-        except sqlite3.Error:
+        except StoreError:
             await respond(send, 503, b"the webhook could not be stored")
             return
         self._accepted.put_nowait((number, body))

@@ -9,7 +9,7 @@ from pathlib import Path
 from .. import scenarios
 from ..scenarios import Load, Scenario
 from .measure import ClientExperiment
-from .subjects import DROP_INS, HTTP1_ALONE
+from .subjects import DROP_INS, ENGINES, HTTP1_ALONE
 from .worker.job import MICRO, SLOW, Backend, Job, JobKind, LoopName
 
 OWN = Path(__file__).parent / "scenarios.toml"
@@ -38,6 +38,8 @@ DROP_IN_EXPERIMENTS = {
     "dropin_requests": ("towline.requests", "requests"),
 }
 """The drop-in, which is the baseline, and the library that it replaces."""
+LIBRARIES = DROP_IN_EXPERIMENTS | {"engines": ("towline", *(client.library for client in ENGINES))}
+"""The libraries of experiments that are about particular ones; the first is the baseline."""
 
 POOLS: Mapping[Backend, tuple[str, ...]] = {
     "async": ("towline", "httpcore", "httpcorexyz", "aiohttp"),
@@ -122,8 +124,10 @@ def _experiment(
         floor_s = floor_s / slices if floor_s is not None else None
     if kind == "pool_assignment":
         count = None
-    drop_in = DROP_IN_EXPERIMENTS.get(scenario.name)
-    libraries = drop_in or (POOLS[backend] if kind in MICRO or kind == "partial_write" else None)
+    libraries = LIBRARIES.get(scenario.name)
+    baseline = libraries[0] if libraries else "towline"
+    if kind in MICRO or kind == "partial_write":
+        libraries = POOLS[backend]
     return ClientExperiment(
         name=name,
         scenario=scenario.name,
@@ -133,7 +137,7 @@ def _experiment(
         slices=slices,
         floor_s=floor_s,
         libraries=libraries,
-        baseline=drop_in[0] if drop_in else "towline",
+        baseline=baseline,
         alone=kind in SLOW,
         notes=(
             *scenario.notes,

@@ -56,6 +56,13 @@ def _both(
     )
 
 
+ENGINES = (
+    *_both("towline:httpx", "native:AsyncHttpx", "native:SyncHttpx", "towline", "httpx"),
+    _one("towline:urllib3", "sync", "native:SyncUrllib3", "towline", "urllib3"),
+    _one("towline:aiohttp", "async", "native:AsyncAiohttp", "towline", "aiohttp"),
+)
+"""Towline's clients with the transport of another library (`transport="httpx"`)."""
+
 CLIENTS = {
     client.name: client
     for client in (
@@ -75,6 +82,7 @@ CLIENTS = {
             "httpx",
         ),
         _one("towline.requests", "sync", "requests_family:Towline", "towline", "requests"),
+        *ENGINES,
         _one("aiohttp", "async", "aiohttp_client:Async"),
         *_both("httpx", "httpx_family:HttpxAsync", "httpx_family:HttpxSync", "httpx", "httpcore"),
         *_both("httpx2", "httpx_family:Httpx2Async", "httpx_family:Httpx2Sync", "httpx2", "httpcore2"),
@@ -93,11 +101,15 @@ CLIENTS = {
     )
 }
 
-DROP_INS = frozenset(client.library for client in CLIENTS.values() if client.library.startswith("towline."))
-"""Compared with the libraries they replace, on request, and not part of other experiments."""
+DROP_INS = frozenset(
+    client.library for client in CLIENTS.values() if client.library.startswith(("towline.", "towline:"))
+)
+"""Compared with the libraries they replace or use, on request, and not part of other experiments."""
 
 
-HTTP1_ALONE = frozenset({"aiohttp", "requests", "towline.requests", "urllib3"})
+HTTP1_ALONE = frozenset(
+    {"aiohttp", "requests", "towline.requests", "urllib3", *(client.library for client in ENGINES)}
+)
 """Libraries without HTTP/2, or without HTTP/2 in plain text."""
 
 

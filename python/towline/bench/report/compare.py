@@ -8,7 +8,7 @@ builds are better measured in one run, as two subjects.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
@@ -24,7 +24,7 @@ FEWEST = 3
 CAUTION = (
     "The two were not measured together: slices cannot be paired, and a difference between the runs (another load on the "
     "machine, its warmth, an update) cannot be told from one between the programs. To compare two builds, measure them in "
-    "one run, as two servers of one file: towline bench servers --servers builds.toml --subject old,new."
+    "one run: towline bench --command old=... --command new=..., or --git main..HEAD."
 )
 
 
@@ -45,6 +45,7 @@ class Change:
 
     experiment: str
     subject: str
+    """`old, new` for subjects of different names."""
     metric: str
     before: float
     after: float
@@ -76,16 +77,21 @@ def compare(
     margin: float = MARGIN,
     alpha: float = ALPHA,
     metrics: Sequence[str] | None = None,
+    subjects: Sequence[tuple[str, str]] = (),
 ) -> Difference:
-    """Compares every subject of every experiment that both have, without controls."""
+    """Compares every subject of every experiment that both have, without controls.
+
+    `subjects`: only these, each with its name in the first and in the second.
+    """
     changes: list[tuple[Change, Welch]] = []
     warnings = [f"machine: {one}" for one in differences(first.machine, second.machine)]
     missing: list[str] = []
     for name, before, after in _experiments(first, second, missing):
         warnings += [f"{name}: {one}" for one in _settings(before, after)]
-        for subject, old, new in _subjects(name, before, after, missing):
-            warnings += [f"{name}: {subject}: {one}" for one in _programs(old, new)]
-            changes += _changes(before, after, subject, margin, alpha, metrics)
+        for old, new in _subjects(name, before, after, subjects, missing):
+            if old.name == new.name:
+                warnings += [f"{name}: {old.name}: {one}" for one in _programs(old, new)]
+            changes += _changes(before, after, (old.name, new.name), margin, alpha, metrics)
     return Difference(_adjusted(changes, margin, alpha), list(dict.fromkeys(warnings)), missing)
 
 
@@ -117,20 +123,33 @@ def _experiments(
 
 
 def _subjects(
-    experiment: str, before: ExperimentRecord, after: ExperimentRecord, missing: list[str]
-) -> Iterator[tuple[str, SubjectRecord, SubjectRecord]]:
+    experiment: str,
+    before: ExperimentRecord,
+    after: ExperimentRecord,
+    wanted: Sequence[tuple[str, str]],
+    missing: list[str],
+) -> Iterator[tuple[SubjectRecord, SubjectRecord]]:
     old = {one.name: one for one in before.subjects}
     new = {one.name: one for one in after.subjects}
-    for name in dict.fromkeys([*old, *new]):
-        sides = (old.get(name), new.get(name))
+    for first, second in wanted or [(name, name) for name in dict.fromkeys([*old, *new])]:
+        sides = (old.get(first), new.get(second))
         if sides[0] is None or sides[1] is None:
-            missing.append(f"{experiment}: {name}: only in the {'first' if sides[1] is None else 'second'}")
+            missing.append(f"{experiment}: {_where(first, second, old, new)}")
             continue
-        failed = [one.failure for one in sides if one is not None and one.failure]
+        failed = [f"{one.name}: {one.failure}" for one in sides if one is not None and one.failure]
         if failed:
-            missing.append(f"{experiment}: {name}: {failed[0]}")
+            missing.append(f"{experiment}: {failed[0]}")
             continue
-        yield name, sides[0], sides[1]
+        yield sides[0], sides[1]
+
+
+def _where(first: str, second: str, old: Collection[str], new: Collection[str]) -> str:
+    """Which of the two results lacks its subject."""
+    if first == second and (first in old or first in new):
+        return f"{first}: only in the {'first' if first in old else 'second'}"
+    lacks = [f"{first} is not in the first"] if first not in old else []
+    lacks += [f"{second} is not in the second"] if second not in new else []
+    return " and ".join(lacks)
 
 
 def _settings(before: ExperimentRecord, after: ExperimentRecord) -> Iterator[str]:
@@ -152,14 +171,14 @@ def _programs(before: SubjectRecord, after: SubjectRecord) -> Iterator[str]:
 def _changes(
     before: ExperimentRecord,
     after: ExperimentRecord,
-    subject: str,
+    names: tuple[str, str],
     margin: float,
     alpha: float,
     metrics: Sequence[str] | None,
 ) -> Iterator[tuple[Change, Welch]]:
     """Changes without a verdict, which needs the p-values of all."""
-    old = [one for one in before.slices if one.subject == subject]
-    new = [one for one in after.slices if one.subject == subject]
+    old = [one for one in before.slices if one.subject == names[0]]
+    new = [one for one in after.slices if one.subject == names[1]]
     if not old or not new:
         return
     for metric in metrics_of(before):
@@ -171,7 +190,7 @@ def _changes(
         found = welch(logs[0], logs[1], alpha)
         change = Change(
             before.name,
-            subject,
+            names[1] if names[0] == names[1] else f"{names[0]}, {names[1]}",
             metric,
             math.exp(fmean(logs[0])),
             math.exp(fmean(logs[1])),
@@ -197,7 +216,7 @@ def _reason(
         return f"{len(logs[0])} and {len(logs[1])} restarts: at least {FEWEST} on each side are needed"
     for experiment, slices, word in ((experiments[0], old, "first"), (experiments[1], new, "second")):
         if reason := refusal(experiment, metric, slices):
-            return f"in the {word}: {reason}"
+            return f"in the {word}: {reason.removeprefix(f'{slices[0].subject}: ')}"
     return None
 
 

@@ -13,18 +13,19 @@ from .compare import CAUTION, Change, Difference, compare
 from .main import STATUS_USAGE, load_analysis, share
 from .markdown import MARKS, escape
 
+NOTHING_COMPARED = 1
 HEAD = ("subject", "of", "first", "second", "ratio", "interval", "second is")
 
 
 def main_compare(arguments: Sequence[str]) -> int:
-    """Exit status: 0 done, whatever was found (`gate` judges), 2 a file is not a result."""
+    """Exit status: 0 done, whatever was found (`gate` judges), 1 nothing was compared, 2 a file is not a result."""
     given = parser().parse_args(arguments)
     first, second = load_analysis(given.first), load_analysis(given.second)
     if first is None or second is None:
         return STATUS_USAGE
-    found = compare(first.record, second.record, margin=given.margin)
+    found = compare(first.record, second.record, margin=given.margin, subjects=given.subject)
     sys.stdout.write(markdown(found) if given.markdown else text(found))
-    return 0
+    return 0 if found.changes else NOTHING_COMPARED
 
 
 def parser() -> argparse.ArgumentParser:
@@ -35,6 +36,14 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("first", type=Path, metavar="FIRST")
     made.add_argument("second", type=Path, metavar="SECOND", help="its figures are the ratios' numerators")
+    made.add_argument(
+        "--subject",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="NAME[=NAME]",
+        help="only this one; OLD=NEW: under another name in the second",
+    )
     made.add_argument("--markdown", action="store_true", help="for a pull request")
     made.add_argument(
         "--margin", type=share, default=MARGIN, metavar="SHARE", help="differences within it are none (2%%)"
@@ -56,11 +65,31 @@ def text(found: Difference) -> str:
             "  " + "  ".join(value.ljust(width) for value, width in zip(each, widths, strict=True)).rstrip()
             for each in rows
         ]
-        lines += [f"  ! {one.subject}: {one.reason}" for one in changes if one.reason]
+        lines += reasons(changes)
     if not found.changes:
-        lines += ["the two results have no subject of an experiment in common"]
+        lines += ["nothing was compared: --subject OLD=NEW compares subjects of different names"]
     lines += [*([""] if found.missing else []), *(f"not compared: {one}" for one in found.missing)]
     return "\n".join([*lines, "", CAUTION, ""]).lstrip("\n")
+
+
+def reasons(changes: Sequence[Change]) -> list[str]:
+    """Why figures have no verdict: a line for each reason, with the figures unless it applies to all of the subject."""
+    metrics: dict[tuple[str, str], list[str]] = {}
+    for one in changes:
+        if one.reason:
+            metrics.setdefault((one.subject, one.reason), []).append(formatting.metric_name(one.metric))
+    lines = []
+    for (subject, reason), names in metrics.items():
+        whole = len(names) == sum(one.subject == subject for one in changes)
+        lines.append(f"  ! {subject}: {'' if whole else ', '.join(names) + ': '}{reason}")
+    return lines
+
+
+def _pair(text: str) -> tuple[str, str]:
+    first, equals, second = text.partition("=")
+    if not first or (equals and not second):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME, nor OLD=NEW")
+    return first, second or first
 
 
 def markdown(found: Difference) -> str:

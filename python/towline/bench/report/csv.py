@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from ..analysis import Analysis, Estimate
 from ..record import Record
+from . import call_figures
 from .view import ExperimentView, SubjectView, views
 
 SUBJECT_COLUMNS = (
@@ -44,7 +45,10 @@ SUBJECT_COLUMNS = (
     "p",
     "verdict",
     "reason",
+    *call_figures.TIMES,
+    *call_figures.TOKENS,
 )
+"""The last ones are those of experiments whose calls are timed one by one (`towline bench llm`)."""
 SLICE_COLUMNS = (
     "experiment",
     "subject",
@@ -127,6 +131,10 @@ def _row(shown: ExperimentView, one: SubjectView) -> list[object]:
             ]
             if found
             else [None] * 8
+        ),
+        *(
+            call_figures.value(shown, one.name, figure)
+            for figure in (*call_figures.TIMES, *call_figures.TOKENS)
         ),
     ]
 

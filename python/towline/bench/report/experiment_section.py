@@ -76,6 +76,19 @@ def experiment_section(
     return el("section", content, class_="card experiment", id=f"experiment-{index}")
 
 
+def lead_chart(shown: Sequence[ExperimentView], colours: Mapping[str, int]) -> Markup | None:
+    """The main chart of the first experiment, for the first screen of a page with several."""
+    if len(shown) < 2:
+        return None
+    first = shown[0]
+    chart = _rates(first, colours)
+    if chart is None:
+        return None
+    title = el("h2", el("a", first.experiment.name, href="#experiment-0"))
+    lead = el("p", first.experiment.title, " · ", formatting.load(first.experiment.load), class_="lead")
+    return el("section", title, lead, chart, class_="card first")
+
+
 def _block(title: str, caption: str, *content: object, wide: bool = False) -> Markup:
     return el("figure", el("h3", title), el("figcaption", caption), content, class_="wide" if wide else None)
 

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from .. import record as records
 from ..analysis import Analysis, analyse
 from ..verdict import MARGIN
+from .chart_files import png_files, svg_files
 from .csv import slices_csv, subjects_csv
 from .history import History, HistoryError, charts
 from .html import html
 from .markdown import markdown
+from .verdicts_json import verdicts_json
 
-FORMATS = ("html", "markdown", "csv")
-Maker = Callable[[Analysis, "History | None"], str]
-FILES: dict[str, dict[str, Maker]] = {
-    "html": {"report.html": lambda analysis, history: html(analysis, _charts(analysis, history))},
-    "markdown": {"report.md": lambda analysis, _: markdown(analysis)},
-    "csv": {
-        "subjects.csv": lambda analysis, _: subjects_csv(analysis),
-        "slices.csv": lambda analysis, _: slices_csv(analysis.record),
+FORMATS = ("html", "markdown", "csv", "json", "svg", "png")
+USUAL = FORMATS[:4]
+"""What a run writes. Charts as files are made on request."""
+Maker = Callable[[Analysis, "History | None"], Mapping[str, "str | bytes"]]
+"""Contents by file name."""
+MAKERS: dict[str, Maker] = {
+    "html": lambda analysis, history: {"report.html": html(analysis, _charts(analysis, history))},
+    "markdown": lambda analysis, _: {"report.md": markdown(analysis)},
+    "csv": lambda analysis, _: {
+        "subjects.csv": subjects_csv(analysis),
+        "slices.csv": slices_csv(analysis.record),
     },
+    "json": lambda analysis, _: {"verdicts.json": verdicts_json(analysis)},
+    "svg": lambda analysis, _: svg_files(analysis),
+    "png": lambda analysis, _: png_files(analysis),
 }
 
 
@@ -29,12 +37,14 @@ def render_all(
     record_path: Path,
     out_dir: Path,
     *,
-    formats: Sequence[str] = FORMATS,
+    formats: Sequence[str] = USUAL,
     baseline: str = "towline",
     margin: float = MARGIN,
     history: History | None = None,
 ) -> list[Path]:
-    """Writes report.html, report.md, subjects.csv and slices.csv into `out_dir`; returns their paths.
+    """Writes report.html, report.md, subjects.csv, slices.csv and verdicts.json into `out_dir`; returns their paths.
+
+    `formats`: those of FORMATS. svg and png write a chart for each experiment.
 
     `history`: earlier runs for the page's charts. Raises `record.NotARecord`, or OSError.
     """
@@ -42,16 +52,16 @@ def render_all(
 
 
 def render(
-    analysis: Analysis, out_dir: Path, formats: Sequence[str] = FORMATS, history: History | None = None
+    analysis: Analysis, out_dir: Path, formats: Sequence[str] = USUAL, history: History | None = None
 ) -> list[Path]:
     """The same from an analysis."""
     out_dir.mkdir(parents=True, exist_ok=True)
     written = []
     for chosen in formats:
-        for name, make in FILES[chosen].items():
+        for name, content in MAKERS[chosen](analysis, history).items():
             path = out_dir / name
             part = path.with_name(name + ".part")
-            part.write_text(make(analysis, history), encoding="utf-8")
+            part.write_bytes(content if isinstance(content, bytes) else content.encode())
             part.replace(path)
             written.append(path)
     return written

@@ -153,9 +153,9 @@ def markdown(gate: Gate, status: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def junit(gate: Gate) -> str:
-    """One test case per figure; undecided and refused ones are skipped, suspected and regressed ones are failures."""
-    cases = [_case(one) for one in gate.checked]
+def junit(gate: Gate, *, allow_undecided: bool = False) -> str:
+    """One test case per figure. What the exit status fails is a failure; with --allow-undecided, undecided is skipped."""
+    cases = [_case(one, allow_undecided=allow_undecided) for one in gate.checked]
     cases += [
         f'<testcase classname="gate" name={quoteattr(printable(one))}><error message={quoteattr(printable(one))}/></testcase>'
         for one in gate.problems
@@ -165,13 +165,14 @@ def junit(gate: Gate) -> str:
     return "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head, *cases, "</testsuite>", ""])
 
 
-def _case(one: Checked) -> str:
+def _case(one: Checked, *, allow_undecided: bool) -> str:
     name = printable(f"{one.change.subject} {formatting.metric_name(one.change.metric)}")
     experiment = printable(one.change.experiment)
     inside = ""
-    if one.outcome in (Outcome.REGRESSION, Outcome.SUSPECTED):
+    skipped = allow_undecided and one.outcome is Outcome.UNDECIDED
+    if one.outcome not in (Outcome.PASS, Outcome.NOT_CONFIRMED) and not skipped:
         inside = f"<failure message={quoteattr(one.outcome.value)}>{xml_escape(printable(describe(one)))}</failure>"
-    elif one.outcome in (Outcome.UNDECIDED, Outcome.REFUSED):
+    elif skipped:
         inside = f"<skipped message={quoteattr(printable(describe(one)))}/>"
     return f"<testcase classname={quoteattr(experiment)} name={quoteattr(name)}>{inside}</testcase>"
 
@@ -197,7 +198,7 @@ def _judge(given: argparse.Namespace, records: dict[Path, Record]) -> Gate:
 
 def _write(given: argparse.Namespace, gate: Gate, status: int) -> None:
     if given.junit:
-        given.junit.write_text(junit(gate), encoding="utf-8")
+        given.junit.write_text(junit(gate, allow_undecided=given.allow_undecided), encoding="utf-8")
     summary = given.summary or os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         with Path(summary).open("a", encoding="utf-8") as file:

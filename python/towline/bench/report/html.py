@@ -16,7 +16,7 @@ from importlib.resources import files
 from ..analysis import Analysis
 from ..record import Record
 from . import formatting
-from .experiment_section import Charts, experiment_section
+from .experiment_section import Charts, experiment_section, lead_chart
 from .markup import Markup, data, el
 from .summary import headline, summary
 from .verdict_counts import tiles
@@ -25,7 +25,7 @@ from .view import ExperimentView, views
 COLOURS = 10
 """Number of subject colours in the stylesheet."""
 OPEN_EXPERIMENTS = 4
-"""A page with more experiments shows them folded: the matrix of verdicts links to them."""
+"""A page with more experiments shows all but the first one folded: the matrix of verdicts links to them."""
 
 
 def html(analysis: Analysis, history: Charts | None = None) -> str:
@@ -42,13 +42,13 @@ def html(analysis: Analysis, history: Charts | None = None) -> str:
             analysis.margin,
             charts,
             (history or {}).get(one.experiment.name, {}),
-            folded=folded,
+            folded=folded and index > 0,
         )
         for index, one in enumerate(shown)
     ]
     body = [
         _header(analysis, shown),
-        el("main", summary(analysis, shown), sections, _about(analysis.record)),
+        el("main", lead_chart(shown, colours), summary(analysis, shown), sections, _about(analysis.record)),
         el(
             "footer",
             "Made by ",
@@ -156,8 +156,6 @@ def _value(key: str, value: object) -> str:
         return ", ".join(_value(key, one) for one in value)
     if key.endswith("_bytes") and isinstance(value, (int, float)):
         return formatting.size(value)
-    return (
-        {True: "yes", False: "no", None: "-"}.get(value, str(value))
-        if value in (True, False, None)
-        else str(value)
-    )
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from ...errors import UsageError
 from .. import record as records
 from ..analysis import Analysis, analyse
 from ..verdict import MARGIN
@@ -30,6 +31,9 @@ def main_report(arguments: Sequence[str]) -> int:
         try:
             history = None if given.no_history else History(given.history)
             written = render(loaded, given.output or records.located(given.file).parent, formats, history)
+        except UsageError as error:
+            sys.stderr.write(f"towline bench report: {error}\n")
+            return STATUS_USAGE
         except OSError as error:
             sys.stderr.write(f"towline bench report: cannot write: {error}\n")
             return STATUS_USAGE
@@ -41,8 +45,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="towline bench report",
         description="Makes tables, charts and verdicts from a result file, without measuring.",
-        epilog="With no format the table is printed. Files are report.html, report.md, subjects.csv and "
-        "slices.csv in the folder of the result, or in that of --output.",
+        epilog="With no format the table is printed. Files are report.html, report.md, subjects.csv, slices.csv, "
+        "verdicts.json and a chart for each experiment, in the folder of the result, or in that of --output.",
     )
     made.add_argument("file", type=Path, metavar="FILE", help="a result of towline bench, or its folder")
     formats = made.add_argument_group("formats")
@@ -52,6 +56,9 @@ def parser() -> argparse.ArgumentParser:
     formats.add_argument(
         "--csv", action="store_true", help="a row per subject and experiment, and a row per slice"
     )
+    formats.add_argument("--json", action="store_true", help="figures, comparisons and verdicts as data")
+    formats.add_argument("--svg", action="store_true", help="a chart for each experiment, as a file")
+    formats.add_argument("--png", action="store_true", help="the same as pictures (needs towline[bench])")
     formats.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="where the files go")
     history = formats.add_mutually_exclusive_group()
     history.add_argument(

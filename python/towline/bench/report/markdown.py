@@ -6,7 +6,7 @@ import re
 
 from ..analysis import Analysis, Comparison
 from ..verdict import Verdict
-from . import formatting
+from . import call_figures, formatting
 from .terminal import remarks
 from .view import ExperimentView, SubjectView, tally, views
 
@@ -133,15 +133,24 @@ def _experiment(experiment: ExperimentView) -> list[str]:
         ]
         lines += [_verdict(each) for each in found]
         lines.append("")
-    lines += [
-        "| subject | requests/s | | p50 | p99 | CPU/request | memory |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-    ]
-    lines += [_figures(each) for each in experiment.subjects]
-    lines.append("")
+    if call_figures.is_about_calls(experiment):
+        lines += [line for table in call_figures.tables(experiment) for line in [*_calls(table), ""]]
+    else:
+        lines += [
+            "| subject | requests/s | | p50 | p99 | CPU/request | memory |",
+            "|---|--:|--:|--:|--:|--:|--:|",
+        ]
+        lines += [*map(_figures, experiment.subjects), ""]
     lines += [f"- ⚠️ {escape(line)}" for line in remarks(experiment)]
     lines += [f"- {escape(line)}" for line in one.notes]
     return [*lines, "", "</details>", ""]
+
+
+def _calls(table: list[list[str]]) -> list[str]:
+    head, *rows = table
+    wide = [[*row, *[""] * (len(head) - len(row))] for row in rows]
+    rule = f"|---|{'--:|' * (len(head) - 1)}"
+    return [f"| {' | '.join(head)} |", rule, *(f"| {' | '.join(map(escape, row))} |" for row in wide)]
 
 
 def _verdict(one: Comparison) -> str:

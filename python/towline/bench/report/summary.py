@@ -26,6 +26,10 @@ METHOD = (
 )
 
 
+PEERS_ON_A_PHONE = 2
+"""Columns of the matrix that fit a phone; with more there is a hint."""
+
+
 def headline(shown: Sequence[ExperimentView]) -> str:
     """The page's title: the most frequent result."""
     baseline = next((one.baseline for one in shown if one.baseline and not one.experiment.control), None)
@@ -71,7 +75,10 @@ def _matrix(shown: Sequence[tuple[int, ExperimentView]]) -> Markup:
             link = el("th", el("a", name, href=f"#experiment-{index}"), scope="row")
             rows.append(el("tr", link, [el("td", _pill(one, peer, metric)) for peer in peers]))
     table = el("table", el("thead", head), el("tbody", rows), class_="matrix")
-    return el("div", table, class_="scroll", tabindex=0)
+    hint = el("p", f"{len(peers)} peers: swipe sideways for the others.", class_="hint")
+    return join(
+        [hint if len(peers) > PEERS_ON_A_PHONE else None, el("div", table, class_="scroll", tabindex=0)]
+    )
 
 
 def _pill(shown: ExperimentView, peer: str, metric: str) -> Markup:

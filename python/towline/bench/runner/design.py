@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..statistics.stopping import Rule
@@ -77,7 +77,7 @@ class Design:
 
 @dataclass(frozen=True)
 class Lengths:
-    """The slices of an experiment, the same for all its subjects."""
+    """The slices of one subject in each restart of an experiment. A slow subject has fewer and longer ones."""
 
     slice_s: float
     rounds: int
@@ -86,6 +86,10 @@ class Lengths:
     def whole(self) -> bool:
         """One window per restart: responses take too long to alternate."""
         return self.rounds == 1
+
+    def is_in_round(self, number: int, rounds: int) -> bool:
+        """Whether the subject has a slice in this of `rounds` rounds: its own are spread evenly over them."""
+        return int((number + 1) * self.rounds / rounds + 0.5) > int(number * self.rounds / rounds + 0.5)
 
     def description(self, requests: int | None = None) -> str:
         """Description for the reader of a result."""
@@ -114,6 +118,15 @@ def lengths(seconds: float, median_s: float, rate_per_s: float | None = None) ->
         # A single window; long enough for the slowest subject, even beyond the requested duration.
         return Lengths(max(seconds, shortest), 1)
     return Lengths(seconds / rounds, rounds)
+
+
+def descriptions(found: Mapping[str, Lengths], requests: int | None = None) -> list[str]:
+    """One line for the subjects with the same slices, the most frequent ones first."""
+    names: dict[str, list[str]] = {}
+    for name, one in found.items():
+        names.setdefault(one.description(requests), []).append(name)
+    first, *others = sorted(names, key=lambda line: -len(names[line]))
+    return [first, *(f"{', '.join(names[line])}: {line}" for line in others)]
 
 
 def shuffled(chance: random.Random, names: Sequence[str]) -> list[str]:

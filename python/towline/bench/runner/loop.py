@@ -17,7 +17,7 @@ from .. import analysis
 from ..record import ExperimentRecord, Question, Slice, Start, SubjectRecord
 from ..statistics.steady import is_steady
 from ..subjects.machine import cpu_ticks, pressure_cpu_us, steal_share
-from .design import Design, Lengths, lengths, orders, shuffled
+from .design import Design, Lengths, descriptions, lengths, orders, shuffled
 from .interrupts import deferred
 from .progress import NoProgress, Progress
 from .protocol import Failed, Running, SliceSpec, Subject
@@ -82,7 +82,8 @@ class ExperimentRun:
         self.skipped: dict[str, str] = {}
         self._slices: list[Slice] = []
         self._records: dict[str, SubjectRecord] = {}
-        self._lengths: Lengths | None = None
+        self._lengths: dict[str, Lengths] = {}
+        self._described = False
 
     def run(self) -> None:
         """Runs restarts until the stopping rule ends, or all subjects have failed."""
@@ -245,26 +246,36 @@ class ExperimentRun:
     def _rounds(self, restart: int, states: dict[str, _RunningState], chance: random.Random) -> None:
         if not states:
             return
-        if self._lengths is None:
-            slowest_s = max(state.median_s for state in states.values())
-            self._lengths = lengths(self.design.seconds, slowest_s, self.plan.rate_per_s)
-            if self.plan.rounds is not None:
-                self._lengths = replace(self._lengths, rounds=self.plan.rounds)
-            self.notes.append(self._lengths.description(self.plan.requests))
-        work = self._lengths.work(
-            self.plan.rate_per_s, poisson=self.plan.poisson, requests=self.plan.requests
-        )
-        for number, order in orders(chance, list(states), self._lengths.rounds):
+        for name, state in states.items():
+            if name not in self._lengths:
+                self._lengths[name] = self._lengths_of(state)
+        if not self._described:
+            self._described = True
+            self.notes += descriptions({name: self._lengths[name] for name in states}, self.plan.requests)
+        plan = self.plan
+        work = {
+            name: self._lengths[name].work(plan.rate_per_s, poisson=plan.poisson, requests=plan.requests)
+            for name in states
+        }
+        rounds = max(self._lengths[name].rounds for name in states)
+        for number, order in orders(chance, list(states), rounds):
             for position, name in enumerate(order):
                 if name not in states:
                     continue  # it failed meanwhile
+                if not self._lengths[name].is_in_round(number, rounds):
+                    continue
                 with _Failing(self, name, states):
-                    one = self._measure(states[name].running, work)
+                    one = self._measure(states[name].running, work[name])
                     one = replace(one, subject=name, restart=restart, round=number, position=position)
                     self._slices.append(one)
                     self.progress.slice(one)
                     if not one.answered:
                         self._check_again(states[name].running, one.first_failure)
+
+    def _lengths_of(self, state: _RunningState) -> Lengths:
+        """The slices of a subject, the same in all restarts."""
+        found = lengths(self.design.seconds, state.median_s, self.plan.rate_per_s)
+        return found if self.plan.rounds is None else replace(found, rounds=self.plan.rounds)
 
     def _check_again(self, running: Running, first_failure: str | None) -> None:
         """Raises `Failed` for a subject that no longer responds. A subject that was only slow keeps its slice."""

@@ -51,6 +51,8 @@ def find_peak(
         runs = [json.loads(line) for line in done.stdout.splitlines() if line.strip()]
     except ValueError:
         raise Failed("the reply of the peak search is not JSON", done.stderr) from None
+    if done.returncode and "the generator was the limit" in done.stderr:
+        raise Failed(done.stderr.strip().splitlines()[-1].removeprefix("towline-load: "))
     kept = [run for run in runs if "response" in run and keeps_goal(run)]
     if not kept:
         raise Failed("no rate keeps the goal of the search", done.stderr[-2000:])

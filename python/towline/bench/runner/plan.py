@@ -105,6 +105,12 @@ def _pairs(value: str) -> tuple[tuple[str, Path], ...]:
     return ((name, _path(path)),)
 
 
+def _database(value: str) -> str:
+    from ..webhooks.accounts import checked_url
+
+    return checked_url(value)
+
+
 def _positive(name: str, value: Any) -> None:
     if value is not None:
         kind.above_zero(name, value)
@@ -227,6 +233,13 @@ class Options:
     )
     refuse_share: float = option(
         0.0, "llm: share of the mock endpoint's responses with 429", group=LOAD, parse=_share, metavar="SHARE"
+    )
+    database: str = option(
+        "sqlite",
+        "webhooks: sqlite, or the URL of a PostgreSQL server (postgresql://...), without a password",
+        group=LOAD,
+        parse=_database,
+        metavar="sqlite|URL",
     )
     runs: int | None = option(
         None,

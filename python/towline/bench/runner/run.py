@@ -100,17 +100,26 @@ def run(
         path=path,
         settings=options.chosen(),
     )
-    status = 0
-    try:
+
+    def part(session: Session) -> None:
         if options.net is not None:
             if command not in NETWORK_SUITES:
                 raise ConfigError(f"net: {command} cannot emulate a network; {', '.join(NETWORK_SUITES)} can")
             session.over(options.net)
         RUNS[command](session, options)
+
+    return complete(session, part)
+
+
+def complete(session: Session, part: Callable[[Session], None]) -> RunResult:
+    """Runs `part`; what was measured until an interrupt is kept."""
+    status = 0
+    try:
+        part(session)
     except Interrupted as interrupted:
         status = interrupted.status
     finally:
-        progress.close()
+        session.progress.close()
     return RunResult(session.finish(interrupted=status != 0), status)
 
 

@@ -21,6 +21,7 @@ from ..subjects import (
     render,
     versions,
 )
+from ..subjects.attached import AttachedServer
 from ..subjects.ports import HOST
 from ..subjects.render import APPS
 from .agent import Agent, slice_of
@@ -140,7 +141,7 @@ class RunningServer:
     def __init__(
         self,
         name: str,
-        process: Process,
+        process: Process | AttachedServer,
         binding: Binding,
         start_config: StartConfig,
         netem: Netem | None = None,
@@ -189,9 +190,9 @@ class RunningServer:
             one = with_netem(one, self._netem_s() - netem_s, time.monotonic() - began)
         if one.failed:
             self._alive("while it was measured")
-        # The discarded part, and the last responses after the end, cost as much per second as the counted part.
-        loaded_s = work.discard_s + one.measured_s + one.response.p50_us / 1e6
-        share = min(one.measured_s / loaded_s, 1.0) if loaded_s else 1.0
+        # The discarded part, and the last responses after the end, cost as much per response as the counted part.
+        completed = report.get("completed") or one.answered
+        share = min(one.answered / completed, 1.0) if completed else 1.0
         cpu_s = spent.cpu_s * share
         return replace(
             one,

@@ -92,6 +92,8 @@ class Imported:
     scenario: Scenario
     origin: str
     """`http://host:port`; replaced by the subject's address in a measurement."""
+    guessed: frozenset[str] = frozenset()
+    """Targets with values that were made up: a server may refuse them."""
 
 
 def from_curl(commands: Sequence[str], name: str = "curl") -> Imported:
@@ -102,7 +104,7 @@ def from_curl(commands: Sequence[str], name: str = "curl") -> Imported:
         call = _Curl(command)
         found += call.requests()
         notes |= dict.fromkeys(call.notes)
-    return _imported(found, name, f"curl: {_line(commands[0])}" if commands else "curl", tuple(notes))
+    return imported(found, name, f"curl: {_line(commands[0])}" if commands else "curl", tuple(notes))
 
 
 def from_vegeta(path: Path, name: str = "vegeta") -> Imported:
@@ -113,12 +115,17 @@ def from_vegeta(path: Path, name: str = "vegeta") -> Imported:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ScenarioError(f"cannot read {path}: {why}") from None
     parse = _vegeta_json if text.lstrip().startswith("{") else _vegeta_http
-    return _imported(list(parse(text, path)), name, f"vegeta: {path.name}", ())
+    return imported(list(parse(text, path)), name, f"vegeta: {path.name}", ())
 
 
-def _imported(
-    found: Sequence[tuple[str, Request]], name: str, source: str, notes: tuple[str, ...]
+def imported(
+    found: Sequence[tuple[str, Request]],
+    name: str,
+    source: str,
+    notes: tuple[str, ...],
+    guessed: frozenset[str] = frozenset(),
 ) -> Imported:
+    """The scenario of these requests, which must have one origin. Raises `ScenarioError`."""
     origins = dict.fromkeys(origin for origin, _ in found)
     if not found:
         raise ScenarioError(f"{source}: it contains no request")
@@ -129,13 +136,21 @@ def _imported(
     if len(requests) > 1:
         title += f" and {len(requests) - 1} more, in turn"
     scenario = Scenario(name, "own", title, source, requests=requests, notes=notes)
-    return Imported(scenario, next(iter(origins)))
+    return Imported(scenario, next(iter(origins)), guessed)
 
 
-def _request(
-    where: str, url: str, method: str, fields: Iterable[tuple[str, str]], body: bytes | None
+def request_of(
+    where: str,
+    url: str,
+    method: str,
+    fields: Iterable[tuple[str, str]],
+    body: bytes | None,
+    expect: Expect = ANY,
 ) -> tuple[str, Request]:
-    """With Host in front and Content-Length at the end, unless the headers have them."""
+    """The origin of `url`, and its request with Host in front and Content-Length at the end, unless `fields` have them.
+
+    `where` begins the message of a `ScenarioError`.
+    """
     parts = urlsplit(url if "://" in url else f"http://{url}")
     if parts.scheme not in ("http", "https") or not parts.netloc or "@" in parts.netloc:
         raise ScenarioError(f"{where}: {url!r} is no URL of http or https without credentials in it")
@@ -155,11 +170,12 @@ def _request(
             r"[\x00-\x08\x0a-\x1f\x7f]", value
         ):
             raise ScenarioError(f"{where}: {field_name!r:.60} is no header field that can be sent")
-    request = Request(target, method, given, Body(body) if body is not None else None, expect=ANY)
+    request = Request(target, method, given, Body(body) if body is not None else None, expect=expect)
     return f"{parts.scheme}://{parts.netloc}", request
 
 
-def _content(where: str, name: str) -> bytes:
+def content_of(where: str, name: str) -> bytes:
+    """The bytes of a file that `where` names. Raises `ScenarioError`."""
     try:
         return Path(name).read_bytes()
     except OSError as error:
@@ -234,7 +250,7 @@ class _Curl:
             return f"{key}{'=' if key else ''}{quote(content, safe='')}".encode()
         if name == "data-raw" or not value.startswith("@"):
             return value.encode()
-        whole = _content(self.where, value[1:])
+        whole = content_of(self.where, value[1:])
         # `--data` drops line ends of a file; the others keep them.
         return whole.replace(b"\r", b"").replace(b"\n", b"") if name == "data" else whole
 
@@ -248,7 +264,7 @@ class _Curl:
             method = "PUT" if "upload-file" in options else "POST" if body is not None else "GET"
         query = b"&".join(self.data).decode() if "get" in options else ""
         return [
-            _request(
+            request_of(
                 self.where,
                 f"{url}{'&' if '?' in url else '?'}{query}" if query else url,
                 options.get("request", method),
@@ -260,7 +276,7 @@ class _Curl:
 
     def _body(self) -> bytes | None:
         if "upload-file" in self.options:
-            return _content(self.where, self.options["upload-file"])
+            return content_of(self.where, self.options["upload-file"])
         if not self.data or "get" in self.options:
             return None
         return (b"" if "json" in self.options else b"&").join(self.data)
@@ -325,7 +341,7 @@ def _vegeta_http(text: str, path: Path) -> Iterable[tuple[str, Request]]:
         line = line.strip()
         begins = re.fullmatch(r"([A-Z]+)\s+(\S+://\S+)", line)
         if target is not None and (not line or begins):
-            yield _request(f"{path}:{target[0]}", target[2], target[1], fields, body)
+            yield request_of(f"{path}:{target[0]}", target[2], target[1], fields, body)
             target, fields, body = None, [], None
         if begins:
             target = (number, begins[1], begins[2])
@@ -334,7 +350,7 @@ def _vegeta_http(text: str, path: Path) -> Iterable[tuple[str, Request]]:
         elif target is None:
             raise ScenarioError(f"{path}:{number}: {line!r:.60} is not `METHOD URL`")
         elif line.startswith("@"):
-            body = _content(f"{path}:{number}", str(path.parent / line[1:]))
+            body = content_of(f"{path}:{number}", str(path.parent / line[1:]))
         else:
             name, colon, value = line.partition(":")
             if not colon:
@@ -355,4 +371,4 @@ def _vegeta_json(text: str, path: Path) -> Iterable[tuple[str, Request]]:
             method, url = plain["method"], plain["url"]
         except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
             raise ScenarioError(f"{where}: no target of vegeta ({error})") from None
-        yield _request(where, url, method, fields, body)
+        yield request_of(where, url, method, fields, body)

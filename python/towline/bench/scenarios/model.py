@@ -229,6 +229,8 @@ class Scenario:
     loads: tuple[Load, ...] = ()
     refusals: tuple[int, ...] = ()
     """Statuses that count as refusals."""
+    http_1_0: bool = False
+    """Over HTTP/1.1 a server may respond with HTTP/1.0."""
     timeout_s: float = 5.0
     quick: bool = False
     tags: tuple[str, ...] = ()

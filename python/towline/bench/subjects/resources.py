@@ -97,7 +97,7 @@ class Meter:
 
     def reset_peaks(self) -> None:
         """Restarts from the present level."""
-        self._alive = descendants(self._root)
+        self._alive = self.processes()
         reset_high_water(self._alive)
         self._peaks = Peaks()
 
@@ -111,8 +111,12 @@ class Meter:
 
     # --- reading ----------------------------------------------------------------------------------------
 
+    def processes(self) -> list[int]:
+        """Ids of the processes that are followed."""
+        return descendants(self._root)
+
     def _read(self) -> Usage:
-        self._alive = descendants(self._root)
+        self._alive = self.processes()
         rss = threads = 0
         for pid in self._alive:
             fields = stat(pid)

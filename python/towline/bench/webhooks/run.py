@@ -9,6 +9,7 @@ from ..runner.plan import Options, select
 from ..runner.session import Session
 from ..scenarios import catalogue
 from ..subjects import installed, servers
+from .accounts import check_database
 from .pairs import OURS, PAIRS, pairs
 from .webhook_experiments import QUICK_LOADS, SCENARIO, webhook_experiments
 
@@ -16,7 +17,8 @@ DEFAULT_PAIRS = tuple(dict.fromkeys("+".join(pair) if pair != (OURS, OURS) else 
 
 
 def run_webhooks(session: Session, options: Options, *, quick: bool = False) -> None:
-    """`quick`: the first rows. Raises `ConfigError` for unknown rows or pairs."""
+    """`quick`: the first rows. Raises `ConfigError` for unknown rows or pairs, or a database that cannot be reached."""
+    check_database(options.database)
     chosen_servers, cores = servers(options.servers), session.design.cores
     with Agent(cores.driver) as agent:
         plans = webhook_experiments(
@@ -27,6 +29,7 @@ def run_webhooks(session: Session, options: Options, *, quick: bool = False) -> 
             peers_bin=options.peers_bin,
             driver_cores=cores.driver,
             seed=session.design.seed,
+            database=options.database,
         )
         for plan in plans:
             session.measure(plan)

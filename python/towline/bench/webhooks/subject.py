@@ -3,11 +3,9 @@ forwarded."""
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from ..responder import Responder, ResponderFailed
 from ..runner.agent import Agent, AgentFailed, slice_of
 from ..runner.protocol import Failed, Memory, SliceSpec, StartConfig
 from ..subjects import NotSupported, Process, Settings, SubjectFailed, installed, shown, versions
+from .accounts import SQLITE, Account, Accounts
 from .pairs import Pair
 
 APPLICATION = Settings(interface="asgi", app="webhooks:app")
@@ -27,29 +26,6 @@ POLL_S = 0.01
 
 Config = Callable[[str], dict[str, Any]]
 """The generator's session for a base URL."""
-
-
-@dataclass(frozen=True)
-class Account:
-    """Webhooks in the database after a given one."""
-
-    stored: int = 0
-    concluded: int = 0
-    """Forwarded, or given up."""
-    forwarded: int = 0
-    """Forwarded, with the original bytes in the response of the responder."""
-    first_error: str | None = None
-
-
-def account(database: Path, after: int) -> Account:
-    """Read while the application continues to write."""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=10)) as connection:
-        row = connection.execute(
-            "SELECT count(*), count(duration), coalesce(sum(status = 200 AND response_body = request_body), 0),"
-            " min(coalesce(error, CASE WHEN status <> 200 THEN 'status ' || status END)) FROM webhooks WHERE id > ?",
-            (after,),
-        ).fetchone()
-    return Account(*row)
 
 
 class WebhookSubject:
@@ -64,8 +40,11 @@ class WebhookSubject:
         peers_bin: Path | None = None,
         driver_cores: tuple[int, ...] | None = None,
         settings: Settings = APPLICATION,
+        database: str = SQLITE,
     ) -> None:
+        """`database`: `sqlite`, or the URL of a PostgreSQL server."""
         self._pair, self._agent, self._config = pair, agent, config
+        self._database = database
         self._driver_cores = driver_cores
         self._settings = replace(settings, peers_bin=peers_bin)
 
@@ -80,7 +59,11 @@ class WebhookSubject:
             "pair",
             shown(server, self._settings),
             versions(server, self._settings.peers_bin),
-            {**server.options, "forwards with": f"{self._pair.client}, {WIDTH} at a time"},
+            {
+                **server.options,
+                "forwards with": f"{self._pair.client}, {WIDTH} at a time",
+                "database": "SQLite" if self._database == SQLITE else "PostgreSQL",
+            },
             failure=installed(server, self._settings.peers_bin),
         )
 
@@ -89,10 +72,11 @@ class WebhookSubject:
             responder = Responder("--port", "0", cores=self._driver_cores)
         except ResponderFailed as error:
             raise Failed(f"the responder of {self.name}: {error}") from None
+        accounts = Accounts(self._database)
         environment = {
+            **accounts.environment(),
             "WEBHOOKS_CLIENT": self._pair.client,
             "WEBHOOKS_DESTINATION": f"{responder.base_url}/echo",
-            "WEBHOOKS_DATABASE": "{folder}/webhooks.sqlite",
             "WEBHOOKS_WIDTH": str(WIDTH),
         }
         settings = replace(
@@ -109,7 +93,7 @@ class WebhookSubject:
         except BaseException:
             responder.stop()
             raise
-        running = RunningWebhooks(process, responder, self._agent, self._config(process.base_url))
+        running = RunningWebhooks(process, responder, self._agent, self._config(process.base_url), accounts)
         try:
             process.wait_ready()
         except SubjectFailed as error:
@@ -124,9 +108,11 @@ class WebhookSubject:
 class RunningWebhooks:
     """A running application with its responder and its database."""
 
-    def __init__(self, process: Process, responder: Responder, agent: Agent, config: dict[str, Any]) -> None:
+    def __init__(
+        self, process: Process, responder: Responder, agent: Agent, config: dict[str, Any], accounts: Accounts
+    ) -> None:
         self._process, self._upstream, self._agent, self._settings = process, responder, agent, config
-        self._database = process.folder / "webhooks.sqlite"
+        self._accounts = accounts
         self._session = f"{process.name}:{process.port}"
         self._known = 0
         """Webhooks in the database that have been checked."""
@@ -199,6 +185,7 @@ class RunningWebhooks:
         self._agent.close(self._session)
         notes = self._process.stop().notes(self._process.name)
         self._upstream.stop()
+        self._accounts.drop()
         return "; ".join(notes) or None
 
     # --- helpers ----------------------------------------------------------------------------------------
@@ -228,10 +215,10 @@ class RunningWebhooks:
         due = time.monotonic() + TIMEOUT_S
         while True:
             try:
-                found = account(self._database, self._known)
-            except sqlite3.Error as error:
+                found = self._accounts.after(self._known, self._process.folder)
+            except Failed as error:
                 self._alive()
-                raise Failed(f"its database cannot be read: {error}", self._process.log_tail()) from None
+                raise Failed(str(error), self._process.log_tail()) from None
             if found.stored == found.concluded or time.monotonic() > due:
                 return found
             self._alive()

@@ -11,6 +11,7 @@ from ..runner.agent import Agent
 from ..runner.loop import ExperimentPlan
 from ..scenarios import Load, catalogue, session_config
 from ..subjects import Server
+from .accounts import SQLITE
 from .pairs import pairs
 from .subject import WebhookSubject
 
@@ -31,6 +32,7 @@ def webhook_experiments(
     peers_bin: Path | None = None,
     driver_cores: tuple[int, ...] | None = None,
     seed: int = 1,
+    database: str = SQLITE,
 ) -> list[ExperimentPlan]:
     """One experiment per row. Raises `ConfigError` for an unknown pair or row."""
     scenario = catalogue()[SCENARIO]
@@ -43,7 +45,9 @@ def webhook_experiments(
     def subject_of(load: Load) -> tuple[WebhookSubject, ...]:
         config = partial(session_config, scenario, connections=load.concurrency, seed=seed)
         return tuple(
-            WebhookSubject(pair, agent, config, peers_bin=peers_bin, driver_cores=driver_cores)
+            WebhookSubject(
+                pair, agent, config, peers_bin=peers_bin, driver_cores=driver_cores, database=database
+            )
             for pair in chosen
         )
 

@@ -89,6 +89,7 @@ def sample(steps: Steps, job: Job, seconds: float, discard_s: float) -> Window:
         took = step()
         if now >= discard_s:
             window.latencies.append(took)
+            window.answered += 1
     window.end()
     window.cpu_s = 0.0  # most of it is spent between the steps
     window.opened_at = window.closed_at - sum(window.latencies)

@@ -4,7 +4,9 @@
  begin ──discarded──► open ───────measured───────► close ──in flight, awaited──► end
 ```
 
-A window opens and closes at the end of a response, so that responses, time and CPU time match exactly.
+A window opens and closes at the end of a response, so that responses, time and CPU time match exactly. It has its
+whole length from there on: a stall counts as a whole if it begins in the window, and not at all otherwise. A latency
+counts if its request began in the window, also if the response ends after it.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class Window:
 
     def __init__(self, seconds: float | None, discard: float) -> None:
         self.latencies: list[float] = []
+        self.answered = 0
         self.errors: Counter[str] = Counter()
         self.first_failure: str | None = None
         self.seconds, self.discard = seconds, discard
@@ -56,7 +59,10 @@ class Window:
             self.close_at = self.began + self.seconds
 
     def _open(self, now: float) -> None:
-        self.opened, self.opened_at = True, now
+        self.opened_at = now
+        if self.seconds is not None:
+            self.close_at = max(self.close_at, now + self.seconds - self.discard)
+        self.opened = True
         self.cpu_before, self.switches_before = time.process_time(), switches()
 
     def _close(self, now: float) -> None:
@@ -66,8 +72,10 @@ class Window:
 
     def note(self, began: float, ended: float) -> None:
         if self.opened:
-            if not self.closed:
+            if began >= self.opened_at:
                 self.latencies.append(ended - began)
+            if not self.closed:
+                self.answered += 1
                 if ended >= self.close_at:
                     self._close(ended)
         elif ended >= self.open_at:
@@ -94,7 +102,7 @@ class Window:
 
     def found(self, expected_bytes: int, batch: int = 1) -> dict[str, Any]:
         """The result for the RPC, with the names of record.Slice."""
-        answered, measured_s = len(self.latencies), self.closed_at - self.opened_at
+        answered, measured_s = self.answered, self.closed_at - self.opened_at
         return {
             "answered": answered,
             "failed": sum(self.errors.values()),
@@ -106,7 +114,7 @@ class Window:
             "errors": dict(self.errors),
             "first_failure": self.first_failure,
             "response": percentiles(self.latencies),
-            "histogram": encode(self.latencies) if answered else None,
+            "histogram": encode(self.latencies) if self.latencies else None,
             "extra": {"requests_per_s": answered * batch / measured_s} if batch > 1 and measured_s else {},
         }
 

@@ -5,6 +5,8 @@
   const style = getComputedStyle(document.documentElement);
   const paint = name => style.getPropertyValue(name).trim();
   const colour = one => () => paint(`--s${one.colour}`);
+  // Half of the colours are close to one of the others for some eyes: their lines are dashed.
+  const dash = one => one.colour >= 5 ? [8, 5] : undefined;
   const drawn = new Map();
 
   const digits = v => v >= 100 ? v.toFixed(0) : v >= 10 ? v.toFixed(1) : v >= 1 ? v.toFixed(2) : v.toPrecision(2);
@@ -57,7 +59,7 @@
     latency: chart => ({
       data: joined(chart),
       scales: { x: { time: false }, y: { distr: 3, range: (u, low, high) => around(low, high) } },
-      series: chart.series.map(one => ({ label: one.name, stroke: colour(one), width: 2, points: { show: false }, spanGaps: true })),
+      series: chart.series.map(one => ({ label: one.name, stroke: colour(one), dash: dash(one), width: 2, points: { show: false }, spanGaps: true })),
       axes: [
         axis({ splits: u => { const all = []; for (let x = 0; x <= u.scales.x.max; x++) all.push(x); if (u.scales.x.max >= .3) all.splice(1, 0, Math.log10(2)); return all; },
                values: (u, splits) => splits.map(x => x > 0 ? nines(x) : u.width > 460 ? "min" : "") }),
@@ -78,7 +80,7 @@
     history: chart => ({
       data: joined(chart),
       scales: { y: { distr: 3, range: (u, low, high) => around(Math.min(low, ...chart.series.flatMap(one => one.low)), Math.max(high, ...chart.series.flatMap(one => one.high))) } },
-      series: chart.series.map(one => ({ label: one.name, stroke: colour(one), width: 2, spanGaps: true, points: { show: true, size: 6, fill: colour(one) } })),
+      series: chart.series.map(one => ({ label: one.name, stroke: colour(one), dash: dash(one), width: 2, spanGaps: true, points: { show: true, size: 6, fill: colour(one) } })),
       axes: [axis({ space: 80, size: 46 }), axis({ size: 62, values: (u, splits) => splits.map(v => v == null ? "" : chart.unit === "us" ? inUnit(v, plain) : count(v)), splits: u => rounds(u.scales.y.min, u.scales.y.max), filter: (u, splits) => splits })],
       plugins: [tip(day, chart.unit === "us" ? time : count), { hooks: { draw: u => whiskers(u, chart.series) } }],
     }),
@@ -125,6 +127,11 @@
     if (plot && Math.abs(plot.width - one.contentRect.width) >= 1) plot.setSize({ width: one.contentRect.width, height: one.contentRect.height });
   }));
   boxes.forEach(box => { near.observe(box); sized.observe(box); });
+  // All that is unfolded, also for a picture of the whole page; a folded chart has no size yet.
+  const idle = window.requestIdleCallback || (run => setTimeout(run, 200));
+  const rest = boxes.filter(box => box.clientWidth > 0);
+  const next = () => { const box = rest.shift(); if (box) { draw(box); idle(next); } };
+  idle(next);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => drawn.forEach(plot => plot.redraw(false, true)));
   // A link of the matrix opens the experiment that it leads to; paper has no folds.
   const unfold = () => {

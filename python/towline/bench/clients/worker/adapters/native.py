@@ -1,4 +1,4 @@
-"""towline.AsyncClient and towline.Client."""
+"""towline.AsyncClient and towline.Client, also with the transports of other libraries."""
 
 from __future__ import annotations
 
@@ -17,12 +17,15 @@ def options(pool: int, uds: str | None, *, http2: bool) -> dict[str, Any]:
 
 
 class Async(AsyncLikeRequests):
+    transport: str | None = None
     unix_sockets = True
     prior_knowledge = True
     streamed: towline.Response | None = None
 
     async def open(self) -> None:
-        self.client = towline.AsyncClient(**options(self.pool, self.uds, http2=self.http2))
+        self.client = towline.AsyncClient(
+            **options(self.pool, self.uds, http2=self.http2), transport=self.transport
+        )
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -46,12 +49,15 @@ class Async(AsyncLikeRequests):
 
 
 class Sync(SyncLikeRequests):
+    transport: str | None = None
     unix_sockets = True
     prior_knowledge = True
     streamed: towline.Response | None = None
 
     def open(self) -> None:
-        self.client = towline.Client(**options(self.pool, self.uds, http2=self.http2))
+        self.client = towline.Client(
+            **options(self.pool, self.uds, http2=self.http2), transport=self.transport
+        )
 
     def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
         with self.client.stream("GET", self.base + path) as response:
@@ -69,3 +75,19 @@ class Sync(SyncLikeRequests):
             self.streamed = response
             for event in response.iter_sse():
                 yield event.data.encode()
+
+
+class AsyncHttpx(Async):
+    transport = "httpx"
+
+
+class AsyncAiohttp(Async):
+    transport = "aiohttp"
+
+
+class SyncHttpx(Sync):
+    transport = "httpx"
+
+
+class SyncUrllib3(Sync):
+    transport = "urllib3"

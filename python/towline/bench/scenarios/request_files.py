@@ -1,0 +1,80 @@
+"""A scenario from a file of requests in any of the known formats, which is recognised by its content."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from .har import from_har
+from .imports import Imported, from_curl, from_vegeta
+from .openapi import from_openapi
+from .table import ScenarioError
+
+MAX_BYTES = 256 << 20
+"""Larger files are refused: the whole content is held in memory."""
+CURL = re.compile(r"^[ \t]*(?:\$[ \t]+)?(?=curl[ \t])", re.MULTILINE)
+VEGETA = re.compile(r"^[A-Z]+\s+\S+://\S+", re.MULTILINE)
+FORMATS = (
+    "a HAR file of a browser, curl command lines, targets of vegeta (`GET http://...`, or its JSON), or an OpenAPI "
+    "description in JSON"
+)
+
+
+def from_file(path: Path) -> Imported:
+    """Raises `ScenarioError` for a file that cannot be read, or has none of the formats."""
+    text = _text(path)
+    if text.lstrip().startswith("{"):
+        return _from_json(text, path)
+    if CURL.search(text):
+        return from_curl(_commands(text), path.name)
+    if VEGETA.search(text):
+        return from_vegeta(path, path.name)
+    if re.match(r"(?:---\s+|#[^\n]*\n)*[\"']?(?:openapi|swagger)[\"']?\s*:", text.lstrip()):
+        raise ScenarioError(f"{path.name}: an OpenAPI description must be JSON, this one is YAML")
+    raise ScenarioError(f"{path.name}: is none of {FORMATS}")
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise ScenarioError(f"{path.name}: is larger than {MAX_BYTES >> 20} MiB")
+        return path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise ScenarioError(f"cannot read {path.name}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ScenarioError(f"cannot read {path.name}: it is not UTF-8") from None
+
+
+def _from_json(text: str, path: Path) -> Imported:
+    try:
+        plain = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        # Targets of vegeta are one object per line.
+        first = text.lstrip().partition("\n")[0]
+        if re.search(r"\"url\"\s*:", first) and re.search(r"\"method\"\s*:", first):
+            return from_vegeta(path, path.name)
+        raise ScenarioError(f"{path.name}: is not JSON: {str(error).splitlines()[0]}") from None
+    if "log" in plain:
+        return from_har(plain, path.name)
+    if "openapi" in plain or "swagger" in plain:
+        return from_openapi(plain, path.name)
+    if "url" in plain:
+        return from_vegeta(path, path.name)
+    raise ScenarioError(f"{path.name}: is none of {FORMATS}")
+
+
+def _commands(text: str) -> list[str]:
+    """The command lines of a script; what browsers put between them is dropped."""
+    starts = [found.end() for found in CURL.finditer(text)]
+    parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
+    found = []
+    for part in parts:
+        # A comment, or the prompt of the next line, after the end of the command.
+        lines = part.splitlines()
+        while lines and (
+            not lines[-1].strip() or lines[-1].lstrip().startswith("#") or lines[-1].strip() == "$"
+        ):
+            lines.pop()
+        found.append(re.sub(r"\s*[;&]+\s*$", "", "\n".join(lines)))
+    return found

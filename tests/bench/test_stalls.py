@@ -1,0 +1,79 @@
+"""Stalls of known length on a virtual clock, in slices with gaps for other subjects: rate and p99 by arithmetic."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+import pytest
+from towline.bench.clients.worker.window import Window
+
+CALLERS, SERVICE_S = 8, 0.001
+"""One server that takes a millisecond for each of 8 concurrent requests in turn."""
+
+
+class StallingServer:
+    """A virtual clock, and a server that stands still by the clock or by its work."""
+
+    def __init__(self, every_s: float, stall_s: float, *, by_work: bool) -> None:
+        self.now, self.work_s = 0.0, 0.0
+        self.every_s, self.stall_s, self.by_work = every_s, stall_s, by_work
+        self.chance = random.Random(3)
+        self.limit_s = every_s - stall_s
+
+    def serve(self) -> None:
+        """Processes one request."""
+        if self.by_work:
+            self.work_s += SERVICE_S
+            if self.work_s >= self.limit_s:
+                # Not in step with the slices, which all do the same work.
+                self.work_s = 0.0
+                self.limit_s = (self.every_s - self.stall_s) * self.chance.uniform(0.5, 1.5)
+                self.now += self.stall_s
+        else:
+            phase = self.now % self.every_s
+            if phase >= self.every_s - self.stall_s:
+                self.now += self.every_s - phase
+        self.now += SERVICE_S
+
+
+def measured(server: StallingServer, clock: Callable[[], float], slices: int) -> tuple[float, list[float]]:
+    """The rate over all slices, and all latencies; between two slices other subjects have their turn."""
+    chance = random.Random(5)
+    answered, measured_s, latencies = 0, 0.0, []
+    for _ in range(slices):
+        server.now += chance.uniform(0.05, 0.35)
+        window = Window(0.08, 0.008)
+        window.begin()
+        queue = [server.now] * CALLERS
+        while queue:
+            began = queue.pop(0)
+            server.serve()
+            window.note(began, server.now)
+            if not window.closed:
+                queue.append(server.now)
+        window.end()
+        found = window.found(1)
+        answered, measured_s = answered + found["answered"], measured_s + found["measured_s"]
+        latencies += window.latencies
+    assert clock() == server.now
+    return answered / measured_s, sorted(latencies)
+
+
+@pytest.mark.parametrize("by_work", [False, True], ids=["by the clock", "by work, like a garbage collector"])
+@pytest.mark.parametrize(("every_s", "stall_s"), [(1.0, 0.1), (1.0, 0.3), (0.1, 0.02), (10.0, 2.0)])
+def test_a_stall_has_its_share_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, every_s: float, stall_s: float, by_work: bool
+) -> None:
+    server = StallingServer(every_s, stall_s, by_work=by_work)
+    monkeypatch.setattr(time, "perf_counter", lambda: server.now)
+    rate, latencies = measured(server, lambda: server.now, 20_000)
+    truth = (1 - stall_s / every_s) / SERVICE_S
+    assert rate == pytest.approx(truth, rel=0.03)
+    # Each stall delays the requests in flight, and no others.
+    usual = CALLERS * SERVICE_S
+    delayed = sum(latency > 1.5 * usual for latency in latencies) / len(latencies)
+    assert delayed == pytest.approx(CALLERS * SERVICE_S / (every_s - stall_s), rel=0.1)
+    if delayed > 0.015:
+        assert latencies[int(0.99 * len(latencies))] == pytest.approx(stall_s + usual, rel=0.05)
