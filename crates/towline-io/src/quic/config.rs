@@ -1,0 +1,63 @@
+//! QUIC configurations, made from the TLS configurations of TCP and from the limits.
+
+use std::io;
+use std::sync::Arc;
+
+use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn_proto::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
+
+use crate::quic::{ALPN_H3, QuicLimits};
+use crate::tls::TlsConfig;
+
+/// Datagrams held for a handshake that is not accepted yet: those of the first flight.
+const INCOMING_BUFFER_BYTES: u64 = 16 * 1024;
+
+/// Server configuration with the certificates, client verifier and cipher suites of `tls`, and ALPN `h3`. 0-RTT
+/// is off: a replayed request would be served twice (RFC 8446 8).
+pub fn server_config(tls: &TlsConfig, limits: &QuicLimits) -> io::Result<ServerConfig> {
+    let mut tls = (*tls.server).clone();
+    tls.alpn_protocols = vec![ALPN_H3.to_vec()];
+    tls.max_early_data_size = 0;
+    let crypto = QuicServerConfig::try_from(Arc::new(tls)).map_err(|_| no_initial_suite())?;
+    let mut config = ServerConfig::with_crypto(Arc::new(crypto));
+    config
+        .transport_config(Arc::new(transport(limits)))
+        // The endpoint decides on each at once, with its own bounds.
+        .max_incoming(1)
+        .incoming_buffer_size(INCOMING_BUFFER_BYTES)
+        .incoming_buffer_size_total(INCOMING_BUFFER_BYTES * 64);
+    Ok(config)
+}
+
+/// Client configuration with the trust, certificate and cipher suites of `tls`, and ALPN `h3`.
+pub fn client_config(tls: &rustls::ClientConfig, limits: &QuicLimits) -> io::Result<ClientConfig> {
+    let mut tls = tls.clone();
+    tls.alpn_protocols = vec![ALPN_H3.to_vec()];
+    tls.enable_early_data = false;
+    let crypto = QuicClientConfig::try_from(Arc::new(tls)).map_err(|_| no_initial_suite())?;
+    let mut config = ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport(limits)));
+    Ok(config)
+}
+
+fn transport(limits: &QuicLimits) -> TransportConfig {
+    let mut config = TransportConfig::default();
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(limits.max_bidi_streams))
+        .max_concurrent_uni_streams(VarInt::from_u32(limits.max_uni_streams))
+        .stream_receive_window(VarInt::from_u32(limits.stream_window_bytes))
+        .receive_window(VarInt::from_u32(limits.connection_window_bytes))
+        .send_window(limits.send_window_bytes.into())
+        .crypto_buffer_size(limits.crypto_buffer_bytes)
+        .max_idle_timeout(IdleTimeout::try_from(limits.idle_timeout).ok())
+        // DATAGRAM frames (RFC 9221) have no use in plain HTTP/3.
+        .datagram_receive_buffer_size(None);
+    config
+}
+
+fn no_initial_suite() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "HTTP/3 needs TLS_AES_128_GCM_SHA256 among the cipher suites (RFC 9001 5.2): add it to the list",
+    )
+}

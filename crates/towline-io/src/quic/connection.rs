@@ -1,0 +1,115 @@
+//! One QUIC connection: quinn's state machine, and sending on the socket of its endpoint.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use quinn_proto::Transmit;
+
+use crate::quic::UdpSocket;
+use crate::quic::key::Key;
+
+thread_local! {
+    /// Space for the datagrams of one send; a connection keeps none of its own.
+    static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Outcome of a send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SendOutcome {
+    /// Everything that the peer and the congestion control allow now has been sent.
+    All,
+    /// The socket's buffer is full; [`Endpoint::writable`](super::Endpoint::writable) returns the connection when it is not.
+    Blocked,
+    /// The budget is used up: send again in the next service.
+    Budget,
+}
+
+/// A connection of an [`Endpoint`](super::Endpoint).
+pub struct Connection {
+    quic: quinn_proto::Connection,
+    key: Key,
+    socket: Arc<UdpSocket>,
+    /// Datagrams that the socket has not accepted.
+    unsent: Option<Box<(Transmit, Vec<u8>)>>,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("key", &self.key)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(quic: quinn_proto::Connection, key: Key, socket: Arc<UdpSocket>) -> Self {
+        Self {
+            quic,
+            key,
+            socket,
+            unsent: None,
+        }
+    }
+
+    /// Its number in the endpoint, unique while it is open.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The state machine: events, streams, closing. Call [`Endpoint::service`](super::Endpoint::service) before and
+    /// [`send`](Self::send) afterwards.
+    pub fn quic(&mut self) -> &mut quinn_proto::Connection {
+        &mut self.quic
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.quic.is_handshaking()
+    }
+
+    /// Time at which [`handle_timeout`](Self::handle_timeout) has something to do. Changes with every call.
+    pub fn deadline(&mut self) -> Option<Instant> {
+        self.quic.poll_timeout()
+    }
+
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.quic.handle_timeout(now);
+    }
+
+    /// Sends what is due, at most `budget_bytes` and one batch of datagrams more.
+    pub fn send(&mut self, now: Instant, budget_bytes: usize) -> SendOutcome {
+        if let Some(unsent) = self.unsent.take()
+            && !self.socket.send(&unsent.0, &unsent.1)
+        {
+            self.unsent = Some(unsent);
+            self.socket.block(self.key);
+            return SendOutcome::Blocked;
+        }
+        SCRATCH.with_borrow_mut(|scratch| self.send_batches(now, budget_bytes, scratch))
+    }
+
+    fn send_batches(
+        &mut self,
+        now: Instant,
+        budget_bytes: usize,
+        scratch: &mut Vec<u8>,
+    ) -> SendOutcome {
+        let mut sent_bytes = 0;
+        while sent_bytes < budget_bytes {
+            scratch.clear();
+            let batch = self.socket.batch();
+            let Some(transmit) = self.quic.poll_transmit(now, batch, scratch) else {
+                return SendOutcome::All;
+            };
+            let contents = &scratch[..transmit.size];
+            if !self.socket.send(&transmit, contents) {
+                self.unsent = Some(Box::new((transmit, contents.to_vec())));
+                self.socket.block(self.key);
+                return SendOutcome::Blocked;
+            }
+            sent_bytes += transmit.size;
+        }
+        SendOutcome::Budget
+    }
+}

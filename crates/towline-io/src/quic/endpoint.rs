@@ -1,0 +1,337 @@
+//! One UDP socket and its connections: routes datagrams by connection ID, decides on new connections.
+//!
+//! ```text
+//!                     ┌─ handshakes < retry_from_handshakes, or a valid token ─► Accepted
+//! first Initial ──────┼─ else, without a token ───────────────────────────────► Retry
+//!                     └─ handshakes = max_handshakes, or not accepting ────────► refused
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::BytesMut;
+use quinn_proto::{
+    ClientConfig, ConnectError, ConnectionEvent, ConnectionHandle, DatagramEvent, EndpointConfig,
+    EndpointEvent, Incoming, ServerConfig, Transmit,
+};
+
+use crate::quic::key::Key;
+use crate::quic::socket::{MESSAGES, Message, ReceiveBuffers};
+use crate::quic::{Connection, QuicLimits, UdpSocket};
+
+/// Outcome of [`Endpoint::receive`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiveOutcome {
+    /// The socket has no more datagrams.
+    All,
+    /// There may be more.
+    More,
+}
+
+/// The endpoint's part of a connection.
+#[derive(Default)]
+struct Slot {
+    /// Events for the connection, which its next service takes.
+    inbox: VecDeque<ConnectionEvent>,
+    /// It is in the list of ready connections.
+    ready: bool,
+    /// It is a server's connection whose handshake is not complete.
+    handshaking: bool,
+}
+
+/// A UDP socket with the QUIC connections on it.
+pub struct Endpoint {
+    quic: quinn_proto::Endpoint,
+    server: Option<ServerConfig>,
+    socket: Arc<UdpSocket>,
+    limits: QuicLimits,
+    /// A configuration was given and new connections are accepted.
+    accepting: bool,
+    slots: Vec<Option<Slot>>,
+    handshakes: usize,
+    accepted: VecDeque<Connection>,
+    ready: VecDeque<Key>,
+    buffers: ReceiveBuffers,
+    reply: Vec<u8>,
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("socket", &self.socket)
+            .field("connections", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Endpoint {
+    /// An endpoint that accepts connections if there is a `server` configuration. Any can connect.
+    pub fn new(socket: UdpSocket, server: Option<ServerConfig>, limits: QuicLimits) -> Self {
+        let accepting = server.is_some();
+        let may_probe_mtu = !socket.may_fragment();
+        let config = Arc::new(EndpointConfig::default());
+        Self {
+            quic: quinn_proto::Endpoint::new(
+                config,
+                server.clone().map(Arc::new),
+                may_probe_mtu,
+                None,
+            ),
+            server,
+            socket: Arc::new(socket),
+            limits,
+            accepting,
+            slots: Vec::new(),
+            handshakes: 0,
+            accepted: VecDeque::new(),
+            ready: VecDeque::new(),
+            buffers: ReceiveBuffers::new(),
+            reply: Vec::new(),
+        }
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    pub fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Number of connections, including those that have closed and answer late packets for a while.
+    pub fn len(&self) -> usize {
+        self.quic.open_connections()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Server handshakes in progress.
+    pub fn handshakes(&self) -> usize {
+        self.handshakes
+    }
+
+    /// Replaces certificates, keys and transport parameters for new connections. The key of tokens stays, for clients
+    /// that answer a Retry of before. Has no effect on an endpoint without a server.
+    pub fn set_server_config(&mut self, server: &ServerConfig) {
+        if let Some(current) = &mut self.server {
+            current.crypto = Arc::clone(&server.crypto);
+            current.transport = Arc::clone(&server.transport);
+            let current = Arc::new(current.clone());
+            self.quic.set_server_config(Some(current));
+        }
+    }
+
+    /// Refuses new connections from now on. Open ones stay.
+    pub fn stop_accepting(&mut self) {
+        self.accepting = false;
+    }
+
+    /// Starts a connection. Call [`Connection::send`] to send its first packet.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        config: ClientConfig,
+        remote: SocketAddr,
+        server_name: &str,
+    ) -> Result<Connection, ConnectError> {
+        let (handle, quic) = self.quic.connect(now, config, remote, server_name)?;
+        Ok(self.insert(handle, quic, false))
+    }
+
+    /// Reads one batch of datagrams, up to 64 KiB for each of eight senders. The connections concerned are
+    /// returned by [`next_ready`](Self::next_ready), new ones by [`next_accepted`](Self::next_accepted).
+    pub fn receive(&mut self, now: Instant) -> io::Result<ReceiveOutcome> {
+        let messages = match self.socket.receive(&mut self.buffers) {
+            Ok(messages) => messages,
+            Err(error) => return after_failure(error),
+        };
+        let buffers = std::mem::replace(&mut self.buffers, ReceiveBuffers::empty());
+        for index in 0..messages {
+            self.handle_message(now, &buffers.message(index));
+        }
+        self.buffers = buffers;
+        Ok(if messages < MESSAGES {
+            ReceiveOutcome::All
+        } else {
+            ReceiveOutcome::More
+        })
+    }
+
+    /// The next new connection, before its handshake. Register it, then treat it as ready.
+    pub fn next_accepted(&mut self) -> Option<Connection> {
+        self.accepted.pop_front()
+    }
+
+    /// The next connection for which something has arrived: call [`service`](Self::service) with it.
+    pub fn next_ready(&mut self) -> Option<Key> {
+        let key = self.ready.pop_front()?;
+        if let Some(slot) = self.slot(key) {
+            slot.ready = false;
+        }
+        Some(key)
+    }
+
+    /// The connections to send again, when the poll reports that the socket is writable.
+    pub fn writable(&mut self) -> Vec<Key> {
+        self.socket.take_blocked()
+    }
+
+    /// Passes on what has arrived for the connection, and takes its messages to the endpoint. Call it when the
+    /// connection is ready, and after it has sent or timed out. Returns false when the connection is over and
+    /// forgotten here: drop it.
+    pub fn service(&mut self, conn: &mut Connection) -> bool {
+        let key = conn.key();
+        let Some(slot) = self.slot(key) else {
+            return false;
+        };
+        for event in slot.inbox.drain(..) {
+            conn.quic().handle_event(event);
+        }
+        if slot.handshaking && !conn.is_handshaking() {
+            slot.handshaking = false;
+            self.handshakes -= 1;
+        }
+        let mut open = true;
+        while let Some(event) = conn.quic().poll_endpoint_events() {
+            let drained = event.is_drained();
+            if let Some(event) = self.quic.handle_event(key.handle(), event) {
+                conn.quic().handle_event(event);
+            }
+            if drained {
+                self.forget(key);
+                open = false;
+            }
+        }
+        open
+    }
+
+    /// Forgets a connection that is dropped before it is over. Its peer gets stateless resets (RFC 9000 10.3).
+    pub fn remove(&mut self, key: Key) {
+        if self.slot(key).is_some() {
+            let event = EndpointEvent::drained();
+            let _ = self.quic.handle_event(key.handle(), event);
+            self.forget(key);
+        }
+    }
+
+    fn handle_message(&mut self, now: Instant, message: &Message<'_>) {
+        // One allocation for all, which the received bodies share.
+        let mut bytes = BytesMut::from(message.bytes);
+        while !bytes.is_empty() {
+            let datagram = bytes.split_to(message.datagram_bytes.min(bytes.len()));
+            self.reply.clear();
+            let event = self.quic.handle(
+                now,
+                message.remote,
+                message.local_ip,
+                message.ecn,
+                datagram,
+                &mut self.reply,
+            );
+            match event {
+                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                    self.deliver(Key(handle.0), event);
+                }
+                Some(DatagramEvent::NewConnection(incoming)) => self.decide(now, incoming),
+                Some(DatagramEvent::Response(transmit)) => self.respond(&transmit),
+                None => {}
+            }
+        }
+    }
+
+    fn deliver(&mut self, key: Key, event: ConnectionEvent) {
+        let most = self.limits.max_inbox;
+        let Some(slot) = self.slot(key) else { return };
+        if slot.inbox.len() >= most {
+            return;
+        }
+        slot.inbox.push_back(event);
+        if !std::mem::replace(&mut slot.ready, true) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Accepts, retries or refuses a new connection; see the picture of the module.
+    fn decide(&mut self, now: Instant, incoming: Incoming) {
+        self.reply.clear();
+        if !self.accepting || self.handshakes >= self.limits.max_handshakes {
+            let refusal = self.quic.refuse(incoming, &mut self.reply);
+            return self.respond(&refusal);
+        }
+        let is_loaded = self.handshakes >= self.limits.retry_from_handshakes;
+        if is_loaded && !incoming.remote_address_validated() {
+            // A token of a Retry that is wrong has been refused before.
+            match self.quic.retry(incoming, &mut self.reply) {
+                Ok(retry) => self.respond(&retry),
+                Err(error) => self.quic.ignore(error.into_incoming()),
+            }
+            return;
+        }
+        match self.quic.accept(incoming, now, &mut self.reply, None) {
+            Ok((handle, quic)) => {
+                let conn = self.insert(handle, quic, true);
+                self.accepted.push_back(conn);
+            }
+            Err(error) => {
+                if let Some(response) = error.response {
+                    self.respond(&response);
+                }
+            }
+        }
+    }
+
+    /// Sends a datagram of the endpoint itself. If the socket is full it is lost, and the client tries again.
+    fn respond(&self, transmit: &Transmit) {
+        self.socket.send(transmit, &self.reply[..transmit.size]);
+    }
+
+    fn insert(
+        &mut self,
+        handle: ConnectionHandle,
+        quic: quinn_proto::Connection,
+        handshaking: bool,
+    ) -> Connection {
+        let index = handle.0;
+        if index >= self.slots.len() {
+            self.slots.resize_with(index + 1, || None);
+        }
+        self.slots[index] = Some(Slot {
+            handshaking,
+            ..Slot::default()
+        });
+        self.handshakes += usize::from(handshaking);
+        Connection::new(quic, Key(index), Arc::clone(&self.socket))
+    }
+
+    fn forget(&mut self, key: Key) {
+        let slot = self.slots.get_mut(key.0).and_then(Option::take);
+        self.handshakes -= usize::from(slot.is_some_and(|slot| slot.handshaking));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn inbox_len(&mut self, key: Key) -> usize {
+        self.slot(key).map_or(0, |slot| slot.inbox.len())
+    }
+
+    fn slot(&mut self, key: Key) -> Option<&mut Slot> {
+        self.slots.get_mut(key.0)?.as_mut()
+    }
+}
+
+/// An ICMP error of an earlier datagram, for example, does not concern the others.
+fn after_failure(error: io::Error) -> io::Result<ReceiveOutcome> {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => Ok(ReceiveOutcome::All),
+        io::ErrorKind::Interrupted
+        | io::ErrorKind::ConnectionRefused
+        | io::ErrorKind::ConnectionReset => Ok(ReceiveOutcome::More),
+        _ => Err(error),
+    }
+}

@@ -1,0 +1,71 @@
+//! The bounds of QUIC connections and endpoints.
+
+use std::time::Duration;
+
+/// Bounds of an endpoint and of each of its connections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuicLimits {
+    /// Bidirectional streams of the peer at once: requests, on a server. As many as over HTTP/2.
+    pub max_bidi_streams: u32,
+    /// Unidirectional streams of the peer at once: control, two of QPACK (RFC 9114 6.2), and room for
+    /// streams of unknown types, which are refused one after the other.
+    pub max_uni_streams: u32,
+    /// Bytes of one stream that the peer may send ahead of the program.
+    pub stream_window_bytes: u32,
+    /// The same for all streams of a connection together.
+    pub connection_window_bytes: u32,
+    /// Bytes written by the program that are not acknowledged yet, of all streams together. The product of
+    /// bandwidth and round trip that one connection can use: 1 MiB is 160 Mbit/s at 50 ms.
+    pub send_window_bytes: u32,
+    /// Handshake bytes that arrive out of order; a chain of certificates fits into the 16 KiB.
+    pub crypto_buffer_bytes: usize,
+    /// A connection without any packet for this long is forgotten (RFC 9000 10.1). Longer than the keep-alive
+    /// timeout of the program, which is the one that closes idle connections.
+    pub idle_timeout: Duration,
+    /// Handshakes in progress; over it further ones are refused.
+    pub max_handshakes: usize,
+    /// Handshakes in progress from which on an address is validated by Retry (RFC 9000 8.1.2) before a
+    /// connection has any state. A retry costs honest clients one round trip, so it is not sent always.
+    pub retry_from_handshakes: usize,
+    /// Datagrams held for a connection that another thread has; over it they are dropped, as by a full
+    /// socket buffer, and the peer repeats them.
+    pub max_inbox: usize,
+    /// Size of the socket's buffers in the kernel, in bytes. The default of Linux (208 KiB) holds 140 full datagrams,
+    /// few for all connections of a server. The kernel may grant less.
+    pub socket_buffer_bytes: usize,
+}
+
+impl QuicLimits {
+    /// The defaults of a server on the public internet.
+    pub const fn server() -> Self {
+        Self {
+            max_bidi_streams: 128,
+            max_uni_streams: 8,
+            stream_window_bytes: 256 * 1024,
+            connection_window_bytes: 1024 * 1024,
+            send_window_bytes: 1024 * 1024,
+            crypto_buffer_bytes: 16 * 1024,
+            idle_timeout: Duration::from_secs(90),
+            max_handshakes: 1024,
+            retry_from_handshakes: 128,
+            max_inbox: 256,
+            socket_buffer_bytes: 2 * 1024 * 1024,
+        }
+    }
+
+    /// The defaults of a client: larger windows, for distant servers; no requests from the server.
+    pub const fn client() -> Self {
+        let mut limits = Self::server();
+        limits.max_bidi_streams = 0;
+        limits.stream_window_bytes = 1024 * 1024;
+        limits.connection_window_bytes = 16 * 1024 * 1024;
+        limits.send_window_bytes = 4 * 1024 * 1024;
+        limits
+    }
+}
+
+impl Default for QuicLimits {
+    fn default() -> Self {
+        Self::server()
+    }
+}

@@ -1,0 +1,32 @@
+//! QUIC (RFC 9000), below HTTP/3: quinn-proto's state machines on UDP sockets of this crate.
+//!
+//! ```text
+//!            receive              inbox                  next_event, streams
+//! UdpSocket ────────► Endpoint ═════════► Connection ◄═══════════════════════► program (HTTP/3)
+//!     ▲                  └──── refusals, Retry ────┐   │ send: GSO batches
+//!     └────────────────────────────────────────────┴───┘
+//! ```
+//!
+//! An [`Endpoint`] has one UDP socket and belongs to one thread. A [`Connection`] shares the socket for sending and
+//! may be passed to another thread; meanwhile its endpoint keeps what arrives for it, up to a bound. The
+//! two exchange their messages in [`Endpoint::service`]. Nothing here waits: the caller polls the
+//! socket and keeps the timers ([`Connection::deadline`]).
+
+mod config;
+mod connection;
+mod endpoint;
+mod key;
+mod limits;
+mod socket;
+#[cfg(test)]
+mod tests;
+
+pub use config::{client_config, server_config};
+pub use connection::{Connection, SendOutcome};
+pub use endpoint::{Endpoint, ReceiveOutcome};
+pub use key::Key;
+pub use limits::QuicLimits;
+pub use socket::UdpSocket;
+
+/// ALPN protocol id of HTTP/3 (RFC 9114 3.1).
+pub const ALPN_H3: &[u8] = b"h3";

@@ -1,0 +1,177 @@
+//! A UDP socket with the kernel's batching: several datagrams with one call in each direction (GSO, GRO, recvmmsg),
+//! and ECN marks.
+
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Mutex, PoisonError};
+
+use quinn_proto::{EcnCodepoint, Transmit};
+use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::quic::key::Key;
+
+/// Messages received with one call. With GRO each has up to 64 KiB of datagrams.
+pub(crate) const MESSAGES: usize = 8;
+
+/// Size of a message: GRO never joins more (the length of an IP packet).
+const MESSAGE_BYTES: usize = 64 * 1024;
+
+/// Datagrams in one batch for GSO. More would not fit into the 64 KiB of an IP packet at a usual MTU.
+const MAX_BATCH: usize = 40;
+
+/// A non-blocking UDP socket, shared by the connections of an endpoint for sending.
+pub struct UdpSocket {
+    socket: Socket,
+    state: UdpSocketState,
+    /// Connections that wait until the socket is writable.
+    blocked: Mutex<Vec<Key>>,
+}
+
+impl fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("UdpSocket").field(&self.socket).finish()
+    }
+}
+
+impl UdpSocket {
+    /// Binds a socket. The unspecified IPv6 address serves both families. `buffer_bytes`: see
+    /// `QuicLimits::socket_buffer_bytes`.
+    pub fn bind(addr: SocketAddr, buffer_bytes: usize) -> io::Result<Self> {
+        let named =
+            |error: io::Error| io::Error::new(error.kind(), format!("{addr} (UDP): {error}"));
+        let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+        if let SocketAddr::V6(v6) = addr {
+            socket.set_only_v6(!v6.ip().is_unspecified())?;
+        }
+        socket.bind(&addr.into()).map_err(named)?;
+        Self::prepared(socket, buffer_bytes).map_err(named)
+    }
+
+    fn prepared(socket: Socket, buffer_bytes: usize) -> io::Result<Self> {
+        // A smaller buffer only costs datagrams under load.
+        let _ = socket.set_recv_buffer_size(buffer_bytes);
+        let _ = socket.set_send_buffer_size(buffer_bytes);
+        let state = UdpSocketState::new(UdpSockRef::from(&socket))?;
+        // On some systems the state's options include blocking mode.
+        socket.set_nonblocking(true)?;
+        Ok(Self {
+            socket,
+            state,
+            blocked: Mutex::default(),
+        })
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        let addr = self.socket.local_addr()?.as_socket();
+        addr.ok_or_else(|| io::ErrorKind::Unsupported.into())
+    }
+
+    pub fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+
+    /// Whether the system may fragment datagrams, so that the path's MTU cannot be probed.
+    pub(crate) fn may_fragment(&self) -> bool {
+        self.state.may_fragment()
+    }
+
+    /// Datagrams that one send may have.
+    pub(crate) fn batch(&self) -> usize {
+        self.state.max_gso_segments().min(MAX_BATCH)
+    }
+
+    /// Sends the datagrams of `transmit`, and returns false if the socket's buffer is full. Other failures are
+    /// losses, which the protocol repairs: an unreachable network, a datagram over the MTU.
+    pub(crate) fn send(&self, transmit: &Transmit, contents: &[u8]) -> bool {
+        let transmit = quinn_udp::Transmit {
+            destination: transmit.destination,
+            ecn: transmit.ecn.and_then(to_udp),
+            contents,
+            segment_size: transmit.segment_size,
+            src_ip: transmit.src_ip,
+        };
+        let sent = self
+            .state
+            .try_send(UdpSockRef::from(&self.socket), &transmit);
+        !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+    }
+
+    /// Records that a connection waits for room.
+    pub(crate) fn block(&self, key: Key) {
+        let mut blocked = self.blocked.lock().unwrap_or_else(PoisonError::into_inner);
+        blocked.push(key);
+    }
+
+    /// The connections that have waited, when the socket is writable.
+    pub(crate) fn take_blocked(&self) -> Vec<Key> {
+        std::mem::take(&mut *self.blocked.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Receives up to [`MESSAGES`] messages into `buffers`.
+    pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
+        let mut slices = buffers
+            .bytes
+            .chunks_exact_mut(MESSAGE_BYTES)
+            .map(IoSliceMut::new);
+        let mut slices: [IoSliceMut<'_>; MESSAGES] =
+            std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
+        let socket = UdpSockRef::from(&self.socket);
+        self.state.recv(socket, &mut slices, &mut buffers.meta)
+    }
+}
+
+/// Space for one receive. The kernel fills, and so the process uses, only as much as arrives at once.
+pub(crate) struct ReceiveBuffers {
+    bytes: Box<[u8]>,
+    meta: [RecvMeta; MESSAGES],
+}
+
+impl ReceiveBuffers {
+    pub(crate) fn new() -> Self {
+        Self {
+            bytes: vec![0; MESSAGES * MESSAGE_BYTES].into_boxed_slice(),
+            meta: [RecvMeta::default(); MESSAGES],
+        }
+    }
+
+    /// Buffers without space, in place of others that are in use.
+    pub(crate) fn empty() -> Self {
+        Self {
+            bytes: Box::default(),
+            meta: [RecvMeta::default(); MESSAGES],
+        }
+    }
+
+    /// One received message.
+    pub(crate) fn message(&self, index: usize) -> Message<'_> {
+        let meta = &self.meta[index];
+        let start = index * MESSAGE_BYTES;
+        Message {
+            bytes: &self.bytes[start..start + meta.len.min(MESSAGE_BYTES)],
+            datagram_bytes: meta.stride.max(1),
+            remote: meta.addr,
+            local_ip: meta.dst_ip,
+            ecn: meta.ecn.and_then(from_udp),
+        }
+    }
+}
+
+/// Datagrams of one sender that have arrived together; all but the last have the same size.
+pub(crate) struct Message<'a> {
+    pub(crate) bytes: &'a [u8],
+    pub(crate) datagram_bytes: usize,
+    pub(crate) remote: SocketAddr,
+    pub(crate) local_ip: Option<IpAddr>,
+    pub(crate) ecn: Option<EcnCodepoint>,
+}
+
+fn to_udp(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {
+    quinn_udp::EcnCodepoint::from_bits(ecn as u8)
+}
+
+fn from_udp(ecn: quinn_udp::EcnCodepoint) -> Option<EcnCodepoint> {
+    EcnCodepoint::from_bits(ecn as u8)
+}
