@@ -392,8 +392,11 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
     )
     assert run.stdout is not None
     assert run.stdout.readline().startswith("towline bench: compares old and new: ")
-    eventually(lambda: len(processes_of(tmp_path)) >= 2, "both servers run, after the trial")
-    time.sleep(3)
+    # Each start has a fresh port: the trial's servers, those of the first restart, those of the second.
+    for what in ("the trial", "the first restart"):
+        eventually(lambda: len(processes_of(tmp_path)) >= 2, "both servers run")
+        before = set(processes_of(tmp_path))
+        eventually(lambda before=before: not before & set(processes_of(tmp_path)), f"{what} has ended")
     run.send_signal(signal.SIGINT)
     out, err = run.communicate(timeout=30)
     assert run.returncode == 130, err
