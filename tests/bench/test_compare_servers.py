@@ -59,6 +59,11 @@ async def app(scope, receive, send):
 """
 
 
+def servers_of(folder: Path) -> set[str]:
+    """Command lines of the servers of `script` that run, without that of the bench, which names them."""
+    return {line for line in processes_of(folder) if "--command" not in line}
+
+
 def script(folder: Path, name: str, delay: float = 0.0) -> Path:
     path = folder / f"{name}.py"
     path.write_text(SERVER.format(delay=delay))
@@ -394,9 +399,9 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
     assert run.stdout.readline().startswith("towline bench: compares old and new: ")
     # Each start has a fresh port: the trial's servers, those of the first restart, those of the second.
     for what in ("the trial", "the first restart"):
-        eventually(lambda: len(processes_of(tmp_path)) >= 2, "both servers run")
-        before = set(processes_of(tmp_path))
-        eventually(lambda before=before: not before & set(processes_of(tmp_path)), f"{what} has ended")
+        eventually(lambda: len(servers_of(tmp_path)) >= 2, "both servers run")
+        before = servers_of(tmp_path)
+        eventually(lambda before=before: not before & servers_of(tmp_path), f"{what} has ended")  # type: ignore[misc]
     run.send_signal(signal.SIGINT)
     out, err = run.communicate(timeout=30)
     assert run.returncode == 130, err

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from towline.bench import record as records
 from towline.bench.record import ExperimentRecord, Slice
-from towline.bench.runner.design import Cores, Design, Lengths, WarmUp, lengths
+from towline.bench.runner.design import SLICE_S, Cores, Design, Lengths, WarmUp, common_lengths, lengths
 from towline.bench.runner.loop import LAST_LOOK_S, ExperimentPlan, ExperimentRun
 from towline.bench.runner.protocol import SliceSpec
 from towline.bench.runner.session import Session
@@ -45,7 +45,7 @@ def measured(design: Design, *subjects: Simulated, **other: object) -> Experimen
 
 
 def test_every_round_has_all_subjects_in_its_own_order() -> None:
-    experiment = measured(replace(DESIGN, seconds=4.0), *three(SimulatedMachine(1)))
+    experiment = measured(replace(DESIGN, seconds=1.5), *three(SimulatedMachine(1)))
     rounds = defaultdict(list)
     for restart, number, position, name in order(experiment):
         assert position == len(rounds[restart, number])
@@ -74,7 +74,7 @@ def test_a_failing_subject_is_one_line_and_the_others_continue(where: str, after
         assert failed == {"a": None, "b": f"made to fail at {where}", "c": None}
         assert next(one for one in experiment.subjects if one.name == "b").log == "its last words"
     for name in "ac":
-        assert sum(one.subject == name for one in experiment.slices) == 3 * 10
+        assert sum(one.subject == name for one in experiment.slices) == 3 * int(DESIGN.seconds / SLICE_S)
     assert machine.alive == set()
 
 
@@ -166,7 +166,7 @@ def test_exclusive_subjects_run_one_at_a_time() -> None:
 
     subjects = [Simulated(name, machine, fault=progress(name)) for name in "ab"]  # type: ignore[arg-type]
     experiment = measured(replace(DESIGN, exclusive=True, rule=Rule("fixed", 1, 1), seconds=0.2), *subjects)
-    assert len(experiment.slices) == 4
+    assert len(experiment.slices) == 4, "slices of 100 ms"
     assert max_running == 1
 
 
@@ -205,10 +205,10 @@ def test_no_steady_state_is_recorded() -> None:
 @pytest.mark.parametrize(
     ("seconds", "median_s", "rate", "expected"),
     [
-        (2.4, 0.0005, None, Lengths(0.08, 30)),
+        (2.4, 0.0005, None, Lengths(0.03, 80)),
         (2.4, 0.010, None, Lengths(0.2, 12)),  # twenty medians
         (2.4, 0.2, None, Lengths(4.0, 1)),  # too slow to alternate: a complete window
-        (0.4, 0.0005, None, Lengths(0.08, 5)),
+        (0.4, 0.0005, None, Lengths(0.4 / 13, 13)),
     ],
 )
 def test_lengths_of_slices(seconds: float, median_s: float, rate: float | None, expected: Lengths) -> None:
@@ -232,11 +232,17 @@ def test_a_slow_subject_has_longer_slices_and_the_others_still_alternate(
     machine = SimulatedMachine(1)
     experiment = measured(replace(DESIGN, seconds=2.4), *(Simulated(name, machine) for name in "abc"))
     of_first = [one for one in experiment.slices if one.restart == 0]
-    assert [sum(one.subject == name for one in of_first) for name in "abc"] == [30, 2, 30]
+    assert [sum(one.subject == name for one in of_first) for name in "abc"] == [80, 2, 80]
     slow = [one for one in of_first if one.subject == "b"]
     assert slow[0].measured_s == pytest.approx(1.2 * 0.9)
-    assert [one.round for one in slow] == [7, 22], "spread over the restart"
-    assert experiment.notes[:2] == ["30 slices of 80 ms a restart", "b: 2 slices of 1200 ms a restart"]
+    assert [one.round for one in slow] == [19, 59], "spread over the restart"
+    assert experiment.notes[:2] == ["80 slices of 30 ms a restart", "b: 2 slices of 1200 ms a restart"]
+
+
+def test_fast_subjects_have_slices_of_the_same_length() -> None:
+    found = common_lengths(2.4, {"a": 0.0005, "b": 0.003, "c": 0.005, "slow": 0.03})
+    assert found["a"] == found["b"] == found["c"]
+    assert (found["a"].rounds, found["slow"].rounds) == (24, 4)
 
 
 def test_windows_of_a_rate_hold_samples_enough() -> None:

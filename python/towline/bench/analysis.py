@@ -1,17 +1,19 @@
 """Derives estimates and verdicts from a record. Pure: the same record always gives the same result.
 
 ```text
-slices ─► totals per restart ─► log ratio per restart ─► t-interval over restarts ─► verdict against the margin
-                                                         signed-rank cross-check     guards: a reason, or none
+slices ─► pairs of neighbours ─► trimmed mean, or totals ─► t-interval over restarts ─► verdict against the margin
+                                 (statistics/paired.py)     signed-rank cross-check     guards: a reason, or none
 ```
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from statistics import fmean
 
 from . import statistics
@@ -19,6 +21,7 @@ from .guards import refusal
 from .hdr import NotAHistogram, merged
 from .lints import lint, lint_record
 from .record import ExperimentRecord, Record, Slice
+from .statistics.paired import PairedRatio, Part, paired_ratio
 from .verdict import ALPHA, MARGIN, LogDifference, Verdict, decide
 
 
@@ -93,6 +96,8 @@ class Analysis:
 LATENCIES = ("p50_us", "p90_us", "p95_us", "p99_us", "p99_9_us")
 SAMPLES_BEYOND = {"p50_us": 100, "p90_us": 100, "p95_us": 100, "p99_us": 100, "p99_9_us": 100}
 """A percentile of a window is compared only with this many samples beyond it."""
+PAIRED = frozenset({"per_s", "cpu_us"})
+"""Metrics compared slice by slice; percentiles need the samples of a whole restart."""
 SHARES_BEYOND = {"p50_us": 0.5, "p90_us": 0.1, "p95_us": 0.05, "p99_us": 0.01, "p99_9_us": 0.001}
 
 
@@ -124,12 +129,13 @@ def analyse_experiment(
     elif experiment.baseline is not None and all(one.name != baseline for one in experiment.subjects):
         baseline = experiment.baseline
     measured = [one.name for one in experiment.subjects if one.failure is None and by_subject.get(one.name)]
-    comparisons = []
+    comparisons, notes = [], lint(experiment)
     if baseline in measured:
         others = [name for name in measured if name != baseline]
+        notes += uneven(experiment, baseline, others, by_subject)
         for metric in metrics_of(experiment):
             comparisons += _compare_all(experiment, metric, baseline, others, by_subject, margin, alpha)
-    return ExperimentAnalysis(experiment, subjects, comparisons, [*lint(experiment), *witnesses(comparisons)])
+    return ExperimentAnalysis(experiment, subjects, comparisons, [*notes, *witnesses(comparisons)])
 
 
 def metrics_of(experiment: ExperimentRecord) -> tuple[str, ...]:
@@ -232,19 +238,68 @@ def witnesses(comparisons: Sequence[Comparison]) -> list[str]:
     return lines
 
 
+def uneven(
+    experiment: ExperimentRecord, baseline: str, others: Sequence[str], by_subject: dict[str, list[Slice]]
+) -> list[str]:
+    """Where the rate over all slices is not that of the usual slice."""
+    if experiment.question != "capacity":
+        return []
+    names = [name for name in others if paired(by_subject[baseline], by_subject[name], "per_s").disagree]
+    if not names:
+        return []
+    return [
+        f"{baseline} and {', '.join(names)}: a subject stands still, or is slower, in some slices only; the ratio is "
+        "that of all responses in all the time"
+    ]
+
+
 def log_ratios(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> list[float]:
-    """One value per restart: the log ratio of the two figures. Their slices alternate, so that the state of the
-    machine affects both."""
+    """One value per restart, whose mean is the log ratio of the two figures. Their slices alternate, so that the
+    state of the machine affects both."""
+    if metric in PAIRED:
+        return list(paired(ours, theirs, metric).by_restart.values())
     mine, others = restart_logs(ours, metric), restart_logs(theirs, metric)
     return [value - others[restart] for restart, value in mine.items() if restart in others]
 
 
+def paired(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> PairedRatio:
+    """The ratio of a rate or a cost, from pairs of neighbouring slices of each restart."""
+    part = _rate_of if metric == "per_s" else _cost_of
+    mine, others = _by_restart(ours), _by_restart(theirs)
+    return paired_ratio(
+        {
+            restart: [(part(one), part(other)) for one, other in neighbours(mine[restart], others[restart])]
+            for restart in sorted(mine.keys() & others.keys())
+        }
+    )
+
+
+def _rate_of(slices: Sequence[Slice]) -> Part:
+    return Part(sum(one.answered for one in slices), sum(one.measured_s for one in slices))
+
+
+def _cost_of(slices: Sequence[Slice]) -> Part:
+    return Part(sum(one.subject_cpu_s for one in slices), sum(one.answered for one in slices))
+
+
+def neighbours(ours: Sequence[Slice], theirs: Sequence[Slice]) -> list[tuple[list[Slice], list[Slice]]]:
+    """The slices of a restart, paired by round. A subject with fewer slices has one in each pair, the other those of
+    the nearest rounds."""
+    if len(ours) > len(theirs):
+        return [(one, other) for other, one in neighbours(theirs, ours)]
+    if not ours:
+        return []
+    rare = sorted(ours, key=lambda one: one.round)
+    edges = [(one.round + following.round) / 2 for one, following in pairwise(rare)]
+    groups: list[list[Slice]] = [[] for _ in rare]
+    for one in theirs:
+        groups[bisect_left(edges, one.round)].append(one)
+    return [([one], group) for one, group in zip(rare, groups, strict=True) if group]
+
+
 def restart_logs(slices: Iterable[Slice], metric: str) -> dict[int, float]:
     """The logarithm of the metric by restart. Restarts without a figure are left out."""
-    by_restart: dict[int, list[Slice]] = defaultdict(list)
-    for one in slices:
-        by_restart[one.restart].append(one)
-    found = {restart: restart_value(ours, metric) for restart, ours in sorted(by_restart.items())}
+    found = {restart: restart_value(ours, metric) for restart, ours in sorted(_by_restart(slices).items())}
     return {restart: math.log(value) for restart, value in found.items() if value}
 
 
@@ -355,6 +410,13 @@ def _by_subject(slices: Iterable[Slice]) -> dict[str, list[Slice]]:
     for one in slices:
         found[one.subject].append(one)
     return dict(found)
+
+
+def _by_restart(slices: Iterable[Slice]) -> dict[int, list[Slice]]:
+    found: dict[int, list[Slice]] = defaultdict(list)
+    for one in slices:
+        found[one.restart].append(one)
+    return found
 
 
 def _exp(value: float) -> float:

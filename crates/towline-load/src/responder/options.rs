@@ -174,7 +174,7 @@ impl Options {
             let per_request = self
                 .spin_steps
                 .unwrap_or_else(|| steps(self.spin_us.unwrap_or(0.0) * 1e3, ns_per_step));
-            behaviour.set_spin(per_request, self.spin_percent.unwrap_or(0.0), ns_per_step);
+            behaviour.set_spin(per_request, self.spin_percent.unwrap_or(0.0));
         }
         behaviour
     }

@@ -262,7 +262,7 @@ def _one_line(name: str, reason: str) -> str:
 def _correct(session: Session, comparison: Comparison, start_s: float, median_s: float) -> None:
     """Announces another duration if servers start, or respond, slower than was assumed."""
     design = comparison.design
-    known = lengths(design.seconds, median_s, comparison.options.rate)
+    known = lengths(design.seconds, median_s, comparison.options.rate, design.shortest_slice_s)
     real = replace(design, seconds=known.rounds * known.slice_s)
     expected_s = estimated_s(real, comparison.starts, max(start_s, 0.1))
     if expected_s > WORTH_A_LINE * estimated_s(design, comparison.starts):

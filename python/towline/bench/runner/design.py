@@ -18,7 +18,14 @@ from dataclasses import dataclass, field
 from ..statistics.stopping import Rule
 from .protocol import SliceSpec, StartConfig
 
-SLICE_S = 0.08
+SLICE_S = 0.03
+"""The state of a shared machine (stolen time, the neighbour's use of the cache, the clock rate) changes within tenths of
+a second: pairs of 30 ms share more of it than longer ones. Shorter ones would consist of the change of subjects itself."""
+EXCLUSIVE_SLICE_S = 0.1
+"""Stopping and resuming subjects takes tens of milliseconds."""
+COMMON_S = 0.12
+"""Subjects whose slices may be this short all have the same length: the cost of changing to a subject, cold caches
+first of all, is then in all of them alike."""
 MEDIANS_A_SLICE = 20
 """Minimum number of median latencies in a slice: the cut ends must have no visible effect."""
 DISCARD_SHARE = 0.1
@@ -71,6 +78,10 @@ class Design:
         """Randomness of one restart of one experiment: independent of the other experiments of the run."""
         return random.Random(f"{self.seed}/{experiment}/{restart}")
 
+    @property
+    def shortest_slice_s(self) -> float:
+        return EXCLUSIVE_SLICE_S if self.exclusive else SLICE_S
+
     def start_config(self, chance: random.Random) -> StartConfig:
         return StartConfig(self.cores.subject, chance.randrange(MAX_PADDING_BYTES), chance.randrange(1 << 31))
 
@@ -106,10 +117,11 @@ class Lengths:
         return SliceSpec(self.slice_s, self.slice_s * DISCARD_SHARE, requests, rate_per_s, poisson)
 
 
-def lengths(seconds: float, median_s: float, rate_per_s: float | None = None) -> Lengths:
-    """Lengths for `seconds` of load per restart on a subject whose responses take `median_s` (the slowest
-    subject's)."""
-    shortest = max(SLICE_S, MEDIANS_A_SLICE * median_s)
+def lengths(
+    seconds: float, median_s: float, rate_per_s: float | None = None, shortest_s: float = SLICE_S
+) -> Lengths:
+    """Lengths for `seconds` of load per restart on a subject whose responses take `median_s`."""
+    shortest = max(shortest_s, MEDIANS_A_SLICE * median_s)
     if rate_per_s is not None:
         wanted = min(max(SAMPLES_A_WINDOW / rate_per_s, MIN_LATENCY_WINDOW_S), MAX_LATENCY_WINDOW_S)
         shortest = max(shortest, wanted / (1 - DISCARD_SHARE))
@@ -118,6 +130,21 @@ def lengths(seconds: float, median_s: float, rate_per_s: float | None = None) ->
         # A single window; long enough for the slowest subject, even beyond the requested duration.
         return Lengths(max(seconds, shortest), 1)
     return Lengths(seconds / rounds, rounds)
+
+
+def common_lengths(
+    seconds: float,
+    medians_s: Mapping[str, float],
+    rate_per_s: float | None = None,
+    shortest_s: float = SLICE_S,
+) -> dict[str, Lengths]:
+    """Lengths for subjects by their medians: the same for all those that are fast enough."""
+    alone = {name: lengths(seconds, median_s, rate_per_s, shortest_s) for name, median_s in medians_s.items()}
+    fast = [medians_s[name] for name, one in alone.items() if one.slice_s <= COMMON_S]
+    if not fast:
+        return alone
+    common = lengths(seconds, max(fast), rate_per_s, shortest_s)
+    return {name: common if one.slice_s <= COMMON_S else one for name, one in alone.items()}
 
 
 def descriptions(found: Mapping[str, Lengths], requests: int | None = None) -> list[str]:

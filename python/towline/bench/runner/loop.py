@@ -10,14 +10,13 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from statistics import median
 from typing import Any
 
 from .. import analysis
 from ..record import ExperimentRecord, Question, Slice, Start, SubjectRecord
 from ..statistics.steady import is_steady
 from ..subjects.machine import cpu_ticks, pressure_cpu_us, steal_share
-from .design import Design, Lengths, descriptions, lengths, orders, shuffled
+from .design import Design, Lengths, common_lengths, descriptions, orders, shuffled
 from .interrupts import deferred
 from .progress import NoProgress, Progress
 from .protocol import Failed, Running, SliceSpec, Subject
@@ -241,14 +240,14 @@ class ExperimentRun:
                 if state.steady or state.warm_up_s >= rules.cap_s:
                     break
             # Requests in flight at the end of a window are awaited: a response takes no longer than that.
-            state.median_s = median(medians) if medians else min(took_s, MAX_WINDOW_S)
+            # The least disturbed window: one in which the core was stolen would make all slices longer.
+            state.median_s = min(medians) if medians else min(took_s, MAX_WINDOW_S)
 
     def _rounds(self, restart: int, states: dict[str, _RunningState], chance: random.Random) -> None:
         if not states:
             return
-        for name, state in states.items():
-            if name not in self._lengths:
-                self._lengths[name] = self._lengths_of(state)
+        new = {name: state.median_s for name, state in states.items() if name not in self._lengths}
+        self._lengths |= self._lengths_of(new)
         if not self._described:
             self._described = True
             self.notes += descriptions({name: self._lengths[name] for name in states}, self.plan.requests)
@@ -272,10 +271,12 @@ class ExperimentRun:
                     if not one.answered:
                         self._check_again(states[name].running, one.first_failure)
 
-    def _lengths_of(self, state: _RunningState) -> Lengths:
-        """The slices of a subject, the same in all restarts."""
-        found = lengths(self.design.seconds, state.median_s, self.plan.rate_per_s)
-        return found if self.plan.rounds is None else replace(found, rounds=self.plan.rounds)
+    def _lengths_of(self, medians_s: dict[str, float]) -> dict[str, Lengths]:
+        """The slices of subjects, the same in all restarts."""
+        design = self.design
+        found = common_lengths(design.seconds, medians_s, self.plan.rate_per_s, design.shortest_slice_s)
+        rounds = self.plan.rounds
+        return found if rounds is None else {name: replace(one, rounds=rounds) for name, one in found.items()}
 
     def _check_again(self, running: Running, first_failure: str | None) -> None:
         """Raises `Failed` for a subject that no longer responds. A subject that was only slow keeps its slice."""

@@ -63,8 +63,8 @@ impl Behaviour {
     }
 
     /// Adds CPU time: `steps_per_request` for each request, and `percent` of each turn.
-    pub fn set_spin(&mut self, steps_per_request: u64, percent: f64, ns_per_step: f64) {
-        self.spin = Some(Spin::new(steps_per_request, percent, ns_per_step));
+    pub fn set_spin(&mut self, steps_per_request: u64, percent: f64) {
+        self.spin = Some(Spin::new(steps_per_request, percent));
     }
 
     pub fn next_stall(&self) -> Option<Instant> {

@@ -1,24 +1,25 @@
 //! Busy work that makes a server slower than another by a known amount of CPU time.
 //!
-//! The work is a calibrated number of steps, so that an interrupted thread does not do less of it. A
-//! percentage refers to the CPU time of the turn, measured by the thread's CPU clock.
+//! The work of a request is a number of steps, so that an interrupted thread does not do less of it. A percentage is
+//! of the turn's CPU time, and is spent by the same clock: also where the core is slower than it was at the start.
 
 use std::hint::black_box;
+
+/// Steps between two readings of the clock, about a quarter of a microsecond.
+const STEPS_BETWEEN_READINGS: u64 = 100;
 
 pub struct Spin {
     steps_per_request: u64,
     /// Share of the cost of a turn.
     share: f64,
-    ns_per_step: f64,
     cpu_before_ns: u64,
 }
 
 impl Spin {
-    pub fn new(steps_per_request: u64, percent: f64, ns_per_step: f64) -> Self {
+    pub fn new(steps_per_request: u64, percent: f64) -> Self {
         Self {
             steps_per_request,
             share: percent / 100.0,
-            ns_per_step,
             cpu_before_ns: cpu_ns(),
         }
     }
@@ -28,11 +29,21 @@ impl Spin {
     }
 
     /// Runs also with a share of 0, so that two servers differ in the share only.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a turn is far below 2^53 ns, and a share is not negative"
+    )]
     pub fn turn(&mut self) {
-        #[expect(clippy::cast_precision_loss, reason = "a turn is far below 2^53 ns")]
-        let cost = cpu_ns().saturating_sub(self.cpu_before_ns) as f64;
-        resume_body(steps(cost * self.share, self.ns_per_step));
-        self.cpu_before_ns = cpu_ns();
+        let mut now = cpu_ns();
+        let cost = now.saturating_sub(self.cpu_before_ns) as f64;
+        let until = now + (cost * self.share) as u64;
+        while now < until {
+            resume_body(STEPS_BETWEEN_READINGS);
+            now = cpu_ns();
+        }
+        self.cpu_before_ns = now;
     }
 }
 
