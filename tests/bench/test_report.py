@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from towline.bench import record as records
-from towline.bench.analysis import analyse
+from towline.bench.analysis import Estimate, analyse
 from towline.bench.record import ExperimentRecord, Latency, Record, Slice, Start, SubjectRecord
 from towline.bench.report import formatting, main_report, render_all, show
 from towline.bench.report.csv import slices_csv, subjects_csv
@@ -282,6 +282,22 @@ def test_ratios(value, expected):
 
 
 @pytest.mark.parametrize(
+    ("low", "high", "shown", "figure"),
+    [
+        (0.95, 1.05, "±5.0 %", "1.000"),
+        (0.1, 2.9, "±>100 %", "1.0"),
+        (1e-9, 5e7, "±>100 %", "1.0"),
+    ],
+)
+def test_an_interval_that_says_nothing_is_no_figure(low: float, high: float, shown: str, figure: str) -> None:
+    estimate = Estimate(1.0, low, high, "requests/s")
+    assert formatting.spread(estimate) == shown
+    assert float(formatting.rate(estimate)) == float(figure)
+    assert formatting.interval(1e-9, 5e7) == "[too wide: more restarts]"
+    assert formatting.interval(0.5, 20) == "[0.50, 20.0]"
+
+
+@pytest.mark.parametrize(
     ("metric", "value", "expected"),
     [
         ("p50_us", 0.5, "0.500 us"),
@@ -462,3 +478,9 @@ def test_render_all(tmp_path):
     records.save(full_record(), tmp_path / "r.json")
     written = render_all(tmp_path / "r.json", tmp_path / "deep" / "er", formats=("csv",))
     assert [path.name for path in written] == ["subjects.csv", "slices.csv"]
+
+
+def test_the_baseline_is_that_of_the_record() -> None:
+    measured = full_record(settings={"baseline": "uvicorn"})
+    assert {one.subject for one in analyse(measured).experiments[0].comparisons} == {"uvicorn"}
+    assert {one.subject for one in analyse(measured, "towline").experiments[0].comparisons} == {"towline"}

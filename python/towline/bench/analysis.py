@@ -101,8 +101,10 @@ PAIRED = frozenset({"per_s", "cpu_us"})
 SHARES_BEYOND = {"p50_us": 0.5, "p90_us": 0.1, "p95_us": 0.05, "p99_us": 0.01, "p99_9_us": 0.001}
 
 
-def analyse(record: Record, baseline: str = "towline", margin: float = MARGIN) -> Analysis:
-    """Compares all other subjects with `baseline`, or with the experiment's own baseline if `baseline` is not in it."""
+def analyse(record: Record, baseline: str | None = None, margin: float = MARGIN) -> Analysis:
+    """Compares all other subjects with `baseline` (None: the record's), or with the experiment's own baseline if
+    `baseline` is not in it."""
+    baseline = baseline or str(record.settings.get("baseline", "towline"))
     alpha = float(record.settings.get("alpha", ALPHA))
     experiments = [
         analyse_experiment(experiment, baseline, margin, alpha) for experiment in record.experiments

@@ -38,7 +38,7 @@ def render_all(
     out_dir: Path,
     *,
     formats: Sequence[str] = USUAL,
-    baseline: str = "towline",
+    baseline: str | None = None,
     margin: float = MARGIN,
     history: History | None = None,
 ) -> list[Path]:

@@ -33,6 +33,10 @@ LOAD_WORDS = {
 """Names of the parts of a load."""
 
 
+TOO_WIDE = 1000.0
+"""Ends of an interval further apart than this factor say nothing: two restarts on a busy machine."""
+
+
 def metric_name(metric: str) -> str:
     """The readable name: `per_s` is requests/s; unknown names are kept."""
     return METRICS.get(metric, metric.replace("_", " "))
@@ -57,6 +61,8 @@ def interval(low: float, high: float) -> str:
     """`[1.44, 1.47]`; three decimals near 1, where they matter, otherwise as many as a ratio has."""
     if not (math.isfinite(low) and math.isfinite(high)):
         return "[one restart: no interval]"
+    if low * TOO_WIDE < high:
+        return "[too wide: more restarts]"
     if low > 0.9 and high < 1.1:
         return f"[{low:.3f}, {high:.3f}]"
     return f"[{ratio(low)[:-1]}, {ratio(high)[:-1]}]"
@@ -120,14 +126,17 @@ def _sensible(estimate: Estimate) -> float:
     half = (estimate.high - estimate.low) / 2
     if not math.isfinite(half) or half <= 0:
         return estimate.value
-    return round(estimate.value, 1 - math.floor(math.log10(half)))
+    # However wide the interval is, two digits are left.
+    return round(estimate.value, 1 - math.floor(math.log10(min(half, abs(estimate.value) or half))))
 
 
 def spread(estimate: Estimate | None) -> str:
-    """Half the interval as a share of the figure: `±1.2 %`, `±37 %`."""
+    """Half the interval as a share of the figure: `±1.2 %`, `±37 %`; `±>100 %` for an interval that says nothing."""
     if estimate is None or not math.isfinite(estimate.high):
         return ""
     percent = (estimate.high - estimate.low) / 2 / estimate.value * 100
+    if percent > 100:
+        return "±>100 %"
     return f"±{percent:.{0 if percent >= 10 else 1}f} %"
 
 

@@ -73,7 +73,9 @@ def add_rules(made: argparse.ArgumentParser) -> None:
     """Options of all commands that derive verdicts."""
     rules = made.add_argument_group("verdicts")
     rules.add_argument(
-        "--baseline", default="towline", metavar="SUBJECT", help="compared with each other one (towline)"
+        "--baseline",
+        metavar="SUBJECT",
+        help="compared with each other one (by default as when it was measured)",
     )
     rules.add_argument(
         "--margin",
@@ -95,7 +97,7 @@ def share(text: str) -> float:
     return value
 
 
-def load_analysis(path: Path, baseline: str = "towline", margin: float = MARGIN) -> Analysis | None:
+def load_analysis(path: Path, baseline: str | None = None, margin: float = MARGIN) -> Analysis | None:
     """None, after an error message, if the file cannot be used."""
     try:
         return analyse(records.load(path), baseline, margin)

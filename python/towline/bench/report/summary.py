@@ -20,8 +20,9 @@ LEGEND = (
 )
 METHOD = (
     "Every response is verified to the last byte before it counts. All subjects of an experiment live at the same time, pinned to the "
-    "same cores, and are measured in short slices in random order, over several fresh starts. Each restart gives one number, the "
-    "mean log ratio of its slices; the interval is Student's t over restarts. Percentiles come from merged histograms and are "
+    "same cores, and are measured in short slices in random order, over several fresh starts. A ratio is the mean of the log "
+    "ratios of neighbouring slices without the lowest and the highest quarter, or that of totals where a subject stands still now "
+    "and then; the interval is Student's t over restarts. Percentiles come from merged histograms and are "
     "never averaged."
 )
 
