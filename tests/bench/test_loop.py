@@ -245,6 +245,13 @@ def test_fast_subjects_have_slices_of_the_same_length() -> None:
     assert (found["a"].rounds, found["slow"].rounds) == (24, 4)
 
 
+@pytest.mark.parametrize("cap_s", [0.3, 0.6, 1.2, 6.0])
+def test_a_short_warm_up_can_find_a_steady_state(cap_s: float) -> None:
+    rules = WarmUp(cap_s=cap_s)
+    assert rules.windows * rules.first_window_s <= max(cap_s / 2, 0.06)
+    assert rules.first_window_s <= 0.1
+
+
 def test_windows_of_a_rate_hold_samples_enough() -> None:
     assert lengths(4.0, 0.0005, 2_000).slice_s * 0.9 * 2_000 >= 1000
     assert lengths(4.0, 0.0005, 50_000).slice_s < 0.3

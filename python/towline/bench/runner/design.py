@@ -30,6 +30,8 @@ MEDIANS_A_SLICE = 20
 """Minimum number of median latencies in a slice: the cut ends must have no visible effect."""
 DISCARD_SHARE = 0.1
 MAX_PADDING_BYTES = 4096
+MIN_WARM_UP_WINDOW_S = 0.005
+"""A shorter window is mostly the change of subjects."""
 SAMPLES_A_WINDOW = 1000
 """Samples of an open-loop window, so that 100 lie beyond p90. Higher percentiles come from a restart's histograms."""
 MAX_LATENCY_WINDOW_S, MIN_LATENCY_WINDOW_S = 2.0, 0.2
@@ -44,6 +46,11 @@ class WarmUp:
     window_s: float = 0.1
     cap_s: float = 6.0
     """After this time the subject is measured although it is not steady, with a warning."""
+
+    @property
+    def first_window_s(self) -> float:
+        """Short enough that all windows, and the time between them, fit into half of a short warm-up."""
+        return max(min(self.window_s, self.cap_s / 2 / self.windows), MIN_WARM_UP_WINDOW_S)
 
 
 @dataclass(frozen=True)

@@ -219,7 +219,7 @@ class ExperimentRun:
     def _warm_up(self, name: str, states: dict[str, _RunningState]) -> None:
         state, rules = states[name], self.design.warm_up
         self.progress.doing(name, "warms up")
-        window_s, rates, medians = rules.window_s, [], []
+        window_s, rates, medians = rules.first_window_s, [], []
         with _Failing(self, name, states):
             began = time.monotonic()
             while True:
