@@ -240,9 +240,9 @@ def test_a_slow_subject_has_longer_slices_and_the_others_still_alternate(
 
 
 def test_fast_subjects_have_slices_of_the_same_length() -> None:
-    found = common_lengths(2.4, {"a": 0.0005, "b": 0.003, "c": 0.005, "slow": 0.03})
+    found = common_lengths(2.4, {"a": 0.0005, "b": 0.002, "c": 0.0025, "slow": 0.03})
     assert found["a"] == found["b"] == found["c"]
-    assert (found["a"].rounds, found["slow"].rounds) == (24, 4)
+    assert (found["a"].rounds, found["slow"].rounds) == (48, 4)
 
 
 @pytest.mark.parametrize("cap_s", [0.3, 0.6, 1.2, 6.0])

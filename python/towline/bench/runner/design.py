@@ -23,7 +23,7 @@ SLICE_S = 0.03
 a second: pairs of 30 ms share more of it than longer ones. Shorter ones would consist of the change of subjects itself."""
 EXCLUSIVE_SLICE_S = 0.1
 """Stopping and resuming subjects takes tens of milliseconds."""
-COMMON_S = 0.12
+COMMON_S = 0.06
 """Subjects whose slices may be this short all have the same length: the cost of changing to a subject, cold caches
 first of all, is then in all of them alike."""
 MEDIANS_A_SLICE = 20

@@ -16,8 +16,8 @@ from statistics import fmean, stdev
 TRIM = 0.25
 """Share of the pairs left out at each end: the interquartile mean, robust against up to a quarter of disturbed
 pairs."""
-MIN_PAIRS = 24
-"""With fewer pairs a trimmed mean rests on a dozen values: totals are used."""
+MIN_PAIRS = 16
+"""With fewer pairs a trimmed mean rests on less than eight values: totals are used."""
 DISAGREEMENT = 2.5
 """Standard errors between trimmed mean and totals from which the totals are used: by chance in 1.2 % of comparisons."""
 
