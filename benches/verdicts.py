@@ -55,7 +55,7 @@ COLUMNS = (
 
 def main() -> int:
     options = arguments()
-    kept = report.load("verdicts")
+    kept = {name: entry for name, entry in report.load("verdicts").items() if "measurements" in entry}
     if not options.tables:
         until = time.monotonic() + options.limit_seconds
         series(kept, f"stolen {options.stolen:g}%", options.count, options, until)
