@@ -289,7 +289,9 @@ def test_ratios(value, expected):
         (1e-9, 5e7, "±>100 %", "1.0"),
     ],
 )
-def test_an_interval_without_information_is_no_figure(low: float, high: float, shown: str, figure: str) -> None:
+def test_an_interval_without_information_is_no_figure(
+    low: float, high: float, shown: str, figure: str
+) -> None:
     estimate = Estimate(1.0, low, high, "requests/s")
     assert formatting.spread(estimate) == shown
     assert float(formatting.rate(estimate)) == float(figure)
