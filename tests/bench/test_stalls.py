@@ -1,13 +1,22 @@
-"""Stalls of known length on a virtual clock, in slices with gaps for other subjects: rate and p99 by arithmetic."""
+"""Stalls of known length, in slices with gaps for other subjects: rate and p99 by arithmetic."""
 
 from __future__ import annotations
 
+import math
 import random
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from towline.bench.analysis import paired
+from towline.bench.clients.process import Worker
+from towline.bench.clients.subjects import CLIENTS
+from towline.bench.clients.worker.job import Job
 from towline.bench.clients.worker.window import Window
+from towline.bench.record import Slice
+from towline.bench.responder import Responder
 
 CALLERS, SERVICE_S = 8, 0.001
 """One server that takes a millisecond for each of 8 concurrent requests in turn."""
@@ -77,3 +86,34 @@ def test_a_stall_has_its_share_of_the_time(
     assert delayed == pytest.approx(CALLERS * SERVICE_S / (every_s - stall_s), rel=0.1)
     if delayed > 0.015:
         assert latencies[int(0.99 * len(latencies))] == pytest.approx(stall_s + usual, rel=0.05)
+
+
+def test_a_client_of_a_server_that_stands_still_has_the_rest_of_the_time() -> None:
+    """Real sockets: the slices of two responders alternate, one of which stands still for 6 of every 20 ms."""
+    load = Job("get", "sync", answer_text="alive\r\n")
+    slices: dict[str, list[Slice]] = {"steady": [], "stalling": []}
+    with Responder() as steady, Responder("--stall-every", "20ms", "--stall-for", "6ms") as stalling:
+        workers = {"steady": Worker(Path(sys.executable)), "stalling": Worker(Path(sys.executable))}
+        try:
+            for worker, responder in zip(workers.values(), (steady, stalling), strict=True):
+                client = CLIENTS["towline-sync"]
+                opened = {"adapter": client.adapter, "packages": client.packages, "job": load.plain()}
+                worker.call(30, op="open", library=client.library, bases=[responder.base_url], **opened)
+            began_ns = time.monotonic_ns()
+            for number in range(150):
+                for name, worker in workers.items():
+                    found = worker.call(30, op="slice", seconds=0.03, discard_s=0.003, count=None)["found"]
+                    assert found["failed"] == 0
+                    slices[name].append(
+                        Slice(name, 0, number, 0, 0.0, found["measured_s"], found["answered"])
+                    )
+            ended_ns = time.monotonic_ns()
+            stalls = [end - begin for begin, end in stalling.injected().stalls if begin >= began_ns]
+        finally:
+            for worker in workers.values():
+                worker.stop()
+    share = sum(stalls) / (ended_ns - began_ns)
+    assert share > 0.2
+    ratio = paired(slices["stalling"], slices["steady"], "per_s")
+    # Within the noise of a machine that runs other tests; slices in which stalls were dropped had 1.0.
+    assert math.exp(ratio.by_restart[0]) == pytest.approx(1 - share, abs=0.15)
