@@ -9,6 +9,7 @@
 //! A permit allows one request to be sent on a connection. In a closed loop it is used at once; in an
 //! open loop permits wait for the schedule, the oldest first.
 
+mod accounting;
 mod barrier;
 mod batch_flush;
 mod conn_state;
@@ -36,11 +37,11 @@ use towline_io::{ConnConfig, ConnId, Engine, EngineConfig};
 
 use crate::check::VerifiedBody;
 use crate::config::{Config, LoopMode, Mix, Until};
-use crate::monitor::{LiveCounters, Monitor};
 use crate::schedule::{Schedule, Share};
 use crate::slice::{Slice, Stop};
 use crate::stats::{Failure, Tally};
-use crate::usage::Usage;
+use accounting::MonitorHandle;
+pub(crate) use accounting::ThreadResult;
 use batch_flush::BatchFlush;
 use conn_state::{ConnEvent, ConnState, advance};
 pub(crate) use conn_state::{failure_of, failure_on_stream};
@@ -70,21 +71,6 @@ const GRACE_PART: u32 = 10;
 
 /// Longer than any run.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
-/// The result of one thread for a slice; the counts remain in its tally.
-#[derive(Debug)]
-pub(crate) struct ThreadResult {
-    pub(crate) usage: Usage,
-    /// The measured time.
-    pub(crate) measured: Duration,
-    /// Responses in the measured time.
-    pub(crate) answered: u64,
-    /// The time covered by `usage`.
-    pub(crate) accounted: Duration,
-    pub(crate) live_at_end: u64,
-    /// Why the load ended before its time.
-    pub(crate) gave_up: Option<String>,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
@@ -154,14 +140,6 @@ pub(crate) struct Worker {
     tally: Tally,
     monitored: Option<MonitorHandle>,
     batch: BatchFlush,
-}
-
-/// Progress published to a monitor.
-struct MonitorHandle {
-    monitor: Monitor,
-    counters: Arc<LiveCounters>,
-    /// Number of seconds already published.
-    seconds: usize,
 }
 
 impl Worker {
@@ -326,35 +304,6 @@ impl Worker {
             self.turn()?;
         }
         Ok(())
-    }
-
-    /// The counts of the last slice.
-    pub(crate) fn tally(&self) -> &Tally {
-        &self.tally
-    }
-
-    pub(crate) fn monitor(&mut self, monitor: &Monitor) {
-        self.monitored = Some(MonitorHandle {
-            monitor: monitor.clone(),
-            counters: monitor.counters(),
-            seconds: 0,
-        });
-    }
-
-    fn publish(&mut self) {
-        let Some(monitored) = &mut self.monitored else {
-            return;
-        };
-        let draining = self.phase == Phase::Draining;
-        (monitored.counters).publish(&self.tally, self.live, self.in_flight, draining);
-        let ended = self
-            .tally
-            .series
-            .get(monitored.seconds..)
-            .unwrap_or_default();
-        if !ended.is_empty() && monitored.counters.publish_seconds(ended) {
-            monitored.seconds += ended.len();
-        }
     }
 
     fn begin(&mut self, warm_up: Duration, begin: Instant, aligned: bool) {
@@ -529,30 +478,6 @@ impl Worker {
         }
     }
 
-    /// Updates the per-second series and the usage at their boundaries.
-    #[inline]
-    fn mark(&mut self, now: Instant) {
-        if now >= self.window.mark {
-            self.mark_due(now);
-        }
-    }
-
-    #[cold]
-    fn mark_due(&mut self, now: Instant) {
-        self.tally.sample_live(self.live);
-        if self.window.usage_before.is_none() {
-            self.window.usage_before = Some((now, Usage::of_this_thread()));
-            self.window.mark = self.window.from + Duration::from_secs(1);
-        }
-        while now >= self.window.mark && self.window.mark <= self.window.to {
-            self.tally.end_second(self.live);
-            self.window.mark += Duration::from_secs(1);
-        }
-        if self.window.mark > self.window.to {
-            self.window.mark = self.window.begin + FOREVER;
-        }
-    }
-
     fn tick(&mut self, now: Instant) {
         self.tick_at = now + (self.config.timeout / 20).clamp(SHORTEST_TICK, LONGEST_TICK);
         self.publish();
@@ -568,30 +493,6 @@ impl Worker {
             self.follow_stages(now);
         }
         self.open_due(now);
-    }
-
-    fn thread_result(&mut self, now: Instant) -> ThreadResult {
-        let measured = match self.until {
-            Until::Time(_) => self.window.to.saturating_duration_since(self.window.from),
-            Until::Requests(_) => now.saturating_duration_since(self.window.from),
-        };
-        let (counted_from, before) = self
-            .window
-            .usage_before
-            .unwrap_or((now, Usage::of_this_thread()));
-        let (counted_to, after) = self
-            .window
-            .usage_after
-            .unwrap_or_else(|| (now, Usage::of_this_thread()));
-        self.tally.finish(self.live);
-        ThreadResult {
-            usage: after.since(before),
-            accounted: counted_to.saturating_duration_since(counted_from),
-            measured,
-            answered: self.tally.answered,
-            live_at_end: self.live,
-            gave_up: self.gave_up.take(),
-        }
     }
 }
 
