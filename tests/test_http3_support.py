@@ -84,7 +84,7 @@ def test_migration(place: Place) -> None:
 def test_proxy_loses_and_rebinds(place: Place) -> None:
     with (
         serving(place) as server,
-        DatagramProxy(server.port, loss=0.02, duplicates=0.02, delay=0.001, jitter=0.002) as relay,
+        DatagramProxy(server.port, loss=0.02, duplicates=0.02, delay=0.001, jitter=0.002) as proxy,
         Client(("127.0.0.1", proxy.port), ca=place.ca) as client,
     ):
         assert client.fetch("GET", "/large").body == LARGE

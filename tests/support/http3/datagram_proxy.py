@@ -59,7 +59,7 @@ class DatagramProxy:
     def port(self) -> int:
         return int(self._socket.getsockname()[1])
 
-    def __enter__(self) -> Relay:
+    def __enter__(self) -> DatagramProxy:
         self._thread.start()
         return self
 
