@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.http3.client import LIBRARIES, Client
+from tests.support.http3.datagram_proxy import DatagramProxy
 from tests.support.http3.server import serving
 from tests.support.http3.servers import SERVERS, Place, quic_go_get
 from tests.support.interop_app import LARGE, SMALL
