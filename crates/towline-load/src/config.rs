@@ -242,7 +242,7 @@ impl Config {
     pub(crate) fn concurrency(&self) -> usize {
         match self.protocol {
             Protocol::Http1 => self.pipeline,
-            Protocol::Http2 => self.streams,
+            Protocol::Http2 | Protocol::Http3 => self.streams,
         }
     }
 

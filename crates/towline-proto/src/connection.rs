@@ -14,13 +14,13 @@ use crate::h2::Preface;
 use crate::{
     BodySize, BufferPool, CloseReason, ConnectionError, Event, Field, Fields, Interest, Limits,
     PreparedRequest, Protocol, ProtocolPolicy, Refusal, RequestHead, ResponseHead, Side, StreamId,
-    StreamRead, StreamStats, UserError, h1, h2,
+    StreamRead, StreamStats, UserError, h1, h2, h3,
 };
 
 /// One end of one transport connection.
 #[derive(Debug)]
 pub struct Connection {
-    inner: Inner,
+    pub(crate) inner: Inner,
     /// `Either` until the first bytes, or [`set_protocol`](Self::set_protocol), have decided.
     protocols: ProtocolPolicy,
 }
@@ -28,20 +28,34 @@ pub struct Connection {
 /// The state machine of the protocol in use.
 #[expect(
     clippy::large_enum_variant,
-    reason = "HTTP/1 stays where its connection is; HTTP/2 has more to hold and is boxed"
+    reason = "HTTP/1 stays where its connection is; HTTP/2 and HTTP/3 have more to hold and are boxed"
 )]
 #[derive(Debug)]
-enum Inner {
+pub(crate) enum Inner {
     H1(h1::Connection),
     H2(Box<h2::Connection>),
+    H3(Box<h3::Connection>),
 }
 
-/// Calls a method of the connection, of either protocol.
+/// Calls a method of the connection, of any protocol.
 macro_rules! dispatch {
     ($inner:expr, $conn:ident => $call:expr) => {
         match $inner {
             Inner::H1($conn) => $call,
             Inner::H2($conn) => $call,
+            Inner::H3($conn) => $call,
+        }
+    };
+}
+
+/// The same for the bytes of a transport that is one stream. `none` for HTTP/3, whose transport has many
+/// (`quic.rs`).
+macro_rules! dispatch_bytes {
+    ($inner:expr, $conn:ident => $call:expr, none: $none:expr) => {
+        match $inner {
+            Inner::H1($conn) => $call,
+            Inner::H2($conn) => $call,
+            Inner::H3(_) => $none,
         }
     };
 }
@@ -65,6 +79,7 @@ impl Connection {
                     Inner::h1(Side::Server, limits, now)
                 }
                 ProtocolPolicy::Http2 => Inner::h2(Side::Server, limits, now),
+                ProtocolPolicy::Http3 => Inner::h3(Side::Server, limits, now),
             },
             protocols,
         }
@@ -76,7 +91,7 @@ impl Connection {
     }
 
     /// The client's end of a connection established at `now`. HTTP/2 starts without negotiation: ALPN has
-    /// chosen it, or the server is known to support it.
+    /// chosen it, or the server is known to support it. HTTP/3: the transport is QUIC.
     pub fn client_with_protocol(limits: Arc<Limits>, protocol: Protocol, now: Instant) -> Self {
         match protocol {
             Protocol::Http1 => Self {
@@ -87,21 +102,20 @@ impl Connection {
                 inner: Inner::h2(Side::Client, limits, now),
                 protocols: ProtocolPolicy::Http2,
             },
+            Protocol::Http3 => Self {
+                inner: Inner::h3(Side::Client, limits, now),
+                protocols: ProtocolPolicy::Http3,
+            },
         }
     }
 
     /// Sets the protocol before the first byte in either direction: the result of ALPN (RFC 7301).
     pub fn set_protocol(&mut self, protocol: Protocol) -> Result<(), UserError> {
-        let Inner::H1(conn) = &mut self.inner else {
-            return match protocol {
-                Protocol::Http2 => Ok(()),
-                Protocol::Http1 => Err(UserError::WrongProtocol),
-            };
-        };
-        match protocol {
-            Protocol::Http1 => self.protocols = ProtocolPolicy::Http1,
-            Protocol::Http2 if conn.is_untouched() => self.switch_to_h2(),
-            Protocol::Http2 => return Err(UserError::WrongProtocol),
+        match (&mut self.inner, protocol) {
+            (Inner::H1(_), Protocol::Http1) => self.protocols = ProtocolPolicy::Http1,
+            (Inner::H1(conn), Protocol::Http2) if conn.is_untouched() => self.switch_to_h2(),
+            (Inner::H2(_), Protocol::Http2) | (Inner::H3(_), Protocol::Http3) => {}
+            _ => return Err(UserError::WrongProtocol),
         }
         Ok(())
     }
@@ -110,6 +124,7 @@ impl Connection {
     pub fn protocol(&self) -> Option<Protocol> {
         match (&self.inner, self.protocols) {
             (Inner::H2(_), _) => Some(Protocol::Http2),
+            (Inner::H3(_), _) => Some(Protocol::Http3),
             (_, ProtocolPolicy::Either) => None,
             _ => Some(Protocol::Http1),
         }
@@ -162,12 +177,12 @@ impl Connection {
 
     /// Buffer space for the next bytes from the transport. Empty: stop reading until the program has read.
     pub fn recv_space<'a>(&'a mut self, buffers: &mut BufferPool) -> &'a mut [u8] {
-        dispatch!(&mut self.inner, conn => conn.recv_space(buffers))
+        dispatch_bytes!(&mut self.inner, conn => conn.recv_space(buffers), none: &mut [])
     }
 
     /// `n` bytes were put into `recv_space`. Drain `next_event` afterwards.
     pub fn received(&mut self, now: Instant, n: usize) {
-        dispatch!(&mut self.inner, conn => conn.received(now, n));
+        dispatch_bytes!(&mut self.inner, conn => conn.received(now, n), none: ());
         if self.protocols == ProtocolPolicy::Either {
             self.detect_protocol();
         }
@@ -176,7 +191,7 @@ impl Connection {
     /// The transport reached its orderly end (FIN; under TLS, `close_notify`).
     pub fn received_eof(&mut self, now: Instant) {
         self.fall_back_to_h1();
-        dispatch!(&mut self.inner, conn => conn.received_eof(now));
+        dispatch_bytes!(&mut self.inner, conn => conn.received_eof(now), none: ());
     }
 
     /// The transport failed (reset, TLS truncation or alert); `rule` describes it in the error.
@@ -188,14 +203,18 @@ impl Connection {
     /// `n` bytes of `send_slices` were written; 0: the transport would block, which starts the timer over the
     /// peer's reading.
     pub fn sent(&mut self, now: Instant, n: usize) {
-        dispatch!(&mut self.inner, conn => conn.sent(now, n));
+        dispatch_bytes!(&mut self.inner, conn => conn.sent(now, n), none: ());
     }
 
     /// `n` bytes of the body of `id` were written to the transport by another way (`sendfile`), while nothing
     /// was pending. They count against the announced size and as progress; 0: the transport would block.
     /// HTTP/1 only: HTTP/2 frames its bodies.
     pub fn sent_externally(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
-        dispatch!(&mut self.inner, conn => conn.sent_externally(now, id, n))
+        dispatch_bytes!(
+            &mut self.inner,
+            conn => conn.sent_externally(now, id, n),
+            none: Err(UserError::WrongProtocol)
+        )
     }
 
     /// To be called at or after `deadline()`; harmless at any other time.
@@ -266,6 +285,7 @@ impl Connection {
                 let key = conn.find(id)?;
                 StreamRef::H2(conn, key)
             }
+            Inner::H3(_) => return Err(UserError::UnknownStream),
         };
         Ok(StreamMut { inner })
     }
@@ -294,12 +314,12 @@ impl Connection {
 
     /// Fills `out` with the bytes to send, for one `writev`; returns the number of slices.
     pub fn send_slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
-        dispatch!(&self.inner, conn => conn.send_slices(out))
+        dispatch_bytes!(&self.inner, conn => conn.send_slices(out), none: 0)
     }
 
     /// Number of bytes waiting to be sent.
     pub fn pending_bytes(&self) -> usize {
-        dispatch!(&self.inner, conn => conn.pending_bytes())
+        dispatch_bytes!(&self.inner, conn => conn.pending_bytes(), none: 0)
     }
 
     /// The I/O that the connection waits for.
@@ -319,7 +339,11 @@ impl Connection {
 
     /// Client: can take another request. Stays false after anything unexpected was received.
     pub fn is_reusable(&self) -> bool {
-        dispatch!(&self.inner, conn => conn.is_reusable())
+        match &self.inner {
+            Inner::H1(conn) => conn.is_reusable(),
+            Inner::H2(conn) => conn.is_reusable(),
+            Inner::H3(conn) => conn.stream_capacity() > 0,
+        }
     }
 
     /// Client: number of requests that can be started now. HTTP/1: 1 or 0; HTTP/2: within the peer's limit
@@ -328,6 +352,7 @@ impl Connection {
         match &self.inner {
             Inner::H1(conn) => usize::from(conn.is_reusable()),
             Inner::H2(conn) => conn.stream_capacity(),
+            Inner::H3(conn) => conn.stream_capacity(),
         }
     }
 
@@ -337,6 +362,7 @@ impl Connection {
         match &self.inner {
             Inner::H1(conn) => usize::from(conn.is_reusable()),
             Inner::H2(conn) => conn.stream_limit(),
+            Inner::H3(conn) => conn.stream_limit(),
         }
     }
 
@@ -352,6 +378,7 @@ impl Connection {
         match &self.inner {
             Inner::H1(_) => Some(false),
             Inner::H2(conn) => conn.extended_connect(),
+            Inner::H3(conn) => conn.extended_connect(),
         }
     }
 
@@ -365,7 +392,7 @@ impl Connection {
     pub fn offers_upgrade(&self) -> bool {
         match &self.inner {
             Inner::H1(conn) => conn.offers_upgrade(),
-            Inner::H2(_) => false,
+            Inner::H2(_) | Inner::H3(_) => false,
         }
     }
 
@@ -374,7 +401,7 @@ impl Connection {
     pub fn is_between_request_and_response(&self) -> bool {
         match &self.inner {
             Inner::H1(conn) => conn.is_between_request_and_response(),
-            Inner::H2(_) => false,
+            Inner::H2(_) | Inner::H3(_) => false,
         }
     }
 
@@ -415,6 +442,10 @@ impl Inner {
 
     fn h2(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
         Self::H2(Box::new(h2::Connection::new(side, limits, now)))
+    }
+
+    fn h3(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
+        Self::H3(Box::new(h3::Connection::new(side, limits, now)))
     }
 }
 

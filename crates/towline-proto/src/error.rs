@@ -148,9 +148,10 @@ impl fmt::Display for StreamError {
     }
 }
 
-/// An error code of HTTP/2 (RFC 9113 7). Unknown codes are kept as received.
+/// An error code of HTTP/2 (RFC 9113 7) or HTTP/3 (RFC 9114 8.1, RFC 9204 6), whose numbers do not overlap. Unknown
+/// codes are kept as received.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ErrorCode(pub u32);
+pub struct ErrorCode(pub u64);
 
 impl ErrorCode {
     /// No error: an orderly end, or the rest of the request is not needed.
@@ -182,6 +183,47 @@ impl ErrorCode {
     /// The request must be made over HTTP/1.1.
     pub const HTTP_1_1_REQUIRED: Self = Self(0xd);
 
+    /// No error: an orderly end, or the rest of the request is not needed.
+    pub const H3_NO_ERROR: Self = Self(0x100);
+    /// Unspecific protocol violation.
+    pub const H3_GENERAL_PROTOCOL_ERROR: Self = Self(0x101);
+    /// Unexpected failure of the sender itself.
+    pub const H3_INTERNAL_ERROR: Self = Self(0x102);
+    /// A stream that the peer must not open, or of an unknown type.
+    pub const H3_STREAM_CREATION_ERROR: Self = Self(0x103);
+    /// A stream that the connection needs was closed.
+    pub const H3_CLOSED_CRITICAL_STREAM: Self = Self(0x104);
+    /// A frame that is not permitted on its stream or in its state.
+    pub const H3_FRAME_UNEXPECTED: Self = Self(0x105);
+    /// A frame of a wrong layout or size.
+    pub const H3_FRAME_ERROR: Self = Self(0x106);
+    /// Excessive load.
+    pub const H3_EXCESSIVE_LOAD: Self = Self(0x107);
+    /// A stream or push identifier that is used incorrectly.
+    pub const H3_ID_ERROR: Self = Self(0x108);
+    /// An invalid setting.
+    pub const H3_SETTINGS_ERROR: Self = Self(0x109);
+    /// The control stream does not begin with SETTINGS.
+    pub const H3_MISSING_SETTINGS: Self = Self(0x10a);
+    /// The request was not processed.
+    pub const H3_REQUEST_REJECTED: Self = Self(0x10b);
+    /// The request or its response is no longer needed.
+    pub const H3_REQUEST_CANCELLED: Self = Self(0x10c);
+    /// The stream ended without a complete request.
+    pub const H3_REQUEST_INCOMPLETE: Self = Self(0x10d);
+    /// A malformed message.
+    pub const H3_MESSAGE_ERROR: Self = Self(0x10e);
+    /// The tunnel's other connection failed.
+    pub const H3_CONNECT_ERROR: Self = Self(0x10f);
+    /// The request must be made over HTTP/1.1.
+    pub const H3_VERSION_FALLBACK: Self = Self(0x110);
+    /// A field section that cannot be decoded.
+    pub const QPACK_DECOMPRESSION_FAILED: Self = Self(0x200);
+    /// An invalid instruction on the encoder stream.
+    pub const QPACK_ENCODER_STREAM_ERROR: Self = Self(0x201);
+    /// An invalid instruction on the decoder stream.
+    pub const QPACK_DECODER_STREAM_ERROR: Self = Self(0x202);
+
     /// Its name in the registry; empty for an unknown one.
     pub const fn name(self) -> &'static str {
         match self {
@@ -199,6 +241,26 @@ impl ErrorCode {
             Self::ENHANCE_YOUR_CALM => "ENHANCE_YOUR_CALM",
             Self::INADEQUATE_SECURITY => "INADEQUATE_SECURITY",
             Self::HTTP_1_1_REQUIRED => "HTTP_1_1_REQUIRED",
+            Self::H3_NO_ERROR => "H3_NO_ERROR",
+            Self::H3_GENERAL_PROTOCOL_ERROR => "H3_GENERAL_PROTOCOL_ERROR",
+            Self::H3_INTERNAL_ERROR => "H3_INTERNAL_ERROR",
+            Self::H3_STREAM_CREATION_ERROR => "H3_STREAM_CREATION_ERROR",
+            Self::H3_CLOSED_CRITICAL_STREAM => "H3_CLOSED_CRITICAL_STREAM",
+            Self::H3_FRAME_UNEXPECTED => "H3_FRAME_UNEXPECTED",
+            Self::H3_FRAME_ERROR => "H3_FRAME_ERROR",
+            Self::H3_EXCESSIVE_LOAD => "H3_EXCESSIVE_LOAD",
+            Self::H3_ID_ERROR => "H3_ID_ERROR",
+            Self::H3_SETTINGS_ERROR => "H3_SETTINGS_ERROR",
+            Self::H3_MISSING_SETTINGS => "H3_MISSING_SETTINGS",
+            Self::H3_REQUEST_REJECTED => "H3_REQUEST_REJECTED",
+            Self::H3_REQUEST_CANCELLED => "H3_REQUEST_CANCELLED",
+            Self::H3_REQUEST_INCOMPLETE => "H3_REQUEST_INCOMPLETE",
+            Self::H3_MESSAGE_ERROR => "H3_MESSAGE_ERROR",
+            Self::H3_CONNECT_ERROR => "H3_CONNECT_ERROR",
+            Self::H3_VERSION_FALLBACK => "H3_VERSION_FALLBACK",
+            Self::QPACK_DECOMPRESSION_FAILED => "QPACK_DECOMPRESSION_FAILED",
+            Self::QPACK_ENCODER_STREAM_ERROR => "QPACK_ENCODER_STREAM_ERROR",
+            Self::QPACK_DECODER_STREAM_ERROR => "QPACK_DECODER_STREAM_ERROR",
             _ => "",
         }
     }

@@ -21,6 +21,8 @@ pub enum Protocol {
     Http1,
     /// HTTP/2.
     Http2,
+    /// HTTP/3.
+    Http3,
 }
 
 /// The protocols that a server accepts on a connection.
@@ -34,9 +36,11 @@ pub enum ProtocolPolicy {
     /// Either of them, decided by the first bytes: the client preface of HTTP/2 (RFC 9113 3.4) or anything
     /// else.
     Either,
+    /// HTTP/3 only, on a QUIC connection.
+    Http3,
 }
 
-/// One exchange on a connection. HTTP/1: its ordinal, from 1. HTTP/2: the stream's identifier.
+/// One exchange on a connection. HTTP/1: its ordinal, from 1. HTTP/2, HTTP/3: the stream's identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u64);
 

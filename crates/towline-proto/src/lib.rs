@@ -38,11 +38,13 @@ mod error;
 mod event;
 mod h1;
 mod h2;
+mod h3;
 mod head;
 mod idle_timer;
 mod limits;
 mod progress_timer;
 mod protocol_switch;
+mod quic;
 mod refusal;
 pub mod ws;
 
@@ -56,6 +58,7 @@ pub use event::{
 pub use h1::{PreparedRequest, standard_reason};
 pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
 pub use limits::{DateSource, Http2Limits, Limits, RateLimit};
+pub use quic::{QuicClose, QuicCommand, StreamRecv, StreamSend};
 pub use refusal::{Refusal, RefusedLine};
 
 /// The head parser and the HPACK codec on their own, for the benchmarks. Not part of the public API.

@@ -111,9 +111,8 @@ impl Server {
     fn ended_with(&mut self) -> Option<ErrorCode> {
         let frames = self.sent();
         let (.., payload) = frames.iter().find(|(kind, ..)| *kind == GOAWAY)?;
-        Some(ErrorCode(u32::from_be_bytes(
-            payload[4..8].try_into().unwrap(),
-        )))
+        let code = u32::from_be_bytes(payload[4..8].try_into().unwrap());
+        Some(ErrorCode(code.into()))
     }
 }
 

@@ -84,12 +84,12 @@ pub fn ping() -> Vec<u8> {
 }
 
 pub fn go_away(last: u32, code: ErrorCode) -> Vec<u8> {
-    let payload = [last.to_be_bytes(), code.0.to_be_bytes()].concat();
+    let payload = [last.to_be_bytes(), (code.0 as u32).to_be_bytes()].concat();
     frame(GOAWAY, 0, 0, &payload)
 }
 
 pub fn reset(stream: u32, code: ErrorCode) -> Vec<u8> {
-    frame(RST_STREAM, 0, stream, &code.0.to_be_bytes())
+    frame(RST_STREAM, 0, stream, &(code.0 as u32).to_be_bytes())
 }
 
 pub fn window_update(stream: u32, increment: u32) -> Vec<u8> {
@@ -195,8 +195,8 @@ impl Frame {
     /// The code of `RST_STREAM` or GOAWAY.
     pub fn code(&self) -> Option<ErrorCode> {
         match self.kind {
-            RST_STREAM => Some(ErrorCode(self.word(0))),
-            GOAWAY => Some(ErrorCode(self.word(1))),
+            RST_STREAM => Some(ErrorCode(self.word(0).into())),
+            GOAWAY => Some(ErrorCode(self.word(1).into())),
             _ => None,
         }
     }
@@ -211,14 +211,14 @@ impl fmt::Display for Frame {
         match self.kind {
             DATA => write!(f, "DATA {stream} {len} bytes{end}"),
             HEADERS => write!(f, "HEADERS {stream}{end}"),
-            RST_STREAM => write!(f, "RST_STREAM {stream} {}", ErrorCode(self.word(0))),
+            RST_STREAM => write!(f, "RST_STREAM {stream} {}", ErrorCode(self.word(0).into())),
             SETTINGS => write!(f, "SETTINGS{ack}"),
             PING => write!(f, "PING{ack}"),
             GOAWAY => write!(
                 f,
                 "GOAWAY last {} {}",
                 self.word(0),
-                ErrorCode(self.word(1))
+                ErrorCode(self.word(1).into())
             ),
             WINDOW_UPDATE => write!(f, "WINDOW_UPDATE {stream} by {}", self.word(0)),
             CONTINUATION => write!(f, "CONTINUATION {stream}"),

@@ -103,5 +103,6 @@ fn version(version: Version) -> &'static str {
         Version::Http10 => "HTTP/1.0",
         Version::Http11 => "HTTP/1.1",
         Version::Http2 => "HTTP/2",
+        Version::Http3 => "HTTP/3",
     }
 }

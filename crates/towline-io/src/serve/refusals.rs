@@ -160,6 +160,7 @@ impl Refusals {
             version: refusal.line.version.unwrap_or(match refusal.protocol {
                 Protocol::Http1 => towline_proto::Version::Http11,
                 Protocol::Http2 => towline_proto::Version::Http2,
+                Protocol::Http3 => towline_proto::Version::Http3,
             }),
         };
         let refused = RefusedFor {

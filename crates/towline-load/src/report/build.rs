@@ -123,6 +123,7 @@ fn setup(config: &Config, slice: &Slice) -> Setup {
             Protocol::Http1 if config.is_websocket_load() => "ws",
             Protocol::Http1 => "h1",
             Protocol::Http2 => "h2",
+            Protocol::Http3 => "h3",
         }
         .into(),
         pipeline: config.pipeline,

@@ -132,6 +132,7 @@ impl Options {
                 ProtocolPolicy::Http1 => _ = tls.alpn.remove(0),
                 ProtocolPolicy::Http2 => tls.alpn.truncate(1),
                 ProtocolPolicy::Either => {}
+                ProtocolPolicy::Http3 => tls.alpn = vec![b"h3".to_vec()],
             }
         }
         if self.binds.is_empty() {

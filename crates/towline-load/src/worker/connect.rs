@@ -241,6 +241,7 @@ pub(crate) fn service(config: &Config) -> ConnConfig {
         protocols: match config.protocol {
             Protocol::Http1 => ProtocolPolicy::Http1,
             Protocol::Http2 => ProtocolPolicy::Http2,
+            Protocol::Http3 => ProtocolPolicy::Http3,
         },
         ..ConnConfig::plain(limits)
     }
@@ -251,5 +252,6 @@ pub(crate) fn alpn(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Protocol::Http1 => b"http/1.1",
         Protocol::Http2 => b"h2",
+        Protocol::Http3 => b"h3",
     }
 }

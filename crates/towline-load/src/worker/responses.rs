@@ -57,8 +57,8 @@ impl Worker {
             Protocol::Http1 => {
                 is_last && (conn_state.pending_send != PendingSend::Nothing || unsent_bytes > 0)
             }
-            // HTTP/2 streams end alone. There is no `connection: close`: the generator closes.
-            Protocol::Http2 => {
+            // Streams end alone. There is no `connection: close`: the generator closes.
+            Protocol::Http2 | Protocol::Http3 => {
                 conn_state.pending_send = PendingSend::Nothing;
                 if self.config.targets[target].body.is_some()
                     && let Ok(mut stream) = conn.proto.stream(request.stream)

@@ -578,6 +578,6 @@ impl Connection {
 fn peer_keeps_alive(version: Version, info: &HeadInfo) -> bool {
     match version {
         Version::Http10 => info.options.keep_alive && !info.options.close,
-        Version::Http11 | Version::Http2 => !info.options.close,
+        Version::Http11 | Version::Http2 | Version::Http3 => !info.options.close,
     }
 }

@@ -154,7 +154,7 @@ pub(super) fn word(payload: &[u8], at: usize) -> u32 {
 
 pub(super) fn reset(out: &mut Vec<u8>, stream: u32, code: ErrorCode) {
     header(out, FrameType::Reset, 0, stream, 4);
-    out.extend_from_slice(&code.0.to_be_bytes());
+    out.extend_from_slice(&(code.0 as u32).to_be_bytes());
 }
 
 pub(super) fn window_update(out: &mut Vec<u8>, stream: u32, increment: u32) {
@@ -170,7 +170,7 @@ pub(super) fn ping(out: &mut Vec<u8>, flags: u8, data: [u8; 8]) {
 pub(super) fn go_away(out: &mut Vec<u8>, last: u32, code: ErrorCode, text: &str) {
     header(out, FrameType::GoAway, 0, 0, 8 + text.len());
     out.extend_from_slice(&last.to_be_bytes());
-    out.extend_from_slice(&code.0.to_be_bytes());
+    out.extend_from_slice(&(code.0 as u32).to_be_bytes());
     out.extend_from_slice(text.as_bytes());
 }
 

@@ -304,7 +304,7 @@ impl Connection {
         self.charge_control()?;
         let payload = self.recv.consumed(at, 8);
         let (last, code) = (frame::number(payload, 0), frame::word(payload, 4));
-        self.on_peer_go_away(last, crate::ErrorCode(code));
+        self.on_peer_go_away(last, crate::ErrorCode(u64::from(code)));
         Ok(())
     }
 
@@ -346,7 +346,7 @@ impl Connection {
         self.charge_reset()?;
         self.peer_resets.add(header.stream);
         match to {
-            Some(to) => self.reset_by_peer(to, crate::ErrorCode(code)),
+            Some(to) => self.reset_by_peer(to, crate::ErrorCode(u64::from(code))),
             // The peer has been informed that the stream is closed.
             None => self.local_resets.remove(header.stream),
         }

@@ -64,7 +64,7 @@ impl DialConfig {
         match self.protocols {
             _ if route.http1_only => false,
             ProtocolPolicy::Http1 => false,
-            ProtocolPolicy::Http2 => true,
+            ProtocolPolicy::Http2 | ProtocolPolicy::Http3 => true,
             ProtocolPolicy::Either => route.secure,
         }
     }
@@ -86,6 +86,8 @@ impl DialConfig {
             ProtocolPolicy::Http1 => vec![h1],
             ProtocolPolicy::Http2 => vec![h2],
             ProtocolPolicy::Either => vec![h2, h1],
+            // RFC 9114 3.1.
+            ProtocolPolicy::Http3 => vec![b"h3".to_vec()],
         };
         self
     }

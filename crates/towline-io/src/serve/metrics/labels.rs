@@ -48,10 +48,11 @@ impl MethodClass {
 }
 
 /// Versions of HTTP, with their labels: the protocol names of OpenTelemetry (`network.protocol.version`).
-pub(super) const VERSIONS: [(Version, &str); 3] = [
+pub(super) const VERSIONS: [(Version, &str); 4] = [
     (Version::Http10, "1.0"),
     (Version::Http11, "1.1"),
     (Version::Http2, "2"),
+    (Version::Http3, "3"),
 ];
 
 pub(super) fn version_index(version: Version) -> usize {
@@ -59,6 +60,7 @@ pub(super) fn version_index(version: Version) -> usize {
         Version::Http10 => 0,
         Version::Http11 => 1,
         Version::Http2 => 2,
+        Version::Http3 => 3,
     }
 }
 

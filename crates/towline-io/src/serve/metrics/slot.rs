@@ -14,7 +14,7 @@ use super::labels::{MethodClass, STATUSES, VERSIONS, status_of, version_index};
 use crate::serve::refusals::Reason;
 
 /// Size of one worker's slot in the region. Python uses it for the size of its mapping.
-pub const SLOT_BYTES: usize = 16 * 1024;
+pub const SLOT_BYTES: usize = 20 * 1024;
 
 /// Upper bounds of the buckets in microseconds, three per decade from 100 us to 30 s; the last bucket has
 /// everything above.

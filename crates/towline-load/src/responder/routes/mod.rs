@@ -179,6 +179,8 @@ fn ordinal(conn: &Conn<Jobs>, stream: StreamId) -> u64 {
     match conn.proto.protocol() {
         // A client's streams have odd numbers (RFC 9113 5.1.1).
         Some(Protocol::Http2) => stream.0.div_ceil(2),
+        // From 0, in steps of 4 (RFC 9000 2.1).
+        Some(Protocol::Http3) => stream.0 / 4 + 1,
         _ => stream.0,
     }
 }

@@ -93,6 +93,7 @@ impl Scopes {
             Version::Http11 => {}
             Version::Http10 => scope.set_item(intern!(py, "http_version"), intern!(py, "1.0"))?,
             Version::Http2 => scope.set_item(intern!(py, "http_version"), intern!(py, "2"))?,
+            Version::Http3 => scope.set_item(intern!(py, "http_version"), intern!(py, "3"))?,
         }
         if head.method() != b"GET" {
             scope.set_item(intern!(py, "method"), method(py, head.method()))?;

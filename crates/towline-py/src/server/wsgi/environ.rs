@@ -34,6 +34,7 @@ struct Interned {
     http10: Py<PyString>,
     http11: Py<PyString>,
     http2: Py<PyString>,
+    http3: Py<PyString>,
     get: Py<PyString>,
     post: Py<PyString>,
 }
@@ -93,6 +94,7 @@ impl Environs {
             http10: intern("HTTP/1.0"),
             http11: intern("HTTP/1.1"),
             http2: intern("HTTP/2.0"),
+            http3: intern("HTTP/3.0"),
             get: intern("GET"),
             post: intern("POST"),
         };
@@ -152,6 +154,7 @@ impl Environs {
                 Version::Http10 => &interned.http10,
                 Version::Http11 => &interned.http11,
                 Version::Http2 => &interned.http2,
+                Version::Http3 => &interned.http3,
             };
             template.set_item(&interned.protocol, version)?;
             self.last.version = Some(line.version);

@@ -1,0 +1,193 @@
+//! HTTP/3's side of a QUIC connection: the streams and commands that pass between a [`Connection`] and the
+//! transport, instead of the bytes of one stream.
+//!
+//! ```text
+//!   QUIC ── stream_readable ──► next_stream_recv ──► stream_received, stream_end, stream_drained
+//!   QUIC ◄── next_quic_command, next_stream_send ──► stream_sent;  stream_writable when it was blocked
+//! ```
+//!
+//! Streams have QUIC's numbers (RFC 9000 2.1). With HTTP/1 and HTTP/2 there are none: outputs are `None`, and
+//! inputs change nothing.
+
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use crate::Connection;
+use crate::connection::Inner;
+use crate::h3;
+
+/// A stream to read: call [`stream_received`](Connection::stream_received) with at most `max_bytes` of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StreamRecv {
+    /// The stream's number.
+    pub id: u64,
+    /// Room for its bytes, above 0.
+    pub max_bytes: usize,
+}
+
+/// The next bytes to send. Report what the transport took with [`stream_sent`](Connection::stream_sent).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamSend {
+    /// The stream's number.
+    pub id: u64,
+    /// Its next bytes; empty only with `end`.
+    pub data: Bytes,
+    /// The stream ends after these bytes.
+    pub end: bool,
+}
+
+/// An order to the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuicCommand {
+    /// Open the next stream of its kind, which has this number.
+    Open {
+        /// Unidirectional.
+        uni: bool,
+        /// The number that the stream has.
+        id: u64,
+    },
+    /// Abandon sending on a stream (`RESET_STREAM`). Nothing more is sent on it.
+    Reset {
+        /// The stream's number.
+        id: u64,
+        /// Error code of the application (RFC 9114 8.1).
+        code: u64,
+    },
+    /// Abandon reading of a stream (`STOP_SENDING`). Nothing more is asked from it.
+    StopSending {
+        /// The stream's number.
+        id: u64,
+        /// Error code of the application (RFC 9114 8.1).
+        code: u64,
+    },
+    /// Bytes that the transport holds for this stream go before those of streams with a larger urgency.
+    Priority {
+        /// The stream's number.
+        id: u64,
+        /// 0 (first) to 7 (RFC 9218 4.1); 3 if no command says otherwise.
+        urgency: u8,
+    },
+    /// Close the connection (`CONNECTION_CLOSE` of the application). The last command.
+    Close {
+        /// Error code of the application (RFC 9114 8.1).
+        code: u64,
+        /// Why, for the peer's log.
+        reason: &'static str,
+    },
+}
+
+/// How a QUIC connection ended that this end did not close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuicClose {
+    /// The peer's program closed it, with this code.
+    ByApplication(u64),
+    /// The peer's transport, or our own, found an error, or the peer has forgotten the connection (stateless reset).
+    ByTransport(&'static str),
+    /// Nothing was received for the idle timeout of the transport (RFC 9000 10.1).
+    IdleTimeout,
+}
+
+impl Connection {
+    fn h3(&mut self) -> Option<&mut h3::Connection> {
+        match &mut self.inner {
+            Inner::H3(conn) => Some(conn),
+            Inner::H1(_) | Inner::H2(_) => None,
+        }
+    }
+
+    /// QUIC has bytes, the end or a reset of a stream for us; the stream may be a new one of the peer.
+    pub fn stream_readable(&mut self, now: Instant, id: u64) {
+        if let Some(conn) = self.h3() {
+            conn.stream_readable(now, id);
+        }
+    }
+
+    /// The next readable stream for which there is room. Read it, then call `stream_received`, and then one of
+    /// `stream_end`, `stream_reset_received` and `stream_drained`; if more may be there, ask again instead.
+    pub fn next_stream_recv(&mut self) -> Option<StreamRecv> {
+        self.h3()?.next_stream_recv()
+    }
+
+    /// Bytes of a stream, in order; together at most the `max_bytes` of [`StreamRecv`].
+    pub fn stream_received(&mut self, now: Instant, id: u64, data: Bytes) {
+        if let Some(conn) = self.h3() {
+            conn.stream_received(now, id, data);
+        }
+    }
+
+    /// The stream ends after the bytes received.
+    pub fn stream_end(&mut self, now: Instant, id: u64) {
+        if let Some(conn) = self.h3() {
+            conn.stream_end(now, id);
+        }
+    }
+
+    /// The peer has abandoned sending on a stream (`RESET_STREAM`).
+    pub fn stream_reset_received(&mut self, now: Instant, id: u64, code: u64) {
+        if let Some(conn) = self.h3() {
+            conn.stream_reset_received(now, id, code);
+        }
+    }
+
+    /// QUIC has nothing more of this stream: `stream_readable` follows when it has.
+    pub fn stream_drained(&mut self, id: u64) {
+        if let Some(conn) = self.h3() {
+            conn.stream_drained(id);
+        }
+    }
+
+    /// The peer wants no more of a stream (`STOP_SENDING`).
+    pub fn stream_stop_received(&mut self, now: Instant, id: u64, code: u64) {
+        if let Some(conn) = self.h3() {
+            conn.stream_stop_received(now, id, code);
+        }
+    }
+
+    /// Client: number of bidirectional streams that can be opened now in addition to those opened already.
+    pub fn set_stream_credit(&mut self, now: Instant, bidi_available: u64) {
+        if let Some(conn) = self.h3() {
+            conn.set_stream_credit(now, bidi_available);
+        }
+    }
+
+    /// The connection is over. Nothing more is sent or received.
+    pub fn quic_closed(&mut self, now: Instant, close: QuicClose) {
+        if let Some(conn) = self.h3() {
+            conn.quic_closed(now, close);
+        }
+    }
+
+    /// The next order to the transport; to be asked before [`next_stream_send`](Self::next_stream_send), until `None`.
+    pub fn next_quic_command(&mut self) -> Option<QuicCommand> {
+        self.h3()?.next_quic_command()
+    }
+
+    /// The next bytes to send, of the most urgent stream that is not blocked (RFC 9218).
+    pub fn next_stream_send(&mut self) -> Option<StreamSend> {
+        self.h3()?.next_stream_send()
+    }
+
+    /// QUIC took `n` bytes of the stream, and its end if `end`. Fewer than were offered: the stream is blocked until
+    /// [`stream_writable`](Self::stream_writable).
+    pub fn stream_sent(&mut self, now: Instant, id: u64, n: usize, end: bool) {
+        if let Some(conn) = self.h3() {
+            conn.stream_sent(now, id, n, end);
+        }
+    }
+
+    /// The stream is no longer blocked.
+    pub fn stream_writable(&mut self, now: Instant, id: u64) {
+        if let Some(conn) = self.h3() {
+            conn.stream_writable(now, id);
+        }
+    }
+
+    /// The peer has acknowledged everything up to the end of the stream: a graceful close waits for it, since closing
+    /// a QUIC connection discards what is not acknowledged.
+    pub fn stream_acknowledged(&mut self, now: Instant, id: u64) {
+        if let Some(conn) = self.h3() {
+            conn.stream_acknowledged(now, id);
+        }
+    }
+}
