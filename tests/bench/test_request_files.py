@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,46 @@ def test_swagger_2(tmp_path: Path) -> None:
     assert [one.target for one in found.scenario.requests] == ["/v2/pets/1"]
 
 
+OPENAPI_YAML = """\
+# The types are those of YAML 1.2: neither a date nor a boolean nor sixty times twelve.
+openapi: 3.1.0
+info: {title: shop, description: "curl http://elsewhere/"}
+servers: [{url: https://shop.example.org/v1}]
+paths:
+  /items/{country}:
+    parameters:
+      - {name: country, in: path, required: true, example: no}
+    get:
+      summary: |
+        For example:
+        curl https://shop.example.org/v1/items/no
+      parameters:
+        - {name: since, in: query, required: true, schema: {type: string, format: date, default: 2024-01-01}}
+        - {name: at, in: query, required: true, schema: {type: string, example: 12:30}}
+        - {name: n, in: query, required: true, example: 010}
+        - {name: hex, in: query, required: true, example: 0x1f}
+        - {name: share, in: query, required: true, example: 1e3}
+        - {name: "yes", in: query, required: true, example: true}
+        - &page {name: page, in: query, required: true, example: 2}
+      responses: {200: {description: fine}}
+    put: {}
+  /pages:
+    get: {parameters: [*page]}
+"""
+
+
+def test_openapi_in_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = from_file(written(tmp_path, "shop.yaml", OPENAPI_YAML))
+    assert [one.target for one in found.scenario.requests] == [
+        "/v1/items/no?since=2024-01-01&at=12%3A30&n=10&hex=31&share=1000.0&yes=true&page=2",
+        "/v1/pages?page=2",
+    ]
+    assert found.scenario.notes == ("left out, not repeatable: PUT /items/{country}",)
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(ScenarioError, match=r"YAML needs PyYAML: pip install 'towline\[bench\]'"):
+        from_file(tmp_path / "shop.yaml")
+
+
 LOOP = {"$ref": "#/components/schemas/loop"}
 WRONG = [
     ("x.har", "{", "x.har: is not JSON: "),
@@ -249,7 +290,13 @@ WRONG = [
         ),
         "no value for a parameter: GET /a (q)",
     ),
-    ("x.yaml", "openapi: 3.1.0\npaths: {}\n", "must be JSON, this one is YAML"),
+    ("x.yaml", "openapi: 3.1.0\npaths: {}\n", "no GET operation that can be sent"),
+    ("x.yaml", "# shop\nopenapi: 3.1.0\npaths: [\n", "x.yaml: is not YAML: while parsing"),
+    (
+        "x.yaml",
+        "openapi: 3.1.0\npaths: !!python/object/apply:os.getcwd []\n",
+        "is not YAML: could not determine",
+    ),
     ("x.txt", "hello\n", "is none of a HAR file"),
     ("x.sh", "curl --proxy x http://a/\n", "--proxy is not imported"),
     ("x.txt", "GET http://a/\nnope\n", "is no header field"),

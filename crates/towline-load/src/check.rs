@@ -42,9 +42,16 @@ pub(crate) struct Check {
     differs: bool,
     wrong_kind: bool,
     missing: Option<usize>,
-    hash: Option<Box<Sha256>>,
+    /// `None` for most targets, whose bodies are compared at most: so a request in flight stays small.
+    kept: Option<Box<Kept>>,
+}
+
+/// State of the checks that keep something of the body.
+#[derive(Debug, Default)]
+struct Kept {
+    hash: Option<Sha256>,
     coded_body: Option<CodedBody>,
-    captured: Option<Box<Captured>>,
+    captured: Option<Captured>,
 }
 
 /// A coded body being received.
@@ -62,7 +69,7 @@ impl Check {
     pub(crate) fn begin<'a>(
         &mut self,
         status: u16,
-        mut fields: impl Iterator<Item = Field<'a>> + Clone,
+        fields: impl Iterator<Item = Field<'a>> + Clone,
         expect: &Expect,
     ) {
         self.status = status;
@@ -70,29 +77,14 @@ impl Check {
         self.differs = false;
         self.wrong_kind = false;
         self.missing = None;
-        self.hash = None;
-        self.coded_body = None;
+        self.kept = None;
         if !expect.fields.is_empty() {
             self.missing = expect.fields.iter().position(|(name, value)| {
                 !(fields.clone()).any(|field| is(&field, name) && *field.value == **value)
             });
         }
-        if !expect.captures.is_empty() {
-            let captured = Captured::begin(&expect.captures, &fields);
-            self.captured = Some(Box::new(captured));
-        }
-        if let Some(coding) = expect.coding {
-            let coding = coding.name().as_bytes();
-            let matches = fields.any(|field| {
-                is(&field, "content-encoding") && field.value.eq_ignore_ascii_case(coding)
-            });
-            self.coded_body = Some(if matches {
-                CodedBody::Unchanged
-            } else {
-                CodedBody::OtherCoding
-            });
-        } else if expect.sha256.is_some() {
-            self.hash = Some(Box::default());
+        if expect.keeps() {
+            self.kept = Some(Box::new(Kept::begin(fields, expect)));
         }
     }
 
@@ -112,18 +104,15 @@ impl Check {
     pub(crate) fn data(&mut self, data: &[u8], expect: &Expect, verified: &VerifiedBody) {
         let at = usize::try_from(self.length).unwrap_or(usize::MAX);
         self.length += data.len() as u64;
-        if let Some(captured) = &mut self.captured {
-            captured.data(data);
-        }
-        if let Some(coded_body) = &mut self.coded_body {
-            return coded_body.data(at, data, expect, verified);
+        if let Some(kept) = &mut self.kept {
+            kept.data(at, data, expect, verified);
+            if kept.coded_body.is_some() {
+                return;
+            }
         }
         if let Some(body) = &expect.body {
             let wanted = body.get(at..).and_then(|rest| rest.get(..data.len()));
             self.differs |= wanted != Some(data);
-        }
-        if let Some(hash) = &mut self.hash {
-            hash.update(data);
         }
     }
 
@@ -145,20 +134,23 @@ impl Check {
         if expect.length.is_some_and(|length| length != self.length) {
             return Some(Mismatch::Content);
         }
-        if let (Some(coded_body), Some(coding)) = (self.coded_body.take(), expect.coding) {
+        let coded_body = (self.kept.as_mut()).and_then(|kept| kept.coded_body.take());
+        if let (Some(coded_body), Some(coding)) = (coded_body, expect.coding) {
             let is_right = coded_body.verify(self.length, coding, expect, verified);
             return (!is_right).then_some(Mismatch::Coding);
         }
         let body_length = expect.body.as_ref().map(|body| body.len() as u64);
-        let hash = self.hash.take().map(|hash| hash.finalize().into());
+        let hash = (self.kept.as_mut())
+            .and_then(|kept| kept.hash.take())
+            .map(|hash| hash.finalize().into());
         let differs = self.differs
             || body_length.is_some_and(|length| length != self.length)
             || hash != expect.sha256;
         differs.then_some(Mismatch::Content)
     }
 
-    pub(crate) fn take_captured(&mut self) -> Option<Box<Captured>> {
-        self.captured.take()
+    pub(crate) fn take_captured(&mut self) -> Option<Captured> {
+        self.kept.as_mut()?.captured.take()
     }
 
     pub(crate) fn status(&self) -> u16 {
@@ -167,6 +159,41 @@ impl Check {
 
     pub(crate) fn length(&self) -> u64 {
         self.length
+    }
+}
+
+impl Kept {
+    fn begin<'a>(mut fields: impl Iterator<Item = Field<'a>> + Clone, expect: &Expect) -> Self {
+        let captured =
+            (!expect.captures.is_empty()).then(|| Captured::begin(&expect.captures, &fields));
+        let coded_body = expect.coding.map(|coding| {
+            let coding = coding.name().as_bytes();
+            let matches = fields.any(|field| {
+                is(&field, "content-encoding") && field.value.eq_ignore_ascii_case(coding)
+            });
+            if matches {
+                CodedBody::Unchanged
+            } else {
+                CodedBody::OtherCoding
+            }
+        });
+        let hashes = expect.sha256.is_some() && coded_body.is_none();
+        Self {
+            hash: hashes.then(Sha256::default),
+            coded_body,
+            captured,
+        }
+    }
+
+    fn data(&mut self, at: usize, data: &[u8], expect: &Expect, verified: &VerifiedBody) {
+        if let Some(captured) = &mut self.captured {
+            captured.data(data);
+        }
+        if let Some(coded_body) = &mut self.coded_body {
+            coded_body.data(at, data, expect, verified);
+        } else if let Some(hash) = &mut self.hash {
+            hash.update(data);
+        }
     }
 }
 

@@ -17,6 +17,9 @@ use crate::target::{Destination, Messages, SendMode, Target};
 use crate::template::sample;
 use crate::websocket::{Handshake, OWN_FIELDS};
 
+/// More targets than these are counted together: each has histograms of its own.
+const MAX_STEPS: usize = 100;
+
 /// One run of load.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -64,6 +67,8 @@ pub struct Config {
     /// failures. If any is given, connections that the server refuses, or closes before any response,
     /// count in the same way.
     pub refusal_statuses: Vec<u16>,
+    /// Whether several targets have figures of their own in the report. Those of a session always have.
+    pub reports_targets: bool,
 }
 
 /// The order of targets.
@@ -133,7 +138,24 @@ impl Config {
             unix_socket: None,
             give_up_after: None,
             refusal_statuses: Vec::new(),
+            reports_targets: true,
         }
+    }
+
+    /// The number of targets that are counted apart; 1: none.
+    pub(crate) fn steps(&self) -> usize {
+        let counts_apart = self.reports_targets || self.mix == Mix::Session;
+        match self.targets.len() {
+            count @ 2..=MAX_STEPS if counts_apart => count,
+            _ => 1,
+        }
+    }
+
+    /// The names of the targets that are counted apart.
+    pub(crate) fn step_names(&self) -> Vec<String> {
+        let apart = self.steps() > 1;
+        let targets = self.targets.iter().filter(|_| apart);
+        targets.map(Target::step_name).collect()
     }
 
     pub(crate) fn check(&self) -> Result<(), LoadError> {

@@ -15,6 +15,9 @@ use crate::schedule::{Arrivals, Rate};
 use crate::session::Outcome;
 use crate::slice::Stop;
 
+/// The search ends when this rate is missed too.
+const SLOWEST_PER_S: f64 = 1.0;
+
 /// The conditions for a rate to count as sustained.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goal {
@@ -145,7 +148,7 @@ impl PeakSearch {
     fn narrow(&self, met: f64, missed: f64) -> Stage {
         if met > 0.0 && missed / met <= self.precision {
             Stage::Confirm { rate: met }
-        } else if missed < 1.0 {
+        } else if met == 0.0 && missed <= SLOWEST_PER_S {
             Stage::NotFound
         } else {
             Stage::Bisect { met, missed }

@@ -65,9 +65,9 @@ impl Session {
             .map(|index| Worker::new(&config, Share { index, of }, first.clone()))
             .collect::<io::Result<_>>()?;
         Ok(Self {
+            tally: Tally::new(config.steps()),
             config,
             workers,
-            tally: Tally::new(),
         })
     }
 
@@ -146,8 +146,8 @@ impl Session {
         Ok(Outcome {
             report,
             seconds: self.tally.series.iter().map(Interval::times).collect(),
-            response: self.tally.response.exported(),
-            first_byte: self.tally.first_byte.exported(),
+            response: self.tally.total.response.exported(),
+            first_byte: self.tally.total.first_byte.exported(),
             began,
             completed: self.tally.completed,
         })

@@ -60,6 +60,9 @@ enum ProtocolSpec {
 #[serde(deny_unknown_fields)]
 struct TargetSpec {
     url: String,
+    /// In reports; method and path if it is absent.
+    #[serde(default)]
+    name: Option<Box<str>>,
     #[serde(default = "get")]
     method: Box<str>,
     #[serde(default)]
@@ -202,6 +205,7 @@ impl Spec {
 impl TargetSpec {
     fn target(self) -> Result<Target, LoadError> {
         let mut target = Target::get(&self.url)?;
+        target.name = self.name;
         target.method = self.method;
         target.fields = pairs(self.fields);
         if let Some(body) = self.body {

@@ -16,6 +16,8 @@ pub(crate) const MESSAGE_BYTES: usize = 1024;
 /// One kind of request or message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
+    /// In reports, if the URL does not say enough.
+    pub name: Option<Box<str>>,
     pub secure: bool,
     /// Without the brackets of an IPv6 literal.
     pub host: Box<str>,
@@ -112,12 +114,20 @@ impl Coding {
     }
 }
 
+impl Expect {
+    /// Whether the check of a response keeps something of its body.
+    pub(crate) fn keeps(&self) -> bool {
+        self.sha256.is_some() || self.coding.is_some() || !self.captures.is_empty()
+    }
+}
+
 impl Target {
     /// A GET of `url`: `http[s]://host[:port][/path][?query]`. With `ws[s]`: a WebSocket with text
     /// messages of 1024 bytes.
     pub fn get(url: &str) -> Result<Self, LoadError> {
         let parts = Url::parse(url).map_err(|why| LoadError::Config(format!("{url}: {why}")))?;
         Ok(Self {
+            name: None,
             secure: parts.secure,
             host: parts.host.into(),
             port: parts.port,
@@ -183,6 +193,15 @@ impl Target {
         let bytes = self.body.as_ref().map_or(0, Bytes::len);
         let deflate = if messages.deflate { ", deflate" } else { "" };
         format!("{} ({kind}, {bytes} bytes{deflate})", self.url())
+    }
+
+    /// The name of the target among those of a load: as given, or method and path.
+    pub(crate) fn step_name(&self) -> String {
+        match &self.name {
+            Some(name) => name.to_string(),
+            None if self.messages.is_some() => self.url(),
+            None => format!("{} {}", self.method, self.path),
+        }
     }
 
     pub(crate) fn destination(&self) -> Destination<'_> {

@@ -35,6 +35,18 @@ fn captures(config: &Config) -> impl Iterator<Item = (usize, &Capture)> {
     })
 }
 
+/// The place of each target's first capture among all, and the number of all.
+pub(crate) fn first_captures(config: &Config) -> (Vec<usize>, usize) {
+    let mut captures = 0;
+    let first = (config.targets.iter())
+        .map(|target| {
+            captures += target.expect.captures.len();
+            captures - target.expect.captures.len()
+        })
+        .collect();
+    (first, captures)
+}
+
 /// The requests of all targets; `None` for those without values.
 pub(crate) fn requests(config: &Config) -> Result<Vec<Option<VariableRequest>>, LoadError> {
     if !config.has_variables() {

@@ -285,3 +285,117 @@ fn mistakes_are_named() {
         assert!(why.contains(part), "{scenario}: {why}");
     }
 }
+
+/// A probe, such as the bench's before a measurement, sends the values of the first row and carries those of responses.
+#[test]
+fn a_probe_has_the_values_of_a_session() {
+    let data = file("probed.csv", "user\nu3\nu4\n");
+    let (server, received) = server(shop);
+    let path = scenario(&server, data.to_str().unwrap());
+    let config = std::fs::read_to_string(&path).unwrap();
+    let probe = |config: &str| -> Value {
+        let input = format!(
+            "{{\"op\":\"open\",\"session\":\"a\",\"config\":{config}}}\n{{\"op\":\"probe\",\"session\":\"a\"}}\n"
+        );
+        let mut output = Vec::new();
+        towline_load::agent::serve(input.as_bytes(), &mut output).unwrap();
+        let replies = String::from_utf8(output).unwrap();
+        serde_json::from_str(replies.lines().nth(1).unwrap()).unwrap()
+    };
+    for _ in 0..2 {
+        let responses = probe(&config);
+        for (step, body) in ["eyJhdXRoIjp7InRva2VuIjoidDMifX0=", "ZmluZQ==", "ZmluZQ=="]
+            .iter()
+            .enumerate()
+        {
+            let response = &responses["responses"][step];
+            assert_eq!(
+                (
+                    &response["status"],
+                    &response["body_base64"],
+                    &response["failure"]
+                ),
+                (&200.into(), &(*body).into(), &Value::Null),
+                "{step}: {responses}"
+            );
+        }
+    }
+    assert!(received.lock().unwrap()[1].starts_with("GET /items/n3 "));
+    // A value that the response does not have is a failure of its request.
+    let responses = probe(&config.replace("json:auth.token", "json:auth.none"));
+    assert_eq!(
+        responses["responses"][0]["failure"],
+        "content: the value token is not in the response"
+    );
+    assert_eq!(responses["responses"][1]["status"], 403);
+    for path in [path, data] {
+        std::fs::remove_file(path).unwrap();
+    }
+}
+
+/// The report has the figures of each step, and conditions can be about one.
+#[test]
+fn each_step_has_figures_of_its_own() {
+    let data = file("steps.csv", "user\nu0\nu1\n");
+    let (server, _received) = server(|request| {
+        if request.starts_with("GET /items/") {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        shop(request)
+    });
+    let path = scenario(&server, data.to_str().unwrap());
+    let text = std::fs::read_to_string(&path).unwrap();
+    std::fs::write(
+        &path,
+        text.replacen("{\"body\"", "{\"name\":\"log in\",\"body\"", 1),
+    )
+    .unwrap();
+    let at = path.to_str().unwrap();
+    let run = |more: &[&str]| load(&[&["-n", "60", "-c", "2", "--scenario", at], more].concat());
+    let output = run(&["--json"]);
+    let found = report(&output);
+    let steps = found["steps"].as_array().unwrap();
+    let names: Vec<_> = steps.iter().map(|step| &step["name"]).collect();
+    assert_eq!(names, ["log in", "GET /items/{{next}}", "GET /logout"]);
+    let answered: u64 = (steps.iter())
+        .map(|step| {
+            let answered = step["answered"].as_u64().unwrap();
+            assert!((19..=21).contains(&answered), "{step}");
+            assert_eq!(
+                (&step["response"]["count"], &step["failed"]),
+                (&answered.into(), &0.into())
+            );
+            answered
+        })
+        .sum();
+    assert_eq!(answered, 60);
+    let p50 = |step: usize| {
+        steps[step]["response"]["percentiles"][2]["us"]
+            .as_f64()
+            .unwrap()
+    };
+    assert!(
+        p50(1) >= 20_000.0 && p50(0) < 20_000.0 && p50(2) < 20_000.0,
+        "{found}"
+    );
+    let output = run(&[
+        "--fail-if",
+        "GET /items/{{next}}.p50>19ms",
+        "log in.errors>0",
+    ]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        text.contains("by request") && text.contains("\nlog in "),
+        "{text}"
+    );
+    assert!(
+        text.lines().all(|line| line.chars().count() <= 80),
+        "{text}"
+    );
+    let output = run(&["--fail-if", "login.p50>19ms"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    for path in [path, data] {
+        std::fs::remove_file(path).unwrap();
+    }
+}

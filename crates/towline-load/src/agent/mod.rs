@@ -12,6 +12,7 @@
 
 mod single_message;
 mod single_requests;
+mod values;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
@@ -23,7 +24,7 @@ use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
 use serde::{Deserialize, Serialize};
 
-use crate::config::{LoopMode, Until};
+use crate::config::{Config, LoopMode, Until};
 use crate::error::LoadError;
 use crate::report::Report;
 use crate::schedule::{Arrivals, Rate};
@@ -129,7 +130,12 @@ fn execute(
             if sessions.contains_key(&session) {
                 return wrong(format!("session {session:?} is open already"));
             }
-            let opened = Session::open(config.config()?)?;
+            let config = Config {
+                // Slices are short and many: a histogram for each target would cost more than it tells.
+                reports_targets: false,
+                ..config.config()?
+            };
+            let opened = Session::open(config)?;
             sessions.insert(session, opened);
             Ok(Reply::Ok(true))
         }

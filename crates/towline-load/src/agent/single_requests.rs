@@ -13,12 +13,15 @@ use sha2::{Digest, Sha256};
 use towline_io::client::{Dial, DialConfig, DialError, DialErrorKind, Established};
 use towline_io::{Conn, ConnConfig, ConnId, Engine, EngineConfig};
 use towline_proto::{
-    BodySize, Event, Field, Fields, HeadRef, Protocol, RequestHead, StreamId, StreamRead,
-    UserError, Version,
+    BodySize, Event, Field, Fields, HeadRef, PreparedRequest, Protocol, RequestHead, StreamId,
+    StreamRead, UserError, Version,
 };
 
 use super::single_message::SingleMessage;
+use super::values::Values;
+use crate::capture::Captured;
 use crate::config::Config;
+use crate::error::LoadError;
 use crate::stats::Failure;
 use crate::target::{SendMode, Target};
 use crate::worker::{
@@ -58,13 +61,27 @@ pub(super) struct SingleResponse {
     failure: Option<String>,
 }
 
-pub(super) fn send_each_once(config: &Config) -> io::Result<Vec<SingleResponse>> {
+pub(super) fn send_each_once(config: &Config) -> Result<Vec<SingleResponse>, LoadError> {
     let mut requests = SingleRequests::new(config)?;
+    let mut values = Values::new(config)?;
     let targets = config.targets.iter().enumerate();
     targets
         .map(|(index, target)| {
             let mut request = SingleRequest::new(index, target)?;
-            requests.send(&mut request)?;
+            match values.request(index) {
+                Ok(prepared) => {
+                    request.prepared = prepared;
+                    requests.send(&mut request)?;
+                }
+                Err(error) => request.fail("request", &error.to_string()),
+            }
+            if request.response.failure.is_none()
+                && let Some(captured) = request.captured.take()
+                && let Err(name) = values.keep(index, captured)
+            {
+                let rule = format!("the value {name} is not in the response");
+                request.fail(Failure::Content.name(), &rule);
+            }
             Ok(request.into_response())
         })
         .collect()
@@ -180,6 +197,10 @@ struct SingleRequest<'a> {
     awaiting_continue: Option<(Bytes, Instant)>,
     body: Vec<u8>,
     hash: Sha256,
+    /// The request, if it has values.
+    prepared: Option<PreparedRequest>,
+    /// Values for later requests.
+    captured: Option<Captured>,
     done: bool,
     /// The WebSocket of the target, if it is one.
     websocket: Option<SingleMessage<'a>>,
@@ -197,6 +218,8 @@ impl<'a> SingleRequest<'a> {
             awaiting_continue: None,
             body: Vec::new(),
             hash: Sha256::new(),
+            prepared: None,
+            captured: None,
             done: false,
             websocket: SingleMessage::of(target)?,
         })
@@ -218,6 +241,10 @@ impl<'a> SingleRequest<'a> {
     fn try_start(&mut self, conn: &mut Conn<()>) -> Result<(), UserError> {
         if let Some(websocket) = &mut self.websocket {
             return websocket.start(conn);
+        }
+        if let Some(prepared) = &self.prepared {
+            self.stream = Some(conn.proto.request_prepared(prepared)?);
+            return Ok(());
         }
         let given = self.target.whole_fields();
         let fields: Vec<_> = given
@@ -362,6 +389,8 @@ impl<'a> SingleRequest<'a> {
     fn head(&mut self, head: &HeadRef<'_>) {
         self.response.status = head.status();
         self.response.fields = pairs(head.fields());
+        let captures = &self.target.expect.captures;
+        self.captured = (!captures.is_empty()).then(|| Captured::begin(captures, &head.fields()));
         self.response.version = Some(match head.version() {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
@@ -378,6 +407,9 @@ impl<'a> SingleRequest<'a> {
             match stream.read(usize::MAX) {
                 StreamRead::Data(data) => {
                     self.hash.update(data);
+                    if let Some(captured) = &mut self.captured {
+                        captured.data(data);
+                    }
                     self.response.body_bytes += data.len() as u64;
                     let room = (MAX_BODY_BYTES + 1).saturating_sub(self.body.len());
                     self.body.extend_from_slice(&data[..data.len().min(room)]);

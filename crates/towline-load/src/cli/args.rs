@@ -477,6 +477,8 @@ impl ParsedArgs {
         if self.find_peak && !self.thresholds.is_empty() {
             return Err("--find-peak has --goal in place of --fail-if".into());
         }
+        let steps = self.config.step_names();
+        (self.thresholds.iter()).try_for_each(|threshold| threshold.check(&steps))?;
         self.limit_connections();
         let first_rate = self.rate.unwrap_or(1000.0);
         let search = PeakSearch::new(first_rate, self.max_rate);

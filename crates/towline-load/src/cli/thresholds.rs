@@ -1,6 +1,6 @@
 //! `--fail-if CONDITION`: conditions on the figures of the report that make a run fail.
 
-use crate::report::{Latency, Report};
+use crate::report::{Latency, Report, Step};
 
 /// The percentiles of the report.
 pub(super) const PERCENTS: [f64; 10] =
@@ -10,11 +10,16 @@ pub(super) const PERCENTS: [f64; 10] =
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     text: String,
+    /// The name of a target; `None`: all together.
+    step: Option<String>,
     metric: Metric,
     comparison: Comparison,
     /// In the unit of the metric: microseconds, a share, or a number.
     limit: f64,
 }
+
+/// A metric and its limit, or what is wrong with it.
+type Limit = Result<(Metric, f64), String>;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Metric {
@@ -79,11 +84,14 @@ impl Threshold {
         let (name, rest) = text.split_at(at);
         let (operator, value) = rest.split_at(if rest[1..].starts_with('=') { 2 } else { 1 });
         let (name, value) = (name.trim(), value.trim());
-        let (metric, limit) = Metric::parse(name, value)
-            .ok_or_else(wrong)?
-            .map_err(|why| format!("{text:?}: {why}"))?;
+        let (step, found) = match Metric::parse(name, value) {
+            Some(found) => (None, found),
+            None => of_step(name, value).ok_or_else(wrong)?,
+        };
+        let (metric, limit) = found.map_err(|why| format!("{text:?}: {why}"))?;
         Ok(Self {
             text: text.into(),
+            step,
             metric,
             comparison: match operator {
                 ">" => Comparison::Above,
@@ -95,14 +103,38 @@ impl Threshold {
         })
     }
 
+    /// `Err`: the condition is about a target that is not among `steps`.
+    pub(super) fn check(&self, steps: &[String]) -> Result<(), String> {
+        let text = &self.text;
+        match &self.step {
+            None => Ok(()),
+            Some(step) if steps.contains(step) => Ok(()),
+            Some(step) if steps.is_empty() => Err(format!(
+                "{text:?}: there is no request {step:?}: only several requests have figures of their own"
+            )),
+            Some(step) => {
+                let names = steps.join(", ");
+                Err(format!(
+                    "{text:?}: there is no request {step:?}; there are: {names}"
+                ))
+            }
+        }
+    }
+
     /// Whether the condition is about failed requests, which then do not fail the run by themselves.
     pub(super) fn judges_errors(&self) -> bool {
-        matches!(self.metric, Metric::Count(Outcome::Errors, _))
+        self.step.is_none() && matches!(self.metric, Metric::Count(Outcome::Errors, _))
     }
 
     /// Describes the condition if it holds.
     pub(super) fn failure(&self, report: &Report) -> Option<String> {
-        let value = self.metric.value(report);
+        let value = match &self.step {
+            None => self.metric.value(report),
+            Some(name) => {
+                let step = report.steps.iter().find(|step| step.name == *name)?;
+                self.metric.value_of(step)
+            }
+        };
         let holds = match self.comparison {
             Comparison::Above => value > self.limit,
             Comparison::AtLeast => value >= self.limit,
@@ -115,7 +147,7 @@ impl Threshold {
 
 impl Metric {
     /// `None`: not a name, or a name without a value.
-    fn parse(name: &str, value: &str) -> Option<Result<(Self, f64), String>> {
+    fn parse(name: &str, value: &str) -> Option<Limit> {
         let outcome = match name {
             "rate" => return Some(super::values::rate(value).map(|rate| (Self::Rate, rate))),
             "achieved" => return Some(share(value).map(|share| (Self::Achieved, share))),
@@ -198,6 +230,22 @@ impl Metric {
         }
     }
 
+    /// The figure of one target, for the metrics that `of_step` admits.
+    #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
+    fn value_of(self, step: &Step) -> f64 {
+        match self {
+            Self::Latency(Which::FirstByte, figure) => figure.of(&step.first_byte),
+            Self::Latency(_, figure) => figure.of(&step.response),
+            _ => {
+                let (failed, all) = (step.failed as f64, (step.answered + step.failed) as f64);
+                match self {
+                    Self::Count(_, Unit::Share) if all > 0.0 => failed / all,
+                    _ => failed,
+                }
+            }
+        }
+    }
+
     fn shown(self, value: f64) -> String {
         match self {
             Self::Latency(..) => crate::report::time(value),
@@ -206,6 +254,22 @@ impl Metric {
             Self::Count(_, Unit::Share) | Self::Achieved => format!("{:.3} %", value * 100.0),
         }
     }
+}
+
+/// A figure of one target: its name, a point, and the figure. The name may have points too.
+fn of_step(name: &str, value: &str) -> Option<(Option<String>, Limit)> {
+    name.match_indices('.').find_map(|(at, _)| {
+        let found = Metric::parse(&name[at + 1..], value)?;
+        let admitted = match &found {
+            Ok((Metric::Latency(which, _), _)) => {
+                matches!(which, Which::Response | Which::FirstByte)
+            }
+            Ok((Metric::Count(outcome, _), _)) => *outcome == Outcome::Errors,
+            Ok(_) => false,
+            Err(_) => true,
+        };
+        admitted.then(|| (Some(name[..at].to_owned()), found))
+    })
 }
 
 impl Figure {
@@ -229,12 +293,44 @@ fn share(value: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use crate::report::{Percentile, sample};
+
+    fn constant(us: f64) -> Latency {
+        Latency {
+            count: 3,
+            mean_us: us,
+            stdev_us: 0.0,
+            min_us: us,
+            max_us: us,
+            percentiles: (PERCENTS.iter())
+                .map(|&percent| Percentile { percent, us })
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn conditions_on_a_target_need_it() {
+        let threshold = Threshold::parse("login.p99>1ms").unwrap();
+        let names = ["login".to_owned(), "GET /".to_owned()];
+        assert!(threshold.check(&names).is_ok());
+        let why = threshold.check(&names[1..]).unwrap_err();
+        assert!(why.contains("there are: GET /"), "{why}");
+        assert!(threshold.check(&[]).unwrap_err().contains("several"));
+        assert!(Threshold::parse("p99>1ms").unwrap().check(&[]).is_ok());
+    }
 
     #[test]
     fn conditions_are_judged_with_the_figures_of_the_report() {
         // 1,000 responses of 1 to 1,000 us in a second, and one failure.
-        let report = sample(500);
+        let mut report = sample(500);
+        let step = |name: &str, failed, us| Step {
+            name: name.into(),
+            answered: 3,
+            failed,
+            response: constant(us),
+            first_byte: constant(us / 2.0),
+        };
+        report.steps = vec![step("login", 1, 1500.0), step("GET /a.html", 0, 500.0)];
         for (text, fails) in [
             ("p99>900us", true),
             ("p99>1ms", false),
@@ -252,6 +348,12 @@ mod tests {
             ("changed>0", false),
             ("refused>0%", false),
             ("achieved<99%", false),
+            ("login.p99>1ms", true),
+            ("login.first_byte.p99.9>1ms", false),
+            ("GET /a.html.mean<1ms", true),
+            ("GET /a.html.errors>0", false),
+            ("login.errors>24%", true),
+            ("login.errors>25%", false),
         ] {
             let threshold = Threshold::parse(text).unwrap();
             assert_eq!(threshold.failure(&report).is_some(), fails, "{text}");
@@ -268,6 +370,8 @@ mod tests {
             ("p99>x", "not a time"),
             ("latency>10ms", "such as 'p99>10ms'"),
             ("achieved<0.9", "percentage"),
+            ("login.rate<9", "such as"),
+            ("login.p98>1ms", "p98 is not reported"),
             ("rate<", "positive number"),
             ("errors", "condition"),
         ] {

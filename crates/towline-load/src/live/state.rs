@@ -189,7 +189,7 @@ pub(super) mod tests {
         config.until = until;
         config.connections = 50;
         let mut state = State::new(&config, true);
-        let mut tallies = [Tally::new(), Tally::new()];
+        let mut tallies = [Tally::new(1), Tally::new(1)];
         let load_started = Instant::now();
         for second in 1..=5_u32 {
             let at = load_started + Duration::from_secs(u64::from(second));
@@ -197,14 +197,17 @@ pub(super) mod tests {
             for tally in &mut tallies {
                 for n in 1..=500 {
                     let time = Duration::from_micros(n * 4);
-                    tally.count_response(&ResponseTimes {
-                        response: time,
-                        service: time,
-                        first_byte: time,
-                        body_bytes: 7,
-                    });
+                    tally.count_response(
+                        0,
+                        &ResponseTimes {
+                            response: time,
+                            service: time,
+                            first_byte: time,
+                            body_bytes: 7,
+                        },
+                    );
                 }
-                tally.count_failure(Failure::Reset);
+                tally.count_failure(None, Failure::Reset);
                 tally.end_second(25);
                 ended_seconds.push(vec![tally.series.last().unwrap().clone()]);
             }

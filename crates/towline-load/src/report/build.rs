@@ -6,12 +6,13 @@ use towline_proto::Protocol;
 
 use super::{
     Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report, Second, Setup,
-    StatusCount,
+    StatusCount, Step,
 };
 use crate::config::{Config, LoopMode, Until};
 use crate::schedule::Arrivals;
 use crate::slice::Slice;
-use crate::stats::{Failure, Interval, Tally, Times};
+use crate::stats::{self, Failure, Interval, Tally, Times};
+use crate::target::Target;
 use crate::usage;
 use crate::worker::ThreadResult;
 
@@ -75,10 +76,11 @@ pub(crate) fn from_results(
         body_bytes: tally.body_bytes,
         received_bytes: tally.received_bytes,
         received_bytes_per_s: ratio(float(tally.received_bytes), measured_s),
-        response: latency(&tally.response),
-        service: latency(&tally.service),
-        first_byte: latency(&tally.first_byte),
+        response: latency(&tally.total.response),
+        service: latency(&tally.total.service),
+        first_byte: latency(&tally.total.first_byte),
         connect: latency(&tally.connect),
+        steps: steps(config, tally),
         open_loop: open_loop(slice, tally),
         errors,
         refused: tally.refused,
@@ -160,6 +162,18 @@ pub(super) fn latency(times: &Times) -> Latency {
             })
             .collect(),
     }
+}
+
+/// The figures of each target, if they are counted apart.
+fn steps(config: &Config, tally: &Tally) -> Vec<Step> {
+    let step = |(target, counts): (&Target, &stats::Step)| Step {
+        name: target.step_name(),
+        answered: counts.answered,
+        failed: counts.failed,
+        response: latency(&counts.sums.response),
+        first_byte: latency(&counts.sums.first_byte),
+    };
+    config.targets.iter().zip(tally.steps()).map(step).collect()
 }
 
 fn open_loop(slice: &Slice, tally: &Tally) -> Option<OpenLoop> {
@@ -321,22 +335,24 @@ fn warnings(report: &Report) -> Vec<String> {
 pub(crate) mod tests {
     use super::*;
     use crate::stats::ResponseTimes;
-    use crate::target::Target;
     use crate::usage::Usage;
 
     pub(crate) fn sample(cpu_ms: u64) -> Report {
-        let mut tally = Tally::new();
+        let mut tally = Tally::new(1);
         for us in 1..=1000 {
             let time = Duration::from_micros(us);
             tally.count_status(200);
-            tally.count_response(&ResponseTimes {
-                response: time,
-                service: time,
-                first_byte: time,
-                body_bytes: 7,
-            });
+            tally.count_response(
+                0,
+                &ResponseTimes {
+                    response: time,
+                    service: time,
+                    first_byte: time,
+                    body_bytes: 7,
+                },
+            );
         }
-        tally.count_failure(Failure::Reset);
+        tally.count_failure(None, Failure::Reset);
         tally.note(|| "gone".into());
         tally.finish(10);
         let thread_result = ThreadResult {

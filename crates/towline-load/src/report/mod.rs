@@ -37,6 +37,9 @@ pub struct Report {
     pub first_byte: Latency,
     /// From the dial to a usable connection, lookup and TLS included.
     pub connect: Latency,
+    /// Figures of each target, if there are several: the steps of a session, or the parts of a mix.
+    #[serde(default)]
+    pub steps: Vec<Step>,
     pub open_loop: Option<OpenLoop>,
     pub errors: Errors,
     /// Refused by a server at its limit (see the refusal statuses): not in the rate, and no errors.
@@ -97,6 +100,18 @@ pub struct Latency {
     pub min_us: f64,
     pub max_us: f64,
     pub percentiles: Vec<Percentile>,
+}
+
+/// The requests of one target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// As given, or method and path.
+    pub name: String,
+    pub answered: u64,
+    /// Failures of its requests. Failed dials belong to no target.
+    pub failed: u64,
+    pub response: Latency,
+    pub first_byte: Latency,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,6 +9,7 @@ impl fmt::Display for Report {
         self.setup_lines(f)?;
         self.rates(f)?;
         self.latency_table(f)?;
+        self.step_table(f)?;
         self.failures(f)?;
         self.generator_cost(f)?;
         for warning in &self.warnings {
@@ -73,10 +74,10 @@ impl Report {
         };
         writeln!(
             f,
-            "{:<13}{at_least}{:.0} ({} responses)",
+            "{:<13}{at_least}{:.0} ({})",
             format!("{}/s", self.unit()),
             self.requests_per_s,
-            self.answered
+            counted(self.answered, "response")
         )?;
         writeln!(f, "received/s   {}", bytes(self.received_bytes_per_s))?;
         if let Some(open) = &self.open_loop {
@@ -106,6 +107,37 @@ impl Report {
             row(f, "first byte", &self.first_byte)?;
         }
         row(f, "connect", &self.connect)
+    }
+
+    /// A line for each target; a long name has a line of its own.
+    fn step_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAME: usize = 22;
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let (by, figures) = ("by request", "responses  errors");
+        write!(f, "\n{by:<NAME$}{figures:>18}")?;
+        for name in ["mean", "p50", "p90", "p99", "max"] {
+            write!(f, "{name:>8}")?;
+        }
+        writeln!(f)?;
+        for step in &self.steps {
+            if step.name.chars().count() < NAME {
+                write!(f, "{:<NAME$}", step.name)?;
+            } else {
+                write!(f, "{}\n{:NAME$}", step.name, "")?;
+            }
+            write!(f, "{:>10}{:>8}", step.answered, step.failed)?;
+            let latency = &step.response;
+            if latency.count > 0 {
+                let percentiles = [50.0, 90.0, 99.0, 100.0].map(|percent| latency.at(percent));
+                for us in [latency.mean_us].into_iter().chain(percentiles) {
+                    write!(f, "{:>8}", time(us))?;
+                }
+            }
+            writeln!(f)?;
+        }
+        Ok(())
     }
 
     fn failures(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -140,7 +140,7 @@ impl Worker {
             return if refused {
                 self.on_refused(queued.intended, now);
             } else {
-                self.on_failed(queued.intended, failure, now);
+                self.on_failed(Some(queued.target), queued.intended, failure, now);
             };
         }
         self.align(now);
@@ -153,7 +153,7 @@ impl Worker {
         } else if refused {
             self.on_refused(now, now);
         } else if self.phase == Phase::Connecting || self.counts(now, now) {
-            self.tally.count_failure(failure);
+            self.tally.count_failure(None, failure);
         }
     }
 
@@ -187,13 +187,13 @@ impl Worker {
             if may_refuse && failure == Failure::Reset && !has_responses && was_silent {
                 self.on_refused(request.intended, now);
             } else {
-                self.on_failed(request.intended, failure, now);
+                self.on_failed(Some(request.target), request.intended, failure, now);
                 self.tally.note(|| rule.into());
             }
         }
         // Unexpected bytes arrived: no request has failed, but the server has.
         if pending.is_empty() && failure == Failure::Protocol {
-            self.on_failed(now, failure, now);
+            self.on_failed(None, now, failure, now);
             self.tally.note(|| rule.into());
         }
         if self.phase == Phase::Connecting {

@@ -203,7 +203,7 @@ impl Worker {
             in_flight: 0,
             dialling: 0,
             live: 0,
-            tally: Tally::new(),
+            tally: Tally::new(config.steps()),
             monitored: None,
             batch: BatchFlush::default(),
         })

@@ -96,10 +96,10 @@ impl Worker {
                 }
                 let times = request.response_times(now, body_bytes);
                 if counts {
-                    self.tally.count_answered(times.body_bytes);
+                    self.tally.count_answered(target, times.body_bytes);
                 }
                 if counts_latency {
-                    self.tally.count_times(&times);
+                    self.tally.count_times(target, &times);
                 }
             }
         }
@@ -131,7 +131,7 @@ impl Worker {
         conn_state.pending_send = PendingSend::Nothing;
         self.in_flight -= 1;
         self.restart_session(slot);
-        self.on_failed(request.intended, failure, now);
+        self.on_failed(Some(request.target), request.intended, failure, now);
         self.tally.note(|| rule);
         self.permit(slot, now);
     }
@@ -179,40 +179,30 @@ impl Worker {
         status: u16,
         body_bytes: u64,
     ) {
-        let expect = &self.config.targets[request.target as usize].expect;
-        match mismatch {
-            Mismatch::Status => {
-                self.tally.count_failure(Failure::Status);
-                self.tally.note(|| format!("status {status}"));
-            }
-            Mismatch::Kind => {
-                self.tally.count_failure(Failure::Content);
-                self.tally
-                    .note(|| "a message of the wrong kind (text, binary)".into());
-            }
+        let target = request.target as usize;
+        let failure = match mismatch {
+            Mismatch::Status => Failure::Status,
+            _ => Failure::Content,
+        };
+        self.tally.count_failure(Some(target), failure);
+        let expect = &self.config.targets[target].expect;
+        self.tally.note(|| match mismatch {
+            Mismatch::Status => format!("status {status}"),
+            Mismatch::Kind => "a message of the wrong kind (text, binary)".into(),
             Mismatch::Field(at) => {
-                self.tally.count_failure(Failure::Content);
                 let name = expect.fields.get(at).map_or("", |(name, _)| name);
-                (self.tally).note(|| format!("the header {name} is not the expected one"));
+                format!("the header {name} is not the expected one")
             }
             Mismatch::Capture(at) => {
-                self.tally.count_failure(Failure::Content);
                 let name = expect.captures.get(at).map_or("", |capture| &capture.name);
-                (self.tally).note(|| format!("the value {name} is not in the response"));
+                format!("the value {name} is not in the response")
             }
             Mismatch::Coding => {
-                self.tally.count_failure(Failure::Content);
                 let coding = expect.coding.map_or("", crate::Coding::name);
-                self.tally.note(|| {
-                    format!("a body of {body_bytes} bytes is not the expected one in {coding}")
-                });
+                format!("a body of {body_bytes} bytes is not the expected one in {coding}")
             }
-            Mismatch::Content => {
-                self.tally.count_failure(Failure::Content);
-                (self.tally)
-                    .note(|| format!("a body of {body_bytes} bytes is not the expected one"));
-            }
-        }
+            Mismatch::Content => format!("a body of {body_bytes} bytes is not the expected one"),
+        });
     }
 
     /// Shortens the wait for late requests once the server responds, or ends a request, again.
@@ -224,13 +214,21 @@ impl Worker {
         }
     }
 
-    pub(super) fn on_failed(&mut self, intended: Instant, failure: Failure, now: Instant) {
+    /// Counts a failed request; without `target` it is the server's alone.
+    pub(super) fn on_failed(
+        &mut self,
+        target: Option<u32>,
+        intended: Instant,
+        failure: Failure,
+        now: Instant,
+    ) {
         self.on_server_active(now);
         self.align(now);
         // A request that was in flight at the end of a slice and fails afterwards counts in the slice.
         let is_rest = self.window.alignment == Alignment::Closed && self.schedule.is_none();
         if is_rest || self.counts(intended, now) {
-            self.tally.count_failure(failure);
+            let target = target.map(|target| target as usize);
+            self.tally.count_failure(target, failure);
         }
     }
 

@@ -42,13 +42,7 @@ impl Users {
         if !config.has_variables() && !is_session {
             return Ok(None);
         }
-        let mut captures = 0;
-        let first_capture = (config.targets.iter())
-            .map(|target| {
-                captures += target.expect.captures.len();
-                captures - target.expect.captures.len()
-            })
-            .collect();
+        let (first_capture, captures) = variables::first_captures(config);
         let user = User {
             row: None,
             captured: vec![Box::default(); captures],

@@ -131,7 +131,7 @@ class CompareOptions:
 
     requests: Path | None = option(
         None,
-        "requests of a file, in turn: a HAR file, curl command lines, vegeta targets, or an OpenAPI description (JSON)",
+        "requests of a file, in turn: a HAR file, curl command lines, vegeta targets, or an OpenAPI description",
         group=REQUEST,
         parse=Path,
         metavar="FILE",

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from .har import from_har
 from .imports import Imported, from_curl, from_vegeta
 from .openapi import from_openapi
 from .table import ScenarioError
+from .yaml_file import read_yaml
 
 MAX_BYTES = 256 << 20
 """Larger files are refused: the whole content is held in memory."""
 CURL = re.compile(r"^[ \t]*(?:\$[ \t]+)?(?=curl[ \t])", re.MULTILINE)
 VEGETA = re.compile(r"^[A-Z]+\s+\S+://\S+", re.MULTILINE)
+OPENAPI_YAML = re.compile(r"^[\"']?(?:openapi|swagger)[\"']?[ \t]*:", re.MULTILINE)
 FORMATS = (
     "a HAR file of a browser, curl command lines, targets of vegeta (`GET http://...`, or its JSON), or an OpenAPI "
-    "description in JSON"
+    "description in JSON or YAML"
 )
 
 
@@ -26,12 +29,13 @@ def from_file(path: Path) -> Imported:
     text = _text(path)
     if text.lstrip().startswith("{"):
         return _from_json(text, path)
+    # First: its texts may have examples of command lines.
+    if OPENAPI_YAML.search(text):
+        return _from_description(read_yaml(text, path.name), path)
     if CURL.search(text):
         return from_curl(_commands(text), path.name)
     if VEGETA.search(text):
         return from_vegeta(path, path.name)
-    if re.match(r"(?:---\s+|#[^\n]*\n)*[\"']?(?:openapi|swagger)[\"']?\s*:", text.lstrip()):
-        raise ScenarioError(f"{path.name}: an OpenAPI description must be JSON, this one is YAML")
     raise ScenarioError(f"{path.name}: is none of {FORMATS}")
 
 
@@ -62,6 +66,12 @@ def _from_json(text: str, path: Path) -> Imported:
     if "url" in plain:
         return from_vegeta(path, path.name)
     raise ScenarioError(f"{path.name}: is none of {FORMATS}")
+
+
+def _from_description(plain: Any, path: Path) -> Imported:
+    if not isinstance(plain, dict):
+        raise ScenarioError(f"{path.name}: is none of {FORMATS}")
+    return from_openapi(plain, path.name)
 
 
 def _commands(text: str) -> list[str]:

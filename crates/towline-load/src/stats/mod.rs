@@ -1,71 +1,16 @@
 //! Counts of one thread, and merging them. Pure: times are arguments.
 
+mod steps;
+mod times;
+
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
-use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use hdrhistogram::serialization::Deserializer;
 
-/// Longer times are recorded as an hour.
-const MAX_NS: u64 = 3_600_000_000_000;
-
-/// Three significant digits: a percentile is exact to a thousandth.
-fn histogram(digits: u8) -> Histogram<u64> {
-    Histogram::new_with_bounds(1, MAX_NS, digits).expect("the bounds are constants and valid")
-}
-
-/// Durations in nanoseconds. The histogram grows to its largest value: with all buckets up to an hour, those of a
-/// thread would take a third of the CPU time of a start, and of each `reset`.
-#[derive(Clone, Debug)]
-pub(crate) struct Times(pub(crate) Histogram<u64>);
-
-impl Default for Times {
-    fn default() -> Self {
-        Self(Histogram::new(3).expect("three digits are valid"))
-    }
-}
-
-impl Times {
-    pub(crate) fn record(&mut self, time: Duration) {
-        put(&mut self.0, nanos(time), 1);
-    }
-
-    /// All values, in a histogram with the bounds that all exported ones have.
-    pub(crate) fn exported(&self) -> Histogram<u64> {
-        let mut times = histogram(3);
-        add(&mut times, &self.0);
-        times
-    }
-
-    fn merge(&mut self, other: &Self) {
-        add(&mut self.0, &other.0);
-    }
-}
-
-/// Adds the values of `other`, which has the same precision or a finer one. `Histogram::add` would read and write
-/// every bucket, half a megabyte of memory; this stops at the largest value.
-fn add(sum: &mut Histogram<u64>, other: &Histogram<u64>) {
-    for bucket in other.iter_recorded() {
-        put(sum, bucket.value_iterated_to(), bucket.count_at_value());
-    }
-}
-
-fn put(times: &mut Histogram<u64>, nanos: u64, count: u64) {
-    times
-        .record_n(nanos.min(MAX_NS), count)
-        .expect("each histogram holds an hour, or grows to it");
-}
-
-/// Clears only if needed: a histogram may have a quarter of a megabyte.
-fn clear(times: &mut Histogram<u64>) {
-    if !times.is_empty() {
-        times.reset();
-    }
-}
-
-/// At least 1: the histogram has no bucket for 0.
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(MAX_NS).max(1)
-}
+pub(crate) use steps::{Step, Sums};
+pub(crate) use times::Times;
+use times::{add, encoded, histogram};
 
 /// The class of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,20 +89,12 @@ impl Interval {
     }
 }
 
-fn encoded(times: &Histogram<u64>) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    V2Serializer::new()
-        .serialize(times, &mut bytes)
-        .expect("a vector takes every byte");
-    bytes
-}
-
 /// Counts of one thread in the measured time.
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
-    pub(crate) response: Times,
-    pub(crate) service: Times,
-    pub(crate) first_byte: Times,
+    pub(crate) total: Sums,
+    /// Counts by target, where they are counted apart; otherwise the one for all.
+    steps: Vec<Step>,
     /// Open loop: lateness of the generator although a connection was free.
     pub(crate) lag: Times,
     /// Open loop: time without a free connection.
@@ -191,19 +128,14 @@ pub(crate) struct Tally {
     pub(crate) min_live: Option<u64>,
     pub(crate) series: Vec<Interval>,
     second: Interval,
-    /// This second's times of responses for which the three are equal: small ones in a closed loop. One record instead
-    /// of four; `end_second` adds them to the three and to the series.
-    equal_times: Times,
-    /// This second's `response` of the others.
-    other_times: Times,
 }
 
 impl Tally {
-    pub(crate) fn new() -> Self {
+    /// `targets` are counted apart if there are several.
+    pub(crate) fn new(targets: usize) -> Self {
         Self {
-            response: Times::default(),
-            service: Times::default(),
-            first_byte: Times::default(),
+            total: Sums::default(),
+            steps: vec![Step::default(); targets.max(1)],
             lag: Times::default(),
             wait: Times::default(),
             connect: Times::default(),
@@ -225,25 +157,20 @@ impl Tally {
             min_live: None,
             series: Vec::new(),
             second: Interval::default(),
-            equal_times: Times::default(),
-            other_times: Times::default(),
         }
     }
 
     /// Resets all counts and keeps the memory.
     pub(crate) fn reset(&mut self) {
+        self.total.clear();
+        self.steps.iter_mut().for_each(Step::reset);
         for times in [
-            &mut self.response,
-            &mut self.service,
-            &mut self.first_byte,
-            &mut self.equal_times,
-            &mut self.other_times,
             &mut self.lag,
             &mut self.wait,
             &mut self.connect,
             &mut self.turn,
         ] {
-            clear(&mut times.0);
+            times.clear();
         }
         self.failures = [0; FAILURES];
         self.first_failure = None;
@@ -270,34 +197,47 @@ impl Tally {
 
     /// Counts a response in the measured time and its latency.
     #[cfg(test)]
-    pub(crate) fn count_response(&mut self, response_times: &ResponseTimes) {
-        self.count_answered(response_times.body_bytes);
-        self.count_times(response_times);
+    pub(crate) fn count_response(&mut self, target: usize, response_times: &ResponseTimes) {
+        self.count_answered(target, response_times.body_bytes);
+        self.count_times(target, response_times);
     }
 
     /// Counts a response in the measured time.
-    pub(crate) fn count_answered(&mut self, body_bytes: u64) {
+    pub(crate) fn count_answered(&mut self, target: usize, body_bytes: u64) {
         self.answered += 1;
         self.body_bytes += body_bytes;
         self.second.answered += 1;
+        self.step(target).answered += 1;
     }
 
     /// Records the latency of a response.
-    pub(crate) fn count_times(&mut self, response_times: &ResponseTimes) {
-        if response_times.response == response_times.service
-            && response_times.service == response_times.first_byte
-        {
-            self.equal_times.record(response_times.service);
-        } else {
-            self.other_times.record(response_times.response);
-            self.service.record(response_times.service);
-            self.first_byte.record(response_times.first_byte);
+    #[inline]
+    pub(crate) fn count_times(&mut self, target: usize, response_times: &ResponseTimes) {
+        self.step(target).record(response_times);
+    }
+
+    /// Counts a failure; `None`: of no request, such as a dial.
+    pub(crate) fn count_failure(&mut self, target: Option<usize>, failure: Failure) {
+        self.failures[failure as usize] += 1;
+        self.second.failed += 1;
+        if let Some(target) = target {
+            self.step(target).failed += 1;
         }
     }
 
-    pub(crate) fn count_failure(&mut self, failure: Failure) {
-        self.failures[failure as usize] += 1;
-        self.second.failed += 1;
+    #[inline]
+    fn step(&mut self, target: usize) -> &mut Step {
+        let last = self.steps.len() - 1;
+        &mut self.steps[target.min(last)]
+    }
+
+    /// The counts of each target, if they are counted apart.
+    pub(crate) fn steps(&self) -> &[Step] {
+        if self.steps.len() > 1 {
+            &self.steps
+        } else {
+            &[]
+        }
     }
 
     /// Describes a failure; only the first is kept.
@@ -331,14 +271,10 @@ impl Tally {
     pub(crate) fn end_second(&mut self, live: u64) {
         self.second.live = live;
         let mut times = histogram(2);
-        for of_second in [&self.equal_times.0, &self.other_times.0] {
-            add(&mut times, of_second);
-            add(&mut self.response.0, of_second);
+        let are_several = self.steps.len() > 1;
+        for step in &mut self.steps {
+            step.end_second(&mut self.total, are_several, &mut times);
         }
-        self.service.merge(&self.equal_times);
-        self.first_byte.merge(&self.equal_times);
-        clear(&mut self.equal_times.0);
-        clear(&mut self.other_times.0);
         self.second.times = encoded(&times);
         self.series.push(std::mem::take(&mut self.second));
     }
@@ -356,9 +292,10 @@ impl Tally {
 
     /// Adds the counts of another thread for the same time.
     pub(crate) fn merge(&mut self, other: &Self) {
-        self.response.merge(&other.response);
-        self.service.merge(&other.service);
-        self.first_byte.merge(&other.first_byte);
+        self.total.merge(&other.total);
+        for (step, more) in self.steps.iter_mut().zip(&other.steps) {
+            step.merge(more);
+        }
         self.lag.merge(&other.lag);
         self.wait.merge(&other.wait);
         self.connect.merge(&other.connect);
@@ -429,15 +366,19 @@ mod tests {
 
     #[test]
     fn percentiles_of_two_threads_are_those_of_all_values() {
-        let (mut one, mut other) = (Tally::new(), Tally::new());
+        let (mut one, mut other) = (Tally::new(1), Tally::new(1));
         for us in 1..=10_000 {
-            if us % 3 == 0 { &mut one } else { &mut other }.count_response(&response_times(us));
+            if us % 3 == 0 { &mut one } else { &mut other }.count_response(0, &response_times(us));
         }
         one.finish(1);
         other.finish(1);
         one.merge(&other);
         assert_eq!((one.answers(), one.body_bytes), (10_000, 100_000));
-        for times in [&one.response, &one.service, &one.first_byte] {
+        for times in [
+            &one.total.response,
+            &one.total.service,
+            &one.total.first_byte,
+        ] {
             assert_eq!(times.0.len(), 10_000);
         }
         for (percent, us) in [
@@ -446,10 +387,13 @@ mod tests {
             (99.9, 9_990.0),
             (100.0, 10_000.0),
         ] {
-            let value = one.response.0.value_at_percentile(percent);
+            let value = one.total.response.0.value_at_percentile(percent);
             assert!(near(value, us * 1000.0), "p{percent}: {value}");
         }
-        assert!(near(one.service.0.value_at_percentile(50.0), 2_500_000.0));
+        assert!(near(
+            one.total.service.0.value_at_percentile(50.0),
+            2_500_000.0
+        ));
         let of_second = one.series[0].times().value_at_percentile(50.0);
         assert!(
             of_second.abs_diff(5_000_000) < 50_000,
@@ -466,14 +410,18 @@ mod tests {
             first_byte: time,
             body_bytes: 1,
         };
-        let mut tally = Tally::new();
+        let mut tally = Tally::new(1);
         for _ in 0..2 {
-            tally.count_response(&equal_times);
-            tally.count_response(&response_times(100));
+            tally.count_response(0, &equal_times);
+            tally.count_response(0, &response_times(100));
             assert_eq!(tally.answers(), 2, "before the end too");
             tally.finish(1);
             let of = |times: &Times, us: u64| times.0.count_at(us * 1000);
-            let (response, service, first) = (&tally.response, &tally.service, &tally.first_byte);
+            let Sums {
+                response,
+                service,
+                first_byte: first,
+            } = &tally.total;
             assert_eq!((of(response, 300), of(response, 100)), (1, 1));
             assert_eq!((of(service, 300), of(service, 50)), (1, 1));
             assert_eq!((of(first, 300), of(first, 25)), (1, 1));
@@ -488,40 +436,14 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_of_histograms_is_that_of_the_library() {
-        let (mut one, mut other, mut coarse) = (histogram(3), histogram(3), histogram(2));
-        let mut direct = coarse.clone();
-        for n in 1..2000_u64 {
-            one.saturating_record(n * n);
-            other.saturating_record(n * n * n);
-            direct.saturating_record(n * n * n);
-        }
-        // Longer than the largest: recorded as an hour.
-        other.saturating_record(u64::MAX);
-        direct.saturating_record(u64::MAX);
-        let mut sum = one.clone();
-        add(&mut sum, &other);
-        one.add(&other).unwrap();
-        assert!(sum == one);
-        assert_eq!((sum.min(), sum.max()), (one.min(), one.max()));
-        add(&mut coarse, &other);
-        assert!(coarse == direct);
-        add(&mut coarse, &histogram(3));
-        assert!(coarse == direct);
-        let mut grown = Times::default();
-        add(&mut grown.0, &other);
-        assert!(grown.exported() == other && grown.0.len() == other.len());
-    }
-
-    #[test]
     fn seconds_add_up_by_their_place() {
-        let (mut one, mut other) = (Tally::new(), Tally::new());
+        let (mut one, mut other) = (Tally::new(1), Tally::new(1));
         for (second, count) in [3_u64, 5, 2].into_iter().enumerate() {
             for _ in 0..count {
-                one.count_response(&response_times(100));
-                other.count_response(&response_times(200));
+                one.count_response(0, &response_times(100));
+                other.count_response(0, &response_times(200));
             }
-            other.count_failure(Failure::Reset);
+            other.count_failure(None, Failure::Reset);
             one.count_received(7);
             if second < 2 {
                 one.end_second(4);
@@ -551,14 +473,64 @@ mod tests {
 
     #[test]
     fn statuses_and_failures_are_counted_apart() {
-        let (mut one, mut other) = (Tally::new(), Tally::new());
+        let (mut one, mut other) = (Tally::new(1), Tally::new(1));
         one.count_status(200);
         other.count_status(503);
         other.count_status(200);
-        other.count_failure(Failure::Status);
-        one.count_failure(Failure::Content);
+        other.count_failure(None, Failure::Status);
+        one.count_failure(None, Failure::Content);
         one.merge(&other);
         assert_eq!(one.statuses, [(200, 2), (503, 1)]);
         assert_eq!(one.failures, [0, 0, 0, 0, 1, 1, 0, 0]);
+    }
+    #[test]
+    fn each_time_is_in_the_histograms_of_its_step_and_of_all() {
+        let times = |response, service, first_byte| ResponseTimes {
+            response: Duration::from_micros(response),
+            service: Duration::from_micros(service),
+            first_byte: Duration::from_micros(first_byte),
+            body_bytes: 1,
+        };
+        // One piece and several, in a closed and in an open loop.
+        let kinds = [
+            times(100, 100, 100),
+            times(100, 100, 50),
+            times(200, 100, 100),
+            times(200, 100, 50),
+        ];
+        let mut tally = Tally::new(2);
+        for (count, kind) in kinds.iter().enumerate() {
+            (0..=count).for_each(|_| tally.count_response(0, kind));
+            tally.count_response(1, kind);
+        }
+        tally.count_failure(Some(1), Failure::Status);
+        tally.count_failure(None, Failure::Connect);
+        tally.finish(1);
+        let mut sum = Tally::new(2);
+        sum.merge(&tally);
+        let counts = |sums: &Sums| {
+            let of = |times: &Times, us: u64| times.0.count_at(us * 1000);
+            assert_eq!(sums.service.0.len(), of(&sums.service, 100));
+            [
+                of(&sums.response, 100),
+                of(&sums.response, 200),
+                of(&sums.first_byte, 100),
+                of(&sums.first_byte, 50),
+            ]
+        };
+        let found: Vec<_> = (sum.steps().iter())
+            .map(|step| (step.answered, step.failed, counts(&step.sums)))
+            .collect();
+        assert_eq!(found, [(10, 0, [3, 7, 4, 6]), (4, 1, [2, 2, 2, 2])]);
+        assert_eq!(counts(&sum.total), [5, 9, 6, 8]);
+        assert_eq!((sum.answered, sum.failures(Failure::Connect)), (14, 1));
+        tally.reset();
+        tally.finish(1);
+        assert!(
+            tally
+                .steps()
+                .iter()
+                .all(|step| step.answered == 0 && step.sums.service.0.is_empty())
+        );
     }
 }
