@@ -11,6 +11,7 @@ from towline.bench.responder import Responder
 
 def test_the_text():
     assert parse("rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%") == Conditions(0.02, 0.002, 12.5e6, 0.001)
+    assert parse("reorder=1%,duplicates=2%") == Conditions(reorder=0.01, duplicates=0.02)
     assert parse(" rtt = 1.5 s ") == Conditions(1.5)
     assert parse("rate=8kbit") == Conditions(rate_bytes_per_s=1000.0)
 
@@ -20,7 +21,10 @@ def test_the_text():
     [
         ("", "no conditions"),
         ("rtt", "'rtt': use rtt=..."),
-        ("delay=3ms", "'delay=3ms': use rtt=..., jitter=..., rate=..., loss=..."),
+        (
+            "delay=3ms",
+            "'delay=3ms': use rtt=..., jitter=..., rate=..., loss=..., reorder=..., duplicates=...",
+        ),
         ("rtt=20", "'20' is not a time"),
         ("rtt=-1ms", "'-1ms' is not a time"),
         ("rtt=3h", "write 500us, 20ms or 1.5s"),
@@ -30,7 +34,7 @@ def test_the_text():
         ("rate=10", "'10' is not a rate"),
         ("rate=1kbit", "not a rate of 8kbit or more"),
         ("loss=0.1", "write 0.1%"),
-        ("loss=60%", "not a loss up to 50%"),
+        ("loss=60%", "not a share up to 50%"),
     ],
 )
 def test_invalid_conditions_are_errors(text, message):

@@ -1,7 +1,7 @@
 //! The network emulator: what it delays, and what it leaves unchanged.
 
 use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -150,6 +150,7 @@ fn bytes_arrive_unchanged_whatever_the_writes() {
         rate: Some(40e6),
         loss: 0.0005,
         seed: 3,
+        ..NetworkConditions::default()
     };
     let network = Network::to(echo(), &conditions);
     let sent: Vec<u8> = (0..1_500_000_u32)
@@ -347,5 +348,86 @@ fn hundreds_of_connections_work_at_once() {
         assert_eq!(&response, b"ping");
     }
     drop(streams);
+    network.await_empty();
+}
+
+/// Repeats each datagram to its sender.
+fn datagram_echo() -> SocketAddr {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap();
+    thread::spawn(move || {
+        let mut space = [0; 2048];
+        while let Ok((n, from)) = socket.recv_from(&mut space) {
+            socket.send_to(&space[..n], from).unwrap();
+        }
+    });
+    addr
+}
+
+fn datagram_socket(network: &Network, timeout: Duration) -> UdpSocket {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(network.addr).unwrap();
+    socket.set_read_timeout(Some(timeout)).unwrap();
+    socket
+}
+
+/// Numbers of the datagrams that come back, in their order, of `count` sent.
+fn echoed(socket: &UdpSocket, count: u32) -> Vec<u32> {
+    // Read meanwhile: a socket's buffer holds some hundreds only.
+    let sender = socket.try_clone().unwrap();
+    thread::spawn(move || {
+        for number in 0..count {
+            sender.send(&number.to_be_bytes()).unwrap();
+            thread::sleep(Duration::from_micros(50));
+        }
+    });
+    let mut space = [0; 4];
+    let mut numbers = Vec::new();
+    while let Ok(4) = socket.recv(&mut space) {
+        numbers.push(u32::from_be_bytes(space));
+    }
+    numbers
+}
+
+#[test]
+fn datagrams_pass_in_order_after_half_a_round_trip_each_way() {
+    let conditions = NetworkConditions {
+        rtt: 40 * MS,
+        jitter: 10 * MS,
+        ..NetworkConditions::default()
+    };
+    let network = Network::to(datagram_echo(), &conditions);
+    let sockets = [(); 3].map(|()| datagram_socket(&network, TIMEOUT));
+    for (number, socket) in sockets.iter().enumerate() {
+        let start = Instant::now();
+        socket.send(&[u8::try_from(number).unwrap()]).unwrap();
+        let mut space = [0; 8];
+        let n = socket.recv(&mut space).unwrap();
+        assert_eq!(space[..n], [u8::try_from(number).unwrap()]);
+        assert!(start.elapsed() >= 30 * MS, "{:?}", start.elapsed());
+    }
+    sockets[0].set_read_timeout(Some(500 * MS)).unwrap();
+    assert_eq!(echoed(&sockets[0], 500), (0..500).collect::<Vec<_>>());
+}
+
+#[test]
+fn datagrams_are_lost_repeated_and_reordered() {
+    let conditions = NetworkConditions {
+        rtt: 8 * MS,
+        loss: 0.1,
+        reorder: 0.1,
+        duplicates: 0.1,
+        seed: 5,
+        ..NetworkConditions::default()
+    };
+    let network = Network::to(datagram_echo(), &conditions);
+    let found = echoed(&datagram_socket(&network, 500 * MS), 1000);
+    let mut distinct = found.clone();
+    distinct.sort_unstable();
+    distinct.dedup();
+    // 81 % come back, of which a fifth twice in one direction or the other. A busy machine may lose more.
+    assert!((600..=880).contains(&distinct.len()), "{}", distinct.len());
+    assert!(found.len() > distinct.len() + 50, "{}", found.len());
+    assert!(found.windows(2).any(|two| two[0] > two[1]));
     network.await_empty();
 }

@@ -2,8 +2,9 @@
 measured.
 
 The kernel's netem needs privileges and a module; this emulator needs neither. It is a proxy between client and
-server, which every figure must mention. Losses are modelled by the delay that TCP makes of them, and the round trip
-of a handshake is added to the first request.
+server, which every figure must mention. It carries TCP and UDP on one port. TCP's losses are modelled by the delay that
+TCP makes of them, and the round trip of a handshake is added to the first request; a datagram of UDP is really lost,
+reordered (`reorder=1%`) or repeated (`duplicates=1%`).
 
 `python -m towline.bench.netem --to HOST:PORT --rtt 20ms ...` runs the emulator by itself (`--help`).
 """
@@ -48,14 +49,20 @@ class Conditions:
     rate_bytes_per_s: float | None = None
     """In each direction, for all connections together."""
     loss: float = 0.0
-    """Share of segments."""
+    """Share of segments and datagrams."""
+    reorder: float = 0.0
+    """Share of datagrams that arrive after later ones."""
+    duplicates: float = 0.0
+    """Share of datagrams that arrive twice."""
 
     def options(self, seed: int = 1) -> list[str]:
         """The emulator's options."""
         found = ["--rtt", f"{self.rtt_s * 1e6:.3f}us", "--jitter", f"{self.jitter_s * 1e6:.3f}us"]
         if self.rate_bytes_per_s is not None:
             found += ["--rate", f"{self.rate_bytes_per_s * 8 / 1e3:.3f}kbit"]
-        return [*found, "--loss", f"{self.loss * 100:.6f}%", "--seed", str(seed)]
+        for name in ("loss", "reorder", "duplicates"):
+            found += [f"--{name}", f"{getattr(self, name) * 100:.6f}%"]
+        return [*found, "--seed", str(seed)]
 
 
 @dataclass(frozen=True)
@@ -86,9 +93,8 @@ def parse(text: str) -> Conditions:
         raise BadConditions("no conditions: use, for example, rtt=20ms,jitter=2ms,rate=100mbit")
     if given.get("jitter", 0.0) > given.get("rtt", 0.0):
         raise BadConditions("jitter cannot be more than rtt: nothing arrives before it was sent")
-    return Conditions(
-        given.get("rtt", 0.0), given.get("jitter", 0.0), given.get("rate"), given.get("loss", 0.0)
-    )
+    names = {"rtt": "rtt_s", "jitter": "jitter_s", "rate": "rate_bytes_per_s"}
+    return Conditions(**{names.get(name, name): value for name, value in given.items()})
 
 
 def _quantity(text: str, units: dict[str, float]) -> float | None:
@@ -110,14 +116,21 @@ def _rate(text: str) -> float:
     return found
 
 
-def _loss(text: str) -> float:
+def _share(text: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", text)
     if found is None or float(found[1]) > 50:
-        raise BadConditions(f"{text!r} is not a loss up to 50%: write 0.1%")
+        raise BadConditions(f"{text!r} is not a share up to 50%: write 0.1%")
     return float(found[1]) / 100
 
 
-READERS = {"rtt": _time, "jitter": _time, "rate": _rate, "loss": _loss}
+READERS = {
+    "rtt": _time,
+    "jitter": _time,
+    "rate": _rate,
+    "loss": _share,
+    "reorder": _share,
+    "duplicates": _share,
+}
 
 
 class Netem(HelperProcess):

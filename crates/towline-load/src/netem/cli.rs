@@ -14,13 +14,15 @@ use: netem --to HOST:PORT [OPTIONS]
 
 Prints the address it listens on, and runs until SIGTERM, SIGINT or the end of a piped standard input.
 
-  --to HOST:PORT            upstream of every connection
+  --to HOST:PORT            upstream of every connection, over TCP and over UDP
   --listen HOST:PORT        (127.0.0.1:0: any free port)
   --rtt TIME                round-trip time: 10us, 1.5ms, 2s (0s); a handshake takes one, too
   --jitter TIME             largest deviation of a round trip, in either direction (0s)
   --rate RATE               in each direction for all connections together: 56kbit, 100mbit, 1gbit (no limit)
-  --loss SHARE              share of lost segments, as in 0.1%: each costs the delay of its retransmission (0%)
-  --seed N                  random seed of jitter and loss (1)
+  --loss SHARE              share of lost packets, as in 0.1%: each costs TCP the delay of its retransmission (0%)
+  --reorder SHARE           share of UDP's datagrams that arrive after later ones (0%)
+  --duplicates SHARE        share of UDP's datagrams that arrive twice (0%)
+  --seed N                  random seed of jitter and losses (1)
   -h, --help
 ";
 
@@ -91,6 +93,8 @@ impl Options {
                 Long("jitter") => conditions.jitter = parser.value()?.parse_with(time)?,
                 Long("rate") => conditions.rate = Some(parser.value()?.parse_with(rate)?),
                 Long("loss") => conditions.loss = parser.value()?.parse_with(share)?,
+                Long("reorder") => conditions.reorder = parser.value()?.parse_with(share)?,
+                Long("duplicates") => conditions.duplicates = parser.value()?.parse_with(share)?,
                 Long("seed") => conditions.seed = parser.value()?.parse()?,
                 Short('h') | Long("help") => return Ok(None),
                 other => return Err(other.unexpected()),
@@ -128,5 +132,5 @@ fn share(text: &str) -> Result<f64, String> {
     percent
         .filter(|percent| (0.0..=50.0).contains(percent))
         .map(|percent| percent / 100.0)
-        .ok_or_else(|| "a loss is a percentage from 0% to 50%, as in 0.1%".into())
+        .ok_or_else(|| "a share is a percentage from 0% to 50%, as in 0.1%".into())
 }

@@ -1,5 +1,6 @@
-//! Network emulator: a TCP proxy that adds round-trip time, jitter, a rate limit and losses, for
+//! Network emulator: a proxy of TCP and UDP that adds round-trip time, jitter, a rate limit and losses, for
 //! systems on which the kernel's netem is not available. One thread serves thousands of connections.
+//! UDP has the port of TCP, and its datagrams are also reordered and repeated (`datagrams`).
 //!
 //! ```text
 //! client ──read──► shaper (shared by all: rate, delay) ──► delay queue (in order) ──write when due──► upstream
@@ -11,6 +12,7 @@
 //! before a round trip has passed since it connected, and the upstream is dialled at that time.
 
 mod cli;
+mod datagrams;
 mod delay_queue;
 mod poll_wait;
 mod shaper;
@@ -27,11 +29,12 @@ use bytes::Bytes;
 pub use mio::Waker;
 use mio::event::Event;
 use mio::net::{TcpListener, TcpStream};
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Interest, Poll, Registry, Token};
 use slab::Slab;
 use socket2::SockRef;
 
 pub use cli::netem_main;
+use datagrams::Datagrams;
 use delay_queue::{Arrival, DelayQueue};
 use poll_wait::await_readable;
 use shaper::{Shaper, bytes_in};
@@ -39,7 +42,8 @@ use towline_io::Listener;
 
 const WAKE: Token = Token(0);
 const ACCEPT: Token = Token(1);
-const FIRST: usize = 2;
+const DATAGRAMS: Token = Token(2);
+const FIRST: usize = 3;
 /// Bytes that a connection may hold in one direction beyond a bandwidth-delay product.
 const SPARE_BYTES: usize = 256 * 1024;
 /// Bytes that a connection may hold in one direction when there is no rate limit.
@@ -58,8 +62,13 @@ pub struct NetworkConditions {
     pub jitter: Duration,
     /// Bytes per second in each direction, for all connections together.
     pub rate: Option<f64>,
-    /// Share of segments that are lost. TCP retransmits them: the model is the delay of a retransmission.
+    /// Share of segments that are lost. TCP retransmits them: the model is the delay of a retransmission. Datagrams
+    /// of UDP are really lost.
     pub loss: f64,
+    /// Share of datagrams that arrive after later ones.
+    pub reorder: f64,
+    /// Share of datagrams that arrive twice.
+    pub duplicates: f64,
     pub seed: u64,
 }
 
@@ -88,6 +97,7 @@ pub struct Netem {
     pairs: Slab<ProxiedPair>,
     timers: BinaryHeap<Reverse<(Instant, usize, Timer)>>,
     space: Box<[u8]>,
+    datagrams: Datagrams,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,10 +142,7 @@ impl Netem {
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKE)?);
-        let listener = Listener::tcp(listen, BACKLOG)?.into_raw_fd();
-        // SAFETY: `into_raw_fd` has given the open descriptor away, so it has no other owner.
-        let listener = unsafe { std::net::TcpListener::from_raw_fd(listener) };
-        let mut listener = TcpListener::from_std(listener);
+        let (mut listener, datagrams) = listeners(listen, to, poll.registry())?;
         poll.registry()
             .register(&mut listener, ACCEPT, Interest::READABLE)?;
         let now = Instant::now();
@@ -153,6 +160,7 @@ impl Netem {
             pairs: Slab::new(),
             timers: BinaryHeap::new(),
             space: vec![0; 64 * 1024].into(),
+            datagrams,
         })
     }
 
@@ -170,10 +178,10 @@ impl Netem {
         self.pairs.len()
     }
 
-    /// Bytes held for all connections.
+    /// Bytes held for all connections and in datagrams.
     pub fn held_bytes(&self) -> usize {
         let queues = self.pairs.iter().flat_map(|(_, pair)| &pair.queues);
-        queues.map(DelayQueue::held_bytes).sum()
+        self.datagrams.held_bytes() + queues.map(DelayQueue::held_bytes).sum::<usize>()
     }
 
     /// Waits for events and due timers, and handles them.
@@ -185,6 +193,7 @@ impl Netem {
             match event.token() {
                 WAKE => {}
                 ACCEPT => self.accepts_at = Some(now),
+                token if self.datagrams.on_event(token) => {}
                 Token(token) => self.on_event(event, token - FIRST, now),
             }
         }
@@ -210,6 +219,8 @@ impl Netem {
         }
         self.read(0, now);
         self.read(1, now);
+        let registry = self.poll.registry();
+        self.datagrams.turn(registry, &mut self.shapers, now);
         Ok(())
     }
 
@@ -220,7 +231,12 @@ impl Netem {
             has_readers.then(|| self.shapers[direction].full_until(now).unwrap_or(now))
         });
         let timer = self.timers.peek().map(|Reverse((at, ..))| *at);
-        let next = reading.chain(timer).chain(self.accepts_at).min();
+        let datagrams = self.datagrams.next(now);
+        let next = reading
+            .chain(timer)
+            .chain(self.accepts_at)
+            .chain(datagrams)
+            .min();
         let wait = next.map(|at| at.saturating_duration_since(now));
         let polled = match wait {
             // Precise to microseconds where the system supports it; mio rounds to milliseconds.
@@ -464,5 +480,25 @@ impl Netem {
         }
         self.enqueue_reader(key, direction);
         self.arm(key, direction);
+    }
+}
+
+/// Sockets of TCP and UDP on the same port; if it is to be any, on one that is free for both.
+fn listeners(
+    listen: SocketAddr,
+    to: SocketAddr,
+    registry: &Registry,
+) -> io::Result<(TcpListener, Datagrams)> {
+    let mut tries = if listen.port() == 0 { 16 } else { 1 };
+    loop {
+        tries -= 1;
+        let listener = Listener::tcp(listen, BACKLOG)?.into_raw_fd();
+        // SAFETY: `into_raw_fd` has given the open descriptor away, so it has no other owner.
+        let listener = unsafe { std::net::TcpListener::from_raw_fd(listener) };
+        match Datagrams::new(listener.local_addr()?, to, registry, DATAGRAMS) {
+            Ok(datagrams) => return Ok((TcpListener::from_std(listener), datagrams)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries > 0 => {}
+            Err(error) => return Err(error),
+        }
     }
 }

@@ -13,8 +13,24 @@ const MIN_RTO: Duration = Duration::from_millis(200);
 const DUPLICATE_ACKS: usize = 3;
 /// Largest backlog of the link, as transmission time; senders wait beyond it.
 const MAX_BACKLOG: Duration = Duration::from_millis(5);
+/// Largest backlog of the link for datagrams, whose senders do not wait: beyond it they are lost, which is how their
+/// congestion control learns the rate. A round trip's worth, as routers have, and at least this.
+const MIN_DATAGRAM_BACKLOG: Duration = Duration::from_millis(10);
+/// Least delay of a reordered datagram; otherwise a quarter of a round trip.
+const MIN_LATENESS: Duration = Duration::from_millis(1);
+/// Bytes of the IPv4 and UDP headers of a datagram, which take their time on the link.
+const DATAGRAM_HEADER_BYTES: usize = 28;
 /// Largest transmission time of one piece, so that connections share the link evenly.
 const MAX_PIECE_TIME_S: f64 = 0.0005;
+
+/// Arrival of a datagram, once or twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// Not before the one sent before it.
+    InOrder { due: Instant, copies: usize },
+    /// Reordered: later ones may arrive first.
+    Late { due: Instant, copies: usize },
+}
 
 /// Traffic shaper of one direction, shared by all connections.
 pub struct Shaper {
@@ -60,6 +76,43 @@ impl Shaper {
             left = self.free_at;
         }
         left + self.one_way() + self.recovery(bytes, in_flight)
+    }
+
+    /// Accepts a datagram of `bytes` of payload at `now`; `None` when it is lost, on the way or because the link's
+    /// queue is full.
+    pub fn datagram(&mut self, now: Instant, bytes: usize) -> Option<Passage> {
+        let mut left = now;
+        if let Some(rate) = self.conditions.rate {
+            let backlog = self.free_at.saturating_duration_since(now);
+            if backlog > self.conditions.rtt.max(MIN_DATAGRAM_BACKLOG) {
+                return None;
+            }
+            #[expect(clippy::cast_precision_loss, reason = "a datagram is small")]
+            let time = Duration::from_secs_f64((bytes + DATAGRAM_HEADER_BYTES) as f64 / rate);
+            self.free_at = self.free_at.max(now) + time;
+            left = self.free_at;
+        }
+        if self.happens(self.conditions.loss) {
+            return None;
+        }
+        let due = left + self.one_way();
+        let copies = if self.happens(self.conditions.duplicates) {
+            2
+        } else {
+            1
+        };
+        if self.happens(self.conditions.reorder) {
+            let late = (self.conditions.rtt / 4).max(MIN_LATENESS);
+            return Some(Passage::Late {
+                due: due + late,
+                copies,
+            });
+        }
+        Some(Passage::InOrder { due, copies })
+    }
+
+    fn happens(&mut self, share: f64) -> bool {
+        share > 0.0 && self.draw() < share
     }
 
     /// Arrival time of a FIN or a reset: a segment without payload, which is never lost.
@@ -136,6 +189,47 @@ mod tests {
         assert_eq!(shaper.full_until(now + 50 * MS), None);
         shaper.send(now + 50 * MS, 6000, 0);
         assert_eq!(shaper.full_until(now + 50 * MS), Some(now + 53 * MS));
+    }
+
+    #[test]
+    fn datagrams_are_lost_repeated_and_reordered_in_the_configured_shares() {
+        let (mut shaper, now) = shaper(&NetworkConditions {
+            rtt: 20 * MS,
+            loss: 0.02,
+            reorder: 0.05,
+            duplicates: 0.01,
+            ..NetworkConditions::default()
+        });
+        let passed: Vec<_> = (0..100_000).map(|_| shaper.datagram(now, 1200)).collect();
+        let lost = passed.iter().filter(|one| one.is_none()).count();
+        let late = |one: &&Option<Passage>| matches!(one, Some(Passage::Late { due, .. }) if *due == now + 15 * MS);
+        let late = passed.iter().filter(late).count();
+        let twice = |one: &&Option<Passage>| {
+            matches!(
+                one,
+                Some(Passage::InOrder { copies: 2, .. } | Passage::Late { copies: 2, .. })
+            )
+        };
+        let twice = passed.iter().filter(twice).count();
+        // Five standard deviations of each.
+        assert!((1780..=2220).contains(&lost), "{lost}");
+        assert!((4560..=5240).contains(&late), "{late}");
+        assert!((825..=1135).contains(&twice), "{twice}");
+    }
+
+    #[test]
+    fn datagrams_beyond_the_queue_of_the_link_are_lost() {
+        let (mut shaper, now) = shaper(&NetworkConditions {
+            rtt: 20 * MS,
+            rate: Some(1_000_000.0),
+            ..NetworkConditions::default()
+        });
+        // One takes 1 ms: 20 ms of backlog are full after 21 of them.
+        let passed = (0..100)
+            .filter(|_| shaper.datagram(now, 972).is_some())
+            .count();
+        assert_eq!(passed, 21);
+        assert!(shaper.datagram(now + 5 * MS, 972).is_some());
     }
 
     #[test]
