@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import itertools
 import json
 import os
@@ -13,6 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "chrome")
 FLAGS = (
@@ -38,10 +42,10 @@ def program() -> str | None:
 
 
 class Browser:
-    """One browser process with its own profile, as a context manager. `flags` are additional."""
+    """One browser process with its own profile, as a context manager. `flags` are additional; `quic` leaves HTTP/3 on."""
 
-    def __init__(self, *flags: str) -> None:
-        self._flags = flags
+    def __init__(self, *flags: str, quic: bool = False) -> None:
+        self._flags = [*(one for one in FLAGS if not (quic and one == "--disable-quic")), *flags]
 
     def __enter__(self) -> Browser:
         self._profile = tempfile.mkdtemp(prefix="towline-browser-")
@@ -54,7 +58,7 @@ class Browser:
             os.dup2(first, 3)
             os.dup2(second, 4)
 
-        command = [str(program()), *FLAGS, *self._flags, f"--user-data-dir={self._profile}", "about:blank"]
+        command = [str(program()), *self._flags, f"--user-data-dir={self._profile}", "about:blank"]
         self._process = subprocess.Popen(
             command, preexec_fn=pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
@@ -101,6 +105,54 @@ class Browser:
         line, _, self._buffer = self._buffer.partition(b"\0")
         found: dict[str, Any] = json.loads(line)
         return found
+
+
+class Tab:
+    """One tab; `protocols` are those of the last document and of its resources (ALPN names)."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = browser.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Network"):
+            browser.call(f"{domain}.enable", self._session)
+
+    def open(self, url: str, condition: str = "true") -> None:
+        """Waits until the document is complete and the condition holds."""
+        self._browser.call("Page.navigate", self._session, url=url)
+        deadline = time.monotonic() + WAIT_S
+        whole = f"document.URL === {json.dumps(url)} && document.readyState === 'complete' && ({condition})"
+        while not self.evaluate(whole):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{url}: {self.evaluate('document.URL + document.body?.innerText')}")
+            time.sleep(0.02)
+
+    def evaluate(self, expression: str) -> Any:
+        reply = self._browser.call(
+            "Runtime.evaluate", self._session, expression=expression, returnByValue=True, awaitPromise=True
+        )
+        if "exceptionDetails" in reply:
+            raise RuntimeError(reply["exceptionDetails"]["exception"].get("description", "thrown"))
+        return reply["result"].get("value")
+
+    @property
+    def protocols(self) -> tuple[str, list[str]]:
+        document, *rest = self.evaluate(
+            "[...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]"
+            ".map(entry => entry.nextHopProtocol)"
+        )
+        return document, rest
+
+
+def trusting(cert: Path, host: str = "127.0.0.1") -> list[str]:
+    """Flags with which a certificate of a test is accepted, over QUIC as well.
+
+    QUIC takes a private authority only for hosts of which some origin is forced to it; that of port 1 is never visited.
+    """
+    key = x509.load_pem_x509_certificate(cert.read_bytes()).public_key()
+    encoded = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    pin = base64.b64encode(hashlib.sha256(encoded).digest()).decode()
+    return [f"--ignore-certificate-errors-spki-list={pin}", f"--origin-to-force-quic-on={host}:1"]
 
 
 class Page:

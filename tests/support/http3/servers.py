@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,8 +29,22 @@ import trustme
 
 from tests.support.http3.client import MAX_WAIT, Client
 from tests.support.http3.server import free_port
+from tests.support.interop_app import LARGE, SMALL
 
 GO = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
+FOLDERS = os.pathsep.join(
+    filter(None, (os.environ.get("TOWLINE_HTTP3_BIN"), os.environ.get("PATH"), "/usr/sbin"))
+)
+"""Where programs are searched; scripts/http3_interop.sh sets TOWLINE_HTTP3_BIN."""
+REQUIRED = bool(os.environ.get("TOWLINE_HTTP3_REQUIRED"))
+"""A program that is missing is a failure."""
+FEATURES = {
+    "curl": (("--version",), "HTTP3"),
+    "nginx": (("-V",), "--with-http_v3_module"),
+    "haproxy": (("-vv",), "+QUIC "),
+    "caddy": (("version",), "2."),
+}
+"""How each program says that it has HTTP/3."""
 GO_MODULE = Path(__file__).parents[1] / "go" / "http3"
 
 
@@ -71,6 +86,7 @@ class Running:
     port: int
     trust: str
     process: subprocess.Popen[bytes]
+    has_echo: bool = True
 
 
 @contextlib.contextmanager
@@ -136,12 +152,119 @@ def quic_go(place: Place, *options: str) -> contextlib.AbstractContextManager[Ru
     return run(place, [quic_go_program(), "serve", str(place.port), place.key, place.cert, *options])
 
 
+@contextlib.contextmanager
+def nginx(place: Place) -> Iterator[Running]:
+    """It has no /echo."""
+    (place.folder / "small").write_bytes(SMALL)
+    (place.folder / "large").write_bytes(LARGE)
+    (place.folder / "tmp").mkdir()
+    temporary = "".join(
+        f"{name}_temp_path {place.folder}/tmp/{name};"
+        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    )
+    config = place.folder / "nginx.conf"
+    config.write_text(f"""
+        {"user root;" if os.getuid() == 0 else ""}
+        daemon off; worker_processes 1; pid {place.folder}/pid; error_log stderr notice;
+        events {{ worker_connections 256; }}
+        http {{
+            access_log off; {temporary}
+            server {{
+                listen 127.0.0.1:{place.port} quic reuseport; listen 127.0.0.1:{place.port} ssl;
+                ssl_certificate {place.cert}; ssl_certificate_key {place.key};
+                add_header Alt-Svc 'h3=":{place.port}"; ma=60';
+                root {place.folder};
+            }}
+        }}""")
+    with run(place, [program("nginx"), "-e", "stderr", "-c", str(config)]) as running:
+        yield dataclasses.replace(running, has_echo=False)
+
+
+def caddy(place: Place) -> contextlib.AbstractContextManager[Running]:
+    (place.folder / "small").write_bytes(SMALL)
+    (place.folder / "large").write_bytes(LARGE)
+    echo = {"handler": "static_response", "body": "{http.request.body}"}
+    server = {
+        "listen": [f"127.0.0.1:{place.port}"],
+        "protocols": ["h1", "h2", "h3"],
+        "tls_connection_policies": [{}],
+        "automatic_https": {"disable": True},
+        "routes": [
+            {"match": [{"path": ["/echo"]}], "handle": [echo]},
+            {"handle": [{"handler": "file_server", "root": str(place.folder)}]},
+        ],
+    }
+    loaded = [{"certificate": place.cert, "key": place.key}]
+    config = {
+        "admin": {"disabled": True, "config": {"persist": False}},
+        "apps": {"http": {"servers": {"test": server}}, "tls": {"certificates": {"load_files": loaded}}},
+    }
+    path = place.folder / "caddy.json"
+    path.write_text(json.dumps(config))
+    return run(place, [program("caddy"), "run", "--config", str(path)])
+
+
+@contextlib.contextmanager
+def haproxy(place: Place, backend: int | None = None) -> Iterator[Running]:
+    """A proxy before `backend`, a port of HTTP/1.1; by default uvicorn with `interop_app`."""
+    command = program("haproxy")
+    with contextlib.ExitStack() as stack:
+        backend = backend or stack.enter_context(uvicorn())
+        # It wants both in one file.
+        both = place.folder / "both.pem"
+        both.write_text(Path(place.cert).read_text() + Path(place.key).read_text())
+        config = place.folder / "haproxy.cfg"
+        config.write_text(f"""
+global
+    limited-quic
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 20s
+    timeout server 20s
+frontend test
+    bind quic4@127.0.0.1:{place.port} ssl crt {both} alpn h3
+    bind 127.0.0.1:{place.port} ssl crt {both} alpn h2,http/1.1
+    http-after-response add-header alt-svc 'h3=":{place.port}"; ma=60'
+    default_backend application
+backend application
+    server one 127.0.0.1:{backend}
+""")
+        yield stack.enter_context(run(place, [command, "-f", str(config)]))
+
+
+@contextlib.contextmanager
+def uvicorn() -> Iterator[int]:
+    """The port of `interop_app` over HTTP/1.1."""
+    _need("uvicorn")
+    port = free_port()
+    options = ["--port", str(port), "--log-level", "warning", "--lifespan", "off"]
+    command = [sys.executable, "-m", "uvicorn", *options, "tests.support.interop_app:app"]
+    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
+    try:
+        until = time.monotonic() + MAX_WAIT
+        while True:
+            with contextlib.suppress(OSError):
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            assert process.poll() is None, "uvicorn does not start"
+            assert time.monotonic() < until, "uvicorn does not start"
+            time.sleep(0.02)
+        yield port
+    finally:
+        process.terminate()
+        process.wait()
+
+
 SERVERS: dict[str, Callable[[Place], contextlib.AbstractContextManager[Running]]] = {
     "aioquic": aioquic,
     "hypercorn": hypercorn,
     "quic-go": quic_go,
+    "nginx": nginx,
+    "caddy": caddy,
+    "haproxy": haproxy,
 }
-"""Servers with /small, /large and /echo."""
+"""Servers with /small, /large and, if `has_echo`, /echo."""
 
 
 def quic_go_get(
@@ -158,6 +281,51 @@ def quic_go_get(
     command = [quic_go_program(), "get", *options, *(["-ca", ca] if ca else []), url]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=3 * MAX_WAIT)
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+@dataclasses.dataclass
+class Fetched:
+    """Response to curl. `version`: as curl writes it, "3" for HTTP/3."""
+
+    status: int
+    version: str
+    body: bytes
+    headers: dict[str, list[str]]
+    connections: int
+
+
+def curl(url: str, *options: str, ca: str) -> Fetched:
+    """One request of curl, over HTTP/3 only unless `options` say something else."""
+    only = () if any(one.startswith("--http") for one in options) else ("--http3-only",)
+    with tempfile.TemporaryDirectory(prefix="towline-curl-") as folder:
+        body = Path(folder, "body")
+        form = "%{stderr}%{json}\n%{header_json}"
+        limits = ["--silent", "--show-error", "--max-time", str(MAX_WAIT), "--cacert", ca]
+        command = [program("curl"), *limits, *only, "-o", str(body), "-w", form, *options, url]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        first, _, rest = done.stderr.partition("\n")
+        facts = json.loads(first)
+        return Fetched(
+            int(facts["response_code"]),
+            str(facts["http_version"]),
+            body.read_bytes() if body.exists() else b"",
+            json.loads(rest),
+            int(facts["num_connects"]),
+        )
+
+
+@functools.cache
+def program(name: str) -> str:
+    """The path of a program that has HTTP/3."""
+    found = shutil.which(name, path=FOLDERS)
+    if found is not None:
+        options, word = FEATURES[name]
+        shown = subprocess.run([found, *options], capture_output=True, text=True, check=False)
+        if word in shown.stdout + shown.stderr:
+            return found
+    assert not REQUIRED, f"{name} with HTTP/3 is missing"
+    pytest.skip(f"{name} with HTTP/3 is not installed (scripts/http3_interop.sh)")
 
 
 @functools.cache
