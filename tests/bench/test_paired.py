@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
 import numpy
 import pytest
 from scipy import stats
-from towline.bench.analysis import neighbours, paired
+from towline.bench.analysis import neighbours, paired, pauses_s
 from towline.bench.record import Slice
 from towline.bench.statistics import Interval, t_interval
 from towline.bench.statistics.paired import MIN_PAIRS, PairedRatio, Part, paired_ratio, trimmed_mean
@@ -162,3 +163,53 @@ def test_a_subject_with_fewer_slices_is_paired_with_its_neighbours() -> None:
     assert paired(fast, slow, "per_s").by_restart[0] == pytest.approx(math.log(104 / (10 / 3)))
     assert paired(fast, slow, "cpu_us").by_restart[0] == pytest.approx(0.0)
     assert neighbours([], fast) == neighbours(fast, []) == []
+
+
+def with_pauses(pause_s: float, every: int, **waits: float) -> dict[str, list[Slice]]:
+    """Two equal subjects in 8 restarts; the second stands still in one of so many slices, or is disturbed in it."""
+    found: dict[str, list[Slice]] = {"steady": [], "stops": []}
+    rng, number = random.Random(4), 0
+    for restart in range(RESTARTS):
+        for round_ in range(PAIRS):
+            number += 1
+            for name, slices in found.items():
+                paused = pause_s if name == "stops" and number % every == every // 2 else 0.0
+                answered = round(20_000 * SLICE_S * math.exp(rng.gauss(0, 0.03)))
+                one = Slice(name, restart, round_, 0, 0.0, SLICE_S + paused, answered, stolen_s=0.0)
+                slices.append(replace(one, **waits) if paused else one)
+    return found
+
+
+@pytest.mark.parametrize(("pause_s", "every"), [(2.0, 320), (0.3, 110), (0.1, 60)])
+def test_few_pauses_count_in_the_ratio(pause_s: float, every: int) -> None:
+    """One to five slices among 320 are within their scatter: a trimmed mean would lose them."""
+    slices = with_pauses(pause_s, every)
+    ratio = paired(slices["stops"], slices["steady"], "per_s")
+    assert ratio.disagree
+    count = round(RESTARTS * PAIRS / every)
+    assert pauses_s(slices["stops"]) == pytest.approx([pause_s] * count, abs=0.001)
+    assert pauses_s(slices["steady"]) == []
+    load_s = PAIRS * SLICE_S
+    by_restart = Counter(one.restart for one in slices["stops"] if one.measured_s > SLICE_S)
+    truth = fmean(math.log(load_s / (load_s + by_restart[at] * pause_s)) for at in range(RESTARTS))
+    assert fmean(ratio.by_restart.values()) == pytest.approx(truth, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("pause_s", "waits"),
+    [
+        (2.0, {"subject_waited_s": 2.0}),
+        (0.3, {"driver_waited_share": 0.95}),
+        (0.3, {"stolen_s": 0.29}),
+        (0.03, {}),
+    ],
+)
+def test_disturbed_slices_are_no_pauses(pause_s: float, waits: dict[str, float]) -> None:
+    slices = with_pauses(pause_s, 110, **waits)
+    assert pauses_s(slices["stops"]) == []
+    assert paired(slices["stops"], slices["steady"], "per_s").trimmed
+
+
+def test_records_without_stolen_time_have_no_pauses() -> None:
+    slices = [replace(one, stolen_s=None) for one in with_pauses(2.0, 320)["stops"]]
+    assert pauses_s(slices) == []

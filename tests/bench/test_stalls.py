@@ -18,6 +18,8 @@ from towline.bench.clients.worker.window import Window
 from towline.bench.record import Slice
 from towline.bench.responder import Responder
 
+from benches import stalls
+
 CALLERS, SERVICE_S = 8, 0.001
 """One server that takes a millisecond for each of 8 concurrent requests in turn."""
 
@@ -117,3 +119,22 @@ def test_a_client_of_a_server_that_stands_still_has_the_rest_of_the_time() -> No
     ratio = paired(slices["stalling"], slices["steady"], "per_s")
     # Within the noise of a machine that runs other tests; slices in which stalls were dropped had 1.0.
     assert math.exp(ratio.by_restart[0]) == pytest.approx(1 - share, abs=0.15)
+
+
+@pytest.mark.parametrize("load", stalls.LOADS)
+@pytest.mark.parametrize("stall", ["once for 2 s", "5 ms after each 400 requests"])
+def test_one_stop_and_pauses_of_a_garbage_collector(stall: str, load: str) -> None:
+    """Real sockets, as in `python -m benches.stalls`, which has narrow bounds and a quiet machine."""
+    found = stalls.measure(stall, load, 40)
+    if stall == "once for 2 s" and not (found.rate_truth < 0.9 or (found.p99_truth_ms or 0) > 1000):
+        # The stop began between two slices, or in a discarded part.
+        found = stalls.measure(stall, load, 40, seed=2)
+    if load != "open":
+        assert found.rate_truth < 0.85
+        assert found.rate == pytest.approx(found.rate_truth, abs=0.2)
+    elif stall == "once for 2 s":
+        # Of 3.2 s of slices the stop is more than half: its requests wait for up to 2 s.
+        assert found.p99_ms == pytest.approx(found.p99_truth_ms, rel=0.1)
+        assert found.p99_ms > 1500
+    else:
+        assert found.p99_ms > 1

@@ -134,9 +134,11 @@ impl Session {
                 .collect::<io::Result<_>>()
         })?;
         let results: Vec<ThreadResult> = results.into_iter().flatten().collect();
-        let since_begin = gate.time().elapsed();
+        // One that has not begun is in the future.
+        let first = results.iter().map(|result| result.began).min();
+        let since = first.map_or(Duration::ZERO, |began| began.elapsed());
         let began = SystemTime::now()
-            .checked_sub(since_begin.saturating_sub(slice.warm_up))
+            .checked_sub(since)
             .unwrap_or(SystemTime::UNIX_EPOCH);
         self.tally.reset();
         for worker in &self.workers {

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, median
 
 from . import statistics
 from .guards import refusal
@@ -96,6 +96,10 @@ class Analysis:
 LATENCIES = ("p50_us", "p90_us", "p95_us", "p99_us", "p99_9_us")
 SAMPLES_BEYOND = {"p50_us": 100, "p90_us": 100, "p95_us": 100, "p99_us": 100, "p99_9_us": 100}
 """A percentile of a window is compared only with this many samples beyond it."""
+PAUSE_S = 0.04
+"""A slice that a subject makes so much longer has a pause: more than a tick by which stolen time is counted."""
+PAUSE_SHARE = 0.01
+"""A difference of this share of the time in pauses counts: half of the usual margin."""
 PAIRED = frozenset({"per_s", "cpu_us"})
 """Metrics compared slice by slice; percentiles need the samples of a whole restart."""
 SHARES_BEYOND = {"p50_us": 0.5, "p90_us": 0.1, "p95_us": 0.05, "p99_us": 0.01, "p99_9_us": 0.001}
@@ -246,12 +250,21 @@ def uneven(
     """Where the rate over all slices is not that of the usual slice."""
     if experiment.question != "capacity":
         return []
+    found = []
+    for name in (baseline, *others):
+        pauses = pauses_s(by_subject[name])
+        if _pause_share(by_subject[name]) > PAUSE_SHARE:
+            found.append(
+                f"{name}: stood still in {len(pauses)} slices, for {sum(pauses):.1f} s in all and {max(pauses):.2f} s at "
+                "most, which counts in its rate"
+            )
     names = [name for name in others if paired(by_subject[baseline], by_subject[name], "per_s").disagree]
     if not names:
-        return []
+        return found
     return [
+        *found,
         f"{baseline} and {', '.join(names)}: a subject stands still, or is slower, in some slices only; the ratio is "
-        "that of all responses in all the time"
+        "that of all responses in all the time",
     ]
 
 
@@ -268,12 +281,37 @@ def paired(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> Paire
     """The ratio of a rate or a cost, from pairs of neighbouring slices of each restart."""
     part = _rate_of if metric == "per_s" else _cost_of
     mine, others = _by_restart(ours), _by_restart(theirs)
+    has_stopped = metric == "per_s" and abs(_pause_share(ours) - _pause_share(theirs)) > PAUSE_SHARE
     return paired_ratio(
         {
             restart: [(part(one), part(other)) for one, other in neighbours(mine[restart], others[restart])]
             for restart in sorted(mine.keys() & others.keys())
-        }
+        },
+        has_stopped=has_stopped,
     )
+
+
+def pauses_s(slices: Sequence[Slice]) -> list[float]:
+    """The times for which a subject stood still by itself: what a slice lasted beyond the usual length, because there
+    was no response that ended it, without waiting for a core, on either side, and without stolen time."""
+    known = [one for one in slices if one.stolen_s is not None]
+    if not known:
+        return []
+    usual_s = median(one.measured_s for one in known)
+    return [
+        still_s
+        for one in known
+        if (still_s := one.measured_s - usual_s - _disturbed_s(one)) >= max(PAUSE_S, usual_s)
+    ]
+
+
+def _disturbed_s(one: Slice) -> float:
+    return one.subject_waited_s + one.driver_waited_share * one.measured_s + (one.stolen_s or 0.0)
+
+
+def _pause_share(slices: Sequence[Slice]) -> float:
+    total_s = sum(one.measured_s for one in slices)
+    return sum(pauses_s(slices)) / total_s if total_s else 0.0
 
 
 def _rate_of(slices: Sequence[Slice]) -> Part:

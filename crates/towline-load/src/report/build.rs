@@ -360,6 +360,7 @@ pub(crate) mod tests {
                 cpu: Duration::from_millis(cpu_ms),
                 kept_waiting: Duration::from_millis(100),
             },
+            began: std::time::Instant::now(),
             measured: Duration::from_secs(1),
             answered: 1000,
             accounted: Duration::from_secs(1),

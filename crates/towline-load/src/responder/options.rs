@@ -12,7 +12,7 @@ use crate::shutdown::time;
 use super::routes::behaviour::Behaviour;
 use super::routes::route::App;
 use super::routes::spin::{calibrated, steps};
-use super::routes::stall::StallPlan;
+use super::routes::stall::{Every, StallPlan};
 
 pub const HELP: &str = "\
 use: towline-responder [OPTIONS]
@@ -32,6 +32,8 @@ A server of known behaviour (TIME: 10us, 1.5ms, 2s)
   --delay TIME              every answer comes so much later
   --exact                   ... to the microsecond: the last 100 us before each are not slept
   --stall-every TIME, --stall-for TIME   the whole server stops, again and again
+  --stall-requests N        ... after each N requests, like a garbage collector, in place of --stall-every
+  --stall-times N           ... N times in all
   --spin-us N               busy work for each request
   --spin-steps N            ... in steps of some nanoseconds: what two servers measure of them is never quite equal
   --spin-percent P          P % more CPU time for everything
@@ -63,6 +65,8 @@ pub struct Options {
     exact: bool,
     stall_every: Option<Duration>,
     stall_for: Option<Duration>,
+    stall_requests: Option<u64>,
+    stall_times: Option<usize>,
     spin_us: Option<f64>,
     spin_steps: Option<u64>,
     spin_percent: Option<f64>,
@@ -104,6 +108,10 @@ impl Options {
                     options.stall_every = Some(parser.value()?.parse_with(time)?);
                 }
                 Long("stall-for") => options.stall_for = Some(parser.value()?.parse_with(time)?),
+                Long("stall-requests") => {
+                    options.stall_requests = Some(parser.value()?.parse()?);
+                }
+                Long("stall-times") => options.stall_times = Some(parser.value()?.parse()?),
                 Long("spin-us") => options.spin_us = Some(parser.value()?.parse_with(amount)?),
                 Long("spin-steps") => options.spin_steps = Some(parser.value()?.parse()?),
                 Long("spin-percent") => {
@@ -139,13 +147,29 @@ impl Options {
             let host = self.host.as_deref().unwrap_or("127.0.0.1");
             self.binds.push(format!("{host}:{}", self.port));
         }
-        match (self.stall_every, self.stall_for) {
-            (None, None) => {}
-            (Some(every), Some(length)) if length < every => {}
-            (Some(_), Some(_)) => return Err("--stall-for must be less than --stall-every".into()),
-            _ => return Err("--stall-every and --stall-for belong together".into()),
-        }
+        self.stall_plan()?;
         Ok(Command::Serve(Box::new(self)))
+    }
+
+    fn stall_plan(&self) -> Result<Option<StallPlan>, lexopt::Error> {
+        let (every, length) = match (self.stall_every, self.stall_requests, self.stall_for) {
+            (None, None, None) if self.stall_times.is_none() => return Ok(None),
+            (Some(every), None, Some(length)) if length < every => (Every::Time(every), length),
+            (Some(_), None, Some(_)) => {
+                return Err("--stall-for must be less than --stall-every".into());
+            }
+            (None, Some(count @ 1..), Some(length)) => (Every::Requests(count), length),
+            _ => {
+                return Err(
+                    "a stall has --stall-for, and --stall-every or --stall-requests".into(),
+                );
+            }
+        };
+        Ok(Some(StallPlan {
+            every,
+            length,
+            times: self.stall_times,
+        }))
     }
 
     pub fn protocols(&self) -> ProtocolPolicy {
@@ -166,8 +190,9 @@ impl Options {
             max_connections: self.max_connections,
             ..Behaviour::default()
         };
-        if let Some((every, length)) = self.stall_every.zip(self.stall_for) {
-            behaviour.set_stall(StallPlan { every, length });
+        // `finish` has refused an invalid plan.
+        if let Ok(Some(plan)) = self.stall_plan() {
+            behaviour.set_stall(plan);
         }
         if self.spin_us.is_some() || self.spin_steps.is_some() || self.spin_percent.is_some() {
             let ns_per_step = calibrated();

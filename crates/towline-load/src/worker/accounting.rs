@@ -13,6 +13,8 @@ use crate::usage::Usage;
 #[derive(Debug)]
 pub(crate) struct ThreadResult {
     pub(crate) usage: Usage,
+    /// When the measured time began: between slices, with a response.
+    pub(crate) began: Instant,
     /// The measured time.
     pub(crate) measured: Duration,
     /// Responses in the measured time.
@@ -102,6 +104,7 @@ impl Worker {
         self.tally.finish(self.live);
         ThreadResult {
             usage: after.since(before),
+            began: self.window.from,
             accounted: counted_to.saturating_duration_since(counted_from),
             measured,
             answered: self.tally.answered,

@@ -13,7 +13,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,8 @@ from ..netem import Netem
 from ..responder import Responder, ResponderFailed
 from ..runner.network import Network, with_netem
 from ..runner.protocol import Failed, Memory, SliceSpec, StartConfig
+from ..subjects.machine import stolen_s
+from ..subjects.resources import waited_s
 from .process import ClientProcess, Worker
 from .subjects import CLIENTS, Client, Interpreters, Missing, of_backend
 from .worker.job import MICRO, SLOW, Job
@@ -228,9 +230,15 @@ class RunningClient:
         seconds = (
             max(work.duration_s, SLOW_S) if self.environment.experiment.job.kind in SLOW else work.duration_s
         )
+        pids = (self.process.worker.pid, responder.pid)
+        stolen_before, waited_before = stolen_s(), sum(map(waited_s, pids))
         began, spent, netem_s = time.time(), responder.cpu_s(), self.environment.netem_s()
         found = self.process.slice(seconds, work.discard_s, work.requests)
-        one = _slice(self.name, began, found, responder.cpu_s() - spent, self.cores)
+        one = replace(
+            _slice(self.name, began, found, responder.cpu_s() - spent, self.cores),
+            subject_waited_s=sum(map(waited_s, pids)) - waited_before,
+            stolen_s=stolen_s() - stolen_before,
+        )
         return (
             with_netem(one, self.environment.netem_s() - netem_s, found["whole_s"])
             if self.environment.netems

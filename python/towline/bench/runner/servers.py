@@ -22,6 +22,7 @@ from ..subjects import (
     versions,
 )
 from ..subjects.attached import AttachedServer
+from ..subjects.machine import stolen_s
 from ..subjects.ports import HOST
 from ..subjects.render import APPS
 from .agent import Agent, slice_of
@@ -178,6 +179,7 @@ class RunningServer:
     def slice(self, work: SliceSpec) -> Slice:
         if work.search:
             return self._search()
+        stolen_before = stolen_s()
         before, began, netem_s = self.process.usage(), time.monotonic(), self._netem_s()
         try:
             report = self._binding.agent.slice(self._name, work)
@@ -199,6 +201,7 @@ class RunningServer:
             subject_cpu_s=cpu_s,
             context_switches=round(spent.switches * share),
             subject_waited_s=spent.waited_s * share,
+            stolen_s=stolen_s() - stolen_before,
             subject_busiest_share=min(cpu_s / one.measured_s, float(self._cores)) if one.measured_s else 0.0,
         )
 

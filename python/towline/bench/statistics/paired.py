@@ -44,8 +44,11 @@ class PairedRatio:
 Pairs = Sequence[tuple[Part, Part]]
 
 
-def paired_ratio(restarts: Mapping[int, Pairs]) -> PairedRatio:
+def paired_ratio(restarts: Mapping[int, Pairs], *, has_stopped: bool = False) -> PairedRatio:
     """The log ratio of the first of each pair to the second, for the pairs of each restart.
+
+    `has_stopped`: a subject has stood still by itself for long. One such slice among hundreds is within the scatter of
+    the pairs, so that it is not noticed here, and a trimmed mean would lose it: totals are used.
 
     Restarts in which a side has a total of zero are left out: they have no ratio.
     """
@@ -59,7 +62,7 @@ def paired_ratio(restarts: Mapping[int, Pairs]) -> PairedRatio:
     if count < MIN_PAIRS:
         return PairedRatio(totals, trimmed=False)
     mean, by_restart = trimmed_mean(logs)
-    if not math.isfinite(mean) or _disagree(mean, restarts):
+    if has_stopped or not math.isfinite(mean) or _disagree(mean, restarts):
         return PairedRatio(totals, trimmed=False, disagree=True)
     return PairedRatio(by_restart, trimmed=True)
 

@@ -77,6 +77,11 @@ def cpu_ticks() -> tuple[int, int]:
     return (numbers[7] if len(numbers) > 7 else 0, sum(numbers))
 
 
+def stolen_s() -> float:
+    """Time since boot that the hypervisor took from all cores together; subtract two readings."""
+    return cpu_ticks()[0] / os.sysconf("SC_CLK_TCK")
+
+
 def steal_share(before: tuple[int, int], after: tuple[int, int]) -> float:
     """Stolen share of the time of all cores between two readings of `cpu_ticks`."""
     total = after[1] - before[1]

@@ -139,6 +139,13 @@ class Meter:
         )
 
 
+def waited_s(pid: int) -> float:
+    """Time since its start that the threads of a process, those alive, were ready to run and waited for a core."""
+    seen = _ThreadTimes()
+    _read_threads(pid, seen)
+    return seen.waited_s
+
+
 def pss_bytes(pids: list[int]) -> int | None:
     """Proportional set size: pages that processes share are counted once among them. None where it cannot be read."""
     total = 0

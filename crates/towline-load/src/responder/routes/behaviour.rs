@@ -58,8 +58,8 @@ impl ShareSampler {
 
 impl Behaviour {
     /// Enables stalls with this plan.
-    pub fn set_stall(&mut self, injection: StallPlan) {
-        self.stall = Some(Stall::new(injection, Instant::now()));
+    pub fn set_stall(&mut self, plan: StallPlan) {
+        self.stall = Some(Stall::new(plan, Instant::now()));
     }
 
     /// Adds CPU time: `steps_per_request` for each request, and `percent` of each turn.
@@ -68,12 +68,12 @@ impl Behaviour {
     }
 
     pub fn next_stall(&self) -> Option<Instant> {
-        self.stall.as_ref().map(Stall::next)
+        self.stall.as_ref().and_then(Stall::next)
     }
 
     pub fn stall_if_due(&mut self) {
         if let Some(stall) = &mut self.stall {
-            stall.if_due(&mut self.injected.stalls);
+            stall.if_due(self.injected.requests, &mut self.injected.stalls);
         }
     }
 

@@ -7,42 +7,74 @@ const MAX_RECORDED: usize = 10_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallPlan {
-    pub every: Duration,
+    pub every: Every,
     pub length: Duration,
+    /// The most stalls; `None`: no limit.
+    pub times: Option<usize>,
+}
+
+/// The beginning of each stall.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    Time(Duration),
+    /// After so many requests, as a garbage collector that runs when enough was allocated.
+    Requests(u64),
 }
 
 pub struct Stall {
-    injection: StallPlan,
-    next: Instant,
+    plan: StallPlan,
+    left: Option<usize>,
+    /// By time: the next one.
+    next: Option<Instant>,
+    /// By requests: their number at the next one.
+    next_request: u64,
 }
 
 impl Stall {
-    pub fn new(injection: StallPlan, now: Instant) -> Self {
+    pub fn new(plan: StallPlan, now: Instant) -> Self {
+        let (next, next_request) = match plan.every {
+            Every::Time(every) => (Some(now + every), u64::MAX),
+            Every::Requests(count) => (None, count),
+        };
         Self {
-            injection,
-            next: now + injection.every,
+            plan,
+            left: plan.times,
+            next,
+            next_request,
         }
     }
 
-    pub fn next(&self) -> Instant {
+    /// When a turn is due for a stall.
+    pub fn next(&self) -> Option<Instant> {
         self.next
     }
 
-    /// Sleeps through a stall that is due, and records it.
-    pub fn if_due(&mut self, log: &mut Vec<(u64, u64)>) {
+    /// Sleeps through a stall that is due, and records it. `requests` is the number so far.
+    pub fn if_due(&mut self, requests: u64, log: &mut Vec<(u64, u64)>) {
         let now = Instant::now();
-        if now < self.next {
+        if requests < self.next_request && self.next.is_none_or(|next| now < next) {
             return;
         }
         let from = monotonic_ns();
-        std::thread::sleep(self.injection.length);
+        std::thread::sleep(self.plan.length);
         if log.len() >= MAX_RECORDED {
             log.remove(0);
         }
         log.push((from, monotonic_ns()));
+        self.left = self.left.map(|left| left.saturating_sub(1));
+        if self.left == Some(0) {
+            (self.next, self.next_request) = (None, u64::MAX);
+            return;
+        }
         // Stalls that were missed are not repeated.
-        while self.next <= now {
-            self.next += self.injection.every;
+        match (self.plan.every, &mut self.next) {
+            (Every::Time(every), Some(next)) => {
+                while *next <= now {
+                    *next += every;
+                }
+            }
+            (Every::Requests(count), _) => self.next_request = requests + count,
+            (Every::Time(_), None) => {}
         }
     }
 }
