@@ -50,7 +50,7 @@ LOADS = ("closed", "open", "client")
 
 
 @dataclass(frozen=True)
-class Found:
+class StallFigures:
     """Shares of the steady one's rate, and p99 in milliseconds; the truth is None where it is the machine's."""
 
     rate: float
@@ -71,7 +71,7 @@ class Found:
 Slicing = Callable[[str], Slice]
 
 
-def measure(stall: str, load: str, rounds: int, seed: int = 1) -> Found:
+def measure(stall: str, load: str, rounds: int, seed: int = 1) -> StallFigures:
     """Alternating slices in random order, and their figures."""
     generator, server = cores()
     pinned = {"cores": [server]} if server is not None else {}
@@ -154,7 +154,7 @@ def found(
     log: Sequence[tuple[float, float]],
     load: str,
     every_requests: float | None,
-) -> Found:
+) -> StallFigures:
     """`every_requests`: the requests after which a stall comes each time; otherwise its moment is in the log."""
     mine, others = slices["stalling"], slices["steady"]
     total_s = sum(one.measured_s for one in mine)
@@ -167,7 +167,7 @@ def found(
     ratio = paired(mine, others, "per_s")
     p99 = merged(tuple(one.histogram for one in mine if one.histogram))
     assert p99 is not None
-    return Found(
+    return StallFigures(
         rate=math.exp(sum(ratio.by_restart.values()) / len(ratio.by_restart)),
         rate_truth=1.0 if load == "open" else 1 - stalled_s / total_s,
         p99_ms=p99.at(0.99) / 1e6,
