@@ -26,6 +26,10 @@ impl PeerAddr {
             .map_or(Self::None, |path| Self::Unix(path.into()))
     }
 
+    pub(crate) fn from_inet(addr: SocketAddr) -> Self {
+        Self::Inet(canonical(addr))
+    }
+
     /// The IP address and port, if it has one.
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {

@@ -150,7 +150,7 @@ impl<S> Conn<S> {
             offset,
             left: len,
             stream,
-            must_copy: framed || self.io.tls.is_some(),
+            must_copy: framed || self.io.tls().is_some(),
             grows: false,
         };
         if len <= COPIED_BYTES && body.send_capacity() as u64 >= len {
@@ -257,15 +257,11 @@ impl<S> Conn<S> {
             .unwrap_or(usize::MAX)
             .min(SENDFILE_BYTES);
         let offset = body.offset as usize;
-        let Source::File(file) = &body.source else {
+        let (Source::File(file), Some(socket)) = (&body.source, self.io.socket()) else {
             body.must_copy = true;
             return Ok(FileFlush::Queued);
         };
-        match self
-            .io
-            .socket
-            .sendfile(file, offset, NonZeroUsize::new(portion))
-        {
+        match socket.sendfile(file, offset, NonZeroUsize::new(portion)) {
             // The file is shorter than announced.
             Ok(0) => self.abort_file(),
             Ok(n) => {

@@ -5,10 +5,13 @@ use std::io::{self, IoSlice};
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
 use towline_proto::Side;
 
 use crate::conn::file_body::FileFlush;
+use crate::conn::transport::Transport;
 use crate::conn::{Conn, Output, failure_rule};
+use crate::tls::Session;
 
 /// Slices of one `writev`: sixteen pipelined responses of four slices each.
 const SLICES: usize = 64;
@@ -54,16 +57,18 @@ impl<S> Conn<S> {
     pub(crate) fn try_flush(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         match self.output {
             Output::Broken => return Ok(FlushOutcome::All),
-            Output::Finished if self.io.tls.is_none() => return Ok(FlushOutcome::All),
+            Output::Finished if self.io.tls().is_none() => return Ok(FlushOutcome::All),
             _ => {}
         }
-        let flushed = if self.io.tls.is_some() {
-            self.flush_tls(now, budget)
-        } else {
-            self.flush_plain(now, budget)
+        let flushed = match &self.io {
+            Transport::Stream(stream) if stream.tls.is_none() => self.flush_plain(now, budget),
+            Transport::Stream(_) => self.flush_tls(now, budget),
+            Transport::Quic(_) => Ok(self.flush_quic(now, budget)),
         };
         let flushed = flushed.inspect_err(|error| {
-            self.io.reset_seen |= error.kind() == io::ErrorKind::ConnectionReset;
+            if let Some(stream) = self.io.stream_mut() {
+                stream.reset_seen |= error.kind() == io::ErrorKind::ConnectionReset;
+            }
         })?;
         if self.output != Output::Finished {
             self.output = match flushed {
@@ -137,7 +142,10 @@ impl<S> Conn<S> {
             if offered == 0 {
                 break 0;
             }
-            match self.io.send_plain(slices, more_follows) {
+            let Some(stream) = self.io.stream() else {
+                break 0;
+            };
+            match stream.send_plain(slices, more_follows) {
                 Ok(n) => break n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break 0,
@@ -155,11 +163,11 @@ impl<S> Conn<S> {
     fn flush_tls(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         let mut done = 0;
         loop {
-            let Some(tls) = &mut self.io.tls else {
+            let Some((tls, socket)) = tls_of(&mut self.io) else {
                 return Ok(FlushOutcome::All);
             };
             if tls.wants_write() {
-                match tls.flush(&self.io.socket)? {
+                match tls.flush(socket)? {
                     Some(plain) if plain > 0 => {
                         self.proto.sent(now, plain);
                         self.count_sent(now, plain);
@@ -176,7 +184,7 @@ impl<S> Conn<S> {
                 return Ok(FlushOutcome::Budget);
             }
             self.fill_from_files();
-            let Some(tls) = &mut self.io.tls else {
+            let Some((tls, _)) = tls_of(&mut self.io) else {
                 return Ok(FlushOutcome::All);
             };
             let mut slices = [IoSlice::new(&[]); SLICES];
@@ -209,22 +217,28 @@ impl<S> Conn<S> {
         if matches!(self.output, Output::Finished | Output::Broken) {
             return;
         }
-        if let Some(tls) = &mut self.io.tls {
+        if let Some((tls, _)) = tls_of(&mut self.io) {
             tls.close_notify();
             if self.flush(now, usize::MAX) == FlushOutcome::Blocked {
                 return;
             }
         }
         self.output = Output::Finished;
-        // An error means that the peer has closed already.
-        let _ = self.io.socket.shutdown(Shutdown::Write);
+        if let Some(socket) = self.io.socket() {
+            // An error means that the peer has closed already.
+            let _ = socket.shutdown(Shutdown::Write);
+        }
     }
 
-    /// Sends the final `close_notify` or alert before the socket is dropped.
+    /// Sends the final `close_notify` or alert, or QUIC's `CONNECTION_CLOSE`, before the connection is dropped.
     pub(crate) fn close(&mut self, now: Instant) {
+        if let Transport::Quic(_) = self.io {
+            self.close_quic(now);
+            return;
+        }
         let handshake_done = !self.io.is_handshaking();
-        if let Some(tls) = &mut self.io.tls
-            && self.output != Output::Finished
+        if self.output != Output::Finished
+            && let Some((tls, _)) = tls_of(&mut self.io)
         {
             // A pending alert tells the client why its handshake failed.
             if handshake_done {
@@ -234,9 +248,22 @@ impl<S> Conn<S> {
         }
         if self.proto.interest().abort && handshake_done {
             // A FIN would look like the valid end of a body that is delimited by close.
-            let _ = self.io.socket.set_linger(Some(Duration::ZERO));
+            self.reset_socket();
         }
     }
+
+    /// Makes the socket send a reset when it is dropped.
+    pub(crate) fn reset_socket(&self) {
+        if let Some(socket) = self.io.socket() {
+            // An error means that there is no connection any more.
+            let _ = socket.set_linger(Some(Duration::ZERO));
+        }
+    }
+}
+
+fn tls_of(io: &mut Transport) -> Option<(&mut Session, &Socket)> {
+    let stream = io.stream_mut()?;
+    Some((stream.tls.as_deref_mut()?, &stream.socket))
 }
 
 /// Copies the first `max_bytes` bytes of `slices` to `cut` and returns the number of slices.

@@ -17,14 +17,21 @@ pub struct ConnId {
 const OWN: u32 = u32::MAX;
 /// Reserved generation: tokens of dials.
 const DIAL: u32 = u32::MAX - 1;
+/// Reserved generation: tokens of UDP endpoints.
+const UDP: u32 = u32::MAX - 2;
 
 impl ConnId {
     pub(crate) fn new(index: usize, generation: u32) -> Self {
-        debug_assert!(generation < DIAL);
+        debug_assert!(generation < UDP);
         Self {
             generation,
             index: index as u32,
         }
+    }
+
+    /// The generation after `generation`; the largest values are reserved.
+    pub(crate) fn next_generation(generation: u32) -> u32 {
+        (generation + 1) % UDP
     }
 
     pub(crate) fn index(self) -> usize {
@@ -57,6 +64,8 @@ pub(crate) enum Source {
     /// The timer: the earliest deadline has passed.
     TimerFd,
     Listener(usize),
+    /// A UDP endpoint.
+    Udp(usize),
     /// A descriptor of the dial with this index.
     Dial(usize),
     Connection(ConnId),
@@ -75,6 +84,7 @@ impl Source {
             Self::Wake => special(OWN, 0),
             Self::TimerFd => special(OWN, 1),
             Self::Listener(index) => special(OWN, index + 2),
+            Self::Udp(index) => special(UDP, index),
             Self::Dial(index) => special(DIAL, index),
             Self::Connection(id) => id.token(),
         }
@@ -86,6 +96,7 @@ impl Source {
             (OWN, 0) => Self::Wake,
             (OWN, 1) => Self::TimerFd,
             (OWN, index) => Self::Listener(index - 2),
+            (UDP, index) => Self::Udp(index),
             (DIAL, index) => Self::Dial(index),
             _ => Self::Connection(id),
         }
@@ -102,6 +113,7 @@ mod tests {
             Source::Wake,
             Source::TimerFd,
             Source::Listener(3),
+            Source::Udp(0),
             Source::Dial(5),
             Source::Connection(ConnId::new(7, 9)),
         ];

@@ -7,6 +7,8 @@ pub(crate) mod file_body;
 pub(crate) mod flush;
 pub(crate) mod id;
 pub(crate) mod proxy_header;
+mod quic_io;
+pub(crate) mod quic_transport;
 pub(crate) mod spool;
 pub(crate) mod spooled_response;
 pub(crate) mod stream_map;
@@ -20,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use socket2::Socket;
-use towline_proto::{BufferPool, Connection, Protocol, Side, StreamId, UserError};
+use towline_proto::{BufferPool, Connection, Protocol, ProtocolPolicy, Side, StreamId, UserError};
 
 use crate::client::Established;
 use crate::conn::addr::PeerAddr;
@@ -28,7 +30,9 @@ use crate::conn::config::ConnConfig;
 use crate::conn::file_body::Files;
 use crate::conn::id::ConnId;
 use crate::conn::proxy_header::ProxyHeaderReader;
-use crate::conn::transport::Transport;
+use crate::conn::quic_transport::{QuicTransport, SharedEndpoint};
+use crate::conn::transport::{StreamTransport, Transport};
+use crate::quic;
 use crate::serve::metrics::SlotHandle;
 use crate::serve::refusals::{Reason, RefusedFor};
 use crate::tls::{RecvOutcome, Session, TlsInfo, late_alert};
@@ -143,14 +147,34 @@ impl<S: Default> Conn<S> {
             expects_proxy.is_some_and(|trusts| trusts(remote.inet().map(|addr| addr.ip())));
         let proto =
             Connection::server_with_policy(Arc::clone(&service.limits), service.protocols, now);
-        let transport = Transport {
-            socket,
+        let transport = StreamTransport {
             tls,
             proxy: expects_proxy.then(|| Box::new(ProxyHeaderReader::default())),
-            proxied: None,
-            reset_seen: false,
+            ..StreamTransport::new(socket)
         };
+        let transport = Transport::Stream(transport);
         Ok(Self::new(id, proto, transport, remote, service))
+    }
+
+    /// The server's end of a QUIC connection, before its handshake. `endpoint`: from which it was accepted.
+    pub(crate) fn from_quic(
+        id: ConnId,
+        conn: quic::Connection,
+        endpoint: &SharedEndpoint,
+        service: &Arc<ConnConfig>,
+        now: Instant,
+    ) -> Self {
+        let limits = Arc::clone(&service.limits);
+        let proto = Connection::server_with_policy(limits, ProtocolPolicy::Http3, now);
+        let transport = QuicTransport::shared(conn, endpoint, id.as_u64());
+        let remote = transport.remote_addr();
+        Self::new(
+            id,
+            proto,
+            Transport::Quic(Box::new(transport)),
+            remote,
+            service,
+        )
     }
 
     /// A client connection from the outcome of a dial.
@@ -163,10 +187,15 @@ impl<S: Default> Conn<S> {
         let protocol = established.protocol(service.protocols);
         let mut proto =
             Connection::client_with_protocol(Arc::clone(&service.limits), protocol, now);
-        proto.set_secure(established.transport.tls.is_some());
+        proto.set_secure(established.transport.is_secure());
         let Established {
-            transport, remote, ..
+            mut transport,
+            remote,
+            ..
         } = established;
+        if let Transport::Quic(quic) = &mut transport {
+            quic_io::offer_streams(&mut proto, quic, now);
+        }
         Self::new(id, proto, transport, remote, service)
     }
 
@@ -225,7 +254,7 @@ impl<S> Conn<S> {
 
     /// Address of the remote end: from a trusted PROXY header, else from the socket.
     pub fn remote_addr(&self) -> &PeerAddr {
-        match &self.io.proxied {
+        match self.io.proxied() {
             Some(pair) => &pair.0,
             None => &self.remote,
         }
@@ -233,23 +262,20 @@ impl<S> Conn<S> {
 
     /// Address to which the client connected.
     pub fn local_addr(&self) -> &PeerAddr {
-        if let Some(pair) = &self.io.proxied {
+        if let Some(pair) = self.io.proxied() {
             return &pair.1;
         }
-        self.local.get_or_init(|| {
-            let addr = self.io.socket.local_addr();
-            addr.map_or(PeerAddr::None, |addr| PeerAddr::from_sock_addr(&addr))
-        })
+        self.local.get_or_init(|| self.io.local_addr())
     }
 
     /// Whether the connection uses TLS, also before the end of the handshake.
     pub fn is_tls(&self) -> bool {
-        self.io.tls.is_some()
+        self.io.is_secure()
     }
 
     /// Result of the TLS handshake, once it is complete.
     pub fn tls(&self) -> Option<TlsInfo> {
-        self.io.tls.as_ref()?.info()
+        self.io.tls_info()
     }
 
     /// Counts bytes of HTTP; the overhead of TLS is not included.
@@ -286,17 +312,21 @@ impl<S> Conn<S> {
         self.wake_due = false;
     }
 
-    /// Earliest deadline of the protocol or the front end.
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        match (self.proto.deadline(), self.wake_at) {
+    /// Earliest deadline of the protocol, the transport or the front end.
+    pub(crate) fn deadline(&mut self) -> Option<Instant> {
+        let deadline = match (self.proto.deadline(), self.wake_at) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
+        };
+        match self.io.quic_mut().and_then(QuicTransport::deadline) {
+            Some(at) => Some(deadline.map_or(at, |other| other.min(at))),
+            None => deadline,
         }
     }
 
-    /// HTTP/2: releases the stream of an exchange that has ended. A failed stream is freed here.
+    /// HTTP/2 and HTTP/3: releases the stream of an exchange that has ended. A failed stream is freed here.
     pub fn release_stream(&mut self, stream: StreamId) {
-        if self.proto.protocol() == Some(Protocol::Http2)
+        if self.proto.protocol() != Some(Protocol::Http1)
             && let Ok(mut stream) = self.proto.stream(stream)
             && matches!(stream.write(&[]), Err(UserError::StreamFailed))
         {
@@ -307,7 +337,7 @@ impl<S> Conn<S> {
     /// Checks whether the peer has reset the connection, even if bytes received before are unread: a response
     /// would not arrive. Costs a system call.
     pub fn check_reset(&mut self, now: Instant) -> bool {
-        let Ok(Some(error)) = self.io.socket.take_error() else {
+        let Some(error) = self.io.take_error() else {
             return false;
         };
         self.on_failure(now, failure_rule(&error));
@@ -338,6 +368,9 @@ impl<S> Conn<S> {
         if self.input.broken.is_some() {
             return self.report_failure(now);
         }
+        if let Transport::Quic(_) = self.io {
+            return self.receive_quic(now);
+        }
         let mut news = false;
         while self.input.readable && !self.input.over {
             let space = self.proto.recv_space(buffers);
@@ -346,14 +379,17 @@ impl<S> Conn<S> {
                 // reported now, except where the kernel may still hold a response (HTTP/2 clients).
                 if self.input.closed
                     && !self.reports_in_order()
-                    && let Ok(Some(error)) = self.io.socket.take_error()
+                    && let Some(error) = self.io.take_error()
                 {
                     self.on_failure(now, failure_rule(&error));
                     return true;
                 }
                 return news;
             }
-            let received = self.io.recv(space);
+            let Some(stream) = self.io.stream_mut() else {
+                return news;
+            };
+            let received = stream.recv(space);
             self.apply_alpn();
             match received {
                 Ok(RecvOutcome::Data { bytes, drained }) => {
@@ -397,8 +433,7 @@ impl<S> Conn<S> {
 
     #[cold]
     fn count_handshake_failure(&self) {
-        let is_handshaking = self.io.tls.as_ref().is_some_and(|tls| tls.is_handshaking());
-        if let (Some(meter), true) = (&self.service.meter, is_handshaking) {
+        if let (Some(meter), true) = (&self.service.meter, self.io.is_handshaking()) {
             meter.tls_handshake_failures.fetch_add(1, Relaxed);
         }
     }
@@ -434,7 +469,7 @@ impl<S> Conn<S> {
 
     /// Sets the protocol that the TLS handshake has negotiated, if it was not fixed before.
     fn apply_alpn(&mut self) {
-        let Some(tls) = &self.io.tls else { return };
+        let Some(tls) = self.io.tls() else { return };
         if self.proto.protocol().is_none() && !tls.is_handshaking() {
             let protocol = match tls.alpn() {
                 Some(chosen) if chosen == ALPN_H2 => Protocol::Http2,

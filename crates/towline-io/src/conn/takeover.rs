@@ -13,6 +13,7 @@ use std::time::Instant;
 use socket2::Socket;
 
 use crate::conn::Conn;
+use crate::conn::transport::StreamTransport;
 
 /// A socket that the application has taken over.
 pub struct TakenSocket {
@@ -42,8 +43,8 @@ impl<S> Conn<S> {
     /// behind it, and no response yet. Bytes behind the request are in our buffer, and the application would miss
     /// them.
     pub fn can_take_over(&self) -> bool {
-        self.io.tls.is_none()
-            && self.io.proxy.is_none()
+        let is_plain = |stream: &StreamTransport| stream.tls.is_none() && stream.proxy.is_none();
+        self.io.stream().is_some_and(is_plain)
             && !self.input.over
             && self.proto.is_between_request_and_response()
     }
@@ -55,10 +56,13 @@ impl<S> Conn<S> {
         if !self.can_take_over() || self.proto.pending_bytes() > 0 {
             return Ok(None);
         }
+        let Some(own) = self.io.socket() else {
+            return Ok(None);
+        };
         // Both are close-on-exec.
-        let (socket, control) = (self.io.socket.try_clone()?, self.io.socket.try_clone()?);
+        let (socket, control) = (own.try_clone()?, own.try_clone()?);
         // The mode belongs to the open file, not to the descriptor.
-        self.io.socket.set_nonblocking(false)?;
+        own.set_nonblocking(false)?;
         Ok(Some(TakenSocket {
             socket: socket.into(),
             control: SocketControl(control),
@@ -67,9 +71,11 @@ impl<S> Conn<S> {
 
     /// Ends the connection after a takeover; the engine closes it when it is checked in. Reads and writes nothing.
     pub fn end_takeover(&mut self, now: Instant) {
-        let _ = self.io.socket.shutdown(Shutdown::Both);
-        // The engine must never block. Fails only for a descriptor that is not open.
-        let _ = self.io.socket.set_nonblocking(true);
+        if let Some(socket) = self.io.socket() {
+            let _ = socket.shutdown(Shutdown::Both);
+            // The engine must never block. Fails only for a descriptor that is not open.
+            let _ = socket.set_nonblocking(true);
+        }
         self.on_failure(now, "the application has used the socket");
     }
 }

@@ -1,4 +1,4 @@
-//! The transport below HTTP: a socket, optionally with TLS, optionally preceded by a PROXY header.
+//! The transport below HTTP: a stream socket, optionally with TLS, optionally preceded by a PROXY header; or QUIC.
 
 use std::io::{self, IoSlice, Read};
 use std::os::fd::{AsRawFd, RawFd};
@@ -7,7 +7,8 @@ use socket2::Socket;
 
 use crate::conn::addr::PeerAddr;
 use crate::conn::proxy_header::ProxyHeaderReader;
-use crate::tls::{RecvOutcome, Session};
+use crate::conn::quic_transport::QuicTransport;
+use crate::tls::{RecvOutcome, Session, TlsInfo};
 
 /// No SIGPIPE, and no blocking on sockets in blocking mode.
 pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
@@ -17,7 +18,117 @@ const MORE_FOLLOWS: libc::c_int = libc::MSG_MORE;
 #[cfg(not(target_os = "linux"))]
 const MORE_FOLLOWS: libc::c_int = 0;
 
-pub(crate) struct Transport {
+/// The transport of a connection.
+pub(crate) enum Transport {
+    Stream(StreamTransport),
+    Quic(Box<QuicTransport>),
+}
+
+impl Transport {
+    /// The descriptor to poll. A QUIC connection of a server shares it with the others of its endpoint.
+    pub(crate) fn fd(&self) -> RawFd {
+        match self {
+            Self::Stream(stream) => stream.fd(),
+            Self::Quic(quic) => quic.fd(),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn stream(&self) -> Option<&StreamTransport> {
+        match self {
+            Self::Stream(stream) => Some(stream),
+            Self::Quic(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn stream_mut(&mut self) -> Option<&mut StreamTransport> {
+        match self {
+            Self::Stream(stream) => Some(stream),
+            Self::Quic(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn quic(&self) -> Option<&QuicTransport> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Quic(quic) => Some(quic),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn quic_mut(&mut self) -> Option<&mut QuicTransport> {
+        match self {
+            Self::Stream(_) => None,
+            Self::Quic(quic) => Some(quic),
+        }
+    }
+
+    pub(crate) fn socket(&self) -> Option<&Socket> {
+        self.stream().map(|stream| &stream.socket)
+    }
+
+    /// Addresses from a PROXY header: remote, then local.
+    #[inline]
+    pub(crate) fn proxied(&self) -> Option<&(PeerAddr, PeerAddr)> {
+        self.stream()?.proxied.as_deref()
+    }
+
+    pub(crate) fn local_addr(&self) -> PeerAddr {
+        match self {
+            Self::Stream(stream) => {
+                let addr = stream.socket.local_addr();
+                addr.map_or(PeerAddr::None, |addr| PeerAddr::from_sock_addr(&addr))
+            }
+            Self::Quic(quic) => quic.local_addr(),
+        }
+    }
+
+    /// An error of the socket that no system call has returned yet.
+    pub(crate) fn take_error(&self) -> Option<io::Error> {
+        self.socket()?.take_error().ok().flatten()
+    }
+
+    /// Whether HTTP runs over TLS, also before the end of the handshake.
+    pub(crate) fn is_secure(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.tls.is_some(),
+            Self::Quic(_) => true,
+        }
+    }
+
+    /// Result of the handshake, once it is complete.
+    pub(crate) fn tls_info(&self) -> Option<TlsInfo> {
+        match self {
+            Self::Stream(stream) => stream.tls.as_ref()?.info(),
+            Self::Quic(quic) => quic.tls_info(),
+        }
+    }
+
+    /// The layer of TLS on a stream socket; QUIC has its own.
+    pub(crate) fn tls(&self) -> Option<&Session> {
+        self.stream()?.tls.as_deref()
+    }
+
+    /// Whether the handshake or the PROXY header is not complete.
+    pub(crate) fn is_before_http(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.is_handshaking() || stream.proxy.is_some(),
+            Self::Quic(quic) => quic.is_handshaking(),
+        }
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        match self {
+            Self::Stream(stream) => stream.is_handshaking(),
+            Self::Quic(quic) => quic.is_handshaking(),
+        }
+    }
+}
+
+/// A stream socket and the layers on it.
+pub(crate) struct StreamTransport {
     pub(crate) socket: Socket,
     pub(crate) tls: Option<Box<Session>>,
     /// Present until the PROXY header and the bytes received with it have been read.
@@ -29,7 +140,17 @@ pub(crate) struct Transport {
     pub(crate) reset_seen: bool,
 }
 
-impl Transport {
+impl StreamTransport {
+    pub(crate) fn new(socket: Socket) -> Self {
+        Self {
+            socket,
+            tls: None,
+            proxy: None,
+            proxied: None,
+            reset_seen: false,
+        }
+    }
+
     pub(crate) fn fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
@@ -122,11 +243,6 @@ impl Transport {
             [one] => self.socket.send_with_flags(one, flags),
             many => self.socket.send_vectored_with_flags(many, flags),
         }
-    }
-
-    /// Whether the TLS handshake or the PROXY header is not complete.
-    pub(crate) fn is_before_http(&self) -> bool {
-        self.is_handshaking() || self.proxy.is_some()
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {

@@ -159,7 +159,7 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    fn add(&mut self, id: ConnId, mut conn: Conn<S>, now: Instant) {
+    pub(crate) fn add(&mut self, id: ConnId, mut conn: Conn<S>, now: Instant) {
         self.accepted += 1;
         if let Some(drain) = self.drain {
             conn.start_drain(drain, now);
@@ -167,7 +167,8 @@ impl<S: Default> Engine<S> {
         if let Some(deadline) = conn.proto.deadline() {
             self.timers.schedule(id, &mut conn.scheduled_at, deadline);
         }
-        if conn.is_tls() {
+        // An endpoint bounds the handshakes of QUIC itself.
+        if conn.io.tls().is_some() {
             self.handshakes.push_back(id);
         }
         self.table.insert(Box::new(conn));

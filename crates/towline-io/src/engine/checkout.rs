@@ -121,7 +121,7 @@ impl<S> Conn<S> {
             _ => self.flush(now, CHECKED_OUT_FLUSH_BYTES),
         };
         let interest = self.proto.interest();
-        let deadline = self.proto.deadline();
+        let deadline = self.deadline();
         let early =
             deadline.is_some_and(|at| self.scheduled_at.is_none_or(|scheduled| at < scheduled));
         match flushed {

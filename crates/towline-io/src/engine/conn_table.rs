@@ -62,8 +62,7 @@ impl<S> ConnTable<S> {
 
     pub(crate) fn insert(&mut self, conn: Box<Conn<S>>) {
         let generation = self.generation;
-        // The two largest values are reserved for the engine's own tokens.
-        self.generation = (generation + 1) % (u32::MAX - 1);
+        self.generation = ConnId::next_generation(generation);
         let slot = Slot::Attached(conn);
         self.entries.insert(Entry { generation, slot });
     }

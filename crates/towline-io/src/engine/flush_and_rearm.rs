@@ -1,6 +1,6 @@
 //! Flushing and re-arming a connection after every activity on it, and its timeouts.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Poll};
@@ -8,6 +8,7 @@ use towline_proto::{BufferPool, Side};
 
 use crate::conn::flush::FlushOutcome;
 use crate::conn::id::ConnId;
+use crate::conn::transport::Transport;
 use crate::conn::{Conn, Output};
 use crate::engine::Engine;
 use crate::engine::conn_table::Slot;
@@ -49,9 +50,13 @@ impl<S: Default> Engine<S> {
         if interest.shutdown && conn.output == Output::Open {
             conn.finish_output(now);
         }
+        let mut is_endpoint_full = false;
         if conn.output == Output::Blocked && !conn.write_armed {
-            conn.write_armed = true;
-            arm_write(&self.poll, conn);
+            is_endpoint_full = conn.shares_socket();
+            if !is_endpoint_full {
+                conn.write_armed = true;
+                arm_write(&self.poll, conn);
+            }
         }
         // The flush may have caused events; the end of the connection is always reported.
         again |= interest.closed || conn.proto.has_events();
@@ -59,6 +64,9 @@ impl<S: Default> Engine<S> {
         conn.proto.release(&mut self.buffers);
         if let Some(deadline) = conn.deadline() {
             self.timers.schedule(id, &mut conn.scheduled_at, deadline);
+        }
+        if is_endpoint_full {
+            self.arm_endpoints();
         }
         if again {
             self.enqueue(id);
@@ -85,13 +93,19 @@ impl<S: Default> Engine<S> {
         if let Some(Slot::Attached(mut conn)) = self.table.remove(id) {
             conn.proto.release(&mut self.buffers);
             conn.close(now);
+            conn.retire(now);
         }
     }
 
-    /// Resets the socket of a connection and drops its state.
+    /// Resets the socket of a connection and drops its state. A QUIC connection is closed.
     pub fn abort(&mut self, id: ConnId) {
-        if let Some(Slot::Attached(conn)) = self.table.remove(id) {
-            let _ = conn.io.socket.set_linger(Some(Duration::ZERO));
+        let now = self.now();
+        if let Some(Slot::Attached(mut conn)) = self.table.remove(id) {
+            if conn.io.quic().is_some() {
+                conn.close(now);
+            }
+            conn.reset_socket();
+            conn.retire(now);
         }
     }
 
@@ -127,6 +141,30 @@ impl<S: Default> Engine<S> {
 }
 
 impl<S> Conn<S> {
+    /// Drops the connection after its last flush.
+    fn retire(self, now: Instant) {
+        if let Transport::Quic(quic) = self.io {
+            quic.retire(now);
+        }
+    }
+
+    /// Whether its socket is that of other connections, too.
+    fn shares_socket(&self) -> bool {
+        self.io.quic().is_some_and(|quic| !quic.owns_endpoint())
+    }
+
+    /// Removes the write interest of a client's UDP socket, which is writable after every datagram sent.
+    pub(crate) fn disarm_udp(&mut self, poll: &Poll) {
+        if self.io.quic().is_some() && std::mem::take(&mut self.write_armed) {
+            let (fd, token) = (self.as_raw_fd(), self.id().token());
+            let interest = Interest::READABLE;
+            // The socket of a shared endpoint is not registered with this token, and this fails.
+            let _ = poll
+                .registry()
+                .reregister(&mut SourceFd(&fd), token, interest);
+        }
+    }
+
     /// Reads and sends what the kernel has for us before a timeout is handled: the caller may have had the
     /// thread for longer than the timeout (WSGI), and a timer runs only while we wait for the peer. Returns
     /// whether the timeout has to wait until the front end has handled the events.
@@ -153,6 +191,9 @@ impl<S> Conn<S> {
             self.output = Output::Open;
         }
         self.input.readable = true;
+        if let Some(quic) = self.io.quic_mut() {
+            quic.receive_datagrams(now);
+        }
         self.begin_service(buffers, now, budget) || self.traffic.sent > sent
     }
 }

@@ -14,6 +14,7 @@ pub(crate) mod accept;
 mod checkout;
 pub(crate) mod conn_table;
 pub(crate) mod drain;
+mod endpoint;
 #[cfg(target_os = "linux")]
 pub(crate) mod epoll_pwait2;
 mod flush_and_rearm;
@@ -22,6 +23,9 @@ mod memory_trim;
 pub(crate) mod pending_dials;
 mod timer_fd;
 mod timers;
+mod udp;
+#[cfg(test)]
+mod udp_tests;
 
 use std::collections::VecDeque;
 use std::io;
@@ -40,6 +44,7 @@ use crate::conn::{Conn, Output};
 use crate::engine::accept::{FdExhaustion, Notice, RegisteredListener};
 use crate::engine::conn_table::{CheckedOut, ConnTable, Readiness, Slot};
 use crate::engine::drain::Drain;
+use crate::engine::endpoint::RegisteredEndpoint;
 #[cfg(target_os = "linux")]
 use crate::engine::epoll_pwait2::PreciseWait;
 use crate::engine::listener::Listener;
@@ -104,6 +109,7 @@ pub struct Engine<S> {
     precise_wait: PreciseWait,
     pub(crate) waker: Arc<Waker>,
     pub(crate) listeners: Vec<RegisteredListener>,
+    pub(crate) endpoints: Vec<RegisteredEndpoint>,
     pub(crate) fd_exhaustion: FdExhaustion,
     /// Time until which new connections are left to workers that have fewer.
     pub(crate) balance_until: Option<Instant>,
@@ -157,6 +163,7 @@ impl<S: Default> Engine<S> {
             poll,
             waker,
             listeners: Vec::new(),
+            endpoints: Vec::new(),
             fd_exhaustion: FdExhaustion::new()?,
             balance_until: None,
             table: ConnTable::new(),
@@ -216,10 +223,11 @@ impl<S: Default> Engine<S> {
         self.listeners.iter().map(|registered| &registered.listener)
     }
 
-    /// Closes the listeners. Open connections stay. Connections in the kernel's queue are accepted first,
+    /// Closes the listeners, and refuses new QUIC connections. Open connections stay. Connections in the kernel's queue are accepted first,
     /// because they are reset when the last process closes the listener.
     pub fn stop_listening(&mut self) {
         let now = self.now();
+        self.stop_accepting();
         self.accept_waiting(now);
         for registered in self.listeners.drain(..) {
             if let Some(meter) = &registered.service.meter {
@@ -245,7 +253,7 @@ impl<S: Default> Engine<S> {
         self.turn.in_event_loop = false;
         let wait = at.saturating_duration_since(Instant::now());
         #[cfg(target_os = "linux")]
-        if !wait.is_zero() && self.ready.is_empty() && !self.accept_pending() {
+        if !wait.is_zero() && !self.has_backlog() {
             let fd = self.poll.as_raw_fd();
             if self.precise_wait.wait(fd, wait)? {
                 let now = self.start_clock();
@@ -262,8 +270,11 @@ impl<S: Default> Engine<S> {
     }
 
     fn begin_turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        let backlog = !self.ready.is_empty() || self.accept_pending();
-        let wait = if backlog { Some(Duration::ZERO) } else { wait };
+        let wait = if self.has_backlog() {
+            Some(Duration::ZERO)
+        } else {
+            wait
+        };
         // Enough is ready for a whole turn: the kernel keeps the rest.
         let polled = self.ready.len() < self.config.max_ready_per_turn;
         if polled {
@@ -279,6 +290,11 @@ impl<S: Default> Engine<S> {
         }
         self.after_poll(now);
         Ok(())
+    }
+
+    /// Whether there is work that the poll does not report again.
+    fn has_backlog(&self) -> bool {
+        !self.ready.is_empty() || self.accept_pending() || self.has_datagrams()
     }
 
     fn start_clock(&mut self) -> Instant {
@@ -305,6 +321,7 @@ impl<S: Default> Engine<S> {
         if self.wake_at.is_some_and(|at| at <= now) {
             self.wake_at = None;
         }
+        self.receive_datagrams(now);
         self.expire(now);
         self.pending_dials.advance(self.poll.registry(), now);
         self.accept(now);
@@ -332,6 +349,7 @@ impl<S: Default> Engine<S> {
                     registered.pending = true;
                 }
             }
+            Source::Udp(index) => self.on_endpoint_event(index, readiness),
             Source::Dial(index) => self.pending_dials.on_ready(index),
             Source::Connection(id) => self.on_readiness(id, readiness),
         }
@@ -346,6 +364,7 @@ impl<S: Default> Engine<S> {
                 let unblocked = readiness.writable && conn.output == Output::Blocked;
                 if unblocked {
                     conn.output = Output::Open;
+                    conn.disarm_udp(&self.poll);
                 }
                 if unblocked || conn.input.readable {
                     self.enqueue(id);
@@ -469,7 +488,7 @@ impl<S: Default> Engine<S> {
             sys::trim_memory();
         }
         self.set_timer(self.turn.now);
-        if self.turn.in_event_loop && (!self.ready.is_empty() || self.accept_pending()) {
+        if self.turn.in_event_loop && self.has_backlog() {
             self.rearm();
         }
     }

@@ -127,8 +127,7 @@ impl<S: Default> Engine<S> {
     pub fn dial(&mut self, dial: Dial, tag: u64) -> DialId {
         let now = self.now();
         let pending_dials = &mut self.pending_dials;
-        // The two largest values are reserved for the engine's own tokens.
-        pending_dials.generation = (pending_dials.generation + 1) % (u32::MAX - 1);
+        pending_dials.generation = ConnId::next_generation(pending_dials.generation);
         let generation = pending_dials.generation;
         let index = pending_dials.slab.insert(PendingDial {
             generation,

@@ -2,10 +2,12 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use quinn_proto::Transmit;
+use quinn_proto::crypto::Session;
 
 use crate::quic::UdpSocket;
 use crate::quic::key::Key;
@@ -62,6 +64,15 @@ impl Connection {
     /// [`send`](Self::send) afterwards.
     pub fn quic(&mut self) -> &mut quinn_proto::Connection {
         &mut self.quic
+    }
+
+    /// Address of this end, where the system says to which the peer sends.
+    pub(crate) fn local_ip(&self) -> Option<IpAddr> {
+        self.quic.local_ip()
+    }
+
+    pub(crate) fn crypto_session(&self) -> &dyn Session {
+        self.quic.crypto_session()
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {

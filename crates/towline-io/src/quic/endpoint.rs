@@ -6,13 +6,14 @@
 //!                     └─ handshakes = max_handshakes, or not accepting ────────► refused
 //! ```
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use quinn_proto::{
@@ -42,6 +43,23 @@ struct Slot {
     ready: bool,
     /// It is a server's connection whose handshake is not complete.
     handshaking: bool,
+    /// Number that the program has given to the connection.
+    tag: u64,
+    /// The connection is closed and only repeats its `CONNECTION_CLOSE` (RFC 9000 10.2.1).
+    closing: Option<Box<Connection>>,
+}
+
+/// Counts of an endpoint since its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndpointCounts {
+    /// Connections accepted, their handshakes not complete.
+    pub accepted: u64,
+    /// Retry packets sent.
+    pub retries: u64,
+    /// Connections refused: too many handshakes, or not accepting.
+    pub refused: u64,
+    /// Datagrams dropped because the inbox of their connection was full.
+    pub dropped: u64,
 }
 
 /// A UDP socket with the QUIC connections on it.
@@ -56,9 +74,23 @@ pub struct Endpoint {
     handshakes: usize,
     accepted: VecDeque<Connection>,
     ready: VecDeque<Key>,
-    buffers: ReceiveBuffers,
+    /// Closed connections in the order in which they were closed, and when they are forgotten.
+    closing: VecDeque<(Instant, Key)>,
+    counts: EndpointCounts,
     reply: Vec<u8>,
 }
+
+thread_local! {
+    /// Space for received datagrams, shared by the endpoints of a thread: a client has one for each connection.
+    static BUFFERS: RefCell<ReceiveBuffers> = RefCell::new(ReceiveBuffers::new());
+}
+
+/// Closed connections that are kept to answer late packets; over it the oldest is forgotten. Its peer then gets a
+/// stateless reset.
+const MAX_CLOSING: usize = 256;
+
+/// Longest time for which a closed connection is kept: three times a probe timeout (RFC 9000 10.2) of a slow path.
+const MAX_CLOSING_TIME: Duration = Duration::from_secs(3);
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -90,7 +122,8 @@ impl Endpoint {
             handshakes: 0,
             accepted: VecDeque::new(),
             ready: VecDeque::new(),
-            buffers: ReceiveBuffers::new(),
+            closing: VecDeque::new(),
+            counts: EndpointCounts::default(),
             reply: Vec::new(),
         }
     }
@@ -148,20 +181,31 @@ impl Endpoint {
     /// Reads one batch of datagrams, up to 64 KiB for each of eight senders. The connections concerned are
     /// returned by [`next_ready`](Self::next_ready), new ones by [`next_accepted`](Self::next_accepted).
     pub fn receive(&mut self, now: Instant) -> io::Result<ReceiveOutcome> {
-        let messages = match self.socket.receive(&mut self.buffers) {
-            Ok(messages) => messages,
-            Err(error) => return after_failure(error),
-        };
-        let buffers = std::mem::replace(&mut self.buffers, ReceiveBuffers::empty());
-        for index in 0..messages {
-            self.handle_message(now, &buffers.message(index));
-        }
-        self.buffers = buffers;
-        Ok(if messages < MESSAGES {
-            ReceiveOutcome::All
-        } else {
-            ReceiveOutcome::More
+        BUFFERS.with_borrow_mut(|buffers| {
+            let messages = match self.socket.receive(buffers) {
+                Ok(messages) => messages,
+                Err(error) => return after_failure(error),
+            };
+            for index in 0..messages {
+                self.handle_message(now, &buffers.message(index));
+            }
+            Ok(if messages < MESSAGES {
+                ReceiveOutcome::All
+            } else {
+                ReceiveOutcome::More
+            })
         })
+    }
+
+    /// Gives a connection a number, by which `next_ready` and `writable` name it; 0 before.
+    pub fn set_tag(&mut self, key: Key, tag: u64) {
+        if let Some(slot) = self.slot(key) {
+            slot.tag = tag;
+        }
+    }
+
+    pub fn counts(&self) -> EndpointCounts {
+        self.counts
     }
 
     /// The next new connection, before its handshake. Register it, then treat it as ready.
@@ -169,18 +213,62 @@ impl Endpoint {
         self.accepted.pop_front()
     }
 
-    /// The next connection for which something has arrived: call [`service`](Self::service) with it.
-    pub fn next_ready(&mut self) -> Option<Key> {
-        let key = self.ready.pop_front()?;
-        if let Some(slot) = self.slot(key) {
-            slot.ready = false;
+    /// The tag of the next connection for which something has arrived: call [`service`](Self::service) with it.
+    pub fn next_ready(&mut self) -> Option<u64> {
+        loop {
+            let key = self.ready.pop_front()?;
+            if let Some(slot) = self.slot(key) {
+                slot.ready = false;
+                return Some(slot.tag);
+            }
         }
-        Some(key)
     }
 
-    /// The connections to send again, when the poll reports that the socket is writable.
-    pub fn writable(&mut self) -> Vec<Key> {
-        self.socket.take_blocked()
+    /// The tags of the connections to send again, when the poll reports that the socket is writable.
+    pub fn writable(&mut self) -> Vec<u64> {
+        let blocked = self.socket.take_blocked();
+        let tag = |key| self.slot(key).map(|slot| slot.tag);
+        blocked.into_iter().filter_map(tag).collect()
+    }
+
+    /// Whether connections wait until the socket is writable.
+    pub fn is_blocked(&self) -> bool {
+        self.socket.is_blocked()
+    }
+
+    /// Keeps a connection that the program has closed, for a while: it repeats its last packet when the peer has not
+    /// received it.
+    pub fn retire(&mut self, mut conn: Connection, now: Instant) {
+        let key = conn.key();
+        let at = now + MAX_CLOSING_TIME;
+        let at = conn.deadline().map_or(at, |deadline| deadline.min(at));
+        if !self.service(&mut conn) {
+            return;
+        }
+        if let Some(slot) = self.slot(key) {
+            slot.closing = Some(Box::new(conn));
+            self.closing.push_back((at, key));
+        }
+        if self.closing.len() > MAX_CLOSING
+            && let Some((_, oldest)) = self.closing.pop_front()
+        {
+            self.remove(oldest);
+        }
+    }
+
+    /// Forgets the closed connections whose time is over.
+    pub fn forget_closed(&mut self, now: Instant) {
+        while let Some((at, key)) = self.closing.front().copied()
+            && at <= now
+        {
+            self.closing.pop_front();
+            self.remove(key);
+        }
+    }
+
+    /// Time at which [`forget_closed`](Self::forget_closed) has something to do.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.closing.front().map(|(at, _)| *at)
     }
 
     /// Passes on what has arrived for the connection, and takes its messages to the endpoint. Call it when the
@@ -237,7 +325,7 @@ impl Endpoint {
             );
             match event {
                 Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    self.deliver(Key(handle.0), event);
+                    self.deliver(now, Key(handle.0), event);
                 }
                 Some(DatagramEvent::NewConnection(incoming)) => self.decide(now, incoming),
                 Some(DatagramEvent::Response(transmit)) => self.respond(&transmit),
@@ -246,10 +334,19 @@ impl Endpoint {
         }
     }
 
-    fn deliver(&mut self, key: Key, event: ConnectionEvent) {
+    fn deliver(&mut self, now: Instant, key: Key, event: ConnectionEvent) {
         let most = self.limits.max_inbox;
-        let Some(slot) = self.slot(key) else { return };
+        let Some(slot) = self.slots.get_mut(key.0).and_then(Option::as_mut) else {
+            return;
+        };
+        if let Some(closed) = &mut slot.closing {
+            // Answered with `CONNECTION_CLOSE`, at a falling rate.
+            closed.quic().handle_event(event);
+            closed.send(now, usize::MAX);
+            return;
+        }
         if slot.inbox.len() >= most {
+            self.counts.dropped += 1;
             return;
         }
         slot.inbox.push_back(event);
@@ -262,6 +359,7 @@ impl Endpoint {
     fn decide(&mut self, now: Instant, incoming: Incoming) {
         self.reply.clear();
         if !self.accepting || self.handshakes >= self.limits.max_handshakes {
+            self.counts.refused += 1;
             let refusal = self.quic.refuse(incoming, &mut self.reply);
             return self.respond(&refusal);
         }
@@ -269,7 +367,10 @@ impl Endpoint {
         if is_loaded && !incoming.remote_address_validated() {
             // A token of a Retry that is wrong has been refused before.
             match self.quic.retry(incoming, &mut self.reply) {
-                Ok(retry) => self.respond(&retry),
+                Ok(retry) => {
+                    self.counts.retries += 1;
+                    self.respond(&retry);
+                }
                 Err(error) => self.quic.ignore(error.into_incoming()),
             }
             return;
@@ -277,6 +378,7 @@ impl Endpoint {
         match self.quic.accept(incoming, now, &mut self.reply, None) {
             Ok((handle, quic)) => {
                 let conn = self.insert(handle, quic, true);
+                self.counts.accepted += 1;
                 self.accepted.push_back(conn);
             }
             Err(error) => {

@@ -12,7 +12,8 @@ pub struct QuicLimits {
     pub max_uni_streams: u32,
     /// Bytes of one stream that the peer may send ahead of the program.
     pub stream_window_bytes: u32,
-    /// The same for all streams of a connection together.
+    /// The same for all streams of a connection together. Streams that are not read stop the others when they fill
+    /// it, so it has room for all of them, as with HTTP/2.
     pub connection_window_bytes: u32,
     /// Bytes written by the program that are not acknowledged yet, of all streams together. The product of
     /// bandwidth and round trip that one connection can use: 1 MiB is 160 Mbit/s at 50 ms.
@@ -42,7 +43,7 @@ impl QuicLimits {
             max_bidi_streams: 128,
             max_uni_streams: 8,
             stream_window_bytes: 256 * 1024,
-            connection_window_bytes: 1024 * 1024,
+            connection_window_bytes: 128 * 256 * 1024,
             send_window_bytes: 1024 * 1024,
             crypto_buffer_bytes: 16 * 1024,
             idle_timeout: Duration::from_secs(90),

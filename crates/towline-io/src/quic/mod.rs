@@ -19,11 +19,11 @@ mod key;
 mod limits;
 mod socket;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use config::{client_config, server_config};
 pub use connection::{Connection, SendOutcome};
-pub use endpoint::{Endpoint, ReceiveOutcome};
+pub use endpoint::{Endpoint, EndpointCounts, ReceiveOutcome};
 pub use key::Key;
 pub use limits::QuicLimits;
 pub use socket::UdpSocket;

@@ -110,6 +110,14 @@ impl UdpSocket {
         std::mem::take(&mut *self.blocked.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self
+            .blocked
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .is_empty()
+    }
+
     /// Receives up to [`MESSAGES`] messages into `buffers`.
     pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
         let mut slices = buffers
@@ -133,14 +141,6 @@ impl ReceiveBuffers {
     pub(crate) fn new() -> Self {
         Self {
             bytes: vec![0; MESSAGES * MESSAGE_BYTES].into_boxed_slice(),
-            meta: [RecvMeta::default(); MESSAGES],
-        }
-    }
-
-    /// Buffers without space, in place of others that are in use.
-    pub(crate) fn empty() -> Self {
-        Self {
-            bytes: Box::default(),
             meta: [RecvMeta::default(); MESSAGES],
         }
     }

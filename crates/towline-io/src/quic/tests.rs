@@ -16,7 +16,7 @@ use crate::tls::TlsConfig;
 /// Generous: the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-fn certificate() -> (CertificateDer<'static>, TlsConfig) {
+pub(crate) fn certificate() -> (CertificateDer<'static>, TlsConfig) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
     let cert = params.self_signed(&key).unwrap().der().clone();
@@ -31,7 +31,7 @@ fn certificate() -> (CertificateDer<'static>, TlsConfig) {
     (cert, TlsConfig::from(Arc::new(tls)))
 }
 
-fn trusting(cert: &CertificateDer<'static>) -> rustls::ClientConfig {
+pub(crate) fn trusting(cert: &CertificateDer<'static>) -> rustls::ClientConfig {
     let mut roots = RootCertStore::empty();
     roots.add(cert.clone()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -42,7 +42,7 @@ fn trusting(cert: &CertificateDer<'static>) -> rustls::ClientConfig {
         .with_no_client_auth()
 }
 
-fn socket() -> UdpSocket {
+pub(crate) fn socket() -> UdpSocket {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1 << 20).unwrap()
 }
 

@@ -9,6 +9,7 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use socket2::Socket;
 use towline_proto::BufferPool;
 
 use super::adaptive_spin::{AdaptiveSpin, SPIN_TIME};
@@ -53,7 +54,7 @@ impl H1Conn {
         generation: u64,
         now: Instant,
     ) -> io::Result<Self> {
-        peer.io.socket.set_nonblocking(false)?;
+        socket(&peer)?.set_nonblocking(false)?;
         Ok(Self {
             peer: ManuallyDrop::new(peer),
             recv_timeout: None,
@@ -100,7 +101,7 @@ impl H1Conn {
 
     fn set_nonblocking(&self, on: bool) {
         // It succeeded when the connection was made.
-        let _ = self.peer.io.socket.set_nonblocking(on);
+        let _ = socket(&self.peer).and_then(|socket| socket.set_nonblocking(on));
     }
 
     /// The kernel refused output. A response that the server sent before may still be readable.
@@ -138,7 +139,9 @@ impl H1Conn {
         // Zero would wait for ever.
         let most = most.max(Duration::from_millis(1));
         if self.recv_timeout != Some(most)
-            && self.peer.io.socket.set_read_timeout(Some(most)).is_ok()
+            && socket(&self.peer)
+                .and_then(|socket| socket.set_read_timeout(Some(most)))
+                .is_ok()
         {
             self.recv_timeout = Some(most);
         }
@@ -151,7 +154,10 @@ impl H1Conn {
         if space.is_empty() {
             return RecvProgress::Full;
         }
-        let result = peer.io.recv_once(space, flags);
+        let result = match peer.io.stream_mut() {
+            Some(stream) => stream.recv_once(space, flags),
+            None => Err(io::ErrorKind::Unsupported.into()),
+        };
         if !matches!(result, Ok(RecvOutcome::WouldBlock)) {
             self.now = Instant::now();
         }
@@ -196,6 +202,11 @@ impl Drop for H1Conn {
             unsafe { ManuallyDrop::drop(&mut self.peer) };
         }
     }
+}
+
+/// The stream socket of an HTTP/1 connection.
+fn socket(peer: &Conn<()>) -> io::Result<&Socket> {
+    peer.io.socket().ok_or(io::ErrorKind::Unsupported.into())
 }
 
 thread_local! {

@@ -32,7 +32,9 @@ use towline_proto::{Protocol, ProtocolPolicy};
 
 use crate::conn::ALPN_H2;
 use crate::conn::addr::PeerAddr;
+use crate::conn::quic_transport::QuicTransport;
 use crate::conn::transport::Transport;
+use crate::quic;
 
 /// A connection that may carry requests. TLS may have decrypted bytes already: with an edge-triggered poll,
 /// read once without waiting for an event.
@@ -46,12 +48,30 @@ pub struct Established {
 }
 
 impl Established {
+    /// A QUIC connection, the only one of its endpoint. It may be before its handshake.
+    pub fn from_quic(
+        mut conn: quic::Connection,
+        endpoint: quic::Endpoint,
+        timings: DialTimings,
+    ) -> Self {
+        let remote = PeerAddr::from_inet(conn.quic().remote_address());
+        Self {
+            transport: Transport::Quic(Box::new(QuicTransport::client(conn, endpoint))),
+            alpn: Some(quic::ALPN_H3.to_vec()),
+            remote,
+            timings,
+        }
+    }
+
     /// The protocol of the connection, `allowed` being the configured ones.
     pub(crate) fn protocol(&self, allowed: ProtocolPolicy) -> Protocol {
+        if self.transport.quic().is_some() {
+            return Protocol::Http3;
+        }
         match (&self.alpn, allowed) {
             (Some(chosen), _) if chosen == ALPN_H2 => Protocol::Http2,
             // Prior knowledge, which is not possible over TLS (RFC 9113 3.3).
-            (None, ProtocolPolicy::Http2) if self.transport.tls.is_none() => Protocol::Http2,
+            (None, ProtocolPolicy::Http2) if self.transport.tls().is_none() => Protocol::Http2,
             _ => Protocol::Http1,
         }
     }

@@ -6,24 +6,18 @@ use std::os::fd::AsRawFd;
 use socket2::Socket;
 
 use super::Watch;
-use crate::conn::transport::Transport;
+use crate::conn::transport::StreamTransport;
 use crate::tls::{RecvOutcome, Session};
 
 pub(super) struct PartialTransport {
-    pub(super) transport: Transport,
+    pub(super) transport: StreamTransport,
     serial: u32,
 }
 
 impl PartialTransport {
     pub(super) fn new(socket: Socket, serial: u32) -> Self {
         Self {
-            transport: Transport {
-                socket,
-                tls: None,
-                proxy: None,
-                proxied: None,
-                reset_seen: false,
-            },
+            transport: StreamTransport::new(socket),
             serial,
         }
     }

@@ -16,6 +16,7 @@ use super::{Dial, DialError, DialErrorKind, DialPhase, Established, Watch};
 use crate::client::route::{Proxy, ProxyScheme, Route, authority};
 use crate::conn::ALPN_H2;
 use crate::conn::addr::PeerAddr;
+use crate::conn::transport::Transport;
 use crate::thread_pool::{Panicked, TaskHandle};
 use crate::tls::{ClientTls, HandshakeOutcome, RecvOutcome, explain};
 
@@ -447,7 +448,7 @@ impl Dial {
             alpn,
             remote: establishing.remote,
             timings: self.timings,
-            transport,
+            transport: Transport::Stream(transport),
         }))
     }
 

@@ -219,11 +219,11 @@ impl Slots {
     /// Slots in the memory of this process, for use without a supervisor and for tests.
     pub fn private(count: usize) -> Self {
         #[repr(C, align(64))]
-        struct Cell([AtomicU64; SLOT_BYTES / 8]);
-        let cells: Vec<Cell> = (0..count.max(1))
-            .map(|_| Cell([const { AtomicU64::new(0) }; SLOT_BYTES / 8]))
+        struct Cell([AtomicU64; 8]);
+        let cells: Vec<Cell> = (0..count.max(1) * SLOT_BYTES / size_of::<Cell>())
+            .map(|_| Cell([const { AtomicU64::new(0) }; 8]))
             .collect();
-        let (first, bytes) = (cells.as_ptr().cast::<u8>(), cells.len() * SLOT_BYTES);
+        let (first, bytes) = (cells.as_ptr().cast::<u8>(), size_of_val(&*cells));
         // SAFETY: the vector is aligned, zeroed, of atomics only, and moves into the owner without
         // its heap block moving.
         unsafe { Self::from_shared(first, bytes, Arc::new(cells)) }.expect("aligned and whole")

@@ -1,6 +1,5 @@
 //! Lookups and connection attempts.
 
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -52,7 +51,7 @@ fn both_address_families_connect_with_the_socket_options() {
                 (None, None)
             );
             let (_, peer) = listener.accept().unwrap();
-            let socket = SockRef::from(&established.transport.socket);
+            let socket = SockRef::from(established.transport.socket().unwrap());
             assert_eq!(socket.local_addr().unwrap().as_socket(), Some(peer));
             assert!(socket.tcp_nodelay().unwrap() && socket.keepalive().unwrap());
             assert_eq!(
@@ -309,7 +308,7 @@ fn a_full_accept_queue_is_retried() {
     });
     config.connect_timeout = Some(MAX_WAIT);
     let established = dial(Client::Async, &route, &config).unwrap();
-    assert!(established.transport.socket.as_raw_fd() >= 0);
+    assert!(established.transport.fd() >= 0);
     server.join().unwrap();
     std::fs::remove_file(&path).unwrap();
 }

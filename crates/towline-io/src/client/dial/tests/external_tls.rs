@@ -94,12 +94,25 @@ fn external_tls_carries_all_bytes() {
             send(&mut established, piece);
             assert!(receive(&mut established, piece.len()) == piece);
         }
-        let tls = established.transport.tls.as_mut().unwrap();
+        let tls = established
+            .transport
+            .stream_mut()
+            .unwrap()
+            .tls
+            .as_mut()
+            .unwrap();
         tls.close_notify();
         assert!(!tls.accepts_plaintext());
         send(&mut established, b"");
         let start = Instant::now();
-        while established.transport.recv(&mut [0; 16]).unwrap() != RecvOutcome::Eof {
+        while established
+            .transport
+            .stream_mut()
+            .unwrap()
+            .recv(&mut [0; 16])
+            .unwrap()
+            != RecvOutcome::Eof
+        {
             assert!(start.elapsed() < MAX_WAIT);
             thread::sleep(Duration::from_millis(1));
         }

@@ -167,7 +167,7 @@ fn with_overrides(key: &str, addrs: &[SocketAddr]) -> DialConfig {
 
 /// Sends all of `bytes` on an established connection.
 fn send(established: &mut Established, mut bytes: &[u8]) {
-    let transport = &mut established.transport;
+    let transport = established.transport.stream_mut().unwrap();
     let start = Instant::now();
     while !bytes.is_empty() || transport.tls.as_ref().is_some_and(|tls| tls.wants_write()) {
         assert!(start.elapsed() < MAX_WAIT, "the peer does not read");
@@ -201,7 +201,12 @@ fn receive(established: &mut Established, count: usize) -> Vec<u8> {
             start.elapsed() < MAX_WAIT,
             "nothing received after {at} bytes"
         );
-        match established.transport.recv(&mut received[at..]) {
+        match established
+            .transport
+            .stream_mut()
+            .unwrap()
+            .recv(&mut received[at..])
+        {
             Ok(RecvOutcome::Data { bytes, .. }) => at += bytes,
             Ok(RecvOutcome::WouldBlock) => thread::sleep(Duration::from_millis(1)),
             other => panic!("{other:?} after {at} bytes"),
@@ -215,7 +220,12 @@ fn receive_error(established: &mut Established) -> io::Error {
     let start = Instant::now();
     loop {
         assert!(start.elapsed() < MAX_WAIT);
-        match established.transport.recv(&mut [0; 16]) {
+        match established
+            .transport
+            .stream_mut()
+            .unwrap()
+            .recv(&mut [0; 16])
+        {
             Ok(RecvOutcome::WouldBlock) => thread::sleep(Duration::from_millis(1)),
             Ok(other) => panic!("{other:?}"),
             Err(error) => return error,

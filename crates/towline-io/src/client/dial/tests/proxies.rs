@@ -132,7 +132,7 @@ fn tls_runs_within_tls_to_the_proxy() {
             send(&mut established, piece);
             assert!(receive(&mut established, piece.len()) == piece);
         }
-        let info = established.transport.tls.as_ref().unwrap().info().unwrap();
+        let info = established.transport.tls().unwrap().info().unwrap();
         assert_eq!(info.peer_certs.len(), 1);
     }
     // The certificate of the proxy is verified too.
@@ -330,7 +330,7 @@ fn an_https_proxy_receives_close_notify() {
     let route = Route::secure("origin", 443, authority.client());
     let route = through(&route, ProxyScheme::Https, addr);
     let mut established = dial(Client::Blocking, &route, &DialConfig::default()).unwrap();
-    let transport = &mut established.transport;
+    let transport = established.transport.stream_mut().unwrap();
     let tls = transport.tls.as_mut().unwrap();
     tls.close_notify();
     tls.flush(&transport.socket).unwrap();

@@ -46,7 +46,7 @@ fn tls_carries_data_and_alpn_is_chosen() {
             send(&mut established, piece);
             assert!(receive(&mut established, piece.len()) == piece);
         }
-        let info = established.transport.tls.as_ref().unwrap().info().unwrap();
+        let info = established.transport.tls().unwrap().info().unwrap();
         assert_eq!((info.version, info.peer_certs.len()), (0x0304, 1));
     }
 }

@@ -1,0 +1,287 @@
+//! Moves data and events between QUIC and HTTP/3.
+//!
+//! ```text
+//! QUIC ── events ──► stream_readable, stream_writable, ... ─┐
+//!      ── bytes of streams that have room (credit) ─────────┼─► proto
+//!      ◄── commands, then bytes in the order of priority ───┘
+//! ```
+
+use std::time::Instant;
+
+use quinn_proto::{
+    ConnectionError, Dir, Event, ReadError, StreamEvent, StreamId, VarInt, WriteError,
+};
+use towline_proto::{Connection, QuicClose, QuicCommand, Side, StreamSend};
+
+use crate::conn::flush::FlushOutcome;
+use crate::conn::quic_transport::QuicTransport;
+use crate::conn::transport::Transport;
+use crate::conn::{Conn, Output};
+use crate::quic::{ReceiveOutcome, SendOutcome};
+
+impl<S> Conn<S> {
+    /// Takes what QUIC has received, and handles its timers. Returns whether there was any input.
+    pub(super) fn receive_quic(&mut self, now: Instant) -> bool {
+        let Transport::Quic(quic) = &mut self.io else {
+            return false;
+        };
+        if quic.is_lost {
+            return false;
+        }
+        self.input.readable = quic.owns_endpoint()
+            && self.input.readable
+            && quic.receive_datagrams(now) == ReceiveOutcome::More;
+        quic.service(now);
+        let mut news = false;
+        while let Some(event) = quic.conn.quic().poll() {
+            news = true;
+            on_event(&mut self.proto, quic, event, now);
+        }
+        if self.proto.side() == Side::Client {
+            offer_streams(&mut self.proto, quic, now);
+        }
+        let received = read_streams(&mut self.proto, quic, now);
+        if let Some(remote) = quic.take_migration() {
+            self.remote = remote;
+        }
+        if quic.is_lost {
+            self.input.over = true;
+            self.files.clear();
+        }
+        if received > 0 {
+            self.count_received(received);
+        }
+        news || received > 0
+    }
+
+    /// Sends commands, then bytes of streams, at most about `budget` bytes.
+    pub(super) fn flush_quic(&mut self, now: Instant, budget: usize) -> FlushOutcome {
+        let mut sent = 0;
+        loop {
+            self.fill_from_files();
+            let Transport::Quic(quic) = &mut self.io else {
+                return FlushOutcome::All;
+            };
+            run_commands(&mut self.proto, quic, now);
+            let written = write_streams(&mut self.proto, quic, now, budget - sent);
+            let outcome = quic.send(now, budget);
+            sent += written;
+            if written > 0 {
+                self.count_sent(now, written);
+            }
+            match outcome {
+                SendOutcome::Blocked => return FlushOutcome::Blocked,
+                SendOutcome::Budget => return FlushOutcome::Budget,
+                SendOutcome::All if sent >= budget => return FlushOutcome::Budget,
+                // Files may have more for the room that was made.
+                SendOutcome::All if written > 0 && !self.files.is_empty() => {}
+                SendOutcome::All => return FlushOutcome::All,
+            }
+        }
+    }
+
+    /// Sends `CONNECTION_CLOSE`, unless the connection is over. HTTP/3 has usually said with which code.
+    pub(super) fn close_quic(&mut self, now: Instant) {
+        let Transport::Quic(quic) = &mut self.io else {
+            return;
+        };
+        run_commands(&mut self.proto, quic, now);
+        if !quic.is_lost {
+            quic.close(now, H3_NO_ERROR, "");
+            quic.send(now, usize::MAX);
+        }
+        self.output = Output::Finished;
+    }
+}
+
+/// RFC 9114 8.1.
+const H3_NO_ERROR: u64 = 0x100;
+const H3_GENERAL_PROTOCOL_ERROR: u64 = 0x101;
+
+fn on_event(proto: &mut Connection, quic: &mut QuicTransport, event: Event, now: Instant) {
+    match event {
+        Event::Stream(event) => on_stream_event(proto, quic, &event, now),
+        Event::ConnectionLost { reason } => {
+            quic.is_lost = true;
+            proto.quic_closed(now, describe(&reason));
+        }
+        Event::HandshakeDataReady
+        | Event::Connected
+        | Event::DatagramReceived
+        | Event::DatagramsUnblocked => {}
+    }
+}
+
+fn on_stream_event(
+    proto: &mut Connection,
+    quic: &mut QuicTransport,
+    event: &StreamEvent,
+    now: Instant,
+) {
+    match *event {
+        StreamEvent::Opened { dir } => {
+            while let Some(id) = quic.conn.quic().streams().accept(dir) {
+                proto.stream_readable(now, id.into());
+            }
+        }
+        StreamEvent::Readable { id } => proto.stream_readable(now, id.into()),
+        StreamEvent::Writable { id } => proto.stream_writable(now, id.into()),
+        StreamEvent::Finished { id } => proto.stream_acknowledged(now, id.into()),
+        StreamEvent::Stopped { id, error_code } => {
+            proto.stream_stop_received(now, id.into(), error_code.into_inner());
+        }
+        // Streams of ours are opened when they are needed, and for clients ahead of it.
+        StreamEvent::Available { .. } => {}
+    }
+}
+
+/// Tells the client's HTTP/3 how many requests it can start.
+pub(super) fn offer_streams(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) {
+    if let Some(count) = quic.open_ahead() {
+        proto.set_stream_credit(now, count);
+    }
+}
+
+/// Reads the streams for which HTTP/3 has room; returns the number of bytes.
+fn read_streams(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) -> usize {
+    let mut received = 0;
+    while let Some(recv) = proto.next_stream_recv() {
+        let mut stream = quic.conn.quic().recv_stream(stream_id(recv.id));
+        let Ok(mut chunks) = stream.read(true) else {
+            // Stopped, or read to its end.
+            proto.stream_drained(recv.id);
+            continue;
+        };
+        let mut room = recv.max_bytes;
+        while room > 0 {
+            match chunks.next(room) {
+                Ok(Some(chunk)) => {
+                    room -= chunk.bytes.len();
+                    received += chunk.bytes.len();
+                    proto.stream_received(now, recv.id, chunk.bytes);
+                    continue;
+                }
+                Ok(None) => proto.stream_end(now, recv.id),
+                Err(ReadError::Blocked) => proto.stream_drained(recv.id),
+                Err(ReadError::Reset(code)) => {
+                    proto.stream_reset_received(now, recv.id, code.into_inner());
+                }
+            }
+            break;
+        }
+    }
+    received
+}
+
+fn run_commands(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) {
+    open_streams(proto, quic, now);
+    while let Some(command) = proto.next_quic_command() {
+        // An error of QUIC means that the stream has ended already.
+        match command {
+            QuicCommand::Open { uni: true, id } => {
+                quic.unopened.push_back((Dir::Uni, id));
+                open_streams(proto, quic, now);
+            }
+            QuicCommand::Open { uni: false, id } => {
+                let opened = quic.opened.pop_front();
+                debug_assert_eq!(opened, Some(id), "HTTP/3 numbers streams as QUIC does");
+            }
+            QuicCommand::Reset { id, code } => {
+                let mut stream = quic.conn.quic().send_stream(stream_id(id));
+                let _ = stream.reset(var_int(code));
+            }
+            QuicCommand::StopSending { id, code } => {
+                let mut stream = quic.conn.quic().recv_stream(stream_id(id));
+                let _ = stream.stop(var_int(code));
+            }
+            QuicCommand::Priority { id, urgency } => {
+                let mut stream = quic.conn.quic().send_stream(stream_id(id));
+                // quinn sends larger numbers first; streams without a command have 0.
+                let _ = stream.set_priority(DEFAULT_URGENCY - i32::from(urgency));
+            }
+            QuicCommand::Close { code, reason } => quic.close(now, code, reason),
+        }
+    }
+}
+
+/// RFC 9218 4.1.
+const DEFAULT_URGENCY: i32 = 3;
+
+/// Opens unidirectional streams. Before the handshake QUIC may not know yet that the peer allows them.
+fn open_streams(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) {
+    while let Some((dir, id)) = quic.unopened.front().copied()
+        && let Some(opened) = quic.conn.quic().streams().open(dir)
+    {
+        debug_assert_eq!(u64::from(opened), id, "HTTP/3 numbers streams as QUIC does");
+        quic.unopened.pop_front();
+    }
+    if !quic.unopened.is_empty() && !quic.is_handshaking() {
+        let rule = "fewer than three unidirectional streams (RFC 9114 6.2)";
+        quic.unopened.clear();
+        quic.close(now, H3_GENERAL_PROTOCOL_ERROR, rule);
+        proto.quic_closed(now, QuicClose::ByTransport(rule));
+    }
+}
+
+/// Writes the streams in the order of HTTP/3; returns the number of bytes.
+fn write_streams(
+    proto: &mut Connection,
+    quic: &mut QuicTransport,
+    now: Instant,
+    budget: usize,
+) -> usize {
+    let mut written = 0;
+    while written < budget
+        && let Some(send) = proto.next_stream_send()
+    {
+        let StreamSend { id, data, end } = send;
+        let offered = data.len();
+        let mut stream = quic.conn.quic().send_stream(stream_id(id));
+        let mut chunks = [data];
+        let taken = match stream.write_chunks(&mut chunks) {
+            Ok(taken) => taken.bytes,
+            // A stopped stream has an event of its own, and HTTP/3 then offers nothing of it.
+            Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => 0,
+        };
+        let end = end && taken == offered;
+        if end {
+            // Fails only for a stream that is stopped or reset.
+            let _ = stream.finish();
+        }
+        written += taken;
+        proto.stream_sent(now, id, taken, end);
+    }
+    written
+}
+
+fn describe(reason: &ConnectionError) -> QuicClose {
+    match reason {
+        ConnectionError::ApplicationClosed(close) => {
+            QuicClose::ByApplication(close.error_code.into_inner())
+        }
+        ConnectionError::TimedOut => QuicClose::IdleTimeout,
+        ConnectionError::Reset => {
+            QuicClose::ByTransport("the peer has forgotten the connection (RFC 9000 10.3)")
+        }
+        ConnectionError::ConnectionClosed(_) => {
+            QuicClose::ByTransport("closed by the peer's transport (RFC 9000 10.2)")
+        }
+        ConnectionError::TransportError(_) => {
+            QuicClose::ByTransport("violation of QUIC, or TLS handshake failed (RFC 9000 11)")
+        }
+        ConnectionError::VersionMismatch => {
+            QuicClose::ByTransport("no common version of QUIC (RFC 9000 6)")
+        }
+        ConnectionError::LocallyClosed | ConnectionError::CidsExhausted => {
+            QuicClose::ByTransport("closed")
+        }
+    }
+}
+
+fn stream_id(id: u64) -> StreamId {
+    StreamId::from(var_int(id))
+}
+
+fn var_int(number: u64) -> VarInt {
+    VarInt::from_u64(number).unwrap_or(VarInt::MAX)
+}

@@ -1,0 +1,227 @@
+//! QUIC as the transport of one connection: its state machine, and its part of the endpoint.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use bytes::Bytes;
+use quinn_proto::crypto::rustls::HandshakeData;
+use quinn_proto::{Dir, VarInt};
+use rustls::pki_types::CertificateDer;
+
+use crate::conn::addr::PeerAddr;
+use crate::quic::{Connection, Endpoint, Key, ReceiveOutcome, SendOutcome};
+use crate::tls::TlsInfo;
+
+/// An endpoint and its connections. Each of them locks it for its service; there is one thread as a rule.
+pub(crate) type SharedEndpoint = Arc<Mutex<Endpoint>>;
+
+/// Request streams that a client opens before it needs them. QUIC does not say how many the server allows, only
+/// whether one more can be opened.
+const OPENED_AHEAD: usize = 256;
+
+/// Batches of datagrams that a client's connection reads in one service: 64 messages.
+const BATCHES: usize = 8;
+
+/// A QUIC connection and its endpoint.
+pub(crate) struct QuicTransport {
+    pub(crate) conn: Connection,
+    place: Place,
+    /// The endpoint belongs to this connection, which reads its socket: a client's.
+    owns_endpoint: bool,
+    /// Request streams that are open and not in use yet.
+    pub(crate) opened: VecDeque<u64>,
+    /// Streams of ours that QUIC did not allow yet, in order.
+    pub(crate) unopened: VecDeque<(Dir, u64)>,
+    /// The peer's address when it was last checked.
+    remote: SocketAddr,
+    /// The connection is over: closed by the peer, failed, or timed out.
+    pub(crate) is_lost: bool,
+}
+
+/// A connection's place in its endpoint, which is freed with it.
+struct Place {
+    endpoint: SharedEndpoint,
+    key: Key,
+    /// The endpoint has freed the place itself.
+    is_free: bool,
+}
+
+impl Place {
+    fn endpoint(&self) -> MutexGuard<'_, Endpoint> {
+        lock(&self.endpoint)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_free {
+            self.endpoint().remove(self.key);
+        }
+    }
+}
+
+pub(crate) fn lock(endpoint: &Mutex<Endpoint>) -> MutexGuard<'_, Endpoint> {
+    endpoint.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl QuicTransport {
+    /// A connection of a shared endpoint, whose datagrams the engine reads. `tag`: its number.
+    pub(crate) fn shared(mut conn: Connection, endpoint: &SharedEndpoint, tag: u64) -> Self {
+        lock(endpoint).set_tag(conn.key(), tag);
+        Self {
+            remote: conn.quic().remote_address(),
+            place: Place {
+                endpoint: Arc::clone(endpoint),
+                key: conn.key(),
+                is_free: false,
+            },
+            conn,
+            owns_endpoint: false,
+            opened: VecDeque::new(),
+            unopened: VecDeque::new(),
+            is_lost: false,
+        }
+    }
+
+    /// A client's connection, the only one of its endpoint.
+    pub(crate) fn client(conn: Connection, endpoint: Endpoint) -> Self {
+        let endpoint = Arc::new(Mutex::new(endpoint));
+        Self {
+            owns_endpoint: true,
+            ..Self::shared(conn, &endpoint, 0)
+        }
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        self.place.endpoint().as_raw_fd()
+    }
+
+    pub(crate) fn owns_endpoint(&self) -> bool {
+        self.owns_endpoint
+    }
+
+    pub(crate) fn is_handshaking(&self) -> bool {
+        self.conn.is_handshaking()
+    }
+
+    pub(crate) fn deadline(&mut self) -> Option<Instant> {
+        if self.is_lost {
+            return None;
+        }
+        self.conn.deadline()
+    }
+
+    /// Reads the socket of the endpoint. Other connections of it find their datagrams in their next service.
+    pub(crate) fn receive_datagrams(&mut self, now: Instant) -> ReceiveOutcome {
+        let mut endpoint = self.place.endpoint();
+        for _ in 0..BATCHES {
+            // An error of the socket is a loss of datagrams, and the connection has its timeouts.
+            match endpoint.receive(now) {
+                Ok(ReceiveOutcome::More) => {}
+                Ok(ReceiveOutcome::All) | Err(_) => return ReceiveOutcome::All,
+            }
+        }
+        ReceiveOutcome::More
+    }
+
+    /// Takes what has arrived for the connection, handles its timers, and passes its messages to the endpoint.
+    pub(crate) fn service(&mut self, now: Instant) {
+        self.exchange();
+        if self.deadline().is_some_and(|at| at <= now) {
+            self.conn.handle_timeout(now);
+            self.exchange();
+        }
+    }
+
+    fn exchange(&mut self) {
+        if !self.place.is_free && !self.place.endpoint().service(&mut self.conn) {
+            self.place.is_free = true;
+            self.is_lost = true;
+        }
+    }
+
+    /// Sends what is due, at most about `budget_bytes`.
+    pub(crate) fn send(&mut self, now: Instant, budget_bytes: usize) -> SendOutcome {
+        self.conn.send(now, budget_bytes)
+    }
+
+    /// Closes the connection with a code of the application (RFC 9000 19.19), unless it is closed already.
+    pub(crate) fn close(&mut self, now: Instant, code: u64, reason: &'static str) {
+        if !self.conn.quic().is_closed() {
+            let code = VarInt::from_u64(code).unwrap_or(VarInt::MAX);
+            let reason = Bytes::from_static(reason.as_bytes());
+            self.conn.quic().close(now, code, reason);
+        }
+    }
+
+    /// Drops the connection. Its endpoint answers late packets for a while if this end has closed it.
+    pub(crate) fn retire(self, now: Instant) {
+        let Self {
+            conn,
+            mut place,
+            is_lost,
+            ..
+        } = self;
+        if !is_lost && !place.is_free {
+            place.is_free = true;
+            place.endpoint().retire(conn, now);
+        }
+    }
+
+    /// The peer's new address, if it has changed: after a migration (RFC 9000 9) or behind a NAT that has forgotten
+    /// the old one.
+    pub(crate) fn take_migration(&mut self) -> Option<PeerAddr> {
+        let remote = self.conn.quic().remote_address();
+        let has_moved = std::mem::replace(&mut self.remote, remote) != remote;
+        has_moved.then(|| PeerAddr::from_inet(remote))
+    }
+
+    pub(crate) fn remote_addr(&self) -> PeerAddr {
+        PeerAddr::from_inet(self.remote)
+    }
+
+    pub(crate) fn local_addr(&self) -> PeerAddr {
+        let Ok(mut addr) = self.place.endpoint().local_addr() else {
+            return PeerAddr::None;
+        };
+        // The socket may be bound to all addresses.
+        if let Some(ip) = self.conn.local_ip() {
+            addr.set_ip(ip);
+        }
+        PeerAddr::from_inet(addr)
+    }
+
+    pub(crate) fn tls_info(&self) -> Option<TlsInfo> {
+        if self.is_handshaking() {
+            return None;
+        }
+        let session = self.conn.crypto_session();
+        let data = session.handshake_data()?.downcast::<HandshakeData>().ok()?;
+        let certs = session
+            .peer_identity()
+            .and_then(|certs| certs.downcast::<Vec<CertificateDer<'static>>>().ok());
+        Some(TlsInfo {
+            // QUIC has no other version (RFC 9001 4.2).
+            version: 0x0304,
+            // quinn does not say which suite was chosen.
+            cipher_suite: 0,
+            alpn: data.protocol,
+            peer_certs: certs.map(|certs| *certs).unwrap_or_default(),
+            server_name: data.server_name,
+        })
+    }
+
+    /// Opens request streams ahead and returns how many are there; `None` if there are as many as before.
+    pub(crate) fn open_ahead(&mut self) -> Option<u64> {
+        let before = self.opened.len();
+        while self.opened.len() < OPENED_AHEAD
+            && let Some(id) = self.conn.quic().streams().open(Dir::Bi)
+        {
+            self.opened.push_back(id.into());
+        }
+        (self.opened.len() != before).then_some(self.opened.len() as u64)
+    }
+}

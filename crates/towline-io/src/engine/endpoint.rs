@@ -1,0 +1,55 @@
+//! A UDP endpoint in the poll of an engine.
+
+use std::mem;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+
+use crate::conn::config::ConnConfig;
+use crate::conn::id::{ConnId, Source};
+use crate::conn::quic_transport::{SharedEndpoint, lock};
+use crate::quic::{Connection, ReceiveOutcome};
+
+pub(crate) struct RegisteredEndpoint {
+    pub(crate) endpoint: SharedEndpoint,
+    pub(crate) fd: RawFd,
+    pub(crate) service: Arc<ConnConfig>,
+    /// Datagrams may be waiting: set by the poll, cleared when a receive finds no more.
+    pub(crate) pending: bool,
+    /// Write interest is registered in the poll.
+    pub(crate) write_armed: bool,
+}
+
+impl RegisteredEndpoint {
+    /// UDP reports that it is writable after every datagram sent, so write interest is registered only while
+    /// connections wait.
+    pub(crate) fn arm_write(&mut self, registry: &Registry, index: usize, armed: bool) {
+        if mem::replace(&mut self.write_armed, armed) != armed {
+            let interest = if armed {
+                Interest::READABLE | Interest::WRITABLE
+            } else {
+                Interest::READABLE
+            };
+            let token = Source::Udp(index).token();
+            // It is registered. If this fails nevertheless, the timers of QUIC send again.
+            let _ = registry.reregister(&mut SourceFd(&self.fd), token, interest);
+        }
+    }
+
+    pub(crate) fn receive(&mut self, now: Instant) -> ReceiveOutcome {
+        // A failure of the socket is a loss of datagrams. The poll reports when it is readable again.
+        let received = lock(&self.endpoint).receive(now);
+        received.unwrap_or(ReceiveOutcome::All)
+    }
+
+    pub(crate) fn next_accepted(&self) -> Option<Connection> {
+        lock(&self.endpoint).next_accepted()
+    }
+
+    pub(crate) fn next_ready(&self) -> Option<ConnId> {
+        lock(&self.endpoint).next_ready().map(ConnId::from_u64)
+    }
+}

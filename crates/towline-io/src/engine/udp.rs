@@ -1,0 +1,114 @@
+//! UDP endpoints of an engine: datagrams make their QUIC connections ready.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use mio::Interest;
+use mio::unix::SourceFd;
+
+use crate::conn::Conn;
+use crate::conn::config::ConnConfig;
+use crate::conn::id::{ConnId, Source};
+use crate::conn::quic_transport::lock;
+use crate::engine::Engine;
+use crate::engine::conn_table::Readiness;
+use crate::engine::endpoint::RegisteredEndpoint;
+use crate::quic::{Connection, Endpoint, ReceiveOutcome};
+
+/// Batches of datagrams received per endpoint and turn, of up to eight messages (`quic::Endpoint::receive`). The
+/// connections concerned are then served before more is received, so that datagrams wait in the kernel and not here.
+const BATCHES_PER_TURN: usize = 4;
+
+impl<S: Default> Engine<S> {
+    /// Adds a UDP socket for HTTP/3; its connections are accepted from the next turn on.
+    pub fn add_endpoint(&mut self, endpoint: Endpoint, service: Arc<ConnConfig>) -> io::Result<()> {
+        let fd = endpoint.as_raw_fd();
+        let token = Source::Udp(self.endpoints.len()).token();
+        let registry = self.poll.registry();
+        registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        self.endpoints.push(RegisteredEndpoint {
+            endpoint: Arc::new(endpoint.into()),
+            fd,
+            service,
+            pending: true,
+            write_armed: false,
+        });
+        self.rearm();
+        Ok(())
+    }
+
+    pub(crate) fn on_endpoint_event(&mut self, index: usize, readiness: Readiness) {
+        let Some(registered) = self.endpoints.get_mut(index) else {
+            return;
+        };
+        registered.pending |= readiness.readable;
+        if readiness.writable && registered.write_armed {
+            let unblocked = lock(&registered.endpoint).writable();
+            registered.arm_write(self.poll.registry(), index, false);
+            for tag in unblocked {
+                let readiness = Readiness {
+                    writable: true,
+                    ..Readiness::default()
+                };
+                self.on_readiness(ConnId::from_u64(tag), readiness);
+            }
+        }
+    }
+
+    /// Whether datagrams may be waiting.
+    pub(crate) fn has_datagrams(&self) -> bool {
+        self.endpoints.iter().any(|registered| registered.pending)
+    }
+
+    /// Receives datagrams and adds the connections concerned to the ready list.
+    pub(crate) fn receive_datagrams(&mut self, now: Instant) {
+        for index in 0..self.endpoints.len() {
+            if !self.endpoints[index].pending {
+                continue;
+            }
+            lock(&self.endpoints[index].endpoint).forget_closed(now);
+            for _ in 0..BATCHES_PER_TURN {
+                let registered = &mut self.endpoints[index];
+                registered.pending = registered.receive(now) == ReceiveOutcome::More;
+                if !registered.pending {
+                    break;
+                }
+            }
+            while let Some(conn) = self.endpoints[index].next_accepted() {
+                self.add_quic(index, conn, now);
+            }
+            while let Some(id) = self.endpoints[index].next_ready() {
+                let readiness = Readiness {
+                    readable: true,
+                    ..Readiness::default()
+                };
+                self.on_readiness(id, readiness);
+            }
+        }
+    }
+
+    fn add_quic(&mut self, index: usize, conn: Connection, now: Instant) {
+        let registered = &self.endpoints[index];
+        let id = self.table.next_id();
+        let conn = Conn::from_quic(id, conn, &registered.endpoint, &registered.service, now);
+        self.add(id, conn, now);
+        self.enqueue(id);
+    }
+
+    /// Registers write interest in the endpoints whose sockets were full.
+    pub(crate) fn arm_endpoints(&mut self) {
+        for (index, registered) in self.endpoints.iter_mut().enumerate() {
+            if lock(&registered.endpoint).is_blocked() {
+                registered.arm_write(self.poll.registry(), index, true);
+            }
+        }
+    }
+
+    /// Refuses new connections of the endpoints. Open ones stay, on the same sockets.
+    pub(crate) fn stop_accepting(&mut self) {
+        for registered in &self.endpoints {
+            lock(&registered.endpoint).stop_accepting();
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! QUIC connections between two engines over UDP sockets of the loopback interface.
+
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use towline_proto::{Event, Limits, ProtocolPolicy};
+
+use crate::client::{DialTimings, Established};
+use crate::conn::config::ConnConfig;
+use crate::conn::id::ConnId;
+use crate::engine::{Engine, EngineConfig};
+use crate::quic::tests::{certificate, socket, trusting};
+use crate::quic::{Endpoint, QuicLimits, client_config, server_config};
+
+/// Generous: the machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// An engine and whether its connections have closed.
+struct End {
+    engine: Engine<()>,
+    closed: bool,
+}
+
+impl End {
+    fn new() -> Self {
+        Self {
+            engine: Engine::new(EngineConfig::default()).unwrap(),
+            closed: false,
+        }
+    }
+
+    fn step(&mut self) {
+        let engine = &mut self.engine;
+        engine.turn_start(Some(Duration::from_millis(1))).unwrap();
+        while let Some(id) = engine.next_ready() {
+            let Some(conn) = engine.conn(id) else {
+                continue;
+            };
+            while let Some(event) = conn.proto.next_event() {
+                self.closed |= matches!(event, Event::Closed(_));
+            }
+            engine.flush_and_rearm(id);
+        }
+        engine.turn_end();
+    }
+
+    /// The only connection.
+    fn conn(&self) -> Option<ConnId> {
+        self.engine.connection_ids().first().copied()
+    }
+
+    fn is_connected(&mut self) -> bool {
+        let conn = self.conn().and_then(|id| self.engine.conn(id));
+        conn.is_some_and(|conn| conn.tls().is_some())
+    }
+}
+
+struct Pair {
+    server: End,
+    client: End,
+    addr: SocketAddr,
+}
+
+impl Pair {
+    fn new(limits: Limits) -> Self {
+        let now = Instant::now();
+        let (cert, tls) = certificate();
+        let config = server_config(&tls, &QuicLimits::server()).unwrap();
+        let endpoint = Endpoint::new(socket(), Some(config), QuicLimits::server());
+        let addr = endpoint.local_addr().unwrap();
+        let (mut server, mut client) = (End::new(), End::new());
+        let service = |limits| {
+            Arc::new(ConnConfig {
+                protocols: ProtocolPolicy::Http3,
+                ..ConnConfig::plain(limits)
+            })
+        };
+        let of_server = service(limits);
+        server.engine.add_endpoint(endpoint, of_server).unwrap();
+
+        let config = client_config(&trusting(&cert), &QuicLimits::client()).unwrap();
+        let mut endpoint = Endpoint::new(socket(), None, QuicLimits::client());
+        let conn = endpoint.connect(now, config, addr, "localhost").unwrap();
+        let established = Established::from_quic(conn, endpoint, DialTimings::default());
+        let of_client = service(Limits::client());
+        let id = client.engine.adopt(established, &of_client).unwrap();
+        client.engine.flush_and_rearm(id);
+        Self {
+            server,
+            client,
+            addr,
+        }
+    }
+
+    fn step_until(&mut self, done: impl Fn(&mut Self) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        while !done(self) {
+            assert!(Instant::now() < until, "no progress");
+            self.server.step();
+            self.client.step();
+        }
+    }
+
+    fn connected() -> Self {
+        let mut pair = Self::new(Limits::server());
+        pair.step_until(|pair| pair.server.is_connected() && pair.client.is_connected());
+        pair
+    }
+}
+
+#[test]
+fn both_ends_know_each_other_after_the_handshake() {
+    let mut pair = Pair::connected();
+    let id = pair.server.conn().unwrap();
+    let conn = pair.server.engine.conn(id).unwrap();
+    let info = conn.tls().unwrap();
+    assert_eq!(
+        (info.version, info.alpn.as_deref()),
+        (0x0304, Some(&b"h3"[..]))
+    );
+    assert_eq!(info.server_name.as_deref(), Some("localhost"));
+    assert!(conn.is_tls());
+    let (remote, local) = (conn.remote_addr().clone(), conn.local_addr().clone());
+    let id = pair.client.conn().unwrap();
+    let conn = pair.client.engine.conn(id).unwrap();
+    assert_eq!(*conn.remote_addr(), local);
+    assert_eq!(local.inet(), Some(pair.addr));
+    assert!(remote.inet().unwrap().ip().is_loopback());
+}
+
+#[test]
+fn a_connection_that_one_end_closes_ends_at_the_other() {
+    for server_closes in [true, false] {
+        let mut pair = Pair::connected();
+        let end = if server_closes {
+            &mut pair.server
+        } else {
+            &mut pair.client
+        };
+        let id = end.conn().unwrap();
+        end.engine.close(id);
+        assert!(end.engine.is_empty());
+        if server_closes {
+            pair.step_until(|pair| pair.client.closed && pair.client.engine.is_empty());
+        } else {
+            pair.step_until(|pair| pair.server.closed && pair.server.engine.is_empty());
+        }
+    }
+}
+
+#[test]
+fn an_aborted_connection_ends_at_the_other_end() {
+    let mut pair = Pair::connected();
+    let id = pair.server.conn().unwrap();
+    pair.server.engine.abort(id);
+    pair.step_until(|pair| pair.client.closed);
+}
+
+#[test]
+fn datagrams_that_are_not_quic_are_ignored() {
+    let mut pair = Pair::connected();
+    let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+    for length in [1, 7, 20, 21, 22, 40, 100, 1199, 1200, 1500, 9000] {
+        for first in [0_u8, 0x40, 0x7f, 0xc0, 0xd0, 0xff] {
+            let mut datagram = vec![0xa5; length];
+            datagram[0] = first;
+            stranger.send_to(&datagram, pair.addr).unwrap();
+        }
+    }
+    for _ in 0..20 {
+        pair.server.step();
+        pair.client.step();
+    }
+    assert_eq!(pair.server.engine.len(), 1);
+    assert!(!pair.client.closed && !pair.server.closed);
+}
