@@ -224,6 +224,11 @@ impl ErrorCode {
     /// An invalid instruction on the decoder stream.
     pub const QPACK_DECODER_STREAM_ERROR: Self = Self(0x202);
 
+    /// Whether it is in the range of HTTP/3, which begins behind the codes of HTTP/2.
+    pub const fn is_http3(self) -> bool {
+        self.0 >= Self::H3_NO_ERROR.0
+    }
+
     /// Its name in the registry; empty for an unknown one.
     pub const fn name(self) -> &'static str {
         match self {

@@ -136,11 +136,16 @@ pub(super) fn stream_failure(error: &StreamError, phase: CallPhase) -> CallError
         ),
         StreamError::Http1Required { .. } => (
             CallErrorKind::RemoteProtocol,
-            "the server wants HTTP/1.1 for this request (HTTP_1_1_REQUIRED, RFC 9113 7)".into(),
+            "the server wants HTTP/1.1 for this request (HTTP_1_1_REQUIRED, RFC 9113 7; H3_VERSION_FALLBACK, RFC 9114 8.1)"
+                .into(),
         ),
         StreamError::ResetByPeer(code) => (
             CallErrorKind::RemoteProtocol,
-            format!("the server reset the stream: {code} (RFC 9113 5.4.2)").into(),
+            if code.is_http3() {
+                format!("the server reset the stream: {code} (RFC 9114 8)").into()
+            } else {
+                format!("the server reset the stream: {code} (RFC 9113 5.4.2)").into()
+            },
         ),
         StreamError::Refused(rule) => (
             CallErrorKind::RemoteProtocol,

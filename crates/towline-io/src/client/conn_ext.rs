@@ -46,7 +46,10 @@ impl ConnEvent {
 
 impl<S> Conn<S> {
     pub(super) fn is_shared(&self) -> bool {
-        self.proto.protocol() == Some(Protocol::Http2)
+        matches!(
+            self.proto.protocol(),
+            Some(Protocol::Http2 | Protocol::Http3)
+        )
     }
 
     /// Whether part of the request on `stream` is still unsent.

@@ -1,6 +1,7 @@
 //! The HTTP client: from a [`Route`] to calls on a connection to its origin.
 
 mod acquire_timer;
+pub mod alt_svc;
 pub mod blocking;
 mod call_error;
 mod conn_ext;
@@ -15,6 +16,7 @@ pub mod route;
 pub mod websocket;
 
 pub use crate::fork;
+pub use alt_svc::{Http3, Http3Policy};
 pub use blocking::{
     BlockingCall, BlockingClient, BlockingConfig, BlockingError, BlockingWebSocket, ReadOutcome,
     Trailer, UpgradeOutcome, WaitPolicy, WriteOutcome, WsRecvOutcome,
@@ -30,5 +32,5 @@ pub use request::{
     Backoff, Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, RequestText,
     StaleRetry, Timeouts, Timings,
 };
-pub use route::{Credentials, Proxy, ProxyScheme, Route};
+pub use route::{Alternative, Credentials, Proxy, ProxyScheme, Route};
 pub use websocket::{Outgoing, WebSocketConfig, WsClosed, WsReceived, WsSendError};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towline_proto::{BodySize, Field, ProtocolPolicy, RequestHead, UserError};
+use towline_proto::{BodySize, Field, RequestHead, UserError};
 
 use super::dial::{DialError, DialErrorKind, DialPhase};
 use super::route::Route;
@@ -139,18 +139,6 @@ impl OutgoingRequest {
             body: Body::Empty,
             idempotent: false,
         }
-    }
-
-    /// Fails if no allowed protocol version can be used on the route.
-    pub(super) fn check_protocols(&self, allowed: ProtocolPolicy) -> Result<(), Box<CallError>> {
-        if allowed != ProtocolPolicy::Http2 || !self.route.absolute_form() {
-            return Ok(());
-        }
-        Err(Box::new(CallError::new(
-            CallErrorKind::LocalProtocol,
-            CallPhase::Pool,
-            "http:// through an HTTP proxy requires HTTP/1.1 (RFC 9112 3.2.2), which is switched off",
-        )))
     }
 
     /// Whether the body waits for 100 (Continue).
@@ -426,6 +414,8 @@ pub struct Timings {
     pub dns: Duration,
     pub connect: Duration,
     pub tls: Duration,
+    /// The handshake of QUIC; `connect` and `tls` are 0 then.
+    pub quic: Duration,
     /// From `begin` to the head of the response, once it has arrived.
     pub first_byte: Option<Duration>,
     /// From `begin` to the end of the body, once it has been read.

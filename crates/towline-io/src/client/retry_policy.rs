@@ -89,7 +89,8 @@ pub(super) fn may_resend(
 
 /// Whether the server requires HTTP/1.1 for the request (RFC 9113 7) and the configuration allows it.
 pub(super) fn wants_http1(why: &StreamError, protocols: ProtocolPolicy) -> bool {
-    matches!(why, StreamError::Http1Required { .. }) && protocols == ProtocolPolicy::Either
+    let allows_http1 = matches!(protocols, ProtocolPolicy::Http1 | ProtocolPolicy::Either);
+    matches!(why, StreamError::Http1Required { .. }) && allows_http1
 }
 
 /// Whether to dial again after `attempts` failed ones. A bad certificate, a refusal by the proxy or an expired

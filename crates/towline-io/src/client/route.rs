@@ -32,6 +32,21 @@ pub struct Route {
     pub http1_only: bool,
     /// For `WebSockets` only: uses a tunnel through an HTTP proxy (RFC 6455 4.1).
     pub websocket: bool,
+    /// Where the origin is reached over HTTP/3. `None`: TCP only.
+    pub alternative: Option<Box<Alternative>>,
+}
+
+/// A service of the origin that speaks HTTP/3 (RFC 7838). The certificate must still name the origin.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Alternative {
+    /// As in [`Route::host`].
+    pub host: Box<str>,
+    pub port: u16,
+    /// It is not replaced by TCP when it fails or is slow.
+    pub is_only: bool,
+    /// Number of the times for which it was not tried, after a failure, and that are over. Connections that TCP has won
+    /// before carry no further calls, so that QUIC is tried again.
+    pub generation: u32,
 }
 
 impl Route {
@@ -48,6 +63,7 @@ impl Route {
             sni: None,
             http1_only: false,
             websocket: false,
+            alternative: None,
         }
     }
 
@@ -57,6 +73,7 @@ impl Route {
     pub fn over_http1(&self) -> Self {
         Self {
             http1_only: true,
+            alternative: None,
             ..self.clone()
         }
     }
@@ -75,6 +92,7 @@ impl Route {
         Arc::new(Self {
             http1_only: true,
             websocket: true,
+            alternative: None,
             ..self.clone()
         })
     }
@@ -82,6 +100,31 @@ impl Route {
     /// Returns the proxy that connections of this route use.
     pub fn proxy(&self) -> Option<&Proxy> {
         self.proxy.as_deref().filter(|_| self.uds.is_none())
+    }
+
+    /// Whether its origin may be called over HTTP/3. Proxies would need MASQUE (RFC 9298), and TLS in QUIC that of this
+    /// crate.
+    pub fn may_use_http3(&self) -> bool {
+        self.no_http3_reason().is_none()
+    }
+
+    /// The reason why its origin cannot be called over HTTP/3, for the user.
+    pub(super) fn no_http3_reason(&self) -> Option<&'static str> {
+        if !self.secure {
+            return Some("http:// has no HTTP/3 (RFC 9114 3.1)");
+        }
+        if self.uds.is_some() {
+            return Some("a Unix socket has no HTTP/3");
+        }
+        if self.proxy.is_some() {
+            return Some("proxies are used over TCP only, not for HTTP/3 (MASQUE, RFC 9298)");
+        }
+        if self.http1_only {
+            return Some("this request needs HTTP/1.1");
+        }
+        let supports_quic = self.tls.as_ref().is_some_and(|tls| tls.supports_quic());
+        (!supports_quic)
+            .then_some("an ssl.SSLContext cannot be used for HTTP/3; pass TLS(...) as verify=")
     }
 
     /// Whether requests use the absolute form of the target, since they go to an HTTP proxy (RFC 9112 3.2.2). They

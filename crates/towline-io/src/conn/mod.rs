@@ -362,6 +362,11 @@ impl<S> Conn<S> {
         self.receive(buffers, now)
     }
 
+    /// Whether `receive` may have something: QUIC holds the bytes of streams until there is room for them.
+    pub(crate) fn may_receive(&self) -> bool {
+        !self.input.over && (self.input.readable || self.io.quic().is_some())
+    }
+
     /// Reads once from the socket, or repeatedly to reach the end of input. Returns whether there was any
     /// input, including its end.
     pub(crate) fn receive(&mut self, buffers: &mut BufferPool, now: Instant) -> bool {

@@ -32,6 +32,11 @@ impl<S> Conn<S> {
             && self.input.readable
             && quic.receive_datagrams(now) == ReceiveOutcome::More;
         quic.service(now);
+        if quic.is_refused() {
+            quic.is_lost = true;
+            let rule = "nothing listens on the server's UDP port any more (RFC 792, RFC 4443)";
+            self.proto.quic_closed(now, QuicClose::ByTransport(rule));
+        }
         let mut news = false;
         while let Some(event) = quic.conn.quic().poll() {
             news = true;

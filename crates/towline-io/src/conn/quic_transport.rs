@@ -1,10 +1,11 @@
 //! QUIC as the transport of one connection: its state machine, and its part of the endpoint.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quinn_proto::crypto::rustls::HandshakeData;
@@ -39,7 +40,38 @@ pub(crate) struct QuicTransport {
     remote: SocketAddr,
     /// The connection is over: closed by the peer, failed, or timed out.
     pub(crate) is_lost: bool,
+    /// A client's: the address to send from, if it was given.
+    pub(crate) local: Option<IpAddr>,
+    last_reconnect: Option<Instant>,
+    /// The descriptor has a new socket, which no poll knows.
+    is_reconnected: bool,
+    failure: Option<SocketFailure>,
 }
+
+/// A failure of a client's socket that concerns the connection. Others are losses of datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SocketFailure {
+    Refused,
+    Unreachable,
+}
+
+impl SocketFailure {
+    fn of(error: &io::Error) -> Option<Self> {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused => Some(Self::Refused),
+            io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkDown
+            | io::ErrorKind::AddrNotAvailable => Some(Self::Unreachable),
+            // Linux: the source address has been removed.
+            _ if error.raw_os_error() == Some(libc::EINVAL) => Some(Self::Unreachable),
+            _ => None,
+        }
+    }
+}
+
+/// Least time between two sockets of a connection: an unreachable network fails every send.
+const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A connection's place in its endpoint, which is freed with it.
 struct Place {
@@ -83,6 +115,10 @@ impl QuicTransport {
             opened: VecDeque::new(),
             unopened: VecDeque::new(),
             is_lost: false,
+            local: None,
+            last_reconnect: None,
+            is_reconnected: false,
+            failure: None,
         }
     }
 
@@ -145,7 +181,61 @@ impl QuicTransport {
 
     /// Sends what is due, at most about `budget_bytes`.
     pub(crate) fn send(&mut self, now: Instant, budget_bytes: usize) -> SendOutcome {
-        self.conn.send(now, budget_bytes)
+        let outcome = self.conn.send(now, budget_bytes);
+        if self.owns_endpoint && self.has_moved(now) {
+            // A path with a new address is validated by the peer (RFC 9000 9.2).
+            return self.conn.send(now, budget_bytes);
+        }
+        outcome
+    }
+
+    /// Whether the server's system has reported that nothing listens on its port any more (a client's connection).
+    pub(crate) fn is_refused(&mut self) -> bool {
+        self.note_failure();
+        self.failure == Some(SocketFailure::Refused)
+    }
+
+    fn note_failure(&mut self) {
+        if !self.owns_endpoint {
+            return;
+        }
+        let failure = self.place.endpoint().take_failure();
+        if let Some(found) = failure.and_then(|error| SocketFailure::of(&error)) {
+            self.failure = Some(found);
+        }
+    }
+
+    /// Takes a new socket if the network has become unreachable: the system may have another one.
+    fn has_moved(&mut self, now: Instant) -> bool {
+        self.note_failure();
+        let is_early = self
+            .last_reconnect
+            .is_some_and(|last| now.saturating_duration_since(last) < RECONNECT_INTERVAL);
+        if self.failure != Some(SocketFailure::Unreachable) || is_early || !self.is_confirmed() {
+            return false;
+        }
+        self.failure = None;
+        self.last_reconnect = Some(now);
+        self.reconnect().is_ok()
+    }
+
+    /// Whether the server has confirmed the handshake (RFC 9001 4.1.2); before, a client does not change its address.
+    pub(crate) fn is_confirmed(&mut self) -> bool {
+        self.conn.quic().stats().frame_rx.handshake_done > 0
+    }
+
+    /// Replaces the socket of a client's connection, and moves the connection to its address.
+    pub(crate) fn reconnect(&mut self) -> io::Result<()> {
+        let remote = self.conn.quic().remote_address();
+        let endpoint = lock(&self.place.endpoint);
+        endpoint.reconnect(&mut self.conn, remote, self.local)?;
+        self.is_reconnected = true;
+        Ok(())
+    }
+
+    /// Whether the descriptor has a new socket, once.
+    pub(crate) fn take_reconnected(&mut self) -> bool {
+        std::mem::take(&mut self.is_reconnected)
     }
 
     /// Closes the connection with a code of the application (RFC 9000 19.19), unless it is closed already.

@@ -46,6 +46,7 @@ impl<S: Default> Engine<S> {
         if conn.output != Output::Blocked {
             again = conn.flush(now, self.config.flush_bytes) == FlushOutcome::Budget;
         }
+        conn.register_reconnected(&self.poll);
         let interest = conn.proto.interest();
         if interest.shutdown && conn.output == Output::Open {
             conn.finish_output(now);
@@ -151,6 +152,20 @@ impl<S> Conn<S> {
     /// Whether its socket is that of other connections, too.
     fn shares_socket(&self) -> bool {
         self.io.quic().is_some_and(|quic| !quic.owns_endpoint())
+    }
+
+    /// Registers the new socket of a client's connection that has changed networks.
+    fn register_reconnected(&mut self, poll: &Poll) {
+        if let Some(quic) = self.io.quic_mut()
+            && quic.take_reconnected()
+        {
+            let (fd, token) = (self.as_raw_fd(), self.id().token());
+            self.write_armed = false;
+            // If this fails, the connection ends by its idle timeout.
+            let _ = poll
+                .registry()
+                .register(&mut SourceFd(&fd), token, Interest::READABLE);
+        }
     }
 
     /// Removes the write interest of a client's UDP socket, which is writable after every datagram sent.

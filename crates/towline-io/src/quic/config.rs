@@ -49,6 +49,7 @@ fn transport(limits: &QuicLimits) -> TransportConfig {
         .receive_window(VarInt::from_u32(limits.connection_window_bytes))
         .send_window(limits.send_window_bytes.into())
         .crypto_buffer_size(limits.crypto_buffer_bytes)
+        .keep_alive_interval(limits.keep_alive)
         .max_idle_timeout(IdleTimeout::try_from(limits.idle_timeout).ok())
         // DATAGRAM frames (RFC 9221) have no use in plain HTTP/3.
         .datagram_receive_buffer_size(None);

@@ -84,6 +84,11 @@ impl Connection {
         self.quic.poll_timeout()
     }
 
+    /// Number of datagrams that have arrived from the peer.
+    pub(crate) fn received_datagrams(&self) -> u64 {
+        self.quic.stats().udp_rx.datagrams
+    }
+
     pub fn handle_timeout(&mut self, now: Instant) {
         self.quic.handle_timeout(now);
     }

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -134,6 +134,24 @@ impl Endpoint {
 
     pub fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    /// Replaces the socket of a client's endpoint by a new one for `remote`, and moves its connection to it.
+    pub(crate) fn reconnect(
+        &self,
+        conn: &mut Connection,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> io::Result<()> {
+        let buffer_bytes = self.limits.socket_buffer_bytes;
+        self.socket.reconnect(remote, local, buffer_bytes)?;
+        conn.quic().local_address_changed();
+        Ok(())
+    }
+
+    /// The last failure of the socket, returned once: a port where nothing listens, an unreachable network.
+    pub fn take_failure(&self) -> Option<io::Error> {
+        self.socket.take_failure()
     }
 
     /// Number of connections, including those that have closed and answer late packets for a while.

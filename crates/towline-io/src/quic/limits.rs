@@ -23,6 +23,8 @@ pub struct QuicLimits {
     /// A connection without any packet for this long is forgotten (RFC 9000 10.1). Longer than the keep-alive
     /// timeout of the program, which is the one that closes idle connections.
     pub idle_timeout: Duration,
+    /// A PING is sent after this time without any packet from the peer. `None`: never.
+    pub keep_alive: Option<Duration>,
     /// Handshakes in progress; over it further ones are refused.
     pub max_handshakes: usize,
     /// Handshakes in progress from which on an address is validated by Retry (RFC 9000 8.1.2) before a
@@ -47,6 +49,7 @@ impl QuicLimits {
             send_window_bytes: 1024 * 1024,
             crypto_buffer_bytes: 16 * 1024,
             idle_timeout: Duration::from_secs(90),
+            keep_alive: None,
             max_handshakes: 1024,
             retry_from_handshakes: 128,
             max_inbox: 256,
@@ -61,6 +64,9 @@ impl QuicLimits {
         limits.stream_window_bytes = 1024 * 1024;
         limits.connection_window_bytes = 16 * 1024 * 1024;
         limits.send_window_bytes = 4 * 1024 * 1024;
+        // Three PINGs without an answer end a connection, whose calls would wait for their timeouts otherwise.
+        limits.idle_timeout = Duration::from_secs(30);
+        limits.keep_alive = Some(Duration::from_secs(10));
         limits
     }
 }

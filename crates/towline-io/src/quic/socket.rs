@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use quinn_proto::{EcnCodepoint, Transmit};
@@ -28,6 +29,8 @@ pub struct UdpSocket {
     state: UdpSocketState,
     /// Connections that wait until the socket is writable.
     blocked: Mutex<Vec<Key>>,
+    /// Error number of the last failure; 0: none.
+    failure: AtomicI32,
 }
 
 impl fmt::Debug for UdpSocket {
@@ -50,6 +53,47 @@ impl UdpSocket {
         Self::prepared(socket, buffer_bytes).map_err(named)
     }
 
+    /// A socket of a client for one server. The kernel then reports that nothing listens there, and takes datagrams from
+    /// this server only. `local`: the address to send from.
+    pub fn connect(
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        buffer_bytes: usize,
+    ) -> io::Result<Self> {
+        let socket = Socket::new(
+            Domain::for_address(remote),
+            Type::DGRAM,
+            Some(Protocol::UDP),
+        )?;
+        if let Some(local) = local {
+            if local.is_ipv4() != remote.is_ipv4() {
+                return Err(io::Error::other("the local address is of the other family"));
+            }
+            socket.bind(&SocketAddr::new(local, 0).into())?;
+        }
+        socket.connect(&remote.into())?;
+        Self::prepared(socket, buffer_bytes)
+    }
+
+    /// Replaces the socket, whose descriptor keeps its number, by a new one for the same server. The system chooses its
+    /// address anew. A poll has to be told.
+    pub(crate) fn reconnect(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+        buffer_bytes: usize,
+    ) -> io::Result<()> {
+        let new = Self::connect(remote, local, buffer_bytes)?;
+        // SAFETY: both descriptors are open while their sockets are borrowed.
+        let outcome = unsafe { libc::dup2(new.as_raw_fd(), self.as_raw_fd()) };
+        if outcome < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor is open; the flag is that of every socket of this crate.
+        unsafe { libc::fcntl(self.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
+        Ok(())
+    }
+
     fn prepared(socket: Socket, buffer_bytes: usize) -> io::Result<Self> {
         // A smaller buffer only costs datagrams under load.
         let _ = socket.set_recv_buffer_size(buffer_bytes);
@@ -61,6 +105,7 @@ impl UdpSocket {
             socket,
             state,
             blocked: Mutex::default(),
+            failure: AtomicI32::new(0),
         })
     }
 
@@ -96,7 +141,24 @@ impl UdpSocket {
         let sent = self
             .state
             .try_send(UdpSockRef::from(&self.socket), &transmit);
-        !matches!(sent, Err(error) if error.kind() == io::ErrorKind::WouldBlock)
+        match sent {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+            Err(error) => self.note_failure(&error),
+            Ok(()) => {}
+        }
+        true
+    }
+
+    fn note_failure(&self, error: &io::Error) {
+        if let Some(number) = error.raw_os_error() {
+            self.failure.store(number, Ordering::Relaxed);
+        }
+    }
+
+    /// The last failure of a call, or one that the kernel has reported of an earlier datagram; returned once.
+    pub(crate) fn take_failure(&self) -> Option<io::Error> {
+        let number = self.failure.swap(0, Ordering::Relaxed);
+        (number != 0).then(|| io::Error::from_raw_os_error(number))
     }
 
     /// Records that a connection waits for room.
@@ -127,7 +189,12 @@ impl UdpSocket {
         let mut slices: [IoSliceMut<'_>; MESSAGES] =
             std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
         let socket = UdpSockRef::from(&self.socket);
-        self.state.recv(socket, &mut slices, &mut buffers.meta)
+        let received = self.state.recv(socket, &mut slices, &mut buffers.meta);
+        received.inspect_err(|error| {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                self.note_failure(error);
+            }
+        })
     }
 }
 

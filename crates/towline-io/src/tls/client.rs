@@ -21,6 +21,9 @@ use super::verify::Verifier;
 use crate::fork;
 use crate::thread_pool::{FILES, Task, TaskHandle};
 
+/// Servers whose tickets are kept for QUIC; as many as rustls keeps for TCP.
+const QUIC_SESSIONS: usize = 256;
+
 /// Certificates that a client trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
@@ -58,6 +61,8 @@ enum Provider {
 struct LazyConfig {
     settings: ClientTlsSettings,
     loaded: OnceLock<Result<Arc<ClientConfig>, String>>,
+    /// The same for QUIC, with tickets of its own: those of TCP are not for another transport.
+    quic: OnceLock<Result<Arc<ClientConfig>, String>>,
     /// Loading task in progress, with the fork generation that started it.
     loading: Mutex<(u64, Weak<Task<()>>)>,
 }
@@ -81,6 +86,19 @@ impl ClientTls {
         match &self.0 {
             Provider::Rustls(lazy) => lazy.config().map(drop),
             Provider::External(_) => Ok(()),
+        }
+    }
+
+    /// Whether QUIC can use it: an external implementation cannot be carried by QUIC.
+    pub(crate) fn supports_quic(&self) -> bool {
+        matches!(self.0, Provider::Rustls(_))
+    }
+
+    /// Returns the configuration for QUIC: the same trust, certificate and versions. `Err` is a message.
+    pub(crate) fn quic_config(&self) -> Result<Arc<ClientConfig>, String> {
+        match &self.0 {
+            Provider::Rustls(lazy) => lazy.quic_config(),
+            Provider::External(_) => Err("QUIC needs TLS settings, not an ssl.SSLContext".into()),
         }
     }
 
@@ -144,6 +162,20 @@ impl LazyConfig {
         let made = self.settings.build();
         self.loaded.get_or_init(|| made).clone()
     }
+
+    fn quic_config(&self) -> Result<Arc<ClientConfig>, String> {
+        if let Some(loaded) = self.quic.get() {
+            return loaded.clone();
+        }
+        let made = self.config().map(|config| {
+            let mut config = ClientConfig::clone(&config);
+            if !self.settings.never_resume {
+                config.resumption = Resumption::in_memory_sessions(QUIC_SESSIONS);
+            }
+            Arc::new(config)
+        });
+        self.quic.get_or_init(|| made).clone()
+    }
 }
 
 impl ClientTlsSettings {
@@ -186,13 +218,16 @@ impl ClientTlsSettings {
 }
 
 /// Name that the certificate must have: without a trailing dot, an address without its zone.
-fn identity_of(server_name: &str) -> Result<ServerName<'static>, String> {
+pub(crate) fn certificate_name(server_name: &str) -> &str {
     let bare = server_name.strip_suffix('.').unwrap_or(server_name);
-    let bare = match bare.split_once('%') {
+    match bare.split_once('%') {
         Some((address, _zone)) if address.contains(':') => address,
         _ => bare,
-    };
-    ServerName::try_from(bare.to_owned())
+    }
+}
+
+fn identity_of(server_name: &str) -> Result<ServerName<'static>, String> {
+    ServerName::try_from(certificate_name(server_name).to_owned())
         .map_err(|_| format!("no certificate can be for the name {server_name:?}"))
 }
 

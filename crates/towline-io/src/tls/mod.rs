@@ -16,6 +16,7 @@ mod trust;
 mod verify;
 mod x509;
 
+pub(crate) use client::certificate_name;
 pub use client::{ClientTls, ClientTlsSettings, Trust};
 pub use config::{ClientCerts, MinVersion, TlsConfig, TlsSettings, certificate_expiry};
 pub(crate) use explain::{explain, late_alert};

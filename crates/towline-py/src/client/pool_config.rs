@@ -109,6 +109,7 @@ impl PoolConfig {
             sni: sni.or(self.server_name.as_deref()).map(Into::into),
             http1_only: false,
             websocket: false,
+            alternative: None,
         }
     }
 }

@@ -105,7 +105,7 @@ impl SharedPool {
         established: Established,
         now: Instant,
     ) -> std::io::Result<PooledConn> {
-        if established.protocol(self.service.protocols) == Protocol::Http2 {
+        if established.protocol(self.service.protocols) != Protocol::Http1 {
             let driver = self.h2_driver()?;
             let conn = H2Conn::new(driver, pending.slot, &pending.route, established)?;
             return PooledConn::h2(conn);

@@ -80,8 +80,11 @@ impl BlockingCall {
         options: CallOptions,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<Self, BlockingError> {
-        request.check_protocols(pool.service.protocols)?;
+        let dial = &pool.config.dial;
+        dial.check_protocols(&request)?;
         let started = Instant::now();
+        let mut request = request;
+        dial.choose_transport(&mut request, started);
         let total = options.timeouts.total;
         let deadline = total.and_then(|total| started.checked_add(total));
         policy.set_total(deadline);
@@ -144,6 +147,7 @@ impl BlockingCall {
             self.timings.dns = dial.dns.unwrap_or_default();
             self.timings.connect = dial.connect;
             self.timings.tls = dial.tls.unwrap_or_default();
+            self.timings.quic = dial.quic.unwrap_or_default();
         }
         let Acquired {
             lease,
@@ -191,6 +195,12 @@ impl BlockingCall {
             };
             match result {
                 Ok((head, is_over, now)) => {
+                    // Over HTTP/2 and HTTP/3 the driver has learned from it.
+                    if let (Some(CallKind::H1(_)), Some(http3)) =
+                        (&self.kind, &self.pool.config.dial.http3)
+                    {
+                        http3.observe(&self.request.route, &head.view(), now);
+                    }
                     self.timings.first_byte = Some(now.saturating_duration_since(self.started));
                     if is_over {
                         self.release(now);

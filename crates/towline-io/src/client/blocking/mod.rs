@@ -140,6 +140,7 @@ impl BlockingClient {
 
     /// Closes idle connections and fails waiting calls; connections in use close when their calls end.
     pub fn close(&self) {
+        self.pool.config.dial.save_alternatives();
         self.pool.close();
     }
 

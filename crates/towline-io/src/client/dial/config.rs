@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use towline_proto::ProtocolPolicy;
 
 use super::Resolver;
+use crate::client::alt_svc::Http3;
+use crate::client::request::{CallError, CallErrorKind, CallPhase, OutgoingRequest};
 use crate::client::route::Route;
 use crate::conn::ALPN_H2;
+use crate::quic::QuicLimits;
 
 /// Settings of all dials of a client; shared behind an [`Arc`].
 #[derive(Clone, Debug)]
@@ -27,6 +30,10 @@ pub struct DialConfig {
     pub alpn: Vec<Vec<u8>>,
     /// Protocols allowed with the origin; HTTP/1 by default. [`with_protocols`](Self::with_protocols) sets it.
     pub protocols: ProtocolPolicy,
+    /// The origins that are called over HTTP/3. `None`: none.
+    pub http3: Option<Arc<Http3>>,
+    /// Limits of QUIC connections.
+    pub quic: QuicLimits,
 }
 
 impl Default for DialConfig {
@@ -39,6 +46,8 @@ impl Default for DialConfig {
             resolver: Resolver::shared(),
             alpn: vec![ALPN_H1.to_vec()],
             protocols: ProtocolPolicy::default(),
+            http3: None,
+            quic: QuicLimits::client(),
         }
     }
 }
@@ -63,6 +72,7 @@ impl DialConfig {
     pub(crate) fn may_share(&self, route: &Route) -> bool {
         match self.protocols {
             _ if route.http1_only => false,
+            _ if route.alternative.is_some() => true,
             ProtocolPolicy::Http1 => false,
             ProtocolPolicy::Http2 | ProtocolPolicy::Http3 => true,
             ProtocolPolicy::Either => route.secure,
@@ -74,6 +84,39 @@ impl DialConfig {
         let h1 = self.alpn.iter().position(|name| name != ALPN_H2);
         let from = h1.filter(|_| route.http1_only).unwrap_or(0);
         &self.alpn[from..]
+    }
+
+    /// Fails if no allowed protocol version can be used for the request.
+    pub(crate) fn check_protocols(&self, request: &OutgoingRequest) -> Result<(), Box<CallError>> {
+        let route = &request.route;
+        let reason = match self.protocols {
+            ProtocolPolicy::Http3 => match route.no_http3_reason() {
+                Some(reason) => format!("{reason}, and the other versions are switched off"),
+                None => return Ok(()),
+            },
+            ProtocolPolicy::Http2 if route.absolute_form() => {
+                "http:// through an HTTP proxy requires HTTP/1.1 (RFC 9112 3.2.2), which is switched off".into()
+            }
+            _ => return Ok(()),
+        };
+        let (kind, phase) = (CallErrorKind::LocalProtocol, CallPhase::Pool);
+        Err(Box::new(CallError::new(kind, phase, reason)))
+    }
+
+    /// Adds the alternative to the route of a request whose origin is called over HTTP/3.
+    pub(crate) fn choose_transport(&self, request: &mut OutgoingRequest, now: Instant) {
+        if let Some(http3) = &self.http3
+            && let Some(route) = http3.alternative(&request.route, now)
+        {
+            request.route = route;
+        }
+    }
+
+    /// Writes the file of advertised alternatives, if there is one and it has changed. A failure only costs time later.
+    pub(crate) fn save_alternatives(&self) {
+        if let Some(http3) = &self.http3 {
+            let _ = http3.save();
+        }
     }
 
     /// Sets the allowed protocols, offered by ALPN (RFC 7301): under TLS the server chooses; without TLS, HTTP/2 is

@@ -7,6 +7,9 @@
 //!      │   (twice for socks5)        ├─► │ ProxyTls (https proxy) ─► ProxyHandshake (CONNECT, SOCKS) ─► Tls │ ─► Done
 //!      └─► UnixRetry (Unix socket) ──┘   └─── stages: LoadingTls, then Handshaking or ProxyHandshake ───────┘
 //! ```
+//!
+//! That is `stage`, of a `StreamDial`. A route with an alternative is dialled over QUIC as well (`quic_dial`), and `race`
+//! decides when TCP starts.
 
 mod config;
 mod connect;
@@ -14,8 +17,12 @@ mod error;
 mod happy_eyeballs;
 mod partial_transport;
 mod proxy;
+mod quic_dial;
+mod quic_race;
+mod race;
 mod resolve;
 mod stage;
+mod stream_dial;
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -26,7 +33,8 @@ pub use error::{DialError, DialErrorKind, DialPhase};
 pub use resolve::Resolver;
 
 use super::route::Route;
-use stage::Stage;
+use quic_race::QuicRace;
+use stream_dial::StreamDial;
 
 use towline_proto::{Protocol, ProtocolPolicy};
 
@@ -84,6 +92,8 @@ pub struct DialTimings {
     pub connect: Duration,
     pub proxy: Option<Duration>,
     pub tls: Option<Duration>,
+    /// The handshake of QUIC, which has that of TLS in it; `connect` and `tls` are empty then.
+    pub quic: Option<Duration>,
 }
 
 /// Readiness that a dial waits for. `serial` distinguishes two sockets of one dial with the same descriptor number.
@@ -102,73 +112,68 @@ pub enum Progress {
     Failed(DialError),
 }
 
-/// A connection being established. Dropping it closes its sockets.
+/// A connection being established: over TCP, or over QUIC in a race with TCP if the route has an alternative. Dropping
+/// it closes its sockets.
 pub struct Dial {
-    route: Arc<Route>,
-    config: Arc<DialConfig>,
-    started: Instant,
-    /// Start of the current phase.
-    phase_started: Instant,
-    deadline: Option<Instant>,
-    /// Serial of the last descriptor.
-    serial: u32,
-    stage: Stage,
-    timings: DialTimings,
+    stream: StreamDial,
+    quic: Option<Box<QuicRace>>,
 }
 
 impl Dial {
     /// Creates the dial. The first `advance` starts it.
     pub fn start(route: Arc<Route>, config: &Arc<DialConfig>, now: Instant) -> Self {
+        let alternative = route.alternative.as_deref().filter(|alternative| {
+            let http3 = config.http3.as_ref().filter(|_| !alternative.is_only);
+            !http3.is_some_and(|http3| http3.is_broken(&route, now))
+        });
         Self {
-            stage: Stage::New,
-            route,
-            config: Arc::clone(config),
-            started: now,
-            phase_started: now,
-            deadline: (config.connect_timeout).and_then(|timeout| now.checked_add(timeout)),
-            serial: 0,
-            timings: DialTimings::default(),
+            quic: alternative.map(|to| Box::new(QuicRace::new(&route, to, config, now))),
+            stream: StreamDial::start(route, config, now),
         }
     }
 
     pub fn route(&self) -> &Arc<Route> {
-        &self.route
+        self.stream.route()
     }
 
     /// Delays the start until `at`, from which the timeout counts. Call it before the first `advance`.
     pub fn rest_until(&mut self, at: Instant) {
-        self.stage = Stage::Backoff(at);
-        self.started = at;
-        self.deadline = (self.config.connect_timeout).and_then(|timeout| at.checked_add(timeout));
+        self.stream.rest_until(at);
+        if let Some(quic) = &mut self.quic {
+            quic.rest_until(at);
+        }
     }
 
     /// Replaces the deadline that follows from `connect_timeout`.
     pub fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.deadline = deadline;
+        self.stream.set_deadline(deadline);
+        if let Some(quic) = &mut self.quic {
+            quic.set_deadline(deadline);
+        }
     }
 
     /// Runs until every descriptor would block. Not to be called again after `Done` or `Failed`.
     pub fn advance(&mut self, now: Instant) -> Progress {
-        let result = self.run(now);
-        if !matches!(result, Ok(None)) {
-            self.stage = Stage::Over;
-        }
-        match result {
-            Ok(None) => Progress::Pending,
-            Ok(Some(established)) => Progress::Done(established),
-            Err(error) => Progress::Failed(error),
+        match &mut self.quic {
+            None => self.stream.advance(now),
+            Some(quic) => quic.advance(&mut self.stream, now),
         }
     }
 
     /// Time at which to advance even if no descriptor is ready.
     pub fn deadline(&self) -> Option<Instant> {
-        let stage = self.stage.deadline();
-        [self.deadline, stage].into_iter().flatten().min()
+        match &self.quic {
+            None => self.stream.deadline(),
+            Some(quic) => quic.deadline(&self.stream),
+        }
     }
 
     /// Adds the descriptors to wait for now. They change with every `advance`.
     pub fn fds(&self, watches: &mut Vec<Watch>) {
-        self.stage.fds(watches);
+        match &self.quic {
+            None => self.stream.fds(watches),
+            Some(quic) => quic.fds(&self.stream, watches),
+        }
     }
 }
 

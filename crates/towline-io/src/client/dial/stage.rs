@@ -1,4 +1,4 @@
-//! Stages of a dial and the transitions between them.
+//! Transitions between the stages of a dial over TCP or a Unix socket.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,94 +11,19 @@ use super::connect::{Connected, Connecting, SocketOptions, UnixRetry, os_message
 use super::happy_eyeballs::HappyEyeballs;
 use super::partial_transport::PartialTransport;
 use super::proxy::{ProxyHandshake, Refusal, Step};
-use super::resolve::{LookupResult, literal};
-use super::{Dial, DialError, DialErrorKind, DialPhase, Established, Watch};
+use super::resolve::literal;
+use super::stream_dial::{
+    Establishing, Layer, LookupFor, Plan, Resolving, Stage, StreamDial, layers_of,
+};
+use super::{DialError, DialErrorKind, DialPhase, Established};
 use crate::client::route::{Proxy, ProxyScheme, Route, authority};
 use crate::conn::ALPN_H2;
-use crate::conn::addr::PeerAddr;
 use crate::conn::transport::Transport;
-use crate::thread_pool::{Panicked, TaskHandle};
+use crate::thread_pool::Panicked;
 use crate::tls::{ClientTls, HandshakeOutcome, RecvOutcome, explain};
 
 /// Bytes read from a proxy at a time.
 const PROXY_READ_BYTES: usize = 1024;
-
-/// State of a dial; `mod.rs` has the picture.
-pub(super) enum Stage {
-    /// Waits until this time before it starts.
-    Backoff(Instant),
-    New,
-    Resolving(Resolving),
-    Connecting(Connecting, Plan),
-    UnixRetry(UnixRetry, Plan),
-    LoadingTls(Establishing, LoadingTls),
-    ProxyHandshake(Establishing, ProxyHandshake),
-    Handshaking(Establishing, Layer),
-    Over,
-}
-
-pub(super) struct Resolving {
-    lookup_for: LookupFor,
-    lookup: TaskHandle<LookupResult>,
-    serial: u32,
-    plan: Plan,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum LookupFor {
-    /// The origin, whose address is sent to a `socks5` proxy.
-    Target,
-    /// The server to connect to: the proxy or the origin.
-    Server,
-}
-
-/// Results of the steps before the connection.
-#[derive(Default)]
-pub(super) struct Plan {
-    /// Addresses for a `socks5` proxy to connect to, in reverse order of trial.
-    targets: Vec<SocketAddr>,
-    loading: LoadingTls,
-}
-
-/// Files of TLS settings that helper threads are reading.
-type LoadingTls = Vec<(u32, TaskHandle<()>)>;
-
-/// A connection, and the layers still to be built on it.
-pub(super) struct Establishing {
-    transport: PartialTransport,
-    remote: PeerAddr,
-    /// The next layer is the last element.
-    layers: Vec<Layer>,
-    targets: Vec<SocketAddr>,
-}
-
-/// A layer between a connected socket and the origin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layer {
-    /// TLS to the proxy.
-    ProxyTls,
-    /// CONNECT or SOCKS.
-    ProxyHandshake,
-    /// TLS to the origin.
-    Tls,
-}
-
-/// The layers of a route, outermost first.
-fn layers_of(route: &Route) -> Vec<Layer> {
-    let mut layers = Vec::new();
-    if let Some(proxy) = route.proxy() {
-        if proxy.scheme == ProxyScheme::Https {
-            layers.push(Layer::ProxyTls);
-        }
-        if !route.absolute_form() {
-            layers.push(Layer::ProxyHandshake);
-        }
-    }
-    if route.secure {
-        layers.push(Layer::Tls);
-    }
-    layers
-}
 
 /// Result of a step.
 enum Flow {
@@ -107,49 +32,7 @@ enum Flow {
     Done(Box<Established>),
 }
 
-impl Stage {
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        match self {
-            Self::Connecting(connecting, _) => connecting.deadline(),
-            Self::UnixRetry(retry, _) => Some(retry.deadline()),
-            Self::Backoff(until) => Some(*until),
-            _ => None,
-        }
-    }
-
-    pub(super) fn fds(&self, watches: &mut Vec<Watch>) {
-        let readable = |fd, serial| Watch {
-            fd,
-            serial,
-            readable: true,
-            writable: false,
-        };
-        match self {
-            Self::Backoff(_) | Self::New | Self::UnixRetry(..) | Self::Over => {}
-            Self::Resolving(resolving) => {
-                watches.push(readable(resolving.lookup.fd(), resolving.serial));
-            }
-            Self::Connecting(connecting, _) => connecting.fds(watches),
-            Self::LoadingTls(_, loading) => {
-                watches.extend(
-                    loading
-                        .iter()
-                        .map(|(serial, file)| readable(file.fd(), *serial)),
-                );
-            }
-            Self::ProxyHandshake(establishing, handshake) => {
-                watches.push(
-                    establishing
-                        .transport
-                        .watch(!handshake.outgoing().is_empty()),
-                );
-            }
-            Self::Handshaking(establishing, _) => watches.push(establishing.transport.watch(false)),
-        }
-    }
-}
-
-impl Dial {
+impl StreamDial {
     /// Runs the stages until one has to wait.
     pub(super) fn run(&mut self, now: Instant) -> Result<Option<Box<Established>>, DialError> {
         let mut stage = std::mem::replace(&mut self.stage, Stage::Over);
@@ -251,7 +134,11 @@ impl Dial {
     ) -> Result<Flow, DialError> {
         let (host, port) = self.lookup_target(lookup_for);
         let addrs = self.config.overrides.find(host, port);
-        let addrs = addrs.or_else(|| literal(host, port).map(|addr| vec![addr]));
+        let known = || match &self.known_addrs[..] {
+            [] => literal(host, port).map(|addr| vec![addr]),
+            known => Some(known.to_vec()),
+        };
+        let addrs = addrs.or_else(known);
         if let Some(addrs) = addrs {
             return self.resolved(lookup_for, plan, &addrs, now);
         }

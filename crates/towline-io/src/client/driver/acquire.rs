@@ -44,6 +44,8 @@ impl ClientDriver {
         config: WebSocketConfig,
     ) -> Result<CallId, Box<CallError>> {
         let websocket = self.prepare_websocket(config)?;
+        let now = self.now();
+        self.dial.choose_transport(&mut request, now);
         if !self.dial.may_share(&request.route) {
             request.route = request.route.for_websocket();
         }
@@ -59,8 +61,10 @@ impl ClientDriver {
         if self.closed {
             return Err(Box::new(CallError::closed()));
         }
-        request.check_protocols(self.dial.protocols)?;
+        self.dial.check_protocols(&request)?;
         let now = self.now();
+        let mut request = request;
+        self.dial.choose_transport(&mut request, now);
         let id = self.add_call(request, options, websocket, now);
         let started = self.find_connection(id, false, now);
         self.run_pool_actions();

@@ -49,7 +49,10 @@ impl ClientDriver {
     pub fn flush_window_updates(&mut self) {
         let has_updates = self.touched.filter(|_| !self.in_turn).is_some_and(|conn| {
             let peer = self.engine.conn(conn);
-            peer.is_some_and(|peer| peer.is_shared() && peer.proto.pending_bytes() > 0)
+            // QUIC knows itself whether it has to send one.
+            peer.is_some_and(|peer| {
+                peer.io.quic().is_some() || peer.is_shared() && peer.proto.pending_bytes() > 0
+            })
         });
         if has_updates {
             self.flush_touched();
@@ -101,7 +104,7 @@ impl ClientDriver {
                 StreamRead::Failed => return Step::Failed,
                 StreamRead::Data(_) | StreamRead::Pending => {}
             }
-            if !peer.input.readable || peer.input.over || !peer.receive(buffers, now) {
+            if !peer.may_receive() || !peer.receive(buffers, now) {
                 break;
             }
         }

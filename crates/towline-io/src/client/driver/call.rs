@@ -113,14 +113,15 @@ impl CallTimes {
         let since = |at: Instant| at.saturating_duration_since(self.begun);
         let dial = self.dial.unwrap_or_default();
         let dns = dial.dns.unwrap_or_default();
-        let tls = dial.tls.unwrap_or_default();
-        let dialled = dns + dial.connect + dial.proxy.unwrap_or_default() + tls;
+        let (tls, quic) = (dial.tls.unwrap_or_default(), dial.quic.unwrap_or_default());
+        let dialled = dns + dial.connect + dial.proxy.unwrap_or_default() + tls + quic;
         let waited = self.started.map_or(Duration::ZERO, since);
         Timings {
             queued: waited.saturating_sub(dialled),
             dns,
             connect: dial.connect,
             tls,
+            quic,
             first_byte: self.head.map(since),
             total: self.over.map(since),
         }

@@ -42,6 +42,9 @@ impl ClientDriver {
                     // A final response instead of 100 (Continue): the body is not sent.
                     call.continue_deadline = None;
                     violation = call.handle_head(&head, now).err();
+                    if let Some(http3) = &self.dial.http3 {
+                        http3.observe(&call.request.route, &head, now);
+                    }
                     call.head = Some(head.to_owned_head());
                     call.has_head = true;
                     call.times.head = Some(now);

@@ -98,6 +98,9 @@ impl ClientDriver {
                 if let Err(rule) = call.handle_head(&head.view(), now) {
                     return self.reject_upgrade(id, rule);
                 }
+                if let Some(http3) = &self.dial.http3 {
+                    http3.observe(&call.request.route, &head.view(), now);
+                }
                 call.head = Some(head);
                 call.has_head = true;
                 call.times.head = Some(now);

@@ -325,6 +325,7 @@ impl ClientDriver {
     /// continue. Closing is complete when `is_empty`.
     pub fn close(&mut self) {
         self.closed = true;
+        self.dial.save_alternatives();
         self.close_websockets();
         for call in self.pool.close() {
             self.fail(call, CallError::closed());

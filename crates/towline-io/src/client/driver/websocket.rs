@@ -303,7 +303,7 @@ impl ClientDriver {
         if self
             .engine
             .conn(conn)
-            .is_some_and(|peer| peer.proto.pending_bytes() > 0)
+            .is_some_and(|peer| peer.proto.pending_bytes() > 0 || peer.io.quic().is_some())
         {
             self.schedule_flush(conn);
         } else if self.h2_events_of != Some(conn) {
@@ -347,19 +347,22 @@ impl ClientDriver {
         lease: &Lease<ConnId>,
         now: Instant,
     ) -> Result<(), CallError> {
-        let only_http2 = self.dial.protocols == ProtocolPolicy::Http2;
+        let lacks_http1 = matches!(
+            self.dial.protocols,
+            ProtocolPolicy::Http2 | ProtocolPolicy::Http3
+        );
         if let Some(call) = self.call_mut(id) {
             call.stage = Stage::Over;
-            if !only_http2 {
+            if !lacks_http1 {
                 call.request.route = call.request.route.for_websocket();
             }
         }
         self.release_lease(lease, now);
-        if only_http2 {
+        if lacks_http1 {
             return Err(CallError::new(
                 CallErrorKind::RemoteProtocol,
                 CallPhase::Head,
-                "the server does not allow WebSockets over HTTP/2 (RFC 8441 3), and HTTP/1.1 is switched off",
+                "the server does not allow WebSockets over this version of HTTP (RFC 8441 3, RFC 9220 3), and HTTP/1.1 is switched off",
             ));
         }
         self.find_connection(id, false, now)

@@ -204,11 +204,7 @@ impl OpenWebSocket {
                 // Ending the stream corresponds to closing the connection in HTTP/1.1 (RFC 8441 5).
                 let _ = stream.finish();
             }
-            if progress != Progress::Drained
-                || !peer.input.readable
-                || peer.input.over
-                || !peer.receive(buffers, now)
-            {
+            if progress != Progress::Drained || !peer.may_receive() || !peer.receive(buffers, now) {
                 return progress;
             }
         }

@@ -5,6 +5,7 @@ mod certs;
 mod connect;
 mod external_tls;
 mod proxies;
+mod quic;
 mod tls;
 
 use std::collections::HashMap;
