@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from towline.bench import record as records
 from towline.bench.analysis import Comparison
-from towline.bench.compare_servers.options import GROUPS, CompareOptions, seconds_within
+from towline.bench.compare_servers.options import GROUPS, CompareOptions, estimated_s, seconds_within
 from towline.bench.compare_servers.run import sentence
 from towline.bench.compare_servers.subjects import is_url, named
 from towline.bench.record import Record
@@ -602,6 +602,14 @@ def test_the_load_fits_into_the_time() -> None:
     assert seconds_within(120, 8 * 10) == 0.4
     assert CompareOptions(time=30.0).design(2, "a").seconds < seconds
     assert CompareOptions(duration=0.1).design(9, "a").seconds == 0.1
+
+
+def test_a_short_time_has_fewer_restarts() -> None:
+    for given, restarts in ((120.0, 8), (50.0, 6), (20.0, 4), (1.0, 4)):
+        assert CompareOptions(time=given).design(2, "a").rule.most == restarts
+        within = estimated_s(CompareOptions(time=given).design(2, "a"), 4)
+        assert within <= max(given, 32.0) + 1
+    assert CompareOptions(time=20.0, runs=8).design(2, "a").rule.most == 8
 
 
 def test_verdicts_in_words() -> None:

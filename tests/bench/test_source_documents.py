@@ -3,50 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import towline.testing
 
-ROOT = Path(__file__).parents[2]
-ROW = re.compile(r"^\| (.+?) \| `((?:[A-Z_]+=\S+ )*towline bench [^`]+)`.*\|$", re.MULTILINE)
-PAGE = (ROOT / "docs" / "measure.md").read_text()
-COMMANDS: dict[str, str] = dict(ROW.findall(PAGE.partition("## The scripts behind")[2]))
-SHORT = ("--runs", "1", "--duration", "0.05", "--warm-up", "0.05", "--no-history", "--quiet")
-MORE = {
-    "servers": ("--no-latency", "--no-control", "-S", "towline"),
-    "clients": ("--no-control", "-S", "towline"),
-    "webhooks": ("-s", "800x40", "-S", "towline"),
-    "llm": ("--scale", "0.02", "-S", "towline"),
-}
-"""What makes each command short: Towline alone, and of the webhooks one row."""
+from benches import documents
+from benches.documents import FULL, MEASURING, SHORT, kind_of, options_of, run
 
-
-def run(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    words = shlex.split(command.replace("FOLDER", str(folder)))
-    variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
-    arguments = words[len(variables) + 1 :]
-    return subprocess.run(
-        [sys.executable, "-m", "towline", *arguments, *more],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
-def kind_of(command: str) -> str:
-    return command.partition("towline bench ")[2].split()[0]
-
-
-MEASURING = {script: command for script, command in COMMANDS.items() if kind_of(command) in MORE}
+COMMANDS = documents.commands()
+MORE = documents.SHORT_OF
 
 
 def test_every_document_has_its_commands() -> None:
@@ -57,14 +23,25 @@ def test_every_document_has_its_commands() -> None:
         "Nous",
         "HTTPotion",
     }
-    assert len(MEASURING) == 11
+    measuring = {script for script, command in COMMANDS.items() if kind_of(command) in MEASURING}
+    assert measuring - {script for script in measuring if "SKIP_BENCH" in script} == set(FULL)
 
 
-@pytest.mark.parametrize("script", [script for script in MEASURING if "SKIP_BENCH" not in script])
+def test_the_full_runs_are_listed_with_their_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert documents.main(["--list", "--postgresql", "postgresql://127.0.0.1/x"]) == 0
+    shown = capsys.readouterr().out
+    names = [one.name for one in FULL.values()]
+    assert all(f"{name}: about " in shown for name in [*names, documents.POSTGRESQL])
+    assert "RUNS=3 DURATION=5 towline bench servers -s tag:matrix -S towline," in shown
+    assert "--database postgresql://127.0.0.1/x" in shown
+    assert "in all about " in shown
+
+
+@pytest.mark.parametrize("script", FULL)
 def test_a_script_runs_to_its_end(script: str, tmp_path: Path) -> None:
-    command = MEASURING[script]
+    command = COMMANDS[script]
     output = () if "FOLDER" in command else ("-o", str(tmp_path))
-    done = run(command, tmp_path, *SHORT, *MORE[kind_of(command)], *output)
+    done = run(command, tmp_path, *options_of(script, short=True), *output)
     assert done.returncode == 0, done.stdout + done.stderr
     verdicts = json.loads((tmp_path / "verdicts.json").read_text())
     assert verdicts["experiments"]

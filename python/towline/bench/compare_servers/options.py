@@ -23,7 +23,8 @@ GROUPS = {
 }
 CONNECTIONS = 16
 """Enough to keep a worker busy, and few enough for short slices on slow servers."""
-RESTARTS = 8
+RESTARTS, FEWEST_RESTARTS = 8, 4
+"""Of a comparison, and of one in a short time."""
 TIME_S = 120.0
 START_S = 0.6
 """Estimated time for the start, the check of responses and the stop of one subject."""
@@ -202,7 +203,7 @@ class CompareOptions:
 
     time: float = option(
         TIME_S,
-        "about so long in all; --duration takes precedence",
+        f"about so long in all, but at least {FEWEST_RESTARTS} restarts; --duration takes precedence",
         group=DESIGN,
         parse=kind.seconds,
         metavar="SECONDS",
@@ -211,7 +212,7 @@ class CompareOptions:
     )
     runs: int | None = option(
         None,
-        f"restarts ({RESTARTS}); fewer than 4 give wide intervals",
+        f"restarts ({RESTARTS}, fewer in a short --time); fewer than {FEWEST_RESTARTS} give wide intervals",
         group=DESIGN,
         parse=kind.integer,
         metavar="N",
@@ -284,7 +285,7 @@ class CompareOptions:
 
     def design(self, subjects: int, baseline: str) -> Design:
         """The design for this number of subjects."""
-        restarts = self.runs or RESTARTS
+        restarts = self.runs or restarts_within(self.time, self.started(subjects))
         design = Options(
             runs=restarts,
             precision=self.precision,
@@ -322,6 +323,12 @@ class CompareOptions:
                     else value
                 )
         return plain
+
+
+def restarts_within(time_s: float, starts: int) -> int:
+    """The restarts, with so many starts in each, that about `time_s` in all allows."""
+    fitting = int(time_s / (starts * (START_S + WARM_UP_S + SECONDS[0])))
+    return min(max(fitting, FEWEST_RESTARTS), RESTARTS)
 
 
 def seconds_within(time_s: float, starts: int) -> float:

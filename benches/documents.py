@@ -1,0 +1,182 @@
+"""The scripts of the five documents, by their commands in docs/measure.md: `python -m benches.documents [--only NAMES] [--list] [--quick]`.
+
+Each measuring command of the table there runs in full, with at least three restarts, against the peers that its
+document names or that are nearest to them, and its record and report are kept as benches/results/documents/NAME.json.gz
+and NAME.md. `--list` shows commands and estimates. `--quick` makes all of them short and keeps nothing: it shows that they
+run to their end, and gives no figures. The webhook table runs on PostgreSQL, too, if `--postgresql URL` is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from towline.bench.record import FILE
+
+from benches.report import RESULTS
+
+ROOT = Path(__file__).parent.parent
+FOLDER = RESULTS / "documents"
+ROW = re.compile(r"^\| (.+?) \| `((?:[A-Z_]+=\S+ )*towline bench [^`]+)`.*\|$", re.MULTILINE)
+MEASURING = ("servers", "clients", "webhooks", "llm")
+
+SHORT = ("--runs", "1", "--duration", "0.05", "--warm-up", "0.05", "--no-history", "--quiet")
+SHORT_OF = {
+    "servers": ("--no-latency", "--no-control", "-S", "towline"),
+    "clients": ("--no-control", "-S", "towline"),
+    "webhooks": ("-s", "800x40", "-S", "towline"),
+    "llm": ("--scale", "0.02", "-S", "towline"),
+}
+"""What makes each command short: Towline alone, and of the webhooks one row."""
+
+ASGI = ("-S", "towline,granian,uvicorn-httptools,hypercorn", "--interface", "asgi", "--no-latency")
+CLIENTS = (
+    "-S",
+    "towline,towline-sync,aiohttp,httpx,httpx-sync,httpcore,httpcore-sync,httpcorexyz,httpcorexyz-sync,urllib3",
+)
+RUNS = ("--runs", "3", "--no-control")
+
+
+@dataclass(frozen=True)
+class FullRun:
+    """A command as it is run for its kept record."""
+
+    name: str
+    """Of the record."""
+    options: tuple[str, ...]
+    """Added to the command of the document."""
+    minutes: float
+    """An estimate, on two cores."""
+
+
+FULL = {
+    "Roadrunner: its published matrix": FullRun("roadrunner_matrix", (*ASGI, "--no-control"), 24),
+    "Roadrunner: all its scenarios": FullRun("roadrunner_all", (*ASGI, *RUNS, "--duration", "1"), 24),
+    "Hornbeam: its quick bench of ASGI applications": FullRun("hornbeam_quick", ("--no-latency", *RUNS), 4),
+    "Hornbeam: the comparison table with gunicorn": FullRun("hornbeam_gunicorn", ("--no-latency", *RUNS), 5),
+    "httpcorexyz: GETs, asynchronous and threads": FullRun("httpcorexyz_get", (*CLIENTS, *RUNS), 6),
+    "httpcorexyz: uploads": FullRun("httpcorexyz_post", (*CLIENTS, *RUNS), 7),
+    "httpcorexyz: streams with 1 to 200 threads": FullRun("httpcorexyz_stream", (*CLIENTS, *RUNS), 6),
+    "httpcorexyz: the pool and partial writes": FullRun("httpcorexyz_pool", RUNS, 6),
+    "Nous: Req against Hackney": FullRun("nous", RUNS, 10),
+    "Nous: a real endpoint": FullRun("nous_endpoint", ("--scale", "0.25"), 6),
+    "HTTPotion: the webhook table, 40 to 4,000 at a time": FullRun("httpotion", ("--runs", "2"), 9),
+}
+"""By the document and its script, as docs/measure.md has them."""
+POSTGRESQL = "httpotion_postgresql"
+
+
+def commands() -> dict[str, str]:
+    """The commands of docs/measure.md by script, those that only report included."""
+    page = (ROOT / "docs" / "measure.md").read_text()
+    return dict(ROW.findall(page.partition("## The scripts behind")[2]))
+
+
+def kind_of(command: str) -> str:
+    return command.partition("towline bench ")[2].split()[0]
+
+
+def run(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command of the table, whose FOLDER is `folder`, with the output captured."""
+    words = shlex.split(command.replace("FOLDER", str(folder)))
+    variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
+    return subprocess.run(
+        [sys.executable, "-m", "towline", *words[len(variables) + 1 :], *more],
+        cwd=ROOT,
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=2 * 3600,
+        check=False,
+    )
+
+
+def options_of(script: str, *, short: bool) -> tuple[str, ...]:
+    command = commands()[script]
+    return (*SHORT, *SHORT_OF[kind_of(command)]) if short else (*FULL[script].options, "--no-history")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benches.documents", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--only", metavar="NAMES", help="of " + ", ".join(one.name for one in FULL.values()))
+    parser.add_argument("--list", action="store_true", help="show commands and estimates")
+    parser.add_argument("--quick", action="store_true", help="short runs, which keep nothing")
+    parser.add_argument("--postgresql", metavar="URL", help="the webhook table on this server, too")
+    options = parser.parse_args(arguments)
+    names = options.only.split(",") if options.only else None
+    jobs = [
+        (run.name, commands()[script], options_of(script, short=options.quick), run.minutes)
+        for script, run in FULL.items()
+        if names is None or run.name in names
+    ]
+    if options.postgresql and (names is None or POSTGRESQL in names):
+        script = next(script for script, run in FULL.items() if run.name == "httpotion")
+        more = (*options_of(script, short=options.quick), "--database", options.postgresql)
+        jobs.append((POSTGRESQL, commands()[script], more, FULL[script].minutes))
+    if options.list:
+        for name, command, more, minutes in jobs:
+            print(f"{name}: about {minutes:g} min\n  {command} {shlex.join(more)}")
+        print(f"in all about {sum(job[3] for job in jobs):g} min")
+        return 0
+    failed = [
+        name for name, command, more, _ in jobs if not finish(name, command, more, keep=not options.quick)
+    ]
+    if not options.quick:
+        write_index()
+    return 1 if failed else 0
+
+
+def finish(name: str, command: str, more: tuple[str, ...], *, keep: bool) -> bool:
+    """Runs one to its end and keeps its record and report."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        output = () if "FOLDER" in command else ("-o", str(folder))
+        done = run(command, folder, *more, *output)
+        minutes = (time.monotonic() - began) / 60
+        print(f"{name}: status {done.returncode} after {minutes:.1f} min", flush=True)
+        if done.returncode:
+            print(done.stdout[-2000:] + done.stderr[-2000:], file=sys.stderr)
+            return False
+        if keep:
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            (FOLDER / f"{name}.json.gz").write_bytes((folder / FILE).read_bytes())
+            shown = f"{command} {shlex.join(more)}"
+            head = f"<!-- python -m benches.documents --only {name} -->\n`{shown}`, {minutes:.1f} min\n\n"
+            (FOLDER / f"{name}.md").write_text(head + (folder / "report.md").read_text())
+    return True
+
+
+def write_index() -> None:
+    """A page with the kept records."""
+    names = {run.name: script for script, run in FULL.items()}
+    names[POSTGRESQL] = "HTTPotion: the webhook table on PostgreSQL"
+    lines = [
+        "# The five documents' scripts, in full",
+        "",
+        "Written by `python -m benches.documents`. The commands are those of [docs/measure.md](../../../docs/measure.md); each page has its own with "
+        "the options that were added, and each record is read by `towline bench report`.",
+        "",
+        "| script | report | record | kept |",
+        "|---|---|---|---|",
+    ]
+    for name, script in names.items():
+        path = FOLDER / f"{name}.json.gz"
+        if path.exists():
+            kept = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).date()
+            lines.append(f"| {script} | [{name}.md]({name}.md) | [{path.name}]({path.name}) | {kept} |")
+    (FOLDER / "index.md").write_text("\n".join([*lines, ""]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
