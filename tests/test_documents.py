@@ -39,7 +39,7 @@ OUTSIDE = {
     "--cacert",
 }
 OUTSIDE |= {"--no-cache-dir", "--release", "--subjects", "--loop", "--scenario", "--scenarios", "--curl"}
-OUTSIDE |= {"--vegeta", "--features", "--manifest-path", "--quick"}
+OUTSIDE |= {"--vegeta", "--features", "--manifest-path", "--quick", "--vus", "--latency-correction"}
 # docs/subjects.md: the bench's own and those of servers that are examples
 OUTSIDE |= {"--peers-bin", "--listen", "--cert", "--key", "--max-concurrency"}
 

@@ -12,7 +12,7 @@ use towline_proto::Protocol;
 
 use super::body::{Bodies, read};
 use super::messages::MessageOptions;
-use super::options::{About, Opt, by_letter, by_name};
+use super::options::{About, Opt, by_letter, by_name, unknown};
 use super::thresholds::{self, PERCENTS, Threshold};
 use super::{help, scenario, values};
 use crate::config::{Config, LoopMode, Mix, Trust, Until};
@@ -101,8 +101,8 @@ fn known(arg: &Arg<'_>) -> Result<&'static Opt, String> {
     match arg {
         Short('s') => Err("-s is ab's timeout and wrk's script: use --timeout".into()),
         Short('X') => Err("-X is ab's proxy, which is not supported; for a method: -m".into()),
-        Short(letter) => by_letter(*letter).ok_or_else(|| format!("unknown option -{letter}")),
-        Long(name) => by_name(name).ok_or_else(|| format!("unknown option --{name}")),
+        Short(letter) => by_letter(*letter).ok_or_else(|| unknown(&format!("-{letter}"))),
+        Long(name) => by_name(name).ok_or_else(|| unknown(&format!("--{name}"))),
         Value(_) => Err("an option is missing".into()),
     }
 }

@@ -111,3 +111,50 @@ pub(super) fn by_name(name: &str) -> Option<&'static Opt> {
 pub(super) fn by_letter(letter: char) -> Option<&'static Opt> {
     OPTIONS.iter().find(|option| option.short == Some(letter))
 }
+
+/// Options of k6, oha, vegeta and hey, and what does the same here.
+const FOREIGN: [(&str, &str); 10] = [
+    ("-z", "for a duration: -d"),
+    ("-r", "for a rate: -R"),
+    ("--vus", "for concurrent users: -c"),
+    ("--iterations", "for a number of requests: -n"),
+    ("--rps", "for a rate: -R"),
+    ("--qps", "for a rate: -R"),
+    (
+        "--latency-correction",
+        "with -R the latency is always corrected",
+    ),
+    (
+        "--targets",
+        "for several requests: their URLs, or --scenario",
+    ),
+    ("--threshold", "for thresholds: --fail-if"),
+    ("--stage", "for stages: --stages"),
+];
+
+/// The error about an unknown option.
+pub(super) fn unknown(option: &str) -> String {
+    match FOREIGN.iter().find(|(name, _)| *name == option) {
+        Some((_, here)) => format!("unknown option {option}; {here}"),
+        None => format!("unknown option {option}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_of_other_generators_have_a_hint() {
+        assert_eq!(unknown("-z"), "unknown option -z; for a duration: -d");
+        assert_eq!(unknown("--nothing"), "unknown option --nothing");
+        for (name, _) in FOREIGN {
+            let word = name.trim_start_matches('-');
+            let is_ours = match word.len() {
+                1 => by_letter(word.chars().next().unwrap_or_default()).is_some(),
+                _ => by_name(word).is_some(),
+            };
+            assert!(!is_ours, "{name}");
+        }
+    }
+}
