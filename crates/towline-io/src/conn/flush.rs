@@ -60,7 +60,12 @@ impl<S> Conn<S> {
             Output::Finished if self.io.tls().is_none() => return Ok(FlushOutcome::All),
             _ => {}
         }
+        let repeated = match self.repeat {
+            Some(_) => self.flush_repeated(now),
+            None => Ok(FlushOutcome::All),
+        };
         let flushed = match &self.io {
+            _ if !matches!(repeated, Ok(FlushOutcome::All)) => repeated,
             Transport::Stream(stream) if stream.tls.is_none() => self.flush_plain(now, budget),
             Transport::Stream(_) => self.flush_tls(now, budget),
             Transport::Quic(_) => Ok(self.flush_quic(now, budget)),

@@ -9,6 +9,8 @@ pub(crate) mod id;
 pub(crate) mod proxy_header;
 mod quic_io;
 pub(crate) mod quic_transport;
+pub(crate) mod repeat;
+mod repeat_io;
 pub(crate) mod spool;
 pub(crate) mod spooled_response;
 pub(crate) mod stream_map;
@@ -31,6 +33,7 @@ use crate::conn::file_body::Files;
 use crate::conn::id::ConnId;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::quic_transport::{QuicTransport, SharedEndpoint};
+use crate::conn::repeat::Repeat;
 use crate::conn::transport::{StreamTransport, Transport};
 use crate::quic;
 use crate::serve::metrics::SlotHandle;
@@ -66,6 +69,7 @@ pub struct Conn<S> {
     pub(crate) queued: bool,
     /// The front end still has exchanges on it, so it is not closed before their events are handled.
     pub(crate) keep_open: bool,
+    pub(crate) repeat: Option<Box<Repeat>>,
     id: ConnId,
     service: Arc<ConnConfig>,
     _count: ConnectionCountGuard,
@@ -222,6 +226,7 @@ impl<S: Default> Conn<S> {
             write_armed: false,
             queued: false,
             keep_open: false,
+            repeat: None,
             id,
             service: Arc::clone(service),
             _count: ConnectionCountGuard::count(service),
@@ -406,20 +411,35 @@ impl<S> Conn<S> {
                         return true;
                     }
                 }
-                Ok(RecvOutcome::WouldBlock) => self.input.readable = false,
-                Ok(RecvOutcome::Eof) => {
-                    news = true;
-                    self.input.over = true;
-                    self.proto.received_eof(now);
-                }
-                Err(error) => {
-                    self.count_handshake_failure();
-                    self.input.broken = Some(failure_rule(&error));
-                    return self.report_failure(now) || news;
+                other => {
+                    news |= self.end_receive(other, now);
+                    if self.input.broken.is_some() || self.input.over {
+                        return news;
+                    }
                 }
             }
         }
         news
+    }
+
+    /// Handles the outcome of a receive without data. Returns whether there was an end of input or a failure to report.
+    fn end_receive(&mut self, received: std::io::Result<RecvOutcome>, now: Instant) -> bool {
+        match received {
+            Ok(RecvOutcome::Eof) => {
+                self.input.over = true;
+                self.proto.received_eof(now);
+                true
+            }
+            Ok(_) => {
+                self.input.readable = false;
+                false
+            }
+            Err(error) => {
+                self.count_handshake_failure();
+                self.input.broken = Some(failure_rule(&error));
+                self.report_failure(now)
+            }
+        }
     }
 
     /// Reports the failure of the transport, after the events that precede it. A server that refuses an

@@ -22,6 +22,14 @@ impl<S: Default> Engine<S> {
         let Some(conn) = self.table.conn(id) else {
             return;
         };
+        if conn.is_repeating() {
+            let flushed = conn.flush(now, self.config.flush_bytes);
+            conn.proto.release(&mut self.buffers);
+            // Otherwise the rest of this function applies.
+            if flushed == FlushOutcome::All && conn.is_repeating() {
+                return;
+            }
+        }
         let mut is_changed = conn.report_failure(now);
         if conn.output == Output::Broken && conn.has_ended() {
             // Nothing more can be sent or received, and no readiness event would report it.

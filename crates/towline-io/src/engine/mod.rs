@@ -40,6 +40,7 @@ use towline_proto::BufferPool;
 
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
+use crate::conn::repeat::RepeatedResponses;
 use crate::conn::{Conn, Output};
 use crate::engine::accept::{FdExhaustion, Notice, RegisteredListener};
 use crate::engine::conn_table::{CheckedOut, ConnTable, Readiness, Slot};
@@ -116,6 +117,7 @@ pub struct Engine<S> {
     pub(crate) table: ConnTable<S>,
     pub(crate) handshakes: VecDeque<ConnId>,
     pub(crate) buffers: BufferPool,
+    repeated: RepeatedResponses,
     memory_trim: MemoryTrim,
     pub(crate) timers: TimerQueue,
     pub(crate) timer: TimerFd,
@@ -159,6 +161,7 @@ impl<S: Default> Engine<S> {
             #[cfg(target_os = "linux")]
             precise_wait: PreciseWait::new(config.max_ready_per_turn.max(4)),
             buffers: BufferPool::new(config.buffer_bytes, config.spare_buffers),
+            repeated: RepeatedResponses::default(),
             memory_trim: MemoryTrim::default(),
             poll,
             waker,
@@ -430,7 +433,11 @@ impl<S: Default> Engine<S> {
             match self.table.slot(id) {
                 Some(Slot::Attached(conn)) => {
                     conn.queued = false;
-                    conn.begin_service(&mut self.buffers, now, self.config.flush_bytes);
+                    if conn.repeat.is_none()
+                        || !conn.receive_repeated(&mut self.buffers, &mut self.repeated, now)
+                    {
+                        conn.begin_service(&mut self.buffers, now, self.config.flush_bytes);
+                    }
                 }
                 Some(Slot::CheckedOut(CheckedOut {
                     queued: Some(queued),
@@ -442,6 +449,16 @@ impl<S: Default> Engine<S> {
             return Some(id);
         }
         None
+    }
+
+    /// Sets the bytes of a verified response: see [`Conn::repeat_exchange`].
+    pub fn set_repeated_response(&mut self, index: usize, bytes: &[u8]) {
+        self.repeated.set(index, bytes);
+    }
+
+    /// Whether responses that differ from the expected one are kept for [`Conn::response_sample`].
+    pub fn sample_responses(&mut self, index: usize, wants_sample: bool) {
+        self.repeated.sample(index, wants_sample);
     }
 
     /// Whether the current connection's service time is over: `requeue` it if it has more to do. Reads the clock.

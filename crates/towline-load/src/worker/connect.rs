@@ -108,6 +108,7 @@ impl Worker {
         let again = state.was_open;
         state.on_connected(id);
         self.live += 1;
+        self.repeat_on(slot, id);
         if let Some(conn) = self.engine.conn(id) {
             conn.state.slot = Some(slot);
         }

@@ -17,6 +17,7 @@ mod connect;
 mod first_response;
 mod origins;
 mod outage;
+mod repeated;
 mod responses;
 mod send;
 mod send_modes;
@@ -51,6 +52,7 @@ pub(crate) use first_response::FirstResponses;
 use origins::Origin;
 pub(crate) use origins::Routes;
 use outage::Outage;
+use repeated::Repeated;
 use send::RequestTemplates;
 use send_modes::Due;
 pub(crate) use send_modes::write_whole;
@@ -104,6 +106,8 @@ pub(crate) struct Worker {
     users: Option<Users>,
     gave_up: Option<String>,
     templates: RequestTemplates,
+    /// `None`: requests differ from each other.
+    repeated: Option<Repeated>,
     ws_context: WsContext,
     slots: Vec<Slot>,
     /// Slots that carry requests, from the first on; all, unless stages say otherwise.
@@ -156,6 +160,9 @@ impl Worker {
         let now = Instant::now();
         let origins = origins::origins(config, share);
         let connections = share_of(config.connections as u64, share);
+        let templates = RequestTemplates::new(config);
+        let prepared = (0..config.targets.len()).map(|target| templates.prepared(target));
+        let repeated = Repeated::new(config, &origins, prepared);
         // Responses to requests with values may differ in length.
         let values = config.has_variables() || config.mix == Mix::Session;
         let slot = |n: u64| Slot::new(n as usize % origins.len(), None);
@@ -177,7 +184,8 @@ impl Worker {
             active: connections as usize,
             uses_permits: true,
             origins,
-            templates: RequestTemplates::new(config),
+            repeated,
+            templates,
             ws_context: WsContext::new(config)?,
             permits: VecDeque::new(),
             due: BinaryHeap::new(),
@@ -430,6 +438,15 @@ impl Worker {
                 return;
             };
             let (targets, verified) = (&self.config.targets, &mut self.verified);
+            if conn.take_repeated() {
+                self.on_repeated(id, now);
+                break;
+            }
+            if conn.is_unsolicited() {
+                let rule = "response bytes without a request (RFC 9112 6.3)";
+                self.on_closed(id, Failure::Protocol, rule, now);
+                return self.engine.abort(id);
+            }
             let step = if conn.state.socket.is_some() {
                 self.ws_context.advance(conn, targets, verified, now)
             } else {
@@ -481,6 +498,7 @@ impl Worker {
     fn tick(&mut self, now: Instant) {
         self.tick_at = now + (self.config.timeout / 20).clamp(SHORTEST_TICK, LONGEST_TICK);
         self.publish();
+        self.sample_responses();
         if self.phase == Phase::Connecting {
             return;
         }

@@ -129,6 +129,10 @@ impl Origin {
         self.advance();
     }
 
+    pub(super) fn has_one_target(&self) -> bool {
+        self.targets.len() == 1
+    }
+
     pub(super) fn advance(&mut self) {
         let place = match self.sums.last() {
             None => {

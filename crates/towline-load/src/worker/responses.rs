@@ -18,7 +18,7 @@ impl Worker {
         let Some(conn) = self.engine.conn(id) else {
             return;
         };
-        let unsent_bytes = conn.proto.pending_bytes();
+        let unsent_bytes = conn.unsent_bytes();
         let conn_state = &mut conn.state;
         let (Some(mut request), Some(slot)) = (conn_state.pending.remove(index), conn_state.slot)
         else {
@@ -77,29 +77,19 @@ impl Worker {
         self.on_server_active(now);
         self.align(now);
         let counts = self.counts(request.intended, now);
-        let counts_latency = self.counts_latency(&request, now);
         if counts && !is_message {
             self.tally.count_status(status);
         }
         match mismatch {
             _ if refused => self.tally.refused += u64::from(counts),
-            Some(mismatch) if counts || counts_latency => {
+            Some(mismatch) if counts || self.counts_latency(&request, now) => {
                 self.count_mismatch(mismatch, &request, status, body_bytes);
             }
             Some(_) => {}
             None => {
-                self.tally.completed += 1;
-                let first = &mut self.first[target];
-                if counts && !first.is_equal(status, body_bytes) {
-                    let shared = &self.first_responses;
-                    first.compare(status, body_bytes, shared, target, &mut self.tally);
-                }
-                let times = request.response_times(now, body_bytes);
-                if counts {
-                    self.tally.count_answered(target, times.body_bytes);
-                }
-                if counts_latency {
-                    self.tally.count_times(target, &times);
+                self.count_success(&request, status, body_bytes, now);
+                if !is_spent && self.repeated.is_some() {
+                    self.learn_response(id, target, status, body_bytes);
                 }
             }
         }
@@ -109,6 +99,31 @@ impl Worker {
             self.engine.close(id);
         } else {
             self.permit(slot, now);
+        }
+    }
+
+    /// Counts a response that has passed all checks.
+    pub(super) fn count_success(
+        &mut self,
+        request: &InFlight,
+        status: u16,
+        body_bytes: u64,
+        now: Instant,
+    ) {
+        let target = request.target as usize;
+        let counts = self.counts(request.intended, now);
+        self.tally.completed += 1;
+        let first = &mut self.first[target];
+        if counts && !first.is_equal(status, body_bytes) {
+            let shared = &self.first_responses;
+            first.compare(status, body_bytes, shared, target, &mut self.tally);
+        }
+        let times = request.response_times(now, body_bytes);
+        if counts {
+            self.tally.count_answered(target, times.body_bytes);
+        }
+        if self.counts_latency(request, now) {
+            self.tally.count_times(target, &times);
         }
     }
 
@@ -206,7 +221,7 @@ impl Worker {
     }
 
     /// Shortens the wait for late requests once the server responds, or ends a request, again.
-    fn on_server_active(&mut self, now: Instant) {
+    pub(super) fn on_server_active(&mut self, now: Instant) {
         if self.phase == Phase::Late {
             let measured = self.window.to - self.window.from;
             let grace = (measured / GRACE_PART).max(SHORTEST_GRACE);

@@ -43,6 +43,13 @@ impl RequestTemplates {
     }
 }
 
+impl RequestTemplates {
+    /// The usual form of a target's request.
+    pub(super) fn prepared(&self, target: usize) -> Option<&PreparedRequest> {
+        self.templates[target].usual.as_ref().ok()
+    }
+}
+
 impl RequestTemplate {
     fn new(target: &Target, may_have_values: bool) -> Self {
         let mut template = Self {
@@ -284,11 +291,14 @@ impl Worker {
         let template = &self.templates.templates[queued.target as usize];
         // Only HTTP/1.1 announces the last request.
         let is_last = !is_h2 && most == Some(*used + 1);
-        let begun = if conn.state.socket.is_some() {
+        let begun = if let Some(stream) = conn.send_again() {
+            Some(stream)
+        } else if conn.state.socket.is_some() {
             let target = &self.config.targets[queued.target as usize];
             self.ws_context.send(conn, target)
         } else {
-            send_modes::begin(conn, template, is_last, queued.follows.is_some()).ok()
+            let begun = send_modes::begin(conn, template, is_last, queued.follows.is_some());
+            begun.ok().inspect(|stream| conn.track_request(*stream))
         };
         let begun = begun.or_else(|| {
             let users = self.users.as_mut()?;

@@ -47,6 +47,13 @@ impl PreparedRequest {
         })
     }
 
+    /// The bytes that HTTP/1.1 sends.
+    pub fn http1_bytes(&self) -> Bytes {
+        [&self.head[..], self.body.as_deref().unwrap_or_default()]
+            .concat()
+            .into()
+    }
+
     pub(crate) fn parts(&self) -> &Arc<Parts> {
         &self.parts
     }
