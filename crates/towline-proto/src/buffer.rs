@@ -6,6 +6,7 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 
 use crate::h2::storage::StreamStorage;
+use crate::h3::storage::StreamStorage as H3Storage;
 use crate::head::FieldSpan;
 
 /// Unread bytes up to this number move to a buffer of their own when the connection is idle.
@@ -28,6 +29,7 @@ pub struct BufferPool {
     recv_buffers: Vec<Buffer>,
     send_buffers: Vec<Vec<u8>>,
     stream_storage: Vec<StreamStorage>,
+    h3_storage: Vec<H3Storage>,
 }
 
 impl BufferPool {
@@ -40,6 +42,7 @@ impl BufferPool {
             recv_buffers: Vec::new(),
             send_buffers: Vec::new(),
             stream_storage: Vec::new(),
+            h3_storage: Vec::new(),
         }
     }
 
@@ -77,6 +80,16 @@ impl BufferPool {
     pub(crate) fn give_stream_storage(&mut self, storage: StreamStorage) {
         if self.stream_storage.len() < self.max_idle {
             self.stream_storage.push(storage);
+        }
+    }
+
+    pub(crate) fn take_h3_storage(&mut self) -> Option<H3Storage> {
+        self.h3_storage.pop()
+    }
+
+    pub(crate) fn give_h3_storage(&mut self, storage: H3Storage) {
+        if self.h3_storage.len() < self.max_idle {
+            self.h3_storage.push(storage);
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use bytes::Bytes;
 
 use crate::h2::Preface;
+use crate::multiplexed::streams::StreamKey;
 use crate::{
     BodySize, BufferPool, CloseReason, ConnectionError, Event, Field, Fields, Interest, Limits,
     PreparedRequest, Protocol, ProtocolPolicy, Refusal, RequestHead, ResponseHead, Side, StreamId,
@@ -285,7 +286,10 @@ impl Connection {
                 let key = conn.find(id)?;
                 StreamRef::H2(conn, key)
             }
-            Inner::H3(_) => return Err(UserError::UnknownStream),
+            Inner::H3(conn) => {
+                let key = conn.find(id)?;
+                StreamRef::H3(conn, key)
+            }
         };
         Ok(StreamMut { inner })
     }
@@ -455,19 +459,21 @@ pub struct StreamMut<'a> {
     inner: StreamRef<'a>,
 }
 
-/// The connection of the exchange: HTTP/1 has one at a time, HTTP/2 many.
+/// The connection of the exchange: HTTP/1 has one at a time, HTTP/2 and HTTP/3 many.
 #[derive(Debug)]
 enum StreamRef<'a> {
     H1(&'a mut h1::Connection),
-    H2(&'a mut h2::Connection, h2::StreamKey),
+    H2(&'a mut h2::Connection, StreamKey),
+    H3(&'a mut h3::Connection, StreamKey),
 }
 
-/// Calls a method of the exchange, on either protocol.
+/// Calls a method of the exchange, on any protocol.
 macro_rules! dispatch_stream {
     ($inner:expr, $method:ident($($argument:expr),*)) => {
         match $inner {
             StreamRef::H1(conn) => conn.$method($($argument),*),
             StreamRef::H2(conn, key) => conn.$method(*key, $($argument),*),
+            StreamRef::H3(conn, key) => conn.$method(*key, $($argument),*),
         }
     };
 }
@@ -483,6 +489,7 @@ impl<'a> StreamMut<'a> {
         match self.inner {
             StreamRef::H1(conn) => conn.read(max),
             StreamRef::H2(conn, key) => conn.read(key, max),
+            StreamRef::H3(conn, key) => conn.read(key, max),
         }
     }
 
@@ -497,6 +504,7 @@ impl<'a> StreamMut<'a> {
         match &self.inner {
             StreamRef::H1(_) => false,
             StreamRef::H2(conn, key) => conn.end_received(*key),
+            StreamRef::H3(conn, key) => conn.end_received(*key),
         }
     }
 
@@ -511,6 +519,7 @@ impl<'a> StreamMut<'a> {
         match &self.inner {
             StreamRef::H1(_) => 0,
             StreamRef::H2(conn, key) => conn.queued(*key),
+            StreamRef::H3(conn, key) => conn.queued(*key),
         }
     }
 
@@ -520,6 +529,7 @@ impl<'a> StreamMut<'a> {
         match &self.inner {
             StreamRef::H1(_) => None,
             StreamRef::H2(conn, key) => Some(conn.stats(*key)),
+            StreamRef::H3(conn, key) => Some(conn.stats(*key)),
         }
     }
 

@@ -36,12 +36,14 @@ mod byte_class;
 mod connection;
 mod error;
 mod event;
+mod field_compression;
 mod h1;
 mod h2;
 mod h3;
 mod head;
 mod idle_timer;
 mod limits;
+mod multiplexed;
 mod progress_timer;
 mod protocol_switch;
 mod quic;
@@ -57,7 +59,7 @@ pub use event::{
 };
 pub use h1::{PreparedRequest, standard_reason};
 pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
-pub use limits::{DateSource, Http2Limits, Limits, RateLimit};
+pub use limits::{DateSource, Http2Limits, Http3Limits, Limits, RateLimit};
 pub use quic::{QuicClose, QuicCommand, StreamRecv, StreamSend};
 pub use refusal::{Refusal, RefusedLine};
 
@@ -66,4 +68,5 @@ pub use refusal::{Refusal, RefusedLine};
 pub mod bench {
     pub use crate::h1::HeadScratch;
     pub use crate::h2::hpack::{HpackError, HpackScratch};
+    pub use crate::h3::qpack::{QpackError, QpackScratch};
 }

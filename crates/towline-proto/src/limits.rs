@@ -63,6 +63,8 @@ pub struct Limits {
     pub date: Option<DateSource>,
     /// Bounds that only HTTP/2 needs.
     pub http2: Http2Limits,
+    /// Bounds that only HTTP/3 needs.
+    pub http3: Http3Limits,
 }
 
 /// A function that returns the current time as an HTTP date (RFC 9110 5.6.7).
@@ -135,6 +137,74 @@ pub struct Http2Limits {
     pub go_away_delay: Duration,
     /// Extended CONNECT (RFC 8441) is offered: WebSocket over HTTP/2.
     pub extended_connect: bool,
+}
+
+/// The bounds that HTTP/3 adds. Windows are those of QUIC; a stream is read ahead of the program by
+/// [`Limits::window_bytes`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http3Limits {
+    /// Server: requests at once, including those that the peer has reset while the application still processes them.
+    /// Over it: `H3_REQUEST_REJECTED`. Client: the most that it opens, if the peer allows as many.
+    pub max_concurrent_streams: u32,
+    /// A field section after decoding: name, value and 32 bytes for each field (RFC 9114 4.2.2). Over it: 431.
+    pub max_field_section_bytes: u32,
+    /// Field lines in a field section, pseudo-fields included. Over it: 431.
+    pub max_fields: u32,
+    /// The encoded size of a field section. Over it: 431.
+    pub max_encoded_section_bytes: u32,
+    /// Dynamic table that the peer may use for encoding (RFC 9204 3.2.3).
+    pub qpack_table_bytes: u32,
+    /// Streams that may wait for entries of that table at once (RFC 9204 2.1.2). Each holds at most an encoded field
+    /// section.
+    pub qpack_blocked_streams: u32,
+    /// A frame of the control stream. All defined ones are shorter; longer ones of unknown types are skipped.
+    pub max_control_frame_bytes: u32,
+    /// Streams that end by a reset, sent by the peer or caused by it, and requests to stop sending: as
+    /// [`Http2Limits::resets`]. Server only.
+    pub resets: RateLimit,
+    /// Frames and streams that carry no data: `PRIORITY_UPDATE`, empty DATA, frames and streams of unknown types, and
+    /// table entries that repeat others.
+    pub control_frames: RateLimit,
+    /// Bytes that wait on one of our control and QPACK streams. Over it the connection ends: the peer does not read
+    /// them.
+    pub max_queued_bytes: usize,
+    /// As [`Http2Limits::max_unsent_bytes`].
+    pub max_unsent_bytes: usize,
+    /// Server: time between the announcement of GOAWAY and the final one, and between that and closing: requests that
+    /// are on their way arrive, also when a packet is lost once.
+    pub go_away_delay: Duration,
+    /// Extended CONNECT (RFC 9220) is offered: WebSocket over HTTP/3.
+    pub extended_connect: bool,
+}
+
+impl Http3Limits {
+    /// The defaults of a server on the public internet: where HTTP/2 has the same bound, the same value.
+    pub const fn server() -> Self {
+        let http2 = Http2Limits::server();
+        Self {
+            max_concurrent_streams: http2.max_concurrent_streams,
+            max_field_section_bytes: http2.max_header_list_bytes,
+            max_fields: http2.max_fields,
+            max_encoded_section_bytes: http2.max_header_block_bytes,
+            qpack_table_bytes: http2.header_table_bytes,
+            qpack_blocked_streams: 16,
+            max_control_frame_bytes: 4096,
+            resets: http2.resets,
+            control_frames: http2.control_frames,
+            max_queued_bytes: http2.max_queued_bytes,
+            max_unsent_bytes: http2.max_unsent_bytes,
+            go_away_delay: Duration::from_millis(250),
+            extended_connect: http2.extended_connect,
+        }
+    }
+
+    /// The defaults of a client: as [`Http2Limits::client`].
+    pub const fn client() -> Self {
+        let mut limits = Self::server();
+        limits.max_concurrent_streams = 1024;
+        limits.max_unsent_bytes = usize::MAX;
+        limits
+    }
 }
 
 /// Parameters of a token bucket.
@@ -220,6 +290,7 @@ impl Limits {
             drain_linger_timeout: Duration::from_millis(500),
             date: None,
             http2: Http2Limits::server(),
+            http3: Http3Limits::server(),
         }
     }
 
@@ -234,6 +305,7 @@ impl Limits {
         limits.min_bytes_per_s = 0;
         limits.keep_alive_timeout = None;
         limits.http2 = Http2Limits::client();
+        limits.http3 = Http3Limits::client();
         limits
     }
 

@@ -13,9 +13,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::Connection;
 use crate::connection::Inner;
 use crate::h3;
+use crate::{BufferPool, Connection};
 
 /// A stream to read: call [`stream_received`](Connection::stream_received) with at most `max_bytes` of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -93,6 +93,14 @@ impl Connection {
         match &mut self.inner {
             Inner::H3(conn) => Some(conn),
             Inner::H1(_) | Inner::H2(_) => None,
+        }
+    }
+
+    /// Takes the storage that requests need from the pool, to which [`release`](Self::release) returns it: to be called
+    /// before streams are read.
+    pub fn prepare(&mut self, buffers: &mut BufferPool) {
+        if let Some(conn) = self.h3() {
+            conn.prepare(buffers);
         }
     }
 

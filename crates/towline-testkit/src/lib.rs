@@ -7,6 +7,7 @@
 //! - [`oracle`] checks properties of any input, [`operations`] of any sequence of calls: for property tests and
 //!   fuzzing.
 //! - [`streams`] checks properties of HTTP/2, for any frames and for any calls on two ends.
+//! - [`h3`] has a model of QUIC in memory.
 //! - [`wire`] builds messages, [`h2`] and [`ws`] frames, [`Random`] is the seeded source of every cut.
 #![forbid(unsafe_code)]
 
@@ -14,6 +15,7 @@ pub mod case;
 mod clock;
 mod end;
 pub mod h2;
+pub mod h3;
 mod log;
 pub mod notation;
 pub mod operations;

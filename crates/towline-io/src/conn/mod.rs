@@ -379,6 +379,7 @@ impl<S> Conn<S> {
             return self.report_failure(now);
         }
         if let Transport::Quic(_) = self.io {
+            self.proto.prepare(buffers);
             return self.receive_quic(now);
         }
         let mut news = false;

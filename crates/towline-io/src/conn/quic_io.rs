@@ -26,7 +26,13 @@ impl<S> Conn<S> {
             return false;
         };
         if quic.is_lost {
-            return false;
+            // A server closes when all that it has sent is acknowledged, not when it is read here.
+            let received = read_streams(&mut self.proto, quic, now);
+            self.input.over = self.proto.interest().closed;
+            if received > 0 {
+                self.count_received(received);
+            }
+            return received > 0;
         }
         self.input.readable = quic.owns_endpoint()
             && self.input.readable
@@ -50,7 +56,7 @@ impl<S> Conn<S> {
             self.remote = remote;
         }
         if quic.is_lost {
-            self.input.over = true;
+            self.input.over = self.proto.interest().closed;
             self.files.clear();
         }
         if received > 0 {

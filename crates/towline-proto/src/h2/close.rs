@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::CloseReason;
+use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::streams::StreamKey;
 use crate::{
     ConnectionError, ErrorCode, Protocol, Refusal, RefusedLine, Side, StreamError, StreamId,
 };
 
 use super::frame;
-use super::pending_events::PendingEvents;
 use super::rules::{self, Fault};
 use super::stream::{EndStream, RecvState, SendState, Tunnel};
-use super::streams::StreamKey;
 use super::timers;
 use super::{Connection, GoAwayState, PeerGoAway, Phase, settings};
 

@@ -1,11 +1,12 @@
 //! Flow control (RFC 9113 5.2 and 6.9): received `WINDOW_UPDATE` frames, and those that we send as bytes are read. The
 //! windows themselves are in `window`.
 
+use crate::multiplexed::streams::StreamKey;
+
 use super::Connection;
 use super::frame::{self, FrameHeader};
 use super::rules::{self, Fault};
 use super::stream::RecvState;
-use super::streams::StreamKey;
 
 impl Connection {
     /// Gives the peer back the window of bytes that the program has read, or that were padding: a `WINDOW_UPDATE` of

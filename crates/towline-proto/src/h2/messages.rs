@@ -2,19 +2,19 @@
 
 use crate::body::Method;
 use crate::error::CloseReason;
+use crate::field_compression::{Bounds, DecodedFields};
 use crate::h1::encode::is_forbidden_trailer;
 use crate::head::OwnedFields;
-use crate::{Fields, Side, StreamRead};
+use crate::multiplexed::head::{HeadRules, Rejection, Request};
+use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::streams::StreamKey;
+use crate::{Fields, Side, StreamRead, Version};
 
 use super::close::Refused;
 use super::frame::{self, FrameHeader, FrameType, flag};
-use super::head::{Rejection, Request};
-use super::hpack::DecodedFields;
-use super::pending_events::PendingEvents;
 use super::recv::{Signal, Step};
 use super::rules::{self, Fault};
-use super::stream::{RecvState, SendState, Tunnel};
-use super::streams::StreamKey;
+use super::stream::{RecvState, SendState, Stream, Tunnel};
 use super::window::{RecvWindow, SendWindow};
 use super::{Connection, GoAwayState, InputState, PartialHeaderBlock};
 
@@ -70,9 +70,10 @@ impl Connection {
         }
         self.timers.block = None;
         let block = std::mem::take(&mut self.partial_block);
+        let rules = self.head_rules();
         let decoded = self
             .head_decoder
-            .decode(&mut self.decoder, &block.bytes, &self.limits);
+            .decode(&mut self.decoder, &block.bytes, rules);
         let decoded = decoded.map_err(compression)?;
         self.head(
             header.stream,
@@ -96,10 +97,21 @@ impl Connection {
         if len > self.limits.http2.max_header_block_bytes as usize {
             return Err(rules::BLOCK);
         }
+        let rules = self.head_rules();
         let block = self.recv.consumed(at, len);
         self.head_decoder
-            .decode(&mut self.decoder, block, &self.limits)
+            .decode(&mut self.decoder, block, rules)
             .map_err(compression)
+    }
+
+    fn head_rules(&self) -> HeadRules {
+        HeadRules {
+            bounds: Bounds {
+                max_bytes: self.limits.http2.max_header_list_bytes,
+                max_fields: self.limits.http2.max_fields,
+            },
+            version: Version::Http2,
+        }
     }
 
     /// Handles a decoded block: a head or trailers, by the state of its stream.
@@ -195,7 +207,8 @@ impl Connection {
                 self.reject_request(id, status, end)?;
                 Ok(Step::Next)
             }
-            Err(Rejection::Reset(fault)) => {
+            Err(rejection) => {
+                let fault = rejection.fault(rules::malformed);
                 self.record_refusal(Refused::Head(fault.reason), 0, fault.rule);
                 self.reset_unopened(id, fault)?;
                 Ok(Step::Next)
@@ -235,7 +248,9 @@ impl Connection {
     pub(super) fn begin_stream(&mut self, id: u32) -> StreamKey {
         let recv = RecvWindow::of(self.stream_window);
         let send = SendWindow::of(self.peer_settings.initial_window);
-        let key = self.streams.insert(id, recv, send);
+        let key = self
+            .streams
+            .insert(id, |stream: &mut Stream| stream.begin(id, recv, send));
         self.watch_idleness();
         key
     }
@@ -243,7 +258,7 @@ impl Connection {
     // Responses.
 
     fn response_received(&mut self, key: StreamKey, end: bool) -> Result<Option<Signal>, Fault> {
-        let response = self.head_decoder.response()?;
+        let response = self.head_decoder.response().map_err(rules::malformed)?;
         let stream = self.streams.get_mut(key);
         let id = stream.id;
         if response.status < 200 {
@@ -307,7 +322,7 @@ impl Connection {
         if !end {
             return Err(rules::TRAILERS_OPEN);
         }
-        let fields = self.head_decoder.trailers()?;
+        let fields = self.head_decoder.trailers().map_err(rules::malformed)?;
         let stream = self.streams.get_mut(key);
         if stream.announced.is_some_and(|announced| announced > 0) {
             return Err(rules::BODY_LENGTH);

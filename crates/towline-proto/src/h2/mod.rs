@@ -18,13 +18,11 @@ mod close;
 mod encode;
 mod flow_control;
 mod frame;
-mod head;
 pub(crate) mod hpack;
 mod messages;
-mod pending_events;
 mod prepared;
-mod rate_limit;
 mod recv;
+mod resets;
 mod responses;
 mod rules;
 mod send;
@@ -32,7 +30,6 @@ mod send_queue;
 mod settings;
 pub(crate) mod storage;
 mod stream;
-mod streams;
 mod timers;
 mod window;
 
@@ -42,20 +39,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
+use crate::multiplexed::head::HeadDecoder;
+use crate::multiplexed::prepared::EncodedRequests;
+use crate::multiplexed::rate_limit::TokenBucket;
+use crate::multiplexed::response::HeadCache;
+use crate::multiplexed::send_queue::SendQueue;
+use crate::multiplexed::streams::{StreamKey, Streams};
 use crate::protocol_switch::ProtocolSwitch;
 use crate::{BufferPool, ConnectionError, Interest, Limits, Refusal, Side, StreamId, UserError};
 
 use frame::{HEADER_BYTES, PREFACE};
-use head::HeadDecoder;
 use hpack::{Decoder, Encoder};
-use prepared::EncodedRequests;
-use rate_limit::TokenBucket;
-use responses::HeadCache;
-use send_queue::SendQueue;
+use resets::{LocalResets, PeerResets};
 use settings::PeerSettings;
 use storage::StreamStorage;
-pub use streams::StreamKey;
-use streams::{LocalResets, PeerResets, Streams};
+use stream::Stream;
 use timers::Timers;
 use window::{RecvWindow, SendWindow};
 
@@ -204,7 +202,7 @@ pub struct Connection {
     encoded_requests: Option<Box<EncodedRequests>>,
     /// The last head that responses repeated.
     head_cache: HeadCache,
-    streams: Streams,
+    streams: Streams<Stream>,
     /// Streams with pending events, in the order of the events.
     eventful: VecDeque<StreamKey>,
     /// Closed streams, removed on the next call of `next_event`.

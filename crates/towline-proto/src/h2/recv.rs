@@ -1,13 +1,14 @@
 //! Receiving frames, one after the other until there is an event.
 
 use crate::idle_timer::IdleTimer;
+use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::priority::Priority;
+use crate::multiplexed::streams::StreamKey;
 use crate::{Event, Side, StreamError, StreamId};
 
 use super::frame::{self, FrameHeader, FrameType, HEADER_BYTES, PREFACE, flag};
-use super::pending_events::PendingEvents;
 use super::rules::{self, Fault};
-use super::stream::{Priority, RecvState, Tunnel};
-use super::streams::StreamKey;
+use super::stream::{RecvState, Tunnel};
 use super::{
     Connection, DataChunk, GoAwayState, InputState, PartialData, Preface, settings, timers,
 };

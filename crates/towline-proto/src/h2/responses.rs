@@ -1,125 +1,17 @@
 //! Sending responses.
-//!
-//! Most heads of a connection are equal, except for the date, which changes once a second. Such a head is
-//! validated and compressed once: while the encoder would produce the same block for the same fields
-//! ([`generation`](super::hpack::Encoder::generation)), the cached one is sent.
 
-use crate::body::Method;
+use crate::multiplexed::fields::check_fields;
+use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::response::{
+    ContentLengths, EncodedBlock, HeadLookup, encode_response, response_plan,
+};
+use crate::multiplexed::streams::StreamKey;
 use crate::{BodySize, DateSource, ErrorCode, Field, ResponseHead, Side, StreamId, UserError};
 
 use super::Connection;
-use super::encode;
 use super::frame::{self, HEADER_BYTES};
-use super::pending_events::PendingEvents;
 use super::rules::Fault;
-use super::send::{MAX_CACHED_BLOCK_BYTES, check_fields};
 use super::stream::{EndStream, SendState, Tunnel};
-use super::streams::StreamKey;
-
-/// A head with more text is not cached: cached heads are kept by idle connections.
-const MAX_CACHED_TEXT_BYTES: usize = 1024;
-
-/// Cache of the head of the last responses.
-#[derive(Debug, Default)]
-pub(super) struct HeadCache {
-    /// The [`fingerprint`] of the last head. A head is cached when it is repeated.
-    last_fingerprint: u64,
-    cached: Option<Box<CachedHead>>,
-}
-
-/// A valid head and its encoded block.
-#[derive(Debug)]
-struct CachedHead {
-    status: u16,
-    /// Lengths of each name and its value.
-    lens: Box<[(u16, u16)]>,
-    /// Names and values, concatenated.
-    text: Box<[u8]>,
-    lengths: ContentLengths,
-    generation: u32,
-    block: Box<[u8]>,
-}
-
-/// Result of a cache lookup, with the Content-Length among the fields of the head.
-#[derive(Debug, Clone, Copy)]
-enum HeadLookup {
-    Miss(Option<u64>),
-    Hit(Option<u64>),
-}
-
-/// The Content-Length of a response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct ContentLengths {
-    /// Given by the program, among its fields.
-    given: Option<u64>,
-    /// Added after them.
-    added: Option<u64>,
-}
-
-impl CachedHead {
-    fn of(head: &ResponseHead<'_>, lengths: ContentLengths, generation: u32, block: &[u8]) -> Self {
-        let lens = |field: &Field<'_>| (field.name.len() as u16, field.value.len() as u16);
-        let texts = head.fields.iter().flat_map(|f| [f.name, f.value]);
-        Self {
-            status: head.status,
-            lens: head.fields.iter().map(lens).collect(),
-            text: texts.flatten().copied().collect(),
-            lengths,
-            generation,
-            block: block.into(),
-        }
-    }
-
-    #[inline]
-    fn matches(&self, head: &ResponseHead<'_>) -> bool {
-        if self.status != head.status || self.lens.len() != head.fields.len() {
-            return false;
-        }
-        let mut text = &self.text[..];
-        for (field, &(name_len, value_len)) in head.fields.iter().zip(&self.lens) {
-            let lens = (usize::from(name_len), usize::from(value_len));
-            if lens != (field.name.len(), field.value.len()) {
-                return false;
-            }
-            let (name, behind) = text.split_at(lens.0);
-            let (value, behind) = behind.split_at(lens.1);
-            if value != field.value || name != field.name {
-                return false;
-            }
-            text = behind;
-        }
-        true
-    }
-}
-
-impl HeadCache {
-    /// Looks the head up.
-    #[inline]
-    fn lookup(&self, head: &ResponseHead<'_>) -> Option<HeadLookup> {
-        let cached = self.cached.as_ref()?;
-        cached
-            .matches(head)
-            .then_some(HeadLookup::Hit(cached.lengths.given))
-    }
-
-    /// Records a valid head that was encoded, with a block that can be reused.
-    fn record(
-        &mut self,
-        head: &ResponseHead<'_>,
-        lengths: ContentLengths,
-        generation: u32,
-        block: &[u8],
-    ) {
-        let fingerprint = fingerprint(head, lengths.added);
-        let is_repeated = std::mem::replace(&mut self.last_fingerprint, fingerprint) == fingerprint;
-        if is_repeated
-            && block.len() <= MAX_CACHED_BLOCK_BYTES
-            && text_bytes(head) <= MAX_CACHED_TEXT_BYTES
-        {
-            self.cached = Some(Box::new(CachedHead::of(head, lengths, generation, block)));
-        }
-    }
-}
 
 impl Connection {
     pub fn respond(
@@ -206,16 +98,13 @@ impl Connection {
     /// Writes the cached block; false if the current block would be different.
     fn write_cached(&mut self, id: u32, added: Option<u64>, end: bool) -> bool {
         let generation = self.encoder.generation();
-        let Some(cached) = &self.head_cache.cached else {
+        let Some(block) = self.head_cache.block(added, generation) else {
             return false;
         };
-        if cached.lengths.added != added || Some(cached.generation) != generation {
-            return false;
-        }
         let start = self.send.end();
         let written = self
             .send
-            .fill(|out| frame::headers(out, id, end, &cached.block));
+            .fill(|out| frame::headers(out, id, end, block.bytes));
         self.last_frame = (!end).then_some((id, start));
         self.induced_bytes += written;
         true
@@ -233,7 +122,12 @@ impl Connection {
         // If fields were added to the table, the next block for the same head is different.
         if let Some(generation) = generation.filter(|_| self.encoder.generation() == generation) {
             let block = &self.send.from(start)[HEADER_BYTES..];
-            self.head_cache.record(head, lengths, generation, block);
+            let block = EncodedBlock {
+                bytes: block,
+                generation,
+                oldest: 0,
+            };
+            self.head_cache.record(head, lengths, block);
         }
     }
 
@@ -246,18 +140,8 @@ impl Connection {
         length: Option<u64>,
         end: bool,
     ) -> usize {
-        let hides_length = head.status == 204;
         self.write_head(id, end, |encoder, out| {
-            encode::status(encoder, head.status, out);
-            for field in head.fields {
-                if hides_length && field.name.eq_ignore_ascii_case(b"content-length") {
-                    continue;
-                }
-                encode::field(encoder, field, out);
-            }
-            if let Some(length) = length {
-                encode::content_length(encoder, length, out);
-            }
+            encode_response(encoder, head, length, out);
         })
     }
 
@@ -312,72 +196,4 @@ impl Connection {
         self.write_response(id, &head, None, false);
         self.watch_awaited_body(key);
     }
-}
-
-/// A cheap hash: heads with different fingerprints differ.
-fn fingerprint(head: &ResponseHead<'_>, added: Option<u64>) -> u64 {
-    let start = u64::from(head.status) << 32 | added.map_or(0, |length| length.wrapping_add(1));
-    head.fields.iter().fold(start, |fingerprint, field| {
-        let lens = (field.name.len() as u64) << 16 | field.value.len() as u64;
-        fingerprint.wrapping_mul(31).wrapping_add(lens)
-    })
-}
-
-fn text_bytes(head: &ResponseHead<'_>) -> usize {
-    let bytes = |field: &Field<'_>| field.name.len() + field.value.len();
-    head.fields.iter().map(bytes).sum()
-}
-
-/// How a response is sent.
-struct BodyPlan {
-    length: Option<u64>,
-    end: bool,
-    next: SendState,
-}
-
-fn response_plan(
-    method: Method,
-    status: u16,
-    size: BodySize,
-    given: Option<u64>,
-) -> Result<BodyPlan, UserError> {
-    let length = match (size, given) {
-        (BodySize::Known(n), Some(given)) if n != given => {
-            return Err(UserError::InvalidContentLength);
-        }
-        (BodySize::Known(n), _) => Some(n),
-        (_, given) => given,
-    };
-    let is_bodiless = method == Method::Head || matches!(status, 204 | 304);
-    if is_bodiless {
-        let next = match size {
-            BodySize::Empty => SendState::Complete,
-            _ => SendState::Discard,
-        };
-        // RFC 9110 8.6: in a 304 only the length of the corresponding 200 response.
-        let length = length.filter(|_| status != 304);
-        return Ok(BodyPlan {
-            length,
-            end: true,
-            next,
-        });
-    }
-    Ok(match (size, length) {
-        (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
-        (BodySize::Empty, _) => BodyPlan {
-            length: Some(0),
-            end: true,
-            next: SendState::Complete,
-        },
-        (_, Some(n)) => BodyPlan {
-            length,
-            end: n == 0,
-            next: SendState::Body(Some(n)),
-        },
-        (_, None) => BodyPlan {
-            length: None,
-            end: false,
-            next: SendState::Body(None),
-        },
-    })
 }

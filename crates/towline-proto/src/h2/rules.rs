@@ -1,28 +1,9 @@
 //! The rules of HTTP/2 that a peer can break, each with its code and its source.
 
 use crate::error::{CloseReason, ErrorSource};
-use crate::{ConnectionError, ErrorCode, StreamError};
-
-/// A broken rule: ends a stream or the connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Fault {
-    pub code: ErrorCode,
-    pub reason: CloseReason,
-    pub rule: &'static str,
-}
-
-impl Fault {
-    pub fn error(self) -> ConnectionError {
-        ConnectionError::new(self.reason, ErrorSource::Peer, 0, self.rule)
-    }
-
-    pub fn stream_error(self) -> StreamError {
-        StreamError::Broken {
-            reason: self.reason,
-            rule: self.rule,
-        }
-    }
-}
+pub(super) use crate::multiplexed::fault::Fault;
+use crate::multiplexed::head::{BODY_TOO_LARGE, body_length};
+use crate::{ConnectionError, ErrorCode, Version};
 
 /// A malformed message (RFC 9113 8.1.1).
 pub(super) const fn malformed(rule: &'static str) -> Fault {
@@ -39,27 +20,15 @@ const fn protocol(rule: &'static str) -> Fault {
 }
 
 const fn fault(code: ErrorCode, rule: &'static str) -> Fault {
-    Fault {
-        code,
-        reason: CloseReason::Protocol,
-        rule,
-    }
+    Fault::protocol(code, rule)
 }
 
 const fn limit(code: ErrorCode, rule: &'static str) -> Fault {
-    Fault {
-        code,
-        reason: CloseReason::Limit,
-        rule,
-    }
+    Fault::limit(code, rule)
 }
 
 const fn timeout(code: ErrorCode, rule: &'static str) -> Fault {
-    Fault {
-        code,
-        reason: CloseReason::Timeout,
-        rule,
-    }
+    Fault::timeout(code, rule)
 }
 
 const CALM: ErrorCode = ErrorCode::ENHANCE_YOUR_CALM;
@@ -118,11 +87,10 @@ pub(super) const WINDOW_OVERFLOW: Fault = fault(FLOW, "window above 2^31 - 1 (RF
 pub(super) const NO_INCREMENT: Fault = protocol("WINDOW_UPDATE of 0 (RFC 9113 6.9)");
 
 // Messages.
-pub(super) const BODY_LENGTH: Fault =
-    malformed("content-length differs from the body (RFC 9113 8.1.1)");
+pub(super) const BODY_LENGTH: Fault = malformed(body_length(Version::Http2));
 pub(super) const INTERIM_END: Fault =
     malformed("interim response that ends the stream (RFC 9113 8.1)");
-pub(super) const BODY: Fault = limit(ErrorCode::CANCEL, "body too large");
+pub(super) const BODY: Fault = limit(ErrorCode::CANCEL, BODY_TOO_LARGE);
 /// The same after a 413.
 pub(super) const BODY_REFUSED: Fault = limit(ErrorCode::NO_ERROR, BODY.rule);
 pub(super) const INTERIM: Fault = limit(CALM, "too many interim responses");

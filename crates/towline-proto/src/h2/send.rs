@@ -5,11 +5,14 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::body::{Method, parse_length};
-use crate::byte_class::{is_token_bytes, is_value_bytes};
-use crate::h1::encode::is_forbidden_trailer;
-use crate::h1::target::{check_target, is_host};
+use crate::body::Method;
+use crate::byte_class::is_token_bytes;
 use crate::head::OwnedFields;
+use crate::multiplexed::encode::field;
+use crate::multiplexed::fields::{
+    PseudoFields, RequestInfo, check_fields, check_trailers, encode_request, request_plan,
+};
+use crate::multiplexed::streams::StreamKey;
 use crate::{BodySize, Field, RequestHead, Side, StreamId, StreamStats, UserError};
 
 use super::Connection;
@@ -18,27 +21,6 @@ use super::frame::{self, FrameType, flag};
 use super::hpack::Encoder;
 use super::send_queue::Data;
 use super::stream::{EndStream, SendState, Tunnel};
-use super::streams::StreamKey;
-
-/// A longer header block is not cached. A block of this size fits into one frame for every peer.
-pub(super) const MAX_CACHED_BLOCK_BYTES: usize = 256;
-
-/// Framing fields given by the program.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct FramingFields<'a> {
-    pub length: Option<u64>,
-    host: Option<&'a [u8]>,
-    pub protocol: Option<&'a [u8]>,
-}
-
-/// Properties of a request that its stream needs.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RequestInfo {
-    pub method: Method,
-    /// The request has no body.
-    pub end: bool,
-    pub next: SendState,
-}
 
 /// A stream whose request head was written.
 #[derive(Debug, Clone, Copy)]
@@ -47,16 +29,6 @@ pub(super) struct OpenedRequest {
     pub info: RequestInfo,
     /// Offset of its first frame in the send buffer.
     pub head_at: usize,
-}
-
-/// Pseudo-header fields of a request.
-#[derive(Debug, Clone, Copy)]
-struct PseudoFields<'a> {
-    scheme: Option<&'a [u8]>,
-    authority: &'a [u8],
-    path: Option<&'a [u8]>,
-    /// RFC 8441 4.
-    protocol: Option<&'a [u8]>,
 }
 
 impl Connection {
@@ -92,28 +64,11 @@ impl Connection {
         if framing.protocol.is_some() && !may_extend {
             return Err(UserError::WrongProtocol);
         }
-        let pseudo = self.pseudo_fields(head, &framing)?;
-        let length = match (size, framing.length) {
-            (BodySize::Known(n), Some(given)) if n != given => {
-                return Err(UserError::InvalidContentLength);
-            }
-            (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
-            (BodySize::Known(n), None) => Some(n),
-            // RFC 9110 8.6: methods that expect content state a length of 0.
-            (BodySize::Empty, None) => {
-                matches!(head.method, b"POST" | b"PUT" | b"PATCH").then_some(0)
-            }
-            _ => None,
-        };
-        let (end, next) = match (method, size, length.or(framing.length)) {
-            // The stream stays open for the tunnel.
-            (Method::Connect, ..) => (false, SendState::Complete),
-            (_, BodySize::Empty, _) => (true, SendState::Complete),
-            (_, _, declared) => (declared == Some(0), SendState::Body(declared)),
-        };
-        let info = RequestInfo { method, end, next };
+        let pseudo = PseudoFields::of(head, &framing, self.secure)?;
+        let plan = request_plan(head.method, method, size, framing.length)?;
+        let info = plan.info;
         let (id, key) = self.begin_exchange(info);
-        let head_at = self.write_request(id, head, pseudo, length, end);
+        let head_at = self.write_request(id, head, &pseudo, plan.length, info.end);
         Ok(OpenedRequest { key, info, head_at })
     }
 
@@ -139,76 +94,13 @@ impl Connection {
         &mut self,
         id: u32,
         head: &RequestHead<'_>,
-        pseudo: PseudoFields<'_>,
+        pseudo: &PseudoFields<'_>,
         length: Option<u64>,
         end: bool,
     ) -> usize {
         self.write_head(id, end, |encoder, out| {
-            let named = [
-                (&b":method"[..], Some(head.method)),
-                (b":scheme", pseudo.scheme),
-                (b":authority", Some(pseudo.authority)),
-                (b":path", pseudo.path),
-                (b":protocol", pseudo.protocol),
-            ];
-            for (name, value) in named {
-                if let Some(value) = value {
-                    encoder.encode(name, value, out);
-                }
-            }
-            for field in head.fields {
-                if !field.name.eq_ignore_ascii_case(b"host") && field.name != b":protocol" {
-                    encode::field(encoder, field, out);
-                }
-            }
-            if let Some(length) = length {
-                encode::content_length(encoder, length, out);
-            }
+            encode_request(encoder, head, pseudo, length, out);
         })
-    }
-
-    /// Splits the target into pseudo-header fields (RFC 9113 8.3.1).
-    fn pseudo_fields<'a>(
-        &self,
-        head: &RequestHead<'a>,
-        framing: &FramingFields<'a>,
-    ) -> Result<PseudoFields<'a>, UserError> {
-        let host = framing.host.ok_or(UserError::InvalidHost)?;
-        let is_tunnel = head.method == b"CONNECT" && framing.protocol.is_none();
-        // An extended CONNECT has a path like any other request (RFC 8441 4).
-        let method = if framing.protocol.is_some() {
-            b"GET"
-        } else {
-            head.method
-        };
-        if !head.target.iter().all(u8::is_ascii_graphic) {
-            return Err(UserError::InvalidTarget);
-        }
-        let absolute = check_target(method, head.target).map_err(|_| UserError::InvalidTarget)?;
-        if !is_host(host) {
-            return Err(UserError::InvalidHost);
-        }
-        let mut pseudo = PseudoFields {
-            scheme: Some(if self.secure { b"https" } else { b"http" }),
-            authority: host,
-            path: Some(head.target),
-            protocol: framing.protocol,
-        };
-        if is_tunnel {
-            pseudo.scheme = None;
-            pseudo.authority = head.target;
-            pseudo.path = None;
-        } else if let Some((at, len)) = absolute {
-            pseudo.scheme = Some(&head.target[..at - 3]);
-            pseudo.authority = &head.target[at..at + len];
-            pseudo.path = Some(match &head.target[at + len..] {
-                [] => b"/",
-                // An empty path has no valid form in `:path`.
-                [b'?', ..] => return Err(UserError::InvalidTarget),
-                path => path,
-            });
-        }
-        Ok(pseudo)
     }
 
     pub(super) fn id_of(&self, key: StreamKey) -> StreamId {
@@ -247,8 +139,8 @@ impl Connection {
 
     pub(super) fn write_trailers(&mut self, id: u32, fields: &OwnedFields) {
         self.write_head(id, true, |encoder, out| {
-            for field in fields.fields() {
-                encode::field(encoder, &field, out);
+            for line in fields.fields() {
+                field(encoder, &line, out);
             }
         });
     }
@@ -347,51 +239,4 @@ impl Connection {
         self.find(id)?;
         Err(UserError::WrongProtocol)
     }
-}
-
-/// Validates the fields and returns those about framing.
-pub(super) fn check_fields<'a>(fields: &[Field<'a>]) -> Result<FramingFields<'a>, UserError> {
-    let mut framing = FramingFields::default();
-    for field in fields {
-        if field.name == b":protocol" && framing.protocol.is_none() {
-            framing.protocol = Some(field.value);
-        } else if !is_token_bytes(field.name) {
-            return Err(UserError::InvalidFieldName);
-        }
-        if !is_value_bytes(field.value) {
-            return Err(UserError::InvalidFieldValue);
-        }
-        match (field.name.len(), field.name[0] | 0x20) {
-            (14, b'c') if field.name.eq_ignore_ascii_case(b"content-length") => {
-                if framing.length.is_some() {
-                    return Err(UserError::InvalidContentLength);
-                }
-                let length = parse_length(field.value).ok_or(UserError::InvalidContentLength)?;
-                framing.length = Some(length);
-            }
-            (4, b'h')
-                if field.name.eq_ignore_ascii_case(b"host")
-                    && framing.host.replace(field.value).is_some() =>
-            {
-                return Err(UserError::InvalidHost);
-            }
-            _ => {}
-        }
-    }
-    Ok(framing)
-}
-
-fn check_trailers(fields: &[Field<'_>]) -> Result<(), UserError> {
-    if fields.iter().any(|field| is_forbidden_trailer(field.name)) {
-        return Err(UserError::ForbiddenTrailer);
-    }
-    for field in fields {
-        if !is_token_bytes(field.name) {
-            return Err(UserError::InvalidFieldName);
-        }
-        if !is_value_bytes(field.value) {
-            return Err(UserError::InvalidFieldValue);
-        }
-    }
-    Ok(())
 }

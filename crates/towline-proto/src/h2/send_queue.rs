@@ -10,111 +10,18 @@
 
 use bytes::Bytes;
 
+use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::streams::StreamKey;
+
 use super::Connection;
 use super::frame::{self, FrameType, HEADER_BYTES, flag};
-use super::pending_events::PendingEvents;
-use super::stream::{EndStream, Priority};
-use super::streams::{StreamKey, Streams};
+use super::stream::EndStream;
 
 /// Upper bound of the window updates earned by DATA frames.
 const MAX_EARNED_UPDATES: u32 = 1000;
 
 /// Queued bytes that a stream may have even if the connection has no room: its progress depends on no other stream.
 const MIN_SHARE_BYTES: usize = 16 * 1024;
-
-/// Streams that can send, by urgency; each list is linked through the streams themselves.
-#[derive(Debug, Default)]
-pub(super) struct SendQueue {
-    lists: [Option<List>; 8],
-}
-
-#[derive(Debug, Clone, Copy)]
-struct List {
-    first: u32,
-    last: u32,
-}
-
-impl SendQueue {
-    pub fn is_empty(&self) -> bool {
-        self.lists.iter().all(Option::is_none)
-    }
-
-    pub fn first(&self) -> Option<StreamKey> {
-        self.lists
-            .iter()
-            .flatten()
-            .next()
-            .map(|list| StreamKey(list.first))
-    }
-
-    fn list(&mut self, priority: Priority) -> &mut Option<List> {
-        &mut self.lists[usize::from(priority.urgency & 7)]
-    }
-
-    /// Appends a stream to the others of its urgency.
-    pub fn add(&mut self, streams: &mut Streams, key: StreamKey) {
-        let stream = streams.get_mut(key);
-        if std::mem::replace(&mut stream.is_queued, true) {
-            return;
-        }
-        stream.next_queued = None;
-        let list = self.list(stream.priority);
-        match list {
-            Some(list) => {
-                streams.get_mut(StreamKey(list.last)).next_queued = Some(key.0);
-                list.last = key.0;
-            }
-            None => {
-                *list = Some(List {
-                    first: key.0,
-                    last: key.0,
-                });
-            }
-        }
-    }
-
-    /// Prepends a stream to the others of its urgency, to continue with it.
-    fn add_first(&mut self, streams: &mut Streams, key: StreamKey) {
-        let stream = streams.get_mut(key);
-        let list = self.list(stream.priority);
-        stream.is_queued = true;
-        stream.next_queued = list.map(|list| list.first);
-        *list = Some(List {
-            first: key.0,
-            last: list.map_or(key.0, |list| list.last),
-        });
-    }
-
-    pub fn remove(&mut self, streams: &mut Streams, key: StreamKey) {
-        let stream = streams.get_mut(key);
-        if !std::mem::replace(&mut stream.is_queued, false) {
-            return;
-        }
-        let next = stream.next_queued.take();
-        let list = self.list(stream.priority);
-        let Some(List { first, last }) = *list else {
-            return;
-        };
-        if first == key.0 {
-            *list = next.map(|first| List { first, last });
-            return;
-        }
-        let mut before = first;
-        while let Some(place) = streams.get(StreamKey(before)).next_queued {
-            if place == key.0 {
-                break;
-            }
-            before = place;
-        }
-        streams.get_mut(StreamKey(before)).next_queued = next;
-        if last == key.0 {
-            *list = Some(List {
-                first,
-                last: before,
-            });
-        }
-    }
-}
 
 /// Body bytes of the program.
 #[derive(Debug)]

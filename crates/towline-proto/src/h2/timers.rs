@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use crate::Side;
 use crate::idle_timer::IdleTimer;
+use crate::multiplexed::streams::StreamKey;
 use crate::progress_timer::ProgressTimer;
 
 use super::frame;
 use super::rules;
 use super::stream::RecvState;
-use super::streams::StreamKey;
 use super::{Connection, GoAwayState, Phase};
 
 /// Payloads of our PINGs: the keep-alive, and the one after the announcing GOAWAY.

@@ -1,230 +1,344 @@
-//! HTTP/3 (RFC 9114): the connection as a whole. Exchanges follow; until then no request can be sent, and streams of
-//! the peer are refused.
-#![expect(clippy::unused_self, reason = "the interface of a whole connection")]
+//! HTTP/3, both sides: many exchanges over one QUIC connection (RFC 9114).
+//!
+//! ```text
+//!  request streams ── frames ─► streams ──► events      phase  Open ──GOAWAY and no streams──► Closing
+//!                     │ QPACK     │ outboxes                     │                  acknowledged │
+//!  QUIC ◄─ send queue ◄───────────┘                              └──error, closed by QUIC──► Closed
+//!
+//!  unidirectional streams, of each side: control (SETTINGS, GOAWAY, priorities), QPACK encoder, QPACK decoder
+//! ```
+//!
+//! QUIC has the streams, their flow control and their order; here is what is in them. The bytes of each stream are kept
+//! until `next_event` parses them, one stream after the other, until there is an event. Streams are read from QUIC only
+//! while little of them is unread here, so that QUIC's windows are what stops the peer.
+//!
+//! This file holds the state; `transport` is the interface to QUIC and `unidirectional` the streams that belong to the
+//! connection; `recv` reads the frames of requests and `messages` assembles messages; `responses` and `send` write
+//! messages and `prepared` requests that are sent many times; `send_queue` decides which stream sends, `timers` watches
+//! the time, `close` ends streams and the connection.
+
+mod close;
+mod frame;
+mod messages;
+mod opened;
+mod prepared;
+pub(crate) mod qpack;
+mod recv;
+mod responses;
+mod rules;
+mod send;
+mod send_queue;
+mod settings;
+pub(crate) mod storage;
+mod stream;
+mod timers;
+mod transport;
+mod unidirectional;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-
-use crate::error::{CloseReason, ErrorSource};
+use crate::multiplexed::head::HeadDecoder;
+use crate::multiplexed::prepared::EncodedRequests;
+use crate::multiplexed::rate_limit::TokenBucket;
+use crate::multiplexed::response::HeadCache;
+use crate::multiplexed::send_queue::SendQueue;
+use crate::multiplexed::streams::{StreamKey, Streams};
 use crate::{
-    BodySize, BufferPool, ConnectionError, Event, Interest, Limits, PreparedRequest, QuicClose,
-    QuicCommand, Refusal, RequestHead, ResponseHead, Side, StreamId, StreamRecv, StreamSend,
-    UserError,
+    BufferPool, ConnectionError, Interest, Limits, QuicCommand, Refusal, Side, StreamId, UserError,
 };
+
+use opened::OpenedStreams;
+use qpack::{Decoder, Encoder};
+use settings::PeerSettings;
+use storage::StreamStorage;
+use stream::{RequestId, Stream};
+use timers::Timers;
+use unidirectional::{EarlyPriority, OwnStreams, PeerStream};
+
+/// The number of no request: a GOAWAY with it only announces the end (RFC 9114 5.2).
+const ANY_REQUEST: u64 = (1 << 62) - 4;
+
+/// The connection as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Open,
+    /// Nothing more is parsed. The connection closes when the peer has acknowledged all, or `linger_timeout` after
+    /// `since`.
+    Closing {
+        since: Instant,
+    },
+    /// QUIC has the order to close, or has closed.
+    Closed,
+}
+
+/// The own GOAWAY (RFC 9114 5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum GoAwayState {
+    None,
+    /// Announced without a first request that is not processed: requests that are on their way still are.
+    Announced,
+    /// Sent with that request: it and later ones are rejected.
+    Final(u64),
+}
+
+/// Pending events of the connection itself.
+#[derive(Debug, Clone, Copy, Default)]
+struct ConnectionEvents {
+    /// The first request that the peer does not process.
+    going_away: Option<u64>,
+    closed: bool,
+}
 
 /// One end of an HTTP/3 connection.
 #[derive(Debug)]
 pub struct Connection {
+    limits: Arc<Limits>,
     side: Side,
+    phase: Phase,
+    /// `close()` was called.
+    closing: bool,
+    /// A byte arrived since the last request was sent (client).
+    response_started: bool,
+    now: Instant,
     commands: VecDeque<QuicCommand>,
-    is_closed: bool,
-    /// The last event is due.
-    closed_event: bool,
+    head_decoder: HeadDecoder,
+    decoder: Decoder,
+    encoder: Encoder,
+    /// Acknowledgements and cancellations for the decoder stream.
+    acknowledgements: Vec<u8>,
+    /// The lines of the field section being encoded, and the section.
+    scratch: Scratch,
+    /// Encoded prepared requests: boxed, since servers have none.
+    encoded_requests: Option<Box<EncodedRequests>>,
+    /// The last head that responses repeated.
+    head_cache: HeadCache,
+    streams: Streams<Stream>,
+    /// Streams with pending events, in the order of the events.
+    eventful: VecDeque<StreamKey>,
+    /// Streams with bytes to parse.
+    ready: VecDeque<StreamKey>,
+    /// Streams with a field section that needs entries which have not arrived.
+    blocked: Vec<StreamKey>,
+    /// Closed streams, removed on the next call of `next_event`.
+    closed: Vec<StreamKey>,
+    /// Streams that QUIC has bytes of, and that have room for them.
+    readable: VecDeque<u64>,
+    send_queue: SendQueue,
+    /// Bytes queued in the outboxes of all streams.
+    outboxes_bytes: usize,
+    /// The last result of `next_stream_send`: stream and length.
+    offered: (u64, usize),
+    own_streams: OwnStreams,
+    peer_streams: Vec<PeerStream>,
+    peer_settings: PeerSettings,
+    /// Request streams that the client has opened, on a server.
+    peer_requests: OpenedStreams,
+    peer_unidirectional: OpenedStreams,
+    /// Priorities that arrived before their requests.
+    early_priorities: VecDeque<EarlyPriority>,
+    /// The largest push identifier that the client allows, and the last one of its GOAWAY.
+    max_push: Option<u64>,
+    peer_push_go_away: Option<u64>,
+    /// The next request stream that we open.
+    next_id: u64,
+    /// Number of request streams that QUIC can open now.
+    credit: u64,
+    go_away: GoAwayState,
+    /// The first request that the peer does not process.
+    peer_go_away: Option<u64>,
+    conn_events: ConnectionEvents,
+    resets: TokenBucket,
+    control: TokenBucket,
+    /// Bytes of table entries that repeat others, not charged yet.
+    copied_bytes: usize,
+    /// Ended streams that the peer has not acknowledged.
+    unacknowledged: usize,
+    timers: Timers,
     error: Option<Arc<ConnectionError>>,
+    /// Client: why QUIC has closed, while streams are read that it has bytes of.
+    lost: Option<ConnectionError>,
+    /// Server: the refusals that the program has not taken.
+    refusals: VecDeque<Refusal>,
+}
+
+/// Buffers for the encoding of a field section.
+#[derive(Debug, Default)]
+struct Scratch {
+    lines: Vec<u8>,
+    section: Vec<u8>,
 }
 
 impl Connection {
-    pub fn new(side: Side, _limits: Arc<Limits>, _now: Instant) -> Self {
-        Self {
+    pub fn new(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
+        let mut conn = Self {
             side,
+            phase: Phase::Open,
+            closing: false,
+            response_started: false,
+            now,
             commands: VecDeque::new(),
-            is_closed: false,
-            closed_event: false,
+            head_decoder: HeadDecoder::default(),
+            decoder: Decoder::new(limits.http3.qpack_table_bytes),
+            encoder: Encoder::new(),
+            acknowledgements: Vec::new(),
+            scratch: Scratch::default(),
+            encoded_requests: None,
+            head_cache: HeadCache::default(),
+            streams: Streams::default(),
+            eventful: VecDeque::new(),
+            ready: VecDeque::new(),
+            blocked: Vec::new(),
+            closed: Vec::new(),
+            readable: VecDeque::new(),
+            send_queue: SendQueue::default(),
+            outboxes_bytes: 0,
+            offered: (0, 0),
+            own_streams: OwnStreams::of(side),
+            peer_streams: Vec::new(),
+            peer_settings: PeerSettings::default(),
+            peer_requests: OpenedStreams::from(0),
+            peer_unidirectional: OpenedStreams::from(match side {
+                Side::Server => 2,
+                Side::Client => 3,
+            }),
+            early_priorities: VecDeque::new(),
+            max_push: None,
+            peer_push_go_away: None,
+            next_id: 0,
+            credit: 0,
+            go_away: GoAwayState::None,
+            peer_go_away: None,
+            conn_events: ConnectionEvents::default(),
+            resets: TokenBucket::full(limits.http3.resets, now),
+            control: TokenBucket::full(limits.http3.control_frames, now),
+            copied_bytes: 0,
+            unacknowledged: 0,
+            timers: Timers::new(now),
             error: None,
-        }
+            lost: None,
+            refusals: VecDeque::new(),
+            limits,
+        };
+        conn.open_own_streams();
+        conn
     }
 
     pub fn side(&self) -> Side {
         self.side
     }
 
-    pub fn stream_readable(&mut self, _now: Instant, id: u64) {
-        let code = crate::ErrorCode::H3_REQUEST_REJECTED.0;
-        self.commands
-            .push_back(QuicCommand::StopSending { id, code });
-    }
-
-    pub fn next_stream_recv(&mut self) -> Option<StreamRecv> {
-        None
-    }
-
-    pub fn stream_received(&mut self, _now: Instant, _id: u64, _data: Bytes) {}
-
-    pub fn stream_end(&mut self, _now: Instant, _id: u64) {}
-
-    pub fn stream_reset_received(&mut self, _now: Instant, _id: u64, _code: u64) {}
-
-    pub fn stream_drained(&mut self, _id: u64) {}
-
-    pub fn stream_stop_received(&mut self, _now: Instant, _id: u64, _code: u64) {}
-
-    pub fn set_stream_credit(&mut self, _now: Instant, _bidi_available: u64) {}
-
-    pub fn quic_closed(&mut self, _now: Instant, close: QuicClose) {
-        let (reason, source, rule) = match close {
-            QuicClose::ByApplication(_) => (
-                CloseReason::Done,
-                ErrorSource::None,
-                "closed by the peer (RFC 9114 5.3)",
-            ),
-            QuicClose::ByTransport(rule) => (CloseReason::Aborted, ErrorSource::Peer, rule),
-            QuicClose::IdleTimeout => (
-                CloseReason::Timeout,
-                ErrorSource::None,
-                "idle timeout (RFC 9000 10.1)",
-            ),
-        };
-        self.end(ConnectionError::new(reason, source, 0, rule));
-    }
-
-    fn end(&mut self, error: ConnectionError) {
-        if !std::mem::replace(&mut self.is_closed, true) {
-            self.closed_event = true;
-            self.error = Some(Arc::new(error));
+    /// Returns the storage of an idle connection. A server takes it again with the next request.
+    pub fn release(&mut self, buffers: &mut BufferPool) {
+        self.scratch = Scratch::default();
+        self.own_streams.release();
+        if self.streams.is_empty() && !self.streams.is_unallocated() {
+            self.release_storage(buffers);
         }
     }
 
-    pub fn next_quic_command(&mut self) -> Option<QuicCommand> {
-        self.commands.pop_front()
-    }
-
-    pub fn next_stream_send(&mut self) -> Option<StreamSend> {
-        None
-    }
-
-    pub fn stream_sent(&mut self, _now: Instant, _id: u64, _n: usize, _end: bool) {}
-
-    pub fn stream_writable(&mut self, _now: Instant, _id: u64) {}
-
-    pub fn stream_acknowledged(&mut self, _now: Instant, _id: u64) {}
-
-    pub fn received_abort(&mut self, _now: Instant, rule: &'static str) {
-        self.end(ConnectionError::new(
-            CloseReason::Aborted,
-            ErrorSource::Peer,
-            0,
-            rule,
-        ));
-    }
-
-    pub fn release(&mut self, _buffers: &mut BufferPool) {}
-
-    pub fn handle_timeout(&mut self, _now: Instant) {}
-
-    pub fn request(
-        &mut self,
-        _head: &RequestHead<'_>,
-        _size: BodySize,
-    ) -> Result<StreamId, UserError> {
-        self.no_request()
-    }
-
-    pub fn request_pipelined(
-        &mut self,
-        _head: &RequestHead<'_>,
-        _body: Option<Bytes>,
-    ) -> Result<StreamId, UserError> {
-        self.no_request()
-    }
-
-    pub fn request_prepared(&mut self, _request: &PreparedRequest) -> Result<StreamId, UserError> {
-        self.no_request()
-    }
-
-    fn no_request(&self) -> Result<StreamId, UserError> {
-        match self.side {
-            Side::Client => Err(UserError::NotIdle),
-            Side::Server => Err(UserError::WrongSide),
+    /// No stream is open: a server returns its stream storage to the pool, a client keeps it.
+    fn release_storage(&mut self, buffers: &mut BufferPool) {
+        // The streams in this list no longer exist.
+        self.timers.unstarted.clear();
+        self.streams.shrink();
+        self.head_decoder.shrink();
+        if self.side == Side::Server {
+            self.head_decoder.invalidate();
+            buffers.give_h3_storage(StreamStorage {
+                streams: std::mem::take(&mut self.streams),
+                head_decoder: std::mem::take(&mut self.head_decoder),
+            });
+            self.eventful = VecDeque::new();
+            self.ready = VecDeque::new();
+            self.closed = Vec::new();
+            self.readable = VecDeque::new();
+            self.commands.shrink_to_fit();
         }
     }
 
-    pub fn respond(
-        &mut self,
-        _id: StreamId,
-        _head: &ResponseHead<'_>,
-        _size: BodySize,
-    ) -> Result<(), UserError> {
-        match self.side {
-            Side::Client => Err(UserError::WrongSide),
-            Side::Server => Err(UserError::UnknownStream),
+    /// Takes the storage that the next request needs.
+    pub fn prepare(&mut self, buffers: &mut BufferPool) {
+        if self.streams.is_unallocated()
+            && let Some(storage) = buffers.take_h3_storage()
+        {
+            self.streams = storage.streams;
+            self.head_decoder = storage.head_decoder;
         }
     }
 
-    pub fn drain(&mut self, _now: Instant) {
-        self.close();
-    }
-
-    pub fn close(&mut self) {
-        if !self.is_closed {
-            let (code, reason) = (crate::ErrorCode::H3_NO_ERROR.0, "");
-            self.commands.push_back(QuicCommand::Close { code, reason });
-            let done =
-                ConnectionError::new(CloseReason::Done, ErrorSource::None, 0, "closed in order");
-            self.end(done);
-        }
-    }
-
-    pub fn next_event(&mut self) -> Option<Event<'_>> {
-        std::mem::take(&mut self.closed_event)
-            .then(|| self.error.clone())
-            .flatten()
-            .map(Event::Closed)
-    }
-
-    pub fn has_events(&self) -> bool {
-        self.closed_event
-    }
+    // Outputs.
 
     pub fn interest(&self) -> Interest {
-        let has_commands = !self.commands.is_empty();
         Interest {
-            read: !self.is_closed,
-            write: has_commands,
-            closed: self.is_closed && !has_commands,
+            read: self.phase == Phase::Open && !self.readable.is_empty(),
+            write: self.has_output(),
+            closed: self.phase == Phase::Closed && self.commands.is_empty(),
             ..Interest::default()
         }
     }
 
-    pub fn deadline(&self) -> Option<Instant> {
-        None
+    /// Whether `next_event` may return an event without more input.
+    pub fn has_events(&self) -> bool {
+        !self.eventful.is_empty()
+            || self.conn_events.closed
+            || self.conn_events.going_away.is_some()
+            || (self.phase == Phase::Open && !self.ready.is_empty())
     }
 
     pub fn is_idle(&self) -> bool {
-        !self.is_closed
+        self.phase == Phase::Open && !self.is_busy() && !self.has_output()
     }
 
-    pub fn stream_capacity(&self) -> usize {
-        0
-    }
-
-    pub fn stream_limit(&self) -> usize {
-        0
-    }
-
+    /// Whether the server accepts an extended CONNECT; `None`: its SETTINGS have not arrived.
     pub fn extended_connect(&self) -> Option<bool> {
-        None
+        self.peer_settings.extended_connect
+    }
+
+    /// Number of requests that can be started now.
+    pub fn stream_capacity(&self) -> usize {
+        self.stream_limit().saturating_sub(self.open_streams())
+    }
+
+    /// Number of requests that can be in flight at once; 0: no more can be started.
+    pub fn stream_limit(&self) -> usize {
+        let is_open = self.side == Side::Client
+            && self.phase == Phase::Open
+            && !self.closing
+            && self.lost.is_none()
+            && self.peer_go_away.is_none();
+        if !is_open {
+            return 0;
+        }
+        let credit = usize::try_from(self.credit).unwrap_or(usize::MAX);
+        let max = self.limits.http3.max_concurrent_streams as usize;
+        max.min(self.open_streams().saturating_add(credit))
     }
 
     pub fn response_started(&self) -> bool {
-        false
-    }
-
-    pub fn has_refusals(&self) -> bool {
-        false
-    }
-
-    pub fn take_refusal(&mut self) -> Option<Refusal> {
-        None
-    }
-
-    pub fn refusal_of(&self, _id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
-        None
+        self.response_started
     }
 
     pub fn error(&self) -> Option<&Arc<ConnectionError>> {
         self.error.as_ref()
+    }
+
+    pub fn find(&self, id: StreamId) -> Result<StreamKey, UserError> {
+        self.streams
+            .find(RequestId(id.0))
+            .filter(|&key| self.streams.get(key).is_announced)
+            .ok_or(UserError::UnknownStream)
+    }
+
+    // Derived state.
+
+    /// Number of streams that are not closed.
+    fn open_streams(&self) -> usize {
+        self.streams.len() - self.closed.len()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.open_streams() > 0
     }
 }

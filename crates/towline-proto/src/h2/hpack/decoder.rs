@@ -6,71 +6,16 @@
 //! message malformed are reported and do not stop decoding; an `Err` means that the two tables may differ, which
 //! ends the connection.
 
-use crate::head::FieldSpan;
+use crate::field_compression::dynamic_table::{
+    DEFAULT_TABLE_BYTES, DynamicTable, EntryInfo, EntryRef,
+};
+use crate::field_compression::integer::Input;
+use crate::field_compression::{
+    Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, FieldError, Name, string,
+};
 
 use super::HpackError;
-use super::dynamic_table::{DEFAULT_TABLE_BYTES, DynamicTable, EntryInfo, OVERHEAD};
-use super::huffman;
-use super::integer::Input;
-use super::static_table::{FieldError, Name, STATIC_ENTRIES, StaticEntry};
-
-/// Bounds of a decoded section, counted as `SETTINGS_MAX_HEADER_LIST_SIZE` does (RFC 9113 6.5.2): name, value and
-/// 32 bytes per field.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Bounds {
-    pub max_bytes: u32,
-    pub max_fields: u32,
-}
-
-/// Whether all fields of a block were reported.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum DecodedFields {
-    All,
-    /// The first field over the bounds, and those after it, were decoded for the table only.
-    Truncated,
-}
-
-/// A field line in the caller's buffer: the name, then the value.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DecodedField {
-    pub span: FieldSpan,
-    pub name: Name,
-    /// The error that makes the message malformed (RFC 9113 8.1.1).
-    pub error: Option<FieldError>,
-}
-
-impl DecodedField {
-    fn new(start: usize, name_len: u32, end: usize, name: Name, error: Option<FieldError>) -> Self {
-        let start = start as u32;
-        let span = FieldSpan {
-            name: start,
-            name_len,
-            value: start + name_len,
-            value_len: end as u32 - start - name_len,
-        };
-        Self { span, name, error }
-    }
-}
-
-/// The rest of the bounds. After a field that does not fit, none does.
-struct Budget {
-    bytes: u32,
-    fields: u32,
-}
-
-impl Budget {
-    #[inline]
-    fn take(&mut self, len: usize) -> bool {
-        let cost = u32::try_from(len).map_or(u32::MAX, |len| len.saturating_add(OVERHEAD));
-        let left = (self.bytes.checked_sub(cost), self.fields.checked_sub(1));
-        let fits = matches!(left, (Some(_), Some(_)));
-        (self.bytes, self.fields) = match left {
-            (Some(bytes), Some(fields)) => (bytes, fields),
-            _ => (0, 0),
-        };
-        fits
-    }
-}
+use super::static_table::{STATIC_ENTRIES, STATIC_TABLE};
 
 /// One direction's decoder.
 #[derive(Debug)]
@@ -84,37 +29,11 @@ pub(crate) struct Decoder {
     table_changed: bool,
 }
 
-impl Decoder {
-    /// Creates a decoder with the initial table size of HTTP/2, 4096 bytes.
-    pub fn new() -> Self {
-        Self {
-            table: DynamicTable::new(),
-            max_table_bytes: DEFAULT_TABLE_BYTES,
-            update_due: false,
-            table_changed: false,
-        }
-    }
+impl FieldDecoder for Decoder {
+    type Error = HpackError;
 
-    /// Whether the last block would decode to the same fields again: it left the table unchanged.
     #[inline]
-    pub fn is_unchanged(&self) -> bool {
-        !self.table_changed && !self.update_due
-    }
-
-    /// The peer has acknowledged our `SETTINGS_HEADER_TABLE_SIZE`.
-    pub fn set_max_table_bytes(&mut self, max_table_bytes: u32) {
-        self.max_table_bytes = max_table_bytes;
-        self.update_due = self.table.max_bytes() > max_table_bytes;
-    }
-
-    #[cfg(test)]
-    pub(super) fn table_bytes(&self) -> u32 {
-        self.table.bytes()
-    }
-
-    /// Decodes a complete block: appends its text to `bytes` and reports each field in turn.
-    #[inline]
-    pub fn decode(
+    fn decode(
         &mut self,
         block: &[u8],
         bounds: Bounds,
@@ -122,10 +41,7 @@ impl Decoder {
         mut each: impl FnMut(DecodedField, &[u8]),
     ) -> Result<DecodedFields, HpackError> {
         let mut input = Input { rest: block };
-        let mut budget = Budget {
-            bytes: bounds.max_bytes,
-            fields: bounds.max_fields,
-        };
+        let mut budget = Budget::of(bounds);
         let mut decoded = DecodedFields::All;
         self.table_changed = false;
         self.size_updates(&mut input)?;
@@ -147,6 +63,35 @@ impl Decoder {
             }
         }
         Ok(decoded)
+    }
+
+    /// It left the table unchanged.
+    #[inline]
+    fn is_unchanged(&self) -> bool {
+        !self.table_changed && !self.update_due
+    }
+}
+
+impl Decoder {
+    /// Creates a decoder with the initial table size of HTTP/2, 4096 bytes.
+    pub fn new() -> Self {
+        Self {
+            table: DynamicTable::new(),
+            max_table_bytes: DEFAULT_TABLE_BYTES,
+            update_due: false,
+            table_changed: false,
+        }
+    }
+
+    /// The peer has acknowledged our `SETTINGS_HEADER_TABLE_SIZE`.
+    pub fn set_max_table_bytes(&mut self, max_table_bytes: u32) {
+        self.max_table_bytes = max_table_bytes;
+        self.update_due = self.table.max_bytes() > max_table_bytes;
+    }
+
+    #[cfg(test)]
+    pub(super) fn table_bytes(&self) -> u32 {
+        self.table.bytes()
     }
 
     /// Skips indexed fields that change no table and are not reported. A header bomb consists of them: at a
@@ -202,15 +147,15 @@ impl Decoder {
         if index == 0 {
             return Err(HpackError::Index);
         }
-        let entry = StaticEntry::at(index);
-        let text = entry.line();
+        let entry = STATIC_TABLE.get(index - 1).ok_or(HpackError::Index)?;
+        let text = entry.line;
         if !budget.take(text.len()) {
             return Ok(None);
         }
         let error = (entry.name == Name::Connection).then_some(FieldError::Connection);
         let start = bytes.len();
         bytes.extend_from_slice(text);
-        let line = DecodedField::new(start, entry.name_len(), bytes.len(), entry.name, error);
+        let line = DecodedField::new(start, entry.name_len, bytes.len(), entry.name, error);
         Ok(Some(line))
     }
 
@@ -241,7 +186,7 @@ impl Decoder {
     }
 
     #[inline]
-    fn dynamic(&self, index: u32) -> Result<super::dynamic_table::EntryRef<'_>, HpackError> {
+    fn dynamic(&self, index: u32) -> Result<EntryRef<'_>, HpackError> {
         self.table
             .get(index - STATIC_ENTRIES - 1)
             .ok_or(HpackError::Index)
@@ -260,7 +205,7 @@ impl Decoder {
         let index = input.integer(prefix_bits)?;
         let (name, name_error) = self.literal_name(index, input, bytes)?;
         let name_len = bytes.len() - start;
-        string(input, bytes)?;
+        string(input, 7, bytes)?;
         let error = name_error.or_else(|| FieldError::of_value(&bytes[start + name_len..], name));
         if prefix_bits == 6 {
             let info = EntryInfo {
@@ -302,29 +247,15 @@ impl Decoder {
             return Ok((entry.info.name, entry.info.name_error));
         }
         if index > 0 {
-            let entry = StaticEntry::at(index);
-            bytes.extend_from_slice(&entry.line()[..entry.name_len() as usize]);
+            let entry = STATIC_TABLE.get(index - 1).ok_or(HpackError::Index)?;
+            bytes.extend_from_slice(&entry.line[..entry.name_len as usize]);
             let error = (entry.name == Name::Connection).then_some(FieldError::Connection);
             return Ok((entry.name, error));
         }
         let start = bytes.len();
-        string(input, bytes)?;
+        string(input, 7, bytes)?;
         let text = &bytes[start..];
         let name = Name::of(text);
         Ok((name, FieldError::of_name(text, name)))
-    }
-}
-
-/// Appends a string literal (RFC 7541 5.2).
-#[inline]
-fn string(input: &mut Input<'_>, bytes: &mut Vec<u8>) -> Result<(), HpackError> {
-    let coded = input.first().is_some_and(|first| first >= 0x80);
-    let len = input.integer(7)?;
-    let text = input.take(len)?;
-    if coded {
-        huffman::decode(text, bytes)
-    } else {
-        bytes.extend_from_slice(text);
-        Ok(())
     }
 }

@@ -7,14 +7,16 @@
 //! Values that are often new (paths, dates, unknown names) are added to the table when they are repeated; a value
 //! that never returns would only evict others. Secrets are never added (RFC 7541 7.1.3).
 
-use super::dynamic_table::{DEFAULT_TABLE_BYTES, DynamicTable, EntryInfo, OVERHEAD};
-use super::hash_index::{HashIndex, hash};
-use super::huffman;
-use super::integer;
-use super::static_table::{IndexingPolicy, KnownName, STATIC_ENTRIES, is_static, known};
+use crate::Field;
+use crate::field_compression::dynamic_table::{
+    DEFAULT_TABLE_BYTES, DynamicTable, EntryInfo, OVERHEAD,
+};
+use crate::field_compression::{
+    FieldEncoder, HashIndex, IndexingPolicy, KnownName, hash, integer, is_line, is_secret, known,
+    write_string,
+};
 
-/// A cookie shorter than this could be guessed (RFC 7541 7.1.3).
-const SHORT_COOKIE_BYTES: usize = 20;
+use super::static_table::{ENTRIES, STATIC_ENTRIES};
 
 /// The three forms of a literal (RFC 7541 6.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,39 +114,6 @@ impl Encoder {
         }
     }
 
-    /// Appends one field. `name` is in lower case and determines the indexing policy.
-    #[inline]
-    pub fn encode(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        if !self.encode_repeated(name, value, out) {
-            self.encode_new(name, value, out);
-        }
-    }
-
-    /// Appends one field if the last block had the same at this position; returns whether it did. A field in
-    /// a table was validated when it was added, so this needs no validation.
-    #[inline]
-    pub fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
-        let index = match self.last.get(self.position) {
-            Some(&FieldRef::Static(index)) if is_static(index, name, value) => u32::from(index),
-            Some(&FieldRef::Dynamic(number)) if self.is(number, name, value) => self.index(number),
-            _ => return false,
-        };
-        self.position += 1;
-        integer::write(index as usize, 7, 0x80, out);
-        true
-    }
-
-    /// Appends one field that the last block did not have at this position.
-    pub fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        let known = known(name);
-        let policy = known.map_or(IndexingPolicy::OnRepeat, |known| known.policy);
-        let found = self.look_up(name, value, known, policy, out);
-        if let Some(last) = self.last.get_mut(self.position) {
-            *last = found;
-        }
-        self.position += 1;
-    }
-
     #[cfg(test)]
     pub(super) fn encode_as(
         &mut self,
@@ -164,17 +133,12 @@ impl Encoder {
         policy: IndexingPolicy,
         out: &mut Vec<u8>,
     ) -> FieldRef {
-        let name_index = known.map_or(0, |known| u32::from(known.index));
-        let secret = match policy {
-            IndexingPolicy::Never => true,
-            IndexingPolicy::NeverIfShort => value.len() < SHORT_COOKIE_BYTES,
-            IndexingPolicy::Always | IndexingPolicy::OnRepeat => false,
-        };
-        if secret {
+        let name_index = known.map_or(0, name_index);
+        if is_secret(policy, value) {
             literal(LiteralForm::NeverIndexed, name_index, name, value, out);
             return FieldRef::None;
         }
-        if let Some(index) = known.and_then(|known| known.index_of_value(value)) {
+        if let Some(index) = known.and_then(|known| index_of_value(known, value)) {
             integer::write(usize::from(index), 7, 0x80, out);
             return FieldRef::Static(index);
         }
@@ -182,7 +146,7 @@ impl Encoder {
         let line_hash = hash(value, name_hash);
         let table = &self.table;
         let found = self.hash_index.find(table, line_hash, |line, name_len| {
-            is_line(line, name_len, name, value)
+            is_line(line, name_len, Field { name, value })
         });
         if let Some(number) = found {
             integer::write(self.index(number) as usize, 7, 0x80, out);
@@ -216,7 +180,7 @@ impl Encoder {
     fn is(&self, number: u32, name: &[u8], value: &[u8]) -> bool {
         self.table
             .get(self.table.age(number))
-            .is_some_and(|entry| is_line(entry.line, entry.name_len, name, value))
+            .is_some_and(|entry| is_line(entry.line, entry.name_len, Field { name, value }))
     }
 
     #[inline]
@@ -234,6 +198,30 @@ impl Encoder {
     }
 }
 
+impl FieldEncoder for Encoder {
+    #[inline]
+    fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
+        let index = match self.last.get(self.position) {
+            Some(&FieldRef::Static(index)) if is_static(index, name, value) => u32::from(index),
+            Some(&FieldRef::Dynamic(number)) if self.is(number, name, value) => self.index(number),
+            _ => return false,
+        };
+        self.position += 1;
+        integer::write(index as usize, 7, 0x80, out);
+        true
+    }
+
+    fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let known = known(name);
+        let policy = known.map_or(IndexingPolicy::OnRepeat, |known| known.policy);
+        let found = self.look_up(name, value, known, policy, out);
+        if let Some(last) = self.last.get_mut(self.position) {
+            *last = found;
+        }
+        self.position += 1;
+    }
+}
+
 fn literal(form: LiteralForm, name_index: u32, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     let (prefix_bits, flags) = match form {
         LiteralForm::Incremental => (6, 0x40),
@@ -242,27 +230,27 @@ fn literal(form: LiteralForm, name_index: u32, name: &[u8], value: &[u8], out: &
     };
     integer::write(name_index as usize, prefix_bits, flags, out);
     if name_index == 0 {
-        string(name, out);
+        write_string(name, 7, 0, out);
     }
-    string(value, out);
+    write_string(value, 7, 0, out);
 }
 
+/// The first static entry with that name; 0: none.
+fn name_index(known: &KnownName) -> u32 {
+    match known.hpack.count {
+        0 => 0,
+        _ => u32::from(known.hpack.first) + 1,
+    }
+}
+
+/// The static entry that has this value too.
 #[inline]
-fn is_line(line: &[u8], name_len: u32, name: &[u8], value: &[u8]) -> bool {
-    line.len() == name.len() + value.len()
-        && name_len as usize == name.len()
-        && &line[name.len()..] == value
-        && &line[..name.len()] == name
+fn index_of_value(known: &KnownName, value: &[u8]) -> Option<u8> {
+    let place = known.hpack.place_of_value(&ENTRIES, value)?;
+    Some(place + 1)
 }
 
-/// Appends a string literal (RFC 7541 5.2), Huffman-coded if that is shorter.
-fn string(plain: &[u8], out: &mut Vec<u8>) {
-    let coded = huffman::encoded_len(plain);
-    if coded < plain.len() {
-        integer::write(coded, 7, 0x80, out);
-        huffman::encode(plain, coded, out);
-    } else {
-        integer::write(plain.len(), 7, 0, out);
-        out.extend_from_slice(plain);
-    }
+/// Whether the static entry of that index is this field.
+fn is_static(index: u8, name: &[u8], value: &[u8]) -> bool {
+    ENTRIES[usize::from(index) - 1] == (name, value)
 }

@@ -12,20 +12,18 @@
 //! `COMPRESSION_ERROR` that ends the connection (RFC 9113 4.3).
 
 mod decoder;
-mod dynamic_table;
 mod encoder;
-mod hash_index;
-mod huffman;
-mod integer;
 mod scratch;
 mod static_table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use decoder::{Bounds, DecodedField, DecodedFields, Decoder};
+pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
 pub use scratch::HpackScratch;
-pub(crate) use static_table::Name;
+pub(crate) use static_table::ENTRIES;
+
+use crate::field_compression::CodingError;
 
 /// Error in decoding a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +61,17 @@ impl HpackError {
             Self::LateSizeUpdate => "table size update after a field (RFC 7541 4.2)",
             Self::ManySizeUpdates => "more than two table size updates (RFC 7541 4.2)",
             Self::NoSizeUpdate => "table size not reduced as the setting was (RFC 7541 4.2)",
+        }
+    }
+}
+
+impl From<CodingError> for HpackError {
+    fn from(error: CodingError) -> Self {
+        match error {
+            CodingError::Truncated => Self::Truncated,
+            CodingError::Integer => Self::Integer,
+            CodingError::EndOfString => Self::EndOfString,
+            CodingError::Padding => Self::Padding,
         }
     }
 }

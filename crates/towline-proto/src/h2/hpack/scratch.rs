@@ -3,7 +3,9 @@
 use crate::head::FieldSpan;
 use crate::{Field, Fields};
 
-use super::{Bounds, DecodedFields, Decoder, Encoder, HpackError};
+use crate::field_compression::{Bounds, DecodedFields, FieldDecoder, FieldEncoder};
+
+use super::{Decoder, Encoder, HpackError};
 
 /// An encoder, a decoder and their buffers.
 pub struct HpackScratch {

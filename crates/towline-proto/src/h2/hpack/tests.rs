@@ -1,9 +1,10 @@
 //! The codec as a whole: the examples of RFC 7541 appendix C, what must be refused, bounds.
 
-use super::encoder::Encoder;
-use super::static_table::FieldError;
-use super::static_table::IndexingPolicy;
-use super::{Bounds, DecodedFields, Decoder, HpackError, Name};
+use crate::field_compression::{
+    Bounds, DecodedField, DecodedFields, FieldDecoder, FieldError, IndexingPolicy, Name,
+};
+
+use super::{Decoder, Encoder, HpackError};
 
 type Pairs<'a> = &'a [(&'a str, &'a str)];
 
@@ -363,7 +364,7 @@ fn a_repeated_entry_is_copied_to_the_text_once() {
     let mut decoder = Decoder::new();
     let mut text = |block: &str| {
         let (mut bytes, mut got) = (Vec::new(), Vec::new());
-        let each = |line: super::decoder::DecodedField, _: &[u8]| got.push(line.span);
+        let each = |line: DecodedField, _: &[u8]| got.push(line.span);
         let outcome = decoder.decode(&hex(block), WIDE, &mut bytes, each);
         assert_eq!(outcome, Ok(DecodedFields::All));
         let fields =

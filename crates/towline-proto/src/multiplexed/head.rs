@@ -1,5 +1,5 @@
 //! Receiving heads: a decoded header block becomes a request, a response or trailers, or is malformed (RFC 9113
-//! 8.2 and 8.3).
+//! 8.2 and 8.3, RFC 9114 4.1.2 to 4.3).
 //!
 //! The block is decoded after the four bytes `host`, the name under which `:authority` is shown as the first
 //! field. All checks use information collected while the fields are decoded.
@@ -13,15 +13,17 @@
 //! Heads of one connection resemble each other: if a block is equal to the one before, byte for byte, and the
 //! table is unchanged, the stored head is reused.
 
-use crate::body::{Length, Method};
+use crate::body::Method;
 use crate::byte_class::{is_token_bytes, not_visible};
+use crate::field_compression::{Bounds, DecodedFields, FieldDecoder};
 use crate::h1::target::{check_target, is_host};
 use crate::head::{FieldSpan, StartLine};
 use crate::{Fields, HeadRef, Limits, RefusedLine, Version};
 
-use super::hpack::{Bounds, DecodedField, DecodedFields, Decoder, HpackError, Name};
-use super::rules::{self, Fault, malformed};
-use super::stream::Priority;
+use super::fault::Fault;
+pub(crate) use super::head_info::{BODY_TOO_LARGE, body_length};
+use super::head_info::{Expect, HeadInfo, announced, rule};
+use super::priority::Priority;
 
 const HOST: &[u8] = b"host";
 /// Buffers larger than this are freed.
@@ -29,9 +31,18 @@ const MAX_IDLE_BYTES: usize = 8 * 1024;
 /// A block longer than this is not compared with the one before. Fields from the tables take a byte each.
 const MAX_CACHED_BLOCK_BYTES: usize = 128;
 
+/// How heads are decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HeadRules {
+    pub bounds: Bounds,
+    /// HTTP/2 or HTTP/3.
+    pub version: Version,
+}
+
 /// The last decoded head: its text, the positions of its parts, and its meaning.
 #[derive(Debug, Default)]
-pub(super) struct HeadDecoder {
+pub(crate) struct HeadDecoder {
+    version: HeadVersion,
     bytes: Vec<u8>,
     /// The first is reserved for `:authority` as `host`; the fields follow.
     spans: Vec<FieldSpan>,
@@ -44,6 +55,16 @@ pub(super) struct HeadDecoder {
     block_len: u32,
 }
 
+/// Version of the messages; HTTP/2 until one is decoded.
+#[derive(Debug, Clone, Copy)]
+struct HeadVersion(Version);
+
+impl Default for HeadVersion {
+    fn default() -> Self {
+        Self(Version::Http2)
+    }
+}
+
 /// The head stored for a block that is repeated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum CachedKind {
@@ -53,36 +74,9 @@ enum CachedKind {
     Response,
 }
 
-/// The fields of a head that the connection itself acts on.
-#[derive(Debug, Clone, Copy, Default)]
-struct HeadInfo {
-    error: Option<&'static str>,
-    has_fields: bool,
-    method: Option<FieldSpan>,
-    scheme: Option<FieldSpan>,
-    authority: Option<FieldSpan>,
-    path: Option<FieldSpan>,
-    status: Option<FieldSpan>,
-    protocol: Option<FieldSpan>,
-    host: Option<u32>,
-    length: Length,
-    expect: Expect,
-    cookies: u32,
-    priority: Option<Priority>,
-}
-
-/// Expect (RFC 9110 10.1.1).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-enum Expect {
-    #[default]
-    Nothing,
-    Continue,
-    Other,
-}
-
 /// Properties of a request that the connection needs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Request {
+pub(crate) struct Request {
     pub method: Method,
     pub length: Option<u64>,
     pub awaits_continue: bool,
@@ -91,34 +85,46 @@ pub(super) struct Request {
 
 /// Properties of a response that the connection needs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Response {
+pub(crate) struct Response {
     pub status: u16,
     pub length: Option<u64>,
 }
 
 /// How a head is rejected.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Rejection {
+pub(crate) enum Rejection {
     /// A valid message, which gets a response of this status, with the rule.
     Respond(u16, &'static str),
-    /// A malformed message, whose stream is reset.
+    /// A malformed message, whose stream is reset, with the rule.
+    Malformed(&'static str),
+    /// A stream that is reset for another reason.
     Reset(Fault),
+}
+
+impl Rejection {
+    /// The fault for which the stream is reset.
+    pub fn fault(self, malformed: impl FnOnce(&'static str) -> Fault) -> Fault {
+        match self {
+            Self::Respond(_, rule) | Self::Malformed(rule) => malformed(rule),
+            Self::Reset(fault) => fault,
+        }
+    }
 }
 
 impl HeadDecoder {
     /// Decodes a whole block. The decoder must be the same each time.
-    pub fn decode(
+    pub fn decode<D: FieldDecoder>(
         &mut self,
-        decoder: &mut Decoder,
+        decoder: &mut D,
         block: &[u8],
-        limits: &Limits,
-    ) -> Result<DecodedFields, HpackError> {
+        rules: HeadRules,
+    ) -> Result<DecodedFields, D::Error> {
         if self.cached != CachedKind::None && block == self.block() && decoder.is_unchanged() {
             return Ok(DecodedFields::All);
         }
         self.cached = CachedKind::None;
         self.block_len = 0;
-        let fields = self.decode_new(decoder, block, limits)?;
+        let fields = self.decode_new(decoder, block, rules)?;
         if decoder.is_unchanged() && block.len() <= MAX_CACHED_BLOCK_BYTES {
             self.block_at = self.bytes.len() as u32;
             self.block_len = block.len() as u32;
@@ -131,16 +137,13 @@ impl HeadDecoder {
         &self.bytes[self.block_at as usize..][..self.block_len as usize]
     }
 
-    fn decode_new(
+    fn decode_new<D: FieldDecoder>(
         &mut self,
-        decoder: &mut Decoder,
+        decoder: &mut D,
         block: &[u8],
-        limits: &Limits,
-    ) -> Result<DecodedFields, HpackError> {
-        let bounds = Bounds {
-            max_bytes: limits.http2.max_header_list_bytes,
-            max_fields: limits.http2.max_fields,
-        };
+        rules: HeadRules,
+    ) -> Result<DecodedFields, D::Error> {
+        self.version = HeadVersion(rules.version);
         let Self {
             bytes, spans, info, ..
         } = self;
@@ -149,8 +152,8 @@ impl HeadDecoder {
         spans.clear();
         spans.push(FieldSpan::default());
         *info = HeadInfo::default();
-        decoder.decode(block, bounds, bytes, |field, bytes| {
-            info.record(field, bytes, spans);
+        decoder.decode(block, rules.bounds, bytes, |field, bytes| {
+            info.record(field, rules.version, bytes, spans);
         })
     }
 
@@ -167,7 +170,7 @@ impl HeadDecoder {
     pub fn refused_line(&self) -> RefusedLine {
         let text = |span: Option<FieldSpan>| span.map_or(&[][..], |span| self.text(span));
         let target = self.info.path.or(self.info.authority);
-        RefusedLine::new(text(self.info.method), text(target), Some(Version::Http2))
+        RefusedLine::new(text(self.info.method), text(target), Some(self.version.0))
     }
 
     fn fields(&self) -> &[FieldSpan] {
@@ -178,7 +181,7 @@ impl HeadDecoder {
         &self.bytes[span.value as usize..][..span.value_len as usize]
     }
 
-    /// RFC 9113 8.3.1.
+    /// RFC 9113 8.3.1, RFC 9114 4.3.1.
     pub fn request(
         &mut self,
         limits: &Limits,
@@ -188,15 +191,15 @@ impl HeadDecoder {
         let is_cached = self.cached == CachedKind::Request;
         if !is_cached {
             self.request_line(offers_extended_connect)
-                .map_err(|rule| Rejection::Reset(malformed(rule)))?;
+                .map_err(Rejection::Malformed)?;
         }
         let info = self.info;
         let method = info
             .method
             .map_or(Method::Other, |span| Method::of(self.text(span)));
-        let length = announced(info.length).map_err(Rejection::Reset)?;
+        let length = announced(info.length).map_err(Rejection::Malformed)?;
         if end && length.is_some_and(|length| length > 0) {
-            return Err(Rejection::Reset(rules::BODY_LENGTH));
+            return Err(Rejection::Malformed(body_length(self.version.0)));
         }
         if info.expect == Expect::Other {
             return Err(Rejection::Respond(
@@ -205,7 +208,7 @@ impl HeadDecoder {
             ));
         }
         if limits.max_body_bytes.is_some_and(|max| length > Some(max)) {
-            return Err(Rejection::Respond(413, rules::BODY.rule));
+            return Err(Rejection::Respond(413, BODY_TOO_LARGE));
         }
         if !is_cached {
             self.join_cookies();
@@ -227,6 +230,13 @@ impl HeadDecoder {
         }
     }
 
+    /// Forgets the last head: another one is refused before it is decoded.
+    pub fn clear(&mut self) {
+        self.cached = CachedKind::None;
+        self.block_len = 0;
+        self.info = HeadInfo::default();
+    }
+
     /// Drops the stored head, since the next decoder has another table.
     pub fn invalidate(&mut self) {
         self.cached = CachedKind::None;
@@ -237,9 +247,19 @@ impl HeadDecoder {
         if let Some(error) = info.error {
             return Err(error);
         }
-        let method = info.method.ok_or("no :method (RFC 9113 8.3.1)")?;
+        let method = info.method.ok_or(rule!(
+            self.version.0,
+            "no :method",
+            "9113 8.3.1",
+            "9114 4.3.1"
+        ))?;
         if info.status.is_some() {
-            return Err("pseudo-field of a response in a request (RFC 9113 8.3)");
+            return Err(rule!(
+                self.version.0,
+                "pseudo-field of a response in a request",
+                "9113 8.3",
+                "9114 4.3"
+            ));
         }
         if !is_token_bytes(self.text(method)) {
             return Err("method is not a token (RFC 9110 9.1)");
@@ -248,7 +268,14 @@ impl HeadDecoder {
         let target = match (connects, info.protocol) {
             (true, None) => self.connect_target()?,
             (true, Some(_)) if offers_extended_connect => self.path_target()?,
-            (_, Some(_)) => return Err(":protocol that was not offered (RFC 8441 4)"),
+            (_, Some(_)) => {
+                return Err(rule!(
+                    self.version.0,
+                    ":protocol that was not offered",
+                    "8441 4",
+                    "9220 3"
+                ));
+            }
             (false, None) => self.path_target()?,
         };
         self.check_host()?;
@@ -261,14 +288,19 @@ impl HeadDecoder {
             protocol: protocol.value,
             protocol_len: protocol.value_len,
             status: 0,
-            version: Version::Http2,
+            version: self.version.0,
         };
         Ok(())
     }
 
     /// `:scheme` and `:path`, both required.
     fn path_target(&self) -> Result<FieldSpan, &'static str> {
-        let scheme = self.info.scheme.ok_or("no :scheme (RFC 9113 8.3.1)")?;
+        let scheme = self.info.scheme.ok_or(rule!(
+            self.version.0,
+            "no :scheme",
+            "9113 8.3.1",
+            "9114 4.3.1"
+        ))?;
         let scheme = self.text(scheme);
         let is_scheme = scheme.first().is_some_and(u8::is_ascii_alphabetic)
             && scheme
@@ -277,7 +309,12 @@ impl HeadDecoder {
         if !is_scheme {
             return Err("malformed :scheme (RFC 3986 3.1)");
         }
-        let span = self.info.path.ok_or("no :path (RFC 9113 8.3.1)")?;
+        let span = self.info.path.ok_or(rule!(
+            self.version.0,
+            "no :path",
+            "9113 8.3.1",
+            "9114 4.3.1"
+        ))?;
         let path = self.text(span);
         let is_asterisk = path == b"*"
             && self
@@ -287,7 +324,12 @@ impl HeadDecoder {
         let is_good = path.starts_with(b"/") || is_asterisk;
         // No client sends a fragment, and parsers disagree on it.
         if !is_good || not_visible(path, 0) < path.len() || memchr::memchr(b'#', path).is_some() {
-            return Err("malformed :path (RFC 9113 8.3.1)");
+            return Err(rule!(
+                self.version.0,
+                "malformed :path",
+                "9113 8.3.1",
+                "9114 4.3.1"
+            ));
         }
         Ok(span)
     }
@@ -295,12 +337,27 @@ impl HeadDecoder {
     /// `:authority` alone (RFC 9113 8.5).
     fn connect_target(&self) -> Result<FieldSpan, &'static str> {
         if self.info.scheme.is_some() || self.info.path.is_some() {
-            return Err("CONNECT with :scheme or :path (RFC 9113 8.5)");
+            return Err(rule!(
+                self.version.0,
+                "CONNECT with :scheme or :path",
+                "9113 8.5",
+                "9114 4.4"
+            ));
         }
         let span = self.info.authority;
-        let span = span.ok_or("CONNECT without :authority (RFC 9113 8.5)")?;
+        let span = span.ok_or(rule!(
+            self.version.0,
+            "CONNECT without :authority",
+            "9113 8.5",
+            "9114 4.4"
+        ))?;
         if check_target(b"CONNECT", self.text(span)).is_err() {
-            return Err("CONNECT to no host and port (RFC 9113 8.5)");
+            return Err(rule!(
+                self.version.0,
+                "CONNECT to no host and port",
+                "9113 8.5",
+                "9114 4.4"
+            ));
         }
         Ok(span)
     }
@@ -310,9 +367,19 @@ impl HeadDecoder {
         let info = self.info;
         let host = info.host.map(|at| self.spans[at as usize]);
         let named = info.authority.or(host);
-        let named = named.ok_or("neither :authority nor host (RFC 9113 8.3.1)")?;
+        let named = named.ok_or(rule!(
+            self.version.0,
+            "neither :authority nor host",
+            "9113 8.3.1",
+            "9114 4.3.1"
+        ))?;
         if !is_host(self.text(named)) {
-            return Err("malformed :authority or host (RFC 9113 8.3.1)");
+            return Err(rule!(
+                self.version.0,
+                "malformed :authority or host",
+                "9113 8.3.1",
+                "9114 4.3.1"
+            ));
         }
         self.shows_authority = info.authority.is_some();
         if let Some(authority) = info.authority {
@@ -323,7 +390,12 @@ impl HeadDecoder {
             };
             if let (Some(host), Some(at)) = (host, info.host) {
                 if !self.text(host).eq_ignore_ascii_case(self.text(authority)) {
-                    return Err("host differs from :authority (RFC 9113 8.3.1)");
+                    return Err(rule!(
+                        self.version.0,
+                        "host differs from :authority",
+                        "9113 8.3.1",
+                        "9114 4.3.1"
+                    ));
                 }
                 self.spans.remove(at as usize);
             }
@@ -361,8 +433,8 @@ impl HeadDecoder {
         });
     }
 
-    /// RFC 9113 8.3.2.
-    pub fn response(&mut self) -> Result<Response, Fault> {
+    /// RFC 9113 8.3.2, RFC 9114 4.3.2.
+    pub fn response(&mut self) -> Result<Response, &'static str> {
         if self.cached != CachedKind::Response {
             self.status_line()?;
         }
@@ -372,10 +444,10 @@ impl HeadDecoder {
         })
     }
 
-    fn status_line(&mut self) -> Result<(), Fault> {
+    fn status_line(&mut self) -> Result<(), &'static str> {
         let info = self.info;
         if let Some(error) = info.error {
-            return Err(malformed(error));
+            return Err(error);
         }
         let others = [
             info.method,
@@ -385,19 +457,32 @@ impl HeadDecoder {
             info.protocol,
         ];
         if others.iter().any(Option::is_some) {
-            return Err(malformed(
-                "pseudo-field of a request in a response (RFC 9113 8.3)",
+            return Err(rule!(
+                self.version.0,
+                "pseudo-field of a request in a response",
+                "9113 8.3",
+                "9114 4.3"
             ));
         }
         let status = info.status.and_then(|span| parse_status(self.text(span)));
-        let status = status.ok_or(malformed("no valid :status (RFC 9113 8.3.2)"))?;
+        let status = status.ok_or(rule!(
+            self.version.0,
+            "no valid :status",
+            "9113 8.3.2",
+            "9114 4.3.2"
+        ))?;
         if status == 101 {
-            return Err(malformed("101 does not exist in HTTP/2 (RFC 9113 8.6)"));
+            return Err(rule!(
+                self.version.0,
+                "101 does not exist in this version",
+                "9113 8.6",
+                "9114 4.5"
+            ));
         }
         self.shows_authority = false;
         self.line = StartLine {
             status,
-            version: Version::Http2,
+            version: self.version.0,
             ..StartLine::default()
         };
         self.mark_cached(CachedKind::Response);
@@ -405,10 +490,10 @@ impl HeadDecoder {
     }
 
     /// Trailers, without pseudo-header fields (RFC 9113 8.1).
-    pub fn trailers(&mut self) -> Result<Fields<'_>, Fault> {
+    pub fn trailers(&mut self) -> Result<Fields<'_>, &'static str> {
         let info = self.info;
         if let Some(error) = info.error {
-            return Err(malformed(error));
+            return Err(error);
         }
         let pseudo = [
             info.method,
@@ -419,7 +504,12 @@ impl HeadDecoder {
             info.protocol,
         ];
         if pseudo.iter().any(Option::is_some) {
-            return Err(malformed("pseudo-field in trailers (RFC 9113 8.1)"));
+            return Err(rule!(
+                self.version.0,
+                "pseudo-field in trailers",
+                "9113 8.1",
+                "9114 4.3"
+            ));
         }
         Ok(Fields::new(&self.bytes, &self.spans[1..]))
     }
@@ -429,75 +519,6 @@ impl HeadDecoder {
         if self.bytes.capacity() > MAX_IDLE_BYTES {
             *self = Self::default();
         }
-    }
-}
-
-impl HeadInfo {
-    /// Examines a field, whose text is in `bytes`.
-    #[inline]
-    fn record(&mut self, field: DecodedField, bytes: &[u8], spans: &mut Vec<FieldSpan>) {
-        if let Some(error) = field.error {
-            self.error.get_or_insert(error.rule());
-        }
-        if field.name.is_pseudo() {
-            return self.record_pseudo(field);
-        }
-        self.has_fields = true;
-        let value = || &bytes[field.span.value as usize..][..field.span.value_len as usize];
-        match field.name {
-            Name::Host if self.host.is_some() => {
-                self.error
-                    .get_or_insert("several host fields (RFC 9110 7.2)");
-            }
-            Name::Host => self.host = Some(spans.len() as u32),
-            Name::ContentLength => self.length.add(value()),
-            Name::Cookie => self.cookies += 1,
-            Name::Expect => self.record_expect(value()),
-            Name::Other if field.span.name_len == 8 => {
-                let name = &bytes[field.span.name as usize..][..8];
-                if name == b"priority" {
-                    self.priority = Some(Priority::of(value()));
-                }
-            }
-            _ => {}
-        }
-        spans.push(field.span);
-    }
-
-    fn record_pseudo(&mut self, field: DecodedField) {
-        if self.has_fields {
-            self.error
-                .get_or_insert("pseudo-field after a field (RFC 9113 8.3)");
-        }
-        let place = match field.name {
-            Name::Method => &mut self.method,
-            Name::Scheme => &mut self.scheme,
-            Name::Authority => &mut self.authority,
-            Name::Path => &mut self.path,
-            Name::Status => &mut self.status,
-            _ => &mut self.protocol,
-        };
-        if place.replace(field.span).is_some() {
-            self.error
-                .get_or_insert("pseudo-field twice (RFC 9113 8.3)");
-        }
-    }
-
-    fn record_expect(&mut self, value: &[u8]) {
-        let is_continue = value.eq_ignore_ascii_case(b"100-continue");
-        self.expect = match (self.expect, is_continue) {
-            (Expect::Nothing | Expect::Continue, true) => Expect::Continue,
-            _ => Expect::Other,
-        };
-    }
-}
-
-fn announced(length: Length) -> Result<Option<u64>, Fault> {
-    match length {
-        Length::Absent => Ok(None),
-        Length::Bytes(bytes) => Ok(Some(bytes)),
-        Length::Malformed => Err(malformed("malformed content-length (RFC 9110 8.6)")),
-        Length::Repeated => Err(malformed("several content-lengths (RFC 9110 8.6)")),
     }
 }
 

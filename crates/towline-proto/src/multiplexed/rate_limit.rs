@@ -9,7 +9,7 @@ const TOKEN: u64 = 1000;
 
 /// The tokens left of a [`RateLimit`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TokenBucket {
+pub(crate) struct TokenBucket {
     milli: u64,
     filled: Instant,
 }

@@ -10,16 +10,16 @@
 
 use std::collections::VecDeque;
 
-use super::static_table::{FieldError, Name};
+use super::{FieldError, Name};
 
 /// Overhead of an entry in addition to its bytes (RFC 7541 4.1).
-pub(super) const OVERHEAD: u32 = 32;
+pub(crate) const OVERHEAD: u32 = 32;
 /// Size of the table before any setting (RFC 9113 6.5.2).
-pub(super) const DEFAULT_TABLE_BYTES: u32 = 4096;
+pub(crate) const DEFAULT_TABLE_BYTES: u32 = 4096;
 
 /// Properties of an entry, determined once when it is added.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct EntryInfo {
+pub(crate) struct EntryInfo {
     pub name: Name,
     pub name_error: Option<FieldError>,
     pub error: Option<FieldError>,
@@ -38,7 +38,7 @@ struct Entry {
 
 /// A view of an entry.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct EntryRef<'a> {
+pub(crate) struct EntryRef<'a> {
     /// Name and value, concatenated.
     pub line: &'a [u8],
     pub name_len: u32,
@@ -48,7 +48,7 @@ pub(super) struct EntryRef<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct DynamicTable {
+pub(crate) struct DynamicTable {
     text: Vec<u8>,
     entries: VecDeque<Entry>,
     /// The `at` of the first byte of `text`.
@@ -61,13 +61,18 @@ pub(super) struct DynamicTable {
 }
 
 impl DynamicTable {
+    /// A table of HTTP/2's initial size.
     pub fn new() -> Self {
+        Self::of_size(DEFAULT_TABLE_BYTES)
+    }
+
+    pub fn of_size(max_bytes: u32) -> Self {
         Self {
             text: Vec::new(),
             entries: VecDeque::new(),
             base: 0,
             bytes: 0,
-            max_bytes: DEFAULT_TABLE_BYTES,
+            max_bytes,
             added: 0,
         }
     }
@@ -76,7 +81,6 @@ impl DynamicTable {
         self.max_bytes
     }
 
-    #[cfg(test)]
     pub fn bytes(&self) -> u32 {
         self.bytes
     }
@@ -95,6 +99,25 @@ impl DynamicTable {
     #[inline]
     pub fn age(&self, number: u32) -> u32 {
         self.added.wrapping_sub(1).wrapping_sub(number)
+    }
+
+    /// Number of entries that would be evicted for one of `len` bytes; `None`: it is larger than the table.
+    pub fn evictions_for(&self, len: usize) -> Option<u32> {
+        let cost = u32::try_from(len).ok()?.checked_add(OVERHEAD)?;
+        let room = self.max_bytes.checked_sub(cost)?;
+        let (mut bytes, mut evicted) = (self.bytes, 0);
+        while bytes > room {
+            bytes -= self.entries.get(evicted as usize)?.len + OVERHEAD;
+            evicted += 1;
+        }
+        Some(evicted)
+    }
+
+    /// Bytes of the entries older than the one of this age.
+    pub fn bytes_before(&self, age: u32) -> u32 {
+        let count = self.entries.len().saturating_sub(age as usize + 1);
+        let older = self.entries.iter().take(count);
+        older.map(|entry| entry.len + OVERHEAD).sum()
     }
 
     /// RFC 7541 4.3.

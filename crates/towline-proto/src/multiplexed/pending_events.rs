@@ -2,7 +2,7 @@
 
 /// Events of a stream to be delivered, and the events that the program waits for: a bit set.
 #[derive(Debug, Default, Clone, Copy)]
-pub(super) struct PendingEvents(u8);
+pub(crate) struct PendingEvents(u8);
 
 impl PendingEvents {
     pub const READABLE: u8 = 1;

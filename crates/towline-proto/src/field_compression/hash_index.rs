@@ -12,7 +12,7 @@ const PROBES: usize = 4;
 const MAX_MARKS: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct HashIndex {
+pub(crate) struct HashIndex {
     /// Allocated when the first entry is added.
     slots: Vec<u32>,
     /// Marks of the last values seen once, and the position of the next one.
@@ -39,16 +39,21 @@ impl HashIndex {
         hash: u64,
         is: impl Fn(&[u8], u32) -> bool,
     ) -> Option<u32> {
-        if self.slots.is_empty() {
-            return None;
-        }
-        (0..PROBES)
-            .map(|probe| self.slots[slot(hash, probe)])
-            .find(|&number| {
-                table
-                    .get(table.age(number))
-                    .is_some_and(|entry| is(entry.line, entry.name_len))
-            })
+        self.candidates(hash).find(|&number| {
+            table
+                .get(table.age(number))
+                .is_some_and(|entry| is(entry.line, entry.name_len))
+        })
+    }
+
+    /// The numbers of entries that may have this hash.
+    pub fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> {
+        let slots = if self.slots.is_empty() {
+            0..0
+        } else {
+            0..PROBES
+        };
+        slots.map(move |probe| self.slots[slot(hash, probe)])
     }
 
     /// Adds a new entry in a free slot, or else in that of the oldest.
@@ -85,7 +90,7 @@ fn slot(hash: u64, probe: usize) -> usize {
 
 /// A fast multiplicative hash, eight bytes at a time; matches are compared afterwards.
 #[inline]
-pub(super) fn hash(bytes: &[u8], seed: u64) -> u64 {
+pub(crate) fn hash(bytes: &[u8], seed: u64) -> u64 {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
     let mix = |hash: u64, word: u64| (hash.rotate_left(23) ^ word).wrapping_mul(FACTOR);
     let (words, rest) = bytes.as_chunks::<8>();

@@ -7,7 +7,7 @@
 //! symbols; codes above 12 bits (control bytes, bytes above 0x7f) are found by comparison with the first code of
 //! each length.
 
-use super::HpackError;
+use super::CodingError;
 
 /// Length in bits of the code of each byte, and of EOS.
 #[rustfmt::skip]
@@ -218,7 +218,7 @@ impl Window<'_> {
 
     /// The first symbol and its length, found by its length.
     #[cold]
-    fn long(&self) -> Result<(u8, u32), HpackError> {
+    fn long(&self) -> Result<(u8, u32), CodingError> {
         let top = self.bits >> 32;
         let mut len = STEP_BITS + 1;
         while top >= ENDS[len] {
@@ -227,7 +227,7 @@ impl Window<'_> {
         let (first, place) = FIRSTS[len];
         let symbol = SYMBOLS[usize::from(place) + ((top as u32 - first) >> (32 - len)) as usize];
         if symbol == EOS {
-            return Err(HpackError::EndOfString);
+            return Err(CodingError::EndOfString);
         }
         Ok((symbol as u8, len as u32))
     }
@@ -239,7 +239,7 @@ fn most_bytes(encoded: usize) -> usize {
 }
 
 /// Appends the decoded text of `encoded`.
-pub(super) fn decode(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError> {
+pub(crate) fn decode(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), CodingError> {
     let start = out.len();
     out.resize(start + most_bytes(encoded.len()), 0);
     let result = decode_into(encoded, &mut out[start..]);
@@ -247,7 +247,7 @@ pub(super) fn decode(encoded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackError
     result.map(drop)
 }
 
-fn decode_into(encoded: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
+fn decode_into(encoded: &[u8], out: &mut [u8]) -> Result<usize, CodingError> {
     let mut input = Window {
         rest: encoded,
         bits: 0,
@@ -277,7 +277,11 @@ fn decode_into(encoded: &[u8], out: &mut [u8]) -> Result<usize, HpackError> {
 }
 
 /// The last bytes: symbol by symbol, since padding may follow each.
-fn decode_last(input: &mut Window<'_>, out: &mut [u8], mut at: usize) -> Result<usize, HpackError> {
+fn decode_last(
+    input: &mut Window<'_>,
+    out: &mut [u8],
+    mut at: usize,
+) -> Result<usize, CodingError> {
     loop {
         input.refill_last();
         if input.have <= MAX_PADDING_BITS && input.bits == u64::MAX {
@@ -290,7 +294,7 @@ fn decode_last(input: &mut Window<'_>, out: &mut [u8], mut at: usize) -> Result<
             (step.symbols[0], u32::from(step.first_len))
         };
         if len > input.have {
-            return Err(HpackError::Padding);
+            return Err(CodingError::Padding);
         }
         out[at] = symbol;
         at += 1;
@@ -301,10 +305,10 @@ fn decode_last(input: &mut Window<'_>, out: &mut [u8], mut at: usize) -> Result<
 impl Window<'_> {
     /// As `long`; ones up to the end of the string are padding that is too long, not an EOS.
     #[cold]
-    fn long_last(&self) -> Result<(u8, u32), HpackError> {
+    fn long_last(&self) -> Result<(u8, u32), CodingError> {
         self.long().map_err(|error| {
             if (self.have as usize) < MAX_LENGTH {
-                HpackError::Padding
+                CodingError::Padding
             } else {
                 error
             }
@@ -314,7 +318,7 @@ impl Window<'_> {
 
 /// How many bytes `plain` takes when it is encoded.
 #[inline]
-pub(super) fn encoded_len(plain: &[u8]) -> usize {
+pub(crate) fn encoded_len(plain: &[u8]) -> usize {
     let bits: usize = plain
         .iter()
         .map(|&byte| usize::from(LENGTHS[usize::from(byte)]))
@@ -323,7 +327,7 @@ pub(super) fn encoded_len(plain: &[u8]) -> usize {
 }
 
 /// Appends the code of `plain`; `len` is its `encoded_len`.
-pub(super) fn encode(plain: &[u8], len: usize, out: &mut Vec<u8>) {
+pub(crate) fn encode(plain: &[u8], len: usize, out: &mut Vec<u8>) {
     let start = out.len();
     out.resize(start + len, 0);
     let out = &mut out[start..];

@@ -1,0 +1,85 @@
+//! Whole requests: sent in one call, and prepared ones, which are sent many times.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::body::Method;
+use crate::multiplexed::prepared::{EncodedRequest, EncodedRequests, size_of};
+use crate::multiplexed::response::MAX_CACHED_BLOCK_BYTES;
+use crate::multiplexed::streams::StreamKey;
+use crate::{PreparedRequest, RequestHead, StreamId, UserError};
+
+use super::Connection;
+
+impl Connection {
+    pub fn request_pipelined(
+        &mut self,
+        head: &RequestHead<'_>,
+        body: Option<Bytes>,
+    ) -> Result<StreamId, UserError> {
+        let opened = self.open_request(head, size_of(body.as_ref()))?;
+        self.finish_request(opened.key, body)
+    }
+
+    /// Sends the body after its head, if there is one.
+    fn finish_request(
+        &mut self,
+        key: StreamKey,
+        body: Option<Bytes>,
+    ) -> Result<StreamId, UserError> {
+        let id = self.id_of(key);
+        if let Some(body) = body {
+            self.write_shared(key, body)?;
+            self.finish(key, &[])?;
+        }
+        Ok(id)
+    }
+
+    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
+        let mut encoded = self.encoded_requests.take().unwrap_or_default();
+        let opened = self.open_prepared(request, &mut encoded);
+        self.encoded_requests = Some(encoded);
+        self.finish_request(opened?, request.body())
+    }
+
+    fn open_prepared(
+        &mut self,
+        request: &PreparedRequest,
+        encoded: &mut EncodedRequests,
+    ) -> Result<StreamKey, UserError> {
+        let generation = self.encoder.generation();
+        if let Some(entry) = encoded.find(request, generation)
+            && self.stream_capacity() > 0
+        {
+            return Ok(self.open_encoded(entry));
+        }
+        let size = size_of(request.body().as_ref());
+        let opened = request.with_head(|head| self.open_request(head, size))?;
+        let section = &self.scratch.section;
+        // If fields were added to the table, the next section for the same head is different.
+        let is_kept = self.encoder.generation() == generation
+            && section.len() <= MAX_CACHED_BLOCK_BYTES
+            && opened.info.method != Method::Connect;
+        if let Some(generation) = generation.filter(|_| is_kept)
+            && let Some(slot) = encoded.slot_for(request.parts())
+        {
+            let entry = EncodedRequest {
+                parts: Arc::clone(request.parts()),
+                info: opened.info,
+                generation,
+                oldest: opened.oldest,
+                block: section.clone(),
+            };
+            encoded.insert(slot, entry);
+        }
+        Ok(opened.key)
+    }
+
+    fn open_encoded(&mut self, entry: &EncodedRequest) -> StreamKey {
+        let key = self.begin_exchange(entry.info);
+        self.repeat_head(key, &entry.block, entry.oldest);
+        self.begin_body(key, entry.info.end);
+        key
+    }
+}

@@ -1,0 +1,179 @@
+//! Sending responses.
+
+use crate::multiplexed::fields::check_fields;
+use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::response::{
+    ContentLengths, EncodedBlock, HeadLookup, encode_response, response_plan,
+};
+use crate::multiplexed::streams::StreamKey;
+use crate::{BodySize, DateSource, Field, ResponseHead, Side, StreamId, UserError};
+
+use super::Connection;
+use super::rules::{self, Fault};
+use super::stream::{RecvState, SendState, Tunnel};
+
+impl Connection {
+    pub fn respond(
+        &mut self,
+        id: StreamId,
+        head: &ResponseHead<'_>,
+        size: BodySize,
+    ) -> Result<(), UserError> {
+        if self.side != Side::Server {
+            return Err(UserError::WrongSide);
+        }
+        let key = self.find(id)?;
+        let stream = self.streams.get(key);
+        match stream.send_state {
+            SendState::Head => {}
+            SendState::Failed => return Err(UserError::StreamFailed),
+            _ => return Err(UserError::WrongOrder),
+        }
+        if let Some(hit) = self.head_cache.lookup(head) {
+            return self.respond_final(key, head, size, hit);
+        }
+        if !(100..=599).contains(&head.status) {
+            return Err(UserError::InvalidStatus);
+        }
+        if head.status == 101 {
+            return Err(UserError::UpgradeNotPossible);
+        }
+        let framing = check_fields(head.fields)?;
+        if framing.protocol.is_some() {
+            // Only requests have it (RFC 9220 3).
+            return Err(UserError::InvalidFieldName);
+        }
+        if head.status < 200 {
+            if size != BodySize::Empty {
+                return Err(UserError::InvalidStatus);
+            }
+            self.streams.get_mut(key).awaits_continue &= head.status != 100;
+            self.write_response(key, head, None);
+            return Ok(());
+        }
+        self.respond_final(key, head, size, HeadLookup::Miss(framing.length))
+    }
+
+    fn respond_final(
+        &mut self,
+        key: StreamKey,
+        head: &ResponseHead<'_>,
+        size: BodySize,
+        lookup: HeadLookup,
+    ) -> Result<(), UserError> {
+        let (HeadLookup::Hit(given) | HeadLookup::Miss(given)) = lookup;
+        let stream = self.streams.get_mut(key);
+        let is_good = (200..300).contains(&head.status);
+        if stream.tunnel == Tunnel::Requested && is_good {
+            if given.is_some() {
+                return Err(UserError::InvalidContentLength);
+            }
+            stream.tunnel = Tunnel::Open;
+            stream.send_state = SendState::Body(None);
+            self.write_response(key, head, None);
+            self.notify(key, PendingEvents::SWITCHED);
+            return Ok(());
+        }
+        let plan = response_plan(stream.method, head.status, size, given)?;
+        stream.tunnel = Tunnel::None;
+        stream.awaits_continue = false;
+        stream.send_state = plan.next;
+        let hides_length = head.status == 204;
+        let added = plan.length.filter(|_| given.is_none() && !hides_length);
+        if !(matches!(lookup, HeadLookup::Hit(_)) && self.write_cached(key, added)) {
+            self.write_uncached(key, head, ContentLengths { given, added });
+        }
+        self.begin_body(key, plan.end);
+        Ok(())
+    }
+
+    /// Writes the cached section; false if the current one would be different.
+    fn write_cached(&mut self, key: StreamKey, added: Option<u64>) -> bool {
+        let generation = self.encoder.generation();
+        let cache = std::mem::take(&mut self.head_cache);
+        let block = cache.block(added, generation);
+        if let Some(EncodedBlock { bytes, oldest, .. }) = block {
+            self.repeat_head(key, bytes, oldest);
+        }
+        let is_found = block.is_some();
+        self.head_cache = cache;
+        is_found
+    }
+
+    fn write_uncached(&mut self, key: StreamKey, head: &ResponseHead<'_>, lengths: ContentLengths) {
+        let generation = self.encoder.generation();
+        let oldest = self.write_response(key, head, lengths.added);
+        // If fields were added to the table, the next section for the same head is different.
+        if let Some(generation) = generation.filter(|_| self.encoder.generation() == generation) {
+            let block = EncodedBlock {
+                bytes: &self.scratch.section,
+                generation,
+                oldest,
+            };
+            self.head_cache.record(head, lengths, block);
+        }
+    }
+
+    /// Writes a validated head. `length`: a Content-Length that the program did not give.
+    fn write_response(
+        &mut self,
+        key: StreamKey,
+        head: &ResponseHead<'_>,
+        length: Option<u64>,
+    ) -> u64 {
+        self.write_head(key, |encoder, out| {
+            encode_response(encoder, head, length, out);
+        })
+    }
+
+    /// Writes a response of the connection itself: without a body, with a date.
+    fn write_refusal(&mut self, key: StreamKey, status: u16) {
+        let date = self.limits.date.map(|DateSource(date)| date());
+        let date = date.as_ref().map(|date| Field {
+            name: b"date",
+            value: date,
+        });
+        let head = ResponseHead {
+            status,
+            reason: b"",
+            fields: date.as_slice(),
+        };
+        self.write_response(key, &head, Some(0));
+        self.send_end(key);
+    }
+
+    /// Responds to a request that is not passed to the program.
+    pub(super) fn reject_request(&mut self, key: StreamKey, status: u16) -> Result<(), Fault> {
+        self.write_refusal(key, status);
+        let stream = self.streams.get_mut(key);
+        stream.head_since = None;
+        stream.recv_state = RecvState::Ended;
+        stream.send_state = SendState::Complete;
+        self.stop_receiving(key, rules::BODY_REFUSED.code);
+        self.charge_reset()
+    }
+
+    /// Rejects a body over the limit: with 413 if there was no response yet.
+    pub(super) fn reject_body(&mut self, key: StreamKey) -> Result<(), Fault> {
+        let stream = self.streams.get(key);
+        if self.side == Side::Client || stream.send_state != SendState::Head {
+            return self.reset_stream(key, rules::BODY);
+        }
+        self.write_refusal(key, 413);
+        self.fail_after_response(key, 413, rules::BODY_REFUSED)
+    }
+
+    pub(super) fn send_continue(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
+        if !std::mem::take(&mut stream.awaits_continue) || stream.send_state != SendState::Head {
+            return;
+        }
+        let head = ResponseHead {
+            status: 100,
+            reason: b"",
+            fields: &[],
+        };
+        self.write_response(key, &head, None);
+        self.watch_awaited_body(key);
+    }
+}

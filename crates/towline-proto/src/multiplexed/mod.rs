@@ -1,0 +1,17 @@
+//! Parts that HTTP/2 and HTTP/3 share: the streams of a connection, heads that come as compressed fields, priorities and
+//! rate limits. The frames, the flow of bytes and the rules of a connection are each protocol's own.
+
+pub(crate) mod buffers;
+pub(crate) mod encode;
+pub(crate) mod fault;
+pub(crate) mod fields;
+pub(crate) mod head;
+mod head_info;
+pub(crate) mod pending_events;
+pub(crate) mod prepared;
+pub(crate) mod priority;
+pub(crate) mod rate_limit;
+pub(crate) mod response;
+pub(crate) mod send_queue;
+pub(crate) mod states;
+pub(crate) mod streams;
