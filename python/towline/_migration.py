@@ -331,7 +331,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
             None,
             "all addresses of a server are the same: run two servers, or let a proxy redirect",
         ),
-        Row(H, "--quic-bind", None, "there is no HTTP/3"),
+        Row(H, "--quic-bind", None, "HTTP/3 (--http all) listens on the UDP ports of --bind"),
         Row(
             H,
             "--server-name",

@@ -85,7 +85,7 @@ class _ServerThread(threading.Thread):
         try:
             loaded = application.load(self._config)
             opened = listeners.open_all(self._config)
-            self._address = opened.binds[0].address
+            self._address = opened.of_worker(0)[0].address
             try:
                 serve_one = self._wsgi if loaded.interface == "wsgi" else self._asgi
                 serve_one(loaded.call, opened)
@@ -103,7 +103,7 @@ class _ServerThread(threading.Thread):
         loop, _ = new_loop(self._config.loop)
 
         async def main() -> None:
-            worker = AsgiWorker(app, self._config, opened.binds)
+            worker = AsgiWorker(app, self._config, opened.of_worker(0))
 
             def stop() -> None:
                 loop.call_soon_threadsafe(worker.stop)
@@ -116,7 +116,7 @@ class _ServerThread(threading.Thread):
     def _wsgi(self, app: Any, opened: Any) -> None:
         from .server.wsgi import WsgiWorker
 
-        worker = WsgiWorker(app, self._config, opened.binds)
+        worker = WsgiWorker(app, self._config, opened.of_worker(0))
         self._stop_worker = worker.stop
         worker.serve(lambda: self._has_started(opened))
 

@@ -180,7 +180,10 @@ def test_translations(
         ("--interface rsgi", "--interface rsgi: RSGI is Granian's own"),
         ("--loop rloop", "--loop rloop: there is asyncio and uvloop"),
         ("--protocol uwsgi", "--protocol uwsgi: there is HTTP only"),
-        ("--quic-bind :443", "--quic-bind (hypercorn): there is no HTTP/3"),
+        (
+            "--quic-bind :443",
+            "--quic-bind (hypercorn): HTTP/3 (--http all) listens on the UDP ports of --bind",
+        ),
         ("--umask rwx", "expected octal permissions such as 660, not 'rwx'"),
     ],
 )

@@ -18,6 +18,7 @@ from .connections import ConnectionOptions
 from .development import DevelopmentOptions
 from .features import FeatureOptions
 from .groups import GROUPS as GROUPS
+from .http3 import Http3Options
 from .process import ProcessOptions
 from .protocols import ProtocolOptions
 
@@ -27,17 +28,22 @@ class Bind:
     """An open listening socket for a native server.
 
     `fd` stays owned by the caller: the server duplicates it. `address` is its readable form
-    (`127.0.0.1:8000`, `unix:/run/app.sock`). `metrics`: serves only the metrics page.
+    (`127.0.0.1:8000`, `unix:/run/app.sock`). `metrics`: serves only the metrics page. `udp`: a UDP socket for HTTP/3;
+    `secret`: of all workers that share its port, which pass each other datagrams.
     """
 
     fd: int
     address: str
     metrics: bool = False
+    udp: bool = False
+    secret: bytes = dataclasses.field(default=b"", repr=False)
 
 
 # The fields of a dataclass begin with those of the last base.
 @dataclasses.dataclass(frozen=True)
-class ServerConfig(DevelopmentOptions, ProtocolOptions, FeatureOptions, ConnectionOptions, ProcessOptions):
+class ServerConfig(
+    DevelopmentOptions, Http3Options, ProtocolOptions, FeatureOptions, ConnectionOptions, ProcessOptions
+):
     """All options of `towline serve`. `app` is an import string or the application itself.
 
     Raises `ConfigError`, naming the option, if a value or a combination is invalid.
@@ -57,6 +63,16 @@ class ServerConfig(DevelopmentOptions, ProtocolOptions, FeatureOptions, Connecti
     def replace(self, **changes: Any) -> ServerConfig:
         """A copy with some options changed; validated again."""
         return dataclasses.replace(self, **changes)
+
+    @property
+    def http3(self) -> bool:
+        """Whether HTTP/3 is served."""
+        return self.http == "all" or "3" in self.http.split(",")
+
+    @property
+    def tcp(self) -> bool:
+        """Whether HTTP/1 or HTTP/2 is served."""
+        return self.http != "3"
 
     @property
     def addresses(self) -> tuple[str, ...]:

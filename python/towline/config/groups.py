@@ -19,6 +19,7 @@ LOGGING = "logging"
 FILES = "files"
 METRICS = "metrics"
 PROTOCOLS = "protocols"
+HTTP3 = "http3"
 DEVELOPMENT = "development"
 
 GROUPS: dict[str, str] = {
@@ -33,7 +34,8 @@ GROUPS: dict[str, str] = {
     LOGGING: "server log and access log",
     FILES: "static files, compression, response headers",
     METRICS: "Prometheus and StatsD metrics, traces, health",
-    PROTOCOLS: "HTTP/2 and WebSocket",
+    PROTOCOLS: "HTTP versions, HTTP/2 and WebSocket",
+    HTTP3: "HTTP/3",
     DEVELOPMENT: "reload on change",
 }
 

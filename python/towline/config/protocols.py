@@ -1,4 +1,4 @@
-"""Options of HTTP/2 and WebSocket."""
+"""Options of HTTP/2 and WebSocket, and the versions of HTTP."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from .. import _options as kind
 from .._options import above_zero, between, option
 from .groups import BYTES, INT, PROTOCOLS
 
+HTTP_VERSIONS = ("auto", "all", "1", "2", "3", "1,2", "1,3", "2,3", "1,2,3")
+"""Values of `http`. `1,2` is `auto`, and `1,2,3` is `all`."""
+
 
 # fmt: off - a table of options: one line each where it fits
 @dataclasses.dataclass(frozen=True)
@@ -16,9 +19,9 @@ class ProtocolOptions:
 
     http: str = option(
         "auto",
-        "HTTP versions: both (by ALPN with TLS, else by the first bytes), only 1, or only 2",
+        "HTTP versions; auto: 1 and 2, all: also 3, which needs TLS and the UDP ports",
         group=PROTOCOLS,
-        choices=("auto", "1", "2"),
+        choices=HTTP_VERSIONS,
     )
     http2_max_concurrent_streams: int = option(
         128,

@@ -148,7 +148,7 @@ class Server:
 
         opened = listeners.open_all(self.config)
         try:
-            worker = AsgiWorker(app, self.config, opened.binds)
+            worker = AsgiWorker(app, self.config, opened.of_worker(0))
             self._stop = worker.stop
             if signals:
                 for number in (signal.SIGTERM, signal.SIGINT):
@@ -165,7 +165,7 @@ class Server:
 
         opened = listeners.open_all(self.config)
         try:
-            worker = WsgiWorker(app, self.config, opened.binds)
+            worker = WsgiWorker(app, self.config, opened.of_worker(0))
             self._stop = worker.stop
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
@@ -182,7 +182,7 @@ class Server:
         self._signals += 1
 
     def _ready(self, opened: Any) -> None:
-        self.addresses = [bind.address for bind in opened.binds]
+        self.addresses = list(dict.fromkeys(bind.address for bind in opened.of_worker(0)))
         # The worker has duplicates. While these are open the port would accept connections after `stop_listening`.
         opened.close()
         self.started.set()

@@ -14,9 +14,12 @@ import stat
 from .. import _native
 from ..config import Bind, ServerConfig
 from ..errors import StartupError
+from . import udp
 from .process import owner
 
 SYSTEMD_FIRST_FD = 3
+PORT_ATTEMPTS = 20
+"""Ports that the kernel selects for TCP until one is free for UDP as well."""
 
 
 @dataclasses.dataclass
@@ -24,10 +27,16 @@ class Listeners:
     """The open sockets, and the paths of the Unix sockets that were created."""
 
     binds: list[Bind] = dataclasses.field(default_factory=list)
+    udp: udp.UdpPorts = dataclasses.field(default_factory=udp.UdpPorts)
     unix_paths: list[str] = dataclasses.field(default_factory=list)
+
+    def of_worker(self, number: int) -> list[Bind]:
+        """The sockets of the worker with this number: those for TCP, and its own for UDP. Raises `StartupError`."""
+        return [*self.binds, *self.udp.sockets(number)]
 
     def close(self) -> None:
         """Close the descriptors of this process. Inherited copies stay open."""
+        self.udp.close()
         for bind in self.binds:
             try:
                 os.close(bind.fd)
@@ -58,7 +67,10 @@ def open_all(config: ServerConfig) -> Listeners:
         addresses.append((config.metrics_address, True))
     try:
         for address, metrics in addresses:
-            listeners.binds += _open(address, config, metrics)
+            if metrics or not config.http3:
+                listeners.binds += _open(address, config, metrics)
+            else:
+                _open_with_udp(address, config, listeners)
             if address.startswith("unix:") and not address.startswith("unix:@"):
                 listeners.unix_paths.append(os.path.abspath(address.removeprefix("unix:")))
     except BaseException:
@@ -66,6 +78,44 @@ def open_all(config: ServerConfig) -> Listeners:
         listeners.remove_unix_sockets()
         raise
     return listeners
+
+
+def _open_with_udp(address: str, config: ServerConfig, listeners: Listeners) -> None:
+    """Open an address for HTTP/3, and for TCP unless HTTP/3 is the only protocol."""
+    inherited = address.removeprefix("fd://")
+    if inherited != address and inherited.isdigit() and udp.is_udp(int(inherited)):
+        listeners.udp.shared.append(int(inherited))
+        return
+    if not config.tcp:
+        for host, port in udp.addresses_of(address):
+            listeners.udp.add(host, port)
+        return
+    for attempt in range(PORT_ATTEMPTS):
+        binds = _open(address, config, metrics=False)
+        before = len(listeners.udp.addresses)
+        try:
+            for bind in binds:
+                host, _, number = bind.address.rpartition(":")
+                if not bind.address.startswith("unix:"):
+                    listeners.udp.add(host.removeprefix("[").removesuffix("]"), int(number))
+        except StartupError:
+            Listeners(binds).close()
+            del listeners.udp.addresses[before:]
+            if not address.endswith(":0") or attempt == PORT_ATTEMPTS - 1:
+                raise
+        else:
+            listeners.binds += binds
+            return
+
+
+def names(listeners: Listeners, config: ServerConfig) -> list[str]:
+    """The URLs of all addresses."""
+    found = [url(bind, config) for bind in listeners.binds]
+    if config.http3:
+        tcp = {bind.address for bind in listeners.binds}
+        alone = [bind for bind in listeners.udp.sockets(0) if bind.address not in tcp]
+        found += [f"https://{bind.address} (UDP)" for bind in alone]
+    return found
 
 
 def url(bind: Bind, config: ServerConfig) -> str:

@@ -17,11 +17,12 @@ import time
 from collections.abc import Callable, Iterable
 
 from .. import _native
-from ..config import Bind, ServerConfig
+from ..config import ServerConfig
 from . import worker as worker_process
 from .application import Application
 from .health import WorkerSlots
 from .hooks import HookCaller, HookWorker
+from .listeners import Listeners
 
 FIRST_RESTART_DELAY = 0.1
 MAX_RESTART_DELAY = 30.0
@@ -42,6 +43,8 @@ class Worker:
     channel: int
     started_at: float
     for_hooks: HookWorker
+    udp_index: int = 0
+    """Number of its UDP sockets. Its replacement has the same."""
     state: State = State.BOOTING
     replaces: Worker | None = None
     """The worker that serves until this one is ready."""
@@ -109,7 +112,7 @@ class WorkerSpawner:
     """Forks workers. `inherited`: the supervisor's descriptors, which a child must close."""
 
     config: ServerConfig
-    binds: list[Bind]
+    listeners: Listeners
     slots: WorkerSlots
     lifeline: tuple[int, int]
     inherited: Callable[[], Iterable[int]]
@@ -117,15 +120,16 @@ class WorkerSpawner:
     application: Application | None = None
     """Imported before the fork (`--preload`)."""
 
-    def spawn(self) -> Worker:
-        """Fork one worker. Raises OSError if the fork fails, IndexError if no slot is free."""
+    def spawn(self, udp_index: int) -> Worker:
+        """Fork one worker. Raises OSError if the fork fails, IndexError if no slot is free, `StartupError` without UDP."""
+        self.listeners.udp.sockets(udp_index)
         slot = self.slots.acquire()
         for_hooks = self.hooks.new_worker()
         self.hooks.notify("pre_fork", self.hooks.server, for_hooks)
         read, write = os.pipe()
         os.set_blocking(read, False)
         try:
-            pid = fork(lambda: self._child_main(slot, read, write, for_hooks))
+            pid = fork(lambda: self._child_main(slot, udp_index, read, write, for_hooks))
         except OSError:
             os.close(read)
             self.slots.release(slot)
@@ -133,12 +137,17 @@ class WorkerSpawner:
         finally:
             os.close(write)
         for_hooks.pid = pid
-        return Worker(pid, slot, read, time.monotonic(), for_hooks, connections_before=slot.connections)
+        return Worker(
+            pid, slot, read, time.monotonic(), for_hooks, udp_index, connections_before=slot.connections
+        )
 
-    def _child_main(self, slot: _native.Slot, read: int, write: int, for_hooks: HookWorker) -> None:
+    def _child_main(
+        self, slot: _native.Slot, udp_index: int, read: int, write: int, for_hooks: HookWorker
+    ) -> None:
         for fd in (*self.inherited(), self.lifeline[1], read):
             os.close(fd)
-        binds = list(self.binds)
+        binds = self.listeners.of_worker(udp_index)
+        self.listeners.udp.close_except(udp_index)
         for_hooks.pid = os.getpid()
         worker_process.main(
             worker_process.WorkerContext(

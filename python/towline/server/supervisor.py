@@ -29,7 +29,7 @@ from collections.abc import Iterator
 from .. import _native
 from .._imports import collections_paused
 from ..config import ServerConfig
-from ..errors import Error
+from ..errors import Error, StartupError
 from . import listeners, reloader
 from .application import Application, load
 from .health import MIB, SLOTS, Health, WorkerSlots, health, resident_bytes
@@ -111,7 +111,7 @@ class Supervisor:
         self._lifeline = os.pipe()
         self._spawner = WorkerSpawner(
             self._config,
-            self._listeners.binds,
+            self._listeners,
             WorkerSlots(),
             self._lifeline,
             self._own_descriptors,
@@ -359,6 +359,7 @@ class Supervisor:
         active = [w for w in self._workers if w.state is not State.DRAINING and w.replaces is None]
         for worker in [w for w in active if w.state is State.SERVING][: max(0, len(active) - self._target)]:
             self._drain(worker)
+            self._listeners.udp.close_sockets(worker.udp_index)
         missing = max(0, self._target - len(active))
         del self._vacancies[missing:]
         self._vacancies += [Vacancy() for _ in range(missing - len(self._vacancies))]
@@ -375,11 +376,15 @@ class Supervisor:
         else:
             worker.failures = vacancy.failures
 
-    def _spawn(self, again: bool) -> Worker | None:
+    def _free_udp_index(self) -> int:
+        taken = {worker.udp_index for worker in self._workers if worker.state is not State.DRAINING}
+        return next(number for number in range(len(taken) + 1) if number not in taken)
+
+    def _spawn(self, again: bool, udp_index: int | None = None) -> Worker | None:
         """Start a worker; `None` if the system does not allow it, which is logged. `again`: it replaces another."""
         try:
-            worker = self._spawner.spawn()
-        except (OSError, IndexError) as error:
+            worker = self._spawner.spawn(self._free_udp_index() if udp_index is None else udp_index)
+        except (OSError, IndexError, StartupError) as error:
             logger.error("cannot start a worker: %s", error)
             return None
         worker.again = again
@@ -398,7 +403,7 @@ class Supervisor:
         if worker.retiring or time.monotonic() < worker.retire_after:
             return
         logger.info("replacing worker %d: %s", worker.pid, reason)
-        replacement = self._spawn(again=True)
+        replacement = self._spawn(again=True, udp_index=worker.udp_index)
         if replacement is None:
             self._on_failed_replacement(worker)
             return
@@ -511,7 +516,7 @@ class Supervisor:
         from .._version import __version__
 
         interface, _, detail = text.partition(" ")
-        addresses = ", ".join(listeners.url(bind, self._config) for bind in self._listeners.binds)
+        addresses = ", ".join(listeners.names(self._listeners, self._config))
         count = f"{self._target} worker{'s' if self._target > 1 else ''}"
         logger.info("Towline %s on %s (%s, %s, %s)", __version__, addresses, interface, count, detail)
         self._summary = f"{count} on {addresses}"

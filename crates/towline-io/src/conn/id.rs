@@ -63,6 +63,8 @@ pub(crate) enum Source {
     Wake,
     /// The timer: the earliest deadline has passed.
     TimerFd,
+    /// The socket by which workers pass datagrams to each other.
+    Workers,
     Listener(usize),
     /// A UDP endpoint.
     Udp(usize),
@@ -83,7 +85,8 @@ impl Source {
         match self {
             Self::Wake => special(OWN, 0),
             Self::TimerFd => special(OWN, 1),
-            Self::Listener(index) => special(OWN, index + 2),
+            Self::Workers => special(OWN, 2),
+            Self::Listener(index) => special(OWN, index + 3),
             Self::Udp(index) => special(UDP, index),
             Self::Dial(index) => special(DIAL, index),
             Self::Connection(id) => id.token(),
@@ -95,7 +98,8 @@ impl Source {
         match (id.generation, id.index()) {
             (OWN, 0) => Self::Wake,
             (OWN, 1) => Self::TimerFd,
-            (OWN, index) => Self::Listener(index - 2),
+            (OWN, 2) => Self::Workers,
+            (OWN, index) => Self::Listener(index - 3),
             (UDP, index) => Self::Udp(index),
             (DIAL, index) => Self::Dial(index),
             _ => Self::Connection(id),
@@ -112,6 +116,7 @@ mod tests {
         let sources = [
             Source::Wake,
             Source::TimerFd,
+            Source::Workers,
             Source::Listener(3),
             Source::Udp(0),
             Source::Dial(5),

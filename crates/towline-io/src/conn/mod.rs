@@ -115,21 +115,33 @@ pub(crate) enum Output {
 }
 
 /// Counts the connection as open in the metrics until it is dropped.
-struct ConnectionCountGuard(Option<SlotHandle>);
+struct ConnectionCountGuard {
+    meter: Option<SlotHandle>,
+    is_quic: bool,
+}
 
 impl ConnectionCountGuard {
-    fn count(service: &ConnConfig) -> Self {
+    fn count(service: &ConnConfig, is_quic: bool) -> Self {
         if let Some(meter) = &service.meter {
             meter.connection_opened();
+            if is_quic {
+                meter.quic_connections_open.fetch_add(1, Relaxed);
+            }
         }
-        Self(service.meter.clone())
+        Self {
+            meter: service.meter.clone(),
+            is_quic,
+        }
     }
 }
 
 impl Drop for ConnectionCountGuard {
     fn drop(&mut self) {
-        if let Some(meter) = &self.0 {
+        if let Some(meter) = &self.meter {
             meter.connection_closed();
+            if self.is_quic {
+                meter.quic_connections_open.fetch_sub(1, Relaxed);
+            }
         }
     }
 }
@@ -210,6 +222,7 @@ impl<S: Default> Conn<S> {
         remote: PeerAddr,
         service: &Arc<ConnConfig>,
     ) -> Self {
+        let is_quic = io.quic().is_some();
         Self {
             proto,
             state: S::default(),
@@ -229,7 +242,7 @@ impl<S: Default> Conn<S> {
             repeat: None,
             id,
             service: Arc::clone(service),
-            _count: ConnectionCountGuard::count(service),
+            _count: ConnectionCountGuard::count(service, is_quic),
             remote,
             local: OnceCell::new(),
         }

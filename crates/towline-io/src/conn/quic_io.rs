@@ -6,6 +6,7 @@
 //!      ◄── commands, then bytes in the order of priority ───┘
 //! ```
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use quinn_proto::{
@@ -18,6 +19,7 @@ use crate::conn::quic_transport::QuicTransport;
 use crate::conn::transport::Transport;
 use crate::conn::{Conn, Output};
 use crate::quic::{ReceiveOutcome, SendOutcome};
+use crate::serve::metrics::SlotHandle;
 
 impl<S> Conn<S> {
     /// Takes what QUIC has received, and handles its timers. Returns whether there was any input.
@@ -46,6 +48,9 @@ impl<S> Conn<S> {
         let mut news = false;
         while let Some(event) = quic.conn.quic().poll() {
             news = true;
+            if let (false, Some(meter)) = (matches!(event, Event::Stream(_)), &self.service.meter) {
+                count(meter, quic, &event);
+            }
             on_event(&mut self.proto, quic, event, now);
         }
         if self.proto.side() == Side::Client {
@@ -54,6 +59,9 @@ impl<S> Conn<S> {
         let received = read_streams(&mut self.proto, quic, now);
         if let Some(remote) = quic.take_migration() {
             self.remote = remote;
+            if let Some(meter) = &self.service.meter {
+                meter.quic_migrations.fetch_add(1, Relaxed);
+            }
         }
         if quic.is_lost {
             self.input.over = self.proto.interest().closed;
@@ -101,6 +109,11 @@ impl<S> Conn<S> {
             quic.close(now, H3_NO_ERROR, "");
             quic.send(now, usize::MAX);
         }
+        if let Some(meter) = &self.service.meter {
+            let (sent, lost) = quic.packets();
+            meter.quic_packets_sent.fetch_add(sent, Relaxed);
+            meter.quic_packets_lost.fetch_add(lost, Relaxed);
+        }
         self.output = Output::Finished;
     }
 }
@@ -109,6 +122,17 @@ impl<S> Conn<S> {
 const H3_NO_ERROR: u64 = 0x100;
 const H3_GENERAL_PROTOCOL_ERROR: u64 = 0x101;
 
+#[cold]
+fn count(meter: &SlotHandle, quic: &QuicTransport, event: &Event) {
+    match event {
+        Event::Connected => _ = meter.quic_handshakes.fetch_add(1, Relaxed),
+        Event::ConnectionLost { .. } if !quic.is_connected => {
+            meter.tls_handshake_failures.fetch_add(1, Relaxed);
+        }
+        _ => {}
+    }
+}
+
 fn on_event(proto: &mut Connection, quic: &mut QuicTransport, event: Event, now: Instant) {
     match event {
         Event::Stream(event) => on_stream_event(proto, quic, &event, now),
@@ -116,10 +140,8 @@ fn on_event(proto: &mut Connection, quic: &mut QuicTransport, event: Event, now:
             quic.is_lost = true;
             proto.quic_closed(now, describe(&reason));
         }
-        Event::HandshakeDataReady
-        | Event::Connected
-        | Event::DatagramReceived
-        | Event::DatagramsUnblocked => {}
+        Event::Connected => quic.is_connected = true,
+        Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
     }
 }
 

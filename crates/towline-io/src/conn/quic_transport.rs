@@ -27,6 +27,7 @@ const OPENED_AHEAD: usize = 256;
 const BATCHES: usize = 8;
 
 /// A QUIC connection and its endpoint.
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(crate) struct QuicTransport {
     pub(crate) conn: Connection,
     place: Place,
@@ -46,6 +47,8 @@ pub(crate) struct QuicTransport {
     /// The descriptor has a new socket, which no poll knows.
     is_reconnected: bool,
     failure: Option<SocketFailure>,
+    /// The handshake has succeeded.
+    pub(crate) is_connected: bool,
 }
 
 /// A failure of a client's socket that concerns the connection. Others are losses of datagrams.
@@ -119,6 +122,7 @@ impl QuicTransport {
             last_reconnect: None,
             is_reconnected: false,
             failure: None,
+            is_connected: false,
         }
     }
 
@@ -259,6 +263,12 @@ impl QuicTransport {
             place.is_free = true;
             place.endpoint().retire(conn, now);
         }
+    }
+
+    /// Packets sent and lost so far.
+    pub(crate) fn packets(&mut self) -> (u64, u64) {
+        let path = self.conn.quic().stats().path;
+        (path.sent_packets, path.lost_packets)
     }
 
     /// The peer's new address, if it has changed: after a migration (RFC 9000 9) or behind a NAT that has forgotten

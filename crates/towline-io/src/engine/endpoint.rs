@@ -3,6 +3,7 @@
 use std::mem;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use mio::unix::SourceFd;
@@ -11,7 +12,7 @@ use mio::{Interest, Registry};
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
 use crate::conn::quic_transport::{SharedEndpoint, lock};
-use crate::quic::{Connection, ReceiveOutcome};
+use crate::quic::{Connection, EndpointCounts, ReceiveOutcome, Workers};
 
 pub(crate) struct RegisteredEndpoint {
     pub(crate) endpoint: SharedEndpoint,
@@ -21,9 +22,32 @@ pub(crate) struct RegisteredEndpoint {
     pub(crate) pending: bool,
     /// Write interest is registered in the poll.
     pub(crate) write_armed: bool,
+    /// Counts that the metrics have already.
+    pub(crate) counts: EndpointCounts,
+}
+
+/// The socket by which workers pass datagrams to each other.
+pub(crate) struct RegisteredWorkers {
+    pub(crate) workers: Arc<Workers>,
+    /// Datagrams may be waiting.
+    pub(crate) pending: bool,
 }
 
 impl RegisteredEndpoint {
+    /// Adds what has been counted since the last call to the metrics.
+    pub(crate) fn count(&mut self) {
+        let counts = lock(&self.endpoint).counts();
+        let before = std::mem::replace(&mut self.counts, counts);
+        if let Some(meter) = &self.service.meter
+            && counts != before
+        {
+            let retries = counts.retries - before.retries;
+            meter.quic_retries.fetch_add(retries, Relaxed);
+            let refused = counts.refused - before.refused;
+            meter.quic_refused.fetch_add(refused, Relaxed);
+        }
+    }
+
     /// UDP reports that it is writable after every datagram sent, so write interest is registered only while
     /// connections wait.
     pub(crate) fn arm_write(&mut self, registry: &Registry, index: usize, armed: bool) {

@@ -45,7 +45,7 @@ use crate::conn::{Conn, Output};
 use crate::engine::accept::{FdExhaustion, Notice, RegisteredListener};
 use crate::engine::conn_table::{CheckedOut, ConnTable, Readiness, Slot};
 use crate::engine::drain::Drain;
-use crate::engine::endpoint::RegisteredEndpoint;
+use crate::engine::endpoint::{RegisteredEndpoint, RegisteredWorkers};
 #[cfg(target_os = "linux")]
 use crate::engine::epoll_pwait2::PreciseWait;
 use crate::engine::listener::Listener;
@@ -111,6 +111,7 @@ pub struct Engine<S> {
     pub(crate) waker: Arc<Waker>,
     pub(crate) listeners: Vec<RegisteredListener>,
     pub(crate) endpoints: Vec<RegisteredEndpoint>,
+    pub(crate) workers: Option<RegisteredWorkers>,
     pub(crate) fd_exhaustion: FdExhaustion,
     /// Time until which new connections are left to workers that have fewer.
     pub(crate) balance_until: Option<Instant>,
@@ -167,6 +168,7 @@ impl<S: Default> Engine<S> {
             waker,
             listeners: Vec::new(),
             endpoints: Vec::new(),
+            workers: None,
             fd_exhaustion: FdExhaustion::new()?,
             balance_until: None,
             table: ConnTable::new(),
@@ -350,6 +352,11 @@ impl<S: Default> Engine<S> {
             Source::Listener(index) => {
                 if let Some(registered) = self.listeners.get_mut(index) {
                     registered.pending = true;
+                }
+            }
+            Source::Workers => {
+                if let Some(workers) = &mut self.workers {
+                    workers.pending = true;
                 }
             }
             Source::Udp(index) => self.on_endpoint_event(index, readiness),

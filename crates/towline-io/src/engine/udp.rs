@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use mio::Interest;
@@ -13,12 +14,19 @@ use crate::conn::id::{ConnId, Source};
 use crate::conn::quic_transport::lock;
 use crate::engine::Engine;
 use crate::engine::conn_table::Readiness;
-use crate::engine::endpoint::RegisteredEndpoint;
-use crate::quic::{Connection, Endpoint, ReceiveOutcome};
+use crate::engine::endpoint::{RegisteredEndpoint, RegisteredWorkers};
+use crate::quic::{Connection, Endpoint, EndpointCounts, ReceiveOutcome, Workers};
 
 /// Batches of datagrams received per endpoint and turn, of up to eight messages (`quic::Endpoint::receive`). The
 /// connections concerned are then served before more is received, so that datagrams wait in the kernel and not here.
 const BATCHES_PER_TURN: usize = 4;
+
+/// Datagrams taken from other workers per turn.
+const FORWARDED_PER_TURN: usize = 64;
+
+/// Space for one of them: more than an Ethernet jumbo frame, and every datagram that QUIC sends without an agreement on
+/// more.
+const FORWARDED_BYTES: usize = 10 * 1024;
 
 impl<S: Default> Engine<S> {
     /// Adds a UDP socket for HTTP/3; its connections are accepted from the next turn on.
@@ -27,14 +35,30 @@ impl<S: Default> Engine<S> {
         let token = Source::Udp(self.endpoints.len()).token();
         let registry = self.poll.registry();
         registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        if let Some(meter) = &service.meter {
+            meter.accepting.store(1, Relaxed);
+        }
         self.endpoints.push(RegisteredEndpoint {
             endpoint: Arc::new(endpoint.into()),
             fd,
             service,
             pending: true,
             write_armed: false,
+            counts: EndpointCounts::default(),
         });
         self.rearm();
+        Ok(())
+    }
+
+    /// Shares the ports of the endpoints with other workers, from which datagrams come as well.
+    pub fn set_workers(&mut self, workers: Arc<Workers>) -> io::Result<()> {
+        let (fd, token) = (workers.as_raw_fd(), Source::Workers.token());
+        let registry = self.poll.registry();
+        registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
+        self.workers = Some(RegisteredWorkers {
+            workers,
+            pending: true,
+        });
         Ok(())
     }
 
@@ -59,22 +83,25 @@ impl<S: Default> Engine<S> {
     /// Whether datagrams may be waiting.
     pub(crate) fn has_datagrams(&self) -> bool {
         self.endpoints.iter().any(|registered| registered.pending)
+            || self.workers.as_ref().is_some_and(|workers| workers.pending)
     }
 
     /// Receives datagrams and adds the connections concerned to the ready list.
     pub(crate) fn receive_datagrams(&mut self, now: Instant) {
+        let forwarded = self.receive_forwarded(now);
         for index in 0..self.endpoints.len() {
-            if !self.endpoints[index].pending {
+            if !self.endpoints[index].pending && !forwarded {
                 continue;
             }
             lock(&self.endpoints[index].endpoint).forget_closed(now);
             for _ in 0..BATCHES_PER_TURN {
                 let registered = &mut self.endpoints[index];
-                registered.pending = registered.receive(now) == ReceiveOutcome::More;
                 if !registered.pending {
                     break;
                 }
+                registered.pending = registered.receive(now) == ReceiveOutcome::More;
             }
+            self.endpoints[index].count();
             while let Some(conn) = self.endpoints[index].next_accepted() {
                 self.add_quic(index, conn, now);
             }
@@ -86,6 +113,24 @@ impl<S: Default> Engine<S> {
                 self.on_readiness(id, readiness);
             }
         }
+    }
+
+    /// Takes datagrams that other workers have received; returns whether there were any.
+    fn receive_forwarded(&mut self, now: Instant) -> bool {
+        let Some(registered) = self.workers.as_mut().filter(|workers| workers.pending) else {
+            return false;
+        };
+        let mut space = [0; FORWARDED_BYTES];
+        for count in 0..FORWARDED_PER_TURN {
+            let Some(forwarded) = registered.workers.receive(&mut space) else {
+                registered.pending = false;
+                return count > 0;
+            };
+            if let Some(to) = self.endpoints.get(forwarded.endpoint) {
+                lock(&to.endpoint).handle_forwarded(now, &forwarded);
+            }
+        }
+        true
     }
 
     fn add_quic(&mut self, index: usize, conn: Connection, now: Instant) {
@@ -108,6 +153,9 @@ impl<S: Default> Engine<S> {
     /// Refuses new connections of the endpoints. Open ones stay, on the same sockets.
     pub(crate) fn stop_accepting(&mut self) {
         for registered in &self.endpoints {
+            if let Some(meter) = &registered.service.meter {
+                meter.accepting.store(0, Relaxed);
+            }
             lock(&registered.endpoint).stop_accepting();
         }
     }

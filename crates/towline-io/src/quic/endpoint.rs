@@ -23,7 +23,8 @@ use quinn_proto::{
 
 use crate::quic::key::Key;
 use crate::quic::socket::{MESSAGES, Message, ReceiveBuffers};
-use crate::quic::{Connection, QuicLimits, UdpSocket};
+use crate::quic::workers::{Forwarded, Owner};
+use crate::quic::{Connection, QuicLimits, UdpSocket, Workers};
 
 /// Outcome of [`Endpoint::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,8 @@ pub struct Endpoint {
     closing: VecDeque<(Instant, Key)>,
     counts: EndpointCounts,
     reply: Vec<u8>,
+    /// The workers that share its port, and its number among the endpoints of each.
+    workers: Option<(Arc<Workers>, usize)>,
 }
 
 thread_local! {
@@ -104,12 +107,35 @@ impl fmt::Debug for Endpoint {
 impl Endpoint {
     /// An endpoint that accepts connections if there is a `server` configuration. Any can connect.
     pub fn new(socket: UdpSocket, server: Option<ServerConfig>, limits: QuicLimits) -> Self {
+        Self::with_config(EndpointConfig::default(), socket, server, limits)
+    }
+
+    /// A server's endpoint with the number `index` in a worker that shares its port with `workers`.
+    pub fn of_worker(
+        socket: UdpSocket,
+        server: ServerConfig,
+        limits: QuicLimits,
+        workers: &Arc<Workers>,
+        index: usize,
+    ) -> Self {
+        let config = workers.endpoint_config();
+        Self {
+            workers: Some((Arc::clone(workers), index)),
+            ..Self::with_config(config, socket, Some(server), limits)
+        }
+    }
+
+    fn with_config(
+        config: EndpointConfig,
+        socket: UdpSocket,
+        server: Option<ServerConfig>,
+        limits: QuicLimits,
+    ) -> Self {
         let accepting = server.is_some();
         let may_probe_mtu = !socket.may_fragment();
-        let config = Arc::new(EndpointConfig::default());
         Self {
             quic: quinn_proto::Endpoint::new(
-                config,
+                Arc::new(config),
                 server.clone().map(Arc::new),
                 may_probe_mtu,
                 None,
@@ -125,6 +151,7 @@ impl Endpoint {
             closing: VecDeque::new(),
             counts: EndpointCounts::default(),
             reply: Vec::new(),
+            workers: None,
         }
     }
 
@@ -332,23 +359,45 @@ impl Endpoint {
         let mut bytes = BytesMut::from(message.bytes);
         while !bytes.is_empty() {
             let datagram = bytes.split_to(message.datagram_bytes.min(bytes.len()));
-            self.reply.clear();
-            let event = self.quic.handle(
-                now,
-                message.remote,
-                message.local_ip,
-                message.ecn,
-                datagram,
-                &mut self.reply,
-            );
-            match event {
-                Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                    self.deliver(now, Key(handle.0), event);
-                }
-                Some(DatagramEvent::NewConnection(incoming)) => self.decide(now, incoming),
-                Some(DatagramEvent::Response(transmit)) => self.respond(&transmit),
-                None => {}
+            if let Some((workers, index)) = &self.workers
+                && let Owner::Other(port) = workers.owner(&datagram, message.remote, self.accepting)
+            {
+                workers.forward(port, *index, message, &datagram);
+                continue;
             }
+            self.handle_datagram(now, message, datagram);
+        }
+    }
+
+    /// Handles a datagram that another worker has received.
+    pub(crate) fn handle_forwarded(&mut self, now: Instant, forwarded: &Forwarded<'_>) {
+        let message = Message {
+            bytes: forwarded.datagram,
+            datagram_bytes: forwarded.datagram.len(),
+            remote: forwarded.remote,
+            local_ip: forwarded.local_ip,
+            ecn: forwarded.ecn,
+        };
+        self.handle_datagram(now, &message, BytesMut::from(forwarded.datagram));
+    }
+
+    fn handle_datagram(&mut self, now: Instant, message: &Message<'_>, datagram: BytesMut) {
+        self.reply.clear();
+        let event = self.quic.handle(
+            now,
+            message.remote,
+            message.local_ip,
+            message.ecn,
+            datagram,
+            &mut self.reply,
+        );
+        match event {
+            Some(DatagramEvent::ConnectionEvent(handle, event)) => {
+                self.deliver(now, Key(handle.0), event);
+            }
+            Some(DatagramEvent::NewConnection(incoming)) => self.decide(now, incoming),
+            Some(DatagramEvent::Response(transmit)) => self.respond(&transmit),
+            None => {}
         }
     }
 

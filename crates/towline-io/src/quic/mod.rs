@@ -12,6 +12,7 @@
 //! two exchange their messages in [`Endpoint::service`]. Nothing here waits: the caller polls the
 //! socket and keeps the timers ([`Connection::deadline`]).
 
+mod cid;
 mod config;
 mod connection;
 mod endpoint;
@@ -20,6 +21,7 @@ mod limits;
 mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
+mod workers;
 
 pub use config::{client_config, server_config};
 pub use connection::{Connection, SendOutcome};
@@ -27,6 +29,7 @@ pub use endpoint::{Endpoint, EndpointCounts, ReceiveOutcome};
 pub use key::Key;
 pub use limits::QuicLimits;
 pub use socket::UdpSocket;
+pub use workers::{WorkerSecret, Workers};
 
 /// ALPN protocol id of HTTP/3 (RFC 9114 3.1).
 pub const ALPN_H3: &[u8] = b"h3";

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -92,6 +92,17 @@ impl UdpSocket {
         // SAFETY: the descriptor is open; the flag is that of every socket of this crate.
         unsafe { libc::fcntl(self.as_raw_fd(), libc::F_SETFD, libc::FD_CLOEXEC) };
         Ok(())
+    }
+
+    /// Takes over a bound UDP socket that another process or the supervisor has opened. The descriptor belongs to it
+    /// from here on, also when this fails.
+    pub fn inherited(fd: OwnedFd, buffer_bytes: usize) -> io::Result<Self> {
+        let socket = Socket::from(fd);
+        if socket.r#type()? != Type::DGRAM {
+            let message = "not a datagram socket";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
+        }
+        Self::prepared(socket, buffer_bytes)
     }
 
     fn prepared(socket: Socket, buffer_bytes: usize) -> io::Result<Self> {

@@ -1,15 +1,17 @@
 //! Headers that the server adds to every response that does not have them.
 use std::time::{Duration, UNIX_EPOCH};
 
-use towline_proto::Field;
+use towline_proto::{Field, Protocol};
 
 use super::options::Options;
 
-/// `server`, `date` (RFC 9110 6.6.1) and those of `--header`.
+/// `server`, `date` (RFC 9110 6.6.1), `alt-svc` and those of `--header`.
 #[derive(Debug)]
 pub struct DefaultHeaders {
     date_header: bool,
     fixed: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Tells clients of HTTP/1 and HTTP/2 about HTTP/3 (RFC 7838).
+    alt_svc: Option<Vec<u8>>,
     second: u64,
     date: String,
 }
@@ -26,6 +28,7 @@ impl DefaultHeaders {
         Self {
             date_header: options.date_header,
             fixed,
+            alt_svc: options.alt_svc.clone(),
             second: 0,
             date: String::new(),
         }
@@ -43,9 +46,10 @@ impl DefaultHeaders {
         }
     }
 
-    /// The headers to add: all for which `has` returns false.
+    /// The headers to add to a response over `protocol`: all for which `has` returns false.
     pub fn missing<'a>(
         &'a self,
+        protocol: Option<Protocol>,
         has: impl Fn(&[u8]) -> bool + 'a,
     ) -> impl Iterator<Item = Field<'a>> {
         let date = self.date_header.then_some(Field {
@@ -53,8 +57,15 @@ impl DefaultHeaders {
             value: self.date.as_bytes(),
         });
         let fixed = self.fixed.iter().map(|(name, value)| Field { name, value });
+        let alt_svc = self.alt_svc.as_ref();
+        let alt_svc = alt_svc.filter(|_| protocol != Some(Protocol::Http3));
+        let alt_svc = alt_svc.map(|value| Field {
+            name: b"alt-svc",
+            value,
+        });
         date.into_iter()
             .chain(fixed)
+            .chain(alt_svc)
             .filter(move |field| !has(field.name))
     }
 }

@@ -27,6 +27,10 @@ pub struct Bind {
     pub address: String,
     /// Serves only the metrics page.
     pub metrics: bool,
+    /// A UDP socket for HTTP/3.
+    pub udp: bool,
+    /// The secret of all workers that share the port of a UDP socket.
+    pub secret: Vec<u8>,
 }
 
 /// A secret that can be taken once; no copy stays in the options.
@@ -48,7 +52,7 @@ impl<'py> FromPyObject<'_, 'py> for Secret {
     }
 }
 
-/// The protocol versions of a listener (`--http`).
+/// The protocol versions over TCP (`--http`); those of HTTP/3 are UDP binds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersions {
     Auto,
@@ -61,9 +65,10 @@ impl<'py> FromPyObject<'_, 'py> for HttpVersions {
 
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
         match value.extract::<String>()?.as_str() {
-            "auto" => Ok(Self::Auto),
-            "1" => Ok(Self::Http1),
-            "2" => Ok(Self::Http2),
+            // With HTTP/3 alone there are no TCP binds.
+            "auto" | "all" | "1,2" | "1,2,3" | "3" => Ok(Self::Auto),
+            "1" | "1,3" => Ok(Self::Http1),
+            "2" | "2,3" => Ok(Self::Http2),
             other => Err(invalid_value("http", other)),
         }
     }
@@ -179,6 +184,12 @@ pub struct Options {
     pub http2_initial_stream_window_size: usize,
     pub http2_initial_connection_window_size: usize,
     pub http2_max_headers_size: usize,
+    pub http3_max_concurrent_streams: u32,
+    pub http3_initial_stream_window_size: u32,
+    pub http3_early_data: bool,
+    pub http3_retry_handshakes: usize,
+    pub http3_alt_svc_max_age: u64,
+    pub http3_alt_svc_port: Option<u16>,
     pub ws_max_size: usize,
     pub ws_ping_interval: Option<Seconds>,
     pub ws_ping_timeout: Option<Seconds>,
@@ -214,4 +225,7 @@ pub struct Options {
     pub server_header: bool,
     pub date_header: bool,
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Value of the header `alt-svc`, once the UDP sockets are known.
+    #[pyo3(default)]
+    pub alt_svc: Option<Vec<u8>>,
 }

@@ -14,6 +14,7 @@ use towline_io::{
 };
 use towline_proto::{DateSource, Http2Limits, Limits, ProtocolPolicy};
 
+use super::http3;
 use super::options::{Bind, ClientCertificate, HttpVersions, Options};
 use crate::errors;
 
@@ -140,16 +141,22 @@ pub fn listen<S: Default>(
     features: &FeatureConfig,
     interface: Interface,
 ) -> PyResult<()> {
-    let application = Arc::new(ConnConfig {
+    let application = ConnConfig {
         meter: features.slot.clone(),
         refusals: features.refusals.clone(),
         ..service(options, interface)?
-    });
+    };
+    let over_udp: Vec<&Bind> = binds.iter().filter(|bind| bind.udp).collect();
+    if !over_udp.is_empty() {
+        http3::listen(engine, options, &over_udp, &application)?;
+        options.alt_svc = http3::alt_svc(options, &over_udp);
+    }
+    let application = Arc::new(application);
     let metrics = Arc::new(ConnConfig {
         metrics_only: true,
         ..ConnConfig::plain(limits(options))
     });
-    for bind in binds {
+    for bind in binds.iter().filter(|bind| !bind.udp) {
         let service = if bind.metrics { &metrics } else { &application };
         listener(bind, options)
             .and_then(|listener| engine.add_listener(listener, Arc::clone(service)))

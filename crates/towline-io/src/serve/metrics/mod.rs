@@ -8,6 +8,7 @@
 
 mod heartbeat;
 mod labels;
+mod quic;
 mod render;
 mod slot;
 mod totals;

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::super::refusals::Reason;
 use super::labels::{MethodClass, STATUSES, VERSIONS, status_label};
+use super::quic;
 use super::slot::{BOUNDS_US, Histogram, Slot, Slots};
 
 /// The format of the page.
@@ -271,7 +272,7 @@ const SUMS: [(&str, &str, &str, Read); 14] = [
 ];
 
 fn sums(page: &mut Page, slots: &Slots) {
-    for (name, kind, help, read) in SUMS {
+    for (name, kind, help, read) in SUMS.into_iter().chain(quic::SUMS) {
         page.family(name, kind, help);
         let sum: u64 = slots.in_use().map(|slot| read(slot).load(Relaxed)).sum();
         page.sample(name, "", sum);
@@ -573,6 +574,6 @@ mod tests {
             value.parse::<f64>().unwrap();
         }
         assert!(page.ends_with('\n'));
-        assert_eq!(families.len(), 31);
+        assert_eq!(families.len(), 40);
     }
 }

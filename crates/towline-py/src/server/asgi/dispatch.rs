@@ -234,7 +234,8 @@ impl AsgiServer {
         let ServerFeatures { headers, features } = &mut *self.features.open(py);
         headers.refresh();
         // Fails only if the client has disconnected.
-        let _ = response.send(features, record, conn, stream, headers.missing(|_| false));
+        let added = headers.missing(conn.proto.protocol(), |_| false);
+        let _ = response.send(features, record, conn, stream, added);
         features.end(record, Instant::now());
     }
 }

@@ -295,7 +295,9 @@ pub fn respond(
         stream,
         ..
     } = state;
-    let missing = features.headers.missing(|name| head.has(name));
+    let missing = features
+        .headers
+        .missing(conn.protocol(), |name| head.has(name));
     let mut few = [Field {
         name: b"",
         value: b"",

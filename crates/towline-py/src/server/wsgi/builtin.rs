@@ -59,7 +59,7 @@ impl BuiltinResponses {
         let begun = (&line, client, Instant::now());
         self.features.begin(&mut self.record, begun, fields);
         self.fields.refresh();
-        let added = self.fields.missing(|_| false);
+        let added = self.fields.missing(conn.proto.protocol(), |_| false);
         // Fails only if the client has disconnected.
         let _ = response.send(
             &mut self.features,

@@ -282,14 +282,14 @@ impl RequestIo {
             return false;
         };
         let send_window = peer.service().limits.send_window_bytes;
-        let is_h2 = peer.proto.protocol() == Some(Protocol::Http2);
-        if is_h2 && !is_inline {
+        let has_streams = peer.proto.protocol() != Some(Protocol::Http1);
+        if has_streams && !is_inline {
             return self
                 .stream(serial)
                 .is_some_and(|mut stream| stream.send_capacity() > 0);
         }
         let sent = peer.proto.pending_bytes() == 0;
-        sent && (!is_h2
+        sent && (!has_streams
             || self
                 .stream(serial)
                 .is_some_and(|mut stream| stream.send_capacity() >= send_window))

@@ -377,10 +377,14 @@ fn send_head(
         serial,
         ..
     } = state;
+    let stream = request_io
+        .current(*serial)
+        .ok_or_else(client_disconnected)?;
+    let conn = request_io.conn().ok_or_else(client_disconnected)?;
     let mut fields: Vec<Field<'_>> = Vec::with_capacity(16);
     fields.extend(head.fields());
     default_headers.refresh();
-    fields.extend(default_headers.missing(|name| {
+    fields.extend(default_headers.missing(conn.protocol(), |name| {
         head.fields()
             .any(|field| field.name.eq_ignore_ascii_case(name))
     }));
@@ -389,10 +393,6 @@ fn send_head(
         reason: head.reason(),
         fields: &fields,
     };
-    let stream = request_io
-        .current(*serial)
-        .ok_or_else(client_disconnected)?;
-    let conn = request_io.conn().ok_or_else(client_disconnected)?;
     features
         .respond(record, conn, (stream, &head, size), payload)
         .map_err(send_error)?;

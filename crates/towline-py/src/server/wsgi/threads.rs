@@ -151,7 +151,7 @@ impl IoThread {
                 is_idle = false;
                 if self.shared_conns.contains_key(&id) {
                     self.service(id);
-                } else if self.is_http2(id) {
+                } else if self.has_streams(id) {
                     self.serve_streams(id, None);
                 } else {
                     self.dispatch(id);
@@ -183,9 +183,10 @@ impl IoThread {
         }
     }
 
-    fn is_http2(&mut self, id: ConnId) -> bool {
-        let conn = self.engine.conn(id);
-        conn.is_some_and(|conn| conn.proto.protocol() == Some(Protocol::Http2))
+    /// Whether a connection carries several requests at once: HTTP/2 and HTTP/3.
+    fn has_streams(&mut self, id: ConnId) -> bool {
+        let protocol = self.engine.conn(id).and_then(|conn| conn.proto.protocol());
+        matches!(protocol, Some(Protocol::Http2 | Protocol::Http3))
     }
 
     fn defer(&mut self, id: ConnId) {

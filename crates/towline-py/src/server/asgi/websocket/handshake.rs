@@ -40,7 +40,7 @@ pub fn upgrade_request(ws_context: &WsContext, head: &HeadRef<'_>, end: bool) ->
             rule: "content in a WebSocket handshake (RFC 6455 4.1)",
         }),
         (Version::Http11, _) if is_upgrade(head) => Request::read(*head),
-        (Version::Http2, Some(b"websocket")) => Request::read_extended(*head),
+        (Version::Http2 | Version::Http3, Some(b"websocket")) => Request::read_extended(*head),
         _ => return UpgradeRequest::None,
     };
     match request {

@@ -1,0 +1,65 @@
+//! Metrics of HTTP/3, summed over all workers.
+
+use std::sync::atomic::AtomicU64;
+
+use super::slot::Slot;
+
+type Read = fn(&Slot) -> &AtomicU64;
+
+/// Name, type, help and counter.
+pub(super) const SUMS: [(&str, &str, &str, Read); 9] = [
+    (
+        "towline_quic_connections_open",
+        "gauge",
+        "QUIC connections open.",
+        |slot| &slot.quic_connections_open,
+    ),
+    (
+        "towline_quic_handshakes_total",
+        "counter",
+        "QUIC handshakes completed.",
+        |slot| &slot.quic_handshakes,
+    ),
+    (
+        "towline_quic_early_total",
+        "counter",
+        "QUIC connections with requests in early data (0-RTT).",
+        |slot| &slot.quic_early,
+    ),
+    (
+        "towline_quic_retries_total",
+        "counter",
+        "QUIC connection attempts answered with Retry.",
+        |slot| &slot.quic_retries,
+    ),
+    (
+        "towline_quic_refused_total",
+        "counter",
+        "QUIC connection attempts refused: too many handshakes, or the worker is ending.",
+        |slot| &slot.quic_refused,
+    ),
+    (
+        "towline_quic_migrations_total",
+        "counter",
+        "Changes of a client's address on a QUIC connection.",
+        |slot| &slot.quic_migrations,
+    ),
+    (
+        "towline_quic_packets_sent_total",
+        "counter",
+        "QUIC packets sent on connections that have ended.",
+        |slot| &slot.quic_packets_sent,
+    ),
+    (
+        "towline_quic_packets_lost_total",
+        "counter",
+        "QUIC packets of these that were lost.",
+        |slot| &slot.quic_packets_lost,
+    ),
+    (
+        "towline_quic_forwarded_total",
+        "counter",
+        "Datagrams passed on to the worker that has their connection.",
+        |slot| &slot.quic_forwarded,
+    ),
+];

@@ -1,0 +1,141 @@
+"""UDP sockets of HTTP/3: one for each worker and address, bound to the same port.
+
+The kernel selects a socket by the two addresses of a datagram (SO_REUSEPORT). A connection belongs to one worker, whose
+number is in its connection IDs, so a worker that receives datagrams of another passes them on. The supervisor keeps all
+sockets open: the group of sockets of a port stays the same while workers are replaced, and what arrives meanwhile waits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+
+from ..config import Bind
+from ..errors import StartupError
+
+SECRET_BYTES = 32
+
+
+@dataclasses.dataclass
+class UdpPorts:
+    """The UDP addresses of a server, and the sockets of each worker by its number. `None`: closed."""
+
+    addresses: list[tuple[str, int]] = dataclasses.field(default_factory=list)
+    shared: list[int] = dataclasses.field(default_factory=list)
+    """Descriptors of sockets that the service manager has opened: every worker reads them."""
+    by_worker: list[list[Bind] | None] = dataclasses.field(default_factory=list)
+    secret: bytes = dataclasses.field(default_factory=lambda: os.urandom(SECRET_BYTES), repr=False)
+
+    def __bool__(self) -> bool:
+        return bool(self.addresses or self.shared)
+
+    def add(self, host: str, port: int) -> int:
+        """Add an address, before the first sockets of a worker are opened. Returns its port. Raises `StartupError`."""
+        with _socket(host) as probe:
+            # Sockets of the same user with SO_REUSEPORT would share the port with a second server.
+            port = _bind(probe, host, port)
+        self.addresses.append((host, port))
+        return port
+
+    def sockets(self, number: int) -> list[Bind]:
+        """The sockets of a worker, which are opened if they are not. Raises `StartupError`."""
+        if not self:
+            return []
+        while len(self.by_worker) <= number:
+            self.by_worker.append(None)
+        binds = self.by_worker[number]
+        if binds is None:
+            binds = self.by_worker[number] = self._open()
+        return binds
+
+    def close_sockets(self, number: int) -> None:
+        """Close the sockets of a worker. Workers that have them go on."""
+        if number < len(self.by_worker):
+            _close(self.by_worker[number] or [])
+            self.by_worker[number] = None
+
+    def close(self) -> None:
+        """Close all descriptors of this process."""
+        self.close_except(-1)
+
+    def close_except(self, number: int) -> None:
+        """Close all descriptors but those of a worker, in this worker."""
+        for fd in self.shared:
+            os.close(fd)
+        self.shared = []
+        for other in range(len(self.by_worker)):
+            if other != number:
+                self.close_sockets(other)
+
+    def _open(self) -> list[Bind]:
+        binds: list[Bind] = []
+        try:
+            for fd in self.shared:
+                binds.append(self._bind_of(os.dup(fd)))
+            for host, port in self.addresses:
+                with _socket(host) as opened:
+                    opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+                    _bind(opened, host, port)
+                    binds.append(self._bind_of(opened.detach()))
+        except BaseException:
+            _close(binds)
+            raise
+        return binds
+
+    def _bind_of(self, fd: int) -> Bind:
+        with socket.socket(fileno=os.dup(fd)) as opened:
+            host, port = opened.getsockname()[:2]
+        return Bind(fd, named(host, port), udp=True, secret=self.secret)
+
+
+def named(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_udp(fd: int) -> bool:
+    """Whether an inherited descriptor is a UDP socket."""
+    try:
+        with socket.socket(fileno=os.dup(fd)) as inherited:
+            return inherited.type == socket.SOCK_DGRAM and inherited.family in (
+                socket.AF_INET,
+                socket.AF_INET6,
+            )
+    except OSError:
+        return False  # the error is reported where it is opened
+
+
+def addresses_of(address: str) -> list[tuple[str, int]]:
+    """The socket addresses of `host:port`, as for TCP. Raises `StartupError`."""
+    host, _, port = address.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]") or "0.0.0.0"
+    try:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_DGRAM)
+    except (OSError, ValueError) as error:
+        raise StartupError(f"cannot listen on {address} (UDP): {error}") from None
+    return list(dict.fromkeys((str(item[4][0]), int(item[4][1])) for item in found))
+
+
+def _socket(host: str) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    if family == socket.AF_INET6:
+        # The unspecified address serves IPv4, too.
+        opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))
+    return opened
+
+
+def _bind(opened: socket.socket, host: str, port: int) -> int:
+    try:
+        opened.bind((host, port))
+    except OSError as error:
+        raise StartupError(f"cannot listen on {named(host, port)} (UDP): {error.strerror}") from None
+    return int(opened.getsockname()[1])
+
+
+def _close(binds: list[Bind]) -> None:
+    for bind in binds:
+        try:
+            os.close(bind.fd)
+        except OSError:
+            pass  # already closed
