@@ -270,12 +270,17 @@ fn write_streams(
         let StreamSend { id, data, end } = send;
         let offered = data.len();
         let mut stream = quic.conn.quic().send_stream(stream_id(id));
-        let mut chunks = [data];
-        let taken = match stream.write_chunks(&mut chunks) {
-            Ok(taken) => taken.bytes,
-            // A stopped stream has an event of its own, and HTTP/3 then offers nothing of it.
-            Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => 0,
-        };
+        let (mut chunks, mut taken) = ([data], 0);
+        // Until it is refused: QUIC reports that a stream is writable after a refusal, not after a write in part.
+        while taken < offered {
+            match stream.write_chunks(&mut chunks) {
+                Ok(written) => taken += written.bytes,
+                // A stopped stream has an event of its own, and HTTP/3 then offers nothing of it.
+                Err(WriteError::Blocked | WriteError::Stopped(_) | WriteError::ClosedStream) => {
+                    break;
+                }
+            }
+        }
         let end = end && taken == offered;
         if end {
             // Fails only for a stream that is stopped or reset.
