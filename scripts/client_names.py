@@ -113,7 +113,7 @@ UploadAbortedError: `WriteError`
 TraceRequestEndParams TraceRequestExceptionParams TraceRequestHeadersSentParams TraceRequestRedirectParams TraceRequestStartParams: `event_hooks=`
 AsyncIterablePayload BufferedReaderPayload BytesIOPayload BytesPayload IOBasePayload JsonPayload Payload PAYLOAD_REGISTRY EMPTY_PAYLOAD StringIOPayload StringPayload TextIOPayload get_payload payload_type streamer: `content=`, `data=`, `json=` and `files=`
 StreamReader DataQueue FlowControlDataQueue EofStream: `response.aread(n)`, `response.aiter_bytes()`
-HttpVersion HttpVersion10 HttpVersion11: `http1=`, `http2=`
+HttpVersion HttpVersion10 HttpVersion11: `http1=`, `http2=`, `http3=`
 ETag: `response.headers["etag"]`
 hdrs: names of headers are text, in any case
 set_zlib_backend: - decoding is native
@@ -132,7 +132,7 @@ raise_for_status: `response.raise_for_status()`, or `event_hooks=`
 requote_redirect_url: - URLs are normalised once
 skip_auto_headers: `headers=` of the client
 trace_configs: `event_hooks=`
-version: `http1=`, `http2=`
+version: `http1=`, `http2=`, `http3=`
 ws_connect: `client.websocket(url)`
 """,
     "aiohttp.ClientResponse": """

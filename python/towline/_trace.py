@@ -1,6 +1,6 @@
 """The `trace` extension, with httpcore's event names.
 
-`http11.send_request_headers.started` (`http2.` over HTTP/2) is sent before anything is written, and
+`http11.send_request_headers.started` (`http2.` over HTTP/2, `http3.` over HTTP/3) is sent before anything is written, and
 `http11.receive_response_headers.complete` when the head has arrived, so that their distance is the time to the first
 byte. A native call does not report the steps between them, so their events are sent together when the head has arrived:
 those of a new connection, then those of the request. The HTTP version is known only then; if it is not the expected one,
@@ -23,20 +23,20 @@ class TraceEvents:
     def __init__(self, request: Any, http2: bool) -> None:
         self.notify = request.extensions["trace"]
         self._request = request
-        self._wire = _wire(http2)
+        self._wire = "http2" if http2 else "http11"
 
     def before(self) -> list[Event]:
         return [self._event("send_request_headers.started", self._request_info())]
 
     def with_head(self, reply: Any, extensions: dict[str, Any]) -> list[Event]:
         version, info = extensions["http_version"], self._request_info()
-        is_http2 = version == b"HTTP/2"
-        corrected, self._wire = self._wire != _wire(is_http2), _wire(is_http2)
+        wire = _WIRES.get(version, "http11")
+        corrected, self._wire = self._wire != wire, wire
         head: tuple[Any, ...] = (reply.status, reply.headers)
-        if not is_http2:
+        if wire == "http11":
             head = (version, reply.status, extensions["reason_phrase"], reply.headers)
         return [
-            *([] if reply.reused else _connection_events(self._request, extensions["network_stream"])),
+            *([] if reply.reused else _connection_events(self._request, extensions["network_stream"], wire)),
             *(self.before() if corrected else []),
             self._event("send_request_headers.complete", {"return_value": None}),
             self._event("send_request_body.started", info),
@@ -82,8 +82,7 @@ class TraceEvents:
         return {"request": _as_httpcore(self._request)}
 
 
-def _wire(http2: bool) -> str:
-    return "http2" if http2 else "http11"
+_WIRES = {b"HTTP/2": "http2", b"HTTP/3": "http3"}
 
 
 def _as_httpcore(request: Any) -> SimpleNamespace:
@@ -95,8 +94,13 @@ def _as_httpcore(request: Any) -> SimpleNamespace:
     return SimpleNamespace(method=method, url=core_url, headers=request.headers.raw, extensions=extensions)
 
 
-def _connection_events(request: Any, network_stream: Any) -> list[Event]:
+def _connection_events(request: Any, network_stream: Any, wire: str) -> list[Event]:
     done = {"return_value": network_stream}
+    if wire == "http3":
+        return [
+            ("connection.connect_quic.started", _tls(request)),
+            ("connection.connect_quic.complete", done),
+        ]
     events: list[Event] = [
         ("connection.connect_tcp.started", _tcp(request)),
         ("connection.connect_tcp.complete", done),

@@ -54,8 +54,6 @@ enum ProtocolSpec {
     Http1,
     #[serde(rename = "h2")]
     Http2,
-    #[serde(rename = "h3")]
-    Http3,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -185,7 +183,6 @@ impl Spec {
             protocol: match self.protocol {
                 ProtocolSpec::Http1 => Protocol::Http1,
                 ProtocolSpec::Http2 => Protocol::Http2,
-                ProtocolSpec::Http3 => Protocol::Http3,
             },
             pipeline: self.pipeline,
             streams: self.streams,

@@ -6,10 +6,11 @@ of its package, and sets `package`.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from .. import _native, errors
 from .._network import NetworkStream
@@ -104,12 +105,17 @@ class _Settings:
         local_address: str | None = None,
         retries: int = 0,
         socket_options: Iterable[Any] | None = None,
+        *,
+        http3: bool | Literal["prior"] = False,
+        alt_svc: str | os.PathLike[str] | None = None,
     ) -> None:
         options = pool_options(
             verify=verify,
             cert=cert,
             http1=http1,
             http2=http2,
+            http3=http3,
+            alt_svc=alt_svc,
             limits=_LIMITS if limits is None else limits,
             proxy=proxy,
             uds=uds,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from ..client.options import Limits, PoolOptions, Proxy, Retry, tls_of
 
@@ -24,6 +25,8 @@ def pool_options(
     cert: Any,
     http1: bool,
     http2: bool,
+    http3: bool | Literal["prior"],
+    alt_svc: str | os.PathLike[str] | None,
     limits: Any,
     proxy: Any,
     uds: str | None,
@@ -40,6 +43,8 @@ def pool_options(
         proxy=Proxy.of(proxy),
         http1=http1,
         http2=http2,
+        http3=http3,
+        alt_svc=alt_svc,
         limits=Limits(
             max_connections=limits.max_connections,
             max_connections_per_host=None,

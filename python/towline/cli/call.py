@@ -239,8 +239,9 @@ class Call:
             "follow_redirects": options.follow,
             "max_redirects": options.max_redirects,
             "resolve": dict(options.resolve),
-            "http1": options.http != "2",
-            "http2": options.http != "1.1",
+            "http1": options.http in ("auto", "1.1"),
+            "http2": options.http in ("auto", "2"),
+            "http3": options.http == "3",
             **({"proxy": options.proxy} if options.proxy else {}),
             **({"uds": options.unix_socket} if options.unix_socket else {}),
         }

@@ -134,9 +134,9 @@ class CallOptions:
     )
     http: str = option(
         "auto",
-        "auto: HTTP/2 if an https server selects it, else 1.1; 2: only HTTP/2, with prior knowledge on http",
+        "auto: HTTP/2 if an https server selects it, else 1.1; 2: only HTTP/2, with prior knowledge on http; 3: only HTTP/3",
         group=CONNECTION,
-        choices=("auto", "1.1", "2"),
+        choices=("auto", "1.1", "2", "3"),
     )
     proxy: str | None = option(
         None,

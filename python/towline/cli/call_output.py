@@ -23,6 +23,7 @@ PHASES = (
     ("dns", "DNS"),
     ("connect", "connect"),
     ("tls", "TLS"),
+    ("quic", "QUIC"),
     ("first_byte", "first byte"),
     ("total", "total"),
 )

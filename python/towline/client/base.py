@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import ssl
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .._version import __version__
 from ..errors import ClientClosed, ConfigError, UsageError
@@ -55,6 +56,8 @@ class BaseClient:
         trust_env: bool = True,
         http1: bool = True,
         http2: bool = False,
+        http3: bool | Literal["prior"] = False,
+        alt_svc: str | os.PathLike[str] | None = None,
         proxy: Proxy | URL | str | None = None,
         mounts: Mapping[str, Any] | None = None,
         transport: Any = None,
@@ -85,6 +88,8 @@ class BaseClient:
             check_tls=isinstance(tls, TLS) and tls.names_files,
             http1=http1,
             http2=http2,
+            http3=http3,
+            alt_svc=alt_svc,
             timeout=Timeout.of(timeout),
             limits=Limits.of(limits),
             retries=Retry() if retries is UNSET else Retry.of(retries),

@@ -166,7 +166,7 @@ def _log_connection(request: Request, response: Response) -> None:
     if reply.reused:
         logger.debug("connection reused: %s", ends)
         return
-    names = (("dns", "DNS"), ("connect", "connect"), ("tls", "TLS"))
+    names = (("dns", "DNS"), ("connect", "connect"), ("tls", "TLS"), ("quic", "QUIC"))
     facts = [f"{shown} {seconds[name] * 1000:.1f} ms" for name, shown in names if name in seconds]
     if tls := reply.tls:
         facts += [fact for fact in (tls["version"], tls["cipher"], tls["alpn"]) if fact]

@@ -361,11 +361,15 @@ class PoolOptions:
     - proxy: for every request of this pool
     - http1, http2: the allowed versions. Both: https peers choose with ALPN, http peers get HTTP/1.1. HTTP/2 alone: with
       prior knowledge if there is no TLS. HTTP/2 is off by default, as in httpx
+    - http3: True: https origins that have advertised HTTP/3 (Alt-Svc) are called over it. "prior": all are tried, in a race
+      with TCP. Without http1 and http2: HTTP/3 alone
+    - alt_svc: path of a file in which the advertised alternatives are kept
     - timeout, retries: the defaults of calls; a pool uses `connect` and `stale` of Retry
     - stream_window: bytes of a body that are buffered while the program does not read. 64 KiB are enough for
       10 Gbit/s, and cost 64 MB with a thousand streams
     - max_stream_window: HTTP/2: the window of a response whose reader keeps up doubles up to this. 4 MiB, as in Go,
-      allow 300 Mbit/s at 100 ms. Not above stream_window: the window does not grow
+      allow 300 Mbit/s at 100 ms. Not above stream_window: the window does not grow. HTTP/3: the window of every
+      response, 1 MiB at most (80 Mbit/s at 100 ms), since it cannot grow
     - max_header_size: 100 KiB for the head of a response, as in h11 and httpx
     - max_response_size, max_decompressed_size: a larger body is an error while it is read
     - tcp_keepalive: (idle s, interval s, count). On by default, since NAT drops silent connections without notice
@@ -380,6 +384,8 @@ class PoolOptions:
     proxy: Proxy | None = None
     http1: bool = True
     http2: bool = False
+    http3: bool | Literal["prior"] = False
+    alt_svc: str | os.PathLike[str] | None = None
     timeout: Timeout = field(default_factory=Timeout)
     limits: Limits = field(default_factory=Limits)
     retries: Retry = field(default_factory=Retry)
@@ -395,8 +401,16 @@ class PoolOptions:
     uds: str | None = None
 
     def __post_init__(self) -> None:
-        if not (self.http1 or self.http2):
-            raise ConfigError("http1: at least one of http1 and http2 must be on")
+        if self.http3 not in (False, True, "prior"):
+            raise ConfigError(f'http3: expected True, False or "prior", not {self.http3!r}')
+        if not (self.http1 or self.http2 or self.http3):
+            raise ConfigError("http1: at least one of http1, http2 and http3 must be on")
+        if not (self.http1 or self.http2) and isinstance(self.tls, ssl.SSLContext):
+            raise ConfigError("http3: an ssl.SSLContext cannot be used for HTTP/3; pass TLS(...) as verify=")
+        if self.alt_svc is not None:
+            if not self.http3:
+                raise ConfigError("alt_svc: has no use without http3")
+            object.__setattr__(self, "alt_svc", os.fspath(self.alt_svc))
         _count("stream_window", self.stream_window, 1024)
         _count("max_stream_window", self.max_stream_window, 0)
         _count("max_header_size", self.max_header_size, 256)

@@ -14,8 +14,6 @@
 mod cli;
 mod datagrams;
 mod delay_queue;
-#[cfg(target_os = "linux")]
-mod packets;
 mod poll_wait;
 mod shaper;
 

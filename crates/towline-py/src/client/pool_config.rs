@@ -8,10 +8,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyString};
 use towline_io::client::{
     Backoff, CallOptions, ClientDriverConfig, Credentials, DialConfig, FlushPolicy, HostOverrides,
-    Keepalive, PoolLimits, Proxy, ProxyScheme, Route, StaleRetry, Timeouts,
+    Http3, Http3Policy, Keepalive, PoolLimits, Proxy, ProxyScheme, Route, StaleRetry, Timeouts,
 };
 use towline_io::{
     ClientTls, ClientTlsSettings, EngineConfig, Identity, MinVersion, Password, Trust,
@@ -271,11 +271,44 @@ fn dial(options: &Bound<'_, PyAny>) -> PyResult<DialConfig> {
     }
     let http1: bool = options.getattr(intern!(py, "http1"))?.extract()?;
     let http2: bool = options.getattr(intern!(py, "http2"))?.extract()?;
-    Ok(dial.with_protocols(match (http1, http2) {
+    let protocols = match (http1, http2) {
         (false, true) => ProtocolPolicy::Http2,
         (true, true) => ProtocolPolicy::Either,
-        (_, false) => ProtocolPolicy::Http1,
-    }))
+        (true, false) => ProtocolPolicy::Http1,
+        (false, false) => ProtocolPolicy::Http3,
+    };
+    dial.http3 = http3(options, protocols)?.map(Arc::new);
+    let most: usize = options
+        .getattr(intern!(py, "max_stream_window"))?
+        .extract()?;
+    let least: usize = options.getattr(intern!(py, "stream_window"))?.extract()?;
+    let window = most.min(MAX_HTTP3_WINDOW).max(least);
+    dial.quic.stream_window_bytes = u32::try_from(window).unwrap_or(MAX_WINDOW);
+    Ok(dial.with_protocols(protocols))
+}
+
+/// The window of a response over HTTP/3, which cannot grow: 80 Mbit/s at 100 ms.
+const MAX_HTTP3_WINDOW: usize = 1024 * 1024;
+
+/// HTTP/3 of the pool. `None`: it is off, or the pool is for a proxy.
+fn http3(options: &Bound<'_, PyAny>, protocols: ProtocolPolicy) -> PyResult<Option<Http3>> {
+    let py = options.py();
+    let http3 = options.getattr(intern!(py, "http3"))?;
+    if !http3.is_truthy()? || !options.getattr(intern!(py, "proxy"))?.is_none() {
+        return Ok(None);
+    }
+    let policy = match protocols {
+        ProtocolPolicy::Http3 => Http3Policy::Only,
+        _ if http3.is_instance_of::<PyString>() => Http3Policy::Prior,
+        _ => Http3Policy::Advertised,
+    };
+    let file: Option<PathBuf> = options.getattr(intern!(py, "alt_svc"))?.extract()?;
+    let Some(path) = file else {
+        return Ok(Some(Http3::new(policy)));
+    };
+    Http3::with_file(policy, path)
+        .map(Some)
+        .map_err(|message| ConfigError::new_err(format!("alt_svc: {message}")))
 }
 
 /// A `TLS` or an `ssl.SSLContext`. `check`: reads its files now, and raises `ConfigError`.

@@ -146,6 +146,7 @@ pub fn timings_dict<'py>(py: Python<'py>, timings: &Timings) -> PyResult<Bound<'
         ("dns", timings.dns),
         ("connect", timings.connect),
         ("tls", timings.tls),
+        ("quic", timings.quic),
     ];
     let opening = opening.into_iter().filter(|(_, spent)| !spent.is_zero());
     for (name, spent) in always.into_iter().chain(opening) {

@@ -116,9 +116,10 @@ impl ResponseCore {
             "HTTP/1.0" => Version::Http10,
             "HTTP/1.1" => Version::Http11,
             "HTTP/2" => Version::Http2,
+            "HTTP/3" => Version::Http3,
             _ => {
                 return Err(PyValueError::new_err(
-                    "version: expected HTTP/1.0, HTTP/1.1 or HTTP/2",
+                    "version: expected HTTP/1.0, HTTP/1.1, HTTP/2 or HTTP/3",
                 ));
             }
         };

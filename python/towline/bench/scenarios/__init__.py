@@ -3,7 +3,6 @@
 from .loader import catalogue, load, sections
 from .model import (
     PROTOCOLS,
-    VERSIONS,
     Body,
     Expect,
     Limits,
@@ -20,7 +19,6 @@ from .table import ScenarioError
 
 __all__ = [
     "PROTOCOLS",
-    "VERSIONS",
     "Body",
     "Expect",
     "Limits",

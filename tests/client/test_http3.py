@@ -1,0 +1,520 @@
+"""HTTP/3 in both clients, against servers of other projects."""
+
+# ruff: noqa: F401, F811 - the fixture `backend` is imported
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import towline
+import towline.httpx
+import towline.httpx2
+
+from tests.support.client_backends import rss_bytes
+from tests.support.http3.backends import Make, Origin, backend, http3_only, server_context
+from tests.support.http3.datagram_proxy import DatagramProxy
+from tests.support.http3.server import Server, serving
+from tests.support.http3.servers import SERVERS, Place
+from tests.support.interop_app import LARGE, SMALL
+
+pytest.importorskip("aioquic", reason="aioquic is not installed")
+
+MAX_WAIT = 20.0
+H3_REQUEST_CANCELLED = 0x10C
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@pytest.fixture
+def server(place: Place) -> Iterator[Server]:
+    with serving(place) as running:
+        yield running
+
+
+@pytest.fixture
+def make(backend: Make, server: Server, place: Place) -> Make:
+    """Makes clients of the server in this process."""
+
+    def make(**options: Any) -> Any:
+        return http3_only(backend, server.port, place.ca, **options)
+
+    return make
+
+
+def eventually(is_so: Callable[[], Any]) -> None:
+    until = time.monotonic() + MAX_WAIT
+    while not is_so():
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_servers_of_other_projects(backend: Make, place: Place, name: str) -> None:
+    with SERVERS[name](place) as running:
+        caller = http3_only(backend, running.port, running.trust)
+        responses = caller.concurrently("GET", "/small", 100)
+        assert {(response.http_version, response.content) for response in responses} == {("HTTP/3", SMALL)}
+        assert {response.content for response in caller.concurrently("GET", "/large", 5)} == {LARGE}
+        assert caller.get("/absent").status_code == 404
+        if name != "aioquic":
+            head = caller.call("HEAD", "/small")
+            assert (head.status_code, head.content) == (200, b"")
+        if running.has_echo:
+            body = bytes(range(256)) * 2_000
+            assert caller.call("POST", "/echo", content=body).content == body
+            assert caller.call("POST", "/echo", content=caller.body(b"one", b"two" * 50_000)).content == (
+                b"one" + b"two" * 50_000
+            )
+
+
+def test_all_calls_share_one_connection(make: Make, server: Server) -> None:
+    caller = make()
+    assert {response.content for response in caller.concurrently("GET", "/small", 100)} == {SMALL}
+    assert caller.client.pool_status() == {"active": 0, "idle": 1, "connecting": 0, "waiting": 0}
+    assert len(server.connections) == 1
+
+
+def test_a_response_has_the_facts_of_its_connection(
+    make: Make, server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    logging.getLogger("towline.client").setLevel(logging.DEBUG)
+    first, second = (caller := make()).get("/small"), caller.get("/small")
+    assert (first.http_version, first.reused, second.reused) == ("HTTP/3", False, True)
+    assert first.timings["quic"] > 0
+    assert "tls" not in first.timings
+    assert "connect" not in first.timings
+    assert "quic" not in second.timings
+    assert any("QUIC " in record.getMessage() for record in caplog.records)
+    assert '"HTTP/3 200' in caplog.text
+
+
+def test_parts_of_a_response(make: Make) -> None:
+    caller, seen = make(), []
+    with caller.opened("GET", "/trailers") as response:
+        assert response.read() == SMALL
+        assert dict(response.trailers) == {"x-after": "yes"}
+    hinted = caller.get("/early-hints", extensions={"on_informational": lambda *head: seen.append(head)})
+    assert hinted.content == SMALL
+    assert seen
+    assert seen[0][0] == 103
+    assert caller.get("/status/204").status_code == 204
+    names = caller.get("/headers", headers={"X-Name": "value"}).text.splitlines()
+    assert "x-name: value" in names
+    assert not [name for name in names if name.startswith(("connection:", "host:", "transfer-encoding:"))]
+
+
+def test_a_stream_that_fails_concerns_no_other(make: Make, server: Server) -> None:
+    caller = make(retries=None)
+    slow = caller.pieces("/slow", "bytes")
+    with pytest.raises(towline.RemoteProtocolError, match="RFC 9114"):
+        caller.get("/reset/258")
+    with pytest.raises(towline.RemoteProtocolError):
+        caller.get("/truncated")
+    with pytest.raises(towline.RemoteProtocolError, match=r"did not process|REJECTED"):
+        caller.call("POST", "/refuse", content=b"x")
+    assert b"".join(slow) == SMALL
+    assert caller.get("/small").content == SMALL
+    assert len(server.connections) == 1
+
+
+def test_a_rejected_request_is_sent_again(make: Make, server: Server) -> None:
+    with pytest.raises(towline.RemoteProtocolError) as failed:
+        make().call("POST", "/refuse", content=b"x")
+    assert failed.value.retryable
+    # The first time and eight more.
+    assert [request.path for request in server.requests] == ["/refuse"] * 9
+
+
+def test_goaway_moves_later_calls_to_another_connection(make: Make, server: Server) -> None:
+    caller = make()
+    for _ in range(3):
+        assert caller.get("/goaway").content == SMALL
+        caller.rest(0.05)
+    assert len(server.connections) > 1
+
+
+def test_a_connection_that_the_server_closes(make: Make, server: Server) -> None:
+    caller = make(retries=None)
+    assert caller.get("/small").content == SMALL
+    with pytest.raises((towline.RemoteProtocolError, towline.NetworkError)):
+        caller.get("/close/258")
+    assert caller.get("/small").content == SMALL
+    assert len(server.connections) == 2
+
+
+def test_a_timeout_ends_its_stream_only(make: Make, server: Server) -> None:
+    caller = make()
+    slow = caller.pieces("/slow", "bytes")
+    with pytest.raises(towline.ReadTimeout):
+        caller.get("/silent", timeout=towline.Timeout(read=0.2))
+    assert b"".join(slow) == SMALL
+    silent = next(request for request in server.requests if request.path == "/silent")
+    eventually(lambda: silent.stopped is not None or silent.reset is not None)
+    assert silent.stopped == H3_REQUEST_CANCELLED
+    assert caller.get("/small").content == SMALL
+
+
+def test_closing_a_body_stops_its_stream(make: Make, server: Server) -> None:
+    caller = make()
+    unread = caller.pieces("/large", "bytes")
+    next(unread)
+    for _ in range(5):
+        closed = caller.pieces("/large", "bytes")
+        next(closed)
+        closed.close()
+    assert sum(map(len, unread)) < len(LARGE)
+    assert caller.get("/small").content == SMALL
+    assert len(server.connections) == 1
+
+
+def test_cancelled_tasks_do_not_affect_others(server: Server, place: Place) -> None:
+    async def main() -> None:
+        async with towline.AsyncClient(
+            http1=False,
+            http3=True,
+            verify=towline.TLS(trust=place.ca),
+            base_url=f"https://127.0.0.1:{server.port}",
+        ) as client:
+            await client.get("/small")
+            tasks = [asyncio.create_task(client.get("/slow")) for _ in range(40)]
+            await asyncio.sleep(0.05)
+            for task in tasks[::2]:
+                task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(result, asyncio.CancelledError) for result in done[::2])
+            assert {result.content for result in done[1::2]} == {SMALL}  # type: ignore[union-attr]
+            eventually(lambda: sum(request.stopped is not None for request in server.requests) == 20)
+            assert client.pool_status()["idle"] == 1
+            # The slots are free again, however often calls are cancelled.
+            for _ in range(300):
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(client.get("/silent"), 0.001)
+            assert (await client.get("/small")).content == SMALL
+
+    asyncio.run(main())
+
+
+def test_loops_one_after_another_and_at_once(server: Server, place: Place) -> None:
+    client = towline.AsyncClient(
+        http1=False,
+        http3=True,
+        verify=towline.TLS(trust=place.ca),
+        base_url=f"https://127.0.0.1:{server.port}",
+    )
+
+    async def calls() -> set[bytes]:
+        responses = await asyncio.gather(*(client.get("/small") for _ in range(20)))
+        return {response.content for response in responses}
+
+    for _ in range(3):
+        assert asyncio.run(calls()) == {SMALL}
+    found: list[set[bytes]] = []
+    threads = [threading.Thread(target=lambda: found.append(asyncio.run(calls()))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [{SMALL}] * 4
+    asyncio.run(client.aclose())
+
+
+def test_threads_share_a_connection(server: Server, place: Place) -> None:
+    with towline.Client(
+        http1=False,
+        http3=True,
+        verify=towline.TLS(trust=place.ca),
+        base_url=f"https://127.0.0.1:{server.port}",
+    ) as client:
+        client.get("/small")
+        bodies: list[bytes] = []
+
+        def work() -> None:
+            bodies.extend(client.get("/small").content for _ in range(50))
+
+        threads = [threading.Thread(target=work) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert bodies == [SMALL] * 800
+        assert len(server.connections) == 1
+
+
+def test_a_slow_reader_holds_its_window_and_stops_no_other(backend: Make, place: Place) -> None:
+    with SERVERS["aioquic"](place) as running:
+        caller = http3_only(backend, running.port, running.trust, max_stream_window=65_536)
+        assert caller.get("/small").content == SMALL
+        before = rss_bytes()
+        pieces = [caller.pieces("/large", "bytes", 1000) for _ in range(20)]
+        read = [[next(each)] for each in pieces]
+        assert len(caller.get("/large").content) == len(LARGE)
+        caller.rest(0.3)
+        # 20 bodies of 3 MB: the window, what is read ahead, and what is held to make pieces, of each.
+        assert rss_bytes() - before < 20 * 4 * 65_536 + 8 * 1024 * 1024
+        for each, bodies in zip(pieces, read, strict=True):
+            bodies.extend(each)
+            assert b"".join(bodies) == LARGE
+
+
+def test_a_large_window_is_still_bounded(backend: Make, place: Place) -> None:
+    with SERVERS["aioquic"](place) as running:
+        caller = http3_only(backend, running.port, running.trust)
+        with caller.opened("GET", "/large") as response:
+            first = response.read(10)
+            caller.rest(0.3)
+            assert response.buffered <= 1024 * 1024 + 2 * 65_536
+            rest = b""
+            while piece := response.read(100_000):
+                rest += piece
+            assert first + rest == LARGE
+
+
+def test_losses_cost_time_and_nothing_else(make: Make, server: Server, place: Place, backend: Make) -> None:
+    with DatagramProxy(server.port, loss=0.1, duplicates=0.1, jitter=0.01) as proxy:
+        caller = http3_only(backend, proxy.port, place.ca, timeout=60)
+        assert {response.content for response in caller.concurrently("GET", "/small", 50)} == {SMALL}
+        assert caller.get("/large").content == LARGE
+        body = bytes(range(256)) * 1_000
+        assert caller.call("POST", "/echo", content=body).content == body
+        assert proxy.dropped > 0
+
+
+def test_nat_rebinding_does_not_disturb(server: Server, place: Place, backend: Make) -> None:
+    with DatagramProxy(server.port) as proxy:
+        caller = http3_only(backend, proxy.port, place.ca)
+        for _ in range(3):
+            assert caller.get("/small").content == SMALL
+            proxy.rebind()
+        assert caller.get("/small").content == SMALL
+        assert len(server.connections) == 1
+
+
+def test_retry_and_version(place: Place, backend: Make) -> None:
+    with serving(place, retry=True) as validating:
+        assert http3_only(backend, validating.port, place.ca).get("/small").content == SMALL
+
+
+def test_a_server_that_dies_ends_its_calls(backend: Make, place: Place) -> None:
+    with SERVERS["aioquic"](place) as running:
+        caller = http3_only(backend, running.port, running.trust, retries=None)
+        assert caller.get("/small").content == SMALL
+        killer = threading.Timer(0.3, running.process.kill)
+        killer.start()
+        started = time.monotonic()
+        with pytest.raises(towline.NetworkError):
+            caller.get("/silent", timeout=60)
+        assert time.monotonic() - started < 15
+        with pytest.raises(towline.ConnectError):
+            caller.get("/small")
+
+
+def test_a_server_that_restarts_without_a_word_loses_one_connection(backend: Make, place: Place) -> None:
+    with SERVERS["aioquic"](place) as running:
+        caller = http3_only(backend, running.port, running.trust)
+        assert caller.get("/small").content == SMALL
+        running.process.kill()
+        running.process.wait()
+    # The new process knows nothing of the connection, and sends no stateless reset.
+    with SERVERS["aioquic"](place):
+        with pytest.raises(towline.ReadTimeout):
+            caller.get("/small", timeout=towline.Timeout(read=0.5))
+        assert caller.get("/small").content == SMALL
+
+
+def test_alt_svc_moves_calls_to_http3_and_loses_none(
+    server: Server,
+    place: Place,
+    backend: Make,
+) -> None:
+    context = server_context(place.key, place.cert)
+    with Origin(context, f'h3=":{server.port}"; ma=60') as origin:
+        caller = backend(http3=True, verify=towline.TLS(trust=place.ca), base_url=origin.url)
+        versions = [caller.get("/small").http_version for _ in range(5)]
+        assert versions == ["HTTP/1.1"] + ["HTTP/3"] * 4
+        assert origin.targets == [b"/small"]
+        responses = caller.concurrently("GET", "/small", 50)
+        assert {(response.http_version, response.content) for response in responses} == {("HTTP/3", SMALL)}
+        assert {request.fields[":authority"] for request in server.requests} == {
+            origin.url.removeprefix("https://")
+        }
+        # Under load, from the first call on: each request is served exactly once.
+        fresh = backend(http3=True, verify=towline.TLS(trust=place.ca), base_url=origin.url)
+        before = len(server.requests) + len(origin.targets)
+        for _ in range(10):
+            responses = fresh.concurrently("POST", "/echo", 20, content=b"hello")
+            assert {response.content for response in responses} == {b"hello"}
+        assert len(server.requests) + len(origin.targets) - before == 200
+
+
+def test_http3_that_falls_silent_gives_way_to_tcp(server: Server, place: Place, backend: Make) -> None:
+    context = server_context(place.key, place.cert)
+    with DatagramProxy(server.port) as proxy, Origin(context, f'h3=":{proxy.port}"') as origin:
+        caller = backend(http3=True, verify=towline.TLS(trust=place.ca), base_url=origin.url)
+        caller.get("/small")
+        assert caller.get("/small").http_version == "HTTP/3"
+        proxy.silent = True
+        with pytest.raises(towline.ReadTimeout):
+            caller.get("/small", timeout=towline.Timeout(read=0.3))
+        # The silent connection carries no further call, and QUIC loses the race.
+        assert caller.get("/small").http_version == "HTTP/1.1"
+        assert caller.get("/small").reused
+
+
+def test_the_drop_ins(server: Server, place: Place) -> None:
+    for package in (towline.httpx, towline.httpx2):
+        options: Any = {"verify": place.ca, "http1": False, "http3": True}
+        with package.Client(transport=package.Transport(**options)) as client:
+            events: list[str] = []
+            response = client.get(
+                f"https://127.0.0.1:{server.port}/small",
+                extensions={"trace": lambda name, info, events=events: events.append(name)},
+            )
+            assert (response.http_version, response.content) == ("HTTP/3", SMALL)
+            assert "connection.connect_quic.complete" in events
+            assert "http3.receive_response_headers.complete" in events
+
+        async def asynchronous(package: Any = package, options: Any = options) -> Any:
+            async with package.AsyncClient(transport=package.AsyncTransport(**options)) as client:
+                return await client.get(f"https://127.0.0.1:{server.port}/small")
+
+        assert asyncio.run(asynchronous()).http_version == "HTTP/3"
+
+
+def test_the_command_line(server: Server, place: Place) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "towline",
+            "get",
+            "--http",
+            "3",
+            "--cacert",
+            place.ca,
+            "--timings",
+            "-i",
+            f"https://127.0.0.1:{server.port}/small",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("HTTP/3 200")
+    assert done.stdout.endswith("hello")
+    assert "QUIC" in done.stderr
+    assert "TLS" not in done.stderr
+
+
+def test_a_forked_child_uses_a_connection_of_its_own(server: Server, place: Place) -> None:
+    program = """
+import os, sys, threading, towline
+client = towline.Client(http1=False, http3=True, base_url=sys.argv[1], verify=towline.TLS(trust=sys.argv[2]))
+stop = threading.Event()
+def work():
+    while not stop.is_set():
+        assert client.get("/small").status_code == 200
+threads = [threading.Thread(target=work) for _ in range(4)]
+[thread.start() for thread in threads]
+for _ in range(5):
+    with client.stream("GET", "/large") as parents:
+        child = os.fork()
+        if child == 0:
+            try:
+                assert client.get("/small").text == "hello"
+                try:
+                    parents.read()
+                except towline.Error:
+                    os._exit(7)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 7, status
+        assert len(parents.read()) == 256 * 12_000
+stop.set()
+[thread.join() for thread in threads]
+print(client.get("/small").text)
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, f"https://127.0.0.1:{server.port}", place.ca],
+        capture_output=True,
+        text=True,
+        timeout=3 * MAX_WAIT,
+        check=False,
+    )
+    assert done.stdout == "hello\n", done.stderr
+
+
+def test_control_c_ends_one_call_and_the_connection_stays_open(server: Server, place: Place) -> None:
+    program = """
+import os, signal, sys, threading, time, towline
+signal.signal(signal.SIGINT, signal.default_int_handler)
+client = towline.Client(http1=False, http3=True, base_url=sys.argv[1], verify=towline.TLS(trust=sys.argv[2]))
+client.get("/small")
+other = threading.Thread(target=lambda: client.get("/silent", timeout=20.0), daemon=True)
+other.start()
+threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+begun = time.monotonic()
+try:
+    client.get("/silent", timeout=20.0)
+except KeyboardInterrupt:
+    assert time.monotonic() - begun < 10
+    assert client.get("/small").reused
+    print("interrupted")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, f"https://127.0.0.1:{server.port}", place.ca],
+        capture_output=True,
+        text=True,
+        timeout=2 * MAX_WAIT,
+        check=False,
+    )
+    assert done.stdout == "interrupted\n", done.stderr
+
+
+def test_nothing_is_left_open(server: Server, place: Place) -> None:
+    def udp_sockets() -> int:
+        count = 0
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                count += os.readlink(f"/proc/self/fd/{name}").startswith("socket:")
+        return count
+
+    before = udp_sockets()
+    for _ in range(3):
+        with towline.Client(
+            http1=False,
+            http3=True,
+            verify=towline.TLS(trust=place.ca),
+            base_url=f"https://127.0.0.1:{server.port}",
+        ) as client:
+            client.get("/small")
+    eventually(lambda: udp_sockets() <= before)
+
+
+def test_names_that_the_certificate_has_not(
+    server: Server, place: Place, backend: Make, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    caller = http3_only(backend, server.port, Place(other).ca, retries=0)
+    with pytest.raises(towline.TLSError, match="TLS failed"):
+        caller.get("/small")
+    named = http3_only(backend, server.port, place.ca, resolve={"elsewhere.example": "127.0.0.1"}, retries=0)
+    with pytest.raises(towline.TLSError):
+        named.get(f"https://elsewhere.example:{server.port}/small")
+    assert named.get("/small").content == SMALL
