@@ -118,11 +118,11 @@ def test_a_file_with_every_key(tmp_path: Path) -> None:
         ),
         (
             HEAD + "streams = 2\n" + REQUEST,
-            "scenario `mine`: `streams` is of h2, which `protocols` does not name",
+            "scenario `mine`: `streams` is of h2 and h3, which `protocols` does not name",
         ),
         (
-            HEAD + 'protocols = "h3"\n' + REQUEST,
-            "scenario `mine`: `protocols` is 'h3'; it must be one of h1, h2",
+            HEAD + 'protocols = "h4"\n' + REQUEST,
+            "scenario `mine`: `protocols` is 'h4'; it must be one of h1, h2, h3",
         ),
         (
             HEAD + 'message = { text = "a" }\n' + REQUEST,

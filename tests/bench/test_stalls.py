@@ -91,7 +91,18 @@ def test_a_stall_has_its_share_of_the_time(
 
 
 def test_a_client_of_a_server_that_stands_still_has_the_rest_of_the_time() -> None:
-    """Real sockets: the slices of two responders alternate, one of which stands still for 6 of every 20 ms."""
+    """Real sockets. Slices in which stalls were dropped had a ratio of 1.0; other tests on the same cores disturb some attempts."""
+    for _ in range(5):
+        ratio, share = client_of_a_stalling_server()
+        assert share > 0.2
+        if abs(ratio - (1 - share)) < 0.1:
+            return
+    pytest.fail(f"a ratio of {ratio:.3f}, with stalls for {share:.3f} of the time")
+
+
+def client_of_a_stalling_server() -> tuple[float, float]:
+    """The ratio of its rate to a steady one's, and the share of stalls: two responders in alternating slices, one of which
+    stands still for 6 of every 20 ms."""
     load = Job("get", "sync", answer_text="alive\r\n")
     slices: dict[str, list[Slice]] = {"steady": [], "stalling": []}
     with Responder() as steady, Responder("--stall-every", "20ms", "--stall-for", "6ms") as stalling:
@@ -115,14 +126,12 @@ def test_a_client_of_a_server_that_stands_still_has_the_rest_of_the_time() -> No
             for worker in workers.values():
                 worker.stop()
     share = sum(stalls) / (ended_ns - began_ns)
-    assert share > 0.2
     ratio = paired(slices["stalling"], slices["steady"], "per_s")
-    # Within the noise of a machine that runs other tests; slices in which stalls were dropped had 1.0.
-    assert math.exp(ratio.by_restart[0]) == pytest.approx(1 - share, abs=0.15)
+    return math.exp(ratio.by_restart[0]), share
 
 
 @pytest.mark.parametrize("load", stalls.LOADS)
-@pytest.mark.parametrize("stall", ["once for 2 s", "20 ms after each 2,000 requests"])
+@pytest.mark.parametrize("stall", ["once for 2 s", "20 ms after many requests"])
 def test_one_stop_and_pauses_of_a_garbage_collector(stall: str, load: str) -> None:
     """Real sockets, as in `python -m benches.stalls`, which has narrow bounds and a quiet machine."""
     found = stalls.measure(stall, load, 40)

@@ -132,7 +132,7 @@ def test_one_line_defines_a_subject(tmp_path: Path) -> None:
         ('[mine]\ncommand = "serve {port}"\nready = { status = 42 }', "from 200 to 599"),
         ('[mine]\ncommand = "serve {port}"\nstart_timeout_s = "long"', "a number of seconds"),
         ('[mine]\ncommand = "serve {port}"\ninterfaces = ["rsgi"]', "'rsgi' is none of"),
-        ('[mine]\ncommand = "serve {port}"\nprotocols = ["h3"]', "protocol 'h3' is none of h1, h2"),
+        ('[mine]\ncommand = "serve {port}"\nprotocols = ["h4"]', "protocol 'h4' is none of h1, h2, h3"),
         ('[mine]\ncommand = "serve {port}"\nprotocols = []', "protocols is empty"),
         ('[mine]\ncommand = "serve {port}"\nenv = { A = 1 }', "env.A must be a string"),
         ('[mine]\ncommand = "serve {port}"\nfiles = { "../x" = "" }', "a plain name"),

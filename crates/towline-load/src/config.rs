@@ -31,7 +31,7 @@ pub struct Config {
     /// Total, divided among the threads.
     pub connections: usize,
     pub threads: usize,
-    /// HTTP/1.1, or HTTP/2: by ALPN for https targets, otherwise by prior knowledge.
+    /// HTTP/1.1, or HTTP/2: by ALPN for https targets, otherwise by prior knowledge. HTTP/3 at once, without Alt-Svc.
     pub protocol: Protocol,
     /// HTTP/1.1: pipelined requests per connection; with `WebSockets`, messages in flight.
     pub pipeline: usize,
@@ -171,13 +171,22 @@ impl Config {
         }
         match self.protocol {
             Protocol::Http1 if self.streams > 1 => {
-                return wrong("concurrent streams need HTTP/2");
+                return wrong("concurrent streams need HTTP/2 or HTTP/3");
             }
-            Protocol::Http2 if self.pipeline > 1 => {
-                return wrong("HTTP/2 has streams, not pipelining");
+            Protocol::Http2 | Protocol::Http3 if self.pipeline > 1 => {
+                return wrong("HTTP/2 and HTTP/3 have streams, not pipelining");
             }
             Protocol::Http2 if self.targets.iter().any(|target| target.messages.is_some()) => {
                 return wrong("WebSockets over HTTP/2 (RFC 8441) are not supported");
+            }
+            Protocol::Http3 if self.targets.iter().any(|target| target.messages.is_some()) => {
+                return wrong("WebSockets over HTTP/3 (RFC 9220) are not supported");
+            }
+            Protocol::Http3 if self.targets.iter().any(|target| !target.secure) => {
+                return wrong("HTTP/3 is always encrypted: the URL begins with https");
+            }
+            Protocol::Http3 if self.unix_socket.is_some() => {
+                return wrong("HTTP/3 uses UDP, not a Unix socket");
             }
             _ => {}
         }

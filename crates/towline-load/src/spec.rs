@@ -54,6 +54,8 @@ enum ProtocolSpec {
     Http1,
     #[serde(rename = "h2")]
     Http2,
+    #[serde(rename = "h3")]
+    Http3,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -183,6 +185,7 @@ impl Spec {
             protocol: match self.protocol {
                 ProtocolSpec::Http1 => Protocol::Http1,
                 ProtocolSpec::Http2 => Protocol::Http2,
+                ProtocolSpec::Http3 => Protocol::Http3,
             },
             pipeline: self.pipeline,
             streams: self.streams,

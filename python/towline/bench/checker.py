@@ -15,7 +15,11 @@ from .scenarios import Body, Expect, Protocol, Request, Scenario
 
 WBITS = {"gzip": 31, "deflate": 15}
 SHOWN_BYTES = 40
-NAMES: dict[Protocol, tuple[str, str]] = {"h1": ("HTTP/1.1", "http/1.1"), "h2": ("HTTP/2", "h2")}
+NAMES: dict[Protocol, tuple[str, str]] = {
+    "h1": ("HTTP/1.1", "http/1.1"),
+    "h2": ("HTTP/2", "h2"),
+    "h3": ("HTTP/3", "h3"),
+}
 """The agent's names of versions, and the ALPN protocol of each."""
 
 
@@ -85,7 +89,7 @@ def _protocol(
     if found["version"] not in accepted:
         return f"answered with {found['version']} instead of {version}"
     # A server of HTTP/1.1 alone need not support ALPN; HTTP/2 over TLS needs it (RFC 9113 3.2).
-    if found["alpn"] != alpn and (found["alpn"] is not None or (secure and protocol == "h2")):
+    if found["alpn"] != alpn and (found["alpn"] is not None or (secure and protocol != "h1")):
         return f"ALPN chose {found['alpn'] or 'nothing'} instead of {alpn}"
     if secure != (found["tls"] is not None):
         return "not over TLS" if secure else f"over {found['tls']}, which was not requested"
@@ -162,8 +166,8 @@ def _interim(found: dict[str, Any], wanted: Expect) -> str | None:
 def _closing(found: dict[str, Any], wanted: Expect, protocol: Protocol) -> str | None:
     if wanted.closes is None or found["closed"] == wanted.closes:
         return None
-    if protocol == "h2" and wanted.closes:
-        return None  # HTTP/2 has no Connection header: the client closes
+    if protocol != "h1" and wanted.closes:
+        return None  # HTTP/2 and HTTP/3 have no Connection header: the client closes
     # A server that announces a close may close (RFC 9112 9.6): gunicorn's sync worker always does.
     options = [one.lower() for key, one in found["fields"] if key.lower() == "connection"]
     if found["closed"] and "close" in options:

@@ -6,14 +6,19 @@ server, which every figure must mention. It carries TCP and UDP on one port. TCP
 TCP makes of them, and the round trip of a handshake is added to the first request; a datagram of UDP is really lost,
 reordered (`reorder=1%`) or repeated (`duplicates=1%`).
 
+With `packets` it is a network interface in place of a proxy (Linux, root): packets of TCP and UDP alike are delayed and lost, so
+that retransmission and congestion control of both are the real ones. `isolate` must come first.
+
 `python -m towline.bench.netem --to HOST:PORT --rtt 20ms ...` runs the emulator by itself (`--help`).
 """
 
 from __future__ import annotations
 
+import ctypes
 import re
 import socket
 import statistics
+import subprocess
 import sys
 import threading
 import time
@@ -21,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import _native
-from ._helper_process import HelperProcess
+from ._helper_process import HelperFailed, HelperProcess
 
 TIMES_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0}
 RATES_BYTES_PER_S = {"kbit": 1e3 / 8, "mbit": 1e6 / 8, "gbit": 1e9 / 8}
@@ -33,6 +38,9 @@ MEASURED_S = 0.5
 """Duration of the large transfer at the requested rate."""
 MAX_TRANSFER_BYTES = 32 << 20
 TIMEOUT_S = 30.0
+PACKETS = "packets"
+_ISOLATED: list[bool] = []
+"""Not empty once this process is in a network of its own."""
 
 
 class BadConditions(ValueError):
@@ -54,6 +62,8 @@ class Conditions:
     """Share of datagrams that arrive after later ones."""
     duplicates: float = 0.0
     """Share of datagrams that arrive twice."""
+    packets: bool = False
+    """As an interface, for packets, in place of a proxy."""
 
     def options(self, seed: int = 1) -> list[str]:
         """The emulator's options."""
@@ -80,11 +90,15 @@ class Measured:
 def parse(text: str) -> Conditions:
     """`rtt=20ms,jitter=2ms,rate=100mbit,loss=0.1%`, each at most once. Raises BadConditions."""
     given: dict[str, float] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    parts = [part.strip() for part in text.split(",")]
+    packets = PACKETS in parts
+    for part in filter(None, parts):
+        if part == PACKETS:
+            continue
         name, equals, value = (word.strip() for word in part.partition("="))
         if name not in READERS or not equals:
             raise BadConditions(
-                f"{part!r}: use {', '.join(f'{key}=...' for key in READERS)}, joined by commas"
+                f"{part!r}: use {', '.join(f'{key}=...' for key in READERS)}, {PACKETS}, joined by commas"
             )
         if name in given:
             raise BadConditions(f"{name} is given twice")
@@ -94,7 +108,7 @@ def parse(text: str) -> Conditions:
     if given.get("jitter", 0.0) > given.get("rtt", 0.0):
         raise BadConditions("jitter cannot be more than rtt: nothing arrives before it was sent")
     names = {"rtt": "rtt_s", "jitter": "jitter_s", "rate": "rate_bytes_per_s"}
-    return Conditions(**{names.get(name, name): value for name, value in given.items()})
+    return Conditions(packets=packets, **{names.get(name, name): value for name, value in given.items()})
 
 
 def _quantity(text: str, units: dict[str, float]) -> float | None:
@@ -139,7 +153,26 @@ class Netem(HelperProcess):
     def __init__(
         self, to: str, conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | None = None
     ) -> None:
-        super().__init__("towline.bench.netem", "--to", to, *conditions.options(seed), cores=cores)
+        interface: list[str] = []
+        if conditions.packets:
+            port = int(to.rpartition(":")[2])
+            name, own = f"towline{port}", _own_address(port)
+            to, interface = f"{own}:{port}", ["--interface", name]
+        super().__init__(
+            "towline.bench.netem", "--to", to, *interface, *conditions.options(seed), cores=cores
+        )
+        if conditions.packets:
+            try:
+                _ip("address", "add", f"{own}/30", "dev", name)
+                _ip("link", "set", name, "up")
+            except HelperFailed:
+                self.stop()
+                raise
+
+    @property
+    def host(self) -> str:
+        """The host at which the server is reached."""
+        return self.address.rpartition(":")[0]
 
     def __enter__(self) -> Netem:
         return self
@@ -148,14 +181,45 @@ class Netem(HelperProcess):
         self.stop()
 
 
+def isolate() -> None:
+    """Moves this thread, and all processes that it starts from now on, into a network of its own, in which interfaces
+    may be made. Raises `BadConditions` without the rights."""
+    if _ISOLATED:
+        return
+    clone_newnet = 0x40000000
+    unshare = getattr(ctypes.CDLL(None, use_errno=True), "unshare", None)
+    if unshare is None or unshare(clone_newnet) != 0:
+        raise BadConditions(f"{PACKETS} needs Linux and root: leave it out for a proxy in its place")
+    _ISOLATED.append(True)
+    try:
+        _ip("link", "set", "lo", "up")
+    except HelperFailed as error:
+        raise BadConditions(f"{PACKETS}: {error}") from None
+
+
+def _own_address(port: int) -> str:
+    """The first address of a network of four in 198.18.0.0/16, which is for benchmarks (RFC 2544 C.2.2)."""
+    number = port % 16_384 * 4
+    return f"198.18.{number >> 8}.{(number & 255) + 1}"
+
+
+def _ip(*arguments: str) -> None:
+    try:
+        done = subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise HelperFailed(f"the program ip (iproute2): {error.strerror}") from None
+    if done.returncode:
+        raise HelperFailed(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
+
+
 def measure(conditions: Conditions, *, seed: int = 1, cores: Sequence[int] | None = None) -> Measured:
     """Runs an emulator with these conditions in front of a server in this process, and times it. Takes a second or
     two."""
     size = min(int((conditions.rate_bytes_per_s or 1e12) * MEASURED_S), MAX_TRANSFER_BYTES)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with socket.create_server(("0.0.0.0" if conditions.packets else "127.0.0.1", 0)) as listener:
         threading.Thread(target=_serve, args=(listener, size), daemon=True).start()
         with Netem(f"127.0.0.1:{listener.getsockname()[1]}", conditions, seed=seed, cores=cores) as netem:
-            with socket.create_connection(("127.0.0.1", netem.port), TIMEOUT_S) as client:
+            with socket.create_connection((netem.host, netem.port), TIMEOUT_S) as client:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 _round_trip(client, b"x")  # the handshake's round trip belongs to this one
                 times = sorted(_round_trip(client, b"x") for _ in range(ROUND_TRIPS))

@@ -24,7 +24,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use socket2::Socket;
-use towline_proto::{BufferPool, Connection, Protocol, ProtocolPolicy, Side, StreamId, UserError};
+use towline_proto::{
+    BufferPool, Connection, Interest, Protocol, ProtocolPolicy, Side, StreamId, UserError,
+};
 
 use crate::client::Established;
 use crate::conn::addr::PeerAddr;
@@ -383,6 +385,17 @@ impl<S> Conn<S> {
     /// Whether `receive` may have something: QUIC holds the bytes of streams until there is room for them.
     pub(crate) fn may_receive(&self) -> bool {
         !self.input.over && (self.input.readable || self.io.quic().is_some())
+    }
+
+    /// Whether `receive` would take more at once, without a further event of the socket. QUIC's datagrams are read
+    /// whether HTTP/3 has room or not; it holds what has no room until HTTP/3 asks for it.
+    pub(crate) fn has_more_input(&self, interest: Interest) -> bool {
+        let ready = if self.io.quic().is_some() {
+            self.input.readable || interest.read
+        } else {
+            self.input.readable && interest.read
+        };
+        ready && !self.input.over
     }
 
     /// Reads once from the socket, or repeatedly to reach the end of input. Returns whether there was any

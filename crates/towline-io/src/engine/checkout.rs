@@ -132,7 +132,7 @@ impl<S> Conn<S> {
                     || interest.shutdown
                     || interest.closed
                     || self.proto.has_events()
-                    || (self.input.readable && !self.input.over && interest.read)
+                    || self.has_more_input(interest)
             }
         }
     }

@@ -69,7 +69,7 @@ impl<S: Default> Engine<S> {
         }
         // The flush may have caused events; the end of the connection is always reported.
         again |= interest.closed || conn.proto.has_events();
-        again |= conn.input.readable && !conn.input.over && interest.read;
+        again |= conn.has_more_input(interest);
         conn.proto.release(&mut self.buffers);
         if let Some(deadline) = conn.deadline() {
             self.timers.schedule(id, &mut conn.scheduled_at, deadline);

@@ -28,6 +28,28 @@ pub enum SendOutcome {
     Budget,
 }
 
+/// Packets of one connection, as QUIC counts them. Losses are those of packets from this end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuicCounts {
+    pub sent_packets: u64,
+    pub lost_packets: u64,
+    pub sent_datagrams: u64,
+    pub received_datagrams: u64,
+    /// Reductions of the congestion window.
+    pub congestion_events: u64,
+}
+
+impl QuicCounts {
+    /// Adds those of another connection.
+    pub fn add(&mut self, other: &Self) {
+        self.sent_packets += other.sent_packets;
+        self.lost_packets += other.lost_packets;
+        self.sent_datagrams += other.sent_datagrams;
+        self.received_datagrams += other.received_datagrams;
+        self.congestion_events += other.congestion_events;
+    }
+}
+
 /// A connection of an [`Endpoint`](super::Endpoint).
 pub struct Connection {
     quic: quinn_proto::Connection,
@@ -69,6 +91,17 @@ impl Connection {
     /// Address of this end, where the system says to which the peer sends.
     pub(crate) fn local_ip(&self) -> Option<IpAddr> {
         self.quic.local_ip()
+    }
+
+    pub(crate) fn counts(&self) -> QuicCounts {
+        let stats = self.quic.stats();
+        QuicCounts {
+            sent_packets: stats.path.sent_packets,
+            lost_packets: stats.path.lost_packets,
+            sent_datagrams: stats.udp_tx.datagrams,
+            received_datagrams: stats.udp_rx.datagrams,
+            congestion_events: stats.path.congestion_events,
+        }
     }
 
     pub(crate) fn crypto_session(&self) -> &dyn Session {

@@ -24,7 +24,7 @@ pub(crate) mod tests;
 mod workers;
 
 pub use config::{client_config, server_config};
-pub use connection::{Connection, SendOutcome};
+pub use connection::{Connection, QuicCounts, SendOutcome};
 pub use endpoint::{Endpoint, EndpointCounts, ReceiveOutcome};
 pub use key::Key;
 pub use limits::QuicLimits;

@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use towline_io::client::{Dial, DialConfig, DialError, DialErrorKind, Established};
 use towline_io::{Conn, ConnConfig, ConnId, Engine, EngineConfig};
 use towline_proto::{
-    BodySize, Event, Field, Fields, HeadRef, PreparedRequest, Protocol, RequestHead, StreamId,
-    StreamRead, UserError, Version,
+    BodySize, Event, Field, Fields, HeadRef, PreparedRequest, RequestHead, StreamId, StreamRead,
+    UserError, Version,
 };
 
 use super::single_message::SingleMessage;
@@ -25,7 +25,7 @@ use crate::error::LoadError;
 use crate::stats::Failure;
 use crate::target::{SendMode, Target};
 use crate::worker::{
-    NOT_CHOSEN, Routes, alpn, failure_of, failure_on_stream, service, write_whole,
+    Routes, dial_config, failure_of, failure_on_stream, not_negotiated, service, write_whole,
 };
 
 /// Limit of a body that is returned; for a longer one, length and hash.
@@ -101,11 +101,7 @@ impl<'a> SingleRequests<'a> {
             config,
             engine: Engine::new(EngineConfig::default())?,
             service: Arc::new(service(config)),
-            dial_config: Arc::new(DialConfig {
-                connect_timeout: Some(config.connect_timeout),
-                alpn: vec![alpn(config.protocol).to_vec()],
-                ..DialConfig::default()
-            }),
+            dial_config: Arc::new(dial_config(config)),
             routes: Routes::new(config),
         })
     }
@@ -123,11 +119,10 @@ impl<'a> SingleRequests<'a> {
             }
         };
         request.response.alpn = established.alpn.as_deref().map(text);
-        if self.config.protocol == Protocol::Http2
-            && request.target.secure
-            && established.alpn.as_deref() != Some(alpn(Protocol::Http2))
+        if request.target.secure
+            && let Some(rule) = not_negotiated(self.config, &established)
         {
-            request.fail("connect", NOT_CHOSEN);
+            request.fail("connect", rule);
             return Ok(());
         }
         let id = self.engine.adopt(*established, &self.service)?;

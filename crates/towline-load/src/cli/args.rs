@@ -258,6 +258,7 @@ impl ParsedArgs {
     fn switch(&mut self, name: &str) -> Result<(), String> {
         match name {
             "http2" => self.config.protocol = Protocol::Http2,
+            "http3" => self.config.protocol = Protocol::Http3,
             "fresh" => self.config.requests_per_connection = Some(1),
             "poisson" => self.arrivals = Arrivals::Poisson,
             "head" => self.method = Some("HEAD".into()),

@@ -46,6 +46,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     // ab's -p is a body; see the help.
     load("pipeline", Some('p'), true),
     load("http2", None, false),
+    load("http3", None, false),
     load("streams", None, true),
     load("fresh", None, false),
     load("requests-per-connection", None, true),

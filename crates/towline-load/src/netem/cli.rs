@@ -2,10 +2,12 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 
 use lexopt::prelude::*;
 
+#[cfg(target_os = "linux")]
+use super::packets::PacketNetem;
 use super::{Netem, NetworkConditions};
 use crate::shutdown::{ShutdownSignal, time};
 
@@ -23,7 +25,12 @@ Prints the address it listens on, and runs until SIGTERM, SIGINT or the end of a
   --reorder SHARE           share of UDP's datagrams that arrive after later ones (0%)
   --duplicates SHARE        share of UDP's datagrams that arrive twice (0%)
   --seed N                  random seed of jitter and losses (1)
+  --interface NAME          a TUN interface that carries packets, in place of a proxy (root): see below
   -h, --help
+
+With --interface the packets of TCP and UDP between 198.18.x.2 and the interface's own address, 198.18.x.1 in --to, are
+delayed and lost one by one. The interface is configured by others, as in
+  ip address add 198.18.0.1/30 dev NAME && ip link set NAME up
 ";
 
 /// Runs the program with `args` and returns its exit status: 0, or 2 when it could not run.
@@ -46,6 +53,9 @@ pub fn netem_main(args: impl IntoIterator<Item = OsString>) -> i32 {
 }
 
 fn run(options: &Options) -> io::Result<()> {
+    if let Some(name) = &options.interface {
+        return run_interface(name, address(&options.to)?, &options.conditions);
+    }
     let (listen, to) = (address(&options.listen)?, address(&options.to)?);
     let mut netem = Netem::new(listen, to, &options.conditions)?;
     let shutdown = {
@@ -62,6 +72,30 @@ fn run(options: &Options) -> io::Result<()> {
     Ok(())
 }
 
+/// Prints the address at which `server` is reached through the interface.
+#[cfg(target_os = "linux")]
+fn run_interface(name: &str, server: SocketAddr, conditions: &NetworkConditions) -> io::Result<()> {
+    let IpAddr::V4(own) = server.ip() else {
+        return Err(io::Error::other("--interface is for IPv4"));
+    };
+    let mut netem = PacketNetem::new(name, server, conditions)?;
+    let shutdown = ShutdownSignal::install(|| {});
+    let neighbour = Ipv4Addr::from_bits(own.to_bits() + 1);
+    let mut out = io::stdout();
+    writeln!(out, "{neighbour}:{}", server.port())?;
+    out.flush()?;
+    towline_io::exact_timers();
+    while !shutdown.is_requested() {
+        netem.turn()?;
+    }
+    Ok(())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn run_interface(_: &str, _: SocketAddr, _: &NetworkConditions) -> io::Result<()> {
+    Err(io::Error::other("--interface needs Linux"))
+}
+
 fn address(spec: &str) -> io::Result<SocketAddr> {
     let named = |error: io::Error| io::Error::new(error.kind(), format!("{spec}: {error}"));
     let mut found = spec.to_socket_addrs().map_err(named)?;
@@ -73,6 +107,7 @@ fn address(spec: &str) -> io::Result<SocketAddr> {
 struct Options {
     listen: String,
     to: String,
+    interface: Option<String>,
     conditions: NetworkConditions,
 }
 
@@ -80,6 +115,7 @@ impl Options {
     fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Option<Self>, lexopt::Error> {
         let mut listen = "127.0.0.1:0".to_owned();
         let mut to = None;
+        let mut interface = None;
         let mut conditions = NetworkConditions {
             seed: 1,
             ..NetworkConditions::default()
@@ -88,6 +124,7 @@ impl Options {
         while let Some(argument) = parser.next()? {
             match argument {
                 Long("to") => to = Some(parser.value()?.string()?),
+                Long("interface") => interface = Some(parser.value()?.string()?),
                 Long("listen") => listen = parser.value()?.string()?,
                 Long("rtt") => conditions.rtt = parser.value()?.parse_with(time)?,
                 Long("jitter") => conditions.jitter = parser.value()?.parse_with(time)?,
@@ -106,6 +143,7 @@ impl Options {
         Ok(Some(Self {
             listen,
             to: to.ok_or("--to HOST:PORT is missing")?,
+            interface,
             conditions,
         }))
     }

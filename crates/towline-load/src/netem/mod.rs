@@ -14,6 +14,8 @@
 mod cli;
 mod datagrams;
 mod delay_queue;
+#[cfg(target_os = "linux")]
+mod packets;
 mod poll_wait;
 mod shaper;
 

@@ -19,7 +19,7 @@ const MIN_DATAGRAM_BACKLOG: Duration = Duration::from_millis(10);
 /// Least delay of a reordered datagram; otherwise a quarter of a round trip.
 const MIN_LATENESS: Duration = Duration::from_millis(1);
 /// Bytes of the IPv4 and UDP headers of a datagram, which take their time on the link.
-const DATAGRAM_HEADER_BYTES: usize = 28;
+pub(super) const DATAGRAM_HEADER_BYTES: usize = 28;
 /// Largest transmission time of one piece, so that connections share the link evenly.
 const MAX_PIECE_TIME_S: f64 = 0.0005;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use towline_proto::Protocol;
 
 use super::{
-    Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report, Second, Setup,
+    Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Quic, Report, Second, Setup,
     StatusCount, Step,
 };
 use crate::config::{Config, LoopMode, Until};
@@ -98,6 +98,7 @@ pub(crate) fn from_results(
                 .sum(),
         },
         reconnects: tally.reconnects,
+        quic: (config.protocol == Protocol::Http3).then(|| Quic::from(tally.quic)),
         series: tally.series.iter().map(second).collect(),
         generator,
         warnings: Vec::new(),

@@ -9,6 +9,7 @@ pub(crate) use build::{BUSY_SHARE, from_results};
 pub(crate) use text::{bytes, digits, time};
 
 use serde::{Deserialize, Serialize};
+use towline_io::quic::QuicCounts;
 
 /// One run. Rates count successful responses only; times are in microseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -61,10 +62,36 @@ pub struct Report {
     pub statuses: Vec<StatusCount>,
     pub live_connections: LiveConnections,
     pub reconnects: u64,
+    /// HTTP/3: what QUIC counted.
+    #[serde(default)]
+    pub quic: Option<Quic>,
     pub series: Vec<Second>,
     pub generator: Generator,
     /// Conditions that affect the figures.
     pub warnings: Vec<String>,
+}
+
+/// Packets of all connections since they were opened, warm-up included. Losses are those of the generator's own
+/// packets: of the server's it only sees what arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quic {
+    pub sent_packets: u64,
+    pub lost_packets: u64,
+    pub sent_datagrams: u64,
+    pub received_datagrams: u64,
+    pub congestion_events: u64,
+}
+
+impl From<QuicCounts> for Quic {
+    fn from(counts: QuicCounts) -> Self {
+        Self {
+            sent_packets: counts.sent_packets,
+            lost_packets: counts.lost_packets,
+            sent_datagrams: counts.sent_datagrams,
+            received_datagrams: counts.received_datagrams,
+            congestion_events: counts.congestion_events,
+        }
+    }
 }
 
 /// The configuration of the run.
@@ -73,10 +100,10 @@ pub struct Setup {
     pub targets: Vec<String>,
     pub connections: usize,
     pub threads: usize,
-    /// `h1`, `h2`, or `ws` if the load consists of messages.
+    /// `h1`, `h2`, `h3`, or `ws` if the load consists of messages.
     pub protocol: String,
     pub pipeline: usize,
-    /// HTTP/2: concurrent streams on each connection.
+    /// HTTP/2 and HTTP/3: concurrent streams on each connection.
     pub streams: usize,
     pub requests_per_connection: Option<u64>,
     /// `None`: a closed loop.
@@ -90,6 +117,17 @@ pub struct Setup {
     pub warm_up_s: f64,
     pub timeout_s: f64,
     pub seed: u64,
+}
+
+impl Setup {
+    /// The version of HTTP, if its connections have streams.
+    pub(crate) fn multiplexed_version(&self) -> Option<&'static str> {
+        match self.protocol.as_str() {
+            "h2" => Some("HTTP/2"),
+            "h3" => Some("HTTP/3"),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

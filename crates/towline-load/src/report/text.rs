@@ -44,8 +44,8 @@ impl Report {
         if setup.pipeline > 1 {
             write!(f, "{} {} ahead, ", setup.pipeline, self.unit())?;
         }
-        if setup.protocol == "h2" {
-            write!(f, "HTTP/2, {} streams on each, ", setup.streams)?;
+        if let Some(version) = setup.multiplexed_version() {
+            write!(f, "{version}, {} streams on each, ", setup.streams)?;
         }
         match setup.requests_per_connection {
             Some(1) => write!(f, "fresh ones, ")?,
@@ -156,7 +156,7 @@ impl Report {
             errors.status,
             errors.content
         )?;
-        if self.setup.protocol == "h2" {
+        if self.setup.multiplexed_version().is_some() {
             let (reset, unprocessed) = (errors.stream_reset, errors.unprocessed);
             write!(f, ", streams reset {reset}, unprocessed {unprocessed}")?;
         }
@@ -166,7 +166,15 @@ impl Report {
             f,
             "connections  {} wanted, {} at least, {} at the end, {} reopened",
             live.wanted, live.fewest, live.at_end, self.reconnects
-        )
+        )?;
+        if let Some(quic) = &self.quic {
+            writeln!(
+                f,
+                "QUIC         {} packets sent, {} of them lost, {} datagrams received",
+                quic.sent_packets, quic.lost_packets, quic.received_datagrams
+            )?;
+        }
+        Ok(())
     }
 
     fn generator_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

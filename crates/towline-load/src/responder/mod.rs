@@ -4,7 +4,7 @@
 //! standard input, so that it ends with the process that started it.
 //!
 //! HTTP/1.1 and HTTP/2 share its ports: by the first bytes, under TLS by ALPN; `--protocol` selects one
-//! of them.
+//! of them. HTTP/3 has the UDP port of the same number with `--http3`.
 //!
 //! It serves the scenarios of the catalogue for servers (`routes/catalogue.rs`), and these targets:
 //!
@@ -31,14 +31,16 @@ mod routes;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::shutdown::ShutdownSignal;
 use options::{Command, Options};
 use routes::{Jobs, State};
+use towline_io::quic::{Endpoint, QuicLimits, UdpSocket, server_config};
 use towline_io::{ConnConfig, DEFAULT_BACKLOG, Engine, EngineConfig, Listener, TlsConfig};
-use towline_proto::Limits;
+use towline_proto::{Limits, ProtocolPolicy};
 
 /// Runs the program and returns the exit status: 0, or 2 if it could not serve.
 pub fn responder_main(args: impl IntoIterator<Item = OsString>) -> i32 {
@@ -78,8 +80,14 @@ fn serve(options: &Options) -> io::Result<()> {
     let mut out = io::stdout();
     for spec in &options.binds {
         for listener in Listener::open(spec, DEFAULT_BACKLOG)? {
-            writeln!(out, "{}", listener.local_addr()?)?;
+            let addr = listener.local_addr()?;
+            writeln!(out, "{addr}")?;
             engine.add_listener(listener, Arc::clone(&service))?;
+            if let (true, Some(tls), Some(addr)) = (options.http3, &service.tls, addr.inet()) {
+                let endpoint = endpoint(addr, tls, options)?;
+                let service = Arc::new(http3_service(options));
+                engine.add_endpoint(endpoint, service)?;
+            }
         }
     }
     out.flush()?;
@@ -92,6 +100,29 @@ fn serve(options: &Options) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+fn http3_service(options: &Options) -> ConnConfig {
+    ConnConfig {
+        limits: Arc::new(limits(options)),
+        protocols: ProtocolPolicy::Http3,
+        ..ConnConfig::default()
+    }
+}
+
+fn endpoint(addr: SocketAddr, tls: &TlsConfig, options: &Options) -> io::Result<Endpoint> {
+    let limits = QuicLimits {
+        max_bidi_streams: options.max_streams.unwrap_or(1024),
+        // Clients under measurement are stopped for minutes between their slices.
+        idle_timeout: Duration::from_secs(3600),
+        // A storm of handshakes is a load here, not an attack.
+        max_handshakes: 65_536,
+        retry_from_handshakes: 65_536,
+        ..QuicLimits::server()
+    };
+    let config = server_config(tls, &limits)?;
+    let socket = UdpSocket::bind(addr, limits.socket_buffer_bytes)?;
+    Ok(Endpoint::new(socket, Some(config), limits))
 }
 
 /// No timeouts: clients under measurement are stopped for minutes between their slices.

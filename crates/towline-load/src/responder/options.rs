@@ -25,7 +25,8 @@ Prints its addresses, one a line, and serves until SIGTERM, SIGINT or the end of
   --app NAME                whose answers: app (section A of the catalogue), hello_world (section B)
   --requests-per-connection N   close a connection with its answer of this number
   --protocol h1|h2          speak this one alone
-  --max-streams N           of HTTP/2 at once on a connection (1024)
+  --http3                   HTTP/3 as well, on the UDP port of the same number; with --cert
+  --max-streams N           of HTTP/2 or HTTP/3 at once on a connection (1024)
   --max-connections N       refuse with 503 on connections beyond these
 
 A server of known behaviour (TIME: 10us, 1.5ms, 2s)
@@ -72,6 +73,7 @@ pub struct Options {
     spin_percent: Option<f64>,
     requests_per_connection: Option<u64>,
     protocols: Option<ProtocolPolicy>,
+    pub http3: bool,
     pub max_streams: Option<u32>,
     max_connections: Option<usize>,
 }
@@ -97,6 +99,7 @@ impl Options {
                     options.requests_per_connection = Some(parser.value()?.parse()?);
                 }
                 Long("protocol") => options.protocols = Some(parser.value()?.parse_with(protocol)?),
+                Long("http3") => options.http3 = true,
                 Long("max-streams") => options.max_streams = Some(parser.value()?.parse()?),
                 Long("max-connections") => {
                     options.max_connections = Some(parser.value()?.parse()?);
@@ -142,6 +145,9 @@ impl Options {
                 ProtocolPolicy::Either => {}
                 ProtocolPolicy::Http3 => tls.alpn = vec![b"h3".to_vec()],
             }
+        }
+        if self.http3 && self.tls.is_none() {
+            return Err("--http3 needs --cert and --key".into());
         }
         if self.binds.is_empty() {
             let host = self.host.as_deref().unwrap_or("127.0.0.1");

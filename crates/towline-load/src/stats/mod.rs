@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
+use towline_io::quic::QuicCounts;
 
 pub(crate) use steps::{Step, Sums};
 pub(crate) use times::Times;
@@ -124,6 +125,8 @@ pub(crate) struct Tally {
     /// Open loop: requests that were due and found a connection only after the end.
     pub(crate) late: u64,
     pub(crate) reconnects: u64,
+    /// HTTP/3: packets of the connections that have ended, or are open at the end, since they were opened.
+    pub(crate) quic: QuicCounts,
     /// `None`: not sampled.
     pub(crate) min_live: Option<u64>,
     pub(crate) series: Vec<Interval>,
@@ -154,6 +157,7 @@ impl Tally {
             unsent: 0,
             late: 0,
             reconnects: 0,
+            quic: QuicCounts::default(),
             min_live: None,
             series: Vec::new(),
             second: Interval::default(),
@@ -193,6 +197,7 @@ impl Tally {
             *count = 0;
         }
         self.min_live = None;
+        self.quic = QuicCounts::default();
     }
 
     /// Counts a response in the measured time and its latency.
@@ -325,6 +330,7 @@ impl Tally {
         self.unsent += other.unsent;
         self.late += other.late;
         self.reconnects += other.reconnects;
+        self.quic.add(&other.quic);
         // A lower bound: the minima of the threads may be at different moments.
         let fewest = [self.min_live, other.min_live];
         self.min_live = fewest.into_iter().flatten().reduce(|sum, more| sum + more);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::slot::State;
 use super::{FOREVER, Phase, Worker};
 use crate::config::Until;
 use crate::monitor::{LiveCounters, Monitor};
@@ -102,6 +103,13 @@ impl Worker {
             .usage_after
             .unwrap_or_else(|| (now, Usage::of_this_thread()));
         self.tally.finish(self.live);
+        for slot in &self.slots {
+            if let State::Open(id) = slot.state
+                && let Some(counts) = self.engine.conn(id).and_then(|conn| conn.quic_counts())
+            {
+                self.tally.quic.add(&counts);
+            }
+        }
         ThreadResult {
             usage: after.since(before),
             began: self.window.from,

@@ -1,10 +1,11 @@
 //! Opening connections, and the consequences of their end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use towline_io::ConnConfig;
 use towline_io::ConnId;
-use towline_io::client::{Dial, DialErrorKind};
+use towline_io::client::{Dial, DialConfig, DialErrorKind, Established};
+use towline_io::quic::QuicLimits;
 use towline_proto::{Http2Limits, Limits, Protocol, ProtocolPolicy};
 
 use super::slot::{QueuedRequest, State};
@@ -68,12 +69,11 @@ impl Worker {
                 }
             });
             let adopted = adopted.and_then(|established| {
-                if self.config.protocol == Protocol::Http2
-                    && self.is_secure(slot)
-                    && established.alpn.as_deref() != Some(alpn(Protocol::Http2))
+                if self.is_secure(slot)
+                    && let Some(rule) = not_negotiated(&self.config, &established)
                 {
-                    self.tally.note(|| NOT_CHOSEN.into());
-                    self.on_dial_failed(slot, NOT_CHOSEN, now);
+                    self.tally.note(|| rule.into());
+                    self.on_dial_failed(slot, rule, now);
                     return Err(Failure::Connect);
                 }
                 let adopted = self.engine.adopt(*established, &self.service);
@@ -163,6 +163,7 @@ impl Worker {
         let Some(conn) = self.engine.conn(id) else {
             return;
         };
+        self.tally.quic.add(&conn.quic_counts().unwrap_or_default());
         let was_silent = conn.received_bytes() == 0;
         let conn_state = &mut conn.state;
         let Some(slot) = conn_state.slot.take() else {
@@ -222,8 +223,37 @@ impl Worker {
     }
 }
 
-/// The error of a server that negotiates another protocol under TLS.
-pub(crate) const NOT_CHOSEN: &str = "the server did not negotiate HTTP/2 (RFC 9113 3.2)";
+/// The error of a server that negotiates another protocol than HTTP/2 or HTTP/3 under TLS.
+pub(crate) fn not_negotiated(config: &Config, established: &Established) -> Option<&'static str> {
+    let rule = match config.protocol {
+        Protocol::Http1 => return None,
+        Protocol::Http2 => "the server did not negotiate HTTP/2 (RFC 9113 3.2)",
+        Protocol::Http3 => "the server did not negotiate HTTP/3 (RFC 9114 3.1)",
+    };
+    (established.alpn.as_deref() != Some(alpn(config.protocol))).then_some(rule)
+}
+
+/// The configuration of the dials.
+pub(crate) fn dial_config(config: &Config) -> DialConfig {
+    let dials = DialConfig {
+        connect_timeout: Some(config.connect_timeout),
+        quic: QuicLimits {
+            // As large as those of HTTP/2: the generator's flow control never limits the load.
+            stream_window_bytes: 1 << 30,
+            connection_window_bytes: 1 << 30,
+            send_window_bytes: 64 << 20,
+            // Connections are idle while the bench measures others.
+            idle_timeout: Duration::from_secs(3600),
+            ..QuicLimits::client()
+        },
+        alpn: vec![alpn(config.protocol).to_vec()],
+        ..DialConfig::default()
+    };
+    match config.protocol {
+        Protocol::Http3 => dials.with_protocols(ProtocolPolicy::Http3),
+        _ => dials,
+    }
+}
 
 /// The protocol and limits of the connections.
 pub(crate) fn service(config: &Config) -> ConnConfig {
@@ -249,7 +279,7 @@ pub(crate) fn service(config: &Config) -> ConnConfig {
 }
 
 /// The ALPN identifier of a protocol (RFC 7301).
-pub(crate) fn alpn(protocol: Protocol) -> &'static [u8] {
+fn alpn(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Protocol::Http1 => b"http/1.1",
         Protocol::Http2 => b"h2",

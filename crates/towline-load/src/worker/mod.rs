@@ -46,7 +46,7 @@ pub(crate) use accounting::ThreadResult;
 use batch_flush::BatchFlush;
 use conn_state::{ConnEvent, ConnState, advance};
 pub(crate) use conn_state::{failure_of, failure_on_stream};
-pub(crate) use connect::{NOT_CHOSEN, alpn, service};
+pub(crate) use connect::{dial_config, not_negotiated, service};
 use first_response::FirstResponse;
 pub(crate) use first_response::FirstResponses;
 use origins::Origin;
@@ -172,11 +172,7 @@ impl Worker {
             slices: 0,
             engine,
             service: Arc::new(service(config)),
-            dial_config: Arc::new(DialConfig {
-                connect_timeout: Some(config.connect_timeout),
-                alpn: vec![alpn(config.protocol).to_vec()],
-                ..DialConfig::default()
-            }),
+            dial_config: Arc::new(dial_config(config)),
             slots: (0..connections).map(slot).collect(),
             outages: config.destinations().iter().map(|_| None).collect(),
             gave_up: None,

@@ -3,8 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use towline_io::client::Route;
+use towline_io::client::{Alternative, Route};
 use towline_io::{ClientTls, ClientTlsSettings};
+use towline_proto::Protocol;
 
 use super::share_of;
 use crate::config::{Config, Mix, Trust};
@@ -30,6 +31,7 @@ pub(super) struct Origin {
 pub(crate) struct Routes {
     tls: Arc<ClientTls>,
     unix_socket: Option<PathBuf>,
+    http3: bool,
 }
 
 impl Routes {
@@ -46,6 +48,7 @@ impl Routes {
         Self {
             tls,
             unix_socket: config.unix_socket.clone(),
+            http3: config.protocol == Protocol::Http3,
         }
     }
 
@@ -56,8 +59,17 @@ impl Routes {
         } else {
             Route::plain(host, port)
         };
+        let alternative = self.http3.then(|| {
+            Box::new(Alternative {
+                host: host.into(),
+                port,
+                is_only: true,
+                generation: 0,
+            })
+        });
         Arc::new(Route {
             uds: self.unix_socket.clone(),
+            alternative,
             ..route
         })
     }

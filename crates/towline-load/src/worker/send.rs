@@ -281,16 +281,16 @@ impl Worker {
         if most.is_some_and(|most| *used >= most) {
             return false;
         }
-        let is_h2 = self.config.protocol == Protocol::Http2;
+        let has_streams = self.config.protocol != Protocol::Http1;
         // The server's first bytes announce its stream limit; until then one stream is used.
         let is_known = conn.received_bytes() > 0 || conn.state.pending.is_empty();
-        if is_h2 && !(is_known && conn.proto.stream_capacity() > 0) {
+        if has_streams && !(is_known && conn.proto.stream_capacity() > 0) {
             conn.state.deferred_permits += 1;
             return false;
         }
         let template = &self.templates.templates[queued.target as usize];
         // Only HTTP/1.1 announces the last request.
-        let is_last = !is_h2 && most == Some(*used + 1);
+        let is_last = !has_streams && most == Some(*used + 1);
         let begun = if let Some(stream) = conn.send_again() {
             Some(stream)
         } else if conn.state.socket.is_some() {

@@ -20,6 +20,14 @@ impl Responder {
     }
 
     pub fn tls() -> Self {
+        Self::encrypted(&[])
+    }
+
+    pub fn http3() -> Self {
+        Self::encrypted(&["--http3"])
+    }
+
+    fn encrypted(more: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("responder-{}-{number}", std::process::id());
@@ -40,6 +48,7 @@ impl Responder {
             "--key",
             key.to_str().unwrap(),
         ];
+        let options = [&options, more].concat();
         Self::start("https", &options, Some(folder))
     }
 

@@ -63,6 +63,7 @@ READY = {
     "/": HELLO,
     "/json": response(DOCUMENT, JSON),
     "/large": response(b"x" * 65536, OCTETS),
+    "/download": response(b"x" * (10 << 20), OCTETS),
     "/gzip": response(RECORDS, JSON, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")),
     "/redirect": response(b"", TEXT, (b"location", b"/target"), status=302),
     "/static/hello.txt": response((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),

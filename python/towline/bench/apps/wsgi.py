@@ -50,6 +50,7 @@ READY = {
     "/": HELLO,
     "/json": response(DOCUMENT, JSON),
     "/large": response(b"x" * 65536, OCTETS),
+    "/download": response(b"x" * (10 << 20), OCTETS),
     "/gzip": response(RECORDS, JSON, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")),
     "/redirect": response(b"", TEXT, ("Location", "/target"), status="302 Found"),
     "/static/hello.txt": response((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 
 from ..analysis import Comparison, Estimate
+from ..scenarios import VERSIONS
 from ..verdict import HIGHER_IS_BETTER, Verdict
 
 METRICS = {
@@ -203,7 +204,7 @@ def load(values: Mapping[str, object]) -> str:
         elif key == "streams":
             words += [f"{value} streams on each"] if value != 1 else []
         elif key == "protocol":
-            words.append("HTTP/2" if value == "h2" else str(value))
+            words.append(VERSIONS.get(str(value), str(value)))
         elif key in LOAD_WORDS:
             words.append(LOAD_WORDS[key].format(value))
         elif key == "slice_s" and isinstance(value, (int, float)):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ConfigError
 from .._helper_process import HelperFailed
-from ..netem import BadConditions, Conditions, Measured, Netem, measure, parse
+from ..netem import BadConditions, Conditions, Measured, Netem, isolate, measure, parse
 from ..record import Slice
 from .protocol import Failed
 
@@ -32,6 +32,8 @@ class Network:
         """Measures the conditions. Raises `ConfigError` for invalid ones, `Failed` if the emulator does not run."""
         try:
             conditions = parse(text)
+            if conditions.packets:
+                isolate()
         except BadConditions as error:
             raise ConfigError(f"net: {error}") from None
         try:
@@ -58,7 +60,8 @@ class Network:
         found = self.measured
         return (
             f"network: {self.requested}; as measured {found.rtt_s * 1e3:.2f} ms ({found.rtt_least_s * 1e3:.2f} to "
-            f"{found.rtt_most_s * 1e3:.2f}) round trip, {found.rate_bytes_per_s * 8 / 1e6:,.0f} Mbit/s"
+            f"{found.rtt_most_s * 1e3:.2f}) round trip, {found.rate_bytes_per_s * 8 / 1e6:,.0f} Mbit/s over TCP, "
+            + ("packet by packet" if self.conditions.packets else "through a proxy")
         )
 
 

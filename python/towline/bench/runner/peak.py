@@ -109,7 +109,7 @@ def arguments(
         "-m",
         first.method,
         "--poisson",
-        *(("--http2", "--streams") if protocol == "h2" else ("-p",)),
+        *{"h1": ("-p",), "h2": ("--http2", "--streams"), "h3": ("--http3", "--streams")}[protocol],
         str(scenario.concurrency(protocol)),
     ]
     for name, value in first.fields_over(protocol):

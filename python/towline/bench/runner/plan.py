@@ -147,10 +147,15 @@ class Options:
     )
     protocol: tuple[str, ...] = option(
         (),
-        "h1, h2 or both (default: all that a scenario has; quick: h1)",
+        "h1, h2, h3 (default: h1,h2; quick: h1); h3 is always over TLS",
         group=WHAT,
         parse=kind.words,
         metavar="NAMES",
+    )
+    side_by_side: bool = option(
+        False,
+        "each server over each protocol as a subject of one experiment, all over TLS",
+        group=WHAT,
     )
     servers: Path | None = option(
         None,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..analysis import analyse_experiment
 from ..record import ExperimentRecord
-from ..scenarios import Protocol, Scenario, catalogue
+from ..scenarios import PROTOCOLS, VERSIONS, Protocol, Scenario, catalogue
 from ..scenarios import load as load_scenarios
 from ..scenarios.imports import from_curl, from_vegeta
 from ..subjects import Server, make_certificate, servers
@@ -27,6 +27,8 @@ BOTH_SECTIONS = ("B",)
 LATENCY_SHARES = (0.5, 0.75)
 CURVE_SHARES = (0.5, 0.75, 0.9, 0.95)
 CURVE_CONNECTIONS = (1, 8, 64, 512)
+BY_DEFAULT: tuple[Protocol, ...] = ("h1", "h2")
+"""Protocols of a run without `--protocol`."""
 QUICK_CONNECTIONS = 8
 """Few, so that slices of the slowest server are short enough to alternate with those of the others."""
 
@@ -48,7 +50,7 @@ class ServerVariant:
         """Part of an experiment's title."""
         found = [
             *(["WSGI"] if self.interface == "wsgi" else []),
-            *(["HTTP/2"] if self.protocol == "h2" else []),
+            *([VERSIONS[self.protocol]] if self.protocol != "h1" else []),
         ]
         return f" ({', '.join(found)})" if found else ""
 
@@ -68,6 +70,9 @@ class ServerExperiments:
     def run(self) -> None:
         control = not self._options.no_control
         for scenario in chosen_scenarios(self._options, quick=self._quick):
+            if self._options.side_by_side:
+                self._side_by_side(scenario)
+                continue
             for variant in self._variants(scenario):
                 record = self._scenario(scenario, variant)
                 if control and record is not None and self._control(scenario, variant, record):
@@ -152,7 +157,7 @@ class ServerExperiments:
         return found, notes
 
     def _binding(self, scenario: Scenario, variant: ServerVariant, connections: int | None = None) -> Binding:
-        tls = self._certificate() if scenario.tls or self._options.tls else None
+        tls = self._certificate() if scenario.tls or self._options.tls or variant.protocol == "h3" else None
         return Binding(
             scenario,
             self._agent,
@@ -170,7 +175,7 @@ class ServerExperiments:
         return self._tls
 
     def _variants(self, scenario: Scenario) -> Iterator[ServerVariant]:
-        wanted = self._options.protocol or (scenario.protocols[:1] if self._quick else scenario.protocols)
+        wanted = self._options.protocol or (scenario.protocols[:1] if self._quick else BY_DEFAULT)
         for protocol in scenario.protocols:
             if protocol in wanted:
                 yield from (
@@ -184,6 +189,44 @@ class ServerExperiments:
             wanted = ("asgi", "wsgi") if both and protocol == "h1" and not self._quick else ("asgi",)
         found = [interface for interface in wanted if interface in scenario.interfaces]
         return found or list(scenario.interfaces[:1])
+
+    # --- protocols ---------------------------------------------------------------------------------------------
+
+    def _side_by_side(self, scenario: Scenario) -> None:
+        """One experiment whose subjects are the servers over each protocol, all with TLS."""
+        variants = list(self._variants(scenario))
+        variants = [one for one in variants if one.interface == variants[0].interface]
+        # The first protocol that was named is the baseline.
+        variants.sort(key=lambda one: (self._options.protocol or PROTOCOLS).index(one.protocol))
+        subjects: list[ServerSubject] = []
+        notes: list[str] = []
+        for variant in variants:
+            binding = replace(
+                self._binding(scenario, variant, self._connections(scenario)[0]), tls=self._certificate()
+            )
+            able, why = self._subjects(scenario, variant, binding)
+            subjects += [
+                ServerSubject(one.server, binding, name=f"{one.name} {variant.protocol}") for one in able
+            ]
+            notes += why
+        if len(subjects) < 2:
+            self._session.progress.message(f"{scenario.name}: fewer than two protocols to compare")
+            return
+        plan = self._plan(scenario, variants[0], self._connections(scenario)[0])
+        load = {key: value for key, value in plan.load.items() if key not in ("protocol", "pipeline", "tls")}
+        baseline = f"{self._session.design.baseline} {variants[0].protocol}"
+        names = [one.name for one in subjects]
+        self._session.measure(
+            replace(
+                plan,
+                name=f"{scenario.name} by protocol",
+                title=f"{scenario.title} ({', '.join(VERSIONS[one.protocol] for one in variants)})",
+                subjects=tuple(subjects),
+                load={**load, "tls": True},
+                baseline=baseline if baseline in names else names[0],
+                notes=(*scenario.notes, *dict.fromkeys(notes)),
+            )
+        )
 
     # --- experiments that depend on the capacity -----------------------------------------------------------------
 

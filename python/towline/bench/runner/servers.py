@@ -23,7 +23,7 @@ from ..subjects import (
 )
 from ..subjects.attached import AttachedServer
 from ..subjects.machine import stolen_s
-from ..subjects.ports import HOST
+from ..subjects.ports import ANY_HOST, HOST
 from ..subjects.render import APPS
 from .agent import Agent, slice_of
 from .network import Network, with_netem
@@ -122,6 +122,8 @@ class ServerSubject:
             limits=self._limits(),
             peers_bin=binding.peers_bin,
         )
+        if binding.network is not None and binding.network.conditions.packets:
+            settings = replace(settings, host=ANY_HOST)
         if start_config is None:
             return settings
         return replace(settings, cores=start_config.cores, padding_bytes=start_config.padding_bytes)
@@ -149,7 +151,7 @@ class RunningServer:
     ) -> None:
         self._name, self.process, self._binding, self._netem = name, process, binding, netem
         self.base_url = (
-            process.base_url.replace(f":{process.port}", f":{netem.port}") if netem else process.base_url
+            process.base_url.replace(f"{HOST}:{process.port}", netem.address) if netem else process.base_url
         )
         self._cores = len(start_config.cores or (0,))
         self._seed = start_config.seed

@@ -3,6 +3,7 @@
 from .loader import catalogue, load, sections
 from .model import (
     PROTOCOLS,
+    VERSIONS,
     Body,
     Expect,
     Limits,
@@ -19,6 +20,7 @@ from .table import ScenarioError
 
 __all__ = [
     "PROTOCOLS",
+    "VERSIONS",
     "Body",
     "Expect",
     "Limits",

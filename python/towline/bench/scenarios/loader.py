@@ -20,7 +20,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-CATALOGUE = ("servers", "applications", "clients", "json_clients", "webhooks")
+CATALOGUE = ("servers", "applications", "clients", "json_clients", "webhooks", "network")
 TOKEN = set("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
 KINDS: tuple[model.Kind, ...] = ("server", "client", "webhooks", "llm")
@@ -150,9 +150,9 @@ def _check_combination(scenario: Scenario, table: Table) -> None:
         raise table.error("a scenario of servers needs a [[scenario.request]]")
     if scenario.kind == "client" and not (scenario.call and scenario.loads):
         raise table.error("a scenario of clients needs `call` and a [[scenario.load]]")
-    for key, protocol in (("pipeline", "h1"), ("streams", "h2")):
-        if getattr(scenario, key) > 1 and protocol not in scenario.protocols:
-            raise table.error(f"`{key}` is of {protocol}, which `protocols` does not name")
+    for key, users in (("pipeline", ("h1",)), ("streams", ("h2", "h3"))):
+        if getattr(scenario, key) > 1 and not set(users) & set(scenario.protocols):
+            raise table.error(f"`{key}` is of {' and '.join(users)}, which `protocols` does not name")
     if scenario.message is not None and not _is_echo(scenario):
         raise table.error(
             "`message` needs a WebSocket: over h1 and asgi, a GET without a body and with status 101"

@@ -14,15 +14,17 @@ from typing import Any, Literal
 Kind = Literal["server", "client", "webhooks", "llm"]
 """The subject: servers, clients, an application that forwards webhooks, a language model endpoint."""
 
-Protocol = Literal["h1", "h2"]
-PROTOCOLS: tuple[Protocol, ...] = ("h1", "h2")
+Protocol = Literal["h1", "h2", "h3"]
+PROTOCOLS: tuple[Protocol, ...] = ("h1", "h2", "h3")
+VERSIONS: dict[str, str] = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}
+"""As the versions are written for readers."""
 Interface = Literal["asgi", "wsgi"]
 
 Fields = tuple[tuple[str, str], ...]
 """Names and values, in the order in which they are sent."""
 
 OF_CONNECTIONS = frozenset({"connection", "keep-alive", "proxy-connection", "transfer-encoding", "upgrade"})
-"""Headers that HTTP/2 does not have (RFC 9113 8.2.2)."""
+"""Headers that HTTP/2 and HTTP/3 do not have (RFC 9113 8.2.2, RFC 9114 4.2)."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ class Request:
     expect: Expect = Expect()
 
     def fields_over(self, protocol: Protocol) -> Fields:
-        """The headers to send: HTTP/2 expresses some of them in its frames."""
+        """The headers to send: HTTP/2 and HTTP/3 express some of them in its frames."""
         if protocol == "h1":
             return self.fields
         return tuple(pair for pair in self.fields if pair[0].lower() not in OF_CONNECTIONS)
@@ -214,7 +216,7 @@ class Scenario:
     pipeline: int = 1
     """HTTP/1.1: concurrent requests on each connection."""
     streams: int = 1
-    """HTTP/2: the same."""
+    """HTTP/2 and HTTP/3: the same."""
     requests_per_connection: int | None = None
     barrier: bool = False
     """All connections are opened, and send, at the same moment."""

@@ -21,7 +21,7 @@ else:
 BUILT_IN = Path(__file__).with_name("servers.toml")
 
 INTERFACES = ("asgi", "wsgi")
-PROTOCOLS = ("h1", "h2")
+PROTOCOLS = ("h1", "h2", "h3")
 CHOICES = (*INTERFACES, *PROTOCOLS, "tls")
 """Choices that may add to a command."""
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
@@ -79,7 +79,8 @@ class Server:
     scenarios: tuple[str, ...] | None = None
     """Scenarios that it supports; None: all of its interfaces."""
     protocols: tuple[str, ...] = ("h1",)
-    """`h2`: in plain text by prior knowledge and, with TLS, by ALPN."""
+    """`h2`: in plain text by prior knowledge and, with TLS, by ALPN. `h3`: with TLS, on the same port of UDP; the
+    readiness request uses TCP."""
     packages: tuple[str, ...] = ()
     """Python distributions it needs; their versions are recorded."""
     optional: tuple[str, ...] = ()
@@ -100,7 +101,7 @@ class Server:
     options: Mapping[str, str] = field(default_factory=dict)
     """Options that differ from the subject's own defaults, and why."""
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    """By choice: `asgi`, `wsgi`, `h1`, `h2`, `tls`."""
+    """By choice: `asgi`, `wsgi`, `h1`, `h2`, `h3`, `tls`."""
     limits: Mapping[str, Variant] = field(default_factory=dict)
     """By the limit's name; {value} is the figure. Limits that are missing are not supported."""
     base: Path = BUILT_IN.parent

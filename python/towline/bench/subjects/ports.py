@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 
 HOST = "127.0.0.1"
+ANY_HOST = "0.0.0.0"
+"""For a subject that is reached through an emulated interface as well."""
 
 
 def free_port() -> int:
@@ -26,11 +28,13 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    with socket.socket() as candidate:
+    """Whether TCP and UDP, which a server of HTTP/3 uses as well, can have it."""
+    with socket.socket() as candidate, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             candidate.bind((HOST, port))
             candidate.listen(1)
+            datagrams.bind((HOST, port))
         except OSError:
             return False
     return True

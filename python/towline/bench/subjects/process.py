@@ -87,7 +87,7 @@ class Process:
         self._folder = tempfile.mkdtemp(prefix="towline-bench-")
         try:
             self._rendered = render(
-                server, self._settings, host=HOST, port=self.port, folder=Path(self._folder)
+                server, self._settings, host=self._settings.host, port=self.port, folder=Path(self._folder)
             )
             self._reaper = _ReaperLink()
             self._meter = Meter(self._reaper.pid)

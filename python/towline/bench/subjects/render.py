@@ -11,6 +11,7 @@ from pathlib import Path
 
 from .installed import program
 from .model import PLACEHOLDER, Server, Variant
+from .ports import HOST
 
 APPS = Path(__file__).resolve().parent.parent / "apps"
 """Folder of the fixture applications: `asgi.py`, `wsgi.py`."""
@@ -34,11 +35,13 @@ class Settings:
     cores: tuple[int, ...] | None = None
     """None: not pinned."""
     protocol: str | None = None
-    """`h1` or `h2`; None: the first of the definition."""
+    """`h1`, `h2` or `h3`; None: the first of the definition."""
     tls: tuple[Path, Path] | None = None
     """Certificate and key, PEM."""
     limits: Mapping[str, int] = field(default_factory=dict)
     """`requests_per_connection`, `concurrency`, and other limits of a definition."""
+    host: str = HOST
+    """Where it listens. The bench's own requests come to 127.0.0.1."""
     padding_bytes: int = 0
     """Bytes added to the environment, which move the stack: one unlucky layout must not affect every restart."""
     peers_bin: Path | None = None

@@ -15,6 +15,7 @@ use super::{CollectResponse, DrainResponse, catalogue, sse, websocket};
 
 /// The size of an "endless" body: a tebibyte.
 const ENDLESS_BYTES: u64 = 1 << 40;
+const DOWNLOAD_BYTES: u64 = 10 << 20;
 const REQ_DELAY: Duration = Duration::from_millis(10);
 
 pub enum Route {
@@ -124,6 +125,7 @@ fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
         b"/qs" => Route::Text("0".into()),
         b"/chunked" => Route::Chunked,
         b"/req" => Route::Req(REQ_DELAY),
+        b"/download" => Route::Bytes(DOWNLOAD_BYTES, BodySize::Known(DOWNLOAD_BYTES)),
         b"/endless" => Route::Bytes(ENDLESS_BYTES, BodySize::Known(ENDLESS_BYTES)),
         b"/ws" => websocket::route(head),
         b"/injected" => Route::InjectedFaults,

@@ -18,7 +18,7 @@ JobKind = Literal[
 ]
 Backend = Literal["async", "sync"]
 LoopName = Literal["asyncio", "uvloop"]
-Protocol = Literal["h1", "h2"]
+Protocol = Literal["h1", "h2", "h3"]
 
 MICRO: frozenset[str] = frozenset({"pool_assignment", "uncontended_acquire"})
 SLOW: frozenset[str] = frozenset({"slow_pieces", "slow_events"})

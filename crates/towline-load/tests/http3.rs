@@ -1,0 +1,155 @@
+//! HTTP/3: streams, bodies, fresh connections, an open loop, losses. The server is the native responder, in a process
+//! of its own.
+
+mod responder;
+mod scripted;
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use responder::Responder;
+use scripted::load;
+use serde_json::{Value, json};
+use towline_load::netem::{Netem, NetworkConditions};
+use towline_load::{Arrivals, Config, LoopMode, Rate, Report, Target, Trust, Until, agent};
+use towline_proto::Protocol;
+
+/// `n` requests with `streams` concurrent streams on one connection, the body being expected.
+fn config(server: &Responder, url: &str, streams: usize, n: u64, body: Vec<u8>) -> Config {
+    let mut target = Target::get(url).unwrap();
+    target.expect.body = Some(body.into());
+    let mut config = Config::new(vec![target]);
+    config.protocol = Protocol::Http3;
+    config.connections = 1;
+    config.streams = streams;
+    config.until = Until::Requests(n);
+    config.timeout = Duration::from_secs(30);
+    config.trust = Trust::Path(server.authority());
+    config
+}
+
+fn all_answered(config: &Config, n: u64) -> Report {
+    let report = load(config).report;
+    assert_eq!((report.answered, report.errors.total()), (n, 0), "{report}");
+    report
+}
+
+#[test]
+fn every_byte_of_many_streams_is_verified() {
+    let server = Responder::http3();
+    for (path, body) in [
+        ("/", b"alive\r\n".to_vec()),
+        ("/large", vec![b'x'; 64 * 1024]),
+        ("/bytes?n=300000", vec![b'x'; 300_000]),
+        ("/small", vec![b'x'; 6400]),
+    ] {
+        let mut config = config(&server, &server.url(path), 16, 200, body.clone());
+        let report = all_answered(&config, 200);
+        let quic = report.quic.unwrap();
+        assert!(quic.sent_packets > 1 && quic.received_datagrams > 1);
+        assert_eq!(report.setup.protocol, "h3");
+        let mut wrong = body;
+        *wrong.last_mut().unwrap() ^= 1;
+        config.targets[0].expect.body = Some(wrong.into());
+        let report = load(&config).report;
+        assert_eq!((report.answered, report.errors.content), (0, 200), "{path}");
+    }
+}
+
+#[test]
+fn bodies_are_sent_and_echoed() {
+    let server = Responder::http3();
+    let body: Vec<u8> = (0..200_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+    let mut config = config(&server, &server.url("/echo"), 8, 40, body.clone());
+    config.targets[0].method = "POST".into();
+    config.targets[0].body = Some(Bytes::from(body));
+    all_answered(&config, 40);
+}
+
+#[test]
+fn each_fresh_connection_has_a_handshake() {
+    let server = Responder::http3();
+    let mut config = config(&server, &server.url("/"), 1, 50, b"alive\r\n".to_vec());
+    config.connections = 4;
+    config.requests_per_connection = Some(1);
+    let report = all_answered(&config, 50);
+    assert!(report.connect.count >= 50, "{report}");
+}
+
+#[test]
+fn an_open_loop_keeps_its_rate() {
+    let server = Responder::http3();
+    let mut config = config(&server, &server.url("/"), 4, 200, b"alive\r\n".to_vec());
+    config.loop_mode = LoopMode::Open(Rate {
+        per_s: 200.0,
+        arrivals: Arrivals::Constant,
+        ramp: Duration::ZERO,
+    });
+    all_answered(&config, 200);
+}
+
+#[test]
+fn losses_are_repaired_and_counted() {
+    let server = Responder::http3();
+    let port: u16 = server.url("").rsplit(':').next().unwrap().parse().unwrap();
+    let conditions = NetworkConditions {
+        rtt: Duration::from_millis(4),
+        loss: 0.05,
+        seed: 9,
+        ..NetworkConditions::default()
+    };
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let mut netem = Netem::new(listen, ([127, 0, 0, 1], port).into(), &conditions).unwrap();
+    let url = format!("https://{}/large", netem.local_addr().unwrap());
+    std::thread::spawn(move || while netem.turn().is_ok() {});
+    let config = config(&server, &url, 8, 60, vec![b'x'; 64 * 1024]);
+    let report = all_answered(&config, 60);
+    assert!(report.quic.unwrap().lost_packets > 0, "{report}");
+}
+
+#[test]
+fn a_probe_returns_the_whole_response_and_its_protocol() {
+    let server = Responder::http3();
+    let config = json!({
+        "targets": [{"url": server.url("/")}], "protocol": "h3", "trust": {"path": server.authority()}, "timeout_s": 5
+    });
+    let input = [
+        json!({"op": "open", "session": "a", "config": config}),
+        json!({"op": "probe", "session": "a"}),
+    ];
+    let mut output = Vec::new();
+    let lines = input.map(|line| line.to_string()).join("\n");
+    agent::serve(lines.as_bytes(), &mut output).unwrap();
+    let last = output
+        .trim_ascii_end()
+        .split(|byte| *byte == b'\n')
+        .next_back();
+    let answer: Value = serde_json::from_slice(last.unwrap()).unwrap();
+    let one = &answer["responses"][0];
+    assert_eq!(
+        (&one["failure"], &one["status"]),
+        (&json!(null), &json!(200)),
+        "{one}"
+    );
+    assert_eq!(
+        (&one["version"], &one["alpn"], &one["tls"]),
+        (&json!("HTTP/3"), &json!("h3"), &json!("TLSv1.3"))
+    );
+    assert_eq!(
+        (&one["body_base64"], &one["closed"]),
+        (&json!("YWxpdmUNCg=="), &json!(false))
+    );
+}
+
+#[test]
+fn websockets_and_plain_urls_are_refused() {
+    for (url, why) in [
+        ("http://127.0.0.1:1/", "the URL begins with https"),
+        ("wss://127.0.0.1:1/", "WebSockets over HTTP/3"),
+    ] {
+        let mut config = Config::new(vec![Target::get(url).unwrap()]);
+        config.protocol = Protocol::Http3;
+        let error = towline_load::Session::open(config).err().unwrap();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
