@@ -11,6 +11,9 @@ is busy all the time is its own and not the generator's; so compare the CPU time
 
 HTTP/2 is compared with h2load: 8 connections with 1, 10 and 100 streams each, by prior knowledge. Goals: 1.3, 2 and 2
 times its rate. The rate depends on the responder as much as on the generator, so compare the CPU time.
+
+HTTP/3 is compared with oha (`cargo install oha --features http3`) in the same way, over TLS. It does not end by time there, so
+it sends a number of requests. Goal: its rate at least.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +41,7 @@ from typing import Any
 
 from towline.bench.runner.design import Cores
 from towline.bench.statistics import t_interval
+from towline.bench.subjects import make_certificate
 
 from benches import report
 
@@ -51,6 +55,8 @@ WRK_SECONDS = 2
 """wrk takes whole seconds only."""
 H2_CONNECTIONS = 8
 H2_GOALS = {1: 1.3, 10: 2.0, 100: 2.0}
+H3_GOALS = {1: 1.0, 10: 1.0, 100: 1.0}
+OHA_REQUESTS = 30_000
 
 
 @dataclass(frozen=True)
@@ -122,6 +128,19 @@ H2_TOOLS = (
     Tool("h2load", "h2load", ("-c", "{h}", "-m", "{m}", "-D", "{s}"), read_h2load),
 )
 
+H3_TOOLS = (
+    Tool(OURS, TOOLS[0].program, ("--http3", "-c", "{h}", "-m", "{m}", "-d", "{s}s", "--json"), read_ours),
+    Tool(
+        "oha",
+        "oha",
+        (
+            *("--no-tui", "--output-format", "json", "--http-version", "3", "--insecure"),
+            *("-c", "{h}", "-p", "{m}", "-n", str(OHA_REQUESTS)),
+        ),
+        read_oha,
+    ),
+)
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -139,6 +158,7 @@ def main() -> int:
     parser.add_argument(
         "--http2-rounds", type=int, default=8, help="beside h2load, for each number of streams"
     )
+    parser.add_argument("--http3-rounds", type=int, default=8, help="beside oha, for each number of streams")
     parser.add_argument("--tools", default=",".join(tool.name for tool in TOOLS))
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
@@ -155,11 +175,17 @@ def main() -> int:
             print_speed(part)
         save("wrk", found, options.save)
     if options.http2_rounds and all(map(is_installed, H2_TOOLS)):
-        found = speed_h2(options.http2_rounds, options.seconds)
+        found = speed_by_streams(H2_TOOLS, H2_GOALS, options.http2_rounds, options.seconds)
         for streams, part in found["streams"].items():
             print(f"{streams} streams")
             print_speed(part)
         save("http2", found, options.save)
+    if options.http3_rounds and all(map(is_installed, H3_TOOLS)):
+        found = speed_by_streams(H3_TOOLS, H3_GOALS, options.http3_rounds, options.seconds, http3=True)
+        for streams, part in found["streams"].items():
+            print(f"HTTP/3, {streams} streams")
+            print_speed(part)
+        save("http3", found, options.save)
     if options.memory_seconds:
         found = memory(tools, options.memory_seconds)
         print(json.dumps(found["figures"], indent=1))
@@ -176,19 +202,29 @@ def is_installed(tool: Tool) -> bool:
 
 
 @contextmanager
-def responder() -> Iterator[tuple[str, list[str]]]:
+def responder(*, http3: bool = False) -> Iterator[tuple[str, list[str]]]:
     """Yields the URL of a new responder on one core, and the command prefix that pins a generator to the other."""
     cores = Cores.divided()
-    with subprocess.Popen(
-        [*pinned(cores.subject), str(RESPONDER)], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(
+            [*pinned(cores.subject), str(RESPONDER), *(_http3(Path(folder)) if http3 else ())],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process,
+    ):
         try:
             assert process.stdout is not None
             # Its first line has the address.
             port = re.findall(r"\d+", process.stdout.readline())[-1]
-            yield f"http://127.0.0.1:{port}/", pinned(cores.driver)
+            yield f"http{'s' if http3 else ''}://127.0.0.1:{port}/", pinned(cores.driver)
         finally:
             process.terminate()
+
+
+def _http3(folder: Path) -> list[str]:
+    cert, key = make_certificate(folder).tls
+    return ["--http3", "--cert", str(cert), "--key", str(key)]
 
 
 NGINX = """\
@@ -285,15 +321,17 @@ def speed_wrk(rounds: int) -> dict[str, Any]:
     return described({"rounds": rounds, "seconds": WRK_SECONDS}, cells=cells)
 
 
-def speed_h2(rounds: int, seconds: int) -> dict[str, Any]:
-    """The same compared with h2load, by streams of a connection."""
+def speed_by_streams(
+    tools: Sequence[Tool], goals: dict[int, float], rounds: int, seconds: int, *, http3: bool = False
+) -> dict[str, Any]:
+    """The same with streams: over HTTP/2 compared with h2load, over HTTP/3 with oha."""
     slices: dict[int, dict[str, list[dict[str, float]]]] = {
-        streams: {tool.name: [] for tool in H2_TOOLS} for streams in H2_GOALS
+        streams: {tool.name: [] for tool in tools} for streams in goals
     }
-    with responder() as (url, pin):
+    with responder(http3=http3) as (url, pin):
         for number in range(rounds):
-            for streams in H2_GOALS:
-                for tool in random.sample(H2_TOOLS, len(H2_TOOLS)):
+            for streams in goals:
+                for tool in random.sample(tools, len(tools)):
                     slices[streams][tool.name].append(one_slice(tool, seconds, url, pin, streams))
             print(f"round {number + 1} of {rounds}", file=sys.stderr)
     plan = {"rounds": rounds, "seconds": seconds, "connections": H2_CONNECTIONS}
@@ -409,7 +447,9 @@ def table(kept: dict[str, Any]) -> str:
     if wrk := kept.get("wrk"):
         lines += table_wrk(wrk)
     if http2 := kept.get("http2"):
-        lines += table_h2(http2)
+        lines += table_by_streams("HTTP/2", "h2load", H2_GOALS, http2)
+    if http3 := kept.get("http3"):
+        lines += table_by_streams("HTTP/3", "oha", H3_GOALS, http3)
     if memory := kept.get("memory"):
         lines += [
             "",
@@ -443,23 +483,25 @@ def table_wrk(wrk: dict[str, Any]) -> list[str]:
     return lines
 
 
-def table_h2(http2: dict[str, Any]) -> list[str]:
-    plan = http2["plan"]
+def table_by_streams(
+    version: str, peer_name: str, goals: dict[int, float], kept: dict[str, Any]
+) -> list[str]:
+    plan = kept["plan"]
     lines = [
         "",
-        f"HTTP/2, {http2['date']}, {http2['machine']['cpu']}: one core, {plan['connections']} connections, "
+        f"{version}, {kept['date']}, {kept['machine']['cpu']}: one core, {plan['connections']} connections, "
         f"{plan['rounds']} rounds of {plan['seconds']} s slices.",
         "",
-        "| streams | towline-load, requests/s | h2load, requests/s | rate ratio | towline-load, CPU us/request | h2load, CPU us/request "
-        "| CPU ratio | goal |",
+        f"| streams | towline-load, requests/s | {peer_name}, requests/s | rate ratio | towline-load, CPU us/request "
+        f"| {peer_name}, CPU us/request | CPU ratio | goal |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    for streams, part in http2["streams"].items():
-        ours, peer = part["figures"][OURS], part["figures"]["h2load"]
+    for streams, part in kept["streams"].items():
+        ours, peer = part["figures"][OURS], part["figures"][peer_name]
         rate, cpu = (interval(peer.get(key)) for key in ("rate_ratio", "cpu_ratio"))
         lines.append(
             f"| {streams} | {ours['requests_per_s']:,.0f} | {peer['requests_per_s']:,.0f} | {rate} "
-            f"| {ours['cpu_us']:.2f} | {peer['cpu_us']:.2f} | {cpu} | rate {H2_GOALS[int(streams)]} |"
+            f"| {ours['cpu_us']:.2f} | {peer['cpu_us']:.2f} | {cpu} | rate {goals[int(streams)]} |"
         )
     return lines
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import browser
 from tests.support.browser import Browser, Tab, trusting
-from tests.support.http3.servers import SERVERS, Place
+from tests.support.http3.servers import SERVERS, Place, ours
 
 pytest.importorskip("aioquic", reason="aioquic is not installed")
 OBJECTS = 100
@@ -24,7 +24,7 @@ def write_page(folder: Path) -> None:
         for (let number = 0; number < {OBJECTS}; number++) {{
             const image = document.createElement("img");
             image.onload = () => loaded++;
-            image.src = `/${{number}}.svg${{location.search}}`;
+            image.src = `${{number}}.svg${{location.search}}`;
             document.body.append(image);
         }}"""
     (folder / "page.html").write_text(f"<!doctype html><body><script>{script}</script>")
@@ -34,15 +34,17 @@ def write_page(folder: Path) -> None:
 
 
 @pytest.mark.skipif(browser.program() is None, reason="Chromium is not installed")
-@pytest.mark.parametrize("name", ["caddy"])
+@pytest.mark.parametrize("name", ["ours", "caddy"])
 def test_a_page_of_100_objects(tmp_path: Path, name: str) -> None:
     place = Place(tmp_path)
     write_page(tmp_path)
-    with SERVERS[name](place) as server, Browser(*trusting(Path(place.cert)), quic=True) as chromium:
+    serving = ours(place, "--static", f"/files={tmp_path}") if name == "ours" else SERVERS[name](place)
+    prefix = "/files" if name == "ours" else ""
+    with serving as server, Browser(*trusting(Path(place.cert)), quic=True) as chromium:
         tab = Tab(chromium)
         deadline = time.monotonic() + WAIT_S
         for number in itertools.count():
-            tab.open(f"{server.url}/page.html?{number}", f"loaded === {OBJECTS}")
+            tab.open(f"{server.url}{prefix}/page.html?{number}", f"loaded === {OBJECTS}")
             document, objects = tab.protocols
             assert len(objects) == OBJECTS
             # The first visit uses TCP and is told of HTTP/3; a browser changes over when that connection has proved good.

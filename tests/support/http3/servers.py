@@ -234,12 +234,38 @@ backend application
 
 
 @contextlib.contextmanager
+def ours(
+    place: Place, *options: str, app: str = "tests.support.interop_app:app", tls: bool = True
+) -> Iterator[Running]:
+    """`towline serve` over all versions of HTTP, or HTTP/1.1 alone without TLS."""
+    pem = (
+        ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key, "--http", "all"]
+        if tls
+        else ["--http", "1"]
+    )
+    bind = ["--bind", f"127.0.0.1:{place.port}", "--lifespan", "off", "--log-level", "warning"]
+    command = [sys.executable, "-m", "towline", "serve", app, *bind, *pem, *options]
+    if tls:
+        with run(place, command) as running:
+            yield running
+        return
+    with _over_tcp(place.port, command) as process:
+        yield Running(f"http://127.0.0.1:{place.port}", place.port, place.ca, process)
+
+
+@contextlib.contextmanager
 def uvicorn() -> Iterator[int]:
     """The port of `interop_app` over HTTP/1.1."""
     _need("uvicorn")
     port = free_port()
     options = ["--port", str(port), "--log-level", "warning", "--lifespan", "off"]
     command = [sys.executable, "-m", "uvicorn", *options, "tests.support.interop_app:app"]
+    with _over_tcp(port, command):
+        yield port
+
+
+@contextlib.contextmanager
+def _over_tcp(port: int, command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
     try:
         until = time.monotonic() + MAX_WAIT
@@ -247,10 +273,10 @@ def uvicorn() -> Iterator[int]:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", port)).close()
                 break
-            assert process.poll() is None, "uvicorn does not start"
-            assert time.monotonic() < until, "uvicorn does not start"
+            assert process.poll() is None, f"{command} does not start"
+            assert time.monotonic() < until, f"{command} does not start"
             time.sleep(0.02)
-        yield port
+        yield process
     finally:
         process.terminate()
         process.wait()
@@ -263,6 +289,7 @@ SERVERS: dict[str, Callable[[Place], contextlib.AbstractContextManager[Running]]
     "nginx": nginx,
     "caddy": caddy,
     "haproxy": haproxy,
+    "ours": ours,
 }
 """Servers with /small, /large and, if `has_echo`, /echo."""
 
@@ -294,14 +321,14 @@ class Fetched:
     connections: int
 
 
-def curl(url: str, *options: str, ca: str) -> Fetched:
-    """One request of curl, over HTTP/3 only unless `options` say something else."""
-    only = () if any(one.startswith("--http") for one in options) else ("--http3-only",)
+def curl(url: str, *options: str, ca: str, only: bool = True) -> Fetched:
+    """One request of curl, over HTTP/3 at once, or as curl chooses."""
+    version = ["--http3-only"] if only else []
     with tempfile.TemporaryDirectory(prefix="towline-curl-") as folder:
         body = Path(folder, "body")
         form = "%{stderr}%{json}\n%{header_json}"
         limits = ["--silent", "--show-error", "--max-time", str(MAX_WAIT), "--cacert", ca]
-        command = [program("curl"), *limits, *only, "-o", str(body), "-w", form, *options, url]
+        command = [program("curl"), *limits, *version, "-o", str(body), "-w", form, *options, url]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         first, _, rest = done.stderr.partition("\n")

@@ -45,7 +45,8 @@ def program(word: str, base: Path | None = None, peers_bin: Path | None = None) 
     path_list = [str(one) for one in folders if one]
     path_list += [os.environ.get("PATH", ""), *SYSTEM_FOLDERS]
     found = shutil.which(word, path=os.pathsep.join(path_list))
-    return Path(found) if found else None
+    # A subject starts in a folder of its own.
+    return Path(found).absolute() if found else None
 
 
 def installed(server: Server, peers_bin: Path | None = None) -> str | None:
