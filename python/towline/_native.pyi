@@ -97,6 +97,10 @@ class Slot:
     def turned(self) -> None: ...
     def start_heartbeat(self, period: float) -> None:
         """Write heartbeats every `period` seconds from a native thread. Call it after the fork."""
+    def start_forwarding(self, binds: Sequence[Bind]) -> None:
+        """Forward what arrives at the UDP sockets to workers that are ready, from a native thread. Call it after the fork."""
+    def stop_forwarding(self) -> None:
+        """End that thread, before a server reads the sockets."""
 
 _Log: TypeAlias = Callable[[int, str, BaseException | None], None]
 

@@ -65,7 +65,7 @@ class Program:
 
     @property
     def port(self) -> int:
-        found = re.search(r"Towline .*? on .*?http://127\.0\.0\.1:(\d+)", self.log)
+        found = re.search(r"Towline .*? on .*?https?://127\.0\.0\.1:(\d+)(?![\d/])", self.log)
         return int(found[1]) if found else 0
 
     @property

@@ -158,6 +158,8 @@ class AsgiWorker:
         loop.call_at(due, self._sample_loop_lag, loop, native, due)
 
     def _open(self, loop: asyncio.AbstractEventLoop, state: dict[str, Any]) -> _native.AsgiServer:
+        if self._slot is not None:
+            self._slot.stop_forwarding()
         try:
             return _native.AsgiServer(
                 self._app,

@@ -120,8 +120,11 @@ class WorkerSpawner:
     application: Application | None = None
     """Imported before the fork (`--preload`)."""
 
-    def spawn(self, udp_index: int) -> Worker:
-        """Fork one worker. Raises OSError if the fork fails, IndexError if no slot is free, `StartupError` without UDP."""
+    def spawn(self, udp_index: int, *, has_predecessor: bool = False) -> Worker:
+        """Fork one worker. `has_predecessor`: another one with these sockets serves until it is ready.
+
+        Raises OSError if the fork fails, IndexError if no slot is free, `StartupError` without UDP sockets.
+        """
         self.listeners.udp.sockets(udp_index)
         slot = self.slots.acquire()
         for_hooks = self.hooks.new_worker()
@@ -129,7 +132,7 @@ class WorkerSpawner:
         read, write = os.pipe()
         os.set_blocking(read, False)
         try:
-            pid = fork(lambda: self._child_main(slot, udp_index, read, write, for_hooks))
+            pid = fork(lambda: self._child_main(slot, udp_index, read, write, for_hooks, has_predecessor))
         except OSError:
             os.close(read)
             self.slots.release(slot)
@@ -142,7 +145,13 @@ class WorkerSpawner:
         )
 
     def _child_main(
-        self, slot: _native.Slot, udp_index: int, read: int, write: int, for_hooks: HookWorker
+        self,
+        slot: _native.Slot,
+        udp_index: int,
+        read: int,
+        write: int,
+        for_hooks: HookWorker,
+        has_predecessor: bool,
     ) -> None:
         for fd in (*self.inherited(), self.lifeline[1], read):
             os.close(fd)
@@ -151,7 +160,15 @@ class WorkerSpawner:
         for_hooks.pid = os.getpid()
         worker_process.main(
             worker_process.WorkerContext(
-                self.config, binds, slot, write, self.lifeline[0], self.hooks, for_hooks, self.application
+                self.config,
+                binds,
+                slot,
+                write,
+                self.lifeline[0],
+                self.hooks,
+                for_hooks,
+                self.application,
+                has_predecessor,
             )
         )
 

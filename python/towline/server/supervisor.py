@@ -303,7 +303,7 @@ class Supervisor:
         # more. Only if nobody has used it, and it dies again and again, its start-up is what fails.
         was_used = worker.slot.connections > worker.connections_before
         was_stable = time.monotonic() - worker.started_at >= STABLE_AFTER
-        wait = self._vacate(0 if was_used or was_stable else worker.failures + 1)
+        wait = self._vacate(0 if was_used or was_stable else worker.failures + 1, worker)
         logger.error("worker %d ended (%s), starting another%s", worker.pid, _cause(code), _after(wait))
 
     def _on_failed_boot(self, worker: Worker, code: int) -> None:
@@ -318,16 +318,19 @@ class Supervisor:
             return
         else:
             if worker.replaces is None:
-                again = f"trying again{_after(self._vacate(worker.failures + 1))}"
+                again = f"trying again{_after(self._vacate(worker.failures + 1, worker))}"
             else:
                 again = "the old one continues to serve"
             logger.error("a new worker failed to start, %s:\n%s", again, reason)
         if worker.replaces is not None:
             self._on_failed_replacement(worker.replaces)
 
-    def _vacate(self, failures: int) -> float:
+    def _vacate(self, failures: int, ended: Worker | None = None) -> float:
         """Note that a worker is missing; returns the delay before it is started again."""
         wait = restart_delay(failures)
+        if wait and ended is not None and any(w.state is State.SERVING for w in self._workers):
+            # Until then the others get the datagrams that the kernel would give to its sockets.
+            self._listeners.udp.close_sockets(ended.udp_index, but_for={w.udp_index for w in self._workers})
         self._vacancies.append(Vacancy(failures, time.monotonic() + wait, again=True))
         return wait
 
@@ -357,7 +360,11 @@ class Supervisor:
         """Start or drain workers until their number is the configured one."""
         self._spawner.slots.stats.workers_wanted(self._target)
         active = [w for w in self._workers if w.state is not State.DRAINING and w.replaces is None]
-        for worker in [w for w in active if w.state is State.SERVING][: max(0, len(active) - self._target)]:
+        serving = [w for w in active if w.state is State.SERVING]
+        if self._listeners.udp.shared:
+            # Inherited sockets may belong to the first worker only.
+            serving.sort(key=lambda worker: -worker.udp_index)
+        for worker in serving[: max(0, len(active) - self._target)]:
             self._drain(worker)
             self._listeners.udp.close_sockets(worker.udp_index)
         missing = max(0, self._target - len(active))
@@ -381,9 +388,13 @@ class Supervisor:
         return next(number for number in range(len(taken) + 1) if number not in taken)
 
     def _spawn(self, again: bool, udp_index: int | None = None) -> Worker | None:
-        """Start a worker; `None` if the system does not allow it, which is logged. `again`: it replaces another."""
+        """Start a worker; `None` if the system does not allow it, which is logged. `again`: it replaces another.
+
+        `udp_index`: of a worker that serves until this one is ready.
+        """
         try:
-            worker = self._spawner.spawn(self._free_udp_index() if udp_index is None else udp_index)
+            own = self._free_udp_index() if udp_index is None else udp_index
+            worker = self._spawner.spawn(own, has_predecessor=udp_index is not None)
         except (OSError, IndexError, StartupError) as error:
             logger.error("cannot start a worker: %s", error)
             return None

@@ -1,8 +1,11 @@
 """UDP sockets of HTTP/3: one for each worker and address, bound to the same port.
 
 The kernel selects a socket by the two addresses of a datagram (SO_REUSEPORT). A connection belongs to one worker, whose
-number is in its connection IDs, so a worker that receives datagrams of another passes them on. The supervisor keeps all
-sockets open: the group of sockets of a port stays the same while workers are replaced, and what arrives meanwhile waits.
+number is in its connection IDs, so a worker that receives datagrams of another forwards them (`quic/workers.rs`).
+
+The supervisor keeps all sockets open. A worker and its replacement have the same sockets: the group of sockets
+of a port stays the same, and what arrives meanwhile waits. Only when a worker has died and is not replaced at once,
+or is not replaced at all, are its sockets closed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import socket
+from collections.abc import Iterable
 
 from ..config import Bind
 from ..errors import StartupError
@@ -23,7 +27,8 @@ class UdpPorts:
 
     addresses: list[tuple[str, int]] = dataclasses.field(default_factory=list)
     shared: list[int] = dataclasses.field(default_factory=list)
-    """Descriptors of sockets that the service manager has opened: every worker reads them."""
+    """Descriptors of sockets that the service manager has opened. The first worker has them; others open sockets of their
+    own beside those that have SO_REUSEPORT."""
     by_worker: list[list[Bind] | None] = dataclasses.field(default_factory=list)
     secret: bytes = dataclasses.field(default_factory=lambda: os.urandom(SECRET_BYTES), repr=False)
 
@@ -46,12 +51,12 @@ class UdpPorts:
             self.by_worker.append(None)
         binds = self.by_worker[number]
         if binds is None:
-            binds = self.by_worker[number] = self._open()
+            binds = self.by_worker[number] = self._open(is_first=number == 0)
         return binds
 
-    def close_sockets(self, number: int) -> None:
-        """Close the sockets of a worker. Workers that have them go on."""
-        if number < len(self.by_worker):
+    def close_sockets(self, number: int, but_for: Iterable[int] = ()) -> None:
+        """Close the sockets of a worker, unless its number is one of `but_for`. Workers that have them go on."""
+        if number < len(self.by_worker) and number not in but_for:
             _close(self.by_worker[number] or [])
             self.by_worker[number] = None
 
@@ -68,25 +73,28 @@ class UdpPorts:
             if other != number:
                 self.close_sockets(other)
 
-    def _open(self) -> list[Bind]:
+    def _open(self, *, is_first: bool) -> list[Bind]:
+        # In the same order in every worker: datagrams are forwarded to the socket with the same number.
+        addresses = list(self.addresses)
+        inherited = sorted(self.shared, key=lambda fd: not _is_reusable(fd))
+        if not is_first:
+            addresses += [_address(fd) for fd in inherited if _is_reusable(fd)]
+            inherited = []
         binds: list[Bind] = []
         try:
-            for fd in self.shared:
-                binds.append(self._bind_of(os.dup(fd)))
-            for host, port in self.addresses:
+            for host, port in addresses:
                 with _socket(host) as opened:
                     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                     _bind(opened, host, port)
                     binds.append(self._bind_of(opened.detach()))
+            binds += [self._bind_of(os.dup(fd)) for fd in inherited]
         except BaseException:
             _close(binds)
             raise
         return binds
 
     def _bind_of(self, fd: int) -> Bind:
-        with socket.socket(fileno=os.dup(fd)) as opened:
-            host, port = opened.getsockname()[:2]
-        return Bind(fd, named(host, port), udp=True, secret=self.secret)
+        return Bind(fd, named(*_address(fd)), udp=True, secret=self.secret)
 
 
 def named(host: str, port: int) -> str:
@@ -103,6 +111,18 @@ def is_udp(fd: int) -> bool:
             )
     except OSError:
         return False  # the error is reported where it is opened
+
+
+def _address(fd: int) -> tuple[str, int]:
+    with socket.socket(fileno=os.dup(fd)) as opened:
+        host, port = opened.getsockname()[:2]
+    return host, port
+
+
+def _is_reusable(fd: int) -> bool:
+    """Whether other sockets can be bound to the port of this one (`ReusePort=` of systemd)."""
+    with socket.socket(fileno=os.dup(fd)) as opened:
+        return opened.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) != 0
 
 
 def addresses_of(address: str) -> list[tuple[str, int]]:

@@ -57,6 +57,8 @@ class WorkerContext:
     hooks: HookCaller
     for_hooks: HookWorker
     application: Application | None = None
+    has_predecessor: bool = False
+    """Another worker serves until this one is ready, and reads the same UDP sockets."""
 
     def report(self, kind: str, text: str) -> None:
         """Send one line to the supervisor. It is lost if the supervisor has ended."""
@@ -97,6 +99,8 @@ def main(context: WorkerContext) -> NoReturn:
         faulthandler.enable()  # prints the stack of a stuck worker at SIGABRT
         context.hooks.call("post_fork", context.hooks.server, context.for_hooks)
         context.slot.start_heartbeat(context.config.timeout_worker_healthcheck / HEARTBEATS)
+        if not context.has_predecessor:
+            context.slot.start_forwarding(context.binds)
         status = _serve(context)
     except Error as error:
         context.report(FAILED, str(error))

@@ -30,6 +30,8 @@ class WsgiWorker:
         self._now = threading.Event()
         self._close_idle = threading.Event()
         self._ended = threading.Event()
+        if slot is not None:
+            slot.stop_forwarding()
         try:
             self._native = _native.WsgiServer(app, config, binds, slot=slot, log=logs.native_log)
         except ValueError as error:

@@ -24,6 +24,8 @@ MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine."""
 
 LIBRARIES = ("aioquic", "qh3")
+CONTROL_STREAM, GOAWAY = 0x00, 0x07
+"""Kind of a unidirectional stream, and of a frame (RFC 9114 6.2.1, 7.2.6)."""
 Fields = Iterable[tuple[str, str]]
 
 
@@ -108,7 +110,11 @@ class Client:
         self.closed: Closed | None = None
         self.handshake: Any = None
         self.goaway: int | None = None
+        """Last GOAWAY of the server: its first request stream that is not served (RFC 9114 5.2)."""
+        self.was_reset = False
+        """A stateless reset has come."""
         self.alive = threading.Event()
+        self._unidirectional: dict[int, bytes] = {}
         self._changed = threading.Condition()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http3-client", daemon=True)
@@ -287,6 +293,10 @@ class Client:
             def quic_event_received(self, event: Any) -> None:
                 owner._take(event)
 
+            def datagram_received(self, data: Any, addr: Any) -> None:
+                owner._check_reset(self._quic, bytes(data))
+                super().datagram_received(data, addr)
+
         connecting = library.asyncio.connect(
             *self.address,
             configuration=configuration,
@@ -320,9 +330,32 @@ class Client:
             elif name == "StopSendingReceived" and event.stream_id in self.exchanges:
                 self.exchanges[event.stream_id].stopped = event.error_code
             elif name != "ProtocolNegotiated" and hasattr(self, "quic"):
+                if name == "StreamDataReceived" and event.stream_id % 4 == 3:
+                    self._take_unidirectional(event.stream_id, event.data)
                 for message in self.http.handle_event(event):
                     self._take_message(message)
             self._changed.notify_all()
+
+    def _check_reset(self, quic: Any, data: bytes) -> None:
+        """Notes a stateless reset (RFC 9000 10.3): the libraries take it for an invalid packet."""
+        ids = [quic._peer_cid, *quic._peer_cid_available]
+        if data[-16:] in [known.stateless_reset_token for known in ids if known.stateless_reset_token]:
+            with self._changed:
+                self.was_reset = True
+                self._changed.notify_all()
+
+    def _take_unidirectional(self, stream: int, data: bytes) -> None:
+        """Looks for GOAWAY in the control stream: the libraries ignore it."""
+        received = self._unidirectional[stream] = self._unidirectional.get(stream, b"") + data
+        kind, rest = varint(received)
+        while kind == CONTROL_STREAM and rest:
+            frame, rest = varint(rest)
+            length, rest = varint(rest)
+            if length > len(rest):
+                return
+            if frame == GOAWAY:
+                self.goaway = varint(rest)[0]
+            rest = rest[length:]
 
     def _take_message(self, message: Any) -> None:
         name = type(message).__name__
@@ -367,6 +400,14 @@ class _Forward(asyncio.DatagramProtocol):
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
         self._protocol.datagram_received(data, addr)
+
+
+def varint(data: bytes) -> tuple[int, bytes]:
+    """A variable-length integer (RFC 9000 16) and what follows; -1 if it is not complete."""
+    length = 1 << (data[0] >> 6) if data else 1
+    if len(data) < length:
+        return -1, b""
+    return int.from_bytes(data[:length], "big") & ((1 << (8 * length - 2)) - 1), data[length:]
 
 
 def encoded(fields: Fields) -> list[tuple[bytes, bytes]]:

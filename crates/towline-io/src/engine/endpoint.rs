@@ -1,6 +1,5 @@
 //! A UDP endpoint in the poll of an engine.
 
-use std::mem;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -22,6 +21,8 @@ pub(crate) struct RegisteredEndpoint {
     pub(crate) pending: bool,
     /// Write interest is registered in the poll.
     pub(crate) write_armed: bool,
+    /// The socket is read here. If not, another worker reads it and forwards our datagrams.
+    pub(crate) reading: bool,
     /// Counts that the metrics have already.
     pub(crate) counts: EndpointCounts,
 }
@@ -29,6 +30,8 @@ pub(crate) struct RegisteredEndpoint {
 /// The socket by which workers pass datagrams to each other.
 pub(crate) struct RegisteredWorkers {
     pub(crate) workers: Arc<Workers>,
+    /// Space for one message. The kernel fills, and so the process uses, only as much as arrives.
+    pub(crate) space: Box<[u8]>,
     /// Datagrams may be waiting.
     pub(crate) pending: bool,
 }
@@ -51,16 +54,41 @@ impl RegisteredEndpoint {
     /// UDP reports that it is writable after every datagram sent, so write interest is registered only while
     /// connections wait.
     pub(crate) fn arm_write(&mut self, registry: &Registry, index: usize, armed: bool) {
-        if mem::replace(&mut self.write_armed, armed) != armed {
-            let interest = if armed {
-                Interest::READABLE | Interest::WRITABLE
-            } else {
-                Interest::READABLE
-            };
-            let token = Source::Udp(index).token();
-            // It is registered. If this fails nevertheless, the timers of QUIC send again.
-            let _ = registry.reregister(&mut SourceFd(&self.fd), token, interest);
+        let before = self.interest();
+        self.write_armed = armed;
+        self.register(registry, index, before);
+    }
+
+    /// Leaves the socket to another worker, which forwards the datagrams of our connections.
+    pub(crate) fn stop_reading(&mut self, registry: &Registry, index: usize) {
+        let before = self.interest();
+        self.reading = false;
+        self.pending = false;
+        self.register(registry, index, before);
+    }
+
+    fn interest(&self) -> Option<Interest> {
+        let read = self.reading.then_some(Interest::READABLE);
+        let write = self.write_armed.then_some(Interest::WRITABLE);
+        match (read, write) {
+            (Some(read), Some(write)) => Some(read | write),
+            (read, write) => read.or(write),
         }
+    }
+
+    /// Changes the registration from `before` to the present interest.
+    fn register(&self, registry: &Registry, index: usize, before: Option<Interest>) {
+        let now = self.interest();
+        if now == before {
+            return;
+        }
+        let (mut source, token) = (SourceFd(&self.fd), Source::Udp(index).token());
+        // If this fails, the timers of QUIC send again.
+        let _ = match (before, now) {
+            (None, Some(now)) => registry.register(&mut source, token, now),
+            (Some(_), Some(now)) => registry.reregister(&mut source, token, now),
+            (_, None) => registry.deregister(&mut source),
+        };
     }
 
     pub(crate) fn receive(&mut self, now: Instant) -> ReceiveOutcome {

@@ -25,7 +25,9 @@ mod timer_fd;
 mod timers;
 mod udp;
 #[cfg(test)]
-mod udp_tests;
+pub(crate) mod udp_tests;
+#[cfg(test)]
+mod udp_worker_tests;
 
 use std::collections::VecDeque;
 use std::io;

@@ -15,18 +15,16 @@ use crate::conn::quic_transport::lock;
 use crate::engine::Engine;
 use crate::engine::conn_table::Readiness;
 use crate::engine::endpoint::{RegisteredEndpoint, RegisteredWorkers};
-use crate::quic::{Connection, Endpoint, EndpointCounts, ReceiveOutcome, Workers};
+use crate::quic::{
+    Connection, Endpoint, EndpointCounts, MAX_FORWARDED_BYTES, ReceiveOutcome, Workers,
+};
 
 /// Batches of datagrams received per endpoint and turn, of up to eight messages (`quic::Endpoint::receive`). The
 /// connections concerned are then served before more is received, so that datagrams wait in the kernel and not here.
 const BATCHES_PER_TURN: usize = 4;
 
-/// Datagrams taken from other workers per turn.
+/// Messages of other workers taken per turn.
 const FORWARDED_PER_TURN: usize = 64;
-
-/// Space for one of them: more than an Ethernet jumbo frame, and every datagram that QUIC sends without an agreement on
-/// more.
-const FORWARDED_BYTES: usize = 10 * 1024;
 
 impl<S: Default> Engine<S> {
     /// Adds a UDP socket for HTTP/3; its connections are accepted from the next turn on.
@@ -44,6 +42,7 @@ impl<S: Default> Engine<S> {
             service,
             pending: true,
             write_armed: false,
+            reading: true,
             counts: EndpointCounts::default(),
         });
         self.rearm();
@@ -57,6 +56,7 @@ impl<S: Default> Engine<S> {
         registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
         self.workers = Some(RegisteredWorkers {
             workers,
+            space: vec![0; MAX_FORWARDED_BYTES].into_boxed_slice(),
             pending: true,
         });
         Ok(())
@@ -66,7 +66,7 @@ impl<S: Default> Engine<S> {
         let Some(registered) = self.endpoints.get_mut(index) else {
             return;
         };
-        registered.pending |= readiness.readable;
+        registered.pending |= readiness.readable && registered.reading;
         if readiness.writable && registered.write_armed {
             let unblocked = lock(&registered.endpoint).writable();
             registered.arm_write(self.poll.registry(), index, false);
@@ -120,14 +120,16 @@ impl<S: Default> Engine<S> {
         let Some(registered) = self.workers.as_mut().filter(|workers| workers.pending) else {
             return false;
         };
-        let mut space = [0; FORWARDED_BYTES];
         for count in 0..FORWARDED_PER_TURN {
-            let Some(forwarded) = registered.workers.receive(&mut space) else {
+            let RegisteredWorkers { workers, space, .. } = registered;
+            let Some(length) = workers.receive(space) else {
                 registered.pending = false;
                 return count > 0;
             };
-            if let Some(to) = self.endpoints.get(forwarded.endpoint) {
-                lock(&to.endpoint).handle_forwarded(now, &forwarded);
+            if let Some((endpoint, message)) = workers.open(&space[..length])
+                && let Some(to) = self.endpoints.get(endpoint)
+            {
+                lock(&to.endpoint).handle_datagrams(now, &message);
             }
         }
         true
@@ -150,13 +152,20 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Refuses new connections of the endpoints. Open ones stay, on the same sockets.
+    /// Refuses new connections of the endpoints, or leaves them to other workers. Open ones stay, on the same sockets.
     pub(crate) fn stop_accepting(&mut self) {
-        for registered in &self.endpoints {
+        for (index, registered) in self.endpoints.iter_mut().enumerate() {
             if let Some(meter) = &registered.service.meter {
                 meter.accepting.store(0, Relaxed);
             }
-            lock(&registered.endpoint).stop_accepting();
+            let has_successor = {
+                let mut endpoint = lock(&registered.endpoint);
+                endpoint.stop_accepting();
+                endpoint.has_successor()
+            };
+            if has_successor {
+                registered.stop_reading(self.poll.registry(), index);
+            }
         }
     }
 }

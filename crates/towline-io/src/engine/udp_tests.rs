@@ -14,23 +14,23 @@ use crate::quic::tests::{certificate, socket, trusting};
 use crate::quic::{Endpoint, QuicLimits, client_config, server_config};
 
 /// Generous: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// An engine and whether its connections have closed.
-struct End {
-    engine: Engine<()>,
-    closed: bool,
+pub(crate) struct End {
+    pub(crate) engine: Engine<()>,
+    pub(crate) closed: bool,
 }
 
 impl End {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             engine: Engine::new(EngineConfig::default()).unwrap(),
             closed: false,
         }
     }
 
-    fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         let engine = &mut self.engine;
         engine.turn_start(Some(Duration::from_millis(1))).unwrap();
         while let Some(id) = engine.next_ready() {
@@ -46,11 +46,11 @@ impl End {
     }
 
     /// The only connection.
-    fn conn(&self) -> Option<ConnId> {
+    pub(crate) fn conn(&self) -> Option<ConnId> {
         self.engine.connection_ids().first().copied()
     }
 
-    fn is_connected(&mut self) -> bool {
+    pub(crate) fn is_connected(&mut self) -> bool {
         let conn = self.conn().and_then(|id| self.engine.conn(id));
         conn.is_some_and(|conn| conn.tls().is_some())
     }

@@ -22,8 +22,8 @@ use quinn_proto::{
 };
 
 use crate::quic::key::Key;
-use crate::quic::socket::{MESSAGES, Message, ReceiveBuffers};
-use crate::quic::workers::{Forwarded, Owner};
+use crate::quic::socket::{MESSAGES, Message, Origin, ReceiveBuffers};
+use crate::quic::workers::Owner;
 use crate::quic::{Connection, QuicLimits, UdpSocket, Workers};
 
 /// Outcome of [`Endpoint::receive`].
@@ -119,6 +119,9 @@ impl Endpoint {
         index: usize,
     ) -> Self {
         let config = workers.endpoint_config();
+        if index == 0 {
+            workers.set_socket(socket.inode());
+        }
         Self {
             workers: Some((Arc::clone(workers), index)),
             ..Self::with_config(config, socket, Some(server), limits)
@@ -206,9 +209,16 @@ impl Endpoint {
         }
     }
 
-    /// Refuses new connections from now on. Open ones stay.
+    /// Refuses new connections from now on, or forwards them to workers that accept them. Open ones stay.
     pub fn stop_accepting(&mut self) {
         self.accepting = false;
+    }
+
+    /// Whether another process reads the same socket and accepts connections: leave the socket to it, and it forwards
+    /// our datagrams. Two readers would divide the datagrams of a handshake.
+    pub(crate) fn has_successor(&self) -> bool {
+        let workers = self.workers.as_ref();
+        workers.is_some_and(|(workers, _)| workers.has_successor())
     }
 
     /// Starts a connection. Call [`Connection::send`] to send its first packet.
@@ -355,32 +365,33 @@ impl Endpoint {
     }
 
     fn handle_message(&mut self, now: Instant, message: &Message<'_>) {
-        // One allocation for all, which the received bodies share.
-        let mut bytes = BytesMut::from(message.bytes);
-        while !bytes.is_empty() {
-            let datagram = bytes.split_to(message.datagram_bytes.min(bytes.len()));
-            if let Some((workers, index)) = &self.workers
-                && let Owner::Other(port) = workers.owner(&datagram, message.remote, self.accepting)
-            {
-                workers.forward(port, *index, message, &datagram);
-                continue;
+        let Some((workers, index)) = self.workers.clone() else {
+            return self.handle_datagrams(now, message);
+        };
+        let mut rest = *message;
+        while let Some((owner, run)) = workers.next_run(&mut rest) {
+            match owner {
+                Owner::This => self.handle_datagrams(now, &run),
+                Owner::Other(port) => workers.forward(port, index, &run),
             }
-            self.handle_datagram(now, message, datagram);
         }
     }
 
-    /// Handles a datagram that another worker has received.
-    pub(crate) fn handle_forwarded(&mut self, now: Instant, forwarded: &Forwarded<'_>) {
-        let message = Message {
-            bytes: forwarded.datagram,
-            datagram_bytes: forwarded.datagram.len(),
-            remote: forwarded.remote,
-            local_ip: forwarded.local_ip,
-            ecn: forwarded.ecn,
-        };
-        self.handle_datagram(now, &message, BytesMut::from(forwarded.datagram));
+    /// Handles datagrams for this endpoint.
+    pub(crate) fn handle_datagrams(&mut self, now: Instant, message: &Message<'_>) {
+        // One allocation for all, which the received bodies share.
+        let mut bytes = BytesMut::from(message.bytes);
+        for datagram in message.bytes.chunks(message.datagram_bytes) {
+            let taken = bytes.split_to(datagram.len());
+            let message = Message {
+                bytes: datagram,
+                ..*message
+            };
+            self.handle_datagram(now, &message, taken);
+        }
     }
 
+    /// Handles the only datagram of `message`; `datagram`: its bytes.
     fn handle_datagram(&mut self, now: Instant, message: &Message<'_>, datagram: BytesMut) {
         self.reply.clear();
         let event = self.quic.handle(
@@ -395,9 +406,26 @@ impl Endpoint {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
                 self.deliver(now, Key(handle.0), event);
             }
-            Some(DatagramEvent::NewConnection(incoming)) => self.decide(now, incoming),
+            Some(DatagramEvent::NewConnection(incoming)) => {
+                if self.is_for_another(message) {
+                    self.quic.ignore(incoming);
+                } else {
+                    self.decide(now, incoming);
+                }
+            }
             Some(DatagramEvent::Response(transmit)) => self.respond(&transmit),
             None => {}
+        }
+    }
+
+    /// Forwards the first datagram of a connection that this worker does not accept, if another does.
+    fn is_for_another(&self, message: &Message<'_>) -> bool {
+        match &self.workers {
+            Some((workers, index)) if !self.accepting => {
+                // The second worker has just stopped accepting, too. The client sends again.
+                message.origin == Origin::ForAccepting || workers.forward_new(*index, message)
+            }
+            _ => false,
         }
     }
 
@@ -482,6 +510,11 @@ impl Endpoint {
     fn forget(&mut self, key: Key) {
         let slot = self.slots.get_mut(key.0).and_then(Option::take);
         self.handshakes -= usize::from(slot.is_some_and(|slot| slot.handshaking));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn duplicate_socket(&self) -> UdpSocket {
+        self.socket.duplicate()
     }
 
     #[cfg(test)]

@@ -16,16 +16,22 @@ mod cid;
 mod config;
 mod connection;
 mod endpoint;
+mod forward;
+mod forwarder;
 mod key;
 mod limits;
 mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
+#[cfg(test)]
+mod worker_tests;
 mod workers;
 
 pub use config::{client_config, server_config};
 pub use connection::{Connection, QuicCounts, SendOutcome};
 pub use endpoint::{Endpoint, EndpointCounts, ReceiveOutcome};
+pub(crate) use forward::MAX_BYTES as MAX_FORWARDED_BYTES;
+pub use forwarder::Forwarder;
 pub use key::Key;
 pub use limits::QuicLimits;
 pub use socket::UdpSocket;

@@ -2,9 +2,11 @@
 //! and ECN marks.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -129,6 +131,21 @@ impl UdpSocket {
         self.socket.as_raw_fd()
     }
 
+    #[cfg(test)]
+    pub(crate) fn duplicate(&self) -> Self {
+        Self::inherited(self.socket.try_clone().unwrap().into(), 1 << 20).unwrap()
+    }
+
+    /// Number that processes which share the socket have in common; 0 if the system has none.
+    pub(crate) fn inode(&self) -> u64 {
+        let file = self
+            .socket
+            .try_clone()
+            .map(|socket| File::from(OwnedFd::from(socket)));
+        let metadata = file.and_then(|file| file.metadata());
+        metadata.map_or(0, |metadata| metadata.ino())
+    }
+
     /// Whether the system may fragment datagrams, so that the path's MTU cannot be probed.
     pub(crate) fn may_fragment(&self) -> bool {
         self.state.may_fragment()
@@ -233,17 +250,31 @@ impl ReceiveBuffers {
             remote: meta.addr,
             local_ip: meta.dst_ip,
             ecn: meta.ecn.and_then(from_udp),
+            origin: Origin::Socket,
         }
     }
 }
 
+/// How datagrams have come to this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Through our socket.
+    Socket,
+    /// From another worker, because their ID is ours.
+    ForOwner,
+    /// From another worker, because it accepts no new connections and we do.
+    ForAccepting,
+}
+
 /// Datagrams of one sender that have arrived together; all but the last have the same size.
+#[derive(Clone, Copy)]
 pub(crate) struct Message<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) datagram_bytes: usize,
     pub(crate) remote: SocketAddr,
     pub(crate) local_ip: Option<IpAddr>,
     pub(crate) ecn: Option<EcnCodepoint>,
+    pub(crate) origin: Origin,
 }
 
 fn to_udp(ecn: EcnCodepoint) -> Option<quinn_udp::EcnCodepoint> {

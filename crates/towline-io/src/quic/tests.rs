@@ -14,7 +14,7 @@ use super::*;
 use crate::tls::TlsConfig;
 
 /// Generous: the machine may be busy.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) fn certificate() -> (CertificateDer<'static>, TlsConfig) {
     let key = KeyPair::generate().unwrap();
@@ -47,18 +47,18 @@ pub(crate) fn socket() -> UdpSocket {
 }
 
 /// An endpoint with its connections and the events that they have had.
-struct End {
-    endpoint: Endpoint,
-    conns: Vec<Connection>,
-    events: Vec<Event>,
+pub(crate) struct End {
+    pub(crate) endpoint: Endpoint,
+    pub(crate) conns: Vec<Connection>,
+    pub(crate) events: Vec<Event>,
     /// Reads streams and writes them back.
-    echo: bool,
+    pub(crate) echo: bool,
     /// Bytes read and not written yet, by stream.
-    pending: Vec<(StreamId, Vec<u8>)>,
+    pub(crate) pending: Vec<(StreamId, Vec<u8>)>,
 }
 
 impl End {
-    fn new(endpoint: Endpoint) -> Self {
+    pub(crate) fn new(endpoint: Endpoint) -> Self {
         Self {
             endpoint,
             conns: Vec::new(),
@@ -68,7 +68,7 @@ impl End {
         }
     }
 
-    fn step(&mut self, now: Instant) {
+    pub(crate) fn step(&mut self, now: Instant) {
         while self.endpoint.receive(now).unwrap() == ReceiveOutcome::More {}
         self.conns
             .extend(std::iter::from_fn(|| self.endpoint.next_accepted()));
@@ -96,13 +96,13 @@ impl End {
         self.endpoint.writable();
     }
 
-    fn is_connected(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.events
             .iter()
             .any(|event| matches!(event, Event::Connected))
     }
 
-    fn loss(&self) -> Option<&ConnectionError> {
+    pub(crate) fn loss(&self) -> Option<&ConnectionError> {
         self.events.iter().find_map(|event| match event {
             Event::ConnectionLost { reason } => Some(reason),
             _ => None,
@@ -127,7 +127,7 @@ fn echo(conn: &mut Connection, pending: &mut Vec<(StreamId, Vec<u8>)>) {
 }
 
 /// Appends what can be read of a stream; returns whether it has ended.
-fn read(quic: &mut quinn_proto::Connection, id: StreamId, bytes: &mut Vec<u8>) -> bool {
+pub(crate) fn read(quic: &mut quinn_proto::Connection, id: StreamId, bytes: &mut Vec<u8>) -> bool {
     let mut stream = quic.recv_stream(id);
     let Ok(mut chunks) = stream.read(true) else {
         return true;

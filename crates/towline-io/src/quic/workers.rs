@@ -1,30 +1,44 @@
-//! Workers that share a UDP port: each passes on datagrams that belong to another.
+//! Workers that share a UDP port: each forwards datagrams that belong to another.
 //!
-//! The kernel spreads datagrams by address, so a connection whose client has moved arrives at another worker, and after a
-//! reload a client's first packets may arrive at a worker that is ending.
+//! The kernel selects a socket by the addresses of a datagram, so the datagrams of a client that has moved arrive at
+//! another worker than before, and those of a worker that is ending at its successor, which reads the same socket.
 //!
 //! ```text
-//! short header, or our ID ──► worker in the ID                        ┐ over a UDP socket of the loopback interface, with
-//! first Initial ────────────► here, or if this worker is ending to    ├ the address of the sender; the port of each worker
-//!                             one that accepts connections            ┘ is in the shared memory of the counters
+//! short header, or our ID ──► worker in the ID                        ┐ over a UDP socket of the loopback interface
+//! first Initial ────────────► here, or if this worker is ending to    ├ (`forward`); the port of each worker is in the
+//!                             one that accepts connections            ┘ shared memory of the counters
 //! ```
+//!
+//! A datagram is forwarded once at most. What a full socket loses, QUIC sends again. The ID of a worker that has been
+//! killed leads to nobody: the worker that receives the datagram answers with a stateless reset (RFC 9000 10.3), for
+//! which all have the key.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
-use quinn_proto::{EcnCodepoint, EndpointConfig, ServerConfig};
+use quinn_proto::{EndpointConfig, ServerConfig};
 use ring::rand::SystemRandom;
 use ring::{hkdf, hmac};
 
-use crate::quic::cid::{CidGenerator, CidKey};
-use crate::quic::socket::Message;
+use crate::quic::cid::{CID_BYTES, CidGenerator, CidKey};
+use crate::quic::forward;
+use crate::quic::socket::{Message, Origin};
 use crate::serve::metrics::{Slot, SlotHandle};
 
 /// Bytes of [`WorkerSecret`].
 const SECRET_BYTES: usize = 32;
+
+/// Size of the buffer for datagrams of other workers; see `QuicLimits::socket_buffer_bytes`.
+const RECEIVE_BYTES: usize = 2 * 1024 * 1024;
+
+/// Shortest time between two stateless resets of an endpoint. quinn's 20 ms would let the clients of a killed worker wait
+/// for each other. Only IDs that a worker has made are answered, always with a shorter datagram, so no loop goes on.
+const RESET_INTERVAL: Duration = Duration::from_micros(200);
 
 /// A secret of all workers of a server, from which their keys are derived. With another one, packets of connections that
 /// were open before a restart are not recognized.
@@ -42,49 +56,34 @@ impl WorkerSecret {
         Self(secret)
     }
 
-    fn prk(&self) -> hkdf::Prk {
-        hkdf::Salt::new(hkdf::HKDF_SHA256, b"towline quic workers").extract(&self.0)
+    /// A key of 32 bytes for one purpose.
+    fn derive(&self, purpose: &[u8]) -> hmac::Tag {
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &self.0), purpose)
     }
 
-    fn derive(&self, label: &[u8]) -> [u8; SECRET_BYTES] {
-        let mut key = [0; SECRET_BYTES];
-        let info = [label];
-        // Fails only for a length over 8160 bytes.
-        if let Ok(okm) = self.prk().expand(&info, hkdf::HKDF_SHA256) {
-            let _ = okm.fill(&mut key);
-        }
-        key
+    fn hmac_key(&self, purpose: &[u8]) -> hmac::Key {
+        hmac::Key::new(hmac::HMAC_SHA256, self.derive(purpose).as_ref())
     }
 
-    /// Lets a worker accept tokens of Retry that another has sent.
+    /// Lets a worker accept the tokens of Retry and `NEW_TOKEN` that another has sent.
     pub fn share_tokens(&self, config: &mut ServerConfig) {
-        config.token_key(Arc::new(self.prk()));
+        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"");
+        let key = salt.extract(self.derive(b"tokens").as_ref());
+        config.token_key(Arc::new(key));
     }
 }
 
 /// This worker among those that share its ports.
 pub struct Workers {
     own: u8,
-    key: CidKey,
+    cid_key: CidKey,
     secret: WorkerSecret,
-    /// Proof that a datagram comes from a worker.
-    proof: [u8; PROOF_BYTES],
+    /// Key of the messages between workers.
+    message_key: hmac::Key,
     slot: SlotHandle,
     socket: UdpSocket,
-}
-
-const PROOF_BYTES: usize = 16;
-
-/// Before each datagram: proof, endpoint, ECN, the sender's port, its address and ours (each 1 byte of kind, 16 bytes).
-const HEADER_BYTES: usize = PROOF_BYTES + 2 + 2 + 17 + 17;
-
-/// A datagram from another worker.
-pub(crate) struct Forwarded<'a> {
-    pub(crate) endpoint: usize,
-    pub(crate) remote: SocketAddr,
-    pub(crate) local_ip: Option<IpAddr>,
-    pub(crate) ecn: Option<EcnCodepoint>,
-    pub(crate) datagram: &'a [u8],
+    /// Port of the socket.
+    port: u16,
 }
 
 /// The worker to which a datagram belongs.
@@ -98,30 +97,37 @@ pub(crate) enum Owner {
 impl Workers {
     /// The worker of this slot, in which it enters its port.
     pub fn new(secret: &WorkerSecret, slot: SlotHandle) -> io::Result<Self> {
+        let this = Self::sender(secret, slot)?;
+        this.slot.quic_port.store(this.port.into(), Relaxed);
+        Ok(this)
+    }
+
+    /// The worker of this slot, which only forwards: others do not know its port.
+    pub(crate) fn sender(secret: &WorkerSecret, slot: SlotHandle) -> io::Result<Self> {
         let own = u8::try_from(slot.index())
             .map_err(|_| io::Error::other("HTTP/3 has at most 256 workers"))?;
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.set_nonblocking(true)?;
         // A smaller buffer only costs datagrams under load.
         let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(RECEIVE_BYTES);
-        slot.quic_port
-            .store(socket.local_addr()?.port().into(), Relaxed);
-        let [key, proof] = [b"cid".as_slice(), b"proof"].map(|label| half(&secret.derive(label)));
+        let port = socket.local_addr()?.port();
+        let cid_key = secret.derive(b"connection IDs");
         Ok(Self {
             own,
-            key: CidKey::new(key),
+            cid_key: CidKey::new(std::array::from_fn(|index| cid_key.as_ref()[index])),
             secret: secret.clone(),
-            proof,
+            message_key: secret.hmac_key(b"messages"),
             slot,
             socket,
+            port,
         })
     }
 
     /// Configuration of an endpoint of this worker: its IDs, and the resets that every worker can send for them.
-    pub fn endpoint_config(&self) -> EndpointConfig {
-        let reset_key = hmac::Key::new(hmac::HMAC_SHA256, &self.secret.derive(b"reset"));
-        let mut config = EndpointConfig::new(Arc::new(reset_key));
-        let (key, worker) = (self.key.clone(), self.own);
+    pub(crate) fn endpoint_config(&self) -> EndpointConfig {
+        let mut config = EndpointConfig::new(Arc::new(self.secret.hmac_key(b"resets")));
+        config.min_reset_interval(RESET_INTERVAL);
+        let (key, worker) = (self.cid_key.clone(), self.own);
         config.cid_generator(move || {
             Box::new(CidGenerator {
                 key: key.clone(),
@@ -132,145 +138,163 @@ impl Workers {
         config
     }
 
+    /// Enters the socket of an endpoint, by which [`has_successor`](Self::has_successor) finds others that read it.
+    pub(crate) fn set_socket(&self, inode: u64) {
+        self.slot.quic_socket.store(inode, Relaxed);
+    }
+
+    /// Whether another worker that accepts connections reads the same sockets as this one.
+    pub(crate) fn has_successor(&self) -> bool {
+        let own = self.slot.quic_socket.load(Relaxed);
+        own != 0
+            && self
+                .accepting()
+                .any(|slot| slot.quic_socket.load(Relaxed) == own)
+    }
+
     pub(crate) fn as_raw_fd(&self) -> RawFd {
         self.socket.as_raw_fd()
     }
 
-    /// Decides on a datagram that has arrived at this worker. `accepting`: it takes new connections.
-    pub(crate) fn owner(&self, datagram: &[u8], remote: SocketAddr, accepting: bool) -> Owner {
-        let Some((cid, is_initial)) = destination(datagram) else {
-            return Owner::This;
-        };
-        let port = match self.key.worker(cid) {
-            Some(worker) if worker == self.own => None,
-            Some(worker) => self.port_of(worker),
-            None if is_initial && !accepting => self.accepting_port(remote),
-            None => None,
-        };
-        port.map_or(Owner::This, Owner::Other)
+    /// Splits the first datagrams off `rest` that belong to the same worker; `None` when there are no more.
+    pub(crate) fn next_run<'a>(&self, rest: &mut Message<'a>) -> Option<(Owner, Message<'a>)> {
+        let size = rest.datagram_bytes;
+        let mut datagrams = rest.bytes.chunks(size);
+        let owner = self.owner(datagrams.next()?);
+        let most = (forward::MAX_PAYLOAD_BYTES / size).max(1);
+        let same = datagrams.take_while(|datagram| self.owner(datagram) == owner);
+        let count = 1 + same.take(most - 1).count();
+        let length = count.saturating_mul(size).min(rest.bytes.len());
+        let (run, after) = rest.bytes.split_at(length);
+        rest.bytes = after;
+        Some((
+            owner,
+            Message {
+                bytes: run,
+                ..*rest
+            },
+        ))
     }
 
-    fn port_of(&self, worker: u8) -> Option<u16> {
-        self.slot.slots().slot(worker.into()).and_then(port)
+    /// Decides by the ID of a datagram that has arrived at this worker. IDs that no worker has made, and those of
+    /// workers that have ended, are for this one.
+    fn owner(&self, datagram: &[u8]) -> Owner {
+        let worker = destination(datagram).and_then(|cid| self.cid_key.worker(cid));
+        let other = worker.filter(|worker| *worker != self.own);
+        let slot = other.and_then(|worker| self.slot.slots().slot(worker.into()));
+        slot.and_then(port).map_or(Owner::This, Owner::Other)
     }
 
-    /// A worker that takes new connections: the same one for each client.
+    /// The other workers that accept connections and take datagrams.
+    fn accepting(&self) -> impl Iterator<Item = &Slot> {
+        let others = self.slot.slots().in_use().enumerate();
+        others
+            .filter(|(index, _)| *index != usize::from(self.own))
+            .map(|(_, slot)| slot)
+            .filter(|slot| slot.accepting.load(Relaxed) != 0 && port(slot).is_some())
+    }
+
+    /// Whether another worker accepts connections.
+    pub(crate) fn are_accepting(&self) -> bool {
+        self.accepting().next().is_some()
+    }
+
+    /// The port of a worker that accepts connections: the same one for all datagrams of a client.
     fn accepting_port(&self, remote: SocketAddr) -> Option<u16> {
-        let accepting = || {
-            let slots = self.slot.slots().in_use();
-            slots
-                .filter(|slot| slot.accepting.load(Relaxed) != 0)
-                .filter_map(port)
+        let mut hasher = DefaultHasher::new();
+        remote.hash(&mut hasher);
+        let hash = hasher.finish() as usize;
+        let count = self.accepting().count();
+        let slot = self.accepting().nth(hash.checked_rem(count)?);
+        slot.and_then(port)
+    }
+
+    /// Forwards the first datagram of a connection to a worker that accepts it; false if there is none.
+    pub(crate) fn forward_new(&self, endpoint: usize, message: &Message<'_>) -> bool {
+        let Some(port) = self.accepting_port(message.remote) else {
+            return false;
         };
-        let count = accepting().count();
-        let hash = usize::from(remote.port());
-        accepting().nth(hash.checked_rem(count)?)
+        let message = Message {
+            origin: Origin::ForAccepting,
+            ..*message
+        };
+        self.send(port, endpoint, &message);
+        true
     }
 
-    /// Passes a datagram on. If the other worker's buffer is full it is lost, and its sender repeats it.
-    pub(crate) fn forward(&self, to: u16, endpoint: usize, message: &Message<'_>, datagram: &[u8]) {
-        let mut bytes = Vec::with_capacity(HEADER_BYTES + datagram.len());
-        bytes.extend_from_slice(&self.proof);
-        bytes.push(endpoint as u8);
-        bytes.push(message.ecn.map_or(0, |ecn| ecn as u8));
-        bytes.extend_from_slice(&message.remote.port().to_be_bytes());
-        push_ip(&mut bytes, Some(message.remote.ip()));
-        push_ip(&mut bytes, message.local_ip);
-        bytes.extend_from_slice(datagram);
-        if self
-            .socket
-            .send_to(&bytes, (Ipv4Addr::LOCALHOST, to))
-            .is_ok()
-        {
-            self.slot.quic_forwarded.fetch_add(1, Relaxed);
-        }
+    /// Forwards datagrams to the worker in their ID.
+    pub(crate) fn forward(&self, port: u16, endpoint: usize, message: &Message<'_>) {
+        let message = Message {
+            origin: Origin::ForOwner,
+            ..*message
+        };
+        self.send(port, endpoint, &message);
     }
 
-    /// Receives one datagram from another worker into `space`; `None` when there are no more.
-    pub(crate) fn receive<'a>(&self, space: &'a mut [u8]) -> Option<Forwarded<'a>> {
-        let length = loop {
+    fn send(&self, port: u16, endpoint: usize, message: &Message<'_>) {
+        let datagrams = message.bytes.len().div_ceil(message.datagram_bytes) as u64;
+        let sent = u8::try_from(endpoint).is_ok_and(|endpoint| {
+            let bytes = forward::encode(&self.message_key, endpoint, message);
+            self.socket
+                .send_to(&bytes, (Ipv4Addr::LOCALHOST, port))
+                .is_ok()
+        });
+        let counter = if sent {
+            &self.slot.quic_forwarded
+        } else {
+            &self.slot.quic_forward_failures
+        };
+        counter.fetch_add(datagrams, Relaxed);
+    }
+
+    /// Receives one message into `space` (`forward::MAX_BYTES`), and returns its length; `None` when there are no more.
+    pub(crate) fn receive(&self, space: &mut [u8]) -> Option<usize> {
+        loop {
             match self.socket.recv(space) {
-                Ok(length) if length < HEADER_BYTES => {}
-                Ok(length) if proves(&space[..PROOF_BYTES], &self.proof) => break length,
-                // From another process of this machine.
-                Ok(_) => {}
+                Ok(length) => return Some(length),
                 // An ICMP error for a worker that has ended.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
                 Err(_) => return None,
             }
-        };
-        parse(&space[PROOF_BYTES..length])
+        }
+    }
+
+    /// The datagrams of a received message and the number of their endpoint; `None` if it is not from a worker.
+    pub(crate) fn open<'a>(&self, bytes: &'a [u8]) -> Option<(usize, Message<'a>)> {
+        let opened = forward::decode(&self.message_key, bytes);
+        match &opened {
+            Some((_, message)) => {
+                let datagrams = message.bytes.len().div_ceil(message.datagram_bytes) as u64;
+                self.slot.quic_taken.fetch_add(datagrams, Relaxed);
+            }
+            None => _ = self.slot.quic_forward_failures.fetch_add(1, Relaxed),
+        }
+        opened
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.slot.quic_port.store(0, Relaxed);
+        if self.slot.quic_port.load(Relaxed) == u64::from(self.port) {
+            self.slot.quic_port.store(0, Relaxed);
+            self.slot.quic_socket.store(0, Relaxed);
+        }
     }
 }
-
-/// Size of the buffer for datagrams of other workers; see `QuicLimits::socket_buffer_bytes`.
-const RECEIVE_BYTES: usize = 2 * 1024 * 1024;
 
 fn port(slot: &Slot) -> Option<u16> {
     let port = u16::try_from(slot.quic_port.load(Relaxed)).ok()?;
     (port != 0).then_some(port)
 }
 
-fn half(bytes: &[u8; SECRET_BYTES]) -> [u8; PROOF_BYTES] {
-    std::array::from_fn(|index| bytes[index])
-}
-
-/// Compares without a branch on the bytes, which another process could measure.
-fn proves(given: &[u8], proof: &[u8; PROOF_BYTES]) -> bool {
-    let differences = given.iter().zip(proof).map(|(one, other)| one ^ other);
-    differences.fold(0, |all, difference| all | difference) == 0
-}
-
-/// The destination ID of a packet, and whether it is an Initial (RFC 9000 17.2, 17.3).
-fn destination(datagram: &[u8]) -> Option<(&[u8], bool)> {
-    let first = *datagram.first()?;
-    if first & 0x80 == 0 {
-        return Some((datagram.get(1..=crate::quic::cid::CID_BYTES)?, false));
+/// The destination ID of a packet, of which one of ours is all or the beginning (RFC 9000 17.2, 17.3).
+fn destination(datagram: &[u8]) -> Option<&[u8]> {
+    const LONG: u8 = 0x80;
+    if datagram.first()? & LONG == 0 {
+        return datagram.get(1..=CID_BYTES);
     }
     let length = usize::from(*datagram.get(5)?);
-    let cid = datagram.get(6..6 + length)?;
-    Some((cid, first & 0x30 == 0))
-}
-
-fn push_ip(bytes: &mut Vec<u8>, ip: Option<IpAddr>) {
-    let (kind, octets) = match ip {
-        None => (0, [0; 16]),
-        Some(IpAddr::V4(ip)) => (4, ip.to_ipv6_mapped().octets()),
-        Some(IpAddr::V6(ip)) => (6, ip.octets()),
-    };
-    bytes.push(kind);
-    bytes.extend_from_slice(&octets);
-}
-
-fn parse(bytes: &[u8]) -> Option<Forwarded<'_>> {
-    let (&[endpoint, ecn, high, low], rest) = bytes.split_first_chunk()?;
-    let (remote, rest) = parse_ip(rest)?;
-    let (local_ip, datagram) = parse_ip(rest)?;
-    Some(Forwarded {
-        endpoint: endpoint.into(),
-        remote: SocketAddr::new(remote?, u16::from_be_bytes([high, low])),
-        local_ip,
-        ecn: EcnCodepoint::from_bits(ecn),
-        datagram,
-    })
-}
-
-fn parse_ip(bytes: &[u8]) -> Option<(Option<IpAddr>, &[u8])> {
-    let (&kind, rest) = bytes.split_first()?;
-    let (octets, rest) = rest.split_first_chunk::<16>()?;
-    let v6 = Ipv6Addr::from(*octets);
-    let ip = match kind {
-        4 => v6.to_ipv4_mapped().map(IpAddr::V4),
-        6 => Some(IpAddr::V6(v6)),
-        _ => None,
-    };
-    Some((ip, rest))
+    datagram.get(6..6 + length)
 }
 
 #[cfg(test)]
@@ -279,6 +303,22 @@ mod tests {
 
     use super::*;
     use crate::serve::metrics::Slots;
+
+    impl Workers {
+        fn generator(&self) -> CidGenerator {
+            CidGenerator {
+                key: self.cid_key.clone(),
+                worker: self.own,
+                random: SystemRandom::new(),
+            }
+        }
+
+        /// A datagram with an ID of this worker.
+        pub(crate) fn short_header(&self) -> Vec<u8> {
+            let id = self.generator().generate_cid();
+            [&[0x41], &*id, &[5; 40]].concat()
+        }
+    }
 
     fn pair() -> (Slots, Workers, Workers) {
         let slots = Slots::private(4);
@@ -293,75 +333,79 @@ mod tests {
         (slots, one, two)
     }
 
-    fn short(workers: &Workers) -> Vec<u8> {
-        let mut generator = CidGenerator {
-            key: workers.key.clone(),
-            worker: workers.own,
-            random: SystemRandom::new(),
-        };
-        let mut datagram = vec![0x41];
-        datagram.extend_from_slice(&generator.generate_cid());
-        datagram.extend_from_slice(&[5; 40]);
-        datagram
+    fn own_port(workers: &Workers) -> u16 {
+        workers.socket.local_addr().unwrap().port()
     }
 
     #[test]
-    fn a_datagram_goes_to_the_worker_in_its_id_with_its_addresses() {
+    fn a_datagram_belongs_to_the_worker_in_its_id() {
         let (_slots, one, two) = pair();
-        let remote: SocketAddr = "[2001:db8::1]:4433".parse().unwrap();
-        let datagram = short(&two);
-        assert_eq!(two.owner(&datagram, remote, true), Owner::This);
-        let Owner::Other(port) = one.owner(&datagram, remote, true) else {
-            panic!("it belongs to the other worker");
-        };
-        let message = Message {
-            bytes: &datagram,
-            datagram_bytes: datagram.len(),
-            remote,
-            local_ip: Some("192.0.2.7".parse().unwrap()),
-            ecn: Some(EcnCodepoint::Ect0),
-        };
-        // Others' datagrams are ignored.
-        let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        stranger
-            .send_to(&[0; 100], (Ipv4Addr::LOCALHOST, port))
-            .unwrap();
-        stranger
-            .send_to(&[0; 3], (Ipv4Addr::LOCALHOST, port))
-            .unwrap();
-        one.forward(port, 3, &message, &datagram);
-        let mut space = [0; 2048];
-        let received = two.receive(&mut space).unwrap();
-        assert_eq!((received.endpoint, received.remote), (3, remote));
-        assert_eq!(received.local_ip, message.local_ip);
-        assert_eq!(received.ecn, Some(EcnCodepoint::Ect0));
-        assert_eq!(received.datagram, datagram);
-        assert!(two.receive(&mut space).is_none());
+        let datagram = two.short_header();
+        assert_eq!(two.owner(&datagram), Owner::This);
+        assert_eq!(one.owner(&datagram), Owner::Other(own_port(&two)));
+        let long = [&[0xe0, 0, 0, 0, 1, 16], &datagram[1..]].concat();
+        assert_eq!(one.owner(&long), Owner::Other(own_port(&two)));
+        drop(two);
+        assert_eq!(one.owner(&datagram), Owner::This);
     }
 
     #[test]
-    fn a_worker_that_ends_passes_new_connections_on() {
-        let (slots, one, two) = pair();
-        let remote: SocketAddr = "192.0.2.1:4433".parse().unwrap();
-        let mut initial = vec![0xc0, 0, 0, 0, 1, 8];
-        initial.extend_from_slice(&[3; 1200]);
-        assert_eq!(one.owner(&initial, remote, true), Owner::This);
-        slots.slot(0).unwrap().accepting.store(0, Relaxed);
-        let port = two.socket.local_addr().unwrap().port();
-        assert_eq!(one.owner(&initial, remote, false), Owner::Other(port));
-        drop(two);
-        // Nobody accepts connections.
-        assert_eq!(one.owner(&initial, remote, false), Owner::This);
+    fn an_id_that_was_changed_belongs_to_nobody() {
+        let (_slots, one, two) = pair();
+        let datagram = two.short_header();
+        for index in 1..=CID_BYTES {
+            for bit in 0..8 {
+                let mut forged = datagram.clone();
+                forged[index] ^= 1 << bit;
+                assert_eq!(one.owner(&forged), Owner::This);
+            }
+        }
     }
 
     #[test]
     fn no_datagram_is_too_short() {
         let (_slots, one, _two) = pair();
-        let remote: SocketAddr = "192.0.2.1:4433".parse().unwrap();
-        let bytes = [0xff; 40];
-        for length in 0..bytes.len() {
-            assert_eq!(one.owner(&bytes[..length], remote, false), Owner::This);
-            assert_eq!(one.owner(&[0; 40][..length], remote, true), Owner::This);
+        for byte in [0, 0x40, 0x80, 0xc0, 0xff] {
+            for length in 0..40 {
+                assert_eq!(one.owner(&vec![byte; length]), Owner::This);
+            }
         }
+    }
+
+    #[test]
+    fn new_connections_go_to_a_worker_that_accepts_them() {
+        let (slots, one, two) = pair();
+        let remote = "192.0.2.1:4433".parse().unwrap();
+        assert_eq!(one.accepting_port(remote), Some(own_port(&two)));
+        slots.slot(1).unwrap().accepting.store(0, Relaxed);
+        assert_eq!(one.accepting_port(remote), None);
+    }
+
+    #[test]
+    fn a_successor_accepts_connections_on_the_same_socket() {
+        let (slots, one, two) = pair();
+        assert!(!one.has_successor());
+        one.set_socket(7);
+        two.set_socket(8);
+        assert!(!one.has_successor());
+        two.set_socket(7);
+        assert!(one.has_successor());
+        slots.slot(1).unwrap().accepting.store(0, Relaxed);
+        assert!(!one.has_successor());
+    }
+
+    #[test]
+    fn messages_of_other_processes_are_ignored() {
+        let (slots, one, _two) = pair();
+        let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        stranger
+            .send_to(&[0; 100], (Ipv4Addr::LOCALHOST, own_port(&one)))
+            .unwrap();
+        let mut space = [0; 2048];
+        let length = one.receive(&mut space).unwrap();
+        assert!(one.open(&space[..length]).is_none());
+        let failures = &slots.slot(0).unwrap().quic_forward_failures;
+        assert_eq!(failures.load(Relaxed), 1);
+        assert!(one.receive(&mut space).is_none());
     }
 }

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use towline_io::quic::{Endpoint, QuicLimits, UdpSocket, WorkerSecret, Workers, server_config};
+use towline_io::quic::{
+    Endpoint, Forwarder, QuicLimits, UdpSocket, WorkerSecret, Workers, server_config,
+};
+use towline_io::serve::metrics::SlotHandle;
 use towline_io::{ConnConfig, Engine};
 use towline_proto::ProtocolPolicy;
 
@@ -63,6 +66,17 @@ pub fn listen<S: Default>(
             .map_err(|error| errors::setup(&error, &format!("{} (UDP)", bind.address)))?;
     }
     Ok(())
+}
+
+/// Forwards what arrives at the UDP sockets to workers that are ready; `None` without such sockets.
+pub fn forwarder(binds: &[Bind], slot: SlotHandle) -> io::Result<Option<Forwarder>> {
+    let over_udp: Vec<&Bind> = binds.iter().filter(|bind| bind.udp).collect();
+    let Some(secret) = secret(&over_udp) else {
+        return Ok(None);
+    };
+    let limits = QuicLimits::server();
+    let sockets = over_udp.iter().map(|bind| socket(bind, &limits));
+    Forwarder::start(sockets.collect::<io::Result<_>>()?, &secret, slot).map(Some)
 }
 
 /// The secret of workers that share the ports.

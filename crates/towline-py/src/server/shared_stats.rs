@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use pyo3::exceptions::{PyIndexError, PyOSError};
 use pyo3::prelude::*;
+use towline_io::quic::Forwarder;
 use towline_io::serve::metrics::{Heartbeat, SlotHandle, Slots, Totals, monotonic_ns};
+
+use super::http3;
+use super::options::Bind;
 
 /// One slot per worker in memory that forked processes share.
 #[pyclass(frozen, module = "towline._native")]
@@ -69,6 +73,7 @@ impl SharedStats {
         Ok(Slot {
             handle,
             heartbeat: Mutex::new(None),
+            forwarder: Mutex::new(None),
         })
     }
 }
@@ -87,6 +92,7 @@ impl SharedStats {
 pub struct Slot {
     handle: SlotHandle,
     heartbeat: Mutex<Option<Heartbeat>>,
+    forwarder: Mutex<Option<Forwarder>>,
 }
 
 impl Slot {
@@ -161,5 +167,25 @@ impl Slot {
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(heartbeat);
         Ok(())
+    }
+
+    /// Starts a native thread that forwards what arrives at the UDP sockets of `binds` to workers that are ready. Called
+    /// by the worker after the fork.
+    fn start_forwarding(&self, binds: Vec<Bind>) -> PyResult<()> {
+        let forwarder = http3::forwarder(&binds, self.handle())
+            .map_err(|e| PyOSError::new_err(e.to_string()))?;
+        *self
+            .forwarder
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = forwarder;
+        Ok(())
+    }
+
+    /// Ends that thread, before a server reads the sockets.
+    fn stop_forwarding(&self) {
+        *self
+            .forwarder
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = None;
     }
 }

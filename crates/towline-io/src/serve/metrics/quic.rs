@@ -7,7 +7,7 @@ use super::slot::Slot;
 type Read = fn(&Slot) -> &AtomicU64;
 
 /// Name, type, help and counter.
-pub(super) const SUMS: [(&str, &str, &str, Read); 9] = [
+pub(super) const SUMS: [(&str, &str, &str, Read); 11] = [
     (
         "towline_quic_connections_open",
         "gauge",
@@ -59,7 +59,19 @@ pub(super) const SUMS: [(&str, &str, &str, Read); 9] = [
     (
         "towline_quic_forwarded_total",
         "counter",
-        "Datagrams passed on to the worker that has their connection.",
+        "Datagrams that a worker has forwarded to another: they belong to a connection of that one, or begin one.",
         |slot| &slot.quic_forwarded,
+    ),
+    (
+        "towline_quic_forwarded_taken_total",
+        "counter",
+        "Forwarded datagrams that have arrived at the other worker. The others are lost, and sent again by the client.",
+        |slot| &slot.quic_taken,
+    ),
+    (
+        "towline_quic_forward_failures_total",
+        "counter",
+        "Datagrams that could not be forwarded, and messages at a worker's port that did not come from a worker.",
+        |slot| &slot.quic_forward_failures,
     ),
 ];

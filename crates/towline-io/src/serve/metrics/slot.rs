@@ -101,6 +101,8 @@ pub struct Slot {
     pub websockets_open: AtomicU64,
     /// Port of the loopback interface at which the worker takes datagrams of HTTP/3 from others; 0 if it has none.
     pub quic_port: AtomicU64,
+    /// Inode of the worker's first UDP socket, which its successor reads as well; 0 if it has none.
+    pub quic_socket: AtomicU64,
     pub quic_connections_open: AtomicU64,
     pub quic_handshakes: AtomicU64,
     pub quic_retries: AtomicU64,
@@ -109,7 +111,12 @@ pub struct Slot {
     pub quic_early: AtomicU64,
     pub quic_packets_sent: AtomicU64,
     pub quic_packets_lost: AtomicU64,
+    /// Datagrams forwarded to other workers.
     pub quic_forwarded: AtomicU64,
+    /// Datagrams that other workers have forwarded to this one.
+    pub quic_taken: AtomicU64,
+    /// Datagrams that could not be forwarded, and messages that did not come from a worker.
+    pub quic_forward_failures: AtomicU64,
     pub dropped_log_lines: AtomicU64,
     /// By method, version and status.
     pub(super) requests: [[[AtomicU64; STATUSES.len()]; VERSIONS.len()]; MethodClass::ALL.len()],
@@ -140,6 +147,7 @@ impl Slot {
             &self.connections_open,
             &self.websockets_open,
             &self.quic_port,
+            &self.quic_socket,
             &self.quic_connections_open,
             &self.rss_bytes,
             &self.open_fds,
