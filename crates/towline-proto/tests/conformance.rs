@@ -1,4 +1,4 @@
-//! Runs `conformance/{http1,http2,websocket}/*.md`: every case whole, byte by byte, cut at every position and at random.
+//! Runs `conformance/{http1,http2,http3,websocket}/*.md`: every case whole, byte by byte, cut at every position and at random.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use towline_testkit::{Random, Setup};
 const EVERY_CUT_BYTES: usize = 1024;
 const RANDOM_CUTS: usize = 24;
 
-const FOLDERS: [&str; 3] = ["http1", "http2", "websocket"];
+const FOLDERS: [&str; 4] = ["http1", "http2", "http3", "websocket"];
 
 fn files() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../conformance");

@@ -2,7 +2,7 @@
 
 use towline_proto::Side;
 
-use crate::{h2, notation, ws};
+use crate::{h2, h3, notation, ws};
 
 /// One case of a conformance file.
 #[derive(Clone, Debug)]
@@ -42,6 +42,8 @@ impl Case {
     fn unescape(&self, text: &str) -> Result<Vec<Vec<u8>>, String> {
         if self.has("http2") {
             h2::notation::wire(text)
+        } else if self.has("http3") {
+            h3::notation::wire(text)
         } else if self.has("websocket") {
             ws::notation::wire(text, self.side())
         } else {

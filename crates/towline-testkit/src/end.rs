@@ -10,6 +10,7 @@ use towline_proto::{
     ResponseHead, Side, StreamId, StreamRead, UserError,
 };
 
+use crate::h3::{Arrival, QuicSide};
 use crate::{Clock, Log};
 
 /// Behaviour of the program above the connection.
@@ -29,6 +30,9 @@ pub enum App {
     /// Neither reads nor responds.
     Silent,
 }
+
+/// Request streams that QUIC allows.
+const MAX_STREAMS: u64 = 100;
 
 /// More rounds than any input of these tests needs: a loop that reaches it is endless.
 const MAX_ROUNDS: usize = 10_000_000;
@@ -65,6 +69,8 @@ pub struct End {
     eof_given: bool,
     closed: bool,
     last_stream: Option<StreamId>,
+    /// The transport of HTTP/3.
+    pub quic: QuicSide,
     /// Streams to read when there are no more events: a program must handle `Switched` first.
     to_read: VecDeque<StreamId>,
 }
@@ -99,12 +105,41 @@ impl End {
         let clock = Clock::default();
         let conn = Connection::client_with_protocol(Arc::clone(limits), protocol, clock.now());
         let mut end = Self::new(conn, clock, Side::Client, App::Read);
+        end.conn.set_stream_credit(end.clock.now(), MAX_STREAMS);
         end.requests = requests
             .iter()
             .map(|(method, target)| ((*method).to_owned(), (*target).to_owned()))
             .collect();
         end.next_request();
         end.pump();
+        end
+    }
+
+    /// A client of this protocol.
+    pub(crate) fn client_of(
+        protocol: Protocol,
+        limits: &Arc<Limits>,
+        requests: &[(&str, &str)],
+    ) -> Self {
+        Self::with_requests(protocol, limits, requests)
+    }
+
+    /// A server of this protocol.
+    pub fn server_of(protocol: Protocol, limits: &Arc<Limits>, app: App) -> Self {
+        let policy = match protocol {
+            Protocol::Http1 => ProtocolPolicy::Http1,
+            Protocol::Http2 => ProtocolPolicy::Http2,
+            Protocol::Http3 => ProtocolPolicy::Http3,
+        };
+        let clock = Clock::default();
+        let conn = Connection::server_with_policy(Arc::clone(limits), policy, clock.now());
+        Self::new(conn, clock, Side::Server, app)
+    }
+
+    /// A client of HTTP/3 whose test writes the requests.
+    pub fn h3_client(limits: &Arc<Limits>) -> Self {
+        let mut end = Self::with_requests(Protocol::Http3, limits, &[]);
+        end.app = App::Manual;
         end
     }
 
@@ -148,6 +183,7 @@ impl End {
             eof_given: false,
             closed: false,
             last_stream: None,
+            quic: QuicSide::default(),
             to_read: VecDeque::new(),
         }
     }
@@ -163,6 +199,24 @@ impl End {
     pub fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend(bytes);
         self.run_until_idle();
+    }
+
+    /// HTTP/3: something arrives from the peer.
+    pub fn arrive(&mut self, arrival: Arrival) {
+        self.arrive_together(vec![arrival]);
+    }
+
+    /// Several things arrive before anything is read.
+    pub fn arrive_together(&mut self, arrivals: Vec<Arrival>) {
+        let now = self.clock.now();
+        for arrival in arrivals {
+            self.quic.arrive(&mut self.conn, now, arrival);
+        }
+        self.run_until_idle();
+    }
+
+    fn is_h3(&self) -> bool {
+        self.conn.protocol() == Some(Protocol::Http3)
     }
 
     /// The side of this end.
@@ -241,13 +295,10 @@ impl End {
             }
         }
         if self.conn.protocol() == Some(Protocol::Http2) {
-            let lines = crate::h2::lines(&self.written);
-            for same in lines.chunk_by(|one, next| one == next) {
-                log.line(&match same.len() {
-                    1 => format!("wrote {}", same[0]),
-                    n => format!("wrote {n} x {}", same[0]),
-                });
-            }
+            log_written(&mut log, &crate::h2::lines(&self.written));
+        }
+        if self.is_h3() {
+            log_written(&mut log, &self.quic.lines());
         }
         let interest = self.conn.interest();
         log.line(match (interest.closed, interest.shutdown) {
@@ -279,6 +330,10 @@ impl End {
     }
 
     fn receive(&mut self) -> bool {
+        if self.is_h3() {
+            self.conn.prepare(&mut self.buffers);
+            return self.quic.receive(&mut self.conn, self.clock.now());
+        }
         let interest = self.conn.interest();
         if interest.closed || !interest.read {
             return false;
@@ -321,6 +376,9 @@ impl End {
     }
 
     fn flush(&mut self) -> bool {
+        if self.is_h3() {
+            return self.quic.send(&mut self.conn, self.clock.now());
+        }
         let mut moved = false;
         loop {
             let mut slices = [IoSlice::new(&[]); 8];
@@ -348,7 +406,7 @@ impl End {
 
     /// Takes one event, logs it and returns the program's reaction.
     fn event(&mut self) -> Option<Action> {
-        let announced = self.conn.has_events();
+        let (announced, is_h3) = (self.conn.has_events(), self.is_h3());
         let event = self.conn.next_event()?;
         assert!(
             announced,
@@ -357,7 +415,8 @@ impl End {
         assert!(!self.closed, "{event:?} after Closed");
         let action = match event {
             Event::Head { stream, head, end } => {
-                self.log.head(self.side, stream, &head, end);
+                // HTTP/3: the end may come after the head, and is a line of its own.
+                self.log.head(self.side, stream, &head, end && !is_h3);
                 let connect = self.side == Side::Server && head.method() == b"CONNECT";
                 self.last_stream = Some(stream);
                 self.exchanges.push(Exchange {
@@ -404,7 +463,12 @@ impl End {
             Action::Head(stream, end) => match (self.side, self.app) {
                 (_, App::Silent) => {}
                 (Side::Server, App::Ignore) => self.respond(stream),
-                _ if end => self.body_ended(stream),
+                _ if end => {
+                    if self.is_h3() && !self.is_tunnel(stream) {
+                        self.log.line(&format!("end {}", stream.0));
+                    }
+                    self.body_ended(stream);
+                }
                 _ => self.to_read.push_back(stream),
             },
             Action::Read(stream) => {
@@ -413,6 +477,11 @@ impl End {
                 }
             }
         }
+    }
+
+    fn is_tunnel(&self, stream: StreamId) -> bool {
+        let mut exchanges = self.exchanges.iter();
+        exchanges.any(|exchange| exchange.id == stream && exchange.connect)
     }
 
     /// Reads until nothing more is available.
@@ -529,6 +598,16 @@ impl End {
         if let Err(error) = self.conn.request(&head, BodySize::Empty) {
             self.log.line(&format!("request refused: {error}"));
         }
+    }
+}
+
+/// Logs what was written, equal lines together.
+fn log_written(log: &mut Log, lines: &[String]) {
+    for same in lines.chunk_by(|one, next| one == next) {
+        log.line(&match same.len() {
+            1 => format!("wrote {}", same[0]),
+            n => format!("wrote {n} x {}", same[0]),
+        });
     }
 }
 

@@ -1,5 +1,10 @@
 //! HTTP/3 in tests: frames, a model of QUIC in memory, conformance files.
 
+pub mod frames;
 mod link;
+pub mod notation;
+mod side;
 
 pub use link::{QuicPair, QuicWire};
+pub use notation::Arrival;
+pub use side::QuicSide;

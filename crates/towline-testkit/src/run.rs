@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use towline_proto::{Limits, Side};
+use towline_proto::{Limits, Protocol, Side};
 
 use crate::case::Case;
+use crate::h3::Arrival;
+use crate::h3::notation::arrivals;
 use crate::pieces::in_pieces;
 use crate::{App, End, ws};
 
@@ -27,7 +29,7 @@ enum Subject {
 #[derive(Clone, Debug)]
 struct Http {
     side: Side,
-    http2: bool,
+    protocol: Protocol,
     app: App,
     methods: Vec<String>,
     limits: Arc<Limits>,
@@ -36,7 +38,15 @@ struct Http {
 }
 
 /// Options of every case, which are handled elsewhere.
-const COMMON: [&str; 6] = ["client", "eof", "nocut", "hide", "http2", "websocket"];
+const COMMON: [&str; 7] = [
+    "client",
+    "eof",
+    "nocut",
+    "hide",
+    "http2",
+    "http3",
+    "websocket",
+];
 
 impl Setup {
     /// # Errors
@@ -98,7 +108,10 @@ fn option_of_http(http: &mut Http, limits: &mut Limits, name: &str, value: &str)
         }
         "wait" => http.wait = seconds(value)?,
         "limit_body" => limits.max_body_bytes = Some(value.parse().ok()?),
-        "limit_streams" => limits.http2.max_concurrent_streams = value.parse().ok()?,
+        "limit_streams" => {
+            limits.http2.max_concurrent_streams = value.parse().ok()?;
+            limits.http3.max_concurrent_streams = value.parse().ok()?;
+        }
         _ => return None,
     }
     Some(())
@@ -126,7 +139,11 @@ impl Http {
     fn new(case: &Case) -> Self {
         Self {
             side: case.side(),
-            http2: case.has("http2"),
+            protocol: match (case.has("http2"), case.has("http3")) {
+                (true, _) => Protocol::Http2,
+                (_, true) => Protocol::Http3,
+                _ => Protocol::Http1,
+            },
             app: App::Read,
             methods: vec!["GET".into()],
             limits: Arc::default(),
@@ -139,7 +156,10 @@ impl Http {
         let mut end = self.end();
         let mut sizes = sizes.iter().copied();
         for part in parts {
-            feed(&mut end, part, &mut sizes);
+            match self.protocol {
+                Protocol::Http3 => feed_streams(&mut end, part, &mut sizes),
+                _ => feed(&mut end, part, &mut sizes),
+            }
         }
         if self.eof {
             end.feed_eof();
@@ -152,11 +172,9 @@ impl Http {
         let target = |method: &str| if method == "CONNECT" { "a:443" } else { "/" };
         let methods = self.methods.iter();
         let requests: Vec<_> = methods.map(|m| (m.as_str(), target(m))).collect();
-        match (self.side, self.http2) {
-            (Side::Server, false) => End::server(&self.limits, self.app),
-            (Side::Server, true) => End::h2_server(&self.limits, self.app),
-            (Side::Client, false) => End::client(&self.limits, &requests),
-            (Side::Client, true) => End::h2_client_with_requests(&self.limits, &requests),
+        match self.side {
+            Side::Server => End::server_of(self.protocol, &self.limits, self.app),
+            Side::Client => End::client_of(self.protocol, &self.limits, &requests),
         }
     }
 }
@@ -164,6 +182,29 @@ impl Http {
 /// Feeds `wire` in pieces of these sizes; the rest is the last piece.
 pub(crate) fn feed(end: &mut End, wire: &[u8], sizes: &mut impl Iterator<Item = usize>) {
     in_pieces(wire, sizes, |piece| end.feed(piece));
+}
+
+/// The same for the streams of HTTP/3: each arrival of bytes is cut.
+fn feed_streams(end: &mut End, part: &[u8], sizes: &mut impl Iterator<Item = usize>) {
+    let mut arrivals = arrivals(part).into_iter().peekable();
+    while let Some(arrival) = arrivals.next() {
+        let Arrival::Bytes(id, bytes) = arrival else {
+            end.arrive(arrival);
+            continue;
+        };
+        // The end of a stream comes with its last bytes, as in a packet.
+        let mut last = None;
+        in_pieces(&bytes, sizes, |piece| {
+            if let Some(piece) = last.replace(piece.to_vec()) {
+                end.arrive(Arrival::Bytes(id, piece));
+            }
+        });
+        let last = Arrival::Bytes(id, last.unwrap_or_default());
+        match arrivals.next_if_eq(&Arrival::End(id)) {
+            Some(ends) => end.arrive_together(vec![last, ends]),
+            None => end.arrive(last),
+        }
+    }
 }
 
 fn app(name: &str) -> Option<App> {

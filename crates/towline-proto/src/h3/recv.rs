@@ -150,7 +150,7 @@ impl Connection {
     /// Bytes of a stream that may be read from QUIC now.
     pub(super) fn room(&self, key: StreamKey) -> usize {
         let stream = self.streams.get(key);
-        if stream.recv_side != RecvSide::Open || stream.input.state == FrameState::Blocked {
+        if stream.recv_side != RecvSide::Open {
             return 0;
         }
         let mut max = self.limits.window_bytes;

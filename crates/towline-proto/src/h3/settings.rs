@@ -54,7 +54,7 @@ impl Connection {
     pub(super) fn apply_settings(&mut self, payload: &[u8]) -> Result<(), Fault> {
         let mut names = Vec::new();
         let mut rest = payload;
-        let mut table_bytes = 0;
+        let (mut table_bytes, mut max_blocked) = (0, 0);
         let mut extended_connect = false;
         while !rest.is_empty() {
             let (name, n) = varint(rest).ok_or(rules::WRONG_SIZE)?;
@@ -64,6 +64,7 @@ impl Connection {
             match name {
                 0x0 | 0x2..=0x5 => return Err(rules::SETTING_OF_HTTP2),
                 QPACK_MAX_TABLE_CAPACITY => table_bytes = value,
+                QPACK_BLOCKED_STREAMS => max_blocked = value,
                 ENABLE_CONNECT_PROTOCOL if value > 1 => return Err(rules::SETTING),
                 ENABLE_CONNECT_PROTOCOL => extended_connect = value == 1,
                 _ => {}
@@ -74,6 +75,7 @@ impl Connection {
             return Err(rules::SETTING_TWICE);
         }
         self.peer_settings.extended_connect = Some(extended_connect);
+        self.encoder.set_max_blocked_streams(max_blocked);
         self.encoder.set_max_table_bytes(table_bytes);
         Ok(())
     }

@@ -7,6 +7,10 @@
 //! A new field is sent as text, and inserted for later sections, which refer to it once it is acknowledged. Values
 //! that are often new (paths, dates, unknown names) are inserted when they are repeated, secrets never (RFC 9204 7.1).
 //!
+//! Some decoders acknowledge sections only, and not entries (RFC 9204 4.4.3 asks them to). So when entries have not been
+//! acknowledged for some sections, one section refers to them, if the peer allows a blocked stream; by then they are
+//! there unless packets were lost.
+//!
 //! ```text
 //!   oldest                                                          newest
 //!   │ evictable │ referred to by outstanding sections │ ... │ not acknowledged │
@@ -38,6 +42,9 @@ const MAX_OUTSTANDING: usize = 256;
 /// Instructions that wait to be sent. Over it, nothing is inserted: the peer does not read them.
 const MAX_UNSENT_BYTES: usize = 16 * 1024;
 
+/// One of this many sections refers to entries that are not acknowledged, if they are older than the one before.
+const PROBE_AFTER_SECTIONS: u32 = 32;
+
 /// How a field was encoded.
 #[derive(Debug, Clone, Copy)]
 enum FieldRef {
@@ -55,6 +62,8 @@ struct Section {
     stream: u64,
     /// The oldest entry that it refers to.
     oldest: u64,
+    /// Its Required Insert Count, if it refers to entries that are not acknowledged: one section at most.
+    probes: Option<u64>,
 }
 
 /// The references of the section being encoded.
@@ -94,6 +103,12 @@ pub(crate) struct Encoder {
     position: usize,
     references: References,
     sections: VecDeque<Section>,
+    /// The peer lets streams wait for entries (RFC 9204 2.1.2).
+    may_block: bool,
+    /// Number of sections since `probe_mark` was set.
+    sections_since: u32,
+    /// Number of entries inserted then.
+    probe_mark: u64,
     /// Number of changes to the state that sections depend on, saturating.
     generation: u32,
     /// Bytes for the encoder stream.
@@ -115,6 +130,9 @@ impl Encoder {
             position: 0,
             references: References::none(0),
             sections: VecDeque::new(),
+            may_block: false,
+            sections_since: 0,
+            probe_mark: 0,
             generation: 0,
             unsent: Vec::new(),
             partial: Vec::new(),
@@ -144,6 +162,11 @@ impl Encoder {
             instructions::set_capacity(capacity, &mut self.unsent);
             self.bump_generation();
         }
+    }
+
+    /// The peer's `SETTINGS_QPACK_BLOCKED_STREAMS`.
+    pub fn set_max_blocked_streams(&mut self, max: u64) {
+        self.may_block = max > 0;
     }
 
     /// Takes the bytes for the encoder stream.
@@ -182,7 +205,11 @@ impl Encoder {
                     let is_it = |section: &Section| section.stream == stream;
                     let place = self.sections.iter().position(is_it);
                     let place = place.ok_or(QpackError::Acknowledgement)?;
-                    self.sections.remove(place);
+                    let section = self.sections.remove(place);
+                    if let Some(required) = section.and_then(|section| section.probes) {
+                        self.known_received = self.known_received.max(required);
+                        self.bump_generation();
+                    }
                 }
                 DecoderInstruction::Cancel(stream) => {
                     self.sections.retain(|section| section.stream != stream);
@@ -202,8 +229,28 @@ impl Encoder {
     /// Starts a section; its fields follow by [`FieldEncoder::encode`].
     pub fn start(&mut self) {
         self.position = 0;
-        let has_room = self.sections.len() < MAX_OUTSTANDING;
-        self.references = References::none(if has_room { self.known_received } else { 0 });
+        self.references = References::none(self.base());
+        self.sections_since += 1;
+    }
+
+    fn base(&mut self) -> u64 {
+        if self.sections.len() >= MAX_OUTSTANDING {
+            return 0;
+        }
+        if self.sections_since < PROBE_AFTER_SECTIONS {
+            return self.known_received;
+        }
+        let mark = std::mem::replace(&mut self.probe_mark, self.inserted);
+        self.sections_since = 0;
+        if self.probes() && mark > self.known_received {
+            return mark;
+        }
+        self.known_received
+    }
+
+    /// Whether a section may refer to entries that are not acknowledged: no other one does.
+    fn probes(&self) -> bool {
+        self.may_block && self.sections.iter().all(|section| section.probes.is_none())
     }
 
     /// Ends the section, with its lines in `lines`, and appends it to `out`. Returns the oldest entry that it refers
@@ -220,7 +267,16 @@ impl Encoder {
             let encoded = required % (2 * self.max_entries) + 1;
             integer::write(encoded as usize, 8, 0, out);
             integer::write((base - required) as usize, 7, 0, out);
-            self.sections.push_back(Section { stream, oldest });
+            let probes = Some(required).filter(|&required| required > self.known_received);
+            if probes.is_some() {
+                // It must not be repeated.
+                self.bump_generation();
+            }
+            self.sections.push_back(Section {
+                stream,
+                oldest,
+                probes,
+            });
         }
         out.extend_from_slice(lines);
         oldest
@@ -229,7 +285,11 @@ impl Encoder {
     /// A section that `end` has written is sent again, on this stream.
     pub fn repeat(&mut self, stream: u64, oldest: u64) {
         if oldest != u64::MAX {
-            self.sections.push_back(Section { stream, oldest });
+            self.sections.push_back(Section {
+                stream,
+                oldest,
+                probes: None,
+            });
         }
     }
 
@@ -249,7 +309,7 @@ impl Encoder {
         (references.base - 1 - absolute) as usize
     }
 
-    /// Finds the newest acknowledged entry with this text, and whether there is one that is not acknowledged.
+    /// Finds the newest entry with this text that may be referred to, and whether there is another one.
     fn find(&self, line_hash: u64, field: Field<'_>) -> (Option<u32>, bool) {
         let (mut best, mut is_pending) = (None, false);
         for number in self.hash_index.candidates(line_hash) {
@@ -261,7 +321,7 @@ impl Encoder {
             if !entry.is_some_and(|entry| is_line(entry.line, entry.name_len, field)) {
                 continue;
             }
-            if absolute >= self.known_received {
+            if absolute >= self.references.base.max(self.known_received) {
                 is_pending = true;
             } else if best.is_none_or(|(_, other)| absolute > other) {
                 best = Some((number, absolute));

@@ -36,9 +36,10 @@ impl QpackScratch {
         }
     }
 
-    /// The table that the peer allows.
-    pub fn set_encoder_table_bytes(&mut self, bytes: u64) {
-        self.encoder.set_max_table_bytes(bytes);
+    /// The table, and the blocked streams, that the peer allows.
+    pub fn set_encoder_limits(&mut self, table_bytes: u64, blocked_streams: u64) {
+        self.encoder.set_max_blocked_streams(blocked_streams);
+        self.encoder.set_max_table_bytes(table_bytes);
     }
 
     /// Encodes a section of these fields, on this stream.
