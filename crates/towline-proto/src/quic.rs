@@ -191,6 +191,13 @@ impl Connection {
         }
     }
 
+    /// The peer has acknowledged something new: a connection that is being closed waits on for the rest.
+    pub fn transport_progressed(&mut self, now: Instant) {
+        if let Some(conn) = self.h3() {
+            conn.transport_progressed(now);
+        }
+    }
+
     /// The peer has acknowledged everything up to the end of the stream: a graceful close waits for it, since closing
     /// a QUIC connection discards what is not acknowledged.
     pub fn stream_acknowledged(&mut self, now: Instant, id: u64) {

@@ -6,6 +6,8 @@ pub(crate) mod config;
 pub(crate) mod file_body;
 pub(crate) mod flush;
 pub(crate) mod id;
+#[cfg(test)]
+mod network_tests;
 pub(crate) mod proxy_header;
 mod quic_io;
 pub(crate) mod quic_transport;

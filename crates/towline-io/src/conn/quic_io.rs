@@ -57,6 +57,9 @@ impl<S> Conn<S> {
             offer_streams(&mut self.proto, quic, now);
         }
         let received = read_streams(&mut self.proto, quic, now);
+        if self.proto.error().is_some() && quic.has_new_acknowledgements() {
+            self.proto.transport_progressed(now);
+        }
         if let Some(remote) = quic.take_migration() {
             self.remote = remote;
             if let Some(meter) = &self.service.meter {

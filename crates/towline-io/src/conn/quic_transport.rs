@@ -41,6 +41,8 @@ pub(crate) struct QuicTransport {
     remote: SocketAddr,
     /// The connection is over: closed by the peer, failed, or timed out.
     pub(crate) is_lost: bool,
+    /// Acknowledgements received when they were last counted.
+    acknowledgements: u64,
     /// A client's: the address to send from, if it was given.
     pub(crate) local: Option<IpAddr>,
     last_reconnect: Option<Instant>,
@@ -118,6 +120,7 @@ impl QuicTransport {
             opened: VecDeque::new(),
             unopened: VecDeque::new(),
             is_lost: false,
+            acknowledgements: 0,
             local: None,
             last_reconnect: None,
             is_reconnected: false,
@@ -263,6 +266,12 @@ impl QuicTransport {
             place.is_free = true;
             place.endpoint().retire(conn, now);
         }
+    }
+
+    /// Whether acknowledgements have arrived since the last call.
+    pub(crate) fn has_new_acknowledgements(&mut self) -> bool {
+        let acknowledgements = self.conn.quic().stats().frame_rx.acks;
+        std::mem::replace(&mut self.acknowledgements, acknowledgements) != acknowledgements
     }
 
     /// Packets sent and lost so far.

@@ -151,7 +151,7 @@ impl<S: Default> Engine<S> {
 
 impl<S> Conn<S> {
     /// Drops the connection after its last flush.
-    fn retire(self, now: Instant) {
+    pub(crate) fn retire(self, now: Instant) {
         if let Transport::Quic(quic) = self.io {
             quic.retire(now);
         }

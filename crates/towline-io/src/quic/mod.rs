@@ -20,6 +20,8 @@ mod forward;
 mod forwarder;
 mod key;
 mod limits;
+#[cfg(test)]
+pub(crate) mod memory_socket;
 mod socket;
 #[cfg(test)]
 pub(crate) mod tests;

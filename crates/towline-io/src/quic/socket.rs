@@ -15,6 +15,8 @@ use quinn_udp::{RecvMeta, UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::quic::key::Key;
+#[cfg(test)]
+use crate::quic::memory_socket::MemorySocket;
 
 /// Messages received with one call. With GRO each has up to 64 KiB of datagrams.
 pub(crate) const MESSAGES: usize = 8;
@@ -27,17 +29,28 @@ const MAX_BATCH: usize = 40;
 
 /// A non-blocking UDP socket, shared by the connections of an endpoint for sending.
 pub struct UdpSocket {
-    socket: Socket,
-    state: UdpSocketState,
+    inner: Inner,
     /// Connections that wait until the socket is writable.
     blocked: Mutex<Vec<Key>>,
     /// Error number of the last failure; 0: none.
     failure: AtomicI32,
 }
 
+/// The kernel's socket, or that of a simulated network.
+enum Inner {
+    Kernel {
+        socket: Socket,
+        state: UdpSocketState,
+    },
+    #[cfg(test)]
+    Memory(MemorySocket),
+}
+
 impl fmt::Debug for UdpSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("UdpSocket").field(&self.socket).finish()
+        f.debug_tuple("UdpSocket")
+            .field(&self.local_addr())
+            .finish()
     }
 }
 
@@ -115,20 +128,38 @@ impl UdpSocket {
         // On some systems the state's options include blocking mode.
         socket.set_nonblocking(true)?;
         Ok(Self {
-            socket,
-            state,
+            inner: Inner::Kernel { socket, state },
             blocked: Mutex::default(),
             failure: AtomicI32::new(0),
         })
     }
 
+    #[cfg(test)]
+    pub(crate) fn in_memory(socket: MemorySocket) -> Self {
+        Self {
+            inner: Inner::Memory(socket),
+            blocked: Mutex::default(),
+            failure: AtomicI32::new(0),
+        }
+    }
+
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        let addr = self.socket.local_addr()?.as_socket();
-        addr.ok_or_else(|| io::ErrorKind::Unsupported.into())
+        match &self.inner {
+            Inner::Kernel { socket, .. } => {
+                let addr = socket.local_addr()?.as_socket();
+                addr.ok_or_else(|| io::ErrorKind::Unsupported.into())
+            }
+            #[cfg(test)]
+            Inner::Memory(socket) => Ok(socket.addr()),
+        }
     }
 
     pub fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        match &self.inner {
+            Inner::Kernel { socket, .. } => socket.as_raw_fd(),
+            #[cfg(test)]
+            Inner::Memory(_) => -1,
+        }
     }
 
     #[cfg(test)]
@@ -148,17 +179,33 @@ impl UdpSocket {
 
     /// Whether the system may fragment datagrams, so that the path's MTU cannot be probed.
     pub(crate) fn may_fragment(&self) -> bool {
-        self.state.may_fragment()
+        match &self.inner {
+            Inner::Kernel { state, .. } => state.may_fragment(),
+            #[cfg(test)]
+            Inner::Memory(_) => false,
+        }
     }
 
     /// Datagrams that one send may have.
     pub(crate) fn batch(&self) -> usize {
-        self.state.max_gso_segments().min(MAX_BATCH)
+        match &self.inner {
+            Inner::Kernel { state, .. } => state.max_gso_segments().min(MAX_BATCH),
+            #[cfg(test)]
+            Inner::Memory(_) => MAX_BATCH,
+        }
     }
 
     /// Sends the datagrams of `transmit`, and returns false if the socket's buffer is full. Other failures are
     /// losses, which the protocol repairs: an unreachable network, a datagram over the MTU.
     pub(crate) fn send(&self, transmit: &Transmit, contents: &[u8]) -> bool {
+        let (socket, state) = match &self.inner {
+            Inner::Kernel { socket, state } => (socket, state),
+            #[cfg(test)]
+            Inner::Memory(socket) => {
+                let segment_bytes = transmit.segment_size.unwrap_or(contents.len());
+                return socket.send(transmit.destination, transmit.ecn, contents, segment_bytes);
+            }
+        };
         let transmit = quinn_udp::Transmit {
             destination: transmit.destination,
             ecn: transmit.ecn.and_then(to_udp),
@@ -166,10 +213,7 @@ impl UdpSocket {
             segment_size: transmit.segment_size,
             src_ip: transmit.src_ip,
         };
-        let sent = self
-            .state
-            .try_send(UdpSockRef::from(&self.socket), &transmit);
-        match sent {
+        match state.try_send(UdpSockRef::from(socket), &transmit) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
             Err(error) => self.note_failure(&error),
             Ok(()) => {}
@@ -210,14 +254,18 @@ impl UdpSocket {
 
     /// Receives up to [`MESSAGES`] messages into `buffers`.
     pub(crate) fn receive(&self, buffers: &mut ReceiveBuffers) -> io::Result<usize> {
+        let (socket, state) = match &self.inner {
+            Inner::Kernel { socket, state } => (socket, state),
+            #[cfg(test)]
+            Inner::Memory(socket) => return Ok(buffers.fill_from(socket)),
+        };
         let mut slices = buffers
             .bytes
             .chunks_exact_mut(MESSAGE_BYTES)
             .map(IoSliceMut::new);
         let mut slices: [IoSliceMut<'_>; MESSAGES] =
             std::array::from_fn(|_| slices.next().unwrap_or_else(|| IoSliceMut::new(&mut [])));
-        let socket = UdpSockRef::from(&self.socket);
-        let received = self.state.recv(socket, &mut slices, &mut buffers.meta);
+        let received = state.recv(UdpSockRef::from(socket), &mut slices, &mut buffers.meta);
         received.inspect_err(|error| {
             if error.kind() != io::ErrorKind::WouldBlock {
                 self.note_failure(error);
@@ -238,6 +286,25 @@ impl ReceiveBuffers {
             bytes: vec![0; MESSAGES * MESSAGE_BYTES].into_boxed_slice(),
             meta: [RecvMeta::default(); MESSAGES],
         }
+    }
+
+    #[cfg(test)]
+    fn fill_from(&mut self, socket: &MemorySocket) -> usize {
+        let messages = self.bytes.chunks_exact_mut(MESSAGE_BYTES);
+        let mut count = 0;
+        for (space, meta) in messages.zip(&mut self.meta) {
+            let Some(datagram) = socket.receive() else {
+                break;
+            };
+            let length = datagram.bytes.len();
+            space[..length].copy_from_slice(&datagram.bytes);
+            *meta = RecvMeta::default();
+            (meta.addr, meta.len, meta.stride) = (datagram.from, length, length);
+            meta.ecn = datagram.ecn.and_then(to_udp);
+            meta.dst_ip = Some(datagram.to.ip());
+            count += 1;
+        }
+        count
     }
 
     /// One received message.

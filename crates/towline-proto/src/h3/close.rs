@@ -330,6 +330,14 @@ impl Connection {
         self.check_acknowledged();
     }
 
+    /// The peer acknowledges what was sent: closing waits longer, because QUIC discards the rest.
+    pub fn transport_progressed(&mut self, now: Instant) {
+        self.set_now(now);
+        if let Phase::Closing { progress, .. } = &mut self.phase {
+            *progress = now;
+        }
+    }
+
     /// Closes when all is acknowledged.
     fn check_acknowledged(&mut self) {
         if matches!(self.phase, Phase::Closing { .. }) && self.unacknowledged == 0 {
@@ -425,7 +433,11 @@ impl Connection {
         if self.phase != Phase::Open {
             return;
         }
-        self.phase = Phase::Closing { since: self.now };
+        let longest = self.limits.body_timeout;
+        self.phase = Phase::Closing {
+            progress: self.now,
+            until: longest.map(|longest| self.now + longest),
+        };
         self.fail_streams(error);
         if self.side == Side::Client {
             // Responses are here, so that nothing that was sent is needed.

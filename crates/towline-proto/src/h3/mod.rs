@@ -64,10 +64,11 @@ const ANY_REQUEST: u64 = (1 << 62) - 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Nothing more is parsed. The connection closes when the peer has acknowledged all, or `linger_timeout` after
-    /// `since`.
+    /// Nothing more is parsed. The connection closes when the peer has acknowledged all, or `linger_timeout` after the
+    /// last progress, or at `until`.
     Closing {
-        since: Instant,
+        progress: Instant,
+        until: Option<Instant>,
     },
     /// QUIC has the order to close, or has closed.
     Closed,

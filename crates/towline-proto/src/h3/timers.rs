@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use crate::Side;
 use crate::idle_timer::IdleTimer;
 use crate::multiplexed::streams::StreamKey;
 
@@ -52,7 +51,10 @@ impl Connection {
     pub fn deadline(&self) -> Option<Instant> {
         match self.phase {
             Phase::Closed => None,
-            Phase::Closing { since } => Some(since + self.linger_timeout()),
+            Phase::Closing { progress, until } => {
+                let linger = progress + self.limits.linger_timeout;
+                Some(until.map_or(linger, |until| until.min(linger)))
+            }
             Phase::Open => [
                 self.timers.idle.deadline(&self.limits),
                 self.timers.go_away_at,
@@ -63,15 +65,6 @@ impl Connection {
             .into_iter()
             .flatten()
             .min(),
-        }
-    }
-
-    /// Time for the peer's acknowledgements. A server that stops does not wait long for clients that are gone.
-    fn linger_timeout(&self) -> Duration {
-        if self.side == Side::Server && self.closing {
-            self.limits.drain_linger_timeout
-        } else {
-            self.limits.linger_timeout
         }
     }
 
@@ -108,8 +101,8 @@ impl Connection {
         self.set_now(now);
         match self.phase {
             Phase::Closed => {}
-            Phase::Closing { since } => {
-                if now >= since + self.linger_timeout() {
+            Phase::Closing { .. } => {
+                if self.deadline().is_some_and(|at| now >= at) {
                     self.finish_closing();
                 }
             }
