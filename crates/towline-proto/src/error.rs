@@ -137,9 +137,9 @@ impl fmt::Display for StreamError {
             Self::Reset => f.write_str("aborted by the program"),
             Self::ResetByPeer(code) => write!(f, "peer: stream reset: {code}"),
             Self::Refused(rule) => write!(f, "peer: not processed: {rule}"),
-            Self::Http1Required { unprocessed: true } => f.write_str(
-                "peer: not processed: HTTP/1.1 required (HTTP_1_1_REQUIRED, H3_VERSION_FALLBACK)",
-            ),
+            Self::Http1Required { unprocessed: true } => {
+                f.write_str("peer: not processed: HTTP_1_1_REQUIRED (RFC 9113 7)")
+            }
             Self::Http1Required { unprocessed: false } => {
                 f.write_str("peer: closed with HTTP_1_1_REQUIRED (RFC 9113 7)")
             }
