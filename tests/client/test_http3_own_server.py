@@ -1,0 +1,161 @@
+"""HTTP/3 between Towline's clients and its server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import towline
+
+from tests.client.test_websocket_http2 import check
+from tests.support.client_backends import rss_bytes
+from tests.support.http3.backends import Make, backend, http3_only
+from tests.support.http3.servers import Place, Running, run
+from tests.support.interop_app import LARGE, SMALL
+from tests.support.websocket_clients import BACKENDS
+
+# ruff: noqa: F401, F811 - the fixture `backend` is imported
+
+pytest.importorskip("aioquic", reason="aioquic is not installed")
+
+SOCKETS = "tests.client.test_websocket_http2:application"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+@contextlib.contextmanager
+def serving(place: Place, app: str = "tests.support.interop_app:app", *options: str) -> Iterator[Running]:
+    bind = ["--bind", f"127.0.0.1:{place.port}", "--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
+    command = [sys.executable, "-m", "towline", "serve", app, "--http", "all", *bind, *options]
+    with run(place, command) as running:
+        yield running
+
+
+def test_calls_of_every_size(place: Place, backend: Make) -> None:
+    with serving(place) as running:
+        caller = http3_only(backend, running.port, running.trust)
+        responses = caller.concurrently("GET", "/small", 100)
+        assert {(response.http_version, response.content) for response in responses} == {("HTTP/3", SMALL)}
+        assert {response.content for response in caller.concurrently("GET", "/large", 10)} == {LARGE}
+        body = bytes(range(256)) * 8_000
+        assert {each.content for each in caller.concurrently("POST", "/echo", 5, content=body)} == {body}
+        assert caller.call("POST", "/echo", content=caller.body(b"one", b"two" * 90_000)).content == (
+            b"one" + b"two" * 90_000
+        )
+        assert caller.get("/absent").status_code == 404
+        assert caller.call("HEAD", "/small").content == b""
+
+
+def test_alt_svc_upgrades_on_the_same_port(place: Place, backend: Make) -> None:
+    with serving(place) as running:
+        trust = towline.TLS(trust=running.trust)
+        for http2, first in ((True, "HTTP/2"), (False, "HTTP/1.1")):
+            caller = backend(http3=True, http2=http2, verify=trust, base_url=running.url)
+            assert [caller.get("/small").http_version for _ in range(3)] == [first, "HTTP/3", "HTTP/3"]
+        caller = backend(http3=True, verify=trust, base_url=running.url)
+        for _ in range(10):
+            responses = caller.concurrently("POST", "/echo", 30, content=b"body")
+            assert {response.content for response in responses} == {b"body"}
+        assert {response.http_version for response in responses} == {"HTTP/3"}
+
+
+def test_prior_knowledge(place: Place, backend: Make) -> None:
+    with serving(place) as running:
+        trust = towline.TLS(trust=running.trust)
+        caller = backend(http3="prior", verify=trust, base_url=running.url)
+        assert {each.http_version for each in caller.concurrently("GET", "/small", 20)} == {"HTTP/3"}
+
+
+@pytest.mark.parametrize("kind", sorted(BACKENDS))
+def test_websockets(place: Place, kind: str) -> None:
+    with serving(place, SOCKETS) as running:
+        client: Any = BACKENDS[kind](http1=False, http3=True, verify=towline.TLS(trust=running.trust))
+        try:
+            check(client, running.url.replace("https", "wss"), "3")
+        finally:
+            client.close()
+
+
+def test_a_websocket_beside_calls_on_one_connection(place: Place) -> None:
+    async def main(running: Running) -> None:
+        trust = towline.TLS(trust=running.trust)
+        async with towline.AsyncClient(http1=False, http3=True, verify=trust) as client:
+            async with client.websocket(running.url.replace("https", "wss")) as ws:
+                for number in range(20):
+                    responses = await asyncio.gather(*(client.get(running.url) for _ in range(10)))
+                    assert {(each.http_version, each.text) for each in responses} == {("HTTP/3", "3")}
+                    await ws.send(f"message {number}")
+                    assert await ws.recv(timeout=20) == f"message {number}"
+            assert client.pool_status()["idle"] == 1
+
+    with serving(place, SOCKETS) as running:
+        asyncio.run(main(running))
+
+
+def test_a_fast_server_and_slow_readers(place: Place, backend: Make) -> None:
+    with serving(place) as running:
+        caller = http3_only(backend, running.port, running.trust, max_stream_window=65_536)
+        assert caller.get("/small").content == SMALL
+        before = rss_bytes()
+        pieces = [caller.pieces("/large", "bytes", 1000) for _ in range(30)]
+        read = [[next(each)] for each in pieces]
+        for _ in range(5):
+            assert len(caller.get("/large").content) == len(LARGE)
+        # 30 bodies of 3 MB are 92 MB.
+        assert rss_bytes() - before < 30 * 4 * 65_536 + 8 * 1024 * 1024
+        for each, bodies in zip(pieces, read, strict=True):
+            bodies.extend(each)
+            assert b"".join(bodies) == LARGE
+
+
+def test_an_orderly_end_of_the_server_loses_no_request(place: Place) -> None:
+    done, failed = 0, []
+    with (
+        serving(place) as running,
+        towline.Client(
+            http1=False,
+            http3=True,
+            verify=towline.TLS(trust=running.trust),
+            base_url=running.url,
+        ) as client,
+    ):
+        client.get("/small")
+        stopping = threading.Event()
+        lock = threading.Lock()
+
+        def work() -> None:
+            nonlocal done
+            while True:
+                try:
+                    assert client.get("/small").content == SMALL
+                except towline.ConnectError:
+                    return  # nothing listens any more
+                except towline.Error as error:
+                    failed.append(error)
+                    return
+                with lock:
+                    done += 1
+                if stopping.is_set() and running.process.poll() is not None:
+                    return
+
+        threads = [threading.Thread(target=work) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        running.process.terminate()
+        stopping.set()
+        running.process.wait(20)
+        for thread in threads:
+            thread.join(40)
+    assert done > 50
+    assert not failed, failed
