@@ -164,15 +164,21 @@ impl UdpSocket {
 
     #[cfg(test)]
     pub(crate) fn duplicate(&self) -> Self {
-        Self::inherited(self.socket.try_clone().unwrap().into(), 1 << 20).unwrap()
+        Self::inherited(self.try_clone().unwrap(), 1 << 20).unwrap()
+    }
+
+    /// Another descriptor of the socket.
+    fn try_clone(&self) -> io::Result<OwnedFd> {
+        match &self.inner {
+            Inner::Kernel { socket, .. } => socket.try_clone().map(OwnedFd::from),
+            #[cfg(test)]
+            Inner::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
     }
 
     /// Number that processes which share the socket have in common; 0 if the system has none.
     pub(crate) fn inode(&self) -> u64 {
-        let file = self
-            .socket
-            .try_clone()
-            .map(|socket| File::from(OwnedFd::from(socket)));
+        let file = self.try_clone().map(File::from);
         let metadata = file.and_then(|file| file.metadata());
         metadata.map_or(0, |metadata| metadata.ino())
     }
