@@ -28,9 +28,17 @@ def chosen(names: str) -> Iterator[Server]:
 
 
 @contextmanager
-def running(server: Server, app: str) -> Iterator[Process]:
-    """A server that is ready, pinned to a core if there are two. Raises `SubjectFailed`."""
-    settings = Settings(interface="asgi", app=app, app_folder=APPS, cores=Cores.divided().subject)
+def running(server: Server, app: str, *, http3: tuple[Path, Path] | None = None) -> Iterator[Process]:
+    """A server that is ready, pinned to a core if there are two; `http3`: over HTTP/3 with this certificate and key.
+    Raises `SubjectFailed`."""
+    settings = Settings(
+        interface="asgi",
+        app=app,
+        app_folder=APPS,
+        cores=Cores.divided().subject,
+        protocol="h3" if http3 else None,
+        tls=http3,
+    )
     with Process(server, settings) as process:
         process.wait_ready()
         yield process

@@ -10,9 +10,18 @@ import argparse
 import datetime
 import socket
 import sys
+import tempfile
+import time
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+from towline.bench.runner.agent import Agent
+from towline.bench.runner.design import Cores
+from towline.bench.runner.protocol import SliceSpec
+from towline.bench.scenarios import catalogue, session_config
+from towline.bench.subjects import Process, Server, make_certificate
 
 from benches import memory, report
 from benches.bench_servers import OURS, chosen, running
@@ -29,6 +38,8 @@ from tests.wire.http2_attacks import (
 )
 
 WARM = 200
+BATCH = 200
+"""Handshakes of QUIC at once."""
 MESSAGE = b'{"seq": 1, "text": "as much as a chat says"}' * 20
 HANDSHAKE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -51,22 +62,57 @@ def main() -> int:
             before = memory.resident_kib(subject)
             sockets += [opened(subject.port, exchange) for _ in range(options.connections)]
             grown = memory.resident_kib(subject) - before
-            entries[kind] = {
-                "date": datetime.date.today().isoformat(),
-                "machine": report.machine(),
-                "versions": report.versions(),
-                "command": " ".join(subject.command),
-                "connections": options.connections,
-                "mib": round(grown / 1024, 1),
-                "kib_each": round(grown / options.connections, 2),
-            }
+            entries[kind] = entry(subject, options.connections, grown)
             for connection in sockets:
                 connection.close()
         print(kind, entries[kind]["mib"], "MiB", flush=True)
+    entries["HTTP/3"] = http3(server, options.connections)
+    print("HTTP/3", entries["HTTP/3"]["mib"], "MiB", flush=True)
     if options.save:
         report.save("idle", entries)
         write_tables()
     return 0
+
+
+def entry(subject: Process, connections: int, grown_kib: int) -> dict[str, Any]:
+    return {
+        "date": datetime.date.today().isoformat(),
+        "machine": report.machine(),
+        "versions": report.versions(),
+        "command": " ".join(subject.command),
+        "connections": connections,
+        "mib": round(grown_kib / 1024, 1),
+        "kib_each": round(grown_kib / connections, 2),
+    }
+
+
+def http3(server: Server, connections: int) -> dict[str, Any]:
+    """QUIC connections of the load generator, a batch of handshakes after the other, each with one request."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Agent(Cores.divided().driver) as agent,
+        running(server, memory.APP, http3=make_certificate(Path(folder)).tls) as subject,
+    ):
+
+        def open_connections(name: str, count: int) -> None:
+            load = session_config(
+                catalogue()["hello"], subject.base_url, protocol="h3", connections=count
+            ) | {"timeout_s": 30.0, "connect_timeout_s": 60.0}
+            for target in load["targets"]:
+                target["expect"] = {"status": 200}
+            agent.open(name, load)
+            found = agent.slice(name, SliceSpec(0.0, requests=count))
+            if found["answered"] != count or found["live_connections"]["at_end"] != count:
+                raise ValueError(f"{found['answered']} responses: {found['first_failure']}")
+
+        open_connections("warm", WARM)
+        time.sleep(1)
+        before = memory.resident_kib(subject)
+        for number in range(connections // BATCH):
+            open_connections(f"batch {number}", BATCH)
+        # Handshakes hold more until the peer has confirmed them.
+        time.sleep(1)
+        return entry(subject, connections, memory.resident_kib(subject) - before)
 
 
 def opened(port: int, exchange: Callable[[socket.socket], None]) -> socket.socket:

@@ -7,13 +7,16 @@ scripts/http3_interop.sh.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import towline
 
 from tests.support.http3.client import LIBRARIES, Client
-from tests.support.http3.servers import Place, Running, curl, haproxy, ours, quic_go_get
+from tests.support.http3.servers import SERVERS, Place, Running, curl, haproxy, ours, quic_go_get
 from tests.support.interop_app import LARGE, SMALL
 
 pytest.importorskip("aioquic", reason="aioquic is not installed")
@@ -75,3 +78,33 @@ def test_haproxy_in_front(tmp_path: Path) -> None:
         assert client.fetch("GET", "/small").fields["x-version"] == "1.1"
         assert client.fetch("GET", "/large").body == LARGE
         assert client.fetch("POST", "/echo", LARGE).body == LARGE
+
+
+@pytest.mark.parametrize("name", [name for name in SERVERS if name != "ours"])
+def test_our_client(tmp_path: Path, name: str) -> None:
+    with (
+        SERVERS[name](Place(tmp_path)) as server,
+        towline.Client(http1=False, http3=True, verify=server.trust) as client,
+    ):
+        small = client.get(f"{server.url}/small")
+        assert (small.http_version, small.content) == ("HTTP/3", SMALL)
+        assert client.get(f"{server.url}/large").content == LARGE
+        assert client.head(f"{server.url}/small").status_code == 200
+        if server.has_echo:
+            assert client.post(f"{server.url}/echo", content=LARGE).content == LARGE
+        with ThreadPoolExecutor(10) as threads:
+            urls = [f"{server.url}/small"] * 200
+            assert {one.content for one in threads.map(client.get, urls)} == {SMALL}
+
+
+@pytest.mark.parametrize("name", ["nginx", "caddy", "haproxy", "hypercorn"])
+def test_our_client_after_alt_svc(tmp_path: Path, name: str) -> None:
+    with (
+        SERVERS[name](Place(tmp_path)) as server,
+        towline.Client(http2=True, http3=True, verify=server.trust) as client,
+    ):
+        assert client.get(f"{server.url}/small").http_version in ("HTTP/1.1", "HTTP/2")
+        deadline = time.monotonic() + 20
+        while (one := client.get(f"{server.url}/small")).http_version != "HTTP/3":
+            assert time.monotonic() < deadline, one.headers
+        assert one.content == SMALL

@@ -137,5 +137,7 @@ fn limits(options: &Options) -> Limits {
     limits.http2.settings_timeout = None;
     // A thousand concurrent streams are a load here, not an attack.
     limits.http2.max_concurrent_streams = options.max_streams.unwrap_or(1024);
+    // QUIC counts a stream until its end is acknowledged, HTTP/3 until it is sent: QUIC's limit comes first.
+    limits.http3.max_concurrent_streams = limits.http2.max_concurrent_streams;
     limits
 }

@@ -6,7 +6,7 @@ use towline_io::ConnConfig;
 use towline_io::ConnId;
 use towline_io::client::{Dial, DialConfig, DialErrorKind, Established};
 use towline_io::quic::QuicLimits;
-use towline_proto::{Http2Limits, Limits, Protocol, ProtocolPolicy};
+use towline_proto::{Http2Limits, Http3Limits, Limits, Protocol, ProtocolPolicy};
 
 use super::slot::{QueuedRequest, State};
 use super::{Phase, Worker};
@@ -265,6 +265,10 @@ pub(crate) fn service(config: &Config) -> ConnConfig {
             connection_window_bytes: WINDOW_BYTES,
             max_concurrent_streams: config.concurrency() as u32,
             ..Http2Limits::client()
+        },
+        http3: Http3Limits {
+            max_concurrent_streams: config.concurrency() as u32,
+            ..Http3Limits::client()
         },
         ..Limits::client()
     };

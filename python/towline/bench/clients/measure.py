@@ -23,6 +23,7 @@ from ..netem import Netem
 from ..responder import Responder, ResponderFailed
 from ..runner.network import Network, with_netem
 from ..runner.protocol import Failed, Memory, SliceSpec, StartConfig
+from ..subjects.certificate import make_certificate
 from ..subjects.machine import stolen_s
 from ..subjects.resources import waited_s
 from .process import ClientProcess, Worker
@@ -86,17 +87,19 @@ class ClientEnvironment:
         self.netems: list[Netem] = []
         self.interpreters = interpreters or Interpreters.usual()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._certificate: tempfile.TemporaryDirectory[str] | None = None
         self.responder, self.bases = (
             (responder, [responder.base_url]) if responder else self._listen(responder_cores)
         )
         if self.network is not None:
             try:
                 for base in self.bases:
-                    self.netems.append(self.network.netem(base.removeprefix("http://")))
+                    self.netems.append(self.network.netem(base.partition("://")[2]))
             except BaseException:
                 self.close()
                 raise
-            self.bases = [f"http://{netem.address}" for netem in self.netems]
+            scheme = self.bases[0].partition("://")[0]
+            self.bases = [f"{scheme}://{netem.address}" for netem in self.netems]
 
     def _listen(self, cores: Sequence[int] | None) -> tuple[Responder, list[str]]:
         """A responder with as many origins as the job has, or on a unix socket."""
@@ -104,6 +107,10 @@ class ClientEnvironment:
         origins = parameters.get("origins", 1)
         # Only HTTP/2, so that a response proves its use.
         protocol = ["--protocol", "h2"] if self.experiment.job.protocol == "h2" else []
+        if self.experiment.job.protocol == "h3":
+            self._certificate = tempfile.TemporaryDirectory(prefix="towline-bench-")
+            cert, key = make_certificate(Path(self._certificate.name)).tls
+            protocol = ["--http3", "--cert", str(cert), "--key", str(key)]
         binds = ["--bind", "127.0.0.1:0"] * origins
         if "send_buffer_bytes" in parameters:
             self._folder = tempfile.TemporaryDirectory(prefix="towline-bench-")
@@ -129,8 +136,9 @@ class ClientEnvironment:
         for netem in self.netems:
             netem.stop()
         self.responder.stop()
-        if self._folder is not None:
-            self._folder.cleanup()
+        for folder in (self._folder, self._certificate):
+            if folder is not None:
+                folder.cleanup()
 
     def __enter__(self) -> ClientEnvironment:
         return self

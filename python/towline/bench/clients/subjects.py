@@ -32,6 +32,8 @@ class Client:
 
     def supports(self, protocol: Protocol) -> bool:
         """Whether it supports the protocol."""
+        if protocol == "h3":
+            return self.library in HTTP3
         return protocol == "h1" or self.library not in HTTP1_ALONE
 
 
@@ -107,6 +109,8 @@ DROP_INS = frozenset(
 """Compared with the libraries they replace or use, on request, and not part of other experiments."""
 
 
+HTTP3 = frozenset({"towline", "niquests"})
+"""Libraries with HTTP/3."""
 HTTP1_ALONE = frozenset(
     {"aiohttp", "requests", "towline.requests", "urllib3", *(client.library for client in ENGINES)}
 )

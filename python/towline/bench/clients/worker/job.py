@@ -46,7 +46,8 @@ class Job:
     """Connections that the client may keep, the same for all."""
     loop: LoopName = "asyncio"
     protocol: Protocol = "h1"
-    """`h2`: without TLS, by prior knowledge; the responder then supports nothing else."""
+    """`h2`: without TLS, by prior knowledge; the responder then supports nothing else. `h3`: at once, with any
+    certificate."""
     parameters: dict[str, int] = field(default_factory=dict)
     """For micro loads: connections, requests, origins; for partial_write: send_buffer_bytes."""
 

@@ -197,7 +197,8 @@ class RpcServer:
             request = job_from(job)
             # The base of a unix socket is its path.
             base, uds = (bases[0], None) if bases[0].startswith("http") else ("http://unix", bases[0])
-            client = make(base, request.pool, uds, http2=request.protocol == "h2")
+            http2, http3 = request.protocol == "h2", request.protocol == "h3"
+            client = make(base, request.pool, uds, http2=http2, http3=http3)
             backend = (
                 AsyncClientBackend(client, request)
                 if request.backend == "async"

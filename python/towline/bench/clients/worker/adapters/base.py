@@ -24,17 +24,23 @@ class Adapter:
 
     `uds`: the unix socket to connect to, for clients that can (`unix_sockets`).
     `http2`: HTTP/2 only, by prior knowledge, for clients that can (`prior_knowledge`).
+    `http3`: HTTP/3 only, at once, with any certificate, for clients that can (`http3_alone`).
     """
 
     unix_sockets = False
     prior_knowledge = False
+    http3_alone = False
 
-    def __init__(self, base: str, pool: int, uds: str | None = None, *, http2: bool = False) -> None:
+    def __init__(
+        self, base: str, pool: int, uds: str | None = None, *, http2: bool = False, http3: bool = False
+    ) -> None:
         if uds is not None and not self.unix_sockets:
             raise ValueError("this client's adapter does not support unix sockets")
         if http2 and not self.prior_knowledge:
             raise ValueError("this client's adapter does not support HTTP/2")
-        self.base, self.pool, self.uds, self.http2 = base, pool, uds, http2
+        if http3 and not self.http3_alone:
+            raise ValueError("this client's adapter does not support HTTP/3")
+        self.base, self.pool, self.uds, self.http2, self.http3 = base, pool, uds, http2, http3
 
     def buffered(self) -> int | None:
         """Bytes of the current stream that the client has buffered, if it reports them."""

@@ -10,9 +10,11 @@ import towline
 from .base import PIECE_BYTES, AsyncLikeRequests, SyncLikeRequests, check
 
 
-def options(pool: int, uds: str | None, *, http2: bool) -> dict[str, Any]:
+def options(pool: int, uds: str | None, *, http2: bool, http3: bool) -> dict[str, Any]:
     limits = towline.Limits(max_connections_per_host=pool, max_keepalive_connections=pool)
     found: dict[str, Any] = {"limits": limits, "trust_env": False, "uds": uds}
+    if http3:
+        return found | {"http1": False, "http3": True, "verify": False}
     return found | ({"http1": False, "http2": True} if http2 else {})
 
 
@@ -20,11 +22,12 @@ class Async(AsyncLikeRequests):
     transport: str | None = None
     unix_sockets = True
     prior_knowledge = True
+    http3_alone = True
     streamed: towline.Response | None = None
 
     async def open(self) -> None:
         self.client = towline.AsyncClient(
-            **options(self.pool, self.uds, http2=self.http2), transport=self.transport
+            **options(self.pool, self.uds, http2=self.http2, http3=self.http3), transport=self.transport
         )
 
     async def close(self) -> None:
@@ -52,11 +55,12 @@ class Sync(SyncLikeRequests):
     transport: str | None = None
     unix_sockets = True
     prior_knowledge = True
+    http3_alone = True
     streamed: towline.Response | None = None
 
     def open(self) -> None:
         self.client = towline.Client(
-            **options(self.pool, self.uds, http2=self.http2), transport=self.transport
+            **options(self.pool, self.uds, http2=self.http2, http3=self.http3), transport=self.transport
         )
 
     def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Generator
 from importlib import import_module
 from typing import Any
 
-from .base import PIECE_BYTES, AsyncLikeRequests, SyncLikeRequests, check
+from .base import PIECE_BYTES, Adapter, AsyncLikeRequests, SyncLikeRequests, check
 
 
 class _Session(SyncLikeRequests):
@@ -37,23 +37,36 @@ class Towline(_Session):
         self.client.mount("http://", import_module("towline.requests").Adapter())
 
 
+def niquests_session(name: str, adapter: Adapter) -> Any:
+    session = getattr(import_module("niquests"), name)(
+        pool_maxsize=adapter.pool,
+        disable_http1=adapter.http2 or adapter.http3,
+        disable_http2=not adapter.http2,
+        disable_http3=not adapter.http3,
+    )
+    session.trust_env = False
+    if adapter.http3:
+        host, _, port = adapter.base.removeprefix("https://").partition(":")
+        session.verify = False
+        session.quic_cache_layer.add_domain(host, int(port))
+    return session
+
+
 class Niquests(_Session):
     prior_knowledge = True
+    http3_alone = True
 
     def open(self) -> None:
-        session = import_module("niquests").Session
-        self.client = session(pool_maxsize=self.pool, disable_http1=self.http2, disable_http2=not self.http2)
-        self.client.trust_env = False
+        self.client = niquests_session("Session", self)
 
 
 class NiquestsAsync(AsyncLikeRequests):
     content_name = "data"
     prior_knowledge = True
+    http3_alone = True
 
     async def open(self) -> None:
-        session = import_module("niquests").AsyncSession
-        self.client = session(pool_maxsize=self.pool, disable_http1=self.http2, disable_http2=not self.http2)
-        self.client.trust_env = False
+        self.client = niquests_session("AsyncSession", self)
 
     async def close(self) -> None:
         await self.client.close()
