@@ -35,12 +35,6 @@ class Http3Options:
         metavar="BYTES",
         check=between(1024, 2**30),
     )
-    http3_early_data: bool = option(
-        False,
-        "accept requests of safe methods in TLS early data (0-RTT), which an attacker may repeat; they have the header "
-        "early-data, others get 425 (RFC 8470)",
-        group=HTTP3,
-    )
     http3_retry_handshakes: int = option(
         128,
         "handshakes in progress from which clients must prove their address first (Retry, RFC 9000 8.1.2), per worker; "

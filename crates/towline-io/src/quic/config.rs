@@ -13,12 +13,11 @@ use crate::tls::TlsConfig;
 const INCOMING_BUFFER_BYTES: u64 = 16 * 1024;
 
 /// Server configuration with the certificates, client verifier and cipher suites of `tls`, and ALPN `h3`. 0-RTT
-/// only with `limits.early_data`: a replayed request would be served twice (RFC 8446 8).
+/// is off: a replayed request would be served twice (RFC 8446 8).
 pub fn server_config(tls: &TlsConfig, limits: &QuicLimits) -> io::Result<ServerConfig> {
     let mut tls = (*tls.server).clone();
     tls.alpn_protocols = vec![ALPN_H3.to_vec()];
-    // QUIC has no other values (RFC 9001 4.6.1).
-    tls.max_early_data_size = if limits.early_data { u32::MAX } else { 0 };
+    tls.max_early_data_size = 0;
     let crypto = QuicServerConfig::try_from(Arc::new(tls)).map_err(|_| no_initial_suite())?;
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config

@@ -33,8 +33,6 @@ pub struct QuicLimits {
     /// Datagrams held for a connection that another thread has; over it they are dropped, as by a full
     /// socket buffer, and the peer repeats them.
     pub max_inbox: usize,
-    /// Server: requests in TLS early data are accepted.
-    pub early_data: bool,
     /// Size of the socket's buffers in the kernel, in bytes. The default of Linux (208 KiB) holds 140 full datagrams,
     /// few for all connections of a server. The kernel may grant less.
     pub socket_buffer_bytes: usize,
@@ -55,7 +53,6 @@ impl QuicLimits {
             max_handshakes: 1024,
             retry_from_handshakes: 128,
             max_inbox: 256,
-            early_data: false,
             socket_buffer_bytes: 2 * 1024 * 1024,
         }
     }

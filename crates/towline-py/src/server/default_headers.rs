@@ -19,16 +19,20 @@ pub struct DefaultHeaders {
 impl DefaultHeaders {
     pub fn new(options: &Options) -> Self {
         let mut fixed = options.headers.clone();
-        let named = fixed
-            .iter()
-            .any(|(name, _)| name.eq_ignore_ascii_case(b"server"));
-        if options.server_header && !named {
+        let has = |fixed: &[(Vec<u8>, Vec<u8>)], wanted: &[u8]| {
+            fixed
+                .iter()
+                .any(|(name, _)| name.eq_ignore_ascii_case(wanted))
+        };
+        if options.server_header && !has(&fixed, b"server") {
             fixed.push((b"server".to_vec(), b"towline".to_vec()));
         }
+        let alt_svc = options.alt_svc.clone();
+        let alt_svc = alt_svc.filter(|_| !has(&fixed, b"alt-svc"));
         Self {
             date_header: options.date_header,
             fixed,
-            alt_svc: options.alt_svc.clone(),
+            alt_svc,
             second: 0,
             date: String::new(),
         }

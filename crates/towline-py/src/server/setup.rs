@@ -12,13 +12,13 @@ use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
 use towline_io::{
     ClientCerts, ConnConfig, Drain, Engine, Identity, Listener, TlsConfig, TlsSettings,
 };
-use towline_proto::{DateSource, Http2Limits, Limits, ProtocolPolicy};
+use towline_proto::{DateSource, Http2Limits, Http3Limits, Limits, ProtocolPolicy};
 
 use super::http3;
 use super::options::{Bind, ClientCertificate, HttpVersions, Options};
 use crate::errors;
 
-/// Fields of an HTTP/2 request beyond `--limit-request-fields`: pseudo-headers and the parts of a split cookie.
+/// Fields of an HTTP/2 or HTTP/3 request beyond `--limit-request-fields`: pseudo-headers and the parts of a split cookie.
 const MORE_FIELDS: u32 = 28;
 
 /// The interface of the application. A WSGI application needs a socket for a WebSocket, so its server does not offer
@@ -56,6 +56,12 @@ pub fn limits(options: &Options) -> Limits {
             max_fields: bytes(options.limit_request_fields).saturating_add(MORE_FIELDS),
             ..Http2Limits::server()
         },
+        http3: Http3Limits {
+            max_concurrent_streams: options.http3_max_concurrent_streams,
+            max_field_section_bytes: bytes(options.http2_max_headers_size),
+            max_fields: bytes(options.limit_request_fields).saturating_add(MORE_FIELDS),
+            ..Http3Limits::server()
+        },
         ..Limits::server()
     }
 }
@@ -90,6 +96,7 @@ pub fn service(options: &mut Options, interface: Interface) -> PyResult<ConnConf
     let (protocols, alpn) = protocols(options);
     let mut limits = limits(options);
     limits.http2.extended_connect = interface == Interface::Asgi && options.ws;
+    limits.http3.extended_connect = limits.http2.extended_connect;
     let mut service = ConnConfig {
         protocols,
         ..ConnConfig::plain(limits)

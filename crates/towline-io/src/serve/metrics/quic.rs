@@ -7,7 +7,7 @@ use super::slot::Slot;
 type Read = fn(&Slot) -> &AtomicU64;
 
 /// Name, type, help and counter.
-pub(super) const SUMS: [(&str, &str, &str, Read); 11] = [
+pub(super) const SUMS: [(&str, &str, &str, Read); 10] = [
     (
         "towline_quic_connections_open",
         "gauge",
@@ -19,12 +19,6 @@ pub(super) const SUMS: [(&str, &str, &str, Read); 11] = [
         "counter",
         "QUIC handshakes completed.",
         |slot| &slot.quic_handshakes,
-    ),
-    (
-        "towline_quic_early_total",
-        "counter",
-        "QUIC connections with requests in early data (0-RTT).",
-        |slot| &slot.quic_early,
     ),
     (
         "towline_quic_retries_total",

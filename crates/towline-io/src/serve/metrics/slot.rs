@@ -108,7 +108,6 @@ pub struct Slot {
     pub quic_retries: AtomicU64,
     pub quic_refused: AtomicU64,
     pub quic_migrations: AtomicU64,
-    pub quic_early: AtomicU64,
     pub quic_packets_sent: AtomicU64,
     pub quic_packets_lost: AtomicU64,
     /// Datagrams forwarded to other workers.
