@@ -7,14 +7,17 @@ import itertools
 import os
 import re
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from towline.bench.subjects.ports import free_port
+from towline.testing import serve
 
+from tests.lifecycle import apps
 from tests.support.http3.client import Client
 from tests.support.http3.datagram_proxy import DatagramProxy
 from tests.support.http3.servers import Place
@@ -32,10 +35,10 @@ DOWNLOADED = b"chunk" * CHUNKS
 
 
 @contextlib.contextmanager
-def serving(folder: Path, app: list[str], *options: str) -> Iterator[Program]:
+def serving(folder: Path, app: list[str], *options: str, pass_fds: Sequence[int] = ()) -> Iterator[Program]:
     place = Place(folder)
     certificate = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
-    with running(*app, "--http", "3", *certificate, *options, cwd=HERE) as program:
+    with running(*app, "--http", "3", *certificate, *options, cwd=HERE, pass_fds=pass_fds) as program:
         yield program
 
 
@@ -150,6 +153,40 @@ def test_a_client_that_moves_stays_with_its_worker(tmp_path: Path, app: list[str
         assert counts["forwarded_total"] > 0, counts
         assert counts["forwarded_total"] == counts["forwarded_taken_total"]
         assert counts["forward_failures_total"] == 0
+
+
+def test_a_client_of_a_server_in_this_process_moves(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    options = {"http": "3", "ssl_certfile": [place.cert], "ssl_keyfile": [place.key]}
+    with (
+        serve(apps.asgi, **options) as server,
+        DatagramProxy(server.port) as proxy,
+        connected(proxy.port, tmp_path) as client,
+    ):
+        for _ in range(3):
+            assert pid(client) == os.getpid()
+            proxy.rebind()
+        assert client.fetch("GET", "/stream/5/0.01").body == b"chunk" * 5
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_inherited_sockets(tmp_path: Path, is_shared: bool) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as inherited, contextlib.ExitStack() as stack:
+        inherited.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(is_shared))
+        inherited.bind(("127.0.0.1", 0))
+        port = inherited.getsockname()[1]
+        options = ["--workers", "3", "--bind", f"fd://{inherited.fileno()}"]
+        program = stack.enter_context(
+            serving(tmp_path, ["apps:asgi"], *options, pass_fds=[inherited.fileno()])
+        )
+        assert ("only one worker serves HTTP/3" in program.log) != is_shared
+        clients = [stack.enter_context(connected(port, tmp_path)) for _ in range(40)]
+        pids = {pid(client) for client in clients}
+        assert len(pids) == (3 if is_shared else 1)
+        program.signal(signal.SIGHUP)
+        eventually(lambda: not pids & set(program.children()), "the old workers' end")
+        with connected(port, tmp_path) as client:
+            assert pid(client) in program.children()
 
 
 @pytest.mark.parametrize("app", APPS)

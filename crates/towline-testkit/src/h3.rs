@@ -3,6 +3,7 @@
 pub mod frames;
 mod link;
 pub mod notation;
+pub mod properties;
 mod side;
 
 pub use link::{QuicPair, QuicWire};

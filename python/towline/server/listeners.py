@@ -7,6 +7,7 @@ before anybody can respond; until then connections are refused.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 import socket
 import stat
@@ -16,6 +17,8 @@ from ..config import Bind, ServerConfig
 from ..errors import StartupError
 from . import udp
 from .process import owner
+
+logger = logging.getLogger("towline.server")
 
 SYSTEMD_FIRST_FD = 3
 PORT_ATTEMPTS = 20
@@ -85,6 +88,8 @@ def _open_with_udp(address: str, config: ServerConfig, listeners: Listeners) -> 
     inherited = address.removeprefix("fd://")
     if inherited != address and inherited.isdigit() and udp.is_udp(int(inherited)):
         listeners.udp.shared.append(int(inherited))
+        if config.workers > 1 and not udp.is_reusable(int(inherited)):
+            logger.warning("only one worker serves HTTP/3 on %s: set ReusePort=yes for this socket", address)
         return
     if not config.tcp:
         for host, port in udp.addresses_of(address):

@@ -76,9 +76,9 @@ class UdpPorts:
     def _open(self, *, is_first: bool) -> list[Bind]:
         # In the same order in every worker: datagrams are forwarded to the socket with the same number.
         addresses = list(self.addresses)
-        inherited = sorted(self.shared, key=lambda fd: not _is_reusable(fd))
+        inherited = sorted(self.shared, key=lambda fd: not is_reusable(fd))
         if not is_first:
-            addresses += [_address(fd) for fd in inherited if _is_reusable(fd)]
+            addresses += [_address(fd) for fd in inherited if is_reusable(fd)]
             inherited = []
         binds: list[Bind] = []
         try:
@@ -119,7 +119,7 @@ def _address(fd: int) -> tuple[str, int]:
     return host, port
 
 
-def _is_reusable(fd: int) -> bool:
+def is_reusable(fd: int) -> bool:
     """Whether other sockets can be bound to the port of this one (`ReusePort=` of systemd)."""
     with socket.socket(fileno=os.dup(fd)) as opened:
         return opened.getsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT) != 0
@@ -138,7 +138,7 @@ def addresses_of(address: str) -> list[tuple[str, int]]:
 
 def _socket(host: str) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    opened = socket.socket(family, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    opened = socket.socket(family, socket.SOCK_DGRAM)
     if family == socket.AF_INET6:
         # The unspecified address serves IPv4, too.
         opened.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host != "::"))

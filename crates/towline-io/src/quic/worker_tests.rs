@@ -216,9 +216,9 @@ fn a_connection_goes_on_when_its_client_arrives_at_another_worker() {
         }
     }
     let (forwarded, _) = fixture.forwarded(other);
-    let (_, taken) = fixture.forwarded(owner);
     assert!(forwarded > 20, "the other worker was never reached");
-    assert_eq!(taken, forwarded);
+    // The last ones, acknowledgements, may be on their way.
+    fixture.step_until(|fixture| fixture.forwarded(owner).1 == fixture.forwarded(other).0);
     assert_eq!(fixture.owner(), owner);
 }
 

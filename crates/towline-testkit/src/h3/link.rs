@@ -27,6 +27,7 @@ struct Pipe {
     end_arrived: bool,
     end_read: bool,
     reset: Option<u64>,
+    reset_arrived: bool,
     /// The receiver has abandoned reading.
     stopped: bool,
     /// The sender was refused room.
@@ -183,7 +184,8 @@ impl QuicPair {
             .iter()
             .filter(|(_, pipe)| !pipe.stopped && !pipe.end_read)
             .filter(|(_, pipe)| {
-                !pipe.bytes.is_empty() || (pipe.end && !pipe.end_arrived) || pipe.reset.is_some()
+                let resets = pipe.reset.is_some() && !pipe.reset_arrived;
+                !pipe.bytes.is_empty() || (pipe.end && !pipe.end_arrived) || resets
             })
             .map(|(id, _)| *id)
             .collect();
@@ -202,6 +204,7 @@ impl QuicPair {
         let n = max.max(1).min(pipe.bytes.len());
         pipe.arrived.extend(pipe.bytes.drain(..n));
         pipe.end_arrived = pipe.end && pipe.bytes.is_empty();
+        pipe.reset_arrived = pipe.reset.is_some();
         if pipe.is_blocked && pipe.bytes.len() + pipe.arrived.len() < window {
             pipe.is_blocked = false;
             sender.stream_writable(now, id);
@@ -245,7 +248,7 @@ impl QuicPair {
         while let Some(recv) = receiver.next_stream_recv() {
             assert!(recv.max_bytes > 0);
             let pipe = wire.pipes.entry(recv.id).or_default();
-            if let Some(code) = pipe.reset {
+            if let Some(code) = pipe.reset.filter(|_| pipe.reset_arrived) {
                 pipe.end_read = true;
                 receiver.stream_reset_received(now, recv.id, code);
                 continue;
