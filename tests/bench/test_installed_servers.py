@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
 from towline.bench.subjects import Process, Settings, installed, make_certificate, servers, versions
+from towline.bench.subjects.installed import program
 from towline.bench.subjects.readiness import readiness_status
 
 from tests.bench.hostile import processes_with
@@ -42,6 +44,13 @@ def apps(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def nginx_has_http3() -> bool:
+    path = program("nginx")
+    assert path is not None
+    told = subprocess.run([path, "-V"], capture_output=True, text=True, timeout=10, check=True)
+    return "http_v3" in told.stderr
+
+
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize(("name", "interface", "protocol"), CASES)
 def test_it_starts_serves_and_stops(
@@ -52,6 +61,10 @@ def test_it_starts_serves_and_stops(
         pytest.skip(reason)
     if tls and not server.tls:
         pytest.skip("its definition does not support TLS")
+    if protocol == "h3" and not tls:
+        pytest.skip("HTTP/3 is always encrypted")
+    if protocol == "h3" and name == "nginx" and not nginx_has_http3():
+        pytest.skip("this nginx is built without HTTP/3")
     assert versions(server)
     certificate = make_certificate(apps).tls if tls else None
     settings = Settings(

@@ -9,6 +9,7 @@ import pytest
 from towline.bench.responder import InjectedFaults, Responder
 from towline.bench.runner.agent import Agent
 from towline.bench.scenarios import catalogue, session_config
+from towline.bench.subjects.certificate import make_certificate
 
 WAYS = [
     pytest.param(scenario, protocol, id=f"{scenario.name}-{protocol}")
@@ -33,16 +34,28 @@ def responders():
         yield {"app": first, "hello_world": second}
 
 
+@pytest.fixture(scope="module")
+def http3_responders(tmp_path_factory):
+    pem = make_certificate(tmp_path_factory.mktemp("certificate"))
+    options = ("--http3", "--cert", str(pem.certificate), "--key", str(pem.key))
+    with (
+        Responder("--app", "app", *options) as first,
+        Responder("--app", "asgi:hello_world", *options) as second,
+    ):
+        yield {"app": first, "hello_world": second}
+
+
 @pytest.mark.parametrize(("scenario", "protocol"), WAYS)
-def test_responses_to_the_byte(agent, responders, scenario, protocol):
-    config = session_config(scenario, responders[scenario.app].base_url, protocol=protocol)
+def test_responses_to_the_byte(agent, responders, http3_responders, scenario, protocol):
+    served = http3_responders if protocol == "h3" else responders
+    config = session_config(scenario, served[scenario.app].base_url, protocol=protocol)
     agent.open(scenario.name, config)
     responses = agent.probe(scenario.name)
     assert len(responses) == len(scenario.requests)
     for request, found in zip(scenario.requests, responses, strict=True):
         expected = request.expect
         assert (found["failure"], found["status"]) == (None, expected.status)
-        assert found["version"] == {"h1": "HTTP/1.1", "h2": "HTTP/2"}[protocol]
+        assert found["version"] == {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}[protocol]
         fields = {name.lower(): value for name, value in found["fields"]}
         assert {name: fields.get(name.lower()) for name, _ in expected.fields} == dict(expected.fields)
         assert tuple(found["interim"]) == expected.interim

@@ -139,7 +139,8 @@ def test_one_stop_and_pauses_of_a_garbage_collector(stall: str, load: str) -> No
         # The stop began between two slices, or in a discarded part.
         found = stalls.measure(stall, load, 40, seed=2)
     if load != "open":
-        assert found.rate_truth < 0.97
+        # A slow machine needs longer for as many requests.
+        assert found.rate_truth < 0.99
         assert found.rate == pytest.approx(found.rate_truth, abs=0.2)
     elif stall == "once for 2 s":
         # Of 3.2 s of slices the stop is more than half: its requests wait for up to 2 s.

@@ -149,6 +149,8 @@ def test_the_constructor(kind):
             "trust_env",
             "http1",
             "http2",
+            "http3",
+            "alt_svc",
             "proxy",
         ),
         *(
