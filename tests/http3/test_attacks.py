@@ -1,0 +1,43 @@
+"""Attacks on HTTP/3 and QUIC (tests/wire/http3_attacks.py): the server ends the connection or bears it, and serves others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("aioquic", reason="aioquic is not installed")
+
+from tests.support.http3.client import Client
+from tests.support.http3.servers import Place, Running, ours
+from tests.support.interop_app import SMALL
+from tests.wire.http3_attacks import ATTACKS, attack
+
+ENDED = {
+    *("rapid_reset", "reset_uploads", "push_ids", "second_settings", "qpack_blocked", "priority_updates"),
+    *("priority_updates_ahead", "reserved_control_frames", "unidirectional_streams"),
+}
+"""These break a rule or a rate: the connection ends, in time for any attack that lasts."""
+MOST_GROWN_KIB = 16_384
+"""Windows of the streams of one connection, and the memory that Python takes for its first requests."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    return Place(tmp_path_factory.mktemp("http3"))
+
+
+@pytest.fixture(scope="module")
+def server(place: Place) -> Iterator[Running]:
+    with ours(place) as running:
+        yield running
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_is_ended_or_borne(server: Running, place: Place, name: str) -> None:
+    outcome = attack(name, ("127.0.0.1", place.port), 5.0 if name in ENDED else 0.5, server.process.pid)
+    assert not (name in ENDED and outcome.closed is None), outcome
+    assert outcome.rss_growth_bytes is not None
+    assert outcome.rss_growth_bytes < MOST_GROWN_KIB * 1024, outcome
+    with Client(("127.0.0.1", place.port), ca=place.ca) as client:
+        assert client.fetch("GET", "/small").body == SMALL
