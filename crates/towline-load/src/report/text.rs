@@ -183,7 +183,9 @@ impl Report {
         let memory = bytes(own.peak_memory_bytes as f64);
         writeln!(
             f,
-            "generator    {:.2} us of CPU per {}, busiest thread {:.0} %, {memory} of memory",
+            "generator    {:.*} us of CPU per {}, busiest thread {:.0} %, {memory} of memory",
+            // In 80 columns.
+            if own.cpu_us_per_request < 100.0 { 2 } else { 0 },
             own.cpu_us_per_request,
             self.unit().trim_end_matches('s'),
             own.busiest_share * 100.0,

@@ -81,13 +81,14 @@ fn serve(options: &Options) -> io::Result<()> {
     for spec in &options.binds {
         for listener in Listener::open(spec, DEFAULT_BACKLOG)? {
             let addr = listener.local_addr()?;
-            writeln!(out, "{addr}")?;
             engine.add_listener(listener, Arc::clone(&service))?;
             if let (true, Some(tls), Some(addr)) = (options.http3, &service.tls, addr.inet()) {
                 let endpoint = endpoint(addr, tls, options)?;
                 let service = Arc::new(http3_service(options));
                 engine.add_endpoint(endpoint, service)?;
             }
+            // Whoever reads the line may connect at once, over TCP and UDP.
+            writeln!(out, "{addr}")?;
         }
     }
     out.flush()?;
