@@ -1,5 +1,7 @@
 """HTTP/2 in both clients, against nghttpd."""
 
+# ruff: noqa: F401, F811 - the fixture `backend` is imported
+
 from __future__ import annotations
 
 import asyncio
@@ -17,14 +19,13 @@ import pytest
 import towline
 import towline.httpx
 import towline.httpx2
-import trustme
 from towline.bench.subjects.ports import free_port
 
-from tests.support.client_backends import BACKENDS
+from tests.support.client_fixtures import Make, backend, check_forking, run_program
+from tests.support.server_processes import MAX_WAIT, Certified
 
 NGHTTPD = shutil.which("nghttpd")
 needs_nghttpd = pytest.mark.skipif(NGHTTPD is None, reason="nghttpd is not installed (apt: nghttp2-server)")
-MAX_WAIT = 20.0
 
 
 @contextmanager
@@ -58,36 +59,17 @@ def root(tmp_path: Path) -> Path:
 
 def certificate(folder: Path) -> tuple[tuple[str, str], str]:
     """Key and certificate for the server, and the trust of its clients."""
-    authority = trustme.CA()
-    issued = authority.issue_cert("127.0.0.1")
-    key, chain, trust = (str(folder / name) for name in ("key.pem", "cert.pem", "ca.pem"))
-    issued.private_key_pem.write_to_path(key)
-    issued.cert_chain_pems[0].write_to_path(chain)
-    authority.cert_pem.write_to_path(trust)
-    return (key, chain), trust
+    certified = Certified(folder)
+    certified.issue()
+    return (certified.key, certified.cert), certified.ca
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    backends: list[Any] = []
-
-    def make(**options: Any) -> Any:
-        backends.append(BACKENDS[request.param](**options))
-        return backends[-1]
-
-    yield make
-    for created in backends:
-        created.close()
-
-
-def prior_knowledge_caller(backend: Callable[..., Any], port: int, **options: Any) -> Any:
+def prior_knowledge_caller(backend: Make, port: int, **options: Any) -> Any:
     return backend(http1=False, http2=True, base_url=f"http://127.0.0.1:{port}", **options)
 
 
 @needs_nghttpd
-def test_one_connection_carries_everything_with_prior_knowledge(
-    root: Path, backend: Callable[..., Any]
-) -> None:
+def test_one_connection_carries_everything_with_prior_knowledge(root: Path, backend: Make) -> None:
     with nghttpd(root) as port:
         caller = prior_knowledge_caller(backend, port)
         responses = caller.concurrently("GET", "/small", 300)
@@ -104,7 +86,7 @@ def test_one_connection_carries_everything_with_prior_knowledge(
 
 
 @needs_nghttpd
-def test_a_paused_reader_does_not_block_others(root: Path, backend: Callable[..., Any]) -> None:
+def test_a_paused_reader_does_not_block_others(root: Path, backend: Make) -> None:
     with nghttpd(root) as port:
         caller = prior_knowledge_caller(backend, port)
         pieces = caller.pieces("/large", "bytes", 1000)
@@ -120,7 +102,7 @@ def test_a_paused_reader_does_not_block_others(root: Path, backend: Callable[...
 
 
 @needs_nghttpd
-def test_closing_a_body_ends_only_its_stream(root: Path, backend: Callable[..., Any]) -> None:
+def test_closing_a_body_ends_only_its_stream(root: Path, backend: Make) -> None:
     with nghttpd(root) as port:
         caller = prior_knowledge_caller(backend, port)
         unread = caller.pieces("/large", "bytes")
@@ -153,7 +135,7 @@ def test_cancelled_tasks_do_not_affect_others(root: Path) -> None:
 
 
 @needs_nghttpd
-def test_alpn_chooses(root: Path, tmp_path: Path, backend: Callable[..., Any]) -> None:
+def test_alpn_chooses(root: Path, tmp_path: Path, backend: Make) -> None:
     tls, trust = certificate(tmp_path)
     with nghttpd(root, tls=tls) as port:
         for http1 in (True, False):
@@ -200,48 +182,10 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     with silent:
-        done = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=MAX_WAIT, check=False
-        )
-    assert done.stdout == "interrupted\n", done.stderr
+        run_program(program, says="interrupted\n", timeout=MAX_WAIT)
 
 
 @needs_nghttpd
 def test_a_forked_child_uses_a_connection_of_its_own(root: Path) -> None:
-    program = """
-import os, sys, threading, towline
-client = towline.Client(http1=False, http2=True, base_url=sys.argv[1])
-stop = threading.Event()
-def work():
-    while not stop.is_set():
-        assert client.get("/large").status_code == 200
-threads = [threading.Thread(target=work) for _ in range(4)]
-[thread.start() for thread in threads]
-for _ in range(5):
-    with client.stream("GET", "/large") as parents:
-        child = os.fork()
-        if child == 0:
-            try:
-                assert client.get("/small").text == "hello"
-                try:
-                    parents.read()
-                except towline.Error:
-                    os._exit(7)
-            finally:
-                os._exit(1)
-        _, status = os.waitpid(child, 0)
-        assert os.waitstatus_to_exitcode(status) == 7, status
-        assert len(parents.read()) == 256 * 12_000
-stop.set()
-[thread.join() for thread in threads]
-print(client.get("/small").text)
-"""
     with nghttpd(root) as port:
-        done = subprocess.run(
-            [sys.executable, "-c", program, f"http://127.0.0.1:{port}"],
-            capture_output=True,
-            text=True,
-            timeout=3 * MAX_WAIT,
-            check=False,
-        )
-    assert done.stdout == "hello\n", done.stderr
+        check_forking(f"http://127.0.0.1:{port}", "http1=False, http2=True", "/large")

@@ -15,7 +15,8 @@ from towline.bench.subjects.ports import free_port
 
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
 from tests.support.interop_app import LARGE, SMALL
-from tests.support.interop_servers import MAX_WAIT, SERVERS, Place, Running, nginx
+from tests.support.interop_servers import SERVERS, Place, Running, nginx
+from tests.support.server_processes import MAX_WAIT
 
 UPLOAD = bytes(reversed(range(256))) * 4096
 

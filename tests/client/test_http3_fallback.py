@@ -19,7 +19,8 @@ import pytest
 import towline
 import towline.httpx
 
-from tests.support.http3.backends import Make, Origin, backend, server_context
+from tests.support.client_fixtures import Make, backend
+from tests.support.http3.backends import Origin, server_context
 from tests.support.http3.servers import Place
 
 HEAD_START_S = 0.25

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,21 @@ from typing import Any
 import pytest
 import towline
 
-from tests.client.test_websocket_http2 import check
 from tests.support.client_backends import rss_bytes
-from tests.support.http3.backends import Make, backend, http3_only
+from tests.support.client_fixtures import Make, backend
+from tests.support.http3.backends import alone, http3_only
 from tests.support.http3.servers import Place, Running, run
 from tests.support.interop_app import LARGE, SMALL
+from tests.support.server_processes import MAX_WAIT
+from tests.support.waiting import holds_once, until
+from tests.support.websocket_checks import check
 from tests.support.websocket_clients import BACKENDS
 
 # ruff: noqa: F401, F811 - the fixture `backend` is imported
 
 pytest.importorskip("aioquic", reason="aioquic is not installed")
 
-SOCKETS = "tests.client.test_websocket_http2:application"
+SOCKETS = "tests.support.websocket_checks:application"
 
 
 @pytest.fixture
@@ -60,20 +62,35 @@ def test_alt_svc_upgrades_on_the_same_port(place: Place, backend: Make) -> None:
     with serving(place) as running:
         trust = towline.TLS(trust=running.trust)
         for http2, first in ((True, "HTTP/2"), (False, "HTTP/1.1")):
-            caller = backend(http3=True, http2=http2, verify=trust, base_url=running.url)
-            assert [caller.get("/small").http_version for _ in range(3)] == [first, "HTTP/3", "HTTP/3"]
-        caller = backend(http3=True, verify=trust, base_url=running.url)
-        for _ in range(10):
-            responses = caller.concurrently("POST", "/echo", 30, content=b"body")
-            assert {response.content for response in responses} == {b"body"}
-        assert {response.http_version for response in responses} == {"HTTP/3"}
+
+            def first_calls(http2: bool = http2, first: str = first) -> None:
+                """Of a new client. On a busy machine TCP may win the race with QUIC."""
+                caller = backend(http3=True, http2=http2, verify=trust, base_url=running.url)
+                assert [caller.get("/small").http_version for _ in range(3)] == [first, "HTTP/3", "HTTP/3"]
+
+            holds_once(first_calls)
+
+        def many_calls() -> None:
+            caller = backend(http3=True, verify=trust, base_url=running.url)
+            for _ in range(10):
+                responses = caller.concurrently("POST", "/echo", 30, content=b"body")
+                lost = [response for response in responses if response.content != b"body"]
+                if lost:
+                    pytest.fail(f"{len(lost)} bodies are lost")
+            assert {response.http_version for response in responses} == {"HTTP/3"}
+
+        holds_once(many_calls)
 
 
 def test_prior_knowledge(place: Place, backend: Make) -> None:
     with serving(place) as running:
         trust = towline.TLS(trust=running.trust)
-        caller = backend(http3="prior", verify=trust, base_url=running.url)
-        assert {each.http_version for each in caller.concurrently("GET", "/small", 20)} == {"HTTP/3"}
+
+        def first_calls() -> None:
+            caller = backend(http3="prior", verify=trust, base_url=running.url)
+            assert {each.http_version for each in caller.concurrently("GET", "/small", 20)} == {"HTTP/3"}
+
+        holds_once(first_calls)
 
 
 @pytest.mark.parametrize("kind", sorted(BACKENDS))
@@ -122,12 +139,7 @@ def test_an_orderly_end_of_the_server_loses_no_request(place: Place) -> None:
     done, failed = 0, []
     with (
         serving(place) as running,
-        towline.Client(
-            http1=False,
-            http3=True,
-            verify=towline.TLS(trust=running.trust),
-            base_url=running.url,
-        ) as client,
+        towline.Client(**alone(running.port, running.trust)) as client,
     ):
         client.get("/small")
         stopping = threading.Event()
@@ -151,11 +163,11 @@ def test_an_orderly_end_of_the_server_loses_no_request(place: Place) -> None:
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:
             thread.start()
-        time.sleep(0.5)
+        until(lambda: done >= 100 or failed, MAX_WAIT)
         running.process.terminate()
         stopping.set()
         running.process.wait(20)
         for thread in threads:
             thread.join(40)
-    assert done > 0
+    assert done >= 100
     assert not failed, failed

@@ -18,27 +18,11 @@ from h2.connection import H2Connection
 
 from tests.support.asgi_server import Receive, Scope, Send, respond, serving
 from tests.support.http1_peer import serving as scripted
+from tests.support.websocket_checks import application, check
 from tests.support.websocket_clients import BACKENDS, frame, handshake, next_frame
-from tests.support.websocket_server import echo as echo_app
 
 MAX_WAIT = 10.0
 MIB = 1 << 20
-
-
-async def application(scope: Scope, receive: Receive, send: Send) -> None:
-    """Sends the HTTP version, then echoes; no WebSockets below /no."""
-    if scope["type"] == "http":
-        await respond(send, scope["http_version"].encode())
-    elif scope["path"] == "/no":
-        await receive()
-        await send({"type": "websocket.close"})
-    elif scope["path"] == "/close":
-        await receive()
-        await send({"type": "websocket.accept", "subprotocol": "b"})
-        await send({"type": "websocket.send", "text": scope["http_version"]})
-        await send({"type": "websocket.close", "code": 4000, "reason": "enough"})
-    else:
-        await echo_app(scope, receive, send)
 
 
 @pytest.fixture(params=sorted(BACKENDS))
@@ -65,23 +49,6 @@ def secure(folder: Path, **options: Any) -> Iterator[tuple[str, str]]:
     authority.cert_pem.write_to_path(str(trust))
     with serving(application, ssl_certfile=str(chain), **options) as server:
         yield f"wss://127.0.0.1:{server.port}", str(trust)
-
-
-def check(backend: Any, url: str, version: str) -> None:
-    with backend.open(f"{url}/close", subprotocols=["a", "b"]) as ws:
-        assert ws.response.http_version == f"HTTP/{version}"
-        assert ws.subprotocol == "b"
-        assert ws.recv(timeout=MAX_WAIT) == ("2" if version == "2" else version)
-        with pytest.raises(towline.WebSocketClosed) as closed:
-            ws.recv(timeout=MAX_WAIT)
-        assert (closed.value.code, closed.value.reason) == (4000, "enough")
-    with backend.open(url) as ws:
-        for message in ("text", b"\x00" * MIB, "a" * 300_000, ""):
-            ws.send(message)
-            assert ws.recv(timeout=MAX_WAIT) == message
-    with pytest.raises(towline.WebSocketRefused) as refused, backend.open(f"{url}/no"):
-        pass
-    assert refused.value.response.status_code == 403
 
 
 def test_on_a_new_and_on_an_existing_connection(make: Any, tmp_path: Path) -> None:

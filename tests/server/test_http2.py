@@ -13,6 +13,17 @@ from h2.settings import SettingCodes
 from tests.support.feature_server import every_kind, serving
 from tests.support.http2_apps import APPS, PIECE, payload
 from tests.support.http2_client import Client, connected_client
+from tests.support.multiplexed_checks import (
+    check_body_limit,
+    check_compression,
+    check_failing_application,
+    check_fields,
+    check_files,
+    check_head,
+    check_header_limit,
+    check_response_without_body,
+    write_files,
+)
 from tests.support.waiting import until
 
 VERSION = {"asgi": b"2 http", "wsgi": b"HTTP/2.0 http", "wsgi-threads": b"HTTP/2.0 http"}
@@ -81,15 +92,8 @@ def test_only_http_1(kind: str) -> None:
 @every_kind
 def test_fields_both_ways(kind: str) -> None:
     with connected_client(kind, APPS[kind]) as client:
-        headers = [("x-one", "1"), ("cookie", "a=1"), ("cookie", "b=2")]
-        response = client.fetch(path="/fields", headers=headers)
-    output = response.body.decode().lower().replace("_", "-").replace("http-", "")
-    assert {"host: test", "x-one: 1", "cookie: a=1; b=2"} <= set(output.splitlines())
-    if kind == "asgi":
-        assert response.body.startswith(b"host: test\n")
-    assert response.fields["x-mixed"] == "Case"
-    assert not {"connection", "keep-alive", "transfer-encoding"} & set(response.fields)
-    assert {"date", "server"} <= set(response.fields)
+        body = check_fields(client, "test")
+    assert kind != "asgi" or body.startswith(b"host: test\n")
 
 
 @every_kind
@@ -159,38 +163,19 @@ def test_a_small_window_is_respected(kind: str) -> None:
 @pytest.mark.parametrize("path", ["/status/204", "/status/304"])
 def test_answers_without_a_body(kind: str, path: str) -> None:
     with connected_client(kind, APPS[kind]) as client:
-        response = client.fetch(path=path)
-        assert (response.status, response.body, response.ended) == (int(path[-3:]), b"", True)
-        assert client.fetch(path="/after").body == b"/after"
+        check_response_without_body(client, path)
 
 
 @every_kind
 def test_head(kind: str) -> None:
     with connected_client(kind, APPS[kind]) as client:
-        response = client.fetch("HEAD", "/text")
-        assert (response.status, response.body, response.fields["content-length"]) == (200, b"", "5")
-        assert client.fetch(path="/after").body == b"/after"
+        check_head(client)
 
 
 @every_kind
 def test_files_side_by_side(kind: str, tmp_path: Path) -> None:
-    contents = [payload(size) for size in (0, 1, 70_000, 1_500_000)]
-    paths = [tmp_path / f"{index}.bin" for index in range(len(contents))]
-    for path, content in zip(paths, contents, strict=True):
-        path.write_bytes(content)
-    (tmp_path / "static").mkdir()
-    (tmp_path / "static" / "page.txt").write_bytes(contents[2])
-    with connected_client(kind, APPS[kind], static=(("/static", str(tmp_path / "static")),)) as client:
-        streams = [client.begin("GET", f"/file{path}") for path in paths]
-        page = client.begin("GET", "/static/page.txt")
-        partial = client.begin("GET", "/static/page.txt", [("range", "bytes=10-19")])
-        responses = client.finish(*streams)
-        assert [response.body == content for response, content in zip(responses, contents, strict=True)] == [
-            True
-        ] * 4
-        assert client.finish(page)[0].body == contents[2]
-        part = client.finish(partial)[0]
-        assert (part.status, part.body) == (206, contents[2][10:20])
+    with connected_client(kind, APPS[kind], static=write_files(tmp_path)) as client:
+        check_files(client, tmp_path)
 
 
 @every_kind
@@ -210,11 +195,7 @@ def test_a_file_that_nobody_reads_holds_nothing_up(kind: str, tmp_path: Path) ->
 @every_kind
 def test_an_application_that_fails(kind: str) -> None:
     with connected_client(kind, APPS[kind]) as client:
-        failed, cut, fine = (client.begin("GET", path) for path in ("/fail", "/cut", "/fine"))
-        responses = client.finish(failed, cut, fine)
-        assert responses[0].status == 500
-        assert (responses[1].reset, responses[1].ended) == (INTERNAL_ERROR, False)
-        assert responses[2].body == b"/fine"
+        check_failing_application(client, INTERNAL_ERROR)
 
 
 @every_kind
@@ -264,18 +245,13 @@ def test_streams_over_the_limit_are_refused(kind: str) -> None:
 @every_kind
 def test_a_header_list_over_the_limit(kind: str) -> None:
     with connected_client(kind, APPS[kind], http2_max_headers_size=2000) as client:
-        response = client.fetch(headers=[("x-long", "a" * 3000)])
-        assert response.status == 431
-        assert client.fetch(path="/after").body == b"/after"
+        check_header_limit(client)
 
 
 @every_kind
 def test_a_body_over_the_limit(kind: str) -> None:
     with connected_client(kind, APPS[kind], limit_request_body=1000) as client:
-        stream = client.begin("POST", "/echo", [("content-length", "2000")], end=False)
-        response = client.finish(stream)[0]
-        assert response.status == 413
-        assert client.fetch(path="/after").body == b"/after"
+        check_body_limit(client)
 
 
 @every_kind
@@ -312,11 +288,7 @@ def test_the_access_log(kind: str, tmp_path: Path) -> None:
 @every_kind
 def test_compression(kind: str) -> None:
     with connected_client(kind, APPS[kind], compress=("gzip",)) as client:
-        import gzip
-
-        response = client.fetch(path="/" + "a" * 2000, headers=[("accept-encoding", "gzip")])
-        assert response.fields["content-encoding"] == "gzip"
-        assert gzip.decompress(response.body) == b"/" + b"a" * 2000
+        check_compression(client)
 
 
 @every_kind

@@ -17,6 +17,17 @@ from tests.support.feature_server import every_kind
 from tests.support.http2_apps import APPS, payload
 from tests.support.http3.client import LIBRARIES, Client
 from tests.support.http3.connected import connected, serving
+from tests.support.multiplexed_checks import (
+    check_body_limit,
+    check_compression,
+    check_failing_application,
+    check_fields,
+    check_files,
+    check_head,
+    check_header_limit,
+    check_response_without_body,
+    write_files,
+)
 from tests.support.waiting import until
 
 VERSION = {"asgi": b"3 https", "wsgi": b"HTTP/3.0 https", "wsgi-threads": b"HTTP/3.0 https"}
@@ -70,13 +81,7 @@ def test_certificates_and_a_port_are_required() -> None:
 @every_kind
 def test_fields_both_ways(kind: str, tmp_path: Path) -> None:
     with connected(kind, APPS[kind], tmp_path) as client:
-        headers = [("x-one", "1"), ("cookie", "a=1"), ("cookie", "b=2")]
-        response = client.fetch(path="/fields", headers=headers)
-    output = response.body.decode().lower().replace("_", "-").replace("http-", "")
-    assert {f"host: {client.authority}", "x-one: 1", "cookie: a=1; b=2"} <= set(output.splitlines())
-    assert response.fields["x-mixed"] == "Case"
-    assert not {"connection", "keep-alive", "transfer-encoding"} & set(response.fields)
-    assert {"date", "server"} <= set(response.fields)
+        check_fields(client, client.authority)
 
 
 @every_kind
@@ -103,11 +108,7 @@ def test_uploads_side_by_side(kind: str, tmp_path: Path) -> None:
 
 @every_kind
 def test_a_reader_without_credit_holds_what_its_window_allows(kind: str, tmp_path: Path) -> None:
-    with (
-        connected(kind, APPS[kind], tmp_path, max_data=None)
-        if False
-        else connected(kind, APPS[kind], tmp_path) as client
-    ):
+    with connected(kind, APPS[kind], tmp_path) as client:
         client.withhold_credit()
         stream = client.begin("GET", "/pieces/1000")
         window = 1 << 20
@@ -120,49 +121,26 @@ def test_a_reader_without_credit_holds_what_its_window_allows(kind: str, tmp_pat
 @pytest.mark.parametrize("path", ["/status/204", "/status/304"])
 def test_answers_without_a_body(kind: str, path: str, tmp_path: Path) -> None:
     with connected(kind, APPS[kind], tmp_path) as client:
-        response = client.fetch(path=path)
-        assert (response.status, response.body, response.ended) == (int(path[-3:]), b"", True)
-        assert client.fetch(path="/after").body == b"/after"
+        check_response_without_body(client, path)
 
 
 @every_kind
 def test_head(kind: str, tmp_path: Path) -> None:
     # aioquic takes the length of the GET for that of the HEAD.
     with connected(kind, APPS[kind], tmp_path, "qh3") as client:
-        response = client.fetch("HEAD", "/text")
-        assert (response.status, response.body, response.fields["content-length"]) == (200, b"", "5")
-        assert client.fetch(path="/after").body == b"/after"
+        check_head(client)
 
 
 @every_kind
 def test_files_side_by_side(kind: str, tmp_path: Path) -> None:
-    contents = [payload(size) for size in (0, 1, 70_000, 1_500_000)]
-    paths = [tmp_path / f"{index}.bin" for index in range(len(contents))]
-    for path, content in zip(paths, contents, strict=True):
-        path.write_bytes(content)
-    (tmp_path / "static").mkdir()
-    (tmp_path / "static" / "page.txt").write_bytes(contents[2])
-    static = (("/static", str(tmp_path / "static")),)
-    with connected(kind, APPS[kind], tmp_path, static=static) as client:
-        streams = [client.begin("GET", f"/file{path}") for path in paths]
-        page = client.begin("GET", "/static/page.txt")
-        partial = client.begin("GET", "/static/page.txt", [("range", "bytes=10-19")])
-        responses = client.finish(*streams)
-        same = [response.body == content for response, content in zip(responses, contents, strict=True)]
-        assert same == [True] * 4
-        assert client.finish(page)[0].body == contents[2]
-        part = client.finish(partial)[0]
-        assert (part.status, part.body) == (206, contents[2][10:20])
+    with connected(kind, APPS[kind], tmp_path, static=write_files(tmp_path)) as client:
+        check_files(client, tmp_path)
 
 
 @every_kind
 def test_an_application_that_fails(kind: str, tmp_path: Path) -> None:
     with connected(kind, APPS[kind], tmp_path) as client:
-        failed, cut, fine = (client.begin("GET", path) for path in ("/fail", "/cut", "/fine"))
-        responses = client.finish(failed, cut, fine)
-        assert responses[0].status == 500
-        assert (responses[1].reset, responses[1].ended) == (INTERNAL_ERROR, False)
-        assert responses[2].body == b"/fine"
+        check_failing_application(client, INTERNAL_ERROR)
 
 
 @every_kind
@@ -200,16 +178,13 @@ def test_a_reset_stream_harms_no_other(kind: str, path: str, tmp_path: Path) -> 
 @every_kind
 def test_a_body_over_the_limit(kind: str, tmp_path: Path) -> None:
     with connected(kind, APPS[kind], tmp_path, limit_request_body=1000) as client:
-        stream = client.begin("POST", "/echo", [("content-length", "2000")], end=False)
-        assert client.finish(stream)[0].status == 413
-        assert client.fetch(path="/after").body == b"/after"
+        check_body_limit(client)
 
 
 @every_kind
 def test_a_header_list_over_the_limit(kind: str, tmp_path: Path) -> None:
     with connected(kind, APPS[kind], tmp_path, http2_max_headers_size=2000) as client:
-        assert client.fetch(headers=[("x-long", "a" * 3000)]).status == 431
-        assert client.fetch(path="/after").body == b"/after"
+        check_header_limit(client)
 
 
 @every_kind
@@ -241,12 +216,8 @@ def test_the_access_log(kind: str, tmp_path: Path) -> None:
 
 @every_kind
 def test_compression(kind: str, tmp_path: Path) -> None:
-    import gzip
-
     with connected(kind, APPS[kind], tmp_path, compress=("gzip",)) as client:
-        response = client.fetch(path="/" + "a" * 2000, headers=[("accept-encoding", "gzip")])
-        assert response.fields["content-encoding"] == "gzip"
-        assert gzip.decompress(response.body) == b"/" + b"a" * 2000
+        check_compression(client)
 
 
 @every_kind

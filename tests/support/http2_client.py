@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import socket
 import ssl
 import struct
@@ -16,27 +15,11 @@ import h2.connection
 import h2.events
 import h2.settings
 
+from tests.support.exchange import Exchange
 from tests.support.feature_server import serving
 
 MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine."""
-
-
-@dataclasses.dataclass
-class Exchange:
-    """State of one stream: the parts of its response received so far."""
-
-    status: int = 0
-    fields: dict[str, str] = dataclasses.field(default_factory=dict)
-    body: bytes = b""
-    trailers: dict[str, str] = dataclasses.field(default_factory=dict)
-    interim: list[tuple[int, dict[str, str]]] = dataclasses.field(default_factory=list)
-    ended: bool = False
-    reset: int | None = None
-
-    @property
-    def over(self) -> bool:
-        return self.ended or self.reset is not None
 
 
 class Connection(h2.connection.H2Connection):

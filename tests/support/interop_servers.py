@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
-import functools
-import importlib.util
 import os
 import shutil
-import socket
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import towline.testing
-import trustme
 
-from tests.support.interop_app import LARGE, SMALL, app
+from tests.support.interop_app import app
+from tests.support.server_processes import (
+    Certified,
+    go_program,
+    need,
+    nginx_command,
+    started,
+    until_listening,
+)
 
-MAX_WAIT = 20.0
 NGINX = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-GO = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
 NGHTTPD = shutil.which("nghttpd")
 
 
@@ -40,34 +38,16 @@ class Running:
 
 
 @dataclasses.dataclass
-class Place:
+class Place(Certified):
     """A folder with /small, /large, a key and a certificate."""
 
-    folder: Path
     port: int
     tls: bool
 
     def __post_init__(self) -> None:
-        (self.folder / "small").write_bytes(SMALL)
-        (self.folder / "large").write_bytes(LARGE)
+        self.write_pages()
         (self.folder / "up").mkdir()
-        authority = trustme.CA()
-        issued = authority.issue_cert("127.0.0.1")
-        issued.private_key_pem.write_to_path(self.key)
-        issued.cert_chain_pems[0].write_to_path(self.cert)
-        authority.cert_pem.write_to_path(self.trust)
-
-    @property
-    def key(self) -> str:
-        return str(self.folder / "key.pem")
-
-    @property
-    def cert(self) -> str:
-        return str(self.folder / "cert.pem")
-
-    @property
-    def trust(self) -> str:
-        return str(self.folder / "ca.pem")
+        self.issue()
 
     @property
     def url(self) -> str:
@@ -77,54 +57,20 @@ class Place:
 @contextlib.contextmanager
 def run(place: Place, command: list[str], echo: str | None = None) -> Iterator[Running]:
     log = place.folder / "log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": os.getcwd()}
-        )
-    try:
-        until = time.monotonic() + MAX_WAIT
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", place.port)).close()
-                break
-            except OSError:
-                assert process.poll() is None, log.read_text()
-                assert time.monotonic() < until, log.read_text()
-                time.sleep(0.02)
-        yield Running(place.url, place.trust, echo, process)
-    finally:
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    with started(command, log) as process:
+        until_listening(place.port, process, log)
+        yield Running(place.url, place.ca, echo, process)
 
 
 def nginx(place: Place, settings: str = "") -> contextlib.AbstractContextManager[Running]:
     """`settings`: more lines of its `http` block."""
     if NGINX is None:
         pytest.skip("nginx is not installed (apt: nginx)")
-    (place.folder / "tmp").mkdir()
-    temporary = "".join(
-        f"{name}_temp_path {place.folder}/tmp/{name};"
-        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
     keys = f"ssl_certificate {place.cert}; ssl_certificate_key {place.key};" if place.tls else ""
-    config = place.folder / "nginx.conf"
-    config.write_text(f"""
-        {"user root;" if os.getuid() == 0 else ""}
-        daemon off; worker_processes 1; pid {place.folder}/pid; error_log stderr notice;
-        events {{ worker_connections 256; }}
-        http {{
-            access_log off; {temporary} client_max_body_size 2m; {settings}
-            server {{
-                listen 127.0.0.1:{place.port} {"ssl " if place.tls else ""}http2; {keys}
-                root {place.folder};
-                location /up/ {{ dav_methods PUT; }}
-            }}
-        }}""")
-    return run(place, [NGINX, "-e", "stderr", "-c", str(config)])
+    server = f"""
+        listen 127.0.0.1:{place.port} {"ssl " if place.tls else ""}http2; {keys}
+        location /up/ {{ dav_methods PUT; }}"""
+    return run(place, nginx_command(NGINX, place.folder, server, f"client_max_body_size 2m; {settings}"))
 
 
 def nghttpd(place: Place, *more: str) -> contextlib.AbstractContextManager[Running]:
@@ -142,7 +88,7 @@ def nghttpd(place: Place, *more: str) -> contextlib.AbstractContextManager[Runni
 
 
 def hypercorn(place: Place, settings: str = "") -> contextlib.AbstractContextManager[Running]:
-    _need("hypercorn")
+    need("hypercorn")
     tls = ["--keyfile", place.key, "--certfile", place.cert] if place.tls else []
     bind = ["--bind", f"127.0.0.1:{place.port}"]
     config = place.folder / "hypercorn.toml"
@@ -153,7 +99,7 @@ def hypercorn(place: Place, settings: str = "") -> contextlib.AbstractContextMan
 
 
 def granian(place: Place) -> contextlib.AbstractContextManager[Running]:
-    _need("granian")
+    need("granian")
     tls = ["--ssl-keyfile", place.key, "--ssl-certificate", place.cert] if place.tls else []
     bind = ["--host", "127.0.0.1", "--port", str(place.port), "--interface", "asginl", "--http", "2"]
     command = [sys.executable, "-m", "granian", *bind, *tls, "tests.support.interop_app:app"]
@@ -169,23 +115,9 @@ def python_h2(place: Place, limit: int) -> contextlib.AbstractContextManager[Run
 
 def go(place: Place, limit: int) -> contextlib.AbstractContextManager[Running]:
     """Go's net/http."""
-    if GO is None:
-        pytest.skip("Go is not installed (https://go.dev/dl, 1.24 or newer)")
     keys = [place.key, place.cert] if place.tls else []
-    return run(place, [_go_binary(GO), str(place.port), str(limit), *keys])
-
-
-@functools.cache
-def _go_binary(go: str) -> str:
-    """The server, compiled once; `go` finds it in its cache the next time."""
-    folder = Path(tempfile.mkdtemp(prefix="towline-go-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    source = Path(__file__).parent / "go" / "limited_h2_server.go"
-    build = [go, "build", "-o", str(folder / "server"), str(source)]
-    done = subprocess.run(build, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"Go does not compile the server: {done.stderr.strip()}")
-    return str(folder / "server")
+    program = go_program("limited_h2_server.go", "1.24")
+    return run(place, [program, str(place.port), str(limit), *keys])
 
 
 LIMITED: dict[str, Callable[[Place, int], contextlib.AbstractContextManager[Running]]] = {
@@ -202,7 +134,7 @@ LIMITED: dict[str, Callable[[Place, int], contextlib.AbstractContextManager[Runn
 def ours(place: Place) -> Iterator[Running]:
     tls = {"ssl_keyfile": place.key, "ssl_certfile": place.cert} if place.tls else {}
     with towline.testing.serve(app, lifespan="off", **tls) as server:
-        yield Running(f"http{'s' if place.tls else ''}://127.0.0.1:{server.port}", place.trust, "/echo")
+        yield Running(f"http{'s' if place.tls else ''}://127.0.0.1:{server.port}", place.ca, "/echo")
 
 
 SERVERS: dict[str, Callable[[Place], contextlib.AbstractContextManager[Running]]] = {
@@ -212,8 +144,3 @@ SERVERS: dict[str, Callable[[Place], contextlib.AbstractContextManager[Running]]
     "granian": granian,
     "ours": ours,
 }
-
-
-def _need(name: str) -> None:
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")

@@ -14,7 +14,8 @@ import socket
 import ssl
 import threading
 
-from tests.support.http2_client import MAX_WAIT, Client, Exchange
+from tests.support.exchange import Exchange
+from tests.support.http2_client import MAX_WAIT, Client
 
 PIECE = 65536
 CANCEL = 8

@@ -1,18 +1,14 @@
-"""Backends of `client_backends` for HTTP/3, and an origin over TCP that advertises it."""
+"""Clients of HTTP/3 alone, and an origin over TCP that advertises it."""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
-import pytest
 import towline
 
-from tests.support.client_backends import BACKENDS
+from tests.support.client_fixtures import Make
 from tests.support.http1_peer import Listener, Peer
-
-Make: TypeAlias = Callable[..., Any]
 
 
 class Origin:
@@ -50,22 +46,11 @@ def server_context(key: str, cert: str) -> ssl.SSLContext:
     return context
 
 
-@pytest.fixture(params=BACKENDS)
-def backend(request: pytest.FixtureRequest) -> Iterator[Make]:
-    """Makes blocking and asynchronous clients, and closes them."""
-    backends: list[Any] = []
-
-    def make(**options: Any) -> Any:
-        backends.append(BACKENDS[request.param](**options))
-        return backends[-1]
-
-    yield make
-    for created in backends:
-        created.close()
+def alone(port: int, ca: str) -> dict[str, Any]:
+    """Options of a client that has HTTP/3 alone."""
+    verify = towline.TLS(trust=ca)
+    return {"http1": False, "http3": True, "verify": verify, "base_url": f"https://127.0.0.1:{port}"}
 
 
 def http3_only(make: Make, port: int, ca: str, **options: Any) -> Any:
-    """A client that has HTTP/3 alone."""
-    verify = towline.TLS(trust=ca)
-    base_url = f"https://127.0.0.1:{port}"
-    return make(**{"http1": False, "http3": True, "verify": verify, "base_url": base_url, **options})
+    return make(**{**alone(port, ca), **options})

@@ -20,6 +20,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.exchange import Exchange
+
 MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine."""
 
@@ -50,25 +52,6 @@ class Library:
             assert hasattr(configuration, name), name
             setattr(configuration, name, value)
         return configuration
-
-
-@dataclasses.dataclass
-class Exchange:
-    """State of one stream: the parts of its response received so far."""
-
-    status: int = 0
-    fields: dict[str, str] = dataclasses.field(default_factory=dict)
-    body: bytes = b""
-    trailers: dict[str, str] = dataclasses.field(default_factory=dict)
-    interim: list[tuple[int, dict[str, str]]] = dataclasses.field(default_factory=list)
-    ended: bool = False
-    reset: int | None = None
-    stopped: int | None = None
-    """Code of a STOP_SENDING of the server."""
-
-    @property
-    def over(self) -> bool:
-        return self.ended or self.reset is not None
 
 
 @dataclasses.dataclass

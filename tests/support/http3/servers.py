@@ -7,15 +7,12 @@ responses = quic_go_get("https://127.0.0.1:8443/small", ca=place.ca, count=100, 
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
 import functools
-import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -25,13 +22,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from tests.support.http3.client import MAX_WAIT, Client
 from tests.support.http3.server import free_port
-from tests.support.interop_app import LARGE, SMALL
+from tests.support.server_processes import (
+    Certified,
+    go_program,
+    need,
+    nginx_command,
+    started,
+    until_listening,
+)
 
-GO = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
 FOLDERS = os.pathsep.join(
     filter(None, (os.environ.get("TOWLINE_HTTP3_BIN"), os.environ.get("PATH"), "/usr/sbin"))
 )
@@ -44,36 +46,18 @@ FEATURES = {
     "haproxy": (("-vv",), "+QUIC "),
     "caddy": (("version",), "2."),
 }
-"""How each program says that it has HTTP/3."""
-GO_MODULE = Path(__file__).parents[1] / "go" / "http3"
+"""Options that print the features of a program, and the word among them for HTTP/3."""
 
 
 @dataclasses.dataclass
-class Place:
+class Place(Certified):
     """A folder with a key, a certificate for localhost and 127.0.0.1, its authority, and a free port."""
 
-    folder: Path
     port: int = 0
 
     def __post_init__(self) -> None:
         self.port = self.port or free_port()
-        authority = trustme.CA()
-        issued = authority.issue_cert("127.0.0.1", "localhost")
-        issued.private_key_pem.write_to_path(self.key)
-        issued.cert_chain_pems[0].write_to_path(self.cert)
-        authority.cert_pem.write_to_path(self.ca)
-
-    @property
-    def key(self) -> str:
-        return str(self.folder / "key.pem")
-
-    @property
-    def cert(self) -> str:
-        return str(self.folder / "cert.pem")
-
-    @property
-    def ca(self) -> str:
-        return str(self.folder / "ca.pem")
+        self.issue()
 
     @property
     def url(self) -> str:
@@ -93,19 +77,9 @@ class Running:
 def run(place: Place, command: Sequence[str]) -> Iterator[Running]:
     """Runs a server until the block ends; it is ready when a handshake with it succeeds."""
     log = place.folder / "log"
-    with log.open("wb") as out:
-        environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment)
-    try:
+    with started(command, log) as process:
         _until_ready(place, process, log)
         yield Running(place.url, place.port, place.ca, process)
-    finally:
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _until_ready(place: Place, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -124,7 +98,7 @@ def _until_ready(place: Place, process: subprocess.Popen[bytes], log: Path) -> N
 
 def aioquic(place: Place, *options: str) -> contextlib.AbstractContextManager[Running]:
     """`options`: --retry, --early."""
-    _need("aioquic")
+    need("aioquic")
     return run(
         place,
         [
@@ -140,8 +114,8 @@ def aioquic(place: Place, *options: str) -> contextlib.AbstractContextManager[Ru
 
 
 def hypercorn(place: Place) -> contextlib.AbstractContextManager[Running]:
-    _need("hypercorn")
-    _need("aioquic")
+    need("hypercorn")
+    need("aioquic")
     bind = f"127.0.0.1:{place.port}"
     options = ["--bind", bind, "--quic-bind", bind, "--keyfile", place.key, "--certfile", place.cert]
     return run(place, [sys.executable, "-m", "hypercorn", *options, "tests.support.interop_app:app"])
@@ -154,35 +128,18 @@ def quic_go(place: Place, *options: str) -> contextlib.AbstractContextManager[Ru
 
 @contextlib.contextmanager
 def nginx(place: Place) -> Iterator[Running]:
-    """It has no /echo."""
-    (place.folder / "small").write_bytes(SMALL)
-    (place.folder / "large").write_bytes(LARGE)
-    (place.folder / "tmp").mkdir()
-    temporary = "".join(
-        f"{name}_temp_path {place.folder}/tmp/{name};"
-        for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    config = place.folder / "nginx.conf"
-    config.write_text(f"""
-        {"user root;" if os.getuid() == 0 else ""}
-        daemon off; worker_processes 1; pid {place.folder}/pid; error_log stderr notice;
-        events {{ worker_connections 256; }}
-        http {{
-            access_log off; {temporary}
-            server {{
-                listen 127.0.0.1:{place.port} quic reuseport; listen 127.0.0.1:{place.port} ssl;
-                ssl_certificate {place.cert}; ssl_certificate_key {place.key};
-                add_header Alt-Svc 'h3=":{place.port}"; ma=60';
-                root {place.folder};
-            }}
-        }}""")
-    with run(place, [program("nginx"), "-e", "stderr", "-c", str(config)]) as running:
+    """A server of files, without /echo."""
+    place.write_pages()
+    server = f"""
+        listen 127.0.0.1:{place.port} quic reuseport; listen 127.0.0.1:{place.port} ssl;
+        ssl_certificate {place.cert}; ssl_certificate_key {place.key};
+        add_header Alt-Svc 'h3=":{place.port}"; ma=60';"""
+    with run(place, nginx_command(program("nginx"), place.folder, server)) as running:
         yield dataclasses.replace(running, has_echo=False)
 
 
 def caddy(place: Place) -> contextlib.AbstractContextManager[Running]:
-    (place.folder / "small").write_bytes(SMALL)
-    (place.folder / "large").write_bytes(LARGE)
+    place.write_pages()
     echo = {"handler": "static_response", "body": "{http.request.body}"}
     server = {
         "listen": [f"127.0.0.1:{place.port}"],
@@ -210,7 +167,7 @@ def haproxy(place: Place, backend: int | None = None) -> Iterator[Running]:
     command = program("haproxy")
     with contextlib.ExitStack() as stack:
         backend = backend or stack.enter_context(uvicorn())
-        # It wants both in one file.
+        # HAProxy reads certificate and key from one file.
         both = place.folder / "both.pem"
         both.write_text(Path(place.cert).read_text() + Path(place.key).read_text())
         config = place.folder / "haproxy.cfg"
@@ -249,37 +206,27 @@ def ours(
         with run(place, command) as running:
             yield running
         return
-    with _over_tcp(place.port, command) as process:
+    with _over_tcp(place.port, command, place.folder / "log") as process:
         yield Running(f"http://127.0.0.1:{place.port}", place.port, place.ca, process)
 
 
 @contextlib.contextmanager
 def uvicorn() -> Iterator[int]:
     """The port of `interop_app` over HTTP/1.1."""
-    _need("uvicorn")
+    need("uvicorn")
     port = free_port()
     options = ["--port", str(port), "--log-level", "warning", "--lifespan", "off"]
     command = [sys.executable, "-m", "uvicorn", *options, "tests.support.interop_app:app"]
-    with _over_tcp(port, command):
-        yield port
+    with tempfile.TemporaryDirectory(prefix="towline-uvicorn-") as folder:
+        with _over_tcp(port, command, Path(folder, "log")):
+            yield port
 
 
 @contextlib.contextmanager
-def _over_tcp(port: int, command: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": os.getcwd()})
-    try:
-        until = time.monotonic() + MAX_WAIT
-        while True:
-            with contextlib.suppress(OSError):
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            assert process.poll() is None, f"{command} does not start"
-            assert time.monotonic() < until, f"{command} does not start"
-            time.sleep(0.02)
+def _over_tcp(port: int, command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    with started(command, log) as process:
+        until_listening(port, process, log)
         yield process
-    finally:
-        process.terminate()
-        process.wait()
 
 
 SERVERS: dict[str, Callable[[Place], contextlib.AbstractContextManager[Running]]] = {
@@ -322,7 +269,7 @@ class Fetched:
 
 
 def curl(url: str, *options: str, ca: str, only: bool = True) -> Fetched:
-    """One request of curl, over HTTP/3 at once, or as curl chooses."""
+    """Sends a request with curl: over HTTP/3 without a look at Alt-Svc (`only`), or as curl chooses."""
     version = ["--http3-only"] if only else []
     with tempfile.TemporaryDirectory(prefix="towline-curl-") as folder:
         body = Path(folder, "body")
@@ -355,21 +302,5 @@ def program(name: str) -> str:
     pytest.skip(f"{name} with HTTP/3 is not installed (scripts/http3_interop.sh)")
 
 
-@functools.cache
 def quic_go_program() -> str:
-    """The program of `tests/support/go/http3`, compiled once; `go` finds it in its cache the next time."""
-    if GO is None:
-        pytest.skip("Go is not installed (https://go.dev/dl, 1.26 or newer)")
-    folder = Path(tempfile.mkdtemp(prefix="towline-go-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    program = str(folder / "http3")
-    build = [GO, "build", "-o", program, "."]
-    done = subprocess.run(build, cwd=GO_MODULE, capture_output=True, text=True, check=False)
-    if done.returncode:
-        pytest.skip(f"Go does not compile the program: {done.stderr.strip()[-500:]}")
-    return program
-
-
-def _need(name: str) -> None:
-    if importlib.util.find_spec(name) is None:
-        pytest.skip(f"{name} is not installed")
+    return go_program("http3", "1.26")
