@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import sys
@@ -19,6 +20,7 @@ from towline.bench.record import Slice
 from towline.bench.responder import Responder
 
 from benches import stalls
+from tests.support.waiting import holds_once
 
 CALLERS, SERVICE_S = 8, 0.001
 """One server that takes a millisecond for each of 8 concurrent requests in turn."""
@@ -134,17 +136,22 @@ def client_of_a_stalling_server() -> tuple[float, float]:
 @pytest.mark.parametrize("stall", ["once for 2 s", "20 ms after many requests"])
 def test_one_stop_and_pauses_of_a_garbage_collector(stall: str, load: str) -> None:
     """Real sockets, as in `python -m benches.stalls`, which has narrow bounds and a quiet machine."""
-    found = stalls.measure(stall, load, 40)
-    if stall == "once for 2 s" and not (found.rate_truth < 0.9 or (found.p99_truth_ms or 0) > 1000):
-        # The stop began between two slices, or in a discarded part.
-        found = stalls.measure(stall, load, 40, seed=2)
-    if load != "open":
-        # A slow machine needs longer for as many requests.
-        assert found.rate_truth < 0.99
-        assert found.rate == pytest.approx(found.rate_truth, abs=0.2)
-    elif stall == "once for 2 s":
-        # Of 3.2 s of slices the stop is more than half: its requests wait for up to 2 s.
-        assert found.p99_ms == pytest.approx(found.p99_truth_ms, rel=0.1)
-        assert found.p99_ms > 1500
-    else:
-        assert found.p99_ms > 1
+    seeds = itertools.count(1)
+
+    def claim() -> None:
+        found = stalls.measure(stall, load, 40, seed=next(seeds))
+        if stall == "once for 2 s":
+            # Otherwise the stop began between two slices, or in a discarded part.
+            assert found.rate_truth < 0.9 or (found.p99_truth_ms or 0) > 1000
+        if load != "open":
+            # A slow machine needs longer for as many requests.
+            assert found.rate_truth < 0.99
+            assert found.rate == pytest.approx(found.rate_truth, abs=0.2)
+        elif stall == "once for 2 s":
+            # Of 3.2 s of slices the stop is more than half: its requests wait for up to 2 s.
+            assert found.p99_ms == pytest.approx(found.p99_truth_ms, rel=0.1)
+            assert found.p99_ms > 1500
+        else:
+            assert found.p99_ms > 1
+
+    holds_once(claim)

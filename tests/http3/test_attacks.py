@@ -11,6 +11,7 @@ pytest.importorskip("aioquic", reason="aioquic is not installed")
 from tests.support.http3.client import Client
 from tests.support.http3.servers import Place, Running, ours
 from tests.support.interop_app import SMALL
+from tests.support.server_processes import MAX_WAIT
 from tests.wire.http3_attacks import ATTACKS, attack
 
 ENDED = {
@@ -35,7 +36,7 @@ def server(place: Place) -> Iterator[Running]:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_an_attack_is_ended_or_borne(server: Running, place: Place, name: str) -> None:
-    outcome = attack(name, ("127.0.0.1", place.port), 5.0 if name in ENDED else 0.5, server.process.pid)
+    outcome = attack(name, ("127.0.0.1", place.port), MAX_WAIT if name in ENDED else 0.5, server.process.pid)
     assert not (name in ENDED and outcome.closed is None), outcome
     assert outcome.rss_growth_bytes is not None
     assert outcome.rss_growth_bytes < MOST_GROWN_KIB * 1024, outcome
