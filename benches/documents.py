@@ -37,7 +37,7 @@ SHORT_OF = {
     "webhooks": ("-s", "800x40", "-S", "towline"),
     "llm": ("--scale", "0.02", "-S", "towline"),
 }
-"""What makes each command short: Towline alone, and of the webhooks one row."""
+"""Options for a short run, by kind of command: Towline alone, and of the webhooks one row."""
 
 ASGI = ("-S", "towline,granian,uvicorn-httptools,hypercorn", "--interface", "asgi", "--no-latency")
 CLIENTS = (
@@ -52,11 +52,11 @@ class FullRun:
     """A command as it is run for its kept record."""
 
     name: str
-    """Of the record."""
+    """Name of the record."""
     options: tuple[str, ...]
-    """Added to the command of the document."""
+    """Options added to the command of the document."""
     minutes: float
-    """An estimate, on two cores."""
+    """Estimated duration on two cores."""
 
 
 FULL = {
@@ -72,7 +72,7 @@ FULL = {
     "Nous: a real endpoint": FullRun("nous_endpoint", ("--scale", "0.25"), 6),
     "HTTPotion: the webhook table, 40 to 4,000 at a time": FullRun("httpotion", ("--runs", "2"), 9),
 }
-"""By the document and its script, as docs/measure.md has them."""
+"""Full runs by their rows in docs/measure.md."""
 POSTGRESQL = "httpotion_postgresql"
 
 

@@ -55,7 +55,10 @@ with the pause, the discarded beginning never has one, and the rate reads up to 
 
 @dataclass(frozen=True)
 class StallFigures:
-    """Shares of the steady one's rate, and p99 in milliseconds; the truth is None where it is the machine's."""
+    """Rates as shares of the steady server's, and p99 in milliseconds.
+
+    `p99_truth_ms`: None where stalls concern about 1 % of the requests or fewer, so that p99 depends on the machine.
+    """
 
     rate: float
     rate_truth: float

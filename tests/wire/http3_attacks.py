@@ -1,7 +1,7 @@
 """Attacks on HTTP/3 and QUIC: `python -m tests.wire.http3_attacks HOST:PORT [--pid PID] [--seconds S] [NAME...]`.
 
 Each is what a hostile client sends, for a bounded time, through aioquic's QUIC with streams and packets written here. A
-server must either end the connection or bear it; with `--pid`, the cost for that process is said too. Only addresses of
+server must either end the connection or bear it; with `--pid`, the cost for that process is printed as well. Only addresses of
 this machine are attacked.
 """
 
@@ -43,7 +43,7 @@ INITIALS = 400
 
 @dataclasses.dataclass
 class Outcome:
-    """What became of one attack. `frames`: units that were sent; `closed`: how the server ended the connection."""
+    """Result of an attack. `frames`: units that were sent; `closed`: error code and reason with which the server ended the connection."""
 
     name: str
     seconds: float
@@ -183,7 +183,7 @@ Steps = Iterator[None]
 
 
 def rapid_reset(client: Client) -> Steps:
-    """Requests that are taken back at once (CVE-2023-44487 over HTTP/3)."""
+    """Requests that are cancelled at once (CVE-2023-44487 over HTTP/3)."""
     while True:
         while not client.can_open():
             yield
@@ -362,7 +362,7 @@ def migrations(client: Client) -> Steps:
 
 
 def new_connection_ids(client: Client) -> Steps:
-    """NEW_CONNECTION_ID frames that each retire all before; what the server says of it is not acknowledged."""
+    """NEW_CONNECTION_ID frames that each retire all earlier ones; packets of the server are not acknowledged."""
     client.quic._write_ack_frame = lambda *_, **__: None  # type: ignore[method-assign]
     for number in itertools.count(8):
         data = varint(number) + varint(number) + b"\x08" + number.to_bytes(8, "big") + os.urandom(16)
@@ -385,7 +385,7 @@ def crypto_gaps(client: Client) -> Steps:
 
 
 def stream_gaps(client: Client) -> Steps:
-    """One byte in each two of the windows of all streams: the ranges are held apart."""
+    """STREAM frames of one byte at every hundredth offset of all streams, so that no two ranges can be joined."""
     while True:
         while not client.can_open():
             yield
@@ -408,7 +408,7 @@ def _send_frame(client: Client, kind: int, data: bytes) -> None:
 
 
 def slow_bodies(client: Client) -> Steps:
-    """Uploads on all streams, of which a byte comes now and then."""
+    """Uploads on all streams, a byte of each every 10 ms at most."""
     streams = []
     while client.can_open():
         streams.append(client.request(b"/echo", end=False))
@@ -433,7 +433,7 @@ def first_packets(count: int) -> list[bytes]:
 
 
 def handshake_flood(address: tuple[str, int], seconds: float) -> Outcome:
-    """First packets of connections that are never continued, each from an address of its own."""
+    """First packets of connections whose handshakes do not go on, each from an address of its own."""
     packets = first_packets(INITIALS)
     sockets: list[socket.socket] = []
     began, sent, received = time.monotonic(), 0, 0
@@ -496,7 +496,7 @@ ATTACKS = (*ON_CONNECTIONS, *BEFORE)
 
 
 def attack(name: str, address: tuple[str, int], seconds: float, pid: int | None = None) -> Outcome:
-    """One attack for at most `seconds`; it ends earlier when the server ends its connection."""
+    """Runs an attack for at most `seconds`; it ends earlier when the server ends its connection."""
     before = (cpu_seconds(pid), resident_bytes(pid)) if pid is not None else None
     outcome = BEFORE[name](address, seconds) if name in BEFORE else _on_connection(name, address, seconds)
     if before is not None and pid is not None:
