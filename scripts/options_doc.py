@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from towline._migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
-from towline._options import Option, options_of
+from towline._options import Option, listed, options_of
 from towline.cli.command_line import ACTIONS
 from towline.config import GROUPS, ServerConfig
 
@@ -56,7 +56,7 @@ def row(name: str, described: Option, default: Any) -> str:
     flags = "<br>".join(f"`{one}`" for one in (flag(name, described), *described.aliases))
     text = described.help
     if described.choices:
-        text += f" ({', '.join(described.choices)})"
+        text += f" ({listed(described.choices)})"
     if described.repeat:
         text += "; repeatable"
     if described.variables:

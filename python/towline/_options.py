@@ -137,10 +137,15 @@ def words(value: str) -> tuple[str, ...]:
     return tuple(value.replace(",", " ").split())
 
 
+def listed(choices: tuple[str, ...]) -> str:
+    """The choices of an option, for readers. Some contain commas."""
+    return ("; " if any("," in choice for choice in choices) else ", ").join(choices)
+
+
 def _one_of(choices: tuple[str, ...]) -> Parse:
     def parse(value: str) -> str:
         if value not in choices:
-            raise ValueError(f"expected one of {', '.join(choices)}, not {value!r}")
+            raise ValueError(f"expected one of {listed(choices)}, not {value!r}")
         return value
 
     return parse

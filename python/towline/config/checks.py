@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from .._options import Option
+from .._options import Option, listed
 from .._values import CERT_REQS, CODINGS, statsd_target
 from ..errors import ConfigError
 
@@ -28,7 +28,7 @@ def as_tuple(name: str, value: Any) -> tuple[Any, ...]:
 def check_kind(name: str, described: Option, default: Any, value: Any) -> None:
     """Check the type of a value that was not parsed (from Python or a TOML file)."""
     if described.choices and value not in described.choices:
-        raise ConfigError(f"{name}: expected one of {', '.join(described.choices)}, not {value!r}")
+        raise ConfigError(f"{name}: expected one of {listed(described.choices)}, not {value!r}")
     if described.switch and not isinstance(value, bool):
         raise ConfigError(f"{name}: expected true or false, not {value!r}")
     if (

@@ -59,6 +59,6 @@ fn transport(limits: &QuicLimits) -> TransportConfig {
 fn no_initial_suite() -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidInput,
-        "HTTP/3 needs TLS_AES_128_GCM_SHA256 among the cipher suites (RFC 9001 5.2): add it to the list",
+        "TLS_AES_128_GCM_SHA256 must be among the cipher suites (RFC 9001 5.2): add it to the list",
     )
 }

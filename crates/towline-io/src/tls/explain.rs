@@ -1,8 +1,11 @@
 //! Error messages for failed TLS connections.
 
 use std::io;
+use std::sync::Arc;
 
-use rustls::{AlertDescription, CertificateError, Error, InvalidMessage, PeerIncompatible};
+use rustls::{
+    AlertDescription, CertificateError, Error, InvalidMessage, OtherError, PeerIncompatible,
+};
 
 use super::verify::SelfSigned;
 
@@ -26,6 +29,23 @@ pub(crate) fn explain(error: &io::Error, peer: &str) -> String {
 
 fn no_tls(peer: &str) -> String {
     format!("{peer} does not speak TLS; is it http://?")
+}
+
+/// Describes a failure of which only rustls' text is left, as of QUIC: for some errors it is an identifier.
+pub(crate) fn explain_text(text: &str) -> String {
+    let known = [
+        CertificateError::UnknownIssuer,
+        CertificateError::Revoked,
+        CertificateError::BadSignature,
+        CertificateError::Other(OtherError(Arc::new(SelfSigned))),
+    ];
+    let found = known
+        .iter()
+        .find(|why| Error::InvalidCertificate((*why).clone()).to_string() == text);
+    found.map_or_else(
+        || text.to_owned(),
+        |why| format!("the certificate {}", explain_certificate(why)),
+    )
 }
 
 /// Describes an alert on an established connection: with TLS 1.3 the server checks the client's certificate

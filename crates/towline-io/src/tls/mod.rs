@@ -19,7 +19,7 @@ mod x509;
 pub(crate) use client::certificate_name;
 pub use client::{ClientTls, ClientTlsSettings, Trust};
 pub use config::{ClientCerts, MinVersion, TlsConfig, TlsSettings, certificate_expiry};
-pub(crate) use explain::{explain, late_alert};
+pub(crate) use explain::{explain, explain_text, late_alert};
 pub use external::{ExternalTls, ExternalTlsContext};
 pub use identity::Identity;
 pub use info::TlsInfo;

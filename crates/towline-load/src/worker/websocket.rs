@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use towline_io::{Conn, ConnId};
 use towline_proto::ws::{self, ReadAhead, Scratch, WebSocket};
-use towline_proto::{Event, StreamId};
+use towline_proto::{Event, Protocol, StreamId};
 
 use super::conn_state::{ConnEvent, ConnState, failure_of};
 use super::slot::{QueuedRequest, State};
@@ -278,11 +278,15 @@ impl Worker {
 }
 
 impl Drop for Worker {
-    /// Closes all `WebSockets` with a close frame.
+    /// Closes all `WebSockets` with a close frame, and QUIC connections with `CONNECTION_CLOSE`: a server would keep them
+    /// until their idle timeout.
     fn drop(&mut self) {
         for index in 0..self.slots.len() {
             if let State::Open(id) = self.slots[index].state {
                 self.close_websocket(id, Instant::now());
+                if self.config.protocol == Protocol::Http3 {
+                    self.engine.abort(id);
+                }
             }
         }
     }

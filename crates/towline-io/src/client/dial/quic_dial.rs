@@ -22,7 +22,7 @@ use crate::client::route::{Alternative, Route, authority};
 use crate::conn::transport::Transport;
 use crate::quic::{self, Connection, Endpoint, ReceiveOutcome, UdpSocket};
 use crate::thread_pool::{Panicked, TaskHandle};
-use crate::tls::{ClientTls, certificate_name};
+use crate::tls::{ClientTls, certificate_name, explain_text};
 
 /// First serial number; those of the attempts over TCP are smaller.
 const FIRST_SERIAL: u32 = 1 << 31;
@@ -494,9 +494,10 @@ impl Failure {
                 DialErrorKind::Connect,
                 "the server has no version of QUIC in common with this client (RFC 9000 6)".into(),
             ),
-            ConnectionError::TransportError(error) if is_tls(error.code) => {
-                (DialErrorKind::Tls, format!("TLS failed: {}", error.reason))
-            }
+            ConnectionError::TransportError(error) if is_tls(error.code) => (
+                DialErrorKind::Tls,
+                format!("TLS failed: {}", explain_text(&error.reason)),
+            ),
             ConnectionError::ConnectionClosed(close)
                 if u64::from(close.error_code) == NO_APPLICATION_PROTOCOL =>
             {
