@@ -245,6 +245,7 @@ def test_a_list_may_be_one_text_or_none() -> None:
         ({"timeout_keep_alive": float("nan")}, "timeout_keep_alive: must be a number"),
         ({"timeout_graceful_shutdown": float("inf")}, "timeout_graceful_shutdown: must be a number"),
         ({"loop": "trio"}, "loop: expected one of auto, asyncio, uvloop"),
+        ({"http": "h3"}, "http: expected one of auto; all; 1; 2; 3; 1,2; "),
         ({"ssl_keyfile": "k"}, "ssl_keyfile: needs ssl_certfile"),
         ({"ssl_cert_reqs": "required"}, "ssl_cert_reqs: needs ssl_ca_certs"),
         ({"root_path": "api"}, "root_path: must start with /"),

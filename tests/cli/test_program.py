@@ -93,6 +93,10 @@ def test_the_help_of_every_command_has_one_style(directory: Path, command: str) 
         (["serve", "--prot", "1", "good:app"], "unknown argument '--prot'; did you mean --port?"),
         (["serve", "--port", "x", "good:app"], "expected a whole number, not 'x'"),
         (["serve", "--loop", "trio", "good:app"], "expected one of auto, asyncio, uvloop"),
+        (
+            ["serve", "--http", "4", "good:app"],
+            "expected one of auto; all; 1; 2; 3; 1,2; 1,3; 2,3; 1,2,3, not '4'",
+        ),
         (["serve", "good:app", "--workers", "0"], "workers: must be a number of at least 1, not 0"),
         (["serve", "good:app", "--workers", "two"], "expected a whole number, not 'two'"),
         (["serve", "good:app", "--port", "99999"], "port: must be between 0 and 65535, not 99999"),

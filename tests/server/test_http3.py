@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -260,3 +263,22 @@ def test_every_client_must_prove_its_address(tmp_path: Path) -> None:
             assert client.fetch(path="/x").body == b"/x"
             # The library has sent the token of a Retry.
             assert client.quic._retry_source_connection_id is not None
+
+
+def test_the_generator_closes_its_connections(tmp_path: Path) -> None:
+    """Otherwise they are open until their idle timeout of 90 s."""
+    with serving("asgi", APPS["asgi"], tmp_path, http="all", metrics=True) as (server, certificates):
+        url = f"https://127.0.0.1:{server.port}"
+        load = ["load", "--http3", "-c", "5", "-m", "2", "-n", "100", f"{url}/x"]
+        subprocess.run([sys.executable, "-m", "towline", *load], check=True, capture_output=True, timeout=60)
+        with OwnClient(verify=str(certificates.ca)) as client:
+
+            def value(name: str) -> int:
+                found = re.search(
+                    rf"^towline_quic_{name} (\d+)", client.get(f"{url}/metrics").text, re.MULTILINE
+                )
+                assert found is not None
+                return int(found[1])
+
+            assert value("handshakes_total") == 5
+            until(lambda: value("connections_open") == 0, 20.0)

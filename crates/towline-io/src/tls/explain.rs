@@ -166,3 +166,16 @@ fn explain_alert(alert: AlertDescription) -> String {
     };
     format!("{why} (alert {alert:?})")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_rustls_are_explained() {
+        let own = CertificateError::Other(OtherError(Arc::new(SelfSigned)));
+        let text = Error::InvalidCertificate(own).to_string();
+        assert!(explain_text(&text).starts_with("the certificate is self-signed"));
+        assert_eq!(explain_text("no such text"), "no such text");
+    }
+}

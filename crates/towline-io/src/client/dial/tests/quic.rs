@@ -235,6 +235,8 @@ fn certificates_are_verified_as_over_tcp() {
         &config,
     );
     assert_eq!(error.kind, DialErrorKind::Tls, "{error:?}");
+    let why = "TLS failed: the certificate is signed by an authority that is not trusted here";
+    assert!(error.message.contains(why), "{error:?}");
 }
 
 #[test]
