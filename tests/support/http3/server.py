@@ -209,8 +209,11 @@ class _Connection:
         self.http.send_headers(stream, [(b":status", b"%d" % status), *fields], end)
 
     def send(self, stream: int, body: bytes) -> None:
-        self.head(stream, 200, [(b"content-length", b"%d" % len(body)), (b"x-version", b"3")])
-        self.http.send_data(stream, body, True)
+        is_head = self.streams[stream].fields[":method"] == "HEAD"
+        fields = [(b"content-length", b"%d" % len(body)), (b"x-version", b"3")]
+        self.head(stream, 200, fields, end=is_head)
+        if not is_head:
+            self.http.send_data(stream, body, True)
 
     def send_later(self, stream: int, body: bytes) -> None:
         self.send(stream, body)
