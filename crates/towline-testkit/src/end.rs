@@ -1,35 +1,19 @@
 //! One end of a connection: a `Connection`, a scripted program above it and buffers in place of the socket.
 
+mod program;
+
 use std::collections::VecDeque;
 use std::io::{IoSlice, Read as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use towline_proto::{
-    BodySize, BufferPool, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, RequestHead,
-    ResponseHead, Side, StreamId, StreamRead, UserError,
-};
+use towline_proto::{BufferPool, Connection, Limits, Protocol, ProtocolPolicy, Side, StreamId};
 
 use crate::h3::{Arrival, QuicSide};
 use crate::{Clock, Log};
 
-/// Behaviour of the program above the connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum App {
-    /// Reads each request's body to its end, then responds with 200 without a body. As a client: reads each
-    /// response.
-    Read,
-    /// Responds with 200 as soon as the head has arrived and never reads the body.
-    Ignore,
-    /// Responds with 200 and `Connection: close` after the body.
-    Close,
-    /// Responds with 101 after the body, or 200 to CONNECT, and reads the raw bytes that follow.
-    Switch,
-    /// Reads bodies, never responds: the test does.
-    Manual,
-    /// Neither reads nor responds.
-    Silent,
-}
+pub use program::App;
+use program::Exchange;
 
 /// Request streams that QUIC allows.
 const MAX_STREAMS: u64 = 100;
@@ -37,18 +21,11 @@ const MAX_STREAMS: u64 = 100;
 /// More rounds than any input of these tests needs: a loop that reaches it is endless.
 const MAX_ROUNDS: usize = 10_000_000;
 
-/// Result of a pump; see
+/// Whether [`End::pump`] delivered anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
     Moved,
     Idle,
-}
-
-/// An exchange as the scripted program sees it.
-#[derive(Debug)]
-struct Exchange {
-    id: StreamId,
-    connect: bool,
 }
 
 pub struct End {
@@ -93,18 +70,22 @@ impl End {
     /// A client that sends `requests` (method, target) without bodies, each after the response to the one
     /// before. `GET+upgrade` offers an upgrade.
     pub fn client(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
-        Self::with_requests(Protocol::Http1, limits, requests)
+        Self::client_of(Protocol::Http1, limits, requests)
     }
 
     /// The same over HTTP/2.
     pub fn h2_client_with_requests(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
-        Self::with_requests(Protocol::Http2, limits, requests)
+        Self::client_of(Protocol::Http2, limits, requests)
     }
 
-    fn with_requests(protocol: Protocol, limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
-        let clock = Clock::default();
-        let conn = Connection::client_with_protocol(Arc::clone(limits), protocol, clock.now());
-        let mut end = Self::new(conn, clock, Side::Client, App::Read);
+    /// A client of this protocol that sends these requests.
+    pub(crate) fn client_of(
+        protocol: Protocol,
+        limits: &Arc<Limits>,
+        requests: &[(&str, &str)],
+    ) -> Self {
+        let mut end = Self::manual_client_of(protocol, limits);
+        end.app = App::Read;
         end.conn.set_stream_credit(end.clock.now(), MAX_STREAMS);
         end.requests = requests
             .iter()
@@ -113,15 +94,6 @@ impl End {
         end.next_request();
         end.pump();
         end
-    }
-
-    /// A client of this protocol.
-    pub(crate) fn client_of(
-        protocol: Protocol,
-        limits: &Arc<Limits>,
-        requests: &[(&str, &str)],
-    ) -> Self {
-        Self::with_requests(protocol, limits, requests)
     }
 
     /// A server of this protocol.
@@ -136,33 +108,32 @@ impl End {
         Self::new(conn, clock, Side::Server, app)
     }
 
-    /// A client of HTTP/3 whose test writes the requests.
-    pub fn h3_client(limits: &Arc<Limits>) -> Self {
-        let mut end = Self::with_requests(Protocol::Http3, limits, &[]);
-        end.app = App::Manual;
-        end
+    /// A server for HTTP/2 only.
+    pub fn h2_server(limits: &Arc<Limits>, app: App) -> Self {
+        Self::server_of(Protocol::Http2, limits, app)
     }
 
     /// A client whose test writes the requests.
     pub fn manual_client(limits: &Arc<Limits>) -> Self {
-        let clock = Clock::default();
-        let conn = Connection::client(Arc::clone(limits), clock.now());
-        Self::new(conn, clock, Side::Client, App::Manual)
-    }
-
-    /// A server for HTTP/2 only.
-    pub fn h2_server(limits: &Arc<Limits>, app: App) -> Self {
-        let clock = Clock::default();
-        let conn =
-            Connection::server_with_policy(Arc::clone(limits), ProtocolPolicy::Http2, clock.now());
-        Self::new(conn, clock, Side::Server, app)
+        Self::manual_client_of(Protocol::Http1, limits)
     }
 
     /// A client of HTTP/2 whose test writes the requests.
     pub fn h2_client(limits: &Arc<Limits>) -> Self {
+        Self::manual_client_of(Protocol::Http2, limits)
+    }
+
+    /// A client of HTTP/3 whose test writes the requests.
+    pub fn h3_client(limits: &Arc<Limits>) -> Self {
+        let mut end = Self::manual_client_of(Protocol::Http3, limits);
+        end.conn.set_stream_credit(end.clock.now(), MAX_STREAMS);
+        end.pump();
+        end
+    }
+
+    fn manual_client_of(protocol: Protocol, limits: &Arc<Limits>) -> Self {
         let clock = Clock::default();
-        let conn =
-            Connection::client_with_protocol(Arc::clone(limits), Protocol::Http2, clock.now());
+        let conn = Connection::client_with_protocol(Arc::clone(limits), protocol, clock.now());
         Self::new(conn, clock, Side::Client, App::Manual)
     }
 
@@ -403,202 +374,6 @@ impl End {
             moved = true;
         }
     }
-
-    /// Takes one event, logs it and returns the program's reaction.
-    fn event(&mut self) -> Option<Action> {
-        let (announced, is_h3) = (self.conn.has_events(), self.is_h3());
-        let event = self.conn.next_event()?;
-        assert!(
-            announced,
-            "{event:?} was not promised: an engine that believes it would sleep"
-        );
-        assert!(!self.closed, "{event:?} after Closed");
-        let action = match event {
-            Event::Head { stream, head, end } => {
-                // HTTP/3: the end may come after the head, and is a line of its own.
-                self.log.head(self.side, stream, &head, end && !is_h3);
-                let connect = self.side == Side::Server && head.method() == b"CONNECT";
-                self.last_stream = Some(stream);
-                self.exchanges.push(Exchange {
-                    id: stream,
-                    connect,
-                });
-                Action::Head(stream, end)
-            }
-            Event::Informational { stream, head } => {
-                self.log.interim(stream, &head);
-                Action::Nothing
-            }
-            Event::Readable(stream) => Action::Read(stream),
-            Event::Writable(_) => Action::Nothing,
-            Event::HalfClosed(stream) => {
-                self.log.line(&format!("half-closed {}", stream.0));
-                Action::Nothing
-            }
-            Event::Switched { stream } => {
-                self.log.line(&format!("switched {}", stream.0));
-                Action::Read(stream)
-            }
-            Event::Failed(stream, error) => {
-                self.log.line(&format!("failed {} {error}", stream.0));
-                self.exchanges.retain(|open| open.id != stream);
-                Action::Nothing
-            }
-            Event::GoingAway { last } => {
-                self.log.line(&format!("going away {}", last.0));
-                Action::Nothing
-            }
-            Event::Closed(error) => {
-                self.log.line(&format!("closed {error}"));
-                self.closed = true;
-                Action::Nothing
-            }
-        };
-        Some(action)
-    }
-
-    fn act(&mut self, action: Action) {
-        match action {
-            Action::Nothing => {}
-            Action::Head(stream, end) => match (self.side, self.app) {
-                (_, App::Silent) => {}
-                (Side::Server, App::Ignore) => self.respond(stream),
-                _ if end => {
-                    if self.is_h3() && !self.is_tunnel(stream) {
-                        self.log.line(&format!("end {}", stream.0));
-                    }
-                    self.body_ended(stream);
-                }
-                _ => self.to_read.push_back(stream),
-            },
-            Action::Read(stream) => {
-                if self.app != App::Silent && self.app != App::Ignore {
-                    self.read(stream);
-                }
-            }
-        }
-    }
-
-    fn is_tunnel(&self, stream: StreamId) -> bool {
-        let mut exchanges = self.exchanges.iter();
-        exchanges.any(|exchange| exchange.id == stream && exchange.connect)
-    }
-
-    /// Reads until nothing more is available.
-    pub fn read(&mut self, stream: StreamId) {
-        loop {
-            // A closed stream cannot be read any more; its `Failed` event gives the reason.
-            let Ok(mut body) = self.conn.stream(stream) else {
-                return;
-            };
-            match body.read(8 * 1024) {
-                StreamRead::Data(data) => self.log.body(stream, data),
-                StreamRead::Pending | StreamRead::Failed => return,
-                StreamRead::End => break,
-            }
-        }
-        self.log.line(&format!("end {}", stream.0));
-        if let Ok(body) = self.conn.stream(stream) {
-            for field in body.trailers() {
-                self.log.field(field.name, field.value);
-            }
-        }
-        self.body_ended(stream);
-    }
-
-    fn body_ended(&mut self, stream: StreamId) {
-        match self.side {
-            _ if self.app == App::Manual => {}
-            Side::Server => self.respond(stream),
-            Side::Client => self.next_request(),
-        }
-    }
-
-    /// Responds to the exchange whose head was received last.
-    ///
-    /// # Errors
-    /// Those of `Connection::respond`.
-    pub fn send_response(
-        &mut self,
-        status: u16,
-        fields: &[Field<'_>],
-        body: BodySize,
-    ) -> Result<(), UserError> {
-        let head = ResponseHead {
-            status,
-            reason: b"",
-            fields,
-        };
-        self.conn
-            .respond(self.last_stream.unwrap_or(StreamId(1)), &head, body)
-    }
-
-    fn respond(&mut self, stream: StreamId) {
-        let Some(at) = self.exchanges.iter().position(|open| open.id == stream) else {
-            return;
-        };
-        let exchange = self.exchanges.swap_remove(at);
-        let switching: &[Field<'_>] = &[
-            Field {
-                name: b"Connection",
-                value: b"Upgrade",
-            },
-            Field {
-                name: b"Upgrade",
-                value: b"test",
-            },
-        ];
-        let closing: &[Field<'_>] = &[Field {
-            name: b"Connection",
-            value: b"close",
-        }];
-        let (status, fields) = match self.app {
-            App::Switch if !exchange.connect => (101, switching),
-            App::Close => (200, closing),
-            _ => (200, &[][..]),
-        };
-        let head = ResponseHead {
-            status,
-            reason: b"",
-            fields,
-        };
-        if let Err(error) = self.conn.respond(stream, &head, BodySize::Empty) {
-            self.log
-                .line(&format!("respond {} refused: {error}", stream.0));
-        }
-    }
-
-    fn next_request(&mut self) {
-        let Some((method, target)) = self.requests.pop_front() else {
-            return;
-        };
-        let fields = [
-            Field {
-                name: b"Host",
-                value: b"a",
-            },
-            Field {
-                name: b"Connection",
-                value: b"Upgrade",
-            },
-            Field {
-                name: b"Upgrade",
-                value: b"test",
-            },
-        ];
-        let (method, fields) = match method.strip_suffix("+upgrade") {
-            Some(method) => (method, &fields[..]),
-            None => (method.as_str(), &fields[..1]),
-        };
-        let head = RequestHead {
-            method: method.as_bytes(),
-            target: target.as_bytes(),
-            fields,
-        };
-        if let Err(error) = self.conn.request(&head, BodySize::Empty) {
-            self.log.line(&format!("request refused: {error}"));
-        }
-    }
 }
 
 /// Logs what was written, equal lines together.
@@ -609,11 +384,4 @@ fn log_written(log: &mut Log, lines: &[String]) {
             n => format!("wrote {n} x {}", same[0]),
         });
     }
-}
-
-#[derive(Clone, Copy)]
-enum Action {
-    Nothing,
-    Head(StreamId, bool),
-    Read(StreamId),
 }
