@@ -98,20 +98,21 @@ pub enum StreamError {
     Connection(Arc<ConnectionError>),
     /// The program reset the stream.
     Reset,
-    /// HTTP/2: the peer reset the stream.
+    /// The peer reset the stream.
     ResetByPeer(ErrorCode),
-    /// HTTP/2: the peer did not process the request and never will: `REFUSED_STREAM`, or the stream is above
-    /// the last one of its GOAWAY. The request may be sent again elsewhere.
+    /// The peer did not process the request and never will: `REFUSED_STREAM`, `H3_REQUEST_REJECTED`, or its GOAWAY
+    /// excludes the stream. The request may be sent again elsewhere.
     Refused(&'static str),
-    /// HTTP/2: the server requires HTTP/1.1 for the request: it ended the stream, or the connection, with
-    /// `HTTP_1_1_REQUIRED` (RFC 9113 7).
+    /// The server requires HTTP/1.1 for the request: it ended the stream, or over HTTP/2 the connection, with the
+    /// code for that.
     Http1Required {
         /// The request was not processed: the stream was reset with this code, or is above the last one of
         /// the GOAWAY. Otherwise the connection ended without a response, and processing may have started.
         unprocessed: bool,
+        /// The code, with its specification.
+        code: &'static str,
     },
-    /// HTTP/2: the stream was reset because the peer broke a rule or was too slow on it. The connection
-    /// continues.
+    /// The stream was reset because the peer broke a rule or was too slow on it. The connection continues.
     Broken {
         /// The kind of fault: `Protocol`, `Limit` or `Timeout`.
         reason: CloseReason,
@@ -125,7 +126,11 @@ impl StreamError {
     pub fn is_unprocessed(&self) -> bool {
         matches!(
             self,
-            Self::Refused(_) | Self::Http1Required { unprocessed: true }
+            Self::Refused(_)
+                | Self::Http1Required {
+                    unprocessed: true,
+                    ..
+                }
         )
     }
 }
@@ -137,12 +142,14 @@ impl fmt::Display for StreamError {
             Self::Reset => f.write_str("aborted by the program"),
             Self::ResetByPeer(code) => write!(f, "peer: stream reset: {code}"),
             Self::Refused(rule) => write!(f, "peer: not processed: {rule}"),
-            Self::Http1Required { unprocessed: true } => {
-                f.write_str("peer: not processed: HTTP_1_1_REQUIRED (RFC 9113 7)")
-            }
-            Self::Http1Required { unprocessed: false } => {
-                f.write_str("peer: closed with HTTP_1_1_REQUIRED (RFC 9113 7)")
-            }
+            Self::Http1Required {
+                unprocessed: true,
+                code,
+            } => write!(f, "peer: not processed: {code}"),
+            Self::Http1Required {
+                unprocessed: false,
+                code,
+            } => write!(f, "peer: closed with {code}"),
             Self::Broken { rule, .. } => write!(f, "peer: {rule}"),
         }
     }

@@ -134,10 +134,9 @@ pub(super) fn stream_failure(error: &StreamError, phase: CallPhase) -> CallError
             CallErrorKind::LocalProtocol,
             "the call was cancelled".into(),
         ),
-        StreamError::Http1Required { .. } => (
+        StreamError::Http1Required { code, .. } => (
             CallErrorKind::RemoteProtocol,
-            "the server wants HTTP/1.1 for this request (HTTP_1_1_REQUIRED, RFC 9113 7; H3_VERSION_FALLBACK, RFC 9114 8.1)"
-                .into(),
+            format!("the server wants HTTP/1.1 for this request: {code}").into(),
         ),
         StreamError::ResetByPeer(code) => (
             CallErrorKind::RemoteProtocol,

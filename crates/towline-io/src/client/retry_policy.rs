@@ -47,7 +47,7 @@ impl RetryContext {
     pub(super) fn failed(self, why: &StreamError, protocols: ProtocolPolicy) -> Option<Self> {
         match why {
             StreamError::Connection(_) => Some(self),
-            StreamError::Http1Required { unprocessed } => {
+            StreamError::Http1Required { unprocessed, .. } => {
                 wants_http1(why, protocols).then_some(Self {
                     unprocessed: *unprocessed,
                     // Not a failure of the connection: resending is due even if it was new.
@@ -87,7 +87,7 @@ pub(super) fn may_resend(
         && retry_context.resends < most
 }
 
-/// Whether the server requires HTTP/1.1 for the request (RFC 9113 7) and the configuration allows it.
+/// Whether the server requires HTTP/1.1 for the request (RFC 9113 7, RFC 9114 8.1) and the configuration allows it.
 pub(super) fn wants_http1(why: &StreamError, protocols: ProtocolPolicy) -> bool {
     let allows_http1 = matches!(protocols, ProtocolPolicy::Http1 | ProtocolPolicy::Either);
     matches!(why, StreamError::Http1Required { .. }) && allows_http1
@@ -198,8 +198,11 @@ mod tests {
 
     #[test]
     fn http1_required_falls_back_to_http1_where_allowed() {
-        let unprocessed = StreamError::Http1Required { unprocessed: true };
-        let begun = StreamError::Http1Required { unprocessed: false };
+        let required = |unprocessed| StreamError::Http1Required {
+            unprocessed,
+            code: "HTTP_1_1_REQUIRED (RFC 9113 7)",
+        };
+        let (unprocessed, begun) = (required(true), required(false));
         let fresh = RetryContext {
             reused: false,
             ..STALE

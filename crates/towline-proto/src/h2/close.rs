@@ -171,7 +171,7 @@ impl Connection {
             }
             // The code requires that the request is sent again, so it was not processed.
             ErrorCode::HTTP_1_1_REQUIRED if self.side == Side::Client => {
-                StreamError::Http1Required { unprocessed: true }
+                rules::http1_required(true)
             }
             code => StreamError::ResetByPeer(code),
         };
@@ -291,7 +291,7 @@ impl Connection {
         if self.side == Side::Client {
             self.conn_events.going_away = Some(last);
             let error = if wants_http1 {
-                StreamError::Http1Required { unprocessed: true }
+                rules::http1_required(true)
             } else {
                 StreamError::Refused(rules::BY_GOAWAY)
             };
@@ -471,7 +471,7 @@ impl Connection {
             if self.side == Side::Client && has_response {
                 self.stop_sending(key);
             } else if wants_http1 && stream.recv_state == RecvState::Head {
-                self.fail(key, StreamError::Http1Required { unprocessed: false });
+                self.fail(key, rules::http1_required(false));
             } else {
                 self.fail(key, StreamError::Connection(Arc::clone(&error)));
             }

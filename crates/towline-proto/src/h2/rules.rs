@@ -3,7 +3,7 @@
 use crate::error::{CloseReason, ErrorSource};
 pub(super) use crate::multiplexed::fault::Fault;
 use crate::multiplexed::head::{BODY_TOO_LARGE, body_length};
-use crate::{ConnectionError, ErrorCode, Version};
+use crate::{ConnectionError, ErrorCode, StreamError, Version};
 
 /// A malformed message (RFC 9113 8.1.1).
 pub(super) const fn malformed(rule: &'static str) -> Fault {
@@ -149,3 +149,11 @@ pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
 /// Why a stream was not processed.
 pub(super) const BY_REFUSED_STREAM: &str = "REFUSED_STREAM (RFC 9113 8.7)";
 pub(super) const BY_GOAWAY: &str = "above the last stream of GOAWAY (RFC 9113 6.8)";
+
+/// The server requires HTTP/1.1.
+pub(super) fn http1_required(unprocessed: bool) -> StreamError {
+    StreamError::Http1Required {
+        unprocessed,
+        code: "HTTP_1_1_REQUIRED (RFC 9113 7)",
+    }
+}

@@ -252,7 +252,10 @@ impl Connection {
             }
             // The code requires that the request is sent again, so it was not processed.
             ErrorCode::H3_VERSION_FALLBACK if self.side == Side::Client => {
-                StreamError::Http1Required { unprocessed: true }
+                StreamError::Http1Required {
+                    unprocessed: true,
+                    code: rules::VERSION_FALLBACK,
+                }
             }
             code => StreamError::ResetByPeer(code),
         }

@@ -190,3 +190,5 @@ pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
 /// Why a stream was not processed.
 pub(super) const BY_REJECTION: &str = "H3_REQUEST_REJECTED (RFC 9114 4.1.1)";
 pub(super) const BY_GOAWAY: &str = "at or above the stream of GOAWAY (RFC 9114 5.2)";
+/// The code with which a server requires HTTP/1.1.
+pub(super) const VERSION_FALLBACK: &str = "H3_VERSION_FALLBACK (RFC 9114 8.1)";
