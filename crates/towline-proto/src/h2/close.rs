@@ -5,10 +5,9 @@ use std::time::Instant;
 
 use crate::error::CloseReason;
 use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::streams::StreamKey;
-use crate::{
-    ConnectionError, ErrorCode, Protocol, Refusal, RefusedLine, Side, StreamError, StreamId,
-};
+use crate::{ConnectionError, ErrorCode, Refusal, Side, StreamError, StreamId};
 
 use super::frame;
 use super::rules::{self, Fault};
@@ -19,26 +18,13 @@ use super::{Connection, GoAwayState, PeerGoAway, Phase, settings};
 /// The last stream of a GOAWAY that only announces the end (RFC 9113 6.8).
 const ANY_STREAM: u32 = 0x7fff_ffff;
 
-/// Refusals kept for the program between two of its calls; the rate limit of resets ends a connection at about as
-/// many.
-const MAX_REFUSALS: usize = 128;
-
-/// The object of a refusal.
-#[derive(Clone, Copy)]
-pub(super) enum Refused {
-    /// The request in the head decoder.
-    Head(CloseReason),
-    Stream(u32, CloseReason),
-    Connection(CloseReason),
-}
-
 impl Connection {
     // Streams.
 
     /// Adds a pending event of a stream.
     pub(super) fn notify(&mut self, key: StreamKey, event: u8) {
         let stream = self.streams.get_mut(key);
-        stream.pending.set(event);
+        stream.exchange.pending.set(event);
         if !std::mem::replace(&mut stream.has_events, true) {
             self.eventful.push_back(key);
         }
@@ -47,16 +33,11 @@ impl Connection {
     /// Closes the stream if both directions and the program are done with it.
     pub(super) fn check_closed(&mut self, key: StreamKey) {
         let stream = self.streams.get(key);
-        let is_sent =
-            stream.send_state == SendState::Complete && stream.outbox.end == EndStream::Sent;
-        let is_read = match (self.side, stream.tunnel) {
-            (Side::Server, Tunnel::None | Tunnel::Requested) => true,
-            (Side::Client, _) | (_, Tunnel::Open) => stream.recv_state == RecvState::Done,
-        };
-        if !is_sent || !is_read || stream.is_closed {
+        let is_sent = stream.outbox.end == EndStream::Sent;
+        if !is_sent || !stream.exchange.is_complete(self.side) || stream.is_closed {
             return;
         }
-        if stream.recv_state == RecvState::Body {
+        if stream.exchange.recv_state == RecvState::Body {
             // The response is complete: the rest of the request is not needed (RFC 9113 8.1).
             let id = stream.id;
             self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
@@ -97,28 +78,23 @@ impl Connection {
         }
         self.clear_outbox(key);
         let stream = self.streams.get_mut(key);
-        // After finishing its direction of a tunnel the program still reads the other.
-        let is_done = self.side == Side::Server
-            && stream.send_state == SendState::Complete
-            && stream.tunnel != Tunnel::Open;
-        stream.recv_state = RecvState::Failed;
-        stream.send_state = SendState::Failed;
+        let is_used = stream.exchange.fail(self.side);
         stream.inbox.clear();
         stream.recv_timer.stop();
         stream.send_timer.stop();
-        stream.pending.take(!0);
-        if is_done {
+        if !is_used {
             return self.mark_closed(key);
         }
-        stream.failure = Some(error);
+        stream.exchange.failure = Some(error);
         self.notify(key, PendingEvents::FAILED);
     }
 
     /// Resets a stream after a violation or a timeout. `Err`: the rate limit of resets is exceeded.
     pub(super) fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault> {
         let id = self.streams.get(key).id;
+        let stream = StreamId(u64::from(id));
         let status = if fault == rules::BODY_REFUSED { 413 } else { 0 };
-        self.record_refusal(Refused::Stream(id, fault.reason), status, fault.rule);
+        self.record_refusal(Refused::Stream(stream, fault.reason), status, fault.rule);
         // Sent first: the connection may end with its last stream.
         let charged = self.reset_unopened(id, fault);
         self.fail(key, fault.stream_error());
@@ -160,7 +136,10 @@ impl Connection {
 
     pub(super) fn reset_by_peer(&mut self, key: StreamKey, code: ErrorCode) {
         let stream = self.streams.get_mut(key);
-        let has_response = matches!(stream.recv_state, RecvState::Ended | RecvState::Done);
+        let has_response = matches!(
+            stream.exchange.recv_state,
+            RecvState::Ended | RecvState::Done
+        );
         if self.side == Side::Client && has_response && code == ErrorCode::NO_ERROR {
             // The response is complete and the rest of the request not needed (RFC 9113 8.1).
             return self.stop_sending(key);
@@ -185,10 +164,10 @@ impl Connection {
         let stream = self.streams.get_mut(key);
         stream.outbox.end = EndStream::Sent;
         stream.send_timer.stop();
-        if stream.send_state != SendState::Complete {
-            stream.send_state = SendState::Discard;
+        if stream.exchange.send_state != SendState::Complete {
+            stream.exchange.send_state = SendState::Discard;
         }
-        if stream.pending.take(PendingEvents::WRITER_WAITS) {
+        if stream.exchange.pending.take(PendingEvents::WRITER_WAITS) {
             self.notify(key, PendingEvents::WRITABLE);
         }
         self.check_closed(key);
@@ -200,9 +179,11 @@ impl Connection {
         if stream.is_closed {
             return;
         }
-        if stream.send_state == SendState::Complete && stream.tunnel == Tunnel::Open {
+        if stream.exchange.send_state == SendState::Complete
+            && stream.exchange.tunnel == Tunnel::Open
+        {
             // As after a response: what was sent is complete, and the rest is not needed.
-            stream.tunnel = Tunnel::None;
+            stream.exchange.tunnel = Tunnel::None;
             return self.check_closed(key);
         }
         if !stream.has_failed() {
@@ -256,11 +237,11 @@ impl Connection {
             if stream.is_closed || stream.has_failed() {
                 continue;
             }
-            if stream.recv_state == RecvState::Body {
+            if stream.exchange.recv_state == RecvState::Body {
                 self.fail(key, StreamError::Connection(Arc::clone(&error)));
             } else if self.lacks_credit(key) {
                 self.reset_without_credit(key);
-            } else if stream.send_state != SendState::Complete {
+            } else if stream.exchange.send_state != SendState::Complete {
                 self.notify(key, PendingEvents::HALF_CLOSED);
             }
         }
@@ -386,26 +367,10 @@ impl Connection {
     /// Keeps what the program's logs need of a fault of the client.
     #[cold]
     pub(super) fn record_refusal(&mut self, refused: Refused, status: u16, rule: &'static str) {
-        if self.side == Side::Client || self.refusals.len() >= MAX_REFUSALS {
-            return;
+        if self.side == Side::Server {
+            self.refusals
+                .record(refused, status, rule, &self.head_decoder);
         }
-        let (stream, reason, line) = match refused {
-            Refused::Head(reason) => (None, reason, self.head_decoder.refused_line()),
-            Refused::Stream(id, reason) => (
-                Some(StreamId(u64::from(id))),
-                reason,
-                RefusedLine::default(),
-            ),
-            Refused::Connection(reason) => (None, reason, RefusedLine::default()),
-        };
-        self.refusals.push_back(Refusal {
-            stream,
-            status,
-            reason,
-            rule,
-            protocol: Protocol::Http2,
-            line,
-        });
     }
 
     pub fn has_refusals(&self) -> bool {
@@ -413,19 +378,12 @@ impl Connection {
     }
 
     pub fn take_refusal(&mut self) -> Option<Refusal> {
-        self.refusals.pop_front()
+        self.refusals.take()
     }
 
     /// The fault that has ended the stream `id`: its status (0: no response was sent) and its rule.
     pub fn refusal_of(&self, id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
-        let stream = self.streams.get(self.find(id).ok()?);
-        match stream.failure.as_ref()? {
-            StreamError::Broken { reason, rule } => {
-                let status = if *rule == rules::BODY.rule { 413 } else { 0 };
-                Some((status, *reason, rule))
-            }
-            _ => None,
-        }
+        self.streams.get(self.find(id).ok()?).exchange.refusal()
     }
 
     /// Ends the connection after a violation or a timeout.
@@ -467,10 +425,13 @@ impl Connection {
             if stream.is_closed || stream.has_failed() {
                 continue;
             }
-            let has_response = matches!(stream.recv_state, RecvState::Ended | RecvState::Done);
+            let has_response = matches!(
+                stream.exchange.recv_state,
+                RecvState::Ended | RecvState::Done
+            );
             if self.side == Side::Client && has_response {
                 self.stop_sending(key);
-            } else if wants_http1 && stream.recv_state == RecvState::Head {
+            } else if wants_http1 && stream.exchange.recv_state == RecvState::Head {
                 self.fail(key, rules::http1_required(false));
             } else {
                 self.fail(key, StreamError::Connection(Arc::clone(&error)));

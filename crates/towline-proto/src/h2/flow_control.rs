@@ -16,7 +16,7 @@ impl Connection {
         let is_read = self.buffered(key) <= n as usize;
         let stream = self.streams.get_mut(key);
         // After the end the peer needs no more credit.
-        if stream.recv_state == RecvState::Body
+        if stream.exchange.recv_state == RecvState::Body
             && let Some(mut increment) = stream.recv_window.release(n)
         {
             // The reader has read everything, so the window limits the peer, not the reader.

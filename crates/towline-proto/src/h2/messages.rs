@@ -1,20 +1,18 @@
 //! Receiving messages: header blocks become heads and trailers, bodies are read by the program.
 
-use crate::body::Method;
 use crate::error::CloseReason;
 use crate::field_compression::{Bounds, DecodedFields};
-use crate::h1::encode::is_forbidden_trailer;
-use crate::head::OwnedFields;
+use crate::multiplexed::exchange::{BegunResponse, NothingToRead};
 use crate::multiplexed::head::{HeadRules, Rejection, Request};
 use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::refusals::Refused;
+use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
-use crate::{Fields, Side, StreamRead, Version};
+use crate::{Fields, Side, StreamId, StreamRead, Version};
 
-use super::close::Refused;
 use super::frame::{self, FrameHeader, FrameType, flag};
-use super::recv::{Signal, Step};
 use super::rules::{self, Fault};
-use super::stream::{RecvState, SendState, Stream, Tunnel};
+use super::stream::{RecvState, Stream, Tunnel};
 use super::window::{RecvWindow, SendWindow};
 use super::{Connection, GoAwayState, InputState, PartialHeaderBlock};
 
@@ -137,7 +135,7 @@ impl Connection {
             self.reset_stream(key, rules::SELF_DEPENDENCY)?;
             return Ok(Step::Next);
         }
-        let result = match self.streams.get(key).recv_state {
+        let result = match self.streams.get(key).exchange.recv_state {
             RecvState::Failed => Ok(None),
             RecvState::Ended | RecvState::Done => Err(rules::HALF_CLOSED),
             RecvState::Head | RecvState::Body if decoded == DecodedFields::Truncated => {
@@ -219,29 +217,17 @@ impl Connection {
     fn begin_request(&mut self, id: u32, request: Request, end: bool) -> Signal {
         let key = self.begin_stream(id);
         let stream = self.streams.get_mut(key);
-        stream.method = request.method;
-        stream.announced = request.length;
-        stream.awaits_continue = request.awaits_continue;
         stream.priority = request.priority.unwrap_or_default();
-        stream.recv_state = if end {
-            RecvState::Ended
-        } else {
-            RecvState::Body
-        };
-        let connects = request.method == Method::Connect;
-        if connects {
-            stream.tunnel = Tunnel::Requested;
-            if end {
-                self.notify(key, PendingEvents::HALF_CLOSED);
-            }
+        let begun = stream.exchange.begin_request(request, end);
+        if begun.is_half_closed {
+            self.notify(key, PendingEvents::HALF_CLOSED);
         }
-        let has_body = !end && !connects;
-        if has_body && !request.awaits_continue {
+        if begun.is_body_due {
             self.watch_body(key);
         }
         Signal::Head {
-            stream: id,
-            end: !has_body,
+            stream: StreamId(u64::from(id)),
+            end: !begun.has_body,
         }
     }
 
@@ -259,54 +245,22 @@ impl Connection {
 
     fn response_received(&mut self, key: StreamKey, end: bool) -> Result<Option<Signal>, Fault> {
         let response = self.head_decoder.response().map_err(rules::malformed)?;
-        let stream = self.streams.get_mut(key);
-        let id = stream.id;
-        if response.status < 200 {
-            if end {
-                return Err(rules::INTERIM_END);
+        if end && response.status < 200 {
+            return Err(rules::INTERIM_END);
+        }
+        let (id, limits) = (self.id_of(key), &self.limits);
+        let exchange = &mut self.streams.get_mut(key).exchange;
+        match exchange.begin_response(response, end, limits, &rules::MESSAGES)? {
+            BegunResponse::Interim => return Ok(Some(Signal::Informational { stream: id })),
+            BegunResponse::Tunnel => {
+                self.notify(key, PendingEvents::SWITCHED);
+                return Ok(Some(Signal::Head {
+                    stream: id,
+                    end: false,
+                }));
             }
-            stream.interim_responses += 1;
-            if stream.interim_responses > self.limits.max_interim_responses {
-                return Err(rules::INTERIM);
-            }
-            return Ok(Some(Signal::Informational { stream: id }));
-        }
-        let is_good = (200..300).contains(&response.status);
-        if stream.tunnel == Tunnel::Requested && is_good {
-            stream.tunnel = Tunnel::Open;
-            stream.recv_state = if end {
-                RecvState::Ended
-            } else {
-                RecvState::Body
-            };
-            stream.send_state = SendState::Body(None);
-            self.notify(key, PendingEvents::SWITCHED);
-            return Ok(Some(Signal::Head {
-                stream: id,
-                end: false,
-            }));
-        }
-        let is_bodiless = stream.method == Method::Head || matches!(response.status, 204 | 304);
-        stream.announced = if is_bodiless {
-            Some(0)
-        } else {
-            response.length
-        };
-        if end && stream.announced.is_some_and(|announced| announced > 0) {
-            return Err(rules::BODY_LENGTH);
-        }
-        let over_limit = |max| stream.announced > Some(max);
-        if self.limits.max_body_bytes.is_some_and(over_limit) {
-            return Err(rules::BODY);
-        }
-        stream.recv_state = if end {
-            RecvState::Done
-        } else {
-            RecvState::Body
-        };
-        if stream.tunnel == Tunnel::Requested {
-            stream.tunnel = Tunnel::None;
-            self.send_end(key);
+            BegunResponse::TunnelRefused => self.send_end(key),
+            BegunResponse::Final => {}
         }
         if end {
             self.check_closed(key);
@@ -324,15 +278,11 @@ impl Connection {
         }
         let fields = self.head_decoder.trailers().map_err(rules::malformed)?;
         let stream = self.streams.get_mut(key);
-        if stream.announced.is_some_and(|announced| announced > 0) {
-            return Err(rules::BODY_LENGTH);
-        }
-        let allowed = fields.filter(|field| !is_forbidden_trailer(field.name));
-        stream.trailers = Some(Box::new(OwnedFields::of(allowed)));
-        stream.recv_state = RecvState::Ended;
+        stream.exchange.keep_trailers(fields, &rules::MESSAGES)?;
+        stream.exchange.recv_state = RecvState::Ended;
         stream.recv_timer.stop();
-        let wakes = stream.pending.take(PendingEvents::READER_WAITS);
-        let id = stream.id;
+        let wakes = stream.exchange.pending.take(PendingEvents::READER_WAITS);
+        let id = self.id_of(key);
         self.check_closed(key);
         Ok(wakes.then_some(Signal::Readable(id)))
     }
@@ -349,7 +299,7 @@ impl Connection {
         }
         self.release_capacity(key, n as u32);
         let stream = self.streams.get_mut(key);
-        stream.awaits_continue = false;
+        stream.exchange.awaits_continue = false;
         if !stream.inbox.is_empty() {
             return StreamRead::Data(stream.inbox.take(n));
         }
@@ -371,51 +321,51 @@ impl Connection {
     fn readable(&self, key: StreamKey) -> usize {
         let stream = self.streams.get(key);
         match (&self.chunk, stream.inbox.len()) {
-            _ if stream.tunnel == Tunnel::Requested => 0,
+            _ if stream.exchange.tunnel == Tunnel::Requested => 0,
             (Some(chunk), 0) if chunk.to == key => chunk.len,
             (_, n) => n,
         }
     }
 
     fn nothing_to_read(&mut self, key: StreamKey) -> StreamRead<'_> {
-        let stream = self.streams.get_mut(key);
-        match stream.recv_state {
-            RecvState::Failed => return StreamRead::Failed,
-            RecvState::Ended => {
-                if self.side == Side::Client || stream.tunnel == Tunnel::Open {
-                    stream.recv_state = RecvState::Done;
-                    self.check_closed(key);
-                }
-                return StreamRead::End;
+        let exchange = &mut self.streams.get_mut(key).exchange;
+        match exchange.nothing_to_read(self.side) {
+            NothingToRead::Pending => {
+                self.send_continue(key);
+                StreamRead::Pending
             }
-            RecvState::Done => return StreamRead::End,
-            RecvState::Body if stream.tunnel == Tunnel::Requested => return StreamRead::End,
-            RecvState::Head | RecvState::Body => {}
+            NothingToRead::NowDone => {
+                self.check_closed(key);
+                StreamRead::End
+            }
+            NothingToRead::End => StreamRead::End,
+            NothingToRead::Failed => StreamRead::Failed,
         }
-        stream.pending.set(PendingEvents::READER_WAITS);
-        self.send_continue(key);
-        StreamRead::Pending
     }
 
     /// Parses body bytes that are next in the input, so that they can be read without an event.
     fn pull(&mut self, key: StreamKey) {
         let stream = self.streams.get(key);
-        let (id, is_due) = (stream.id, stream.recv_state == RecvState::Body);
-        if !is_due || stream.tunnel == Tunnel::Requested || !self.may_parse() {
+        let (id, is_due) = (stream.id, stream.exchange.recv_state == RecvState::Body);
+        if !is_due || stream.exchange.tunnel == Tunnel::Requested || !self.may_parse() {
             return;
         }
         self.stash();
-        while self.readable(key) == 0 && self.streams.get(key).recv_state == RecvState::Body {
+        while self.readable(key) == 0
+            && self.streams.get(key).exchange.recv_state == RecvState::Body
+        {
             let step = match self.input {
                 InputState::Data(part) if part.id == id => {
                     // As if the reader waited, so that the bytes stay in place.
                     self.streams
                         .get_mut(key)
+                        .exchange
                         .pending
                         .set(PendingEvents::READER_WAITS);
                     let step = self.data(part);
                     self.streams
                         .get_mut(key)
+                        .exchange
                         .pending
                         .take(PendingEvents::READER_WAITS);
                     Ok(step)
@@ -445,8 +395,7 @@ impl Connection {
     }
 
     pub fn end_received(&self, key: StreamKey) -> bool {
-        let recv_state = self.streams.get(key).recv_state;
-        matches!(recv_state, RecvState::Ended | RecvState::Done)
+        self.streams.get(key).exchange.end_received()
     }
 
     pub fn buffered(&self, key: StreamKey) -> usize {
@@ -456,10 +405,7 @@ impl Connection {
 
     pub fn trailers(&self, key: StreamKey) -> Fields<'_> {
         let stream = self.streams.get(key);
-        match &stream.trailers {
-            Some(trailers) if stream.inbox.is_empty() => trailers.fields(),
-            _ => Fields::new(&[], &[]),
-        }
+        stream.exchange.trailers(stream.inbox.is_empty())
     }
 }
 

@@ -42,11 +42,12 @@ use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
 use crate::multiplexed::head::HeadDecoder;
 use crate::multiplexed::prepared::EncodedRequests;
 use crate::multiplexed::rate_limit::TokenBucket;
+use crate::multiplexed::refusals::Refusals;
 use crate::multiplexed::response::HeadCache;
 use crate::multiplexed::send_queue::SendQueue;
 use crate::multiplexed::streams::{StreamKey, Streams};
 use crate::protocol_switch::ProtocolSwitch;
-use crate::{BufferPool, ConnectionError, Interest, Limits, Refusal, Side, StreamId, UserError};
+use crate::{BufferPool, ConnectionError, Interest, Limits, Protocol, Side, StreamId, UserError};
 
 use frame::{HEADER_BYTES, PREFACE};
 use hpack::{Decoder, Encoder};
@@ -240,7 +241,7 @@ pub struct Connection {
     timers: Timers,
     error: Option<Arc<ConnectionError>>,
     /// Server: the refusals that the program has not taken.
-    refusals: VecDeque<Refusal>,
+    refusals: Refusals,
 }
 
 impl Connection {
@@ -291,7 +292,7 @@ impl Connection {
             induced_bytes: 0,
             timers: Timers::new(now),
             error: None,
-            refusals: VecDeque::new(),
+            refusals: Refusals::of(Protocol::Http2),
             limits,
         };
         if side == Side::Client {

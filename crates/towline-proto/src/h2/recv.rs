@@ -3,6 +3,7 @@
 use crate::idle_timer::IdleTimer;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::priority::Priority;
+use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
 use crate::{Event, Side, StreamError, StreamId};
 
@@ -13,48 +14,10 @@ use super::{
     Connection, DataChunk, GoAwayState, InputState, PartialData, Preface, settings, timers,
 };
 
-/// An event without borrows.
-pub(super) enum Signal {
-    Head { stream: u32, end: bool },
-    Informational { stream: u32 },
-    Readable(u32),
-    Switched(u32),
-    HalfClosed(u32),
-    Writable(u32),
-    Failed(u32, StreamError),
-    GoingAway { last: u32 },
-    Closed,
-}
-
-/// Result of a frame, or of a part of one.
-pub(super) enum Step {
-    Signal(Signal),
-    Next,
-    /// More input is needed.
-    NeedMore,
-}
-
 impl Connection {
     pub fn next_event(&mut self) -> Option<Event<'_>> {
-        let id = |stream: u32| StreamId(u64::from(stream));
-        Some(match self.next_signal()? {
-            Signal::Head { stream, end } => Event::Head {
-                stream: id(stream),
-                head: self.head_decoder.view(),
-                end,
-            },
-            Signal::Informational { stream } => Event::Informational {
-                stream: id(stream),
-                head: self.head_decoder.view(),
-            },
-            Signal::Readable(stream) => Event::Readable(id(stream)),
-            Signal::Switched(stream) => Event::Switched { stream: id(stream) },
-            Signal::HalfClosed(stream) => Event::HalfClosed(id(stream)),
-            Signal::Writable(stream) => Event::Writable(id(stream)),
-            Signal::Failed(stream, error) => Event::Failed(id(stream), error),
-            Signal::GoingAway { last } => Event::GoingAway { last: id(last) },
-            Signal::Closed => Event::Closed(self.error.clone()?),
-        })
+        let signal = self.next_signal()?;
+        signal.event(&self.head_decoder, self.error.as_ref())
     }
 
     fn next_signal(&mut self) -> Option<Signal> {
@@ -66,7 +29,9 @@ impl Connection {
             }
             // Before anything after the GOAWAY, however the input was cut.
             if let Some(last) = self.conn_events.going_away.take() {
-                return Some(Signal::GoingAway { last });
+                return Some(Signal::GoingAway {
+                    last: StreamId(u64::from(last)),
+                });
             }
             if !self.may_parse() {
                 break;
@@ -87,22 +52,10 @@ impl Connection {
 
     fn next_pending_event(&mut self) -> Option<Signal> {
         let &key = self.eventful.front()?;
+        let id = self.id_of(key);
         let stream = self.streams.get_mut(key);
-        let id = stream.id;
-        let pending = &mut stream.pending;
-        let signal = if pending.take(PendingEvents::SWITCHED) {
-            Signal::Switched(id)
-        } else if pending.take(PendingEvents::READABLE) {
-            Signal::Readable(id)
-        } else if pending.take(PendingEvents::HALF_CLOSED) {
-            Signal::HalfClosed(id)
-        } else if pending.take(PendingEvents::WRITABLE) {
-            Signal::Writable(id)
-        } else {
-            pending.take(PendingEvents::FAILED);
-            Signal::Failed(id, stream.failure.clone().unwrap_or(StreamError::Reset))
-        };
-        if !stream.pending.has(PendingEvents::EVENTS) {
+        let signal = Signal::pending_of(id, &mut stream.exchange);
+        if !stream.exchange.pending.has(PendingEvents::EVENTS) {
             stream.has_events = false;
             self.eventful.pop_front();
         }
@@ -444,7 +397,7 @@ impl Connection {
 
     /// Whether the client has reset this stream, after which it must not send on it (RFC 9113 5.1).
     pub(super) fn is_reset_by_peer(&self, key: StreamKey) -> bool {
-        let failure = &self.streams.get(key).failure;
+        let failure = &self.streams.get(key).exchange.failure;
         self.side == Side::Server && matches!(failure, Some(StreamError::ResetByPeer(_)))
     }
 
@@ -461,7 +414,7 @@ impl Connection {
     /// Checks and accounts for DATA on an open stream.
     fn admit_data(&mut self, key: StreamKey, part: PartialData, len: u32) -> Result<(), Fault> {
         let stream = self.streams.get_mut(key);
-        match stream.recv_state {
+        match stream.exchange.recv_state {
             RecvState::Body => {}
             RecvState::Head => return Err(rules::DATA_FIRST),
             RecvState::Ended | RecvState::Done | RecvState::Failed => {
@@ -473,20 +426,10 @@ impl Connection {
             // The program has to read first; then the peer has a whole period again.
             stream.recv_timer.pause();
         }
-        let n = u64::from(part.left);
-        if let Some(announced) = stream.announced {
-            let left = announced.checked_sub(n).ok_or(rules::BODY_LENGTH)?;
-            if part.end && left > 0 {
-                return Err(rules::BODY_LENGTH);
-            }
-            stream.announced = Some(left);
-        }
-        stream.received_bytes += n;
-        let received = stream.received_bytes;
-        if self.limits.max_body_bytes.is_some_and(|max| received > max) {
-            return Err(rules::BODY);
-        }
-        Ok(())
+        let (n, limits) = (u64::from(part.left), &self.limits);
+        stream
+            .exchange
+            .count_body(n, part.end, limits, &rules::MESSAGES)
     }
 
     /// Handles the received part of a DATA frame.
@@ -509,16 +452,16 @@ impl Connection {
         };
         let stream = self.streams.get_mut(to);
         stream.stats.received += n as u64;
-        if stream.recv_state != RecvState::Body {
+        if stream.exchange.recv_state != RecvState::Body {
             return Step::Next;
         }
         stream.recv_timer.advance(self.now, n);
         let ends = is_whole && part.end;
         if ends {
-            stream.recv_state = RecvState::Ended;
+            stream.exchange.recv_state = RecvState::Ended;
             stream.recv_timer.stop();
         }
-        if ends && stream.tunnel == Tunnel::Requested {
+        if ends && stream.exchange.tunnel == Tunnel::Requested {
             // The tunnel cannot be read yet, and whether to open it may depend on the half-close.
             self.notify(to, PendingEvents::HALF_CLOSED);
         }
@@ -529,11 +472,11 @@ impl Connection {
                 at: from,
                 len: n,
             });
-        } else if stream.recv_state != RecvState::Ended {
+        } else if stream.exchange.recv_state != RecvState::Ended {
             return Step::Next;
         }
-        if stream.pending.take(PendingEvents::READER_WAITS) {
-            return Step::Signal(Signal::Readable(part.id));
+        if stream.exchange.pending.take(PendingEvents::READER_WAITS) {
+            return Step::Signal(Signal::Readable(self.id_of(to)));
         }
         self.stash();
         self.check_closed(to);

@@ -1,17 +1,16 @@
 //! Sending responses.
 
-use crate::multiplexed::fields::check_fields;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::response::{
-    ContentLengths, EncodedBlock, HeadLookup, encode_response, response_plan,
+    CONTINUE, ContentLengths, EncodedBlock, HeadLookup, encode_response, with_own_head,
 };
 use crate::multiplexed::streams::StreamKey;
-use crate::{BodySize, DateSource, ErrorCode, Field, ResponseHead, Side, StreamId, UserError};
+use crate::{BodySize, ErrorCode, ResponseHead, Side, StreamId, UserError};
 
 use super::Connection;
 use super::frame::{self, HEADER_BYTES};
 use super::rules::Fault;
-use super::stream::{EndStream, SendState, Tunnel};
+use super::stream::{EndStream, SendState};
 
 impl Connection {
     pub fn respond(
@@ -24,37 +23,16 @@ impl Connection {
             return Err(UserError::WrongSide);
         }
         let key = self.find(id)?;
-        let stream = self.streams.get(key);
-        match stream.send_state {
-            SendState::Head => {}
-            SendState::Failed => return Err(UserError::StreamFailed),
-            _ => return Err(UserError::WrongOrder),
-        }
-        if let Some(hit) = self.head_cache.lookup(head) {
-            return self.respond_final(key, head, size, hit);
-        }
-        if !(100..=599).contains(&head.status) {
-            return Err(UserError::InvalidStatus);
-        }
-        if head.status == 101 {
-            return Err(UserError::UpgradeNotPossible);
-        }
-        let framing = check_fields(head.fields)?;
-        if framing.protocol.is_some() {
-            // Only requests have it (RFC 8441 4).
-            return Err(UserError::InvalidFieldName);
-        }
+        self.streams.get(key).exchange.check_respond()?;
+        let lookup = self.head_cache.check(head, size)?;
         if head.status < 200 {
-            if size != BodySize::Empty {
-                return Err(UserError::InvalidStatus);
-            }
             let stream = self.streams.get_mut(key);
-            stream.awaits_continue &= head.status != 100;
+            stream.exchange.awaits_continue &= head.status != 100;
             let id = stream.id;
             self.write_response(id, head, None, false);
             return Ok(());
         }
-        self.respond_final(key, head, size, HeadLookup::Miss(framing.length))
+        self.respond_final(key, head, size, lookup)
     }
 
     fn respond_final(
@@ -64,31 +42,19 @@ impl Connection {
         size: BodySize,
         lookup: HeadLookup,
     ) -> Result<(), UserError> {
-        let (HeadLookup::Hit(given) | HeadLookup::Miss(given)) = lookup;
+        let given = lookup.given;
         let stream = self.streams.get_mut(key);
-        let is_good = (200..300).contains(&head.status);
-        if stream.tunnel == Tunnel::Requested && is_good {
-            if given.is_some() {
-                return Err(UserError::InvalidContentLength);
-            }
-            stream.tunnel = Tunnel::Open;
-            stream.send_state = SendState::Body(None);
-            let id = stream.id;
+        let id = stream.id;
+        let Some(plan) = stream.exchange.respond(head.status, size, given)? else {
             self.write_response(id, head, None, false);
             self.notify(key, PendingEvents::SWITCHED);
             return Ok(());
-        }
-        let plan = response_plan(stream.method, head.status, size, given)?;
-        stream.tunnel = Tunnel::None;
-        stream.awaits_continue = false;
-        stream.send_state = plan.next;
+        };
         if plan.end {
             stream.outbox.end = EndStream::Sent;
         }
-        let id = stream.id;
-        let hides_length = head.status == 204;
-        let added = plan.length.filter(|_| given.is_none() && !hides_length);
-        if !(matches!(lookup, HeadLookup::Hit(_)) && self.write_cached(id, added, plan.end)) {
+        let added = plan.added;
+        if !(lookup.is_cached && self.write_cached(id, added, plan.end)) {
             self.write_uncached(id, head, ContentLengths { given, added }, plan.end);
         }
         self.check_closed(key);
@@ -157,24 +123,16 @@ impl Connection {
 
     /// Writes a response of the connection itself: without a body, with a date.
     fn write_refusal(&mut self, id: u32, status: u16) {
-        let date = self.limits.date.map(|DateSource(date)| date());
-        let date = date.as_ref().map(|date| Field {
-            name: b"date",
-            value: date,
+        with_own_head(status, self.limits.date, |head| {
+            self.write_response(id, head, Some(0), true);
         });
-        let head = ResponseHead {
-            status,
-            reason: b"",
-            fields: date.as_slice(),
-        };
-        self.write_response(id, &head, Some(0), true);
     }
 
     /// Rejects a body over the limit: with 413 if there was no response yet.
     pub(super) fn reject_body(&mut self, key: StreamKey) -> Result<(), Fault> {
         let fault = super::rules::BODY;
         let stream = self.streams.get(key);
-        if self.side == Side::Client || stream.send_state != SendState::Head {
+        if self.side == Side::Client || stream.exchange.send_state != SendState::Head {
             return self.reset_stream(key, fault);
         }
         let id = stream.id;
@@ -184,16 +142,10 @@ impl Connection {
 
     pub(super) fn send_continue(&mut self, key: StreamKey) {
         let stream = self.streams.get_mut(key);
-        if !std::mem::take(&mut stream.awaits_continue) || stream.send_state != SendState::Head {
-            return;
+        if stream.exchange.takes_continue() {
+            let id = stream.id;
+            self.write_response(id, &CONTINUE, None, false);
+            self.watch_awaited_body(key);
         }
-        let id = stream.id;
-        let head = ResponseHead {
-            status: 100,
-            reason: b"",
-            fields: &[],
-        };
-        self.write_response(id, &head, None, false);
-        self.watch_awaited_body(key);
     }
 }

@@ -1,6 +1,7 @@
 //! The rules of HTTP/2 that a peer can break, each with its code and its source.
 
 use crate::error::{CloseReason, ErrorSource};
+use crate::multiplexed::exchange::MessageRules;
 pub(super) use crate::multiplexed::fault::Fault;
 use crate::multiplexed::head::{BODY_TOO_LARGE, body_length};
 use crate::{ConnectionError, ErrorCode, StreamError, Version};
@@ -93,7 +94,12 @@ pub(super) const INTERIM_END: Fault =
 pub(super) const BODY: Fault = limit(ErrorCode::CANCEL, BODY_TOO_LARGE);
 /// The same after a 413.
 pub(super) const BODY_REFUSED: Fault = limit(ErrorCode::NO_ERROR, BODY.rule);
-pub(super) const INTERIM: Fault = limit(CALM, "too many interim responses");
+const INTERIM: Fault = limit(CALM, "too many interim responses");
+pub(super) const MESSAGES: MessageRules = MessageRules {
+    interim: INTERIM,
+    body_length: BODY_LENGTH,
+    body: BODY,
+};
 pub(super) const HEADERS: Fault = limit(CALM, "header list too long");
 
 // Attacks.

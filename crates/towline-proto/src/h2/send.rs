@@ -5,13 +5,11 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::body::Method;
-use crate::byte_class::is_token_bytes;
 use crate::head::OwnedFields;
+use crate::multiplexed::buffers::Data;
 use crate::multiplexed::encode::field;
-use crate::multiplexed::fields::{
-    PseudoFields, RequestInfo, check_fields, check_trailers, encode_request, request_plan,
-};
+use crate::multiplexed::exchange::{Admitted, Finish};
+use crate::multiplexed::fields::{RequestInfo, RequestPlan, Scheme, encode_request};
 use crate::multiplexed::streams::StreamKey;
 use crate::{BodySize, Field, RequestHead, Side, StreamId, StreamStats, UserError};
 
@@ -19,8 +17,7 @@ use super::Connection;
 use super::encode;
 use super::frame::{self, FrameType, flag};
 use super::hpack::Encoder;
-use super::send_queue::Data;
-use super::stream::{EndStream, SendState, Tunnel};
+use super::stream::EndStream;
 
 /// A stream whose request head was written.
 #[derive(Debug, Clone, Copy)]
@@ -54,21 +51,18 @@ impl Connection {
         if self.stream_capacity() == 0 {
             return Err(UserError::NotIdle);
         }
-        if !is_token_bytes(head.method) {
-            return Err(UserError::InvalidMethod);
-        }
-        let framing = check_fields(head.fields)?;
-        let method = Method::of(head.method);
-        let may_extend =
-            method == Method::Connect && self.peer_settings.extended_connect == Some(true);
-        if framing.protocol.is_some() && !may_extend {
-            return Err(UserError::WrongProtocol);
-        }
-        let pseudo = PseudoFields::of(head, &framing, self.secure)?;
-        let plan = request_plan(head.method, method, size, framing.length)?;
+        let scheme = if self.secure {
+            Scheme::Https
+        } else {
+            Scheme::Http
+        };
+        let extends_connect = self.peer_settings.extended_connect == Some(true);
+        let plan = RequestPlan::of(head, size, scheme, extends_connect)?;
         let info = plan.info;
         let (id, key) = self.begin_exchange(info);
-        let head_at = self.write_request(id, head, &pseudo, plan.length, info.end);
+        let head_at = self.write_head(id, info.end, |encoder, out| {
+            encode_request(encoder, head, &plan, out);
+        });
         Ok(OpenedRequest { key, info, head_at })
     }
 
@@ -79,28 +73,11 @@ impl Connection {
         self.response_started = false;
         let key = self.begin_stream(id);
         let stream = self.streams.get_mut(key);
-        stream.method = info.method;
-        stream.send_state = info.next;
-        if info.method == Method::Connect {
-            stream.tunnel = Tunnel::Requested;
-        }
+        stream.exchange.request(info);
         if info.end {
             stream.outbox.end = EndStream::Sent;
         }
         (id, key)
-    }
-
-    fn write_request(
-        &mut self,
-        id: u32,
-        head: &RequestHead<'_>,
-        pseudo: &PseudoFields<'_>,
-        length: Option<u64>,
-        end: bool,
-    ) -> usize {
-        self.write_head(id, end, |encoder, out| {
-            encode_request(encoder, head, pseudo, length, out);
-        })
     }
 
     pub(super) fn id_of(&self, key: StreamKey) -> StreamId {
@@ -148,78 +125,57 @@ impl Connection {
     // Bodies.
 
     pub fn write(&mut self, key: StreamKey, data: &[u8]) -> Result<(), UserError> {
-        if let Some(last) = self.admit(key, data.len())? {
-            self.send_data(key, Data::Copied(data), last);
-        }
-        Ok(())
+        self.write_data(key, Data::Copied(data))
     }
 
     pub fn write_shared(&mut self, key: StreamKey, data: Bytes) -> Result<(), UserError> {
-        if let Some(last) = self.admit(key, data.len())? {
-            self.send_data(key, Data::Shared(data), last);
-        }
-        Ok(())
+        self.write_data(key, Data::Shared(data))
     }
 
-    /// Accounts for `n` body bytes; returns whether they are the last ones. `None`: there is nothing to send.
-    fn admit(&mut self, key: StreamKey, n: usize) -> Result<Option<bool>, UserError> {
-        match &mut self.streams.get_mut(key).send_state {
-            SendState::Body(Some(left)) => {
-                *left = left.checked_sub(n as u64).ok_or(UserError::BodyTooLong)?;
-                Ok((n > 0).then_some(*left == 0))
-            }
-            SendState::Body(None) => Ok((n > 0).then_some(false)),
-            SendState::Discard => Ok(None),
-            SendState::Head => Err(UserError::WrongOrder),
-            SendState::Complete => Err(UserError::AlreadyFinished),
-            SendState::Failed => Err(UserError::StreamFailed),
-        }
+    #[inline]
+    fn write_data(&mut self, key: StreamKey, data: Data<'_>) -> Result<(), UserError> {
+        let last = match self.streams.get_mut(key).exchange.admit(data.len())? {
+            Admitted::Nothing => return Ok(()),
+            Admitted::Sized { last } => last,
+            Admitted::Unsized => false,
+        };
+        self.send_data(key, data, last);
+        Ok(())
     }
 
     pub fn finish(&mut self, key: StreamKey, trailers: &[Field<'_>]) -> Result<(), UserError> {
-        let stream = self.streams.get_mut(key);
-        match stream.send_state {
-            SendState::Complete => return Ok(()),
-            SendState::Head => return Err(UserError::WrongOrder),
-            SendState::Failed => {
-                self.mark_closed(key);
-                return Err(UserError::StreamFailed);
-            }
-            SendState::Body(Some(1..)) => {
-                self.reset(key);
-                return Err(UserError::BodyTooShort);
-            }
-            SendState::Body(Some(0)) if !trailers.is_empty() => {
-                return Err(UserError::TrailersNotPossible);
-            }
-            SendState::Body(None) => {
-                if !trailers.is_empty() {
-                    check_trailers(trailers)?;
-                    let fields = trailers.iter().copied();
-                    stream.pending_trailers = Some(Box::new(OwnedFields::of(fields)));
+        match self.streams.get_mut(key).exchange.finish(trailers) {
+            Ok(Finish::Already) => {}
+            Ok(Finish::Whole) => self.check_closed(key),
+            Ok(Finish::End) => self.finish_unsized(key, trailers),
+            Err(error) => {
+                match error {
+                    UserError::StreamFailed => self.mark_closed(key),
+                    UserError::BodyTooShort => self.reset(key),
+                    _ => {}
                 }
-                stream.send_state = SendState::Complete;
-                if !stream.outbox.is_empty() {
-                    stream.outbox.end = EndStream::Pending;
-                    return Ok(());
-                }
-                self.send_end(key);
-                return Ok(());
-            }
-            SendState::Body(Some(0)) | SendState::Discard => {
-                stream.send_state = SendState::Complete;
+                return Err(error);
             }
         }
-        self.check_closed(key);
         Ok(())
     }
 
-    pub fn body_left(&self, key: StreamKey) -> Option<u64> {
-        match self.streams.get(key).send_state {
-            SendState::Body(left) => left,
-            SendState::Discard => Some(0),
-            _ => None,
+    /// Sends the end of a body of unknown size.
+    fn finish_unsized(&mut self, key: StreamKey, trailers: &[Field<'_>]) {
+        let stream = self.streams.get_mut(key);
+        if !trailers.is_empty() {
+            let fields = trailers.iter().copied();
+            stream.pending_trailers = Some(Box::new(OwnedFields::of(fields)));
         }
+        if !stream.outbox.is_empty() {
+            stream.outbox.end = EndStream::Pending;
+            return;
+        }
+        self.send_end(key);
+    }
+
+    pub fn body_left(&self, key: StreamKey) -> Option<u64> {
+        self.streams.get(key).exchange.body_left()
     }
 
     pub fn stats(&self, key: StreamKey) -> StreamStats {

@@ -8,8 +8,7 @@
 //! A DATA frame goes into the send buffer only while little is pending there, so that control frames and urgent
 //! streams are never delayed much. The rest stays in the outbox of its stream.
 
-use bytes::Bytes;
-
+use crate::multiplexed::buffers::Data;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::streams::StreamKey;
 
@@ -23,22 +22,6 @@ const MAX_EARNED_UPDATES: u32 = 1000;
 /// Queued bytes that a stream may have even if the connection has no room: its progress depends on no other stream.
 const MIN_SHARE_BYTES: usize = 16 * 1024;
 
-/// Body bytes of the program.
-#[derive(Debug)]
-pub(super) enum Data<'a> {
-    Copied(&'a [u8]),
-    Shared(Bytes),
-}
-
-impl Data<'_> {
-    pub fn len(&self) -> usize {
-        match self {
-            Self::Copied(data) => data.len(),
-            Self::Shared(data) => data.len(),
-        }
-    }
-}
-
 impl Connection {
     /// Sends body bytes, or queues them. `last`: nothing follows.
     pub(super) fn send_data(&mut self, key: StreamKey, data: Data<'_>, last: bool) {
@@ -51,10 +34,7 @@ impl Connection {
         if bypasses {
             return self.send_at_once(key, &data, last);
         }
-        match data {
-            Data::Copied(data) => stream.outbox.push(data),
-            Data::Shared(data) => stream.outbox.push_shared(data),
-        }
+        stream.outbox.push_data(data);
         self.outboxes_bytes += n;
         if last {
             stream.outbox.end = EndStream::Pending;
@@ -78,7 +58,7 @@ impl Connection {
             capacity = capacity.min(shared.saturating_sub(self.outboxes_bytes));
         }
         if capacity == 0 {
-            stream.pending.set(PendingEvents::WRITER_WAITS);
+            stream.exchange.pending.set(PendingEvents::WRITER_WAITS);
         }
         capacity
     }
@@ -237,7 +217,7 @@ impl Connection {
             low = low.min(MIN_SHARE_BYTES);
         }
         let stream = self.streams.get_mut(key);
-        if stream.outbox.len() < low && stream.pending.take(PendingEvents::WRITER_WAITS) {
+        if stream.outbox.len() < low && stream.exchange.pending.take(PendingEvents::WRITER_WAITS) {
             self.notify(key, PendingEvents::WRITABLE);
         }
     }

@@ -1,25 +1,19 @@
-//! One stream: the states of its two directions, and their buffers.
+//! One stream: its messages, whose states are in `multiplexed::states`, its windows and its buffers.
 //!
 //! ```text
-//!  receive    Head ─► Body ─► Ended ─► Done            (a request's head is there when the stream is)
-//!           (client)                (client: read to the end)
-//!  send       Head ─► Body/Discard ─► Complete
-//!           (server)                  outbox.end: Open ─► Pending ─► Sent
-//!
-//!  either of them ──reset, broken rule──► Failed
+//!  outbox.end    Open ──the program has finished──► Pending ──all sent──► Sent
 //! ```
 //!
 //! The states of RFC 9113 5.1: *open* is neither `Ended` nor `Sent`; *half-closed (remote)* is `Ended`;
 //! *half-closed (local)* is `Sent`; a stream that is both, or failed, is *closed*, and exists only as long as the
 //! program uses it.
 
-use crate::body::Method;
+use crate::StreamStats;
 use crate::head::OwnedFields;
 use crate::progress_timer::ProgressTimer;
-use crate::{StreamError, StreamStats};
 
 use crate::multiplexed::buffers::{Inbox, Outbox};
-use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::exchange::Exchange;
 use crate::multiplexed::priority::Priority;
 use crate::multiplexed::send_queue::{QueueLink, Queued};
 pub(super) use crate::multiplexed::states::{EndStream, RecvState, SendState, Tunnel};
@@ -33,21 +27,11 @@ use super::window::{RecvWindow, SendWindow};
 pub(super) struct Stream {
     /// 0: a free slot.
     pub id: u32,
-    pub recv_state: RecvState,
-    pub send_state: SendState,
-    pub tunnel: Tunnel,
-    pub method: Method,
-    pub pending: PendingEvents,
+    pub exchange: Exchange,
     /// It is in the list of streams with pending events.
     pub has_events: bool,
     /// It is in the list of closed streams.
     pub is_closed: bool,
-    /// The client waits for `100 Continue` before it sends its body.
-    pub awaits_continue: bool,
-    pub interim_responses: u8,
-    /// Announced body bytes that are still to come.
-    pub announced: Option<u64>,
-    pub received_bytes: u64,
     pub stats: StreamStats,
     pub recv_window: RecvWindow,
     pub send_window: SendWindow,
@@ -57,11 +41,8 @@ pub(super) struct Stream {
     pub send_timer: ProgressTimer,
     pub priority: Priority,
     pub link: QueueLink,
-    /// Received trailers.
-    pub trailers: Option<Box<OwnedFields>>,
     /// Trailers to send after the body.
     pub pending_trailers: Option<Box<OwnedFields>>,
-    pub failure: Option<StreamError>,
 }
 
 impl Stream {
@@ -71,17 +52,9 @@ impl Stream {
         // memory.
         let Self {
             id: own_id,
-            recv_state,
-            send_state,
-            tunnel,
-            method,
-            pending,
+            exchange,
             has_events,
             is_closed,
-            awaits_continue,
-            interim_responses,
-            announced,
-            received_bytes,
             stats,
             recv_window: own_recv_window,
             send_window: own_send_window,
@@ -91,24 +64,14 @@ impl Stream {
             send_timer,
             priority,
             link,
-            trailers: _,
             pending_trailers: _,
-            failure: _,
         } = self;
         *own_id = id;
         *own_recv_window = recv_window;
         *own_send_window = send_window;
-        *recv_state = RecvState::default();
-        *send_state = SendState::default();
-        *tunnel = Tunnel::default();
-        *method = Method::default();
-        *pending = PendingEvents::default();
+        exchange.begin();
         *has_events = false;
         *is_closed = false;
-        *awaits_continue = false;
-        *interim_responses = 0;
-        *announced = None;
-        *received_bytes = 0;
         *stats = StreamStats::default();
         *recv_timer = ProgressTimer::default();
         *send_timer = ProgressTimer::default();
@@ -117,7 +80,7 @@ impl Stream {
     }
 
     pub fn has_failed(&self) -> bool {
-        self.recv_state == RecvState::Failed
+        self.exchange.has_failed()
     }
 
     /// There is something to send that only windows, buffer space or its turn hold back.
@@ -143,9 +106,8 @@ impl Slot for Stream {
         self.inbox.clear();
         self.outbox.clear();
         self.outbox.end = EndStream::Open;
-        self.trailers = None;
+        self.exchange.end();
         self.pending_trailers = None;
-        self.failure = None;
     }
 
     fn shrink(&mut self) {

@@ -320,7 +320,7 @@ impl Connection {
         let stream = self.streams.get_mut(key);
         if stream.recv_timer.expired(now, &self.limits) {
             // A full window is not the peer's fault: the program does not read.
-            if stream.recv_state == RecvState::Body && !stream.recv_window.is_exhausted() {
+            if stream.exchange.recv_state == RecvState::Body && !stream.recv_window.is_exhausted() {
                 return Some(rules::SLOW_BODY);
             }
             stream.recv_timer.start(now);

@@ -5,29 +5,14 @@ use std::time::Instant;
 
 use crate::error::CloseReason;
 use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::streams::StreamKey;
-use crate::{
-    ConnectionError, ErrorCode, Protocol, QuicCommand, Refusal, RefusedLine, Side, StreamError,
-    StreamId,
-};
+use crate::{ConnectionError, ErrorCode, QuicCommand, Refusal, Side, StreamError, StreamId};
 
 use super::qpack::cancel_stream;
 use super::rules::{self, Fault};
 use super::stream::{EndStream, RecvSide, RecvState, SendSide, SendState, Tunnel};
 use super::{ANY_REQUEST, Connection, GoAwayState, Phase};
-
-/// Refusals kept for the program between two of its calls; the rate limit of resets ends a connection at about as
-/// many.
-const MAX_REFUSALS: usize = 128;
-
-/// The object of a refusal.
-#[derive(Clone, Copy)]
-pub(super) enum Refused {
-    /// The request in the head decoder.
-    Head(CloseReason),
-    Stream(u64, CloseReason),
-    Connection(CloseReason),
-}
 
 impl Connection {
     // Streams.
@@ -35,7 +20,7 @@ impl Connection {
     /// Adds a pending event of a stream.
     pub(super) fn notify(&mut self, key: StreamKey, event: u8) {
         let stream = self.streams.get_mut(key);
-        stream.pending.set(event);
+        stream.exchange.pending.set(event);
         if !std::mem::replace(&mut stream.has_events, true) {
             self.eventful.push_back(key);
         }
@@ -44,13 +29,8 @@ impl Connection {
     /// Closes the stream if both directions and the program are done with it.
     pub(super) fn check_closed(&mut self, key: StreamKey) {
         let stream = self.streams.get(key);
-        let is_sent =
-            stream.send_state == SendState::Complete && stream.outbox.end == EndStream::Sent;
-        let is_read = match (self.side, stream.tunnel) {
-            (Side::Server, Tunnel::None | Tunnel::Requested) => true,
-            (Side::Client, _) | (_, Tunnel::Open) => stream.recv_state == RecvState::Done,
-        };
-        if !is_sent || !is_read || stream.is_closed {
+        let is_sent = stream.outbox.end == EndStream::Sent;
+        if !is_sent || !stream.exchange.is_complete(self.side) || stream.is_closed {
             return;
         }
         // The response is complete: the rest of the request is not needed (RFC 9114 4.1).
@@ -74,7 +54,7 @@ impl Connection {
             return self.mark_closed(key);
         }
         stream.is_announced = false;
-        stream.send_state = SendState::Complete;
+        stream.exchange.send_state = SendState::Complete;
     }
 
     /// Frees the slots of closed streams.
@@ -105,19 +85,12 @@ impl Connection {
     fn fail(&mut self, key: StreamKey, error: StreamError) {
         self.forget_input(key);
         let stream = self.streams.get_mut(key);
-        // After finishing its direction of a tunnel the program still reads the other.
-        let is_done = self.side == Side::Server
-            && stream.send_state == SendState::Complete
-            && stream.tunnel != Tunnel::Open;
-        let is_known = stream.is_announced && !is_done;
-        stream.recv_state = RecvState::Failed;
-        stream.send_state = SendState::Failed;
+        let is_used = stream.exchange.fail(self.side);
         stream.inbox.clear();
         stream.head_since = None;
         stream.recv_timer.stop();
-        stream.pending.take(!0);
-        if is_known {
-            stream.failure = Some(error);
+        if is_used && stream.is_announced {
+            stream.exchange.failure = Some(error);
             return self.notify(key, PendingEvents::FAILED);
         }
         self.release_failed(key);
@@ -173,7 +146,7 @@ impl Connection {
     pub(super) fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault> {
         let stream = self.streams.get(key);
         let refused = if stream.is_announced {
-            Refused::Stream(stream.id.0, fault.reason)
+            Refused::Stream(StreamId(stream.id.0), fault.reason)
         } else {
             Refused::Head(fault.reason)
         };
@@ -192,7 +165,7 @@ impl Connection {
         status: u16,
         fault: Fault,
     ) -> Result<(), Fault> {
-        let id = self.streams.get(key).id.0;
+        let id = self.id_of(key);
         self.record_refusal(Refused::Stream(id, fault.reason), status, fault.rule);
         let charged = self.charge_reset();
         self.stop_receiving(key, fault.code);
@@ -234,7 +207,7 @@ impl Connection {
         self.forget_input(key);
         let charged = self.charge_reset();
         let is_over = matches!(
-            self.streams.get(key).recv_state,
+            self.streams.get(key).exchange.recv_state,
             RecvState::Ended | RecvState::Done | RecvState::Failed
         );
         if !is_over {
@@ -291,10 +264,13 @@ impl Connection {
     /// Discards everything that the program still writes.
     fn discard_body(&mut self, key: StreamKey) {
         let stream = self.streams.get_mut(key);
-        if matches!(stream.send_state, SendState::Body(_) | SendState::Head) {
-            stream.send_state = SendState::Discard;
+        if matches!(
+            stream.exchange.send_state,
+            SendState::Body(_) | SendState::Head
+        ) {
+            stream.exchange.send_state = SendState::Discard;
         }
-        if stream.pending.take(PendingEvents::WRITER_WAITS) {
+        if stream.exchange.pending.take(PendingEvents::WRITER_WAITS) {
             self.notify(key, PendingEvents::WRITABLE);
         }
         self.check_closed(key);
@@ -309,10 +285,12 @@ impl Connection {
         if stream.has_failed() {
             return self.release_failed(key);
         }
-        if stream.send_state == SendState::Complete && stream.tunnel == Tunnel::Open {
+        if stream.exchange.send_state == SendState::Complete
+            && stream.exchange.tunnel == Tunnel::Open
+        {
             // As after a response: what was sent is complete, and the rest is not needed.
-            stream.tunnel = Tunnel::None;
-            stream.recv_state = RecvState::Done;
+            stream.exchange.tunnel = Tunnel::None;
+            stream.exchange.recv_state = RecvState::Done;
             self.stop_receiving(key, ErrorCode::H3_NO_ERROR);
             return self.check_closed(key);
         }
@@ -452,22 +430,10 @@ impl Connection {
     /// Keeps what the program's logs need of a fault of the client.
     #[cold]
     pub(super) fn record_refusal(&mut self, refused: Refused, status: u16, rule: &'static str) {
-        if self.side == Side::Client || self.refusals.len() >= MAX_REFUSALS {
-            return;
+        if self.side == Side::Server {
+            self.refusals
+                .record(refused, status, rule, &self.head_decoder);
         }
-        let (stream, reason, line) = match refused {
-            Refused::Head(reason) => (None, reason, self.head_decoder.refused_line()),
-            Refused::Stream(id, reason) => (Some(StreamId(id)), reason, RefusedLine::default()),
-            Refused::Connection(reason) => (None, reason, RefusedLine::default()),
-        };
-        self.refusals.push_back(Refusal {
-            stream,
-            status,
-            reason,
-            rule,
-            protocol: Protocol::Http3,
-            line,
-        });
     }
 
     pub fn has_refusals(&self) -> bool {
@@ -475,19 +441,12 @@ impl Connection {
     }
 
     pub fn take_refusal(&mut self) -> Option<Refusal> {
-        self.refusals.pop_front()
+        self.refusals.take()
     }
 
     /// The fault that has ended the stream `id`: its status (0: no response was sent) and its rule.
     pub fn refusal_of(&self, id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
-        let stream = self.streams.get(self.find(id).ok()?);
-        match stream.failure.as_ref()? {
-            StreamError::Broken { reason, rule } => {
-                let status = if *rule == rules::BODY.rule { 413 } else { 0 };
-                Some((status, *reason, rule))
-            }
-            _ => None,
-        }
+        self.streams.get(self.find(id).ok()?).exchange.refusal()
     }
 
     /// Ends the connection after a violation or a timeout.
@@ -555,7 +514,10 @@ impl Connection {
             let stream = self.streams.get_mut(key);
             stream.send_side = SendSide::Reset;
             stream.outbox.end = EndStream::Sent;
-            let has_response = matches!(stream.recv_state, RecvState::Ended | RecvState::Done);
+            let has_response = matches!(
+                stream.exchange.recv_state,
+                RecvState::Ended | RecvState::Done
+            );
             if self.side == Side::Client && has_response {
                 self.discard_body(key);
             } else {

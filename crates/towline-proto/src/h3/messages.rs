@@ -2,21 +2,20 @@
 
 use bytes::Bytes;
 
-use crate::body::Method;
 use crate::error::CloseReason;
 use crate::field_compression::{Bounds, DecodedFields};
-use crate::h1::encode::is_forbidden_trailer;
-use crate::head::OwnedFields;
+use crate::multiplexed::exchange::{BegunResponse, NothingToRead};
 use crate::multiplexed::head::{HeadRules, Rejection, Request};
 use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::refusals::Refused;
+use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
-use crate::{Fields, QuicCommand, Side, StreamRead, Version};
+use crate::{Fields, QuicCommand, Side, StreamId, StreamRead, Version};
 
 use super::Connection;
-use super::close::Refused;
-use super::recv::{Signal, Step, Violation};
+use super::recv::Violation;
 use super::rules::{self, Fault};
-use super::stream::{FrameState, RecvSide, RecvState, SendState, Tunnel};
+use super::stream::{FrameState, RecvSide, RecvState, Tunnel};
 
 impl Connection {
     // Field sections (RFC 9114 4.1, RFC 9204 2.2).
@@ -72,21 +71,21 @@ impl Connection {
 
     /// Handles a decoded section: a head or trailers, by the state of its stream.
     fn head(&mut self, key: StreamKey, decoded: DecodedFields) -> Result<Step, Violation> {
-        let is_request =
-            self.side == Side::Server && self.streams.get(key).recv_state == RecvState::Head;
+        let is_request = self.side == Side::Server
+            && self.streams.get(key).exchange.recv_state == RecvState::Head;
         if is_request {
             return self.request_received(key, decoded);
         }
         if decoded == DecodedFields::Truncated {
             return Err(rules::HEADERS.into());
         }
-        let signal = match self.streams.get(key).recv_state {
-            RecvState::Head => Some(self.response_received(key)?),
+        match self.streams.get(key).exchange.recv_state {
+            RecvState::Head => return Ok(Step::Signal(self.response_received(key)?)),
             RecvState::Body => self.trailers_received(key)?,
             // The program needs no more of it.
-            RecvState::Ended | RecvState::Done | RecvState::Failed => None,
-        };
-        Ok(signal.map_or(Step::Next, Step::Signal))
+            RecvState::Ended | RecvState::Done | RecvState::Failed => {}
+        }
+        Ok(Step::Next)
     }
 
     /// Whether nothing follows on the stream, as far as is known.
@@ -124,7 +123,7 @@ impl Connection {
     /// A field section over the limit, which is not read: 431 to a request.
     pub(super) fn reject_section(&mut self, key: StreamKey) -> Result<Step, Violation> {
         let stream = self.streams.get(key);
-        if self.side == Side::Client || stream.recv_state != RecvState::Head {
+        if self.side == Side::Client || stream.exchange.recv_state != RecvState::Head {
             return Err(rules::SECTION.into());
         }
         self.head_decoder.clear();
@@ -139,32 +138,20 @@ impl Connection {
         let id = stream.id.0;
         stream.is_announced = true;
         stream.head_since = None;
-        stream.method = request.method;
-        stream.announced = request.length;
-        stream.awaits_continue = request.awaits_continue;
-        stream.recv_state = if end {
-            RecvState::Ended
-        } else {
-            RecvState::Body
-        };
-        let connects = request.method == Method::Connect;
-        if connects {
-            stream.tunnel = Tunnel::Requested;
-            if end {
-                self.notify(key, PendingEvents::HALF_CLOSED);
-            }
+        let begun = stream.exchange.begin_request(request, end);
+        if begun.is_half_closed {
+            self.notify(key, PendingEvents::HALF_CLOSED);
         }
         let early = self.take_early_priority(id);
         if let Some(priority) = early.or(request.priority) {
             self.set_priority(key, priority);
         }
-        let has_body = !end && !connects;
-        if has_body && !request.awaits_continue {
+        if begun.is_body_due {
             self.watch_body(key);
         }
         Signal::Head {
-            stream: id,
-            end: !has_body,
+            stream: StreamId(id),
+            end: !begun.has_body,
         }
     }
 
@@ -190,51 +177,19 @@ impl Connection {
     fn response_received(&mut self, key: StreamKey) -> Result<Signal, Fault> {
         let response = self.head_decoder.response().map_err(rules::malformed)?;
         let end = self.is_at_end(key);
-        let stream = self.streams.get_mut(key);
-        let id = stream.id.0;
-        if response.status < 200 {
-            stream.interim_responses += 1;
-            if stream.interim_responses > self.limits.max_interim_responses {
-                return Err(rules::INTERIM);
+        let (id, limits) = (self.id_of(key), &self.limits);
+        let exchange = &mut self.streams.get_mut(key).exchange;
+        match exchange.begin_response(response, end, limits, &rules::MESSAGES)? {
+            BegunResponse::Interim => return Ok(Signal::Informational { stream: id }),
+            BegunResponse::Tunnel => {
+                self.notify(key, PendingEvents::SWITCHED);
+                return Ok(Signal::Head {
+                    stream: id,
+                    end: false,
+                });
             }
-            return Ok(Signal::Informational { stream: id });
-        }
-        let is_good = (200..300).contains(&response.status);
-        if stream.tunnel == Tunnel::Requested && is_good {
-            stream.tunnel = Tunnel::Open;
-            stream.recv_state = if end {
-                RecvState::Ended
-            } else {
-                RecvState::Body
-            };
-            stream.send_state = SendState::Body(None);
-            self.notify(key, PendingEvents::SWITCHED);
-            return Ok(Signal::Head {
-                stream: id,
-                end: false,
-            });
-        }
-        let is_bodiless = stream.method == Method::Head || matches!(response.status, 204 | 304);
-        stream.announced = if is_bodiless {
-            Some(0)
-        } else {
-            response.length
-        };
-        if end && stream.announced.is_some_and(|announced| announced > 0) {
-            return Err(rules::BODY_LENGTH);
-        }
-        let over_limit = |max| stream.announced > Some(max);
-        if self.limits.max_body_bytes.is_some_and(over_limit) {
-            return Err(rules::BODY);
-        }
-        stream.recv_state = if end {
-            RecvState::Done
-        } else {
-            RecvState::Body
-        };
-        if stream.tunnel == Tunnel::Requested {
-            stream.tunnel = Tunnel::None;
-            self.send_end(key);
+            BegunResponse::TunnelRefused => self.send_end(key),
+            BegunResponse::Final => {}
         }
         if end {
             self.check_closed(key);
@@ -246,21 +201,16 @@ impl Connection {
 
     // Trailers, and the end.
 
-    fn trailers_received(&mut self, key: StreamKey) -> Result<Option<Signal>, Fault> {
+    fn trailers_received(&mut self, key: StreamKey) -> Result<(), Fault> {
         let fields = self.head_decoder.trailers().map_err(rules::malformed)?;
-        let stream = self.streams.get_mut(key);
-        if stream.announced.is_some_and(|announced| announced > 0) {
-            return Err(rules::BODY_LENGTH);
-        }
-        let allowed = fields.filter(|field| !is_forbidden_trailer(field.name));
-        stream.trailers = Some(Box::new(OwnedFields::of(allowed)));
-        Ok(None)
+        let exchange = &mut self.streams.get_mut(key).exchange;
+        exchange.keep_trailers(fields, &rules::MESSAGES)
     }
 
     /// Handles the end of a stream, after all its frames.
     pub(super) fn message_end(&mut self, key: StreamKey) -> Result<Step, Fault> {
         let stream = self.streams.get_mut(key);
-        match stream.recv_state {
+        match stream.exchange.recv_state {
             RecvState::Head if self.side == Side::Server => {
                 self.head_decoder.clear();
                 return Err(rules::NO_REQUEST);
@@ -269,18 +219,18 @@ impl Connection {
             RecvState::Body => {}
             RecvState::Ended | RecvState::Done | RecvState::Failed => return Ok(Step::NeedMore),
         }
-        if stream.announced.is_some_and(|announced| announced > 0) {
+        if stream.exchange.lacks_bytes() {
             return Err(rules::BODY_LENGTH);
         }
-        stream.recv_state = RecvState::Ended;
+        stream.exchange.recv_state = RecvState::Ended;
         stream.recv_timer.stop();
-        let id = stream.id.0;
-        if stream.tunnel == Tunnel::Requested {
+        let id = StreamId(stream.id.0);
+        if stream.exchange.tunnel == Tunnel::Requested {
             // The tunnel cannot be read yet, and whether to open it may depend on the half-close.
             self.notify(key, PendingEvents::HALF_CLOSED);
         }
         let stream = self.streams.get_mut(key);
-        let wakes = stream.pending.take(PendingEvents::READER_WAITS);
+        let wakes = stream.exchange.pending.take(PendingEvents::READER_WAITS);
         self.check_closed(key);
         Ok(if wakes {
             Step::Signal(Signal::Readable(id))
@@ -301,45 +251,41 @@ impl Connection {
         }
         self.list_readable(key, n);
         let stream = self.streams.get_mut(key);
-        stream.awaits_continue = false;
+        stream.exchange.awaits_continue = false;
         StreamRead::Data(stream.inbox.take(n))
     }
 
     /// Number of bytes that can be read in one piece.
     fn readable_bytes(&self, key: StreamKey) -> usize {
         let stream = self.streams.get(key);
-        match stream.tunnel {
+        match stream.exchange.tunnel {
             Tunnel::Requested => 0,
             Tunnel::None | Tunnel::Open => stream.inbox.len(),
         }
     }
 
     fn nothing_to_read(&mut self, key: StreamKey) -> StreamRead<'_> {
-        let stream = self.streams.get_mut(key);
-        match stream.recv_state {
-            RecvState::Failed => return StreamRead::Failed,
-            RecvState::Ended => {
-                if self.side == Side::Client || stream.tunnel == Tunnel::Open {
-                    stream.recv_state = RecvState::Done;
-                    self.check_closed(key);
-                }
-                return StreamRead::End;
+        let exchange = &mut self.streams.get_mut(key).exchange;
+        match exchange.nothing_to_read(self.side) {
+            NothingToRead::Pending => {
+                self.send_continue(key);
+                StreamRead::Pending
             }
-            RecvState::Done => return StreamRead::End,
-            RecvState::Body if stream.tunnel == Tunnel::Requested => return StreamRead::End,
-            RecvState::Head | RecvState::Body => {}
+            NothingToRead::NowDone => {
+                self.check_closed(key);
+                StreamRead::End
+            }
+            NothingToRead::End => StreamRead::End,
+            NothingToRead::Failed => StreamRead::Failed,
         }
-        stream.pending.set(PendingEvents::READER_WAITS);
-        self.send_continue(key);
-        StreamRead::Pending
     }
 
     /// Parses body bytes that have arrived, so that they can be read without an event.
     fn pull(&mut self, key: StreamKey) {
         loop {
             let stream = self.streams.get(key);
-            let is_due = stream.recv_state == RecvState::Body
-                && stream.tunnel != Tunnel::Requested
+            let is_due = stream.exchange.recv_state == RecvState::Body
+                && stream.exchange.tunnel != Tunnel::Requested
                 && stream.inbox.is_empty()
                 && stream.is_ready
                 && self.phase == super::Phase::Open;
@@ -364,8 +310,7 @@ impl Connection {
     }
 
     pub fn end_received(&self, key: StreamKey) -> bool {
-        let recv_state = self.streams.get(key).recv_state;
-        matches!(recv_state, RecvState::Ended | RecvState::Done)
+        self.streams.get(key).exchange.end_received()
     }
 
     pub fn buffered(&self, key: StreamKey) -> usize {
@@ -373,13 +318,10 @@ impl Connection {
     }
 
     pub fn trailers(&self, key: StreamKey) -> Fields<'_> {
-        let stream = self.streams.get(key);
-        let is_read = stream.inbox.is_empty()
-            && matches!(stream.recv_state, RecvState::Ended | RecvState::Done);
-        match &stream.trailers {
-            Some(trailers) if is_read => trailers.fields(),
-            _ => Fields::new(&[], &[]),
-        }
+        let (stream, end_received) = (self.streams.get(key), self.end_received(key));
+        stream
+            .exchange
+            .trailers(stream.inbox.is_empty() && end_received)
     }
 }
 

@@ -42,11 +42,12 @@ use std::time::Instant;
 use crate::multiplexed::head::HeadDecoder;
 use crate::multiplexed::prepared::EncodedRequests;
 use crate::multiplexed::rate_limit::TokenBucket;
+use crate::multiplexed::refusals::Refusals;
 use crate::multiplexed::response::HeadCache;
 use crate::multiplexed::send_queue::SendQueue;
 use crate::multiplexed::streams::{StreamKey, Streams};
 use crate::{
-    BufferPool, ConnectionError, Interest, Limits, QuicCommand, Refusal, Side, StreamId, UserError,
+    BufferPool, ConnectionError, Interest, Limits, Protocol, QuicCommand, Side, StreamId, UserError,
 };
 
 use opened::OpenedStreams;
@@ -161,7 +162,7 @@ pub struct Connection {
     /// Client: why QUIC has closed, while streams are read that it has bytes of.
     lost: Option<ConnectionError>,
     /// Server: the refusals that the program has not taken.
-    refusals: VecDeque<Refusal>,
+    refusals: Refusals,
 }
 
 /// Buffers for the encoding of a field section.
@@ -219,7 +220,7 @@ impl Connection {
             timers: Timers::new(now),
             error: None,
             lost: None,
-            refusals: VecDeque::new(),
+            refusals: Refusals::of(Protocol::Http3),
             limits,
         };
         conn.open_own_streams();

@@ -1,12 +1,9 @@
 //! Whole requests: sent in one call, and prepared ones, which are sent many times.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 
-use crate::body::Method;
 use crate::multiplexed::prepared::{EncodedRequest, EncodedRequests, size_of};
-use crate::multiplexed::response::MAX_CACHED_BLOCK_BYTES;
+use crate::multiplexed::response::EncodedBlock;
 use crate::multiplexed::streams::StreamKey;
 use crate::{PreparedRequest, RequestHead, StreamId, UserError};
 
@@ -56,22 +53,14 @@ impl Connection {
         }
         let size = size_of(request.body().as_ref());
         let opened = request.with_head(|head| self.open_request(head, size))?;
-        let section = &self.scratch.section;
         // If fields were added to the table, the next section for the same head is different.
-        let is_kept = self.encoder.generation() == generation
-            && section.len() <= MAX_CACHED_BLOCK_BYTES
-            && opened.info.method != Method::Connect;
-        if let Some(generation) = generation.filter(|_| is_kept)
-            && let Some(slot) = encoded.slot_for(request.parts())
-        {
-            let entry = EncodedRequest {
-                parts: Arc::clone(request.parts()),
-                info: opened.info,
+        if let Some(generation) = generation.filter(|_| self.encoder.generation() == generation) {
+            let block = EncodedBlock {
+                bytes: &self.scratch.section,
                 generation,
                 oldest: opened.oldest,
-                block: section.clone(),
             };
-            encoded.insert(slot, entry);
+            encoded.record(request, opened.info, block);
         }
         Ok(opened.key)
     }

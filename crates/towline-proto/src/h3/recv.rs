@@ -7,34 +7,14 @@
 use bytes::Bytes;
 
 use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
-use crate::{Event, Side, StreamError, StreamId};
+use crate::{Event, Side, StreamId};
 
 use super::frame::{FrameHeader, FrameType};
 use super::rules::{self, Fault};
 use super::stream::{FrameState, RecvSide, RecvState, RequestId, Tunnel};
 use super::{Connection, GoAwayState, Phase};
-
-/// An event without borrows.
-pub(super) enum Signal {
-    Head { stream: u64, end: bool },
-    Informational { stream: u64 },
-    Readable(u64),
-    Switched(u64),
-    HalfClosed(u64),
-    Writable(u64),
-    Failed(u64, StreamError),
-    GoingAway { last: u64 },
-    Closed,
-}
-
-/// Result of a frame, or of a part of one.
-pub(super) enum Step {
-    Signal(Signal),
-    Next,
-    /// More input is needed, or none will come.
-    NeedMore,
-}
 
 /// Why a frame ends more than itself.
 pub(super) enum Violation {
@@ -50,25 +30,8 @@ impl From<Fault> for Violation {
 
 impl Connection {
     pub fn next_event(&mut self) -> Option<Event<'_>> {
-        let id = StreamId;
-        Some(match self.next_signal()? {
-            Signal::Head { stream, end } => Event::Head {
-                stream: id(stream),
-                head: self.head_decoder.view(),
-                end,
-            },
-            Signal::Informational { stream } => Event::Informational {
-                stream: id(stream),
-                head: self.head_decoder.view(),
-            },
-            Signal::Readable(stream) => Event::Readable(id(stream)),
-            Signal::Switched(stream) => Event::Switched { stream: id(stream) },
-            Signal::HalfClosed(stream) => Event::HalfClosed(id(stream)),
-            Signal::Writable(stream) => Event::Writable(id(stream)),
-            Signal::Failed(stream, error) => Event::Failed(id(stream), error),
-            Signal::GoingAway { last } => Event::GoingAway { last: id(last) },
-            Signal::Closed => Event::Closed(self.error.clone()?),
-        })
+        let signal = self.next_signal()?;
+        signal.event(&self.head_decoder, self.error.as_ref())
     }
 
     fn next_signal(&mut self) -> Option<Signal> {
@@ -79,7 +42,7 @@ impl Connection {
             }
             // Before anything after the GOAWAY, however the input was cut.
             if let Some(first) = self.conn_events.going_away.take() {
-                let last = first.saturating_sub(4);
+                let last = StreamId(first.saturating_sub(4));
                 return Some(Signal::GoingAway { last });
             }
             if self.phase != Phase::Open {
@@ -101,22 +64,10 @@ impl Connection {
 
     fn next_pending_event(&mut self) -> Option<Signal> {
         let &key = self.eventful.front()?;
+        let id = self.id_of(key);
         let stream = self.streams.get_mut(key);
-        let id = stream.id.0;
-        let pending = &mut stream.pending;
-        let signal = if pending.take(PendingEvents::SWITCHED) {
-            Signal::Switched(id)
-        } else if pending.take(PendingEvents::READABLE) {
-            Signal::Readable(id)
-        } else if pending.take(PendingEvents::HALF_CLOSED) {
-            Signal::HalfClosed(id)
-        } else if pending.take(PendingEvents::WRITABLE) {
-            Signal::Writable(id)
-        } else {
-            pending.take(PendingEvents::FAILED);
-            Signal::Failed(id, stream.failure.clone().unwrap_or(StreamError::Reset))
-        };
-        if !stream.pending.has(PendingEvents::EVENTS) {
+        let signal = Signal::pending_of(id, &mut stream.exchange);
+        if !stream.exchange.pending.has(PendingEvents::EVENTS) {
             stream.has_events = false;
             self.eventful.pop_front();
         }
@@ -154,7 +105,7 @@ impl Connection {
             return 0;
         }
         let mut max = self.limits.window_bytes;
-        if stream.recv_state == RecvState::Head {
+        if stream.exchange.recv_state == RecvState::Head {
             // A whole head must fit.
             max = max.max(self.limits.http3.max_encoded_section_bytes as usize + 64);
         }
@@ -286,15 +237,15 @@ impl Connection {
     /// Handles the header of a frame.
     fn frame(&mut self, key: StreamKey, header: FrameHeader) -> Result<Step, Violation> {
         use Violation::Connection as Conn;
-        let has_trailers = self.streams.get(key).trailers.is_some();
+        let has_trailers = self.streams.get(key).exchange.trailers.is_some();
         let state = match header.frame_type {
             FrameType::Data | FrameType::Headers if has_trailers => {
                 return Err(Conn(rules::AFTER_TRAILERS));
             }
             FrameType::Data => self.begin_data(key, header.len)?,
             FrameType::Headers => {
-                if self.streams.get(key).tunnel != Tunnel::None
-                    && self.streams.get(key).recv_state != RecvState::Head
+                if self.streams.get(key).exchange.tunnel != Tunnel::None
+                    && self.streams.get(key).exchange.recv_state != RecvState::Head
                 {
                     return Err(Conn(rules::IN_TUNNEL));
                 }
@@ -334,25 +285,22 @@ impl Connection {
         if len == 0 {
             self.charge_control().map_err(Violation::Connection)?;
         }
-        let max_body = self.limits.max_body_bytes;
         let stream = self.streams.get_mut(key);
-        match stream.recv_state {
+        match stream.exchange.recv_state {
             RecvState::Body => {}
             RecvState::Head => return Err(Violation::Connection(rules::DATA_FIRST)),
             RecvState::Ended | RecvState::Done | RecvState::Failed => {
                 return Ok(FrameState::Skip(len));
             }
         }
-        if let Some(announced) = stream.announced {
-            let left = announced.checked_sub(len);
-            let left = left.ok_or(Violation::Stream(rules::BODY_LENGTH))?;
-            stream.announced = Some(left);
-        }
-        stream.received_bytes = stream.received_bytes.saturating_add(len);
-        let received = stream.received_bytes;
-        if max_body.is_some_and(|max| received > max) {
-            self.reject_body(key).map_err(Violation::Connection)?;
-            return Ok(FrameState::Header);
+        let (exchange, limits) = (&mut stream.exchange, &self.limits);
+        match exchange.count_body(len, false, limits, &rules::MESSAGES) {
+            Ok(()) => {}
+            Err(fault) if fault == rules::BODY => {
+                self.reject_body(key).map_err(Violation::Connection)?;
+                return Ok(FrameState::Header);
+            }
+            Err(fault) => return Err(Violation::Stream(fault)),
         }
         Ok(if len == 0 {
             FrameState::Header
@@ -379,7 +327,7 @@ impl Connection {
         };
         stream.inbox.push(&piece);
         stream.recv_timer.advance(now, n);
-        if stream.pending.take(PendingEvents::READER_WAITS) {
+        if stream.exchange.pending.take(PendingEvents::READER_WAITS) {
             // More of it may be here, and is read together.
             self.notify(key, PendingEvents::READABLE);
             return self.rest_of_body(key);

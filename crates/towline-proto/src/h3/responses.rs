@@ -1,16 +1,15 @@
 //! Sending responses.
 
-use crate::multiplexed::fields::check_fields;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::response::{
-    ContentLengths, EncodedBlock, HeadLookup, encode_response, response_plan,
+    CONTINUE, ContentLengths, EncodedBlock, HeadLookup, encode_response, with_own_head,
 };
 use crate::multiplexed::streams::StreamKey;
-use crate::{BodySize, DateSource, Field, ResponseHead, Side, StreamId, UserError};
+use crate::{BodySize, ResponseHead, Side, StreamId, UserError};
 
 use super::Connection;
 use super::rules::{self, Fault};
-use super::stream::{RecvState, SendState, Tunnel};
+use super::stream::{RecvState, SendState};
 
 impl Connection {
     pub fn respond(
@@ -23,35 +22,14 @@ impl Connection {
             return Err(UserError::WrongSide);
         }
         let key = self.find(id)?;
-        let stream = self.streams.get(key);
-        match stream.send_state {
-            SendState::Head => {}
-            SendState::Failed => return Err(UserError::StreamFailed),
-            _ => return Err(UserError::WrongOrder),
-        }
-        if let Some(hit) = self.head_cache.lookup(head) {
-            return self.respond_final(key, head, size, hit);
-        }
-        if !(100..=599).contains(&head.status) {
-            return Err(UserError::InvalidStatus);
-        }
-        if head.status == 101 {
-            return Err(UserError::UpgradeNotPossible);
-        }
-        let framing = check_fields(head.fields)?;
-        if framing.protocol.is_some() {
-            // Only requests have it (RFC 9220 3).
-            return Err(UserError::InvalidFieldName);
-        }
+        self.streams.get(key).exchange.check_respond()?;
+        let lookup = self.head_cache.check(head, size)?;
         if head.status < 200 {
-            if size != BodySize::Empty {
-                return Err(UserError::InvalidStatus);
-            }
-            self.streams.get_mut(key).awaits_continue &= head.status != 100;
+            self.streams.get_mut(key).exchange.awaits_continue &= head.status != 100;
             self.write_response(key, head, None);
             return Ok(());
         }
-        self.respond_final(key, head, size, HeadLookup::Miss(framing.length))
+        self.respond_final(key, head, size, lookup)
     }
 
     fn respond_final(
@@ -61,26 +39,15 @@ impl Connection {
         size: BodySize,
         lookup: HeadLookup,
     ) -> Result<(), UserError> {
-        let (HeadLookup::Hit(given) | HeadLookup::Miss(given)) = lookup;
-        let stream = self.streams.get_mut(key);
-        let is_good = (200..300).contains(&head.status);
-        if stream.tunnel == Tunnel::Requested && is_good {
-            if given.is_some() {
-                return Err(UserError::InvalidContentLength);
-            }
-            stream.tunnel = Tunnel::Open;
-            stream.send_state = SendState::Body(None);
+        let given = lookup.given;
+        let exchange = &mut self.streams.get_mut(key).exchange;
+        let Some(plan) = exchange.respond(head.status, size, given)? else {
             self.write_response(key, head, None);
             self.notify(key, PendingEvents::SWITCHED);
             return Ok(());
-        }
-        let plan = response_plan(stream.method, head.status, size, given)?;
-        stream.tunnel = Tunnel::None;
-        stream.awaits_continue = false;
-        stream.send_state = plan.next;
-        let hides_length = head.status == 204;
-        let added = plan.length.filter(|_| given.is_none() && !hides_length);
-        if !(matches!(lookup, HeadLookup::Hit(_)) && self.write_cached(key, added)) {
+        };
+        let added = plan.added;
+        if !(lookup.is_cached && self.write_cached(key, added)) {
             self.write_uncached(key, head, ContentLengths { given, added });
         }
         self.begin_body(key, plan.end);
@@ -128,17 +95,9 @@ impl Connection {
 
     /// Writes a response of the connection itself: without a body, with a date.
     fn write_refusal(&mut self, key: StreamKey, status: u16) {
-        let date = self.limits.date.map(|DateSource(date)| date());
-        let date = date.as_ref().map(|date| Field {
-            name: b"date",
-            value: date,
+        with_own_head(status, self.limits.date, |head| {
+            self.write_response(key, head, Some(0));
         });
-        let head = ResponseHead {
-            status,
-            reason: b"",
-            fields: date.as_slice(),
-        };
-        self.write_response(key, &head, Some(0));
         self.send_end(key);
     }
 
@@ -147,8 +106,8 @@ impl Connection {
         self.write_refusal(key, status);
         let stream = self.streams.get_mut(key);
         stream.head_since = None;
-        stream.recv_state = RecvState::Ended;
-        stream.send_state = SendState::Complete;
+        stream.exchange.recv_state = RecvState::Ended;
+        stream.exchange.send_state = SendState::Complete;
         self.stop_receiving(key, rules::BODY_REFUSED.code);
         self.charge_reset()
     }
@@ -156,7 +115,7 @@ impl Connection {
     /// Rejects a body over the limit: with 413 if there was no response yet.
     pub(super) fn reject_body(&mut self, key: StreamKey) -> Result<(), Fault> {
         let stream = self.streams.get(key);
-        if self.side == Side::Client || stream.send_state != SendState::Head {
+        if self.side == Side::Client || stream.exchange.send_state != SendState::Head {
             return self.reset_stream(key, rules::BODY);
         }
         self.write_refusal(key, 413);
@@ -164,16 +123,9 @@ impl Connection {
     }
 
     pub(super) fn send_continue(&mut self, key: StreamKey) {
-        let stream = self.streams.get_mut(key);
-        if !std::mem::take(&mut stream.awaits_continue) || stream.send_state != SendState::Head {
-            return;
+        if self.streams.get_mut(key).exchange.takes_continue() {
+            self.write_response(key, &CONTINUE, None);
+            self.watch_awaited_body(key);
         }
-        let head = ResponseHead {
-            status: 100,
-            reason: b"",
-            fields: &[],
-        };
-        self.write_response(key, &head, None);
-        self.watch_awaited_body(key);
     }
 }

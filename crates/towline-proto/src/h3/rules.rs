@@ -1,6 +1,7 @@
 //! The rules of HTTP/3 that a peer can break, each with its code and its source.
 
 use crate::error::{CloseReason, ErrorSource};
+use crate::multiplexed::exchange::MessageRules;
 pub(super) use crate::multiplexed::fault::Fault;
 use crate::multiplexed::head::{BODY_TOO_LARGE, body_length};
 use crate::{ConnectionError, ErrorCode, Version};
@@ -127,7 +128,12 @@ pub(super) const GOING_AWAY: Fault = Fault::limit(
 pub(super) const BODY: Fault = Fault::limit(ErrorCode::H3_REQUEST_CANCELLED, BODY_TOO_LARGE);
 /// The same after a 413.
 pub(super) const BODY_REFUSED: Fault = Fault::limit(ErrorCode::H3_NO_ERROR, BODY.rule);
-pub(super) const INTERIM: Fault = load("too many interim responses");
+const INTERIM: Fault = load("too many interim responses");
+pub(super) const MESSAGES: MessageRules = MessageRules {
+    interim: INTERIM,
+    body_length: BODY_LENGTH,
+    body: BODY,
+};
 pub(super) const HEADERS: Fault = load("header list too long");
 pub(super) const SECTION: Fault = load("field section too long");
 

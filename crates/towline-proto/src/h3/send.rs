@@ -7,19 +7,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::body::Method;
-use crate::byte_class::is_token_bytes;
+use crate::multiplexed::buffers::Data;
 use crate::multiplexed::encode::field;
-use crate::multiplexed::fields::{
-    PseudoFields, RequestInfo, check_fields, check_trailers, encode_request, request_plan,
-};
+use crate::multiplexed::exchange::{Admitted, Finish};
+use crate::multiplexed::fields::{RequestInfo, RequestPlan, Scheme, encode_request};
 use crate::multiplexed::streams::StreamKey;
 use crate::{BodySize, Field, QuicCommand, RequestHead, Side, StreamId, StreamStats, UserError};
 
 use super::Connection;
 use super::frame;
 use super::qpack::Encoder;
-use super::stream::{EndStream, SendState, Tunnel};
+use super::stream::{EndStream, SendState};
 
 /// Shared bytes up to this size are copied: QUIC then handles one piece instead of two.
 const MAX_COPY_BYTES: usize = 4 * 1024;
@@ -31,22 +29,6 @@ pub(super) struct OpenedRequest {
     pub info: RequestInfo,
     /// The oldest table entry that its head refers to.
     pub oldest: u64,
-}
-
-/// Body bytes of the program.
-#[derive(Debug)]
-enum Data<'a> {
-    Copied(&'a [u8]),
-    Shared(Bytes),
-}
-
-impl Data<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Self::Copied(data) => data.len(),
-            Self::Shared(data) => data.len(),
-        }
-    }
 }
 
 impl Connection {
@@ -72,22 +54,13 @@ impl Connection {
         if self.stream_capacity() == 0 {
             return Err(UserError::NotIdle);
         }
-        if !is_token_bytes(head.method) {
-            return Err(UserError::InvalidMethod);
-        }
-        let framing = check_fields(head.fields)?;
-        let method = Method::of(head.method);
-        let may_extend =
-            method == Method::Connect && self.peer_settings.extended_connect == Some(true);
-        if framing.protocol.is_some() && !may_extend {
-            return Err(UserError::WrongProtocol);
-        }
-        let pseudo = PseudoFields::of(head, &framing, true)?;
-        let plan = request_plan(head.method, method, size, framing.length)?;
+        let scheme = Scheme::Https;
+        let extends_connect = self.peer_settings.extended_connect == Some(true);
+        let plan = RequestPlan::of(head, size, scheme, extends_connect)?;
         let info = plan.info;
         let key = self.begin_exchange(info);
         let oldest = self.write_head(key, |encoder, out| {
-            encode_request(encoder, head, &pseudo, plan.length, out);
+            encode_request(encoder, head, &plan, out);
         });
         self.begin_body(key, info.end);
         Ok(OpenedRequest { key, info, oldest })
@@ -104,11 +77,7 @@ impl Connection {
         let key = self.begin_stream(id);
         let stream = self.streams.get_mut(key);
         stream.is_announced = true;
-        stream.method = info.method;
-        stream.send_state = info.next;
-        if info.method == Method::Connect {
-            stream.tunnel = Tunnel::Requested;
-        }
+        stream.exchange.request(info);
         key
     }
 
@@ -159,7 +128,7 @@ impl Connection {
         if end {
             stream.outbox.end = EndStream::Pending;
             self.update_send_queue(key);
-        } else if let SendState::Body(Some(len @ 1..)) = stream.send_state {
+        } else if let SendState::Body(Some(len @ 1..)) = stream.exchange.send_state {
             let outbox = &mut stream.outbox;
             self.outboxes_bytes += outbox.append(|out| frame::data_header(out, len));
         }
@@ -181,32 +150,23 @@ impl Connection {
     fn write_data(&mut self, key: StreamKey, data: Data<'_>) -> Result<(), UserError> {
         let n = data.len();
         let stream = self.streams.get_mut(key);
-        let is_framed = match &mut stream.send_state {
-            SendState::Body(Some(left)) => {
-                *left = left.checked_sub(n as u64).ok_or(UserError::BodyTooLong)?;
-                if *left == 0 && n > 0 {
-                    stream.outbox.end = EndStream::Pending;
+        let admitted = stream.exchange.admit(n)?;
+        let outbox = &mut stream.outbox;
+        let is_framed = match admitted {
+            Admitted::Nothing => return Ok(()),
+            Admitted::Sized { last } => {
+                if last {
+                    outbox.end = EndStream::Pending;
                 }
                 false
             }
-            SendState::Body(None) => true,
-            SendState::Discard => return Ok(()),
-            SendState::Head => return Err(UserError::WrongOrder),
-            SendState::Complete => return Err(UserError::AlreadyFinished),
-            SendState::Failed => return Err(UserError::StreamFailed),
+            Admitted::Unsized => true,
         };
-        if n == 0 {
-            return Ok(());
-        }
-        let outbox = &mut stream.outbox;
         let before = outbox.len();
         if is_framed {
             outbox.append(|out| frame::data_header(out, n as u64));
         }
-        match data {
-            Data::Copied(data) => outbox.push(data),
-            Data::Shared(data) => outbox.push_shared(data),
-        }
+        outbox.push_data(data);
         self.outboxes_bytes += outbox.len() - before;
         self.update_send_queue(key);
         self.send_capacity(key);
@@ -214,48 +174,36 @@ impl Connection {
     }
 
     pub fn finish(&mut self, key: StreamKey, trailers: &[Field<'_>]) -> Result<(), UserError> {
-        let stream = self.streams.get_mut(key);
-        match stream.send_state {
-            SendState::Complete => return Ok(()),
-            SendState::Head => return Err(UserError::WrongOrder),
-            SendState::Failed => {
-                self.release_failed(key);
-                return Err(UserError::StreamFailed);
-            }
-            SendState::Body(Some(1..)) => {
-                self.reset(key);
-                return Err(UserError::BodyTooShort);
-            }
-            SendState::Body(Some(0)) if !trailers.is_empty() => {
-                return Err(UserError::TrailersNotPossible);
-            }
-            SendState::Body(None) => {
-                if !trailers.is_empty() {
-                    check_trailers(trailers)?;
-                    self.write_head(key, |encoder, out| {
-                        for line in trailers {
-                            field(encoder, line, out);
-                        }
-                    });
+        match self.streams.get_mut(key).exchange.finish(trailers) {
+            Ok(Finish::Already) => {}
+            Ok(Finish::Whole) => self.check_closed(key),
+            Ok(Finish::End) => self.finish_unsized(key, trailers),
+            Err(error) => {
+                match error {
+                    UserError::StreamFailed => self.release_failed(key),
+                    UserError::BodyTooShort => self.reset(key),
+                    _ => {}
                 }
-                self.streams.get_mut(key).send_state = SendState::Complete;
-                self.send_end(key);
-                return Ok(());
-            }
-            SendState::Body(Some(0)) | SendState::Discard => {
-                stream.send_state = SendState::Complete;
+                return Err(error);
             }
         }
-        self.check_closed(key);
         Ok(())
     }
 
-    pub fn body_left(&self, key: StreamKey) -> Option<u64> {
-        match self.streams.get(key).send_state {
-            SendState::Body(left) => left,
-            SendState::Discard => Some(0),
-            _ => None,
+    /// Sends the end of a body of unknown size.
+    fn finish_unsized(&mut self, key: StreamKey, trailers: &[Field<'_>]) {
+        if !trailers.is_empty() {
+            self.write_head(key, |encoder, out| {
+                for line in trailers {
+                    field(encoder, line, out);
+                }
+            });
         }
+        self.send_end(key);
+    }
+
+    pub fn body_left(&self, key: StreamKey) -> Option<u64> {
+        self.streams.get(key).exchange.body_left()
     }
 
     pub fn stats(&self, key: StreamKey) -> StreamStats {

@@ -95,7 +95,7 @@ impl Connection {
             capacity = capacity.min(shared.saturating_sub(self.outboxes_bytes));
         }
         if capacity == 0 {
-            stream.pending.set(PendingEvents::WRITER_WAITS);
+            stream.exchange.pending.set(PendingEvents::WRITER_WAITS);
         }
         capacity
     }
@@ -107,7 +107,7 @@ impl Connection {
             low = low.min(MIN_SHARE_BYTES);
         }
         let stream = self.streams.get_mut(key);
-        if stream.outbox.len() < low && stream.pending.take(PendingEvents::WRITER_WAITS) {
+        if stream.outbox.len() < low && stream.exchange.pending.take(PendingEvents::WRITER_WAITS) {
             self.notify(key, PendingEvents::WRITABLE);
         }
     }

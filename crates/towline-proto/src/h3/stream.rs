@@ -13,16 +13,14 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 
-use crate::body::Method;
-use crate::head::OwnedFields;
+use crate::StreamStats;
 use crate::multiplexed::buffers::{Inbox, Outbox};
-use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::exchange::Exchange;
 use crate::multiplexed::priority::Priority;
 use crate::multiplexed::send_queue::{QueueLink, Queued};
 pub(super) use crate::multiplexed::states::{EndStream, RecvState, SendState, Tunnel};
 use crate::multiplexed::streams::{Number, Slot};
 use crate::progress_timer::ProgressTimer;
-use crate::{StreamError, StreamStats};
 
 use super::frame::{FrameHeader, MAX_HEADER_BYTES};
 
@@ -202,13 +200,9 @@ impl Input {
 pub(super) struct Stream {
     /// [`RequestId::NONE`]: a free slot.
     pub id: RequestId,
-    pub recv_state: RecvState,
-    pub send_state: SendState,
+    pub exchange: Exchange,
     pub recv_side: RecvSide,
     pub send_side: SendSide,
-    pub tunnel: Tunnel,
-    pub method: Method,
-    pub pending: PendingEvents,
     /// The program knows it. On a server: its request was delivered.
     pub is_announced: bool,
     /// It is in the list of streams with pending events.
@@ -223,12 +217,6 @@ pub(super) struct Stream {
     pub is_send_blocked: bool,
     /// It is in the list of closed streams.
     pub is_closed: bool,
-    /// The client waits for `100 Continue` before it sends its body.
-    pub awaits_continue: bool,
-    pub interim_responses: u8,
-    /// Announced body bytes that are still to come.
-    pub announced: Option<u64>,
-    pub received_bytes: u64,
     pub stats: StreamStats,
     pub input: Input,
     pub inbox: Inbox,
@@ -239,9 +227,6 @@ pub(super) struct Stream {
     pub send_timer: ProgressTimer,
     pub priority: Priority,
     pub link: QueueLink,
-    /// Received trailers.
-    pub trailers: Option<Box<OwnedFields>>,
-    pub failure: Option<StreamError>,
 }
 
 impl Stream {
@@ -262,7 +247,7 @@ impl Stream {
     }
 
     pub fn has_failed(&self) -> bool {
-        self.recv_state == RecvState::Failed
+        self.exchange.has_failed()
     }
 
     /// There is something to send that only QUIC or its turn holds back.
@@ -290,8 +275,7 @@ impl Slot for Stream {
         self.inbox.clear();
         self.outbox.clear();
         self.outbox.end = EndStream::Open;
-        self.trailers = None;
-        self.failure = None;
+        self.exchange.end();
     }
 
     fn shrink(&mut self) {

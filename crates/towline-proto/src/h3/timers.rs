@@ -194,7 +194,7 @@ impl Connection {
         }
         if stream.recv_timer.expired(now, &self.limits) {
             // Without room, or with bytes in QUIC, it is the program that does not read.
-            if stream.recv_state == RecvState::Body && has_room && !stream.is_readable {
+            if stream.exchange.recv_state == RecvState::Body && has_room && !stream.is_readable {
                 return Some(rules::SLOW_BODY);
             }
             stream.recv_timer.start(now);

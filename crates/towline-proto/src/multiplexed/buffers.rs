@@ -60,6 +60,22 @@ impl Inbox {
     }
 }
 
+/// Body bytes of the program.
+#[derive(Debug)]
+pub(crate) enum Data<'a> {
+    Copied(&'a [u8]),
+    Shared(Bytes),
+}
+
+impl Data<'_> {
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Copied(data) => data.len(),
+            Self::Shared(data) => data.len(),
+        }
+    }
+}
+
 /// Bytes to send that wait for a window, for space in the send buffer or for their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
@@ -90,6 +106,13 @@ impl Outbox {
         }
         self.bytes += data.len();
         self.pieces.push_back(data);
+    }
+
+    pub fn push_data(&mut self, data: Data<'_>) {
+        match data {
+            Data::Copied(data) => self.push(data),
+            Data::Shared(data) => self.push_shared(data),
+        }
     }
 
     /// Appends bytes that `write` puts into the buffer of copied ones.

@@ -1,8 +1,9 @@
-//! Parts that HTTP/2 and HTTP/3 share: the streams of a connection, heads that come as compressed fields, priorities and
-//! rate limits. The frames, the flow of bytes and the rules of a connection are each protocol's own.
+//! Parts that HTTP/2 and HTTP/3 share: the streams of a connection, the states of their messages, heads that come as
+//! compressed fields, priorities and rate limits. The frames, the flow of bytes and the rules of a connection are each protocol's own.
 
 pub(crate) mod buffers;
 pub(crate) mod encode;
+pub(crate) mod exchange;
 pub(crate) mod fault;
 pub(crate) mod fields;
 pub(crate) mod head;
@@ -11,7 +12,9 @@ pub(crate) mod pending_events;
 pub(crate) mod prepared;
 pub(crate) mod priority;
 pub(crate) mod rate_limit;
+pub(crate) mod refusals;
 pub(crate) mod response;
 pub(crate) mod send_queue;
+pub(crate) mod signal;
 pub(crate) mod states;
 pub(crate) mod streams;

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::body::Method;
 use crate::h1::Parts;
 use crate::{BodySize, PreparedRequest};
 
 use super::fields::RequestInfo;
+use super::response::{EncodedBlock, MAX_CACHED_BLOCK_BYTES};
 
 /// Number of cached requests.
 const MAX_REMEMBERED: usize = 32;
@@ -57,8 +59,34 @@ impl EncodedRequests {
         (Some(found.generation) == generation).then_some(found)
     }
 
+    /// Caches the block of a request that was sent.
+    pub fn record(
+        &mut self,
+        request: &PreparedRequest,
+        info: RequestInfo,
+        block: EncodedBlock<'_>,
+    ) {
+        if block.bytes.len() > MAX_CACHED_BLOCK_BYTES || info.method == Method::Connect {
+            return;
+        }
+        let parts = request.parts();
+        if let Some(slot) = self.slot_for(parts) {
+            let entry = EncodedRequest {
+                parts: Arc::clone(parts),
+                info,
+                generation: block.generation,
+                oldest: block.oldest,
+                block: block.bytes.to_vec(),
+            };
+            match self.entries.get_mut(slot) {
+                Some(other) => *other = entry,
+                None => self.entries.push(entry),
+            }
+        }
+    }
+
     /// The slot for a new request, or for one whose block has changed.
-    pub fn slot_for(&mut self, parts: &Arc<Parts>) -> Option<usize> {
+    fn slot_for(&mut self, parts: &Arc<Parts>) -> Option<usize> {
         let entries = &self.entries;
         if let Some(slot) = self.position(parts) {
             return Some(slot);
@@ -74,13 +102,6 @@ impl EncodedRequests {
         let takes_slot = self.unplaced.is_multiple_of(REPLACE_ONE_IN);
         takes_slot.then_some((self.unplaced / REPLACE_ONE_IN) as usize % MAX_REMEMBERED)
     }
-
-    pub fn insert(&mut self, slot: usize, entry: EncodedRequest) {
-        match self.entries.get_mut(slot) {
-            Some(other) => *other = entry,
-            None => self.entries.push(entry),
-        }
-    }
 }
 
 pub(crate) fn size_of(body: Option<&Bytes>) -> BodySize {
@@ -90,7 +111,6 @@ pub(crate) fn size_of(body: Option<&Bytes>) -> BodySize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::body::Method;
     use crate::multiplexed::states::SendState;
     use crate::{Field, RequestHead};
 
@@ -117,19 +137,18 @@ mod tests {
         for request in requests {
             if encoded.find(request, Some(0)).is_some() {
                 found += 1;
-            } else if let Some(slot) = encoded.slot_for(request.parts()) {
-                let entry = EncodedRequest {
-                    parts: Arc::clone(request.parts()),
-                    info: RequestInfo {
-                        method: Method::Other,
-                        end: true,
-                        next: SendState::Complete,
-                    },
+            } else {
+                let info = RequestInfo {
+                    method: Method::Other,
+                    end: true,
+                    next: SendState::Complete,
+                };
+                let block = EncodedBlock {
+                    bytes: &[],
                     generation: 0,
                     oldest: 0,
-                    block: Vec::new(),
                 };
-                encoded.insert(slot, entry);
+                encoded.record(request, info, block);
             }
         }
         assert!(encoded.entries.len() <= MAX_REMEMBERED);

@@ -6,13 +6,14 @@
 
 use crate::body::Method;
 use crate::field_compression::FieldEncoder;
-use crate::{BodySize, Field, ResponseHead, UserError};
+use crate::{BodySize, DateSource, Field, ResponseHead, UserError};
 
 use super::encode;
+use super::fields::check_fields;
 use super::states::SendState;
 
 /// A longer header block is not cached. A block of this size fits into one frame for every peer.
-pub(crate) const MAX_CACHED_BLOCK_BYTES: usize = 256;
+pub(super) const MAX_CACHED_BLOCK_BYTES: usize = 256;
 
 /// A head with more text is not cached: cached heads are kept by idle connections.
 const MAX_CACHED_TEXT_BYTES: usize = 1024;
@@ -49,11 +50,12 @@ pub(crate) struct EncodedBlock<'a> {
     pub oldest: u64,
 }
 
-/// Result of a cache lookup, with the Content-Length among the fields of the head.
+/// A valid head.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum HeadLookup {
-    Miss(Option<u64>),
-    Hit(Option<u64>),
+pub(crate) struct HeadLookup {
+    /// The Content-Length among its fields.
+    pub given: Option<u64>,
+    pub is_cached: bool,
 }
 
 /// The Content-Length of a response.
@@ -103,16 +105,22 @@ impl CachedHead {
 }
 
 impl HeadCache {
-    /// Looks the head up.
+    /// Looks the head up, or validates it. Only final heads are cached.
     #[inline]
-    pub fn lookup(&self, head: &ResponseHead<'_>) -> Option<HeadLookup> {
-        let cached = self.cached.as_ref()?;
-        cached
-            .matches(head)
-            .then_some(HeadLookup::Hit(cached.lengths.given))
+    pub fn check(&self, head: &ResponseHead<'_>, size: BodySize) -> Result<HeadLookup, UserError> {
+        match &self.cached {
+            Some(cached) if cached.matches(head) => Ok(HeadLookup {
+                given: cached.lengths.given,
+                is_cached: true,
+            }),
+            _ => Ok(HeadLookup {
+                given: check_head(head, size)?,
+                is_cached: false,
+            }),
+        }
     }
 
-    /// The head found by [`lookup`](Self::lookup), if its block would be the same now.
+    /// The head found by [`check`](Self::check), if its block would be the same now.
     #[inline]
     pub fn block(&self, added: Option<u64>, generation: Option<u32>) -> Option<EncodedBlock<'_>> {
         let cached = self.cached.as_ref()?;
@@ -142,6 +150,25 @@ impl HeadCache {
     }
 }
 
+/// Validates a head, and returns its Content-Length.
+fn check_head(head: &ResponseHead<'_>, size: BodySize) -> Result<Option<u64>, UserError> {
+    if !(100..=599).contains(&head.status) {
+        return Err(UserError::InvalidStatus);
+    }
+    if head.status == 101 {
+        return Err(UserError::UpgradeNotPossible);
+    }
+    let framing = check_fields(head.fields)?;
+    if framing.protocol.is_some() {
+        // Only requests have it (RFC 8441 4, RFC 9220 3).
+        return Err(UserError::InvalidFieldName);
+    }
+    if head.status < 200 && size != BodySize::Empty {
+        return Err(UserError::InvalidStatus);
+    }
+    Ok(framing.length)
+}
+
 /// A cheap hash: heads with different fingerprints differ.
 fn fingerprint(head: &ResponseHead<'_>, added: Option<u64>) -> u64 {
     let start = u64::from(head.status) << 32 | added.map_or(0, |length| length.wrapping_add(1));
@@ -157,13 +184,17 @@ fn text_bytes(head: &ResponseHead<'_>) -> usize {
 }
 
 /// How a response is sent.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct BodyPlan {
-    pub length: Option<u64>,
+    /// A Content-Length that the program did not give.
+    pub added: Option<u64>,
     pub end: bool,
     pub next: SendState,
 }
 
-pub(crate) fn response_plan(
+/// Decides how a final response ends. `given`: the program's Content-Length.
+#[inline]
+pub(super) fn response_plan(
     method: Method,
     status: u16,
     size: BodySize,
@@ -182,32 +213,50 @@ pub(crate) fn response_plan(
             BodySize::Empty => SendState::Complete,
             _ => SendState::Discard,
         };
-        // RFC 9110 8.6: in a 304 only the length of the corresponding 200 response.
-        let length = length.filter(|_| status != 304);
+        // RFC 9110 8.6: in a 304 only the length of the corresponding 200 response, none in a 204.
+        let length = length.filter(|_| !matches!(status, 204 | 304));
         return Ok(BodyPlan {
-            length,
+            added: length.filter(|_| given.is_none()),
             end: true,
             next,
         });
     }
-    Ok(match (size, length) {
+    let (length, end, next) = match (size, length) {
         (BodySize::Empty, Some(1..)) => return Err(UserError::InvalidContentLength),
-        (BodySize::Empty, _) => BodyPlan {
-            length: Some(0),
-            end: true,
-            next: SendState::Complete,
-        },
-        (_, Some(n)) => BodyPlan {
-            length,
-            end: n == 0,
-            next: SendState::Body(Some(n)),
-        },
-        (_, None) => BodyPlan {
-            length: None,
-            end: false,
-            next: SendState::Body(None),
-        },
+        (BodySize::Empty, _) => (Some(0), true, SendState::Complete),
+        (_, Some(n)) => (length, n == 0, SendState::Body(length)),
+        (_, None) => (None, false, SendState::Body(None)),
+    };
+    Ok(BodyPlan {
+        added: length.filter(|_| given.is_none()),
+        end,
+        next,
     })
+}
+
+/// The response to a client that waits before it sends its body.
+pub(crate) const CONTINUE: ResponseHead<'static> = ResponseHead {
+    status: 100,
+    reason: b"",
+    fields: &[],
+};
+
+/// Calls `write` with the head of a response of the connection itself, which has only a date.
+pub(crate) fn with_own_head(
+    status: u16,
+    date: Option<DateSource>,
+    write: impl FnOnce(&ResponseHead<'_>),
+) {
+    let date = date.map(|DateSource(date)| date());
+    let date = date.as_ref().map(|date| Field {
+        name: b"date",
+        value: date,
+    });
+    write(&ResponseHead {
+        status,
+        reason: b"",
+        fields: date.as_slice(),
+    });
 }
 
 /// Encodes a validated head. `length`: a Content-Length that the program did not give.
