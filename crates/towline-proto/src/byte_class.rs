@@ -42,6 +42,24 @@ pub(crate) fn is_value_bytes(bytes: &[u8]) -> bool {
         || value_end(bytes, 0) == bytes.len()
 }
 
+/// Visible ASCII only (`!` to `~`).
+#[inline]
+pub(crate) fn is_visible_bytes(bytes: &[u8]) -> bool {
+    all_words(bytes, |word| other_than_visible(word) == 0) || not_visible(bytes, 0) == bytes.len()
+}
+
+/// Whether `byte` is in `bytes`, which are expected to be short.
+#[inline]
+pub(crate) fn has_byte(bytes: &[u8], byte: u8) -> bool {
+    !all_words(bytes, |word| equal(word, byte) == 0) && bytes.contains(&byte)
+}
+
+/// High bit set in the first byte that is not visible ASCII, and perhaps in others; 0 if there is none.
+#[inline]
+const fn other_than_visible(word: u64) -> u64 {
+    below(word, b'!') | equal(word, 0x7f) | (word & HIGHS)
+}
+
 /// Whether `good` holds for all of `bytes`, taken as words that may overlap: no tail is left to be checked byte
 /// by byte. False also for fewer than four bytes.
 #[inline(always)]
@@ -60,6 +78,22 @@ fn all_words(bytes: &[u8], good: impl Fn(u64) -> bool) -> bool {
 #[inline]
 pub(crate) fn is_reg_name_byte(byte: u8) -> bool {
     REG_NAME[byte as usize]
+}
+
+/// Index of the first byte that is not one of a `reg-name`; `bytes.len()` if there is none.
+#[inline]
+pub(crate) fn reg_name_end(bytes: &[u8]) -> usize {
+    let mut at = 0;
+    // Most names begin with letters and hyphens: those are skipped eight at a time.
+    while let Some(chunk) = bytes[at..].first_chunk::<8>()
+        && letters_and_hyphens(word(*chunk)) == HIGHS
+    {
+        at += 8;
+    }
+    while at < bytes.len() && is_reg_name_byte(bytes[at]) {
+        at += 1;
+    }
+    at
 }
 
 /// Index of the first byte at or after `from` that is not a `tchar`; `bytes.len()` if there is none.
@@ -140,8 +174,7 @@ pub(crate) fn control(bytes: &[u8], from: usize) -> usize {
 pub(crate) fn not_visible(bytes: &[u8], from: usize) -> usize {
     let mut at = from;
     while let Some(chunk) = bytes[at..].first_chunk::<8>() {
-        let word = word(*chunk);
-        let found = below(word, b'!') | equal(word, 0x7f) | (word & HIGHS);
+        let found = other_than_visible(word(*chunk));
         if found != 0 {
             return at + found.trailing_zeros() as usize / 8;
         }
@@ -180,10 +213,14 @@ mod tests {
                 assert_eq!(value_end(&bytes, 0), expect(is_control && byte != b'\t'));
                 assert_eq!(not_visible(&bytes, 0), expect(!byte.is_ascii_graphic()));
                 assert_eq!(token_end(&bytes, 0), expect(!is_token(byte)));
+                assert_eq!(reg_name_end(&bytes), expect(!is_reg_name_byte(byte)));
+                assert!(has_byte(&bytes, byte));
+                assert_eq!(has_byte(&bytes, b'~'), byte == b'~');
                 for len in place + 1..=20 {
                     assert_eq!(is_token_bytes(&bytes[..len]), is_token(byte));
                     let is_value = !is_control || byte == b'\t';
                     assert_eq!(is_value_bytes(&bytes[..len]), is_value);
+                    assert_eq!(is_visible_bytes(&bytes[..len]), byte.is_ascii_graphic());
                 }
             }
         }

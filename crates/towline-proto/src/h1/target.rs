@@ -2,7 +2,7 @@
 
 use crate::ConnectionError;
 
-use crate::byte_class::is_reg_name_byte;
+use crate::byte_class::{has_byte, is_reg_name_byte, reg_name_end};
 
 const FORM: ConnectionError =
     ConnectionError::peer(400, "request target of no known form (RFC 9112 3.2)");
@@ -16,7 +16,7 @@ pub fn check_target(
 ) -> Result<Option<(usize, usize)>, ConnectionError> {
     match target.first() {
         // No client sends a fragment, and parsers disagree on it.
-        _ if target.contains(&b'#') => Err(FORM),
+        _ if has_byte(target, b'#') => Err(FORM),
         Some(b'/') if method != b"CONNECT" => Ok(None),
         Some(b'*') if target.len() == 1 && method == b"OPTIONS" => Ok(None),
         _ if method == b"CONNECT" => check_authority_form(target),
@@ -90,12 +90,11 @@ fn port_number(digits: &[u8]) -> u32 {
 
 /// Length of the host in `host:port`.
 fn host_len(value: &[u8]) -> usize {
-    let end = if value.starts_with(b"[") {
-        value.iter().position(|&byte| byte == b']').map(|at| at + 1)
-    } else {
-        value.iter().position(|&byte| !is_reg_name_byte(byte))
-    };
-    end.unwrap_or(value.len())
+    if value.starts_with(b"[") {
+        let end = value.iter().position(|&byte| byte == b']');
+        return end.map_or(value.len(), |at| at + 1);
+    }
+    reg_name_end(value)
 }
 
 fn is_ip_literal(host: &[u8]) -> bool {

@@ -1,7 +1,7 @@
 //! Heads of requests and trailers that the program sends: validated, and split into pseudo-header fields.
 
 use crate::body::{Method, parse_length};
-use crate::byte_class::{is_token_bytes, is_value_bytes};
+use crate::byte_class::{is_token_bytes, is_value_bytes, is_visible_bytes};
 use crate::field_compression::FieldEncoder;
 use crate::h1::encode::is_forbidden_trailer;
 use crate::h1::target::{check_target, is_host};
@@ -69,7 +69,7 @@ impl<'a> PseudoFields<'a> {
         } else {
             head.method
         };
-        if !head.target.iter().all(u8::is_ascii_graphic) {
+        if !is_visible_bytes(head.target) {
             return Err(UserError::InvalidTarget);
         }
         let absolute = check_target(method, head.target).map_err(|_| UserError::InvalidTarget)?;
