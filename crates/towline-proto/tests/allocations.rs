@@ -9,12 +9,14 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
+use bytes::Bytes;
 use towline_proto::bench::HpackScratch;
 use towline_proto::{
     BodySize, BufferPool, Connection, Event, Field, Limits, Protocol, ProtocolPolicy, RequestHead,
     ResponseHead, StreamId, StreamRead,
 };
 use towline_testkit::h2;
+use towline_testkit::h3::frames;
 
 thread_local! {
     static COUNT: Cell<u64> = const { Cell::new(0) };
@@ -414,4 +416,91 @@ fn an_idle_connection_of_http2_holds_little() {
     ];
     let answered = live_bytes_each(&asked.concat());
     assert!(answered <= 2368, "{answered} bytes for an idle connection");
+}
+
+/// A server of HTTP/3 receives and sends whole streams.
+fn serve_h3(conn: &mut Connection, buffers: &mut BufferPool, id: u64, bytes: &Bytes, now: Instant) {
+    conn.prepare(buffers);
+    conn.stream_readable(now, id);
+    while let Some(recv) = conn.next_stream_recv() {
+        conn.stream_received(now, recv.id, bytes.clone());
+        if id.is_multiple_of(4) {
+            conn.stream_end(now, recv.id);
+        } else {
+            conn.stream_drained(recv.id);
+        }
+    }
+    while let Some(event) = conn.next_event() {
+        if let Event::Head { stream, .. } = event {
+            let head = ResponseHead {
+                status: 200,
+                reason: b"",
+                fields: &[],
+            };
+            conn.respond(stream, &head, BodySize::Known(5))
+                .expect("open");
+            let mut body = conn.stream(stream).expect("open");
+            body.write(b"hello").expect("room");
+            body.finish().expect("whole");
+        }
+    }
+    while conn.next_quic_command().is_some() {}
+    while let Some(send) = conn.next_stream_send() {
+        conn.stream_sent(now, send.id, send.data.len(), send.end);
+        if send.end {
+            conn.stream_acknowledged(now, send.id);
+        }
+    }
+    assert!(conn.next_event().is_none());
+    conn.release(buffers);
+}
+
+fn h3_server(limits: &Arc<Limits>, now: Instant) -> Connection {
+    Connection::server_with_policy(Arc::clone(limits), ProtocolPolicy::Http3, now)
+}
+
+fn h3_control() -> Bytes {
+    [frames::varint(0), frames::frame(frames::SETTINGS, &[])]
+        .concat()
+        .into()
+}
+
+#[test]
+fn an_idle_connection_of_http3_holds_little() {
+    const CONNECTIONS: usize = 1000;
+    let now = Instant::now();
+    let mut buffers = BufferPool::new(64 * 1024, 4);
+    let mut kept: Vec<Connection> = Vec::with_capacity(CONNECTIONS);
+    let (control, get) = (h3_control(), Bytes::from(frames::get()));
+    let limits = Arc::new(Limits::server());
+    let before = LIVE_BYTES.get();
+    for _ in 0..CONNECTIONS {
+        let mut conn = h3_server(&limits, now);
+        serve_h3(&mut conn, &mut buffers, 2, &control, now);
+        for request in 0..3 {
+            serve_h3(&mut conn, &mut buffers, request * 4, &get, now);
+        }
+        kept.push(conn);
+    }
+    drop(buffers);
+    let each = LIVE_BYTES.get().wrapping_sub(before) / CONNECTIONS + size_of::<Connection>();
+    assert!(each <= 2880, "{each} bytes for an idle connection");
+}
+
+/// Its buffer is used again because it is acknowledged before the next response.
+#[test]
+fn a_response_of_http3_allocates_nothing() {
+    let now = Instant::now();
+    let mut buffers = BufferPool::new(64 * 1024, 4);
+    let mut conn = h3_server(&Arc::new(Limits::server()), now);
+    let get = Bytes::from(frames::get());
+    serve_h3(&mut conn, &mut buffers, 2, &h3_control(), now);
+    let mut before = 0;
+    for request in 0..1100 {
+        if request == 100 {
+            before = COUNT.get();
+        }
+        serve_h3(&mut conn, &mut buffers, request * 4, &get, now);
+    }
+    assert_eq!(COUNT.get() - before, 0, "allocations in 1000 exchanges");
 }

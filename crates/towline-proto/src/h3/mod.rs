@@ -45,7 +45,7 @@ use crate::multiplexed::rate_limit::TokenBucket;
 use crate::multiplexed::refusals::Refusals;
 use crate::multiplexed::response::HeadCache;
 use crate::multiplexed::send_queue::SendQueue;
-use crate::multiplexed::streams::{StreamKey, Streams};
+use crate::multiplexed::streams::{MAX_IDLE_SLOTS, StreamKey, Streams};
 use crate::{
     BufferPool, ConnectionError, Interest, Limits, Protocol, QuicCommand, Side, StreamId, UserError,
 };
@@ -53,7 +53,7 @@ use crate::{
 use opened::OpenedStreams;
 use qpack::{Decoder, Encoder};
 use settings::PeerSettings;
-use storage::StreamStorage;
+use storage::{Scratch, StreamStorage};
 use stream::{RequestId, Stream};
 use timers::Timers;
 use unidirectional::{EarlyPriority, OwnStreams, PeerStream};
@@ -165,13 +165,6 @@ pub struct Connection {
     refusals: Refusals,
 }
 
-/// Buffers for the encoding of a field section.
-#[derive(Debug, Default)]
-struct Scratch {
-    lines: Vec<u8>,
-    section: Vec<u8>,
-}
-
 impl Connection {
     pub fn new(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
         let mut conn = Self {
@@ -233,8 +226,11 @@ impl Connection {
 
     /// Returns the storage of an idle connection. A server takes it again with the next request.
     pub fn release(&mut self, buffers: &mut BufferPool) {
-        self.scratch = Scratch::default();
         self.own_streams.release();
+        if self.side == Side::Server && self.commands.is_empty() {
+            self.commands = VecDeque::new();
+        }
+        self.peer_streams.shrink_to_fit();
         if self.streams.is_empty() && !self.streams.is_unallocated() {
             self.release_storage(buffers);
         }
@@ -246,28 +242,44 @@ impl Connection {
         self.timers.unstarted.clear();
         self.streams.shrink();
         self.head_decoder.shrink();
-        if self.side == Side::Server {
+        self.scratch.shrink();
+        self.shrink_lists();
+        // The peer's unidirectional streams may be readable.
+        if self.side == Side::Server && self.readable.is_empty() {
             self.head_decoder.invalidate();
-            buffers.give_h3_storage(StreamStorage {
-                streams: std::mem::take(&mut self.streams),
-                head_decoder: std::mem::take(&mut self.head_decoder),
-            });
-            self.eventful = VecDeque::new();
-            self.ready = VecDeque::new();
-            self.closed = Vec::new();
-            self.readable = VecDeque::new();
-            self.commands.shrink_to_fit();
+            let mut storage = StreamStorage::default();
+            self.swap_storage(&mut storage);
+            buffers.give_h3_storage(storage);
         }
+    }
+
+    /// Frees the memory of long lists.
+    fn shrink_lists(&mut self) {
+        self.eventful.shrink_to(MAX_IDLE_SLOTS);
+        self.ready.shrink_to(MAX_IDLE_SLOTS);
+        self.closed.shrink_to(MAX_IDLE_SLOTS);
+        self.readable.shrink_to(MAX_IDLE_SLOTS);
     }
 
     /// Takes the storage that the next request needs.
     pub fn prepare(&mut self, buffers: &mut BufferPool) {
         if self.streams.is_unallocated()
-            && let Some(storage) = buffers.take_h3_storage()
+            && self.readable.is_empty()
+            && let Some(mut storage) = buffers.take_h3_storage()
         {
-            self.streams = storage.streams;
-            self.head_decoder = storage.head_decoder;
+            self.swap_storage(&mut storage);
         }
+    }
+
+    /// Exchanges what an idle connection does not keep.
+    fn swap_storage(&mut self, storage: &mut StreamStorage) {
+        std::mem::swap(&mut self.streams, &mut storage.streams);
+        std::mem::swap(&mut self.head_decoder, &mut storage.head_decoder);
+        std::mem::swap(&mut self.eventful, &mut storage.eventful);
+        std::mem::swap(&mut self.ready, &mut storage.ready);
+        std::mem::swap(&mut self.closed, &mut storage.closed);
+        std::mem::swap(&mut self.readable, &mut storage.readable);
+        std::mem::swap(&mut self.scratch, &mut storage.scratch);
     }
 
     // Outputs.

@@ -5,7 +5,7 @@
 pub struct StreamKey(pub u32);
 
 /// An idle connection keeps no more slots than this.
-const MAX_IDLE_SLOTS: usize = 32;
+pub(crate) const MAX_IDLE_SLOTS: usize = 32;
 
 /// The identifier of a stream: those of one side ascend in even steps.
 pub(crate) trait Number: Copy + Eq + Default {
