@@ -157,7 +157,7 @@ impl QuicTransport {
         self.conn.deadline()
     }
 
-    /// Reads the socket of the endpoint. Other connections of it find their datagrams in their next service.
+    /// Reads the socket of a client's connection.
     pub(crate) fn receive_datagrams(&mut self, now: Instant) -> ReceiveOutcome {
         let mut endpoint = self.place.endpoint();
         for _ in 0..BATCHES {

@@ -120,7 +120,6 @@ impl<S: Default> Engine<S> {
 
     /// Handles the connections whose timers are due.
     pub(crate) fn expire(&mut self, now: Instant) {
-        let budget = self.config.flush_bytes;
         while let Some((at, id)) = self.timers.pop_due(now) {
             let conn = match self.table.slot(id) {
                 Some(Slot::Attached(conn)) => conn,
@@ -136,15 +135,26 @@ impl<S: Default> Engine<S> {
             }
             conn.scheduled_at = None;
             match conn.deadline() {
-                Some(deadline) if deadline <= now => {
-                    if !conn.catch_up(deadline, &mut self.buffers, now, budget) {
-                        conn.on_timeout(now);
-                    }
-                    self.enqueue(id);
-                }
+                Some(deadline) if deadline <= now => self.on_deadline(id, deadline, now),
                 Some(later) => self.timers.schedule(id, &mut conn.scheduled_at, later),
                 None => {}
             }
+        }
+    }
+
+    fn on_deadline(&mut self, id: ConnId, deadline: Instant, now: Instant) {
+        let is_shared_and_due = |conn: &mut Conn<S>| {
+            conn.shares_socket() && conn.proto.deadline().is_some_and(|at| at <= now)
+        };
+        if self.table.conn(id).is_some_and(is_shared_and_due) {
+            // What the kernel has for it is among the datagrams of others.
+            self.receive_all_datagrams(now);
+        }
+        if let Some(conn) = self.table.conn(id) {
+            if !conn.catch_up(deadline, &mut self.buffers, now, self.config.flush_bytes) {
+                conn.on_timeout(now);
+            }
+            self.enqueue(id);
         }
     }
 }
@@ -214,9 +224,6 @@ impl<S> Conn<S> {
             self.output = Output::Open;
         }
         self.input.readable = true;
-        if let Some(quic) = self.io.quic_mut() {
-            quic.receive_datagrams(now);
-        }
         self.begin_service(buffers, now, budget) || self.traffic.sent > sent
     }
 }

@@ -230,8 +230,8 @@ impl<S: Default> Engine<S> {
         self.listeners.iter().map(|registered| &registered.listener)
     }
 
-    /// Closes the listeners, and refuses new QUIC connections. Open connections stay. Connections in the kernel's queue are accepted first,
-    /// because they are reset when the last process closes the listener.
+    /// Closes the listeners, and refuses new QUIC connections. Open connections stay. Connections in the kernel's queue
+    /// are accepted first, because they are reset when the last process closes the listener.
     pub fn stop_listening(&mut self) {
         let now = self.now();
         self.stop_accepting();

@@ -86,6 +86,14 @@ impl<S: Default> Engine<S> {
             || self.workers.as_ref().is_some_and(|workers| workers.pending)
     }
 
+    /// Receives also without an event of the poll.
+    pub(crate) fn receive_all_datagrams(&mut self, now: Instant) {
+        for registered in &mut self.endpoints {
+            registered.pending = registered.reading;
+        }
+        self.receive_datagrams(now);
+    }
+
     /// Receives datagrams and adds the connections concerned to the ready list.
     pub(crate) fn receive_datagrams(&mut self, now: Instant) {
         let forwarded = self.receive_forwarded(now);

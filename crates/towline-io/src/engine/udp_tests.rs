@@ -4,6 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::CertificateDer;
 use towline_proto::{Event, Limits, ProtocolPolicy};
 
 use crate::client::{DialTimings, Established};
@@ -60,40 +61,28 @@ struct Pair {
     server: End,
     client: End,
     addr: SocketAddr,
+    /// Of the server.
+    certificate: CertificateDer<'static>,
 }
 
 impl Pair {
     fn new(limits: Limits) -> Self {
-        let now = Instant::now();
-        let (cert, tls) = certificate();
+        let (certificate, tls) = certificate();
         let config = server_config(&tls, &QuicLimits::server()).unwrap();
         let endpoint = Endpoint::new(socket(), Some(config), QuicLimits::server());
         let addr = endpoint.local_addr().unwrap();
-        let (mut server, mut client) = (End::new(), End::new());
-        let service = |limits| {
-            Arc::new(ConnConfig {
-                protocols: ProtocolPolicy::Http3,
-                ..ConnConfig::plain(limits)
-            })
-        };
-        let of_server = service(limits);
-        server.engine.add_endpoint(endpoint, of_server).unwrap();
-
-        let config = client_config(&trusting(&cert), &QuicLimits::client()).unwrap();
-        let mut endpoint = Endpoint::new(socket(), None, QuicLimits::client());
-        let conn = endpoint.connect(now, config, addr, "localhost").unwrap();
-        let established = Established::from_quic(conn, endpoint, DialTimings::default());
-        let of_client = service(Limits::client());
-        let id = client.engine.adopt(established, &of_client).unwrap();
-        client.engine.flush_and_rearm(id);
+        let mut server = End::new();
+        let service = http3_service(limits);
+        server.engine.add_endpoint(endpoint, service).unwrap();
         Self {
             server,
-            client,
+            client: client(&certificate, addr),
             addr,
+            certificate,
         }
     }
 
-    fn step_until(&mut self, done: impl Fn(&mut Self) -> bool) {
+    fn step_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         let until = Instant::now() + PATIENCE;
         while !done(self) {
             assert!(Instant::now() < until, "no progress");
@@ -107,6 +96,28 @@ impl Pair {
         pair.step_until(|pair| pair.server.is_connected() && pair.client.is_connected());
         pair
     }
+}
+
+fn http3_service(limits: Limits) -> Arc<ConnConfig> {
+    Arc::new(ConnConfig {
+        protocols: ProtocolPolicy::Http3,
+        ..ConnConfig::plain(limits)
+    })
+}
+
+/// A client that has sent its first packet.
+fn client(certificate: &CertificateDer<'static>, addr: SocketAddr) -> End {
+    let config = client_config(&trusting(certificate), &QuicLimits::client()).unwrap();
+    let mut endpoint = Endpoint::new(socket(), None, QuicLimits::client());
+    let conn = endpoint
+        .connect(Instant::now(), config, addr, "localhost")
+        .unwrap();
+    let established = Established::from_quic(conn, endpoint, DialTimings::default());
+    let mut client = End::new();
+    let service = http3_service(Limits::client());
+    let id = client.engine.adopt(established, &service).unwrap();
+    client.engine.flush_and_rearm(id);
+    client
 }
 
 #[test]
@@ -174,4 +185,31 @@ fn datagrams_that_are_not_quic_are_ignored() {
     }
     assert_eq!(pair.server.engine.len(), 1);
     assert!(!pair.client.closed && !pair.server.closed);
+}
+
+#[test]
+fn a_timeout_of_one_connection_leaves_no_datagrams_of_others_unread() {
+    let mut pair = Pair::connected();
+    let first = pair.server.conn().unwrap();
+    let mut other = client(&pair.certificate, pair.addr);
+    pair.step_until(|pair| {
+        other.step();
+        other.is_connected() && pair.server.engine.len() == 2
+    });
+    for _ in 0..20 {
+        pair.server.step();
+        other.step();
+    }
+    let ids = pair.server.engine.connection_ids();
+    let second = *ids.iter().find(|id| **id != first).unwrap();
+    let conn = pair.server.engine.conn(first).unwrap();
+    let due = conn.proto.deadline().unwrap();
+    let engine = &mut pair.server.engine;
+    engine.turn_start(Some(Duration::ZERO)).unwrap();
+    let id = other.conn().unwrap();
+    let conn = other.engine.conn(id).unwrap();
+    conn.io.quic_mut().unwrap().conn.quic().ping();
+    other.engine.flush_and_rearm(id);
+    engine.expire(due);
+    assert_eq!(engine.ready, [second, first]);
 }
