@@ -220,7 +220,7 @@ fn run_commands(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) 
         // An error of QUIC means that the stream has ended already.
         match command {
             QuicCommand::Open { uni: true, id } => {
-                quic.unopened.push_back((Dir::Uni, id));
+                quic.unopened.push_back(id);
                 open_streams(proto, quic, now);
             }
             QuicCommand::Open { uni: false, id } => {
@@ -250,8 +250,8 @@ const DEFAULT_URGENCY: i32 = 3;
 
 /// Opens unidirectional streams. Before the handshake QUIC may not know yet that the peer allows them.
 fn open_streams(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) {
-    while let Some((dir, id)) = quic.unopened.front().copied()
-        && let Some(opened) = quic.conn.quic().streams().open(dir)
+    while let Some(id) = quic.unopened.front().copied()
+        && let Some(opened) = quic.conn.quic().streams().open(Dir::Uni)
     {
         debug_assert_eq!(u64::from(opened), id, "HTTP/3 numbers streams as QUIC does");
         quic.unopened.pop_front();

@@ -35,8 +35,8 @@ pub(crate) struct QuicTransport {
     owns_endpoint: bool,
     /// Request streams that are open and not in use yet.
     pub(crate) opened: VecDeque<u64>,
-    /// Streams of ours that QUIC did not allow yet, in order.
-    pub(crate) unopened: VecDeque<(Dir, u64)>,
+    /// Unidirectional streams of ours that QUIC did not allow yet, in order.
+    pub(crate) unopened: VecDeque<u64>,
     /// The peer's address when it was last checked.
     remote: SocketAddr,
     /// The connection is over: closed by the peer, failed, or timed out.
@@ -206,7 +206,7 @@ impl QuicTransport {
         if !self.owns_endpoint {
             return;
         }
-        let failure = self.place.endpoint().take_failure();
+        let failure = self.conn.take_failure();
         if let Some(found) = failure.and_then(|error| SocketFailure::of(&error)) {
             self.failure = Some(found);
         }

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -115,6 +116,11 @@ impl Connection {
     /// Time at which [`handle_timeout`](Self::handle_timeout) has something to do. Changes with every call.
     pub fn deadline(&mut self) -> Option<Instant> {
         self.quic.poll_timeout()
+    }
+
+    /// The last failure of the socket, returned once: a port where nothing listens, an unreachable network.
+    pub(crate) fn take_failure(&self) -> Option<io::Error> {
+        self.socket.take_failure()
     }
 
     /// Number of datagrams that have arrived from the peer.

@@ -53,14 +53,10 @@ struct Slot {
 /// Counts of an endpoint since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EndpointCounts {
-    /// Connections accepted, their handshakes not complete.
-    pub accepted: u64,
     /// Retry packets sent.
     pub retries: u64,
     /// Connections refused: too many handshakes, or not accepting.
     pub refused: u64,
-    /// Datagrams dropped because the inbox of their connection was full.
-    pub dropped: u64,
 }
 
 /// A UDP socket with the QUIC connections on it.
@@ -177,11 +173,6 @@ impl Endpoint {
         self.socket.reconnect(remote, local, buffer_bytes)?;
         conn.quic().local_address_changed();
         Ok(())
-    }
-
-    /// The last failure of the socket, returned once: a port where nothing listens, an unreachable network.
-    pub fn take_failure(&self) -> Option<io::Error> {
-        self.socket.take_failure()
     }
 
     /// Number of connections, including those that have closed and answer late packets for a while.
@@ -311,7 +302,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets the closed connections whose time is over.
+    /// Forgets the closed connections whose time is over: before each receive. The last ones stay until the next.
     pub fn forget_closed(&mut self, now: Instant) {
         while let Some((at, key)) = self.closing.front().copied()
             && at <= now
@@ -319,11 +310,6 @@ impl Endpoint {
             self.closing.pop_front();
             self.remove(key);
         }
-    }
-
-    /// Time at which [`forget_closed`](Self::forget_closed) has something to do.
-    pub fn deadline(&self) -> Option<Instant> {
-        self.closing.front().map(|(at, _)| *at)
     }
 
     /// Passes on what has arrived for the connection, and takes its messages to the endpoint. Call it when the
@@ -441,7 +427,6 @@ impl Endpoint {
             return;
         }
         if slot.inbox.len() >= most {
-            self.counts.dropped += 1;
             return;
         }
         slot.inbox.push_back(event);
@@ -473,7 +458,6 @@ impl Endpoint {
         match self.quic.accept(incoming, now, &mut self.reply, None) {
             Ok((handle, quic)) => {
                 let conn = self.insert(handle, quic, true);
-                self.counts.accepted += 1;
                 self.accepted.push_back(conn);
             }
             Err(error) => {

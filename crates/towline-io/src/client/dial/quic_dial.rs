@@ -460,7 +460,7 @@ impl Attempt {
         self.conn.send(now, usize::MAX);
         self.endpoint.service(&mut self.conn);
         self.timer = self.conn.deadline();
-        match self.endpoint.take_failure().filter(is_final) {
+        match self.conn.take_failure().filter(is_final) {
             Some(error) => Err(Failure::of(&error)),
             None => Ok(false),
         }
