@@ -11,6 +11,7 @@
 //! That is `stage`, of a `StreamDial`. A route with an alternative is dialled over QUIC as well (`quic_dial`), and `race`
 //! decides when TCP starts.
 
+mod clock;
 mod config;
 mod connect;
 mod error;

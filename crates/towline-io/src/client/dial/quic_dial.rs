@@ -8,20 +8,21 @@ use std::fmt::Write as _;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use quinn_proto::{ClientConfig, ConnectionError, Event, TransportErrorCode};
 
+use super::clock::DialClock;
 use super::connect::os_message;
 use super::happy_eyeballs::HappyEyeballs;
-use super::resolve::{LookupResult, literal};
+use super::resolve::{self, LookupResult, literal};
 use super::{
     DialConfig, DialError, DialErrorKind, DialPhase, DialTimings, Established, Progress, Watch,
 };
 use crate::client::route::{Alternative, Route, authority};
 use crate::conn::transport::Transport;
 use crate::quic::{self, Connection, Endpoint, ReceiveOutcome, UdpSocket};
-use crate::thread_pool::{Panicked, TaskHandle};
+use crate::thread_pool::TaskHandle;
 use crate::tls::{ClientTls, certificate_name, explain_text};
 
 /// First serial number; those of the attempts over TCP are smaller.
@@ -34,9 +35,7 @@ const MAX_BATCHES: usize = 8;
 pub(super) struct QuicDial {
     route: Arc<Route>,
     config: Arc<DialConfig>,
-    started: Instant,
-    phase_started: Instant,
-    deadline: Option<Instant>,
+    clock: DialClock,
     serial: u32,
     stage: Stage,
     addrs: Vec<SocketAddr>,
@@ -90,9 +89,7 @@ impl QuicDial {
         Self {
             route,
             config: Arc::clone(config),
-            started: now,
-            phase_started: now,
-            deadline: (config.connect_timeout).and_then(|timeout| now.checked_add(timeout)),
+            clock: DialClock::start(config, now),
             serial: FIRST_SERIAL,
             stage: Stage::New,
             addrs: Vec::new(),
@@ -122,12 +119,11 @@ impl QuicDial {
 
     pub(super) fn rest_until(&mut self, at: Instant) {
         self.stage = Stage::Backoff(at);
-        self.started = at;
-        self.deadline = (self.config.connect_timeout).and_then(|timeout| at.checked_add(timeout));
+        self.clock = DialClock::start(&self.config, at);
     }
 
     pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.deadline = deadline;
+        self.clock.set_deadline(deadline);
     }
 
     pub(super) fn advance(&mut self, now: Instant) -> Progress {
@@ -138,7 +134,7 @@ impl QuicDial {
                 Ok(Step::Done(established)) => return Progress::Done(established),
                 Ok(Step::Next(next)) => stage = next,
                 Ok(Step::Wait(stage)) => {
-                    if self.deadline.is_some_and(|deadline| deadline <= now) {
+                    if self.clock.is_over(now) {
                         return Progress::Failed(self.timed_out(&stage, now));
                     }
                     self.stage = stage;
@@ -154,7 +150,7 @@ impl QuicDial {
             Stage::Connecting(connecting) => connecting.deadline(),
             _ => None,
         };
-        [self.deadline, stage].into_iter().flatten().min()
+        self.clock.deadline(stage)
     }
 
     pub(super) fn fds(&self, watches: &mut Vec<Watch>) {
@@ -181,7 +177,7 @@ impl QuicDial {
         match stage {
             Stage::Backoff(until) if now < until => Ok(Step::Wait(stage)),
             Stage::Backoff(_) | Stage::New => {
-                self.phase_started = now;
+                self.clock.begin_phase(now);
                 self.look_up(now)
             }
             Stage::Resolving(lookup, serial) => self.resolve(lookup, serial, now),
@@ -214,10 +210,7 @@ impl QuicDial {
             self.addrs = addrs;
             return self.load_tls(now);
         }
-        let lookup = self.config.resolver.lookup(host).map_err(|error| {
-            let message = format!("cannot resolve {host:?}: {}", os_message(&error));
-            DialError::new(DialErrorKind::Dns, message).because(&error)
-        })?;
+        let lookup = self.config.resolver.lookup(host)?;
         self.serial += 1;
         Ok(Step::Next(Stage::Resolving(lookup, self.serial)))
     }
@@ -228,24 +221,14 @@ impl QuicDial {
         serial: u32,
         now: Instant,
     ) -> Result<Step, DialError> {
-        let (host, port) = self.server();
-        let reason = match lookup.outcome() {
-            None => return Ok(Step::Wait(Stage::Resolving(lookup, serial))),
-            Some(Ok(Ok(addrs))) => {
-                let at_port = |addr: &SocketAddr| {
-                    let mut addr = *addr;
-                    addr.set_port(port);
-                    addr
-                };
-                self.addrs = addrs.iter().map(at_port).collect();
-                self.timings.dns = Some(self.end_phase(now));
-                return self.load_tls(now);
+        match resolve::found(&lookup, self.server())? {
+            None => Ok(Step::Wait(Stage::Resolving(lookup, serial))),
+            Some(addrs) => {
+                self.addrs = addrs;
+                self.timings.dns = Some(self.clock.end_phase(now));
+                self.load_tls(now)
             }
-            Some(Ok(Err(error))) => error.to_string(),
-            Some(Err(Panicked)) => "the lookup failed in an unexpected way".to_owned(),
-        };
-        let message = format!("cannot resolve {host:?}: {reason}");
-        Err(DialError::new(DialErrorKind::Dns, message))
+        }
     }
 
     fn load_tls(&mut self, now: Instant) -> Result<Step, DialError> {
@@ -297,7 +280,7 @@ impl QuicDial {
         while let Some(addr) = connecting.happy_eyeballs.next_due(now) {
             match self.begin_attempt(&connecting.quic, addr, now) {
                 Ok(attempt) => {
-                    if self.serial == attempt.serial && connecting.attempts.is_empty() {
+                    if connecting.attempts.is_empty() {
                         self.first_packet = Some(now);
                     }
                     connecting.attempts.push(attempt);
@@ -344,19 +327,12 @@ impl QuicDial {
 
     fn established(&mut self, attempt: Attempt, now: Instant) -> Box<Established> {
         // A handshake takes longer than a turn should, and the turn's time is the time before it.
-        self.timings.quic = Some(self.end_phase(now.max(Instant::now())));
+        self.timings.quic = Some(self.clock.end_phase(now.max(Instant::now())));
         let mut established = Established::from_quic(attempt.conn, attempt.endpoint, self.timings);
         if let Transport::Quic(quic) = &mut established.transport {
             quic.local = self.route.local_address;
         }
         Box::new(established)
-    }
-
-    /// Ends a phase and returns its duration.
-    fn end_phase(&mut self, now: Instant) -> Duration {
-        let spent = now.saturating_duration_since(self.phase_started);
-        self.phase_started = now;
-        spent
     }
 
     fn failed(&self, failures: &[(SocketAddr, Failure)]) -> DialError {
@@ -378,31 +354,16 @@ impl QuicDial {
     }
 
     fn timed_out(&self, stage: &Stage, now: Instant) -> DialError {
-        let limit = self.deadline.unwrap_or(now);
-        let limit = limit.saturating_duration_since(self.started);
-        let within = format!("within {} s", (limit.as_secs_f64() * 1e3).round() / 1e3);
-        let (phase, message) = match stage {
+        match stage {
             Stage::Connecting(connecting) => {
+                let (authority, within) = (self.authority(), self.clock.within(now));
                 let attempts = connecting.attempts_text();
-                let authority = self.authority();
-                (
-                    DialPhase::Connect,
-                    format!("no QUIC connection to {authority} {within}: {attempts}"),
-                )
+                let message = format!("no QUIC connection to {authority} {within}: {attempts}");
+                DialError::timeout(DialPhase::Connect, message)
             }
-            Stage::LoadingTls(..) => (
-                DialPhase::Tls,
-                format!("the trusted certificates were not read {within}"),
-            ),
-            _ => {
-                let host = self.server().0;
-                (
-                    DialPhase::Resolve,
-                    format!("no address of {host:?} {within}: the name server is slow"),
-                )
-            }
-        };
-        DialError::timeout(phase, message)
+            Stage::LoadingTls(..) => self.clock.slow_certificates(now),
+            _ => self.clock.slow_lookup(self.server().0, now),
+        }
     }
 }
 

@@ -1,11 +1,11 @@
 //! A dial over QUIC in a race with TCP.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::quic_dial::QuicDial;
 use super::race::Race;
+use super::resolve::at_port;
 use super::stream_dial::StreamDial;
 use super::{DialConfig, DialError, Established, Progress, Watch};
 use crate::client::route::{Alternative, Route};
@@ -29,28 +29,19 @@ impl QuicRace {
         config: &Arc<DialConfig>,
         now: Instant,
     ) -> Self {
-        let mut race = Self {
-            race: Race::quic_only(),
+        let same_host = alternative.host == route.host;
+        Self {
+            race: race(alternative.is_only, same_host, now),
             quic: QuicDial::start(Arc::clone(route), config, now),
             config: Arc::clone(config),
-            same_host: alternative.host == route.host,
+            same_host,
             is_only: alternative.is_only,
             quic_error: None,
-        };
-        race.start(now);
-        race
-    }
-
-    fn start(&mut self, now: Instant) {
-        self.race = if self.is_only {
-            Race::quic_only()
-        } else {
-            Race::new(now, self.same_host)
-        };
+        }
     }
 
     pub(super) fn rest_until(&mut self, at: Instant) {
-        self.start(at);
+        self.race = race(self.is_only, self.same_host, at);
         self.quic.rest_until(at);
     }
 
@@ -78,11 +69,9 @@ impl QuicRace {
             }
         }
         if self.race.starts_tcp(now) {
-            stream.phase_started = now;
+            stream.clock.begin_phase(now);
             if self.same_host {
-                let port = stream.route.port;
-                let at_port = |addr: &SocketAddr| SocketAddr::new(addr.ip(), port);
-                stream.known_addrs = self.quic.addrs().iter().map(at_port).collect();
+                stream.known_addrs = at_port(self.quic.addrs(), stream.route.port).collect();
             }
         }
         if self.race.runs_tcp() {
@@ -125,5 +114,13 @@ impl QuicRace {
         if self.race.runs_tcp() {
             stream.fds(watches);
         }
+    }
+}
+
+fn race(is_only: bool, same_host: bool, now: Instant) -> Race {
+    if is_only {
+        Race::quic_only()
+    } else {
+        Race::new(now, same_host)
     }
 }

@@ -9,8 +9,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 
+use super::connect::os_message;
+use super::{DialError, DialErrorKind};
 use crate::fork;
-use crate::thread_pool::{LOOKUPS, Task, TaskHandle};
+use crate::thread_pool::{LOOKUPS, Panicked, Task, TaskHandle};
 
 /// Addresses kept of one result.
 const MAX_ADDRS: usize = 32;
@@ -51,7 +53,14 @@ impl Resolver {
     }
 
     /// Starts a lookup of `host`, or joins one that is running.
-    pub(super) fn lookup(&self, host: &str) -> io::Result<TaskHandle<LookupResult>> {
+    pub(super) fn lookup(&self, host: &str) -> Result<TaskHandle<LookupResult>, DialError> {
+        self.start(host).map_err(|error| {
+            let message = format!("cannot resolve {host:?}: {}", os_message(&error));
+            DialError::new(DialErrorKind::Dns, message).because(&error)
+        })
+    }
+
+    fn start(&self, host: &str) -> io::Result<TaskHandle<LookupResult>> {
         let generation = fork::generation();
         // A thread that fork(2) did not copy may hold the lock for ever: lookups are not shared then.
         let mut running = match self.running.try_lock() {
@@ -80,6 +89,30 @@ impl Resolver {
         }
         TaskHandle::new(task)
     }
+}
+
+/// The addresses of `host` at `port` that a lookup has found; `None` if it goes on.
+pub(super) fn found(
+    lookup: &TaskHandle<LookupResult>,
+    (host, port): (&str, u16),
+) -> Result<Option<Vec<SocketAddr>>, DialError> {
+    let reason = match lookup.outcome() {
+        None => return Ok(None),
+        Some(Ok(Ok(addrs))) => return Ok(Some(at_port(addrs, port).collect())),
+        Some(Ok(Err(error))) => error.to_string(),
+        Some(Err(Panicked)) => "the lookup failed in an unexpected way".to_owned(),
+    };
+    let message = format!("cannot resolve {host:?}: {reason}");
+    Err(DialError::new(DialErrorKind::Dns, message))
+}
+
+/// The same addresses with another port; an IPv6 address keeps its zone.
+pub(super) fn at_port(addrs: &[SocketAddr], port: u16) -> impl Iterator<Item = SocketAddr> {
+    addrs.iter().map(move |addr| {
+        let mut addr = *addr;
+        addr.set_port(port);
+        addr
+    })
 }
 
 /// Parses an address, which needs no lookup; IPv6 may have a zone (RFC 4007 11).

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use towline_proto::ProtocolPolicy;
 
@@ -11,7 +11,7 @@ use super::connect::{Connected, Connecting, SocketOptions, UnixRetry, os_message
 use super::happy_eyeballs::HappyEyeballs;
 use super::partial_transport::PartialTransport;
 use super::proxy::{ProxyHandshake, Refusal, Step};
-use super::resolve::literal;
+use super::resolve::{self, literal};
 use super::stream_dial::{
     Establishing, Layer, LookupFor, Plan, Resolving, Stage, StreamDial, layers_of,
 };
@@ -19,7 +19,6 @@ use super::{DialError, DialErrorKind, DialPhase, Established};
 use crate::client::route::{Proxy, ProxyScheme, Route, authority};
 use crate::conn::ALPN_H2;
 use crate::conn::transport::Transport;
-use crate::thread_pool::Panicked;
 use crate::tls::{ClientTls, HandshakeOutcome, RecvOutcome, explain};
 
 /// Bytes read from a proxy at a time.
@@ -41,7 +40,7 @@ impl StreamDial {
                 Flow::Next(next) => stage = next,
                 Flow::Done(established) => return Ok(Some(established)),
                 Flow::Wait(stage) => {
-                    if self.deadline.is_some_and(|deadline| deadline <= now) {
+                    if self.clock.is_over(now) {
                         return Err(self.timed_out(&stage, now));
                     }
                     self.stage = stage;
@@ -55,7 +54,7 @@ impl StreamDial {
         match stage {
             Stage::Backoff(until) if now < until => Ok(Flow::Wait(stage)),
             Stage::Backoff(_) | Stage::New => {
-                self.phase_started = now;
+                self.clock.begin_phase(now);
                 self.begin(now)
             }
             Stage::Resolving(resolving) => self.resolve(resolving, now),
@@ -142,10 +141,7 @@ impl StreamDial {
         if let Some(addrs) = addrs {
             return self.resolved(lookup_for, plan, &addrs, now);
         }
-        let lookup = self.config.resolver.lookup(host).map_err(|error| {
-            let message = format!("cannot resolve {host:?}: {}", os_message(&error));
-            DialError::new(DialErrorKind::Dns, message).because(&error)
-        })?;
+        let lookup = self.config.resolver.lookup(host)?;
         self.serial += 1;
         Ok(Flow::Next(Stage::Resolving(Resolving {
             lookup_for,
@@ -156,25 +152,13 @@ impl StreamDial {
     }
 
     fn resolve(&mut self, resolving: Resolving, now: Instant) -> Result<Flow, DialError> {
-        let (host, port) = self.lookup_target(resolving.lookup_for);
-        let reason = match resolving.lookup.outcome() {
-            None => return Ok(Flow::Wait(Stage::Resolving(resolving))),
-            Some(Ok(Ok(addrs))) => {
-                let at_port = |addr: &SocketAddr| {
-                    let mut addr = *addr;
-                    addr.set_port(port);
-                    addr
-                };
-                let addrs: Vec<_> = addrs.iter().map(at_port).collect();
-                let spent = self.end_phase(now);
-                *self.timings.dns.get_or_insert_default() += spent;
-                return self.resolved(resolving.lookup_for, resolving.plan, &addrs, now);
-            }
-            Some(Ok(Err(error))) => error.to_string(),
-            Some(Err(Panicked)) => "the lookup failed in an unexpected way".to_owned(),
+        let target = self.lookup_target(resolving.lookup_for);
+        let Some(addrs) = resolve::found(&resolving.lookup, target)? else {
+            return Ok(Flow::Wait(Stage::Resolving(resolving)));
         };
-        let message = format!("cannot resolve {host:?}: {reason}");
-        Err(DialError::new(DialErrorKind::Dns, message))
+        let spent = self.clock.end_phase(now);
+        *self.timings.dns.get_or_insert_default() += spent;
+        self.resolved(resolving.lookup_for, resolving.plan, &addrs, now)
     }
 
     fn resolved(
@@ -205,7 +189,7 @@ impl StreamDial {
         plan: Plan,
         now: Instant,
     ) -> Result<Flow, DialError> {
-        self.timings.connect = self.end_phase(now);
+        self.timings.connect = self.clock.end_phase(now);
         let mut layers = layers_of(&self.route);
         layers.reverse();
         let establishing = Establishing {
@@ -259,7 +243,7 @@ impl StreamDial {
         };
         match exchange(&mut establishing.transport, &mut handshake) {
             Ok(Ok(Step::Done)) => {
-                let spent = self.end_phase(now);
+                let spent = self.clock.end_phase(now);
                 *self.timings.proxy.get_or_insert_default() += spent;
                 self.next_layer(establishing)
             }
@@ -304,7 +288,7 @@ impl StreamDial {
             Ok(HandshakeOutcome::Done) => {
                 // A handshake takes longer than a turn should, and may begin and end in one: the turn's time is the
                 // time before it.
-                let spent = self.end_phase(now.max(Instant::now()));
+                let spent = self.clock.end_phase(now.max(Instant::now()));
                 if layer == Layer::Tls {
                     self.timings.tls = Some(spent);
                 } else {
@@ -339,13 +323,6 @@ impl StreamDial {
         }))
     }
 
-    /// Ends a phase and returns its duration.
-    fn end_phase(&mut self, now: Instant) -> Duration {
-        let spent = now.saturating_duration_since(self.phase_started);
-        self.phase_started = now;
-        spent
-    }
-
     fn tls_peer(&self, layer: Layer) -> String {
         match self.route.proxy().filter(|_| layer == Layer::ProxyTls) {
             Some(proxy) => format!("the proxy {}", proxy.url()),
@@ -354,11 +331,7 @@ impl StreamDial {
     }
 
     fn timed_out(&self, stage: &Stage, now: Instant) -> DialError {
-        let limit = self
-            .deadline
-            .unwrap_or(now)
-            .saturating_duration_since(self.started);
-        let within = format!("within {} s", (limit.as_secs_f64() * 1e3).round() / 1e3);
+        let within = self.clock.within(now);
         let server = || {
             let (host, port) = self.lookup_target(LookupFor::Server);
             authority(host, port)
@@ -369,11 +342,9 @@ impl StreamDial {
                     Stage::Resolving(resolving) => resolving.lookup_for,
                     _ => LookupFor::Server,
                 };
-                let host = self.lookup_target(lookup_for).0;
-                (
-                    DialPhase::Resolve,
-                    format!("no address of {host:?} {within}: the name server is slow"),
-                )
+                return self
+                    .clock
+                    .slow_lookup(self.lookup_target(lookup_for).0, now);
             }
             Stage::Connecting(connecting, _) => {
                 let attempts = connecting.attempts_text();
@@ -396,10 +367,7 @@ impl StreamDial {
                     format!("no response from the proxy {url} {within}"),
                 )
             }
-            Stage::LoadingTls(..) => (
-                DialPhase::Tls,
-                format!("the trusted certificates were not read {within}"),
-            ),
+            Stage::LoadingTls(..) => return self.clock.slow_certificates(now),
             Stage::Handshaking(_, layer) => {
                 let peer = self.tls_peer(*layer);
                 (

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::clock::DialClock;
 use super::connect::{Connecting, UnixRetry};
 use super::partial_transport::PartialTransport;
 use super::proxy::ProxyHandshake;
@@ -17,10 +18,7 @@ use crate::thread_pool::TaskHandle;
 pub(super) struct StreamDial {
     pub(super) route: Arc<Route>,
     pub(super) config: Arc<DialConfig>,
-    pub(super) started: Instant,
-    /// Start of the current phase.
-    pub(super) phase_started: Instant,
-    pub(super) deadline: Option<Instant>,
+    pub(super) clock: DialClock,
     /// Serial of the last descriptor.
     pub(super) serial: u32,
     pub(super) stage: Stage,
@@ -35,9 +33,7 @@ impl StreamDial {
             stage: Stage::New,
             route,
             config: Arc::clone(config),
-            started: now,
-            phase_started: now,
-            deadline: (config.connect_timeout).and_then(|timeout| now.checked_add(timeout)),
+            clock: DialClock::start(config, now),
             serial: 0,
             timings: DialTimings::default(),
             known_addrs: Vec::new(),
@@ -50,12 +46,11 @@ impl StreamDial {
 
     pub(super) fn rest_until(&mut self, at: Instant) {
         self.stage = Stage::Backoff(at);
-        self.started = at;
-        self.deadline = (self.config.connect_timeout).and_then(|timeout| at.checked_add(timeout));
+        self.clock = DialClock::start(&self.config, at);
     }
 
     pub(super) fn set_deadline(&mut self, deadline: Option<Instant>) {
-        self.deadline = deadline;
+        self.clock.set_deadline(deadline);
     }
 
     pub(super) fn advance(&mut self, now: Instant) -> Progress {
@@ -71,8 +66,7 @@ impl StreamDial {
     }
 
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let stage = self.stage.deadline();
-        [self.deadline, stage].into_iter().flatten().min()
+        self.clock.deadline(self.stage.deadline())
     }
 
     pub(super) fn fds(&self, watches: &mut Vec<Watch>) {
