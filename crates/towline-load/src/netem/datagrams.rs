@@ -3,8 +3,7 @@
 //!
 //! Each client address has a flow: a socket of its own towards the upstream, so that the upstream tells clients apart.
 
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -15,7 +14,8 @@ use mio::{Interest, Registry, Token};
 use slab::Slab;
 use socket2::SockRef;
 
-use super::shaper::{Passage, Shaper};
+use super::shaper::Shaper;
+use super::transit::Transit;
 
 /// Tokens from here on are flows; below are the proxy's own and TCP's.
 const FIRST_FLOW: usize = usize::MAX / 2;
@@ -23,8 +23,6 @@ const FIRST_FLOW: usize = usize::MAX / 2;
 const MAX_FLOWS: usize = 4096;
 /// A flow without a datagram for this long is forgotten when room is needed for sockets.
 const IDLE: Duration = Duration::from_secs(30);
-/// Bytes in flight in both directions; over it datagrams are lost, as in a full router.
-const MAX_HELD_BYTES: usize = 64 * 1024 * 1024;
 const SOCKET_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 /// Largest UDP payload.
 const MAX_DATAGRAM_BYTES: usize = 64 * 1024;
@@ -41,9 +39,7 @@ pub struct Datagrams {
     readable_flows: Vec<usize>,
     flows: Slab<Flow>,
     by_client: HashMap<SocketAddr, usize>,
-    in_flight: BinaryHeap<Reverse<InFlight>>,
-    held_bytes: usize,
-    sent: u64,
+    transit: Transit<InFlight>,
     space: Box<[u8]>,
     swept_at: Instant,
 }
@@ -57,14 +53,17 @@ struct Flow {
     used_at: Instant,
 }
 
-/// Ordered by time, then by number: datagrams that arrive at the same time keep their order.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct InFlight {
-    due: Instant,
-    number: u64,
     client: SocketAddr,
     direction: usize,
     data: Bytes,
+}
+
+impl AsRef<[u8]> for InFlight {
+    fn as_ref(&self) -> &[u8] {
+        &self.data
+    }
 }
 
 impl Datagrams {
@@ -85,16 +84,14 @@ impl Datagrams {
             readable_flows: Vec::new(),
             flows: Slab::new(),
             by_client: HashMap::new(),
-            in_flight: BinaryHeap::new(),
-            held_bytes: 0,
-            sent: 0,
+            transit: Transit::new(),
             space: vec![0; MAX_DATAGRAM_BYTES].into(),
             swept_at: Instant::now(),
         })
     }
 
     pub fn held_bytes(&self) -> usize {
-        self.held_bytes
+        self.transit.held_bytes()
     }
 
     /// Handles readiness of `token` if it is one of ours.
@@ -114,7 +111,7 @@ impl Datagrams {
         if self.readable || !self.readable_flows.is_empty() {
             return Some(now);
         }
-        self.in_flight.peek().map(|Reverse(first)| first.due)
+        self.transit.next_due()
     }
 
     /// Reads what has come, and sends what is due.
@@ -127,14 +124,8 @@ impl Datagrams {
                 self.readable_flows.push(key);
             }
         }
-        while self
-            .in_flight
-            .peek()
-            .is_some_and(|Reverse(first)| first.due <= now)
-        {
-            if let Some(Reverse(arrived)) = self.in_flight.pop() {
-                self.deliver(&arrived);
-            }
+        while let Some(arrived) = self.transit.next_arrived(now) {
+            self.deliver(&arrived);
         }
     }
 
@@ -146,8 +137,7 @@ impl Datagrams {
                     let Some(key) = self.flow(client, registry, now) else {
                         continue;
                     };
-                    let data = Bytes::copy_from_slice(&self.space[..bytes]);
-                    self.pass(key, 0, &data, shaper, now);
+                    self.pass((key, 0), bytes, shaper, now);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 // An ICMP message about an earlier datagram.
@@ -164,8 +154,7 @@ impl Datagrams {
             };
             match flow.socket.recv(&mut self.space) {
                 Ok(bytes) => {
-                    let data = Bytes::copy_from_slice(&self.space[..bytes]);
-                    self.pass(key, 1, &data, shaper, now);
+                    self.pass((key, 1), bytes, shaper, now);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                 Err(_) => {}
@@ -223,12 +212,11 @@ impl Datagrams {
         }
     }
 
-    /// Puts a datagram in flight, unless it is lost.
+    /// Puts the datagram in `space` on its way, unless it is lost.
     fn pass(
         &mut self,
-        key: usize,
-        direction: usize,
-        data: &Bytes,
+        (key, direction): (usize, usize),
+        bytes: usize,
         shaper: &mut Shaper,
         now: Instant,
     ) {
@@ -236,37 +224,18 @@ impl Datagrams {
             return;
         };
         flow.used_at = now;
-        let Some(passage) = shaper.datagram(now, data.len()) else {
-            return;
-        };
-        let (due, copies) = match passage {
-            Passage::InOrder { due, copies } => {
-                let last = &mut flow.last_due[direction];
-                *last = due.max(*last);
-                (*last, copies)
-            }
-            Passage::Late { due, copies } => (due, copies),
-        };
-        let client = flow.client;
-        for _ in 0..copies {
-            if self.held_bytes + data.len() > MAX_HELD_BYTES {
-                return;
-            }
-            self.held_bytes += data.len();
-            self.sent += 1;
-            self.in_flight.push(Reverse(InFlight {
-                due,
-                number: self.sent,
-                client,
+        if let Some(passage) = shaper.datagram(now, bytes, &mut flow.last_due[direction]) {
+            let datagram = InFlight {
+                client: flow.client,
                 direction,
-                data: data.clone(),
-            }));
+                data: Bytes::copy_from_slice(&self.space[..bytes]),
+            };
+            self.transit.send(datagram, passage);
         }
     }
 
     /// A datagram that the socket refuses is lost.
     fn deliver(&mut self, arrived: &InFlight) {
-        self.held_bytes -= arrived.data.len();
         let Some(flow) = self
             .by_client
             .get(&arrived.client)

@@ -18,6 +18,7 @@ mod delay_queue;
 mod packets;
 mod poll_wait;
 mod shaper;
+mod transit;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};

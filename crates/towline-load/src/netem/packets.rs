@@ -9,8 +9,6 @@
 //! source and destination exchanged, which leaves all checksums as they are: whatever listens on the own address is
 //! reached at the neighbour's, through the emulated network, and responses take the same way.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
@@ -20,7 +18,8 @@ use std::time::{Duration, Instant};
 
 use super::NetworkConditions;
 use super::poll_wait::await_readable;
-use super::shaper::{Passage, Shaper};
+use super::shaper::{DATAGRAM_HEADER_BYTES, Shaper};
+use super::transit::Transit;
 
 const DEVICE: &str = "/dev/net/tun";
 const SET_INTERFACE: libc::c_ulong = 0x4004_54ca;
@@ -31,8 +30,6 @@ const NAME_BYTES: usize = 16;
 /// Larger than any packet: the interface's MTU is 1500.
 const MAX_PACKET_BYTES: usize = 2048;
 const IPV4_HEADER_BYTES: usize = 20;
-/// Bytes in flight; over it packets are lost, as in a full router.
-const MAX_HELD_BYTES: usize = 64 * 1024 * 1024;
 const PER_TURN: usize = 256;
 /// Longest wait, so that a shutdown is noticed.
 const TICK: Duration = Duration::from_millis(20);
@@ -43,9 +40,7 @@ pub struct PacketNetem {
     server_port: u16,
     shapers: [Shaper; 2],
     last_due: [Instant; 2],
-    in_flight: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
-    held_bytes: usize,
-    number: u64,
+    transit: Transit<Vec<u8>>,
 }
 
 impl PacketNetem {
@@ -58,15 +53,13 @@ impl PacketNetem {
             server_port: server.port(),
             shapers: [0, 1].map(|direction| Shaper::new(conditions, direction, now)),
             last_due: [now; 2],
-            in_flight: BinaryHeap::new(),
-            held_bytes: 0,
-            number: 0,
+            transit: Transit::new(),
         })
     }
 
     /// Waits for packets and due times, at most for a tick, and handles them.
     pub fn turn(&mut self) -> io::Result<()> {
-        let wait = self.in_flight.peek().map_or(TICK, |Reverse((due, ..))| {
+        let wait = self.transit.next_due().map_or(TICK, |due| {
             due.saturating_duration_since(Instant::now()).min(TICK)
         });
         await_readable(self.interface.as_raw_fd(), wait)?;
@@ -80,16 +73,9 @@ impl PacketNetem {
                 Err(error) => return Err(error),
             }
         }
-        while self
-            .in_flight
-            .peek()
-            .is_some_and(|Reverse((due, ..))| *due <= now)
-        {
-            if let Some(Reverse((_, _, packet))) = self.in_flight.pop() {
-                self.held_bytes -= packet.len();
-                // A packet that the kernel refuses is lost.
-                let _ = self.interface.write(&packet);
-            }
+        while let Some(packet) = self.transit.next_arrived(now) {
+            // A packet that the kernel refuses is lost.
+            let _ = self.interface.write(&packet);
         }
         Ok(())
     }
@@ -101,29 +87,13 @@ impl PacketNetem {
         }
         let direction = usize::from(destination_port(packet) != Some(self.server_port));
         // The headers that the shaper adds to a datagram are in the packet already.
-        let payload = packet
-            .len()
-            .saturating_sub(super::shaper::DATAGRAM_HEADER_BYTES);
-        let (due, copies) = match self.shapers[direction].datagram(now, payload) {
-            None => return,
-            Some(Passage::InOrder { due, copies }) => {
-                let last = &mut self.last_due[direction];
-                *last = due.max(*last);
-                (*last, copies)
-            }
-            Some(Passage::Late { due, copies }) => (due, copies),
-        };
-        let mut packet = packet.to_vec();
-        let (source, destination) = packet[12..IPV4_HEADER_BYTES].split_at_mut(4);
-        source.swap_with_slice(destination);
-        for _ in 0..copies {
-            if self.held_bytes + packet.len() > MAX_HELD_BYTES {
-                return;
-            }
-            self.held_bytes += packet.len();
-            self.number += 1;
-            self.in_flight
-                .push(Reverse((due, self.number, packet.clone())));
+        let payload = packet.len().saturating_sub(DATAGRAM_HEADER_BYTES);
+        let (shaper, last_due) = (&mut self.shapers[direction], &mut self.last_due[direction]);
+        if let Some(passage) = shaper.datagram(now, payload, last_due) {
+            let mut packet = packet.to_vec();
+            let (source, destination) = packet[12..IPV4_HEADER_BYTES].split_at_mut(4);
+            source.swap_with_slice(destination);
+            self.transit.send(packet, passage);
         }
     }
 }

@@ -25,11 +25,9 @@ const MAX_PIECE_TIME_S: f64 = 0.0005;
 
 /// Arrival of a datagram, once or twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Passage {
-    /// Not before the one sent before it.
-    InOrder { due: Instant, copies: usize },
-    /// Reordered: later ones may arrive first.
-    Late { due: Instant, copies: usize },
+pub struct Passage {
+    pub due: Instant,
+    pub copies: usize,
 }
 
 /// Traffic shaper of one direction, shared by all connections.
@@ -79,8 +77,13 @@ impl Shaper {
     }
 
     /// Accepts a datagram of `bytes` of payload at `now`; `None` when it is lost, on the way or because the link's
-    /// queue is full.
-    pub fn datagram(&mut self, now: Instant, bytes: usize) -> Option<Passage> {
+    /// queue is full. It arrives after the one sent before it, at `last_due`, unless it is reordered.
+    pub fn datagram(
+        &mut self,
+        now: Instant,
+        bytes: usize,
+        last_due: &mut Instant,
+    ) -> Option<Passage> {
         let mut left = now;
         if let Some(rate) = self.conditions.rate {
             let backlog = self.free_at.saturating_duration_since(now);
@@ -101,14 +104,13 @@ impl Shaper {
         } else {
             1
         };
-        if self.happens(self.conditions.reorder) {
-            let late = (self.conditions.rtt / 4).max(MIN_LATENESS);
-            return Some(Passage::Late {
-                due: due + late,
-                copies,
-            });
-        }
-        Some(Passage::InOrder { due, copies })
+        let due = if self.happens(self.conditions.reorder) {
+            due + (self.conditions.rtt / 4).max(MIN_LATENESS)
+        } else {
+            *last_due = due.max(*last_due);
+            *last_due
+        };
+        Some(Passage { due, copies })
     }
 
     fn happens(&mut self, share: f64) -> bool {
@@ -200,17 +202,21 @@ mod tests {
             duplicates: 0.01,
             ..NetworkConditions::default()
         });
-        let passed: Vec<_> = (0..100_000).map(|_| shaper.datagram(now, 1200)).collect();
+        let mut last_due = now;
+        let passed: Vec<_> = (0..100_000)
+            .map(|_| shaper.datagram(now, 1200, &mut last_due))
+            .collect();
         let lost = passed.iter().filter(|one| one.is_none()).count();
-        let late = |one: &&Option<Passage>| matches!(one, Some(Passage::Late { due, .. }) if *due == now + 15 * MS);
-        let late = passed.iter().filter(late).count();
-        let twice = |one: &&Option<Passage>| {
-            matches!(
-                one,
-                Some(Passage::InOrder { copies: 2, .. } | Passage::Late { copies: 2, .. })
-            )
-        };
-        let twice = passed.iter().filter(twice).count();
+        let late = passed
+            .iter()
+            .flatten()
+            .filter(|one| one.due == now + 15 * MS);
+        let late = late.count();
+        let twice = passed
+            .iter()
+            .flatten()
+            .filter(|one| one.copies == 2)
+            .count();
         // Five standard deviations of each.
         assert!((1780..=2220).contains(&lost), "{lost}");
         assert!((4560..=5240).contains(&late), "{late}");
@@ -225,11 +231,12 @@ mod tests {
             ..NetworkConditions::default()
         });
         // One takes 1 ms: 20 ms of backlog are full after 21 of them.
+        let mut last_due = now;
         let passed = (0..100)
-            .filter(|_| shaper.datagram(now, 972).is_some())
+            .filter(|_| shaper.datagram(now, 972, &mut last_due).is_some())
             .count();
         assert_eq!(passed, 21);
-        assert!(shaper.datagram(now + 5 * MS, 972).is_some());
+        assert!(shaper.datagram(now + 5 * MS, 972, &mut last_due).is_some());
     }
 
     #[test]
