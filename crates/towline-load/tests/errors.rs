@@ -6,8 +6,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use scripted::{HELLO, Reply, Server, load, refusing_port};
-use towline_load::{Errors, Expect, Stop, Until, run};
+use scripted::{HELLO, Reply, Server, expect_hello, load, refusing_port};
+use towline_load::{Errors, Stop, Until, run};
 
 const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";
 const WRONG_BYTE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhallo";
@@ -16,13 +16,6 @@ const CUT: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhel";
 const LEFTOVER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello!";
 const GARBAGE: &[u8] = b"SSH-2.0-OpenSSH_9.6\r\n\r\n";
 const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
-
-fn hello() -> Expect {
-    Expect {
-        body: Some(Bytes::from_static(b"hello")),
-        ..Expect::default()
-    }
-}
 
 #[test]
 fn every_class_is_counted_exactly() {
@@ -40,7 +33,7 @@ fn every_class_is_counted_exactly() {
     let mut config = server.config(200);
     // One request times out; no other may take as long.
     config.timeout = Duration::from_secs(4);
-    config.targets[0].expect = hello();
+    config.targets[0].expect = expect_hello();
     let report = load(&config).report;
     let errors = Errors {
         connect: 0,
@@ -104,7 +97,7 @@ fn each_pipelined_response_is_checked() {
         })
     });
     let mut config = server.config(1000);
-    config.targets[0].expect = hello();
+    config.targets[0].expect = expect_hello();
     config.pipeline = 16;
     let report = load(&config).report;
     assert_eq!((report.answered, report.errors.content), (900, 100));

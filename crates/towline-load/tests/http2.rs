@@ -8,12 +8,11 @@ use std::io::Write;
 use std::time::Duration;
 
 use bytes::Bytes;
-use responder::Responder;
+use responder::{Responder, probe};
 use scripted::{Server, load};
-use serde_json::{Value, json};
+use serde_json::json;
 use towline_load::{
     Arrivals, Config, Expect, LoopMode, Rate, Report, Session, Slice, Stop, Target, Trust, Until,
-    agent,
 };
 use towline_proto::Protocol;
 
@@ -87,25 +86,6 @@ fn alpn_selects_http2_under_tls() {
     assert_eq!(report.live_connections.at_end, 1);
 }
 
-/// Sends each URL once through the agent and returns the responses.
-fn probe(urls: &[String], trust: &Value) -> Vec<Value> {
-    let targets: Vec<_> = urls.iter().map(|url| json!({"url": url})).collect();
-    let config = json!({"targets": targets, "protocol": "h2", "trust": trust, "timeout_s": 5});
-    let input = [
-        json!({"op": "open", "session": "a", "config": config}),
-        json!({"op":"probe", "session": "a"}),
-    ];
-    let mut output = Vec::new();
-    let lines = input.map(|line| line.to_string()).join("\n");
-    agent::serve(lines.as_bytes(), &mut output).unwrap();
-    let last = output
-        .trim_ascii_end()
-        .split(|byte| *byte == b'\n')
-        .next_back();
-    let answer: Value = serde_json::from_slice(last.unwrap()).unwrap();
-    answer["responses"].as_array().cloned().unwrap()
-}
-
 #[test]
 fn a_probe_returns_the_whole_response_and_its_protocol() {
     let (plain, tls) = (Responder::plain(&[]), Responder::tls());
@@ -119,7 +99,7 @@ fn a_probe_returns_the_whole_response_and_its_protocol() {
         ),
     ];
     for (url, trust, alpn, version) in cases {
-        let one = &probe(&[url], &trust)[0];
+        let one = &probe(&[url], "h2", &trust)[0];
         assert_eq!(
             (&one["failure"], &one["status"]),
             (&json!(null), &json!(200)),
@@ -143,12 +123,12 @@ fn a_probe_reports_failed_streams() {
         ("garbage", "protocol: "),
     ];
     let urls = faults.map(|(fault, _)| server.url(&format!("/?fault={fault}")));
-    let answers = probe(&urls, &json!("any"));
+    let answers = probe(&urls, "h2", &json!("any"));
     for ((fault, class), one) in faults.iter().zip(&answers) {
         let why = one["failure"].as_str().unwrap_or_default();
         assert!(why.starts_with(class), "{fault}: {one}");
     }
-    let other = &probe(&[Server::hello().url()], &json!("any"))[0];
+    let other = &probe(&[Server::hello().url()], "h2", &json!("any"))[0];
     assert!(other["failure"].is_string(), "{other}");
 }
 

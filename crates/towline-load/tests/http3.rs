@@ -7,11 +7,11 @@ mod scripted;
 use std::time::Duration;
 
 use bytes::Bytes;
-use responder::Responder;
+use responder::{Responder, probe};
 use scripted::load;
-use serde_json::{Value, json};
+use serde_json::json;
 use towline_load::netem::{Netem, NetworkConditions};
-use towline_load::{Arrivals, Config, LoopMode, Rate, Report, Target, Trust, Until, agent};
+use towline_load::{Arrivals, Config, LoopMode, Rate, Report, Target, Trust, Until};
 use towline_proto::Protocol;
 
 /// `n` requests with `streams` concurrent streams on one connection, the body being expected.
@@ -110,22 +110,8 @@ fn losses_are_repaired_and_counted() {
 #[test]
 fn a_probe_returns_the_whole_response_and_its_protocol() {
     let server = Responder::http3();
-    let config = json!({
-        "targets": [{"url": server.url("/")}], "protocol": "h3", "trust": {"path": server.authority()}, "timeout_s": 5
-    });
-    let input = [
-        json!({"op": "open", "session": "a", "config": config}),
-        json!({"op": "probe", "session": "a"}),
-    ];
-    let mut output = Vec::new();
-    let lines = input.map(|line| line.to_string()).join("\n");
-    agent::serve(lines.as_bytes(), &mut output).unwrap();
-    let last = output
-        .trim_ascii_end()
-        .split(|byte| *byte == b'\n')
-        .next_back();
-    let answer: Value = serde_json::from_slice(last.unwrap()).unwrap();
-    let one = &answer["responses"][0];
+    let trust = json!({"path": server.authority()});
+    let one = &probe(&[server.url("/")], "h3", &trust)[0];
     assert_eq!(
         (&one["failure"], &one["status"]),
         (&json!(null), &json!(200)),

@@ -10,8 +10,8 @@ use std::thread;
 use std::time::Duration;
 
 use bytes::Bytes;
-use scripted::{HELLO, Reply, Server, load};
-use towline_load::{Arrivals, Config, Expect, LoopMode, Rate, SendMode, Target, Until};
+use scripted::{HELLO, Reply, Server, expect_hello, load};
+use towline_load::{Arrivals, Config, LoopMode, Rate, SendMode, Target, Until};
 
 const OTHER_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nX-Number: 2\r\nContent-Length: 5\r\n\r\nhello";
 const OTHER_BODY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhellO";
@@ -21,13 +21,6 @@ const TWICE: &[u8] =
 const INTERIM: &[u8] =
     b"HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 const CLOSING: &[u8] = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello";
-
-fn hello() -> Expect {
-    Expect {
-        body: Some(Bytes::from_static(b"hello")),
-        ..Expect::default()
-    }
-}
 
 #[test]
 fn a_response_that_differs_is_checked_wherever_it_comes() {
@@ -43,7 +36,7 @@ fn a_response_that_differs_is_checked_wherever_it_comes() {
     });
     let mut config = server.config(3000);
     config.connections = 7;
-    config.targets[0].expect = hello();
+    config.targets[0].expect = expect_hello();
     let report = load(&config).report;
     assert_eq!((report.errors.content, report.errors.status), (90, 30));
     assert_eq!(report.answered, 3000 - 120);
@@ -101,7 +94,7 @@ fn the_end_of_a_connection_is_noticed() {
         _ => Reply::Send(HELLO),
     });
     let mut config = server.config(500);
-    config.targets[0].expect = hello();
+    config.targets[0].expect = expect_hello();
     let report = load(&config).report;
     // A request that is sent before the end of the connection is noticed fails with it.
     let errors = report.errors.total();

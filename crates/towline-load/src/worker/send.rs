@@ -41,9 +41,7 @@ impl RequestTemplates {
                 .collect(),
         }
     }
-}
 
-impl RequestTemplates {
     /// The usual form of a target's request.
     pub(super) fn prepared(&self, target: usize) -> Option<&PreparedRequest> {
         self.templates[target].usual.as_ref().ok()

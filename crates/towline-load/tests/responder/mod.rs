@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use towline_load::TestCertificate;
+use serde_json::{Value, json};
+use towline_load::{TestCertificate, agent};
 
 pub struct Responder {
     process: Child,
@@ -87,4 +88,23 @@ impl Drop for Responder {
             let _ = std::fs::remove_dir_all(folder);
         }
     }
+}
+
+/// Sends each URL once through the agent and returns the responses. `protocol`: `h2` or `h3`.
+pub fn probe(urls: &[String], protocol: &str, trust: &Value) -> Vec<Value> {
+    let targets: Vec<_> = urls.iter().map(|url| json!({"url": url})).collect();
+    let config = json!({"targets": targets, "protocol": protocol, "trust": trust, "timeout_s": 5});
+    let input = [
+        json!({"op": "open", "session": "a", "config": config}),
+        json!({"op": "probe", "session": "a"}),
+    ];
+    let mut output = Vec::new();
+    let lines = input.map(|line| line.to_string()).join("\n");
+    agent::serve(lines.as_bytes(), &mut output).unwrap();
+    let last = output
+        .trim_ascii_end()
+        .split(|byte| *byte == b'\n')
+        .next_back();
+    let answer: Value = serde_json::from_slice(last.unwrap()).unwrap();
+    answer["responses"].as_array().cloned().unwrap()
 }

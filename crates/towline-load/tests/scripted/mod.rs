@@ -8,10 +8,19 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use socket2::{Domain, Socket, Type};
-use towline_load::{Config, Outcome, Stop, Target, Until, run};
+use towline_load::{Config, Expect, Outcome, Stop, Target, Until, run};
 
 pub const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+
+/// The checks of [`HELLO`].
+pub fn expect_hello() -> Expect {
+    Expect {
+        body: Some(Bytes::from_static(b"hello")),
+        ..Expect::default()
+    }
+}
 
 /// The reply to one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
