@@ -7,6 +7,7 @@ use crate::field_compression::{Bounds, DecodedFields};
 use crate::multiplexed::exchange::{BegunResponse, NothingToRead};
 use crate::multiplexed::head::{HeadRules, Rejection, Request};
 use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::priority::Priority;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
@@ -61,9 +62,9 @@ impl Connection {
             let required = decoder.required(section);
             required.is_ok_and(|required| required > decoder.inserted())
         };
-        let (still, free) = std::mem::take(blocked).into_iter().partition(is_blocked);
+        let all = std::mem::take(blocked);
+        let (still, free): (Vec<_>, Vec<_>) = all.into_iter().partition(is_blocked);
         *blocked = still;
-        let free: Vec<StreamKey> = free;
         for key in free {
             self.mark_ready(key);
         }
@@ -156,11 +157,7 @@ impl Connection {
     }
 
     /// Sets the priority of a stream's response; QUIC is told if it is not the usual one.
-    pub(super) fn set_priority(
-        &mut self,
-        key: StreamKey,
-        priority: crate::multiplexed::priority::Priority,
-    ) {
+    pub(super) fn set_priority(&mut self, key: StreamKey, priority: Priority) {
         self.send_queue.remove(&mut self.streams, key);
         let stream = self.streams.get_mut(key);
         let before = std::mem::replace(&mut stream.priority, priority);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use towline_proto::{
-    BodySize, CloseReason, Event, Field, Limits, Protocol, RequestHead, ResponseHead, Side,
-    StreamId, StreamRead,
+    BodySize, CloseReason, Connection, Event, Field, Limits, Protocol, RequestHead, ResponseHead,
+    Side, StreamId, StreamRead,
 };
 
 use super::frames::{self, frame, headers, varint};
@@ -79,7 +79,9 @@ fn log(side: Side, arrivals: &[Arrival], sizes: &mut dyn Iterator<Item = usize>)
         if let Arrival::Bytes(id, bytes) = arrival {
             crate::pieces::in_pieces(bytes, &mut &mut *sizes, |piece| {
                 end.arrive(Arrival::Bytes(*id, piece.to_vec()));
-                assert_bounded(&mut end);
+                for id in 0..6 {
+                    assert_bounded(&mut end.conn, StreamId(id * 4));
+                }
             });
         } else {
             end.arrive(arrival.clone());
@@ -90,12 +92,11 @@ fn log(side: Side, arrivals: &[Arrival], sizes: &mut dyn Iterator<Item = usize>)
     text
 }
 
-fn assert_bounded(end: &mut End) {
-    for id in 0..6 {
-        if let Ok(stream) = end.conn.stream(StreamId(id * 4)) {
-            let held = stream.buffered();
-            assert!(held <= MAX_BUFFERED_BYTES, "{held} bytes held");
-        }
+/// Asserts that little of a stream is held for its reader.
+fn assert_bounded(conn: &mut Connection, id: StreamId) {
+    if let Ok(stream) = conn.stream(id) {
+        let held = stream.buffered();
+        assert!(held <= MAX_BUFFERED_BYTES, "{held} bytes held");
     }
 }
 
@@ -173,6 +174,9 @@ impl Pair {
             !self.quic.end(side).has_events(),
             "promised, and none comes"
         );
+        for id in self.program(side).open.clone() {
+            assert_bounded(self.quic.end(side), id);
+        }
     }
 
     fn read(&mut self, side: Side, id: StreamId) {
