@@ -8,5 +8,8 @@ seconds=${2:-600}
 seeds=fuzz/corpus/$target
 mkdir -p "$seeds"
 python3 scripts/fuzz_seeds.py "$target" "$seeds"
-exec cargo +nightly fuzz run "$target" "$seeds" -- \
+# Without seeds libFuzzer begins with inputs of a few bytes, which are a few operations.
+set --
+[ -n "$(ls "$seeds")" ] || set -- -len_control=0
+exec cargo +nightly fuzz run "$target" "$seeds" -- "$@" \
     -max_total_time="$seconds" -max_len=4096 -timeout=20 -rss_limit_mb=2048 -dict=fuzz/http1.dict -print_final_stats=1

@@ -1,5 +1,5 @@
-//! Field sections and instructions of QPACK: no panic, bounded, the same in pieces, and decoded fields are the same after
-//! encoding and decoding them again.
+//! Field sections and instructions of QPACK: no panic, the same in pieces, and decoded fields are the same after encoding
+//! and decoding them again.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
