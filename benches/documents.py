@@ -137,7 +137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def finish(name: str, command: str, more: tuple[str, ...], *, keep: bool) -> bool:
-    """Runs one to its end and keeps its record and report."""
+    """Runs a command to its end and keeps its record and report."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)

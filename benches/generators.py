@@ -324,7 +324,7 @@ def speed_wrk(rounds: int) -> dict[str, Any]:
 def speed_by_streams(
     tools: Sequence[Tool], goals: dict[int, float], rounds: int, seconds: int, *, http3: bool = False
 ) -> dict[str, Any]:
-    """The same with streams: over HTTP/2 compared with h2load, over HTTP/3 with oha."""
+    """Rates and CPU times with streams: over HTTP/2 compared with h2load, over HTTP/3 with oha."""
     slices: dict[int, dict[str, list[dict[str, float]]]] = {
         streams: {tool.name: [] for tool in tools} for streams in goals
     }

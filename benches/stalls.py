@@ -49,8 +49,8 @@ STALLS = {
 }
 LOADS = ("closed", "open", "client")
 MANY_REQUESTS = {"closed": 20_000, "open": 2000, "client": 2000}
-"""At full rate some 0.1 to 0.2 s, several slices. Where a pause comes in each slice, the two are in step: each slice ends
-with the pause, the discarded beginning never has one, and the rate reads up to a tenth too low."""
+"""Requests between two pauses: at full rate some 0.1 to 0.2 s, several slices. Where a pause comes in each slice, the two
+are in step: each slice ends with the pause, the discarded beginning never has one, and the rate reads up to a tenth too low."""
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 # scripts/http3_interop.sh [PYTEST_ARGS...]: HTTP/3 both ways with curl, nginx, Caddy and HAProxy of Debian sid.
 #
 # The programs come from a chroot that debootstrap makes once (root, Linux, some 600 MB); wrappers in its folder
-# run them with their own libraries, outside of the chroot. Then the tests of tests/http3 run with these programs, which
-# are skipped where the machine's own have no HTTP/3. The bench finds them by TOWLINE_BENCH_BIN.
+# run them with their own libraries, outside of the chroot. Then tests/http3 and the tests of our client with other servers run
+# with these programs; they are skipped where the machine's own have no HTTP/3. For the bench set TOWLINE_BENCH_BIN to the
+# folder of the wrappers.
 #
 #   HTTP3_ROOT      the chroot (default: target/http3)
 #   HTTP3_ONLY      "programs": makes the wrappers only
@@ -42,4 +43,4 @@ echo "http3_interop: programs in $root/wrappers"
 [ "${HTTP3_ONLY:-}" != programs ] || exit 0
 
 TOWLINE_HTTP3_BIN=$root/wrappers TOWLINE_HTTP3_REQUIRED=1 \
-    .venv/bin/python -m pytest tests/http3 -q -rs "$@"
+    .venv/bin/python -m pytest tests/http3 tests/client/test_http3.py::test_servers_of_other_projects -q -rs "$@"

@@ -18,7 +18,7 @@ ENDED = {
     *("rapid_reset", "reset_uploads", "push_ids", "second_settings", "qpack_blocked", "priority_updates"),
     *("priority_updates_ahead", "reserved_control_frames", "unidirectional_streams"),
 }
-"""These break a rule or a rate: the connection ends, in time for any attack that lasts."""
+"""Attacks that break a rule or a rate: the server ends their connection."""
 MOST_GROWN_KIB = 16_384
 """Windows of the streams of one connection, and the memory that Python takes for its first requests."""
 

@@ -42,7 +42,7 @@ def program() -> str | None:
 
 
 class Browser:
-    """One browser process with its own profile, as a context manager. `flags` are additional; `quic` leaves HTTP/3 on."""
+    """Browser process with its own profile, as a context manager. `flags` are additional; `quic` leaves HTTP/3 on."""
 
     def __init__(self, *flags: str, quic: bool = False) -> None:
         self._flags = [*(one for one in FLAGS if not (quic and one == "--disable-quic")), *flags]
@@ -108,7 +108,7 @@ class Browser:
 
 
 class Tab:
-    """One tab; `protocols` are those of the last document and of its resources (ALPN names)."""
+    """Tab of a browser. `protocols`: those of the last document and of its resources (ALPN names)."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser

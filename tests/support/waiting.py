@@ -18,7 +18,7 @@ def until(condition: Callable[[], Any], timeout: float = 10.0) -> Any:
 
 
 async def until_async(condition: Callable[[], Any], timeout: float = 20.0) -> Any:
-    """The same for tests on an event loop."""
+    """The first true value of `condition`, for tests on an event loop."""
     deadline = time.monotonic() + timeout
     while not (value := condition()):
         assert time.monotonic() < deadline, f"not within {timeout} s"

@@ -36,7 +36,7 @@ H3_REQUEST_CANCELLED = 0x10C
 CONTROL, ENCODER = 0, 2
 HANDSHAKE_S = 10.0
 IN_FLIGHT_BYTES = 200_000
-"""Bytes that wait in aioquic; an attack pauses above it, for the speed of the network is the server's."""
+"""Bytes that wait in aioquic for credit or acknowledgements; an attack pauses above it."""
 INITIALS = 400
 """First packets that a flood of handshakes has ready; a real one would have millions."""
 

@@ -40,7 +40,7 @@ MAX_TRANSFER_BYTES = 32 << 20
 TIMEOUT_S = 30.0
 PACKETS = "packets"
 _ISOLATED: list[bool] = []
-"""Not empty once this process is in a network of its own."""
+"""State: not empty once this process is in a network of its own."""
 
 
 class BadConditions(ValueError):
@@ -63,7 +63,7 @@ class Conditions:
     duplicates: float = 0.0
     """Share of datagrams that arrive twice."""
     packets: bool = False
-    """As an interface, for packets, in place of a proxy."""
+    """Whether the emulator is an interface, which handles packets, in place of a proxy."""
 
     def options(self, seed: int = 1) -> list[str]:
         """The emulator's options."""

@@ -71,8 +71,8 @@ class Slice:
     subject_busiest_share: float = 0.0
     """Share of one core: the subject's processes together, at most 1 for each core it may use."""
     subject_waited_s: float = 0.0
-    """Time that its threads waited for a core: for each other, or for other processes. Of a client with the
-    responder's."""
+    """Time that the subject's threads waited for a core: for each other, or for other processes. With a client, those of
+    the responder count as well."""
     stolen_s: float | None = None
     """Time that the hypervisor took from all cores together, in ticks of 10 ms. None: not recorded."""
     driver_cpu_s: float = 0.0

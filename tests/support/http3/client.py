@@ -139,7 +139,7 @@ class Client:
         return self.begin_raw([*pseudo, *headers], end=end)
 
     def begin_raw(self, fields: Fields, *, end: bool = True) -> int:
-        """The same with pseudo-headers as given."""
+        """Sends a request head with pseudo-headers as given, and returns the number of its stream."""
         return self.on_loop(lambda: self._begin(fields, end))
 
     def begin_many(self, count: int, method: str = "GET", path: str = "/", headers: Fields = ()) -> list[int]:
@@ -257,7 +257,7 @@ class Client:
         self._stop()
 
     def abort(self) -> None:
-        """Ends without a word to the server."""
+        """Ends without CONNECTION_CLOSE."""
         self._loop.call_soon_threadsafe(self.protocol._transport.abort)
         self._stop()
 

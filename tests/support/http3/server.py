@@ -44,7 +44,7 @@ GOAWAY = 7
 
 @dataclasses.dataclass
 class Request:
-    """One request, as far as it has come. `early`: in 0-RTT. `stopped`, `reset`: codes of the client."""
+    """Request as received so far. `early`: in 0-RTT. `stopped`, `reset`: codes of the client."""
 
     connection: int
     stream: int

@@ -37,7 +37,7 @@ from tests.support.server_processes import (
 FOLDERS = os.pathsep.join(
     filter(None, (os.environ.get("TOWLINE_HTTP3_BIN"), os.environ.get("PATH"), "/usr/sbin"))
 )
-"""Where programs are searched; scripts/http3_interop.sh sets TOWLINE_HTTP3_BIN."""
+"""Folders of programs; scripts/http3_interop.sh sets TOWLINE_HTTP3_BIN."""
 REQUIRED = bool(os.environ.get("TOWLINE_HTTP3_REQUIRED"))
 """A program that is missing is a failure."""
 FEATURES = {

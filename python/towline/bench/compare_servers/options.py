@@ -24,7 +24,7 @@ GROUPS = {
 CONNECTIONS = 16
 """Enough to keep a worker busy, and few enough for short slices on slow servers."""
 RESTARTS, FEWEST_RESTARTS = 8, 4
-"""Of a comparison, and of one in a short time."""
+"""Restarts of a comparison, and of one in a short time."""
 TIME_S = 120.0
 START_S = 0.6
 """Estimated time for the start, the check of responses and the stop of one subject."""

@@ -17,7 +17,7 @@ Kind = Literal["server", "client", "webhooks", "llm"]
 Protocol = Literal["h1", "h2", "h3"]
 PROTOCOLS: tuple[Protocol, ...] = ("h1", "h2", "h3")
 VERSIONS: dict[str, str] = {"h1": "HTTP/1.1", "h2": "HTTP/2", "h3": "HTTP/3"}
-"""As the versions are written for readers."""
+"""Names of the versions for readers."""
 Interface = Literal["asgi", "wsgi"]
 
 Fields = tuple[tuple[str, str], ...]

@@ -101,7 +101,7 @@ class Server:
     options: Mapping[str, str] = field(default_factory=dict)
     """Options that differ from the subject's own defaults, and why."""
     variants: Mapping[str, Variant] = field(default_factory=dict)
-    """By choice: `asgi`, `wsgi`, `h1`, `h2`, `h3`, `tls`."""
+    """Additions by choice: `asgi`, `wsgi`, `h1`, `h2`, `h3`, `tls`."""
     limits: Mapping[str, Variant] = field(default_factory=dict)
     """By the limit's name; {value} is the figure. Limits that are missing are not supported."""
     base: Path = BUILT_IN.parent

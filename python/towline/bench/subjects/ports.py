@@ -8,7 +8,7 @@ from pathlib import Path
 
 HOST = "127.0.0.1"
 ANY_HOST = "0.0.0.0"
-"""For a subject that is reached through an emulated interface as well."""
+"""Address of a subject that is reached through an emulated interface as well."""
 
 
 def free_port() -> int:
@@ -28,7 +28,7 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Whether TCP and UDP, which a server of HTTP/3 uses as well, can have it."""
+    """Whether the port is free for TCP and for UDP, which a server of HTTP/3 uses as well."""
     with socket.socket() as candidate, socket.socket(type=socket.SOCK_DGRAM) as datagrams:
         candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

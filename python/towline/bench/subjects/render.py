@@ -41,7 +41,7 @@ class Settings:
     limits: Mapping[str, int] = field(default_factory=dict)
     """`requests_per_connection`, `concurrency`, and other limits of a definition."""
     host: str = HOST
-    """Where it listens. The bench's own requests come to 127.0.0.1."""
+    """Address on which the subject listens. The bench's own requests come to 127.0.0.1."""
     padding_bytes: int = 0
     """Bytes added to the environment, which move the stack: one unlucky layout must not affect every restart."""
     peers_bin: Path | None = None
