@@ -62,7 +62,6 @@ pub struct EndpointCounts {
 /// A UDP socket with the QUIC connections on it.
 pub struct Endpoint {
     quic: quinn_proto::Endpoint,
-    server: Option<ServerConfig>,
     socket: Arc<UdpSocket>,
     limits: QuicLimits,
     /// A configuration was given and new connections are accepted.
@@ -135,11 +134,10 @@ impl Endpoint {
         Self {
             quic: quinn_proto::Endpoint::new(
                 Arc::new(config),
-                server.clone().map(Arc::new),
+                server.map(Arc::new),
                 may_probe_mtu,
                 None,
             ),
-            server,
             socket: Arc::new(socket),
             limits,
             accepting,
@@ -185,19 +183,9 @@ impl Endpoint {
     }
 
     /// Server handshakes in progress.
-    pub fn handshakes(&self) -> usize {
+    #[cfg(test)]
+    pub(crate) fn handshakes(&self) -> usize {
         self.handshakes
-    }
-
-    /// Replaces certificates, keys and transport parameters for new connections. The key of tokens stays, for clients
-    /// that answer a Retry of before. Has no effect on an endpoint without a server.
-    pub fn set_server_config(&mut self, server: &ServerConfig) {
-        if let Some(current) = &mut self.server {
-            current.crypto = Arc::clone(&server.crypto);
-            current.transport = Arc::clone(&server.transport);
-            let current = Arc::new(current.clone());
-            self.quic.set_server_config(Some(current));
-        }
     }
 
     /// Refuses new connections from now on, or forwards them to workers that accept them. Open ones stay.
