@@ -142,8 +142,7 @@ impl Options {
             match protocols {
                 ProtocolPolicy::Http1 => _ = tls.alpn.remove(0),
                 ProtocolPolicy::Http2 => tls.alpn.truncate(1),
-                ProtocolPolicy::Either => {}
-                ProtocolPolicy::Http3 => tls.alpn = vec![b"h3".to_vec()],
+                ProtocolPolicy::Either | ProtocolPolicy::Http3 => {}
             }
         }
         if self.http3 && self.tls.is_none() {

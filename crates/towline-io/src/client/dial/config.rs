@@ -12,7 +12,7 @@ use crate::client::alt_svc::Http3;
 use crate::client::request::{CallError, CallErrorKind, CallPhase, OutgoingRequest};
 use crate::client::route::Route;
 use crate::conn::ALPN_H2;
-use crate::quic::QuicLimits;
+use crate::quic::{ALPN_H3, QuicLimits};
 
 /// Settings of all dials of a client; shared behind an [`Arc`].
 #[derive(Clone, Debug)]
@@ -130,7 +130,7 @@ impl DialConfig {
             ProtocolPolicy::Http2 => vec![h2],
             ProtocolPolicy::Either => vec![h2, h1],
             // RFC 9114 3.1.
-            ProtocolPolicy::Http3 => vec![b"h3".to_vec()],
+            ProtocolPolicy::Http3 => vec![ALPN_H3.to_vec()],
         };
         self
     }
