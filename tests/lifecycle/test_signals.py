@@ -76,6 +76,27 @@ def test_a_signal_as_soon_as_the_port_is_taken(number: signal.Signals, slow: Pat
         process.kill()
 
 
+def test_a_worker_that_is_ready_when_the_stop_begins_is_not_replaced(slow: Path) -> None:
+    """SIGTERM and the report of a worker that is older than a reload, which the supervisor finds together."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = _start("slow:app", "--app-dir", str(slow), "--port", str(port))
+    try:
+        eventually(lambda: _has_socket(process), "the socket")
+        process.send_signal(signal.SIGHUP)
+        assert process.stderr is not None
+        assert "reloading" in process.stderr.readline()
+        process.send_signal(signal.SIGSTOP)
+        eventually(lambda: _serves(port), "responses")
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        _, log = process.communicate(timeout=MAX_WAIT)
+        assert process.returncode == 0, log
+        assert "replacing" not in log
+    finally:
+        process.kill()
+
+
 def test_ctrl_c_at_any_time_of_the_start_prints_no_traceback(slow: Path) -> None:
     """After the interpreter has started."""
     script = (

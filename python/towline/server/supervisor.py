@@ -247,6 +247,8 @@ class Supervisor:
             self._spawner.slots.stats.worker_replaced()
         logger.debug("worker %d is serving", worker.pid)
         self._ever_ready = True
+        if self._stopping:
+            return  # the report came together with the signal: all workers have been told to end, and none starts
         if not self._announced and all(each.state is State.SERVING for each in self._workers):
             self._announced = True
             self._banner(text)
