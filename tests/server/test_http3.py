@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from towline import Client as OwnClient
 from towline.config import ServerConfig
-from towline.errors import ConfigError
+from towline.errors import ConfigError, TLSError
 
 from tests.support.feature_server import every_kind
 from tests.support.http2_apps import APPS, payload
@@ -265,6 +265,13 @@ def test_every_client_must_prove_its_address(tmp_path: Path) -> None:
             assert client.quic._retry_source_connection_id is not None
 
 
+def metric(client: OwnClient, url: str, name: str) -> int:
+    page = client.get(f"{url}/metrics").text
+    found = re.search(rf"^towline_{name} (\d+)", page, re.MULTILINE)
+    assert found is not None, page
+    return int(found[1])
+
+
 def test_the_generator_closes_its_connections(tmp_path: Path) -> None:
     """Otherwise they are open until their idle timeout of 90 s."""
     with serving("asgi", APPS["asgi"], tmp_path, http="all", metrics=True) as (server, certificates):
@@ -272,13 +279,19 @@ def test_the_generator_closes_its_connections(tmp_path: Path) -> None:
         load = ["load", "--http3", "-c", "5", "-m", "2", "-n", "100", f"{url}/x"]
         subprocess.run([sys.executable, "-m", "towline", *load], check=True, capture_output=True, timeout=60)
         with OwnClient(verify=str(certificates.ca)) as client:
+            assert metric(client, url, "quic_handshakes_total") == 5
+            until(lambda: metric(client, url, "quic_connections_open") == 0, 20.0)
 
-            def value(name: str) -> int:
-                found = re.search(
-                    rf"^towline_quic_{name} (\d+)", client.get(f"{url}/metrics").text, re.MULTILINE
-                )
-                assert found is not None
-                return int(found[1])
 
-            assert value("handshakes_total") == 5
-            until(lambda: value("connections_open") == 0, 20.0)
+def test_a_client_that_refuses_the_certificate_says_so(tmp_path: Path) -> None:
+    """Otherwise the handshake is in progress until its timeout."""
+    options = {"http": "all", "metrics": True, "timeout_request_header": 60.0}
+    with serving("asgi", APPS["asgi"], tmp_path, **options) as (server, certificates):
+        url = f"https://127.0.0.1:{server.port}"
+        with (
+            OwnClient(http1=False, http3=True) as stranger,
+            pytest.raises(TLSError, match="not trusted here"),
+        ):
+            stranger.get(url)
+        with OwnClient(verify=str(certificates.ca)) as client:
+            until(lambda: metric(client, url, "tls_handshake_failures_total") == 1, 20.0)

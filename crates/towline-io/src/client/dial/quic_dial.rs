@@ -414,7 +414,12 @@ impl Attempt {
             match event {
                 // Later events are for the connection.
                 Event::Connected => return Ok(true),
-                Event::ConnectionLost { reason } => return Err(Failure::lost(&reason)),
+                Event::ConnectionLost { reason } => {
+                    // The server learns the reason, and forgets the handshake at once.
+                    self.conn.send(now, usize::MAX);
+                    self.endpoint.service(&mut self.conn);
+                    return Err(Failure::lost(&reason));
+                }
                 _ => {}
             }
         }
