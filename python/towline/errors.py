@@ -14,10 +14,12 @@ Error
 │  ├ ProxyError
 │  └ ProtocolError ─ .rule ─ RemoteProtocolError (ServerDisconnected) LocalProtocolError
 ├ ResponseError ─ StatusError TooManyRedirects DecodingError DecompressionLimit WebSocketRefused
-└ WebSocketClosed ─ .code .reason .rule
+├ WebSocketClosed ─ .code .reason .rule
+└ StateError ─ StateFull StateConflict StateUnavailable(OSError) LockTimeout LockLost OnceInProgress SlowSubscriber
 ```
 
-StartupError and ClientDisconnected belong to the server, TransportError, ResponseError and WebSocketClosed to the client.
+StartupError and ClientDisconnected belong to the server, TransportError, ResponseError and WebSocketClosed to the client,
+StateError to `towline.state`, which exports it and its subclasses.
 The text of an error of a call ends with the method and the URL of its request. Messages contain no secrets: URLs and header
 fields in them are redacted with `_redact`.
 """
@@ -254,3 +256,35 @@ class WebSocketClosed(Error):
         self.code = code
         self.reason = reason
         self.rule = rule
+
+
+class StateError(Error):
+    """The shared state cannot do this: a value of another kind, a file that is no store, a closed store."""
+
+
+class StateFull(StateError):
+    """The store has reached its size, and nothing may be evicted. Nothing has been changed."""
+
+
+class StateConflict(StateError):
+    """Another writer changed a key that the transaction had read, as often as it was tried. Nothing has been changed."""
+
+
+class StateUnavailable(StateError, OSError):
+    """The store cannot be reached or opened."""
+
+
+class LockTimeout(StateError, builtins.TimeoutError):
+    """The lock or semaphore was not free within its `timeout`."""
+
+
+class LockLost(StateError):
+    """The lease had expired before the lock was released or extended: another may have held it since."""
+
+
+class OnceInProgress(StateError):
+    """The same once-only operation runs elsewhere, and has no result yet."""
+
+
+class SlowSubscriber(StateError):
+    """Messages were lost because the subscriber did not read in time, and its rule is "disconnect"."""

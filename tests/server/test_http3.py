@@ -283,7 +283,7 @@ def test_the_generator_closes_its_connections(tmp_path: Path) -> None:
             until(lambda: metric(client, url, "quic_connections_open") == 0, 20.0)
 
 
-def test_a_client_that_refuses_the_certificate_says_so(tmp_path: Path) -> None:
+def test_a_refused_certificate_is_reported_to_the_server(tmp_path: Path) -> None:
     """Otherwise the handshake is in progress until its timeout."""
     options = {"http": "all", "metrics": True, "timeout_request_header": 60.0}
     with serving("asgi", APPS["asgi"], tmp_path, **options) as (server, certificates):

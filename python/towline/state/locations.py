@@ -1,0 +1,46 @@
+"""Names of stores: which back end a URL means, and which store belongs to this process."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import Any, cast
+
+from ..errors import StateError, UsageError
+from .backend import AsyncBackend, Backend
+
+VARIABLE = "TOWLINE_STATE"
+"""Environment variable with the URL of the store, which a server sets for its workers."""
+MODULES: dict[str, str] = {}
+"""Scheme of a URL -> module with `connect(url, **options)` and `connect_async(url, **options)`."""
+
+
+def connect(url: str | None, **options: Any) -> Backend:
+    url = found(url)
+    return cast(Backend, _module(url).connect(url, **options))
+
+
+def connect_async(url: str | None, **options: Any) -> AsyncBackend:
+    url = found(url)
+    return cast(AsyncBackend, _module(url).connect_async(url, **options))
+
+
+def found(url: str | None) -> str:
+    """The URL, or that of this process's server. Raises `StateError` if there is neither."""
+    if url is None:
+        url = os.environ.get(VARIABLE)
+    if not url:
+        raise StateError(
+            "this process was not started by a server that has a store: give open() a directory or a URL, "
+            f"or set {VARIABLE}"
+        )
+    return os.fspath(url)
+
+
+def _module(url: str) -> Any:
+    scheme, separator, _ = url.partition("://")
+    if not separator:
+        scheme = "file"
+    if scheme not in MODULES:
+        raise UsageError(f"there is no store for {scheme}://; there is {', '.join(MODULES)}")
+    return import_module(MODULES[scheme], __package__)
