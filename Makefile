@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build conformance clean
+.PHONY: help run hello pythons test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit wheels autobahn conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -102,6 +102,8 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/python scripts/client_names.py --check
 	$(BIN)/python scripts/scenarios_doc.py --check
 	$(BIN)/python scripts/readme_chart.py --check
+	$(BIN)/python scripts/check_workflows.py
+	$(BIN)/shellcheck scripts/*.sh .ci/run examples/ci/*.sh
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
@@ -151,6 +153,9 @@ conformance: $(VENV)/.stamp-conformance $(VENV)/.stamp-native ## the wire-text c
 	cargo test --locked --package towline-proto --test conformance --test corpus
 	$(BIN)/python tests/suites/h2spec.py
 
+autobahn: $(VENV)/.stamp-conformance $(VENV)/.stamp-native ## Autobahn's WebSocket cases against our server and client
+	$(BIN)/python tests/suites/websocket/ours.py
+
 $(VENV)/.stamp-suites: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing the packages of other projects' suites)
 	$(BIN)/python -m pip install --quiet --group suites
@@ -162,6 +167,16 @@ suites: $(VENV)/.stamp-suites $(VENV)/.stamp-native ## the tests of uvicorn, sta
 fuzz-build: ## build the fuzz targets
 	$(call say,fuzz targets)
 	scripts/fuzz_build.sh
+
+FUZZ_SECONDS ?= 60
+fuzz: ## fuzz each target for FUZZ_SECONDS (needs cargo-fuzz: scripts/fuzz_install.sh)
+	scripts/fuzz_all.sh $(FUZZ_SECONDS)
+
+audit: ## licences, sources and known advisories of the crates (installs cargo-deny)
+	scripts/audit.sh
+
+wheels: ## wheels and sdist into dist/ (WHEEL_TARGETS="..." or all; scripts/wheels.sh)
+	scripts/wheels.sh $(WHEEL_TARGETS)
 
 build: $(VENV)/.stamp-release ## release build into .venv: .venv/bin/towline is the program
 

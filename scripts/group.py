@@ -5,7 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import tomllib
+try:
+    import tomllib
+except ModuleNotFoundError:  # CPython 3.10
+    from pip._vendor import tomli as tomllib
 
 groups = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["dependency-groups"]
 print("\n".join(member for member in groups[sys.argv[1]] if isinstance(member, str)))

@@ -81,25 +81,8 @@ for version in "${versions[@]}"; do
         inside apt-get -o Acquire::Check-Valid-Until=false update -qq
         inside apt-get install -qq --yes --no-install-recommends "python$version-dev" "python$version-venv" >/dev/null
     fi
-    inside bash -euo pipefail -s -- "$version" "$tests" <<'INSIDE' || failed+=("$version")
-cd /src
-python=.venv-$1/bin/python
-[ -x "$python" ] || "python$1" -m venv ".venv-$1"
-"$python" -m pip install --quiet --upgrade 'pip>=25.1'
-"$python" -m pip install --quiet --group build
-# One by one: a package without a wheel for this interpreter is left out, and its tests with it.
-for group in test frameworks sdks; do
-    "$python" scripts/group.py "$group" | while read -r package; do
-        "$python" -m pip install --quiet --only-binary :all: "$package" 2>/dev/null </dev/null \
-            || echo "pythons: without $package, which has no wheel for CPython $1"
-    done
-done
-echo "pythons: building the extension (profile quick)"
-VIRTUAL_ENV=/src/.venv-$1 PYO3_PYTHON=/src/$python ".venv-$1/bin/maturin" develop --quiet --locked --profile quick
-"$python" -VV
-# shellcheck disable=SC2086
-"$python" -m pytest -n "$(nproc)" --dist loadfile -p no:cacheprovider -q $2
-INSIDE
+    # shellcheck disable=SC2086
+    inside /src/scripts/test_python.sh "$version" $tests || failed+=("$version")
 done
 
 if [ ${#failed[@]} != 0 ]; then

@@ -55,11 +55,11 @@ def wait_until_open(port: int, server: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def running_server(target: str) -> Iterator[int]:
+def running_server(target: str, app_dir: str = APP_DIR) -> Iterator[int]:
     """Runs the server in its own process. SIGTERM must end it cleanly."""
     port = free_port()
-    command = [TOWLINE, "serve", target, "--app-dir", APP_DIR, "--port", str(port)]
-    print(f"\n$ towline serve {target} --app-dir {APP_DIR} --port {port}", flush=True)
+    command = [TOWLINE, "serve", target, "--app-dir", app_dir, "--port", str(port)]
+    print(f"\n$ towline serve {target} --app-dir {app_dir} --port {port}", flush=True)
     server = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL)
     try:
         wait_until_open(port, server)

@@ -162,3 +162,30 @@ def test_ratio_of_the_bench():
     three = ratio([100.0, 121.0, 110.0], [100.0, 100.0, 100.0])
     assert three["ratio"] == 1.1
     assert three["high"] == pytest.approx(1.1 * 2.71828 ** (4.30 * 0.0953 / 3**0.5), rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("      - uses: actions/checkout@v7 # v7.0.1", "full hash"),
+        ("      - uses: actions/checkout@3d3c42e5 # v7.0.1", "full hash"),
+        (f"      - uses: actions/checkout@{'3d' * 20}", "version"),
+        ("      - uses: ./.github/actions/absent", "no such file"),
+        ("      - run: make chekc", "make chekc: no such target"),
+        ("        command: TOWLINE_RELOADS=9 make no-such PYTEST_ARGS=x", "make no-such"),
+        ("      - run: scripts/absent.sh 3", "scripts/absent.sh: no such file"),
+    ],
+)
+def test_workflows_that_name_what_is_not_there(line, complaint):
+    (problem,) = load("check_workflows").problems_of(line)
+    assert complaint in problem
+
+
+def test_workflows_that_keep_the_rules():
+    lines = [
+        f"      - uses: actions/checkout@{'3d' * 20} # v7.0.1",
+        "      - uses: ./new/.github/actions/measure",
+        "      - run: make check",
+        "      - run: bash new/examples/ci/measure.sh",
+    ]
+    assert list(load("check_workflows").problems_of("\n".join(lines))) == []

@@ -103,9 +103,10 @@ def test_the_image_has_two_stages_and_runs_without_privileges() -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="hadolint is installed on Linux only")
-def test_hadolint_accepts_the_dockerfile() -> None:
+@pytest.mark.parametrize("file", [DOCKERFILE, ROOT / ".devcontainer/Dockerfile"])
+def test_hadolint_accepts_the_dockerfiles(file: Path) -> None:
     lint = Path(sys.executable).with_name("hadolint")
-    result = subprocess.run([lint, DOCKERFILE], capture_output=True, text=True, timeout=60)
+    result = subprocess.run([lint, file], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stdout
 
 

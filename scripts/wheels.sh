@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# scripts/wheels.sh [TARGET...]: builds wheels and the sdist into dist/ and checks them (scripts/check_wheels.py).
+#
+# zig (of PyPI) links, so that a wheel runs on systems that are older than this one: manylinux2014 (glibc 2.17) and
+# musllinux_1_2. A target needs its Rust library: `rustup target add TARGET`. Only the interpreters of this machine's
+# architecture must be installed; those of others are described by maturin.
+#
+#   TARGET    x86_64-unknown-linux-gnu (default), aarch64-unknown-linux-gnu, x86_64-unknown-linux-musl,
+#             aarch64-unknown-linux-musl; `all` for the four; `sdist`
+#   PYTHONS   versions of CPython (default: 3.10 to 3.15)
+#   OUT       (default: dist)
+#
+# The same revision, toolchain and packages give the same bytes in any folder: times are the commit's, and paths are
+# replaced by names.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+pythons=${PYTHONS:-3.10 3.11 3.12 3.13 3.14 3.15}
+out=${OUT:-dist}
+everything=(x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-unknown-linux-musl aarch64-unknown-linux-musl)
+targets=("$@")
+[ $# != 0 ] || targets=(x86_64-unknown-linux-gnu)
+[ "${targets[*]}" != all ] || targets=("${everything[@]}" sdist)
+
+say() { printf '\033[1m== %s\033[0m\n' "$1"; }
+venv=.venv-wheels
+if [ ! -e "$venv/.stamp" ] || [ pyproject.toml -nt "$venv/.stamp" ]; then
+    say "installing the tools of wheels"
+    "${PYTHON:-python3}" -m venv "$venv"
+    "$venv/bin/python" -m pip install --quiet --upgrade 'pip>=25.1'
+    "$venv/bin/python" -m pip install --quiet --group build --group wheels
+    touch "$venv/.stamp"
+fi
+export PATH="$PWD/$venv/bin:$PATH"
+
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
+export SOURCE_DATE_EPOCH
+cargo_home=${CARGO_HOME:-$HOME/.cargo}
+export RUSTFLAGS="--remap-path-prefix=$PWD=towline --remap-path-prefix=$cargo_home=cargo ${RUSTFLAGS:-}"
+export CFLAGS="-ffile-prefix-map=$PWD=towline -ffile-prefix-map=$cargo_home=cargo ${CFLAGS:-}"
+# These flags would make each `make build` compile everything again.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target/wheels}
+
+interpreters=()
+for version in $pythons; do interpreters+=(--interpreter "python$version"); done
+
+mkdir -p "$out"
+missing=()
+for target in "${targets[@]}"; do
+    case $target in
+        sdist)
+            say "sdist"
+            maturin sdist --quiet --out "$out"
+            continue
+            ;;
+        *-gnu) compatibility=manylinux2014 ;;
+        *-musl) compatibility=musllinux_1_2 ;;
+        *) echo "wheels: unknown target $target" >&2; exit 2 ;;
+    esac
+    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
+        echo "wheels: no Rust library for $target: rustup target add $target" >&2
+        missing+=("$target")
+        continue
+    fi
+    say "$target"
+    maturin build --quiet --release --locked --zig --target "$target" --compatibility "$compatibility" \
+        --out "$out" "${interpreters[@]}"
+done
+
+say "checks"
+python scripts/check_wheels.py "$out"
+[ ${#missing[@]} = 0 ] || { echo "wheels: not built: ${missing[*]}" >&2; exit 1; }

@@ -1,0 +1,122 @@
+"""Packaging: modules that an import loads and the time it takes; the checks of wheels and releases."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.test_house import load
+
+MAX_IMPORT_S = 0.040
+
+CLIENT = """
+import sys, towline
+with towline.Client() as client:
+    pass
+towline.AsyncClient, towline.get
+print(*sorted(name for name in sys.modules if name.startswith("towline")))
+print(*sorted({name.partition(".")[0] for name in sys.modules} - set(sys.stdlib_module_names)))
+"""
+
+
+def python(script: str) -> list[str]:
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout.splitlines()
+
+
+def test_the_client_loads_neither_server_nor_bench() -> None:
+    ours, others = python(CLIENT)
+    other_halves = ("server", "bench", "cli", "config", "testing", "_pytest_plugin")
+    assert "towline.client.client" in ours.split()
+    assert [
+        name for name in ours.split() if name.split(".")[1:2] and name.split(".")[1] in other_halves
+    ] == []
+    before = set(python("import sys; print(*{name.partition('.')[0] for name in sys.modules})")[0].split())
+    assert set(others.split()) - before <= {"towline", "idna"}
+
+
+def test_an_import_takes_at_most_40_ms() -> None:
+    script = "import time; began = time.perf_counter(); import towline; print(time.perf_counter() - began)"
+    # A busy machine takes longer; it is the import's own time that counts.
+    took = []
+    while not took or (min(took) > MAX_IMPORT_S and len(took) < 20):
+        took.append(float(python(script)[0]))
+    assert min(took) <= MAX_IMPORT_S, took
+
+
+METADATA = "towline-0.2.0.dist-info"
+GOOD_BOM = {
+    "bomFormat": "CycloneDX",
+    "components": [{"name": n} for n in ("pyo3", "rustls", "towline-proto")],
+}
+
+
+def wheel(folder: Path, without: str = "", bom: object = GOOD_BOM, **more: str) -> zipfile.ZipFile:
+    contents = {
+        "towline/__init__.py": "",
+        "towline/_native.pyi": "",
+        "towline/py.typed": "",
+        "towline/_native.cpython-313-x86_64-linux-gnu.so": "",
+        f"{METADATA}/licenses/LICENSE-MIT": "",
+        f"{METADATA}/licenses/LICENSE-APACHE": "",
+        f"{METADATA}/entry_points.txt": "",
+        f"{METADATA}/sboms/towline-py.cyclonedx.json": json.dumps(bom),
+        **more,
+    }
+    path = folder / "towline-0.2.0-cp313-cp313-manylinux2014_x86_64.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, text in contents.items():
+            if name != without:
+                archive.writestr(name, text)
+    return zipfile.ZipFile(path)
+
+
+def test_contents_of_a_wheel(tmp_path: Path) -> None:
+    checks = load("check_wheels")
+    assert list(checks.contents_problems(wheel(tmp_path))) == []
+    assert list(checks.contents_problems(wheel(tmp_path, without="towline/py.typed"))) == [
+        "without towline/py.typed"
+    ]
+    assert list(checks.contents_problems(wheel(tmp_path, **{"tests/test_x.py": ""}))) == [
+        "has tests/test_x.py"
+    ]
+    (problem,) = checks.contents_problems(wheel(tmp_path, bom={"bomFormat": "CycloneDX", "components": []}))
+    assert "0 components" in problem
+    second = {"towline/_other.cpython-313-x86_64-linux-gnu.so": ""}
+    assert "shared objects" in next(checks.contents_problems(wheel(tmp_path, **second)))
+
+
+@pytest.mark.parametrize(
+    ("allowed", "promised", "is_kept"),
+    [
+        ("manylinux_2_17_x86_64", "manylinux_2_17_x86_64", True),
+        ("manylinux_2_12_x86_64", "manylinux2014_x86_64", True),
+        ("manylinux2010_x86_64", "manylinux_2_17_x86_64", True),
+        ("manylinux_2_34_x86_64", "manylinux_2_28_x86_64", False),
+        ("musllinux_1_2_aarch64", "musllinux_1_2_aarch64", True),
+        ("linux_x86_64", "manylinux2014_x86_64", False),
+        ("manylinux_2_20_x86_64", "manylinux_2_28_x86_64.manylinux2014_x86_64", False),
+    ],
+)
+def test_platforms_are_compared_by_their_libc(allowed: str, promised: str, is_kept: bool) -> None:
+    assert load("check_wheels").is_as_old(allowed, promised) is is_kept
+
+
+def test_notes_of_a_release() -> None:
+    notes = load("release_notes")
+    changelog = "# Changelog\n\n## Unreleased\n\n- soon\n\n## 0.2.0 (2026-12-01)\n\n- one\n\n### Fixed\n\n- two\n\n## 0.1.0\n\n- old\n"
+    assert notes.section(changelog, "0.2.0") == "- one\n\n### Fixed\n\n- two"
+    assert notes.section(changelog, "0.1.0") == "- old"
+    assert notes.section(changelog, "0.2") == ""
+    assert notes.version_in('[project]\nname = "towline"\nversion = "0.2.0"\n') == "0.2.0"
+
+
+def test_the_versions_are_one() -> None:
+    notes = load("release_notes")
+    versions = {
+        notes.version_in((notes.ROOT / name).read_text()) for name in ("pyproject.toml", "Cargo.toml")
+    }
+    assert len(versions) == 1
