@@ -47,6 +47,16 @@ def test_an_import_takes_at_most_40_ms() -> None:
     assert min(took) <= MAX_IMPORT_S, took
 
 
+def test_an_interpreter_without_gil_is_refused() -> None:
+    """`PYTHON_GIL=0` on a free-threaded one, which this machine need not have: there `sys` says the same."""
+    script = "import sys; sys._is_gil_enabled = lambda: {}; import towline._native"
+    assert python(script.format(True)) == []
+    command = [sys.executable, "-c", script.format(False)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "ImportError: towline needs the GIL, which PYTHON_GIL=0 or -X gil=0 keeps off" in done.stderr
+
+
 METADATA = "towline-0.2.0.dist-info"
 GOOD_BOM = {
     "bomFormat": "CycloneDX",

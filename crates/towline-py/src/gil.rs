@@ -1,7 +1,26 @@
 //! Mutable state of Python objects, accessed only with the GIL held.
 use std::cell::{RefCell, RefMut};
 
+use pyo3::exceptions::PyImportError;
 use pyo3::prelude::*;
+
+/// Fails on an interpreter that runs without the GIL.
+///
+/// A free-threaded interpreter turns it on, with a warning, for a module that declares `gil_used`; `PYTHON_GIL=0` and
+/// `-X gil=0` forbid that.
+pub fn require(py: Python<'_>) -> PyResult<()> {
+    let sys = py.import("sys")?;
+    let Some(is_enabled) = sys.getattr_opt("_is_gil_enabled")? else {
+        return Ok(()); // CPython 3.12 and older
+    };
+    if is_enabled.call0()?.is_truthy()? {
+        return Ok(());
+    }
+    Err(PyImportError::new_err(
+        "towline needs the GIL, which PYTHON_GIL=0 or -X gil=0 keeps off: the state of its objects is guarded by it. \
+         Without that setting a free-threaded interpreter turns the GIL on when towline is imported",
+    ))
+}
 
 /// A `RefCell` that can be opened only with proof that the GIL is held.
 ///

@@ -68,4 +68,11 @@ mod _native {
     use super::server::shared_stats::{SharedStats, Slot};
     #[pymodule_export]
     use super::server::wsgi::WsgiServer;
+
+    use pyo3::prelude::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::gil::require(module.py())
+    }
 }
