@@ -35,11 +35,15 @@ export PATH="$PWD/$venv/bin:$PATH"
 
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
 export SOURCE_DATE_EPOCH
-cargo_home=${CARGO_HOME:-$HOME/.cargo}
-export RUSTFLAGS="--remap-path-prefix=$PWD=towline --remap-path-prefix=$cargo_home=cargo ${RUSTFLAGS:-}"
-export CFLAGS="-ffile-prefix-map=$PWD=towline -ffile-prefix-map=$cargo_home=cargo ${CFLAGS:-}"
-# These flags would make each `make build` compile everything again.
-export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-target/wheels}
+# A folder of its own: these flags would make each `make build` compile everything again.
+CARGO_TARGET_DIR=$(realpath --canonicalize-missing "${CARGO_TARGET_DIR:-target/wheels}")
+export CARGO_TARGET_DIR
+rust_names=() c_names=()
+for pair in "$PWD=towline" "$CARGO_TARGET_DIR=target" "${CARGO_HOME:-$HOME/.cargo}=cargo"; do
+    rust_names+=("--remap-path-prefix=$pair")
+    c_names+=("-ffile-prefix-map=$pair")
+done
+export RUSTFLAGS="${rust_names[*]} ${RUSTFLAGS:-}" CFLAGS="${c_names[*]} ${CFLAGS:-}"
 
 interpreters=()
 for version in $pythons; do interpreters+=(--interpreter "python$version"); done
