@@ -213,3 +213,36 @@ def test_disturbed_slices_are_no_pauses(pause_s: float, waits: dict[str, float])
 def test_records_without_stolen_time_have_no_pauses() -> None:
     slices = [replace(one, stolen_s=None) for one in with_pauses(2.0, 320)["stops"]]
     assert pauses_s(slices) == []
+
+
+def with_slow_slices(**changes: float) -> dict[str, list[Slice]]:
+    """Two equal subjects; the second has a tenth of its responses in one slice of six."""
+    found: dict[str, list[Slice]] = {"steady": [], "slow": []}
+    rng = random.Random(5)
+    for restart in range(RESTARTS):
+        for round_ in range(PAIRS):
+            for name, slices in found.items():
+                is_slow = name == "slow" and (restart + round_) % 6 == 0
+                answered = round(20_000 * SLICE_S * math.exp(rng.gauss(0, 0.03)) * (0.1 if is_slow else 1))
+                one = Slice(name, restart, round_, 0, 0.0, SLICE_S, answered, stolen_s=0.0)
+                slices.append(replace(one, **changes) if is_slow else one)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_own"),
+    [
+        ({}, True),
+        ({"subject_cpu_s": SLICE_S, "subject_waited_s": 3 * SLICE_S}, True),
+        ({"subject_cpu_s": 0.1 * SLICE_S, "subject_waited_s": 0.9 * SLICE_S}, False),
+        ({"driver_waited_share": 0.9}, False),
+        ({"stolen_s": 0.9 * SLICE_S}, False),
+    ],
+    ids=["unknown", "its own threads", "another process", "the driver's core", "the hypervisor"],
+)
+def test_slow_slices_count_unless_the_machine_was_the_cause(changes: dict[str, float], is_own: bool) -> None:
+    slices = with_slow_slices(**changes)
+    ratio = paired(slices["steady"], slices["slow"], "per_s")
+    assert ratio.disagree == is_own
+    truth = -math.log(1 - 0.9 / 6) if is_own else 0.0
+    assert fmean(ratio.by_restart.values()) == pytest.approx(truth, abs=0.02)

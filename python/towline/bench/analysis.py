@@ -100,6 +100,8 @@ PAUSE_S = 0.04
 """A slice that a subject makes so much longer has a pause: more than a tick by which stolen time is counted."""
 PAUSE_SHARE = 0.01
 """A difference of this share of the time in pauses counts: half of the usual margin."""
+DISTURBED_SHARE = 0.1
+"""A slice of which something else had this share is not asked whether the subject stands still."""
 PAIRED = frozenset({"per_s", "cpu_us"})
 """Metrics compared slice by slice; percentiles need the samples of a whole restart."""
 SHARES_BEYOND = {"p50_us": 0.5, "p90_us": 0.1, "p95_us": 0.05, "p99_us": 0.01, "p99_9_us": 0.001}
@@ -282,13 +284,18 @@ def paired(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> Paire
     part = _rate_of if metric == "per_s" else _cost_of
     mine, others = _by_restart(ours), _by_restart(theirs)
     has_stopped = metric == "per_s" and abs(_pause_share(ours) - _pause_share(theirs)) > PAUSE_SHARE
-    return paired_ratio(
-        {
-            restart: [(part(one), part(other)) for one, other in neighbours(mine[restart], others[restart])]
-            for restart in sorted(mine.keys() & others.keys())
-        },
-        has_stopped=has_stopped,
-    )
+    pairs = {
+        restart: neighbours(mine[restart], others[restart]) for restart in sorted(mine.keys() & others.keys())
+    }
+    undisturbed = {
+        restart: [pair for pair in those if not any(_is_disturbed(each) for side in pair for each in side)]
+        for restart, those in pairs.items()
+    }
+
+    def parts(of: dict[int, list[tuple[list[Slice], list[Slice]]]]) -> dict[int, list[tuple[Part, Part]]]:
+        return {restart: [(part(one), part(other)) for one, other in those] for restart, those in of.items()}
+
+    return paired_ratio(parts(pairs), has_stopped=has_stopped, undisturbed=parts(undisturbed))
 
 
 def pauses_s(slices: Sequence[Slice]) -> list[float]:
@@ -307,6 +314,18 @@ def pauses_s(slices: Sequence[Slice]) -> list[float]:
 
 def _disturbed_s(one: Slice) -> float:
     return one.subject_waited_s + one.driver_waited_share * one.measured_s + (one.stolen_s or 0.0)
+
+
+def _is_disturbed(one: Slice) -> bool:
+    """Whether something else had the cores for a part of the slice that shows in its rate.
+
+    Threads of a subject that wait for each other keep its cores busy, and that is its own doing.
+    """
+    idle_s = max(0.0, one.measured_s - one.subject_cpu_s)
+    others_s = (
+        min(one.subject_waited_s, idle_s) + one.driver_waited_share * one.measured_s + (one.stolen_s or 0.0)
+    )
+    return others_s > DISTURBED_SHARE * one.measured_s
 
 
 def _pause_share(slices: Sequence[Slice]) -> float:

@@ -3,7 +3,8 @@
 Stolen time and a shared cache disturb some slices by much and most by little, both subjects alike: a trimmed mean of
 the pairs' log ratios is two to three times as precise as the ratio of totals. But it also discards what only one
 subject does now and then, such as standing still, which must count in full. So the totals are computed, too, and where
-they differ from the trimmed mean by more than the pairs' own scatter explains, they are used.
+they differ from the trimmed mean by more than the pairs' own scatter explains, they are used. Unless the difference is
+gone without the pairs that the machine is known to have disturbed: then it is the machine's.
 """
 
 from __future__ import annotations
@@ -44,8 +45,15 @@ class PairedRatio:
 Pairs = Sequence[tuple[Part, Part]]
 
 
-def paired_ratio(restarts: Mapping[int, Pairs], *, has_stopped: bool = False) -> PairedRatio:
+def paired_ratio(
+    restarts: Mapping[int, Pairs],
+    *,
+    has_stopped: bool = False,
+    undisturbed: Mapping[int, Pairs] | None = None,
+) -> PairedRatio:
     """The log ratio of the first of each pair to the second, for the pairs of each restart.
+
+    `undisturbed`: those of the pairs in which nothing else had the cores, if that is known.
 
     `has_stopped`: a subject has stood still by itself for long. One such slice among hundreds is within the scatter of
     the pairs, so that it is not noticed here, and a trimmed mean would lose it: totals are used.
@@ -62,7 +70,7 @@ def paired_ratio(restarts: Mapping[int, Pairs], *, has_stopped: bool = False) ->
     if count < MIN_PAIRS:
         return PairedRatio(totals, trimmed=False)
     mean, by_restart = trimmed_mean(logs)
-    if has_stopped or not math.isfinite(mean) or _disagree(mean, restarts):
+    if has_stopped or not math.isfinite(mean) or (_disagree(mean, restarts) and _remains(undisturbed)):
         return PairedRatio(totals, trimmed=False, disagree=True)
     return PairedRatio(by_restart, trimmed=True)
 
@@ -127,6 +135,21 @@ def _disagree(mean: float, restarts: Mapping[int, Pairs]) -> bool:
     by_restart = [sum(values) for values in by_pair]
     error = max(_error([value for values in by_pair for value in values]), _error(by_restart))
     return abs(math.log(rates[0] / rates[1]) - mean) > DISAGREEMENT * error
+
+
+def _remains(undisturbed: Mapping[int, Pairs] | None) -> bool:
+    """Whether totals and trimmed mean differ in the undisturbed pairs, too, or these are too few to say."""
+    restarts = {
+        restart: pairs for restart, pairs in (undisturbed or {}).items() if pairs and _positive(pairs)
+    }
+    logs = {
+        restart: [log_ratio(*pair) for pair in pairs if _comparable(*pair)]
+        for restart, pairs in restarts.items()
+    }
+    if sum(len(values) for values in logs.values()) < MIN_PAIRS:
+        return True
+    mean, _ = trimmed_mean(logs)
+    return not math.isfinite(mean) or _disagree(mean, restarts)
 
 
 def _error(influences: Sequence[float]) -> float:
