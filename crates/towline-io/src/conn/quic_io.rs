@@ -248,13 +248,15 @@ fn run_commands(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) 
 /// RFC 9218 4.1.
 const DEFAULT_URGENCY: i32 = 3;
 
-/// Opens unidirectional streams. Before the handshake QUIC may not know yet that the peer allows them.
+/// Opens unidirectional streams. Before the handshake QUIC may not know yet that the peer allows them: a `ClientHello` of
+/// several datagrams is received piece by piece. What HTTP/3 has offered of them meanwhile was refused.
 fn open_streams(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) {
     while let Some(id) = quic.unopened.front().copied()
         && let Some(opened) = quic.conn.quic().streams().open(Dir::Uni)
     {
         debug_assert_eq!(u64::from(opened), id, "HTTP/3 numbers streams as QUIC does");
         quic.unopened.pop_front();
+        proto.stream_writable(now, id);
     }
     if !quic.unopened.is_empty() && !quic.is_handshaking() {
         let rule = "fewer than three unidirectional streams (RFC 9114 6.2)";

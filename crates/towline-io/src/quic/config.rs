@@ -40,7 +40,7 @@ pub fn client_config(tls: &rustls::ClientConfig, limits: &QuicLimits) -> io::Res
     Ok(config)
 }
 
-fn transport(limits: &QuicLimits) -> TransportConfig {
+pub(crate) fn transport(limits: &QuicLimits) -> TransportConfig {
     let mut config = TransportConfig::default();
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(limits.max_bidi_streams))

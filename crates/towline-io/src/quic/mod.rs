@@ -29,6 +29,8 @@ pub(crate) mod tests;
 mod worker_tests;
 mod workers;
 
+#[cfg(test)]
+pub(crate) use config::transport;
 pub use config::{client_config, server_config};
 pub use connection::{Connection, QuicCounts, SendOutcome};
 pub use endpoint::{Endpoint, EndpointCounts, ReceiveOutcome};

@@ -98,6 +98,25 @@ proptest! {
 }
 
 #[test]
+fn a_hello_in_two_datagrams_delays_no_stream_of_the_server() {
+    for seed in 0..20 {
+        let path = Path {
+            jitter: Duration::from_millis(5),
+            ..Path::clean()
+        };
+        let setup = Setup {
+            has_long_hello: true,
+            ..Setup::new(seed, path, specs_up_to(seed, 20, 20_000))
+        };
+        let mut sim = Simulation::new(setup);
+        sim.run_until(10 * SECOND, |sim| {
+            let client = sim.client.as_ref();
+            client.is_some_and(|client| client.conn.proto.settings_received())
+        });
+    }
+}
+
+#[test]
 fn a_socket_that_is_often_full_loses_nothing() {
     let path = Path {
         lost_per_mille: 20,

@@ -15,9 +15,12 @@ use crate::conn::id::ConnId;
 use crate::conn::quic_transport::{SharedEndpoint, lock};
 use crate::conn::transport::Transport;
 use crate::conn::{Conn, Output};
+
 use crate::quic::memory_socket::MemorySocket;
 use crate::quic::tests::{certificate, trusting};
-use crate::quic::{Endpoint, QuicLimits, ReceiveOutcome, UdpSocket, client_config, server_config};
+use crate::quic::{
+    Endpoint, QuicLimits, ReceiveOutcome, UdpSocket, client_config, server_config, transport,
+};
 
 /// Bytes that one flush may write: as in the engine.
 const FLUSH_BYTES: usize = 256 * 1024;
@@ -37,6 +40,8 @@ pub(super) struct Setup {
     pub(super) client_quic: QuicLimits,
     /// Datagrams that the sockets hold until the network takes them.
     pub(super) send_buffer: usize,
+    /// The `ClientHello` needs two datagrams, as that of browsers.
+    pub(super) has_long_hello: bool,
 }
 
 impl Setup {
@@ -49,6 +54,7 @@ impl Setup {
             server_quic: QuicLimits::server(),
             client_quic: QuicLimits::client(),
             send_buffer: 10_000,
+            has_long_hello: false,
         }
     }
 }
@@ -103,7 +109,11 @@ impl Simulation {
         let of_server = UdpSocket::in_memory(of_server);
         let endpoint = Endpoint::new(of_server, Some(config), setup.server_quic);
 
-        let config = client_config(&trusting(&cert), &setup.client_quic).unwrap();
+        let config = if setup.has_long_hello {
+            with_long_hello(trusting(&cert), &setup.client_quic)
+        } else {
+            client_config(&trusting(&cert), &setup.client_quic).unwrap()
+        };
         let of_client = UdpSocket::in_memory(of_client);
         let mut dialed = Endpoint::new(of_client, None, setup.client_quic);
         let conn = dialed.connect(now, config, remote, "localhost").unwrap();
@@ -294,7 +304,7 @@ impl Simulation {
         lock(&self.endpoint).forget_closed(self.now);
         while lock(&self.endpoint).receive(self.now).unwrap() == ReceiveOutcome::More {}
         loop {
-            let accepted = lock(&self.endpoint).next_accepted();
+            let accepted = lock(&self.endpoint).next_accepted(self.now);
             let Some(conn) = accepted else { break };
             let id = ConnId::from_u64(self.servers.len() as u64 + 1);
             let (endpoint, config) = (&self.endpoint, &self.server_config);
@@ -304,6 +314,17 @@ impl Simulation {
         }
         while lock(&self.endpoint).next_ready().is_some() {}
     }
+}
+
+/// A configuration that offers further protocols with long names.
+fn with_long_hello(tls: rustls::ClientConfig, limits: &QuicLimits) -> quinn_proto::ClientConfig {
+    let mut tls = tls;
+    tls.alpn_protocols = vec![b"h3".to_vec()];
+    tls.alpn_protocols.extend((0..6).map(|_| vec![b'x'; 200]));
+    let crypto = quinn_proto::crypto::rustls::QuicClientConfig::try_from(Arc::new(tls)).unwrap();
+    let mut config = quinn_proto::ClientConfig::new(Arc::new(crypto));
+    config.transport_config(Arc::new(transport(limits)));
+    config
 }
 
 fn config_of(limits: Limits) -> Arc<ConnConfig> {
