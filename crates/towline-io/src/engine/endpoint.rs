@@ -19,6 +19,8 @@ pub(crate) struct RegisteredEndpoint {
     pub(crate) service: Arc<ConnConfig>,
     /// Datagrams may be waiting: set by the poll, cleared when a receive finds no more.
     pub(crate) pending: bool,
+    /// New connections that wait for their handshakes.
+    pub(crate) waiting: usize,
     /// Write interest is registered in the poll.
     pub(crate) write_armed: bool,
     /// The socket is read here. If not, another worker reads it and forwards our datagrams.
@@ -97,8 +99,12 @@ impl RegisteredEndpoint {
         received.unwrap_or(ReceiveOutcome::All)
     }
 
-    pub(crate) fn next_accepted(&self) -> Option<Connection> {
-        lock(&self.endpoint).next_accepted()
+    /// The next new connection.
+    pub(crate) fn next_accepted(&mut self, now: Instant) -> Option<Connection> {
+        let mut endpoint = lock(&self.endpoint);
+        let accepted = endpoint.next_accepted(now);
+        self.waiting = endpoint.waiting();
+        accepted
     }
 
     pub(crate) fn next_ready(&self) -> Option<ConnId> {

@@ -23,6 +23,10 @@ use crate::quic::{
 /// connections concerned are then served before more is received, so that datagrams wait in the kernel and not here.
 const BATCHES_PER_TURN: usize = 4;
 
+/// Handshakes begun per endpoint and turn: between two of them, which take some 0.2 ms each, the other connections are
+/// served.
+const HANDSHAKES_PER_TURN: usize = 2;
+
 /// Messages of other workers taken per turn.
 const FORWARDED_PER_TURN: usize = 64;
 
@@ -41,6 +45,7 @@ impl<S: Default> Engine<S> {
             fd,
             service,
             pending: true,
+            waiting: 0,
             write_armed: false,
             reading: true,
             counts: EndpointCounts::default(),
@@ -80,9 +85,10 @@ impl<S: Default> Engine<S> {
         }
     }
 
-    /// Whether datagrams may be waiting.
+    /// Whether datagrams, or new connections, may be waiting.
     pub(crate) fn has_datagrams(&self) -> bool {
-        self.endpoints.iter().any(|registered| registered.pending)
+        let is_due = |registered: &RegisteredEndpoint| registered.pending || registered.waiting > 0;
+        self.endpoints.iter().any(is_due)
             || self.workers.as_ref().is_some_and(|workers| workers.pending)
     }
 
@@ -98,7 +104,8 @@ impl<S: Default> Engine<S> {
     pub(crate) fn receive_datagrams(&mut self, now: Instant) {
         let forwarded = self.receive_forwarded(now);
         for index in 0..self.endpoints.len() {
-            if !self.endpoints[index].pending && !forwarded {
+            let registered = &self.endpoints[index];
+            if !registered.pending && registered.waiting == 0 && !forwarded {
                 continue;
             }
             lock(&self.endpoints[index].endpoint).forget_closed(now);
@@ -110,7 +117,10 @@ impl<S: Default> Engine<S> {
                 registered.pending = registered.receive(now) == ReceiveOutcome::More;
             }
             self.endpoints[index].count();
-            while let Some(conn) = self.endpoints[index].next_accepted() {
+            for _ in 0..HANDSHAKES_PER_TURN {
+                let Some(conn) = self.endpoints[index].next_accepted(now) else {
+                    break;
+                };
                 self.add_quic(index, conn, now);
             }
             while let Some(id) = self.endpoints[index].next_ready() {

@@ -213,3 +213,27 @@ fn a_timeout_of_one_connection_leaves_no_datagrams_of_others_unread() {
     engine.expire(due);
     assert_eq!(engine.ready, [second, first]);
 }
+
+#[test]
+fn handshakes_wait_for_their_turns() {
+    let mut pair = Pair::connected();
+    let others: Vec<End> = (0..9)
+        .map(|_| client(&pair.certificate, pair.addr))
+        .collect();
+    // All of their first packets are in the socket: loopback delivers at once.
+    let mut counts = vec![pair.server.engine.len()];
+    let until = Instant::now() + PATIENCE;
+    while pair.server.engine.len() < 1 + others.len() {
+        assert!(Instant::now() < until, "no progress");
+        pair.server.step();
+        counts.push(pair.server.engine.len());
+    }
+    let most = counts.windows(2).map(|pair| pair[1] - pair[0]).max();
+    assert!(most.is_some_and(|most| most <= 2), "{counts:?}");
+    for mut other in others {
+        pair.step_until(|_| {
+            other.step();
+            other.is_connected()
+        });
+    }
+}

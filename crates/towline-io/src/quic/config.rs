@@ -22,8 +22,8 @@ pub fn server_config(tls: &TlsConfig, limits: &QuicLimits) -> io::Result<ServerC
     let mut config = ServerConfig::with_crypto(Arc::new(crypto));
     config
         .transport_config(Arc::new(transport(limits)))
-        // The endpoint decides on each at once, with its own bounds.
-        .max_incoming(1)
+        // The endpoint has the same bound for those whose handshake has begun.
+        .max_incoming(limits.max_handshakes.max(1))
         .incoming_buffer_size(INCOMING_BUFFER_BYTES)
         .incoming_buffer_size_total(INCOMING_BUFFER_BYTES * 64);
     Ok(config)

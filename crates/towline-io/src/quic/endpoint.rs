@@ -1,7 +1,7 @@
 //! One UDP socket and its connections: routes datagrams by connection ID, decides on new connections.
 //!
 //! ```text
-//!                     ┌─ handshakes < retry_from_handshakes, or a valid token ─► Accepted
+//!                     ┌─ handshakes < retry_from_handshakes, or a valid token ─► waiting ─► accepted, one by one
 //! first Initial ──────┼─ else, without a token ───────────────────────────────► Retry
 //!                     └─ handshakes = max_handshakes, or not accepting ────────► refused
 //! ```
@@ -68,7 +68,9 @@ pub struct Endpoint {
     accepting: bool,
     slots: Vec<Option<Slot>>,
     handshakes: usize,
-    accepted: VecDeque<Connection>,
+    /// New connections before their handshakes. The handshakes cost as much as many requests, so the program
+    /// decides how many come between two services of the others.
+    waiting: VecDeque<Incoming>,
     ready: VecDeque<Key>,
     /// Closed connections in the order in which they were closed, and when they are forgotten.
     closing: VecDeque<(Instant, Key)>,
@@ -143,7 +145,7 @@ impl Endpoint {
             accepting,
             slots: Vec::new(),
             handshakes: 0,
-            accepted: VecDeque::new(),
+            waiting: VecDeque::new(),
             ready: VecDeque::new(),
             closing: VecDeque::new(),
             counts: EndpointCounts::default(),
@@ -242,9 +244,25 @@ impl Endpoint {
         self.counts
     }
 
-    /// The next new connection, before its handshake. Register it, then treat it as ready.
-    pub fn next_accepted(&mut self) -> Option<Connection> {
-        self.accepted.pop_front()
+    /// Begins the handshake of the next new connection. Register it, then treat it as ready.
+    pub fn next_accepted(&mut self, now: Instant) -> Option<Connection> {
+        while let Some(incoming) = self.waiting.pop_front() {
+            self.reply.clear();
+            match self.quic.accept(incoming, now, &mut self.reply, None) {
+                Ok((handle, quic)) => return Some(self.insert(handle, quic, true)),
+                Err(error) => {
+                    if let Some(response) = error.response {
+                        self.respond(&response);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Number of further ones.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
     }
 
     /// The tag of the next connection for which something has arrived: call [`service`](Self::service) with it.
@@ -384,7 +402,7 @@ impl Endpoint {
                 if self.is_for_another(message) {
                     self.quic.ignore(incoming);
                 } else {
-                    self.decide(now, incoming);
+                    self.decide(incoming);
                 }
             }
             Some(DatagramEvent::Response(transmit)) => self.respond(&transmit),
@@ -423,15 +441,16 @@ impl Endpoint {
         }
     }
 
-    /// Accepts, retries or refuses a new connection; see the picture of the module.
-    fn decide(&mut self, now: Instant, incoming: Incoming) {
+    /// Keeps, retries or refuses a new connection; see the picture of the module.
+    fn decide(&mut self, incoming: Incoming) {
         self.reply.clear();
-        if !self.accepting || self.handshakes >= self.limits.max_handshakes {
+        let handshakes = self.handshakes + self.waiting.len();
+        if !self.accepting || handshakes >= self.limits.max_handshakes {
             self.counts.refused += 1;
             let refusal = self.quic.refuse(incoming, &mut self.reply);
             return self.respond(&refusal);
         }
-        let is_loaded = self.handshakes >= self.limits.retry_from_handshakes;
+        let is_loaded = handshakes >= self.limits.retry_from_handshakes;
         if is_loaded && !incoming.remote_address_validated() {
             // A token of a Retry that is wrong has been refused before.
             match self.quic.retry(incoming, &mut self.reply) {
@@ -443,17 +462,7 @@ impl Endpoint {
             }
             return;
         }
-        match self.quic.accept(incoming, now, &mut self.reply, None) {
-            Ok((handle, quic)) => {
-                let conn = self.insert(handle, quic, true);
-                self.accepted.push_back(conn);
-            }
-            Err(error) => {
-                if let Some(response) = error.response {
-                    self.respond(&response);
-                }
-            }
-        }
+        self.waiting.push_back(incoming);
     }
 
     /// Sends a datagram of the endpoint itself. If the socket is full it is lost, and the client tries again.

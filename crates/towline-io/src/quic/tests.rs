@@ -71,7 +71,7 @@ impl End {
     pub(crate) fn step(&mut self, now: Instant) {
         while self.endpoint.receive(now).unwrap() == ReceiveOutcome::More {}
         self.conns
-            .extend(std::iter::from_fn(|| self.endpoint.next_accepted()));
+            .extend(std::iter::from_fn(|| self.endpoint.next_accepted(now)));
         while self.endpoint.next_ready().is_some() {}
         let mut index = 0;
         while index < self.conns.len() {

@@ -32,7 +32,7 @@ impl QuicServer {
             while !is_over.load(Ordering::Relaxed) {
                 let now = Instant::now();
                 let _ = endpoint.receive(now);
-                conns.extend(std::iter::from_fn(|| endpoint.next_accepted()));
+                conns.extend(std::iter::from_fn(|| endpoint.next_accepted(now)));
                 while endpoint.next_ready().is_some() {}
                 conns.retain_mut(|conn| {
                     if conn.deadline().is_some_and(|at| at <= now) {
@@ -278,7 +278,7 @@ fn a_server_without_http3_is_named() {
         while start.elapsed() < Duration::from_secs(2) {
             let now = Instant::now();
             let _ = endpoint.receive(now);
-            conns.extend(std::iter::from_fn(|| endpoint.next_accepted()));
+            conns.extend(std::iter::from_fn(|| endpoint.next_accepted(now)));
             for conn in &mut conns {
                 endpoint.service(conn);
                 conn.send(now, usize::MAX);
