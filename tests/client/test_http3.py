@@ -315,6 +315,44 @@ def test_a_server_that_restarts_without_a_word_loses_one_connection(backend: Mak
         assert caller.get("/small").content == SMALL
 
 
+def test_a_misdirected_request_goes_to_the_origin(server: Server, place: Place, backend: Make) -> None:
+    """421 from the alternative (RFC 9110 15.5.20), which has been told its name (`Alt-Used`, RFC 7838 5)."""
+    with Origin(server_context(place.key, place.cert), f'h3=":{server.port}"; ma=60') as origin:
+
+        def on_alternative(**options: Any) -> Any:
+            """A new client that knows the alternative and has reached it. On a busy machine TCP may win the race."""
+            verify = towline.TLS(trust=place.ca)
+            caller = backend(http3=True, verify=verify, base_url=origin.url, **options)
+            assert caller.get("/").http_version == "HTTP/1.1"
+            assert caller.get("/small").http_version == "HTTP/3"
+            assert server.requests[-1].fields["alt-used"] == f"127.0.0.1:{server.port}"
+            assert server.requests[-1].fields[":authority"] == origin.url.removeprefix("https://")
+            return caller
+
+        for method, content in (("GET", None), ("POST", b"x" * 100_000)):
+            caller = holds_once(on_alternative)
+            response = caller.call(method, "/status/421", content=content)
+            assert (response.status_code, response.http_version, response.content) == (200, "HTTP/1.1", SMALL)
+            assert server.requests[-1].path == "/status/421"
+            assert origin.targets[-1] == b"/status/421"
+        # Its body cannot be sent again, so the response is the program's, and the next call uses the origin.
+        caller = holds_once(on_alternative)
+        response = caller.call("POST", "/status/421", content=caller.body(b"one", b"two"))
+        assert (response.status_code, response.http_version) == (421, "HTTP/3")
+        assert caller.get("/next").http_version == "HTTP/1.1"
+        # A header of the program's own is kept.
+        caller = holds_once(on_alternative)
+        caller.get("/small", headers={"Alt-Used": "own"})
+        assert server.requests[-1].fields["alt-used"] == "own"
+
+
+def test_the_origin_itself_is_no_alternative(make: Make, server: Server) -> None:
+    response = make().get("/status/421")
+    assert (response.status_code, response.http_version) == (421, "HTTP/3")
+    assert [request.path for request in server.requests] == ["/status/421"]
+    assert "alt-used" not in server.requests[0].fields
+
+
 def test_alt_svc_moves_calls_to_http3_and_loses_none(
     server: Server,
     place: Place,

@@ -4,7 +4,9 @@ use std::fs::File;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use towline_proto::{Event, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError};
+use towline_proto::{
+    Event, Field, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError,
+};
 
 use super::request::{Body, OutgoingRequest};
 use crate::conn::Conn;
@@ -52,6 +54,19 @@ impl<S> Conn<S> {
         )
     }
 
+    pub(super) fn is_http3(&self) -> bool {
+        self.proto.protocol() == Some(Protocol::Http3)
+    }
+
+    /// The header that names an alternative to its server (RFC 7838 5); `None` over TCP.
+    pub(super) fn alt_used<'a>(&self, request: &'a OutgoingRequest) -> Option<Field<'a>> {
+        let value = request.route.alt_used().filter(|_| self.is_http3())?;
+        Some(Field {
+            name: b"alt-used",
+            value: value.as_bytes(),
+        })
+    }
+
     /// Whether part of the request on `stream` is still unsent.
     pub(super) fn has_unsent(&mut self, stream: StreamId) -> bool {
         let queued = self.proto.stream(stream).map_or(0, |body| body.queued());
@@ -89,9 +104,10 @@ pub(super) fn write_request<S>(
     let size = request.body.size();
     // Opened first: a request that is queued cannot be taken back.
     let file = duplicate(&request.body)?;
+    let alt_used = peer.alt_used(request);
     let stream = request
         .head
-        .with_head(|head| peer.proto.request(head, size))?;
+        .with_head_and(alt_used, |head| peer.proto.request(head, size))?;
     if !request.awaits_continue()
         && let Err(error) = write_body(peer, stream, &request.body, file)
     {

@@ -94,6 +94,16 @@ impl RequestText {
 
     /// Calls `write` with the head in the form that the protocol core takes.
     pub fn with_head<T>(&self, write: impl FnOnce(&RequestHead<'_>) -> T) -> T {
+        self.with_head_and(None, write)
+    }
+
+    /// The same with a further header, unless the request has one of its name.
+    pub(super) fn with_head_and<T>(
+        &self,
+        added: Option<Field<'_>>,
+        write: impl FnOnce(&RequestHead<'_>) -> T,
+    ) -> T {
+        let added = added.filter(|added| self.field(added.name).is_none());
         let head = |fields: &[Field<'_>]| {
             write(&RequestHead {
                 method: self.method(),
@@ -101,17 +111,18 @@ impl RequestText {
                 fields,
             })
         };
-        if self.field_ends.len() > INLINE_FIELDS {
-            return head(&self.fields().collect::<Vec<_>>());
+        let count = self.field_ends.len() + usize::from(added.is_some());
+        if count > INLINE_FIELDS {
+            return head(&self.fields().chain(added).collect::<Vec<_>>());
         }
         let mut inline = [Field {
             name: &[],
             value: &[],
         }; INLINE_FIELDS];
-        for (slot, field) in inline.iter_mut().zip(self.fields()) {
+        for (slot, field) in inline.iter_mut().zip(self.fields().chain(added)) {
             *slot = field;
         }
-        head(&inline[..self.field_ends.len()])
+        head(&inline[..count])
     }
 }
 
@@ -481,6 +492,14 @@ mod tests {
                     assert_eq!(field.name, format!("x-{index}").as_bytes());
                     assert_eq!(field.value.len(), index);
                 }
+            });
+            let added = |name, value| Some(Field { name, value });
+            text.with_head_and(added(b"Alt-Used", b"b"), |head| {
+                assert_eq!(head.fields.len(), count + 1);
+                assert_eq!(head.fields[count].value, b"b");
+            });
+            text.with_head_and(added(b"X-0", b"b"), |head| {
+                assert_eq!(head.fields.len(), count.max(1));
             });
         }
     }

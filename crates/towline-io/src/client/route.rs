@@ -47,6 +47,8 @@ pub struct Alternative {
     /// Number of the times for which it was not tried, after a failure, and that are over. Connections that TCP has won
     /// before carry no further calls, so that QUIC is tried again.
     pub generation: u32,
+    /// Value of the header `Alt-Used` of requests over it (RFC 7838 5). `None`: it is the origin itself, known in advance.
+    pub alt_used: Option<Box<str>>,
 }
 
 impl Route {
@@ -73,6 +75,15 @@ impl Route {
     pub fn over_http1(&self) -> Self {
         Self {
             http1_only: true,
+            alternative: None,
+            ..self.clone()
+        }
+    }
+
+    /// Returns the same route over TCP.
+    #[must_use]
+    pub fn over_tcp(&self) -> Self {
+        Self {
             alternative: None,
             ..self.clone()
         }
@@ -125,6 +136,11 @@ impl Route {
         let supports_quic = self.tls.as_ref().is_some_and(|tls| tls.supports_quic());
         (!supports_quic)
             .then_some("an ssl.SSLContext cannot be used for HTTP/3; pass TLS(...) as verify=")
+    }
+
+    /// The value of `Alt-Used` for requests over its alternative (RFC 7838 5).
+    pub(super) fn alt_used(&self) -> Option<&str> {
+        self.alternative.as_deref()?.alt_used.as_deref()
     }
 
     /// Whether requests use the absolute form of the target, since they go to an HTTP proxy (RFC 9112 3.2.2). They

@@ -61,6 +61,7 @@ impl Routes {
         };
         let alternative = self.http3.then(|| {
             Box::new(Alternative {
+                alt_used: None,
                 host: host.into(),
                 port,
                 is_only: true,

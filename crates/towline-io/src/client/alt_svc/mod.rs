@@ -5,6 +5,7 @@
 //!                                        └─► the route with the alternative, whose dial is a race with TCP
 //!                                            (TCP alone while the alternative rests after a failure)
 //!   head of a response ─► observe ─► Cache ─► file
+//!   421 over the alternative ─► misdirected ─► Cache; the request is sent to the origin again
 //!   outcome of a dial ─► failed, succeeded ─► Cache
 //! ```
 //!
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use towline_proto::HeadRef;
 
-use super::route::{Alternative, Route};
+use super::route::{Alternative, Route, authority};
 use crate::fork;
 use crate::thread_pool::{FILES, Task};
 use cache::{Authority, Cache};
@@ -114,7 +115,7 @@ impl Http3 {
                 state.cache.find(&route.host, route.port, now)
             }
         };
-        let authority = match advertised {
+        let chosen = match advertised {
             Some(authority) => authority,
             None if self.policy == Http3Policy::Advertised => return None,
             None => {
@@ -122,23 +123,24 @@ impl Http3 {
                 &own
             }
         };
-        let generation = state.cache.generation(origin, authority, now);
+        let generation = state.cache.generation(origin, chosen, now);
         let place = (Arc::as_ptr(route).addr() >> 4) % RECENT;
         if let Some((of, over)) = &state.recent[place]
             && Arc::ptr_eq(of, route)
             && over.alternative.as_deref().is_some_and(|known| {
                 known.generation == generation
-                    && known.port == authority.port
-                    && known.host == authority.host
+                    && known.port == chosen.port
+                    && known.host == chosen.host
             })
         {
             return Some(Arc::clone(over));
         }
         let alternative = Alternative {
-            host: authority.host.clone(),
-            port: authority.port,
+            host: chosen.host.clone(),
+            port: chosen.port,
             is_only: self.policy == Http3Policy::Only,
             generation,
+            alt_used: self.alt_used(route, chosen),
         };
         let over = Arc::new(Route {
             alternative: Some(Box::new(alternative)),
@@ -148,12 +150,22 @@ impl Http3 {
         Some(over)
     }
 
+    /// The value of `Alt-Used` for requests over an alternative. The origin itself, over HTTP/3 by prior knowledge, is none.
+    fn alt_used(&self, route: &Route, alternative: &Authority) -> Option<Box<str>> {
+        let is_own = *alternative == own_authority(route);
+        if self.policy == Http3Policy::Only || (self.policy == Http3Policy::Prior && is_own) {
+            return None;
+        }
+        let value = authority(&alternative.host, alternative.port);
+        // RFC 7838 5: the port is left out if it is that of the scheme.
+        Some(value.strip_suffix(":443").unwrap_or(&value).into())
+    }
+
     /// Learns from the final head of a response to a call over `route`.
     pub(super) fn observe(self: &Arc<Self>, route: &Route, head: &HeadRef<'_>, now: Instant) {
         if !route.may_use_http3() || self.policy == Http3Policy::Only {
             return;
         }
-        let is_misdirected = head.status() == 421 && route.alternative.is_some();
         let mut value: Option<Vec<u8>> = None;
         let mut age = Duration::ZERO;
         for field in head.fields() {
@@ -165,20 +177,19 @@ impl Http3 {
                 age = field::seconds(field.value).unwrap_or_default();
             }
         }
-        if value.is_none() && !is_misdirected {
-            return;
-        }
-        let Some(mut state) = self.lock() else {
-            return;
-        };
-        if is_misdirected {
-            // The alternative is not authoritative for the origin (RFC 7838 2.1).
-            state.cache.forget(&route.host, route.port);
-        } else if let Some(value) = value {
+        if let (Some(value), Some(mut state)) = (value, self.lock()) {
             let origin = (&*route.host, route.port);
             state.cache.observe(origin, &value, age, now);
+            self.save_later(&mut state, now);
         }
-        self.save_later(&mut state, now);
+    }
+
+    /// Removes the alternatives of the origin of `route`: one of them is not authoritative for it (421, RFC 7838 6).
+    pub(super) fn misdirected(self: &Arc<Self>, route: &Route, now: Instant) {
+        if let Some(mut state) = self.lock() {
+            state.cache.forget(&route.host, route.port);
+            self.save_later(&mut state, now);
+        }
     }
 
     /// Whether the alternative of the route has failed so recently that only TCP is dialled.

@@ -115,10 +115,38 @@ fn a_misdirected_request_ends_the_use_of_the_alternative() {
     observe(&http3, &route, "alt-svc: h3=\":443\"\r\n", now);
     let over = http3.alternative(&route, now).unwrap();
     let misdirected = "HTTP/1.1 421 Misdirected Request\r\ncontent-length: 0\r\n\r\n";
-    with_head(misdirected, |head| http3.observe(&route, head, now));
-    assert_eq!(shown(http3.alternative(&route, now)), "a:443 0");
+    // The origin itself may respond so, also on a connection that TCP has won.
     with_head(misdirected, |head| http3.observe(&over, head, now));
+    assert_eq!(shown(http3.alternative(&route, now)), "a:443 0");
+    http3.misdirected(&over, now);
     assert_eq!(shown(http3.alternative(&route, now)), "");
+    assert_eq!(over.over_tcp(), *route);
+}
+
+#[test]
+fn alternatives_are_named_to_their_servers() {
+    let now = Instant::now();
+    let named = |policy, lines: &str| {
+        let (http3, route) = (Arc::new(Http3::new(policy)), secure("a"));
+        observe(&http3, &route, lines, now);
+        let over = http3.alternative(&route, now).unwrap();
+        over.alternative.as_deref().unwrap().alt_used.clone()
+    };
+    for (policy, lines, value) in [
+        (Http3Policy::Advertised, "alt-svc: h3=\":443\"\r\n", "a"),
+        (Http3Policy::Advertised, "alt-svc: h3=\":444\"\r\n", "a:444"),
+        (Http3Policy::Prior, "alt-svc: h3=\"b:443\"\r\n", "b"),
+        (Http3Policy::Prior, "alt-svc: h3=\"[::1]:443\"\r\n", "[::1]"),
+        (Http3Policy::Prior, "alt-svc: h3=\":443\"\r\n", ""),
+        (Http3Policy::Prior, "", ""),
+        (Http3Policy::Only, "alt-svc: h3=\":444\"\r\n", ""),
+    ] {
+        assert_eq!(
+            named(policy, lines).as_deref().unwrap_or(""),
+            value,
+            "{policy:?} {lines}"
+        );
+    }
 }
 
 #[test]

@@ -158,7 +158,7 @@ impl ClientDriver {
         self.run_pool_actions();
     }
 
-    fn resend(&mut self, id: CallId) {
+    pub(super) fn resend(&mut self, id: CallId) {
         let now = self.now();
         let Some(call) = self.call_mut(id) else {
             return;

@@ -5,6 +5,7 @@
 //!  adopted ─preface─► calls begin and are released ──GOAWAY, EOF, timeout──► retired ─last call─► closed
 //! ```
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use towline_proto::StreamId;
@@ -13,10 +14,14 @@ use super::call::{StreamHandle, Upload};
 use super::{CallEvent, CallId, ClientDriver};
 use crate::client::conn_ext::ConnEvent;
 use crate::client::pool::Lease;
-use crate::client::request::CallError;
+use crate::client::request::{CallError, CallErrorKind, CallPhase};
+use crate::client::retry_policy::{self, RetryContext};
 use crate::conn::Conn;
 use crate::conn::id::ConnId;
 use crate::conn::stream_map::StreamMap;
+
+/// The status of a response from a server that is not authoritative for the request (RFC 9110 15.5.20).
+const MISDIRECTED: u16 = 421;
 
 /// Client state of an HTTP/2 connection.
 #[derive(Default)]
@@ -86,7 +91,62 @@ impl ClientDriver {
         }
     }
 
+    /// Handles 421 (Misdirected Request) from an alternative, which is not authoritative for the origin: it is
+    /// forgotten, and the request is sent to the origin itself, whatever its method (RFC 9110 15.5.20, RFC 7838 6).
+    /// False: the response is the program's, since its request cannot be sent again, or did not use an alternative.
+    fn leave_alternative(&mut self, id: CallId, now: Instant) -> bool {
+        let Some(call) = self.calls.get_mut(id.index as usize) else {
+            return false;
+        };
+        let Some(handle) = call.handle() else {
+            return false;
+        };
+        let is_over_quic = self
+            .engine
+            .conn(handle.conn)
+            .is_some_and(|peer| peer.is_http3());
+        if !is_over_quic || call.request.route.alt_used().is_none() {
+            return false;
+        }
+        if let Some(http3) = &self.dial.http3 {
+            http3.misdirected(&call.request.route, now);
+        }
+        let retry_context = RetryContext {
+            reused: call.reused,
+            response_started: false,
+            unprocessed: true,
+            resends: call.resends,
+        };
+        let is_plain = call.websocket.is_none();
+        if self.closed
+            || !is_plain
+            || !retry_policy::may_resend(&call.request, &call.options, retry_context)
+        {
+            return false;
+        }
+        call.request.route = Arc::new(call.request.route.over_tcp());
+        call.retry_context = Some(retry_context);
+        call.continue_deadline = None;
+        self.remove(handle);
+        if self.adopted_only {
+            // The program sends it again.
+            let rule = "the alternative is not responsible for the origin (421, RFC 9110 15.5.20)";
+            let error = CallError::new(CallErrorKind::RemoteProtocol, CallPhase::Head, rule);
+            self.fail(id, error);
+        } else {
+            self.resend(id);
+        }
+        self.run_pool_actions();
+        true
+    }
+
     fn on_stream_event(&mut self, id: CallId, event: ConnEvent, now: Instant) {
+        if let ConnEvent::Head { head, .. } = &event
+            && head.view().status() == MISDIRECTED
+            && self.leave_alternative(id, now)
+        {
+            return;
+        }
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };

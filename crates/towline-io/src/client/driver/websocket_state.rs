@@ -99,7 +99,8 @@ impl WsCall {
         };
         let text = upgrade.request(&request.head);
         self.stage = WsPhase::Requested(Some(upgrade));
-        text.with_head(|head| peer.proto.request(head, BodySize::Empty))
+        let alt_used = peer.alt_used(request);
+        text.with_head_and(alt_used, |head| peer.proto.request(head, BodySize::Empty))
     }
 }
 

@@ -68,6 +68,7 @@ fn over(tcp: SocketAddr, quic: SocketAddr, tls: Arc<ClientTls>, is_only: bool) -
     let mut route = Route::secure(&tcp.ip().to_string(), tcp.port(), tls);
     route.sni = Some("origin".into());
     route.alternative = Some(Box::new(Alternative {
+        alt_used: None,
         host: quic.ip().to_string().into(),
         port: quic.port(),
         is_only,
