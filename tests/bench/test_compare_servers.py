@@ -190,6 +190,39 @@ def test_a_running_server_with_tls(protocol: str, tmp_path: Path) -> None:
     assert experiment.load.get("protocol", "h1") == protocol
 
 
+def test_a_running_server_over_http3(tmp_path: Path) -> None:
+    """Without a port of TCP."""
+    (tmp_path / "shop.py").write_text(APP.format(body="shop"))
+    certificate, key = make_certificate(tmp_path).tls
+    port = free_port()
+    serve = [sys.executable, "-m", "towline", "serve", "shop:app", "--port", str(port), "--http", "3"]
+    tls = ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
+    address = Address("https", "127.0.0.1", port, "/", over_udp=True)
+    with subprocess.Popen([*serve, *tls], cwd=tmp_path) as server:
+        try:
+            eventually(lambda: address.connect() is None, "the server listens")
+            urls = [f"127.0.0.1:{port}/{name}" for name in ("a", "bb")]
+            load = ["--protocol", "h3", "--streams", "4"]
+            _, record = compared(tmp_path, *urls, *load, "--no-control")
+        finally:
+            server.terminate()
+    (experiment,) = record.experiments
+    assert not any(one.failure for one in experiment.subjects)
+    assert all(one.answered and not one.failed and one.subject_cpu_s > 0 for one in experiment.slices)
+    assert (experiment.load["protocol"], experiment.load["streams"]) == ("h3", 4)
+
+
+def test_applications_and_commands_over_http3(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP.format(body="shop"))
+    command = "{python} -m towline serve shop:app --port {port} --http all --ssl-certfile {cert} --ssl-keyfile {key}"
+    subjects = ("--app", "a=shop:app", "--app", "b=shop:app", "--command", f"c={command}")
+    _, record = compared(tmp_path, *subjects, "--protocol", "h3", "--no-control", "--expect", "shop /")
+    (experiment,) = record.experiments
+    assert {one.subject for one in experiment.slices} == {"a", "b", "c"}
+    assert all(one.answered and not one.failed for one in experiment.slices)
+    assert experiment.load["protocol"] == "h3"
+
+
 def test_an_application_on_two_servers(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP.format(body="shop"))
     # Options of one server only would make the comparison unfair.
@@ -470,6 +503,12 @@ ERRORS = {
     "server: names servers for an application": ("--server", "towline", ":9"),
     "path: must start with /": ("--app", "shop:app", "--path", "x"),
     "streams: belong to HTTP/2": ("--app", "shop:app", "--streams", "4"),
+    "give a URL of https": ("--protocol", "h3", "http://127.0.0.1:9/", "http://127.0.0.1:10/"),
+    "https://127.0.0.1:9: nothing listens there": ("--protocol", "h3", ":9", ":10"),
+    "write {cert} and {key} where": (
+        *("--protocol", "h3", "--command", "a=true {port}"),
+        *("--command", "b=false {port}"),
+    ),
     "expected a number of seconds": ("--app", "shop:app", "--time", "long"),
 }
 

@@ -12,6 +12,7 @@ from ..._options import option, options_of
 from ...errors import ConfigError
 from ..runner.design import Cores, Design, WarmUp
 from ..runner.plan import DESIGN, LOAD, OUTPUT, WHAT, Options
+from ..scenarios import PROTOCOLS
 
 REQUEST = "request"
 GROUPS = {
@@ -76,8 +77,8 @@ class CompareOptions:
     )
     server: tuple[str, ...] = option(
         (),
-        "of --app (default: towline, uvicorn, granian; for WSGI towline, gunicorn, granian; with --git or several "
-        "applications towline)",
+        "of --app (default: towline, uvicorn, granian; for WSGI towline, gunicorn, granian; over HTTP/3 towline, "
+        "hypercorn; with --git or several applications towline)",
         group=WHAT,
         parse=kind.words,
         metavar="NAMES",
@@ -85,7 +86,8 @@ class CompareOptions:
     )
     command: tuple[str, ...] = option(
         (),
-        "a server as a command line, with {port} for its port; it stays in the foreground, and is not run by a shell",
+        "a server as a command line, with {port} for its port, and for HTTP/3 {cert} and {key} for PEM files made for the "
+        "run; it stays in the foreground, and is not run by a shell",
         group=WHAT,
         parse=_whole,
         metavar="[NAME=]COMMAND",
@@ -183,10 +185,10 @@ class CompareOptions:
         aliases=("-R",),
         check=kind.above_zero,
     )
-    protocol: str = option("h1", "HTTP/1.1, or HTTP/2", group=LOAD, choices=("h1", "h2"))
+    protocol: str = option("h1", "HTTP/1.1, HTTP/2, or HTTP/3", group=LOAD, choices=PROTOCOLS)
     streams: int = option(
         1,
-        "concurrent requests on each HTTP/2 connection",
+        "concurrent requests on each connection of HTTP/2 or HTTP/3",
         group=LOAD,
         parse=kind.integer,
         metavar="N",
@@ -278,8 +280,8 @@ class CompareOptions:
             raise ConfigError("body and body-file: one will do")
         if self.path is not None and not self.path.startswith("/"):
             raise ConfigError(f"path: must start with /, not {self.path!r}")
-        if self.streams > 1 and self.protocol != "h2":
-            raise ConfigError("streams: belong to HTTP/2; give --protocol h2")
+        if self.streams > 1 and self.protocol == "h1":
+            raise ConfigError("streams: belong to HTTP/2 and HTTP/3; give --protocol h2 or h3")
         if self.exclusive and self.urls:
             raise ConfigError("exclusive: a server that was not started here cannot be stopped (SIGSTOP)")
 

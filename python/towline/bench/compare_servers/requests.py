@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from ...errors import ConfigError
-from ..scenarios import Body, Expect, Protocol, Request, Scenario
+from ..scenarios import PROTOCOLS, Body, Expect, Request, Scenario
 from ..scenarios.imports import content_of, request_of
 from ..scenarios.request_files import from_file
 from ..subjects.attached import Address
@@ -37,7 +37,7 @@ def requests_of(options: CompareOptions) -> Requests:
 
 
 def _loaded(scenario: Scenario, options: CompareOptions) -> Scenario:
-    protocol: Protocol = "h2" if options.protocol == "h2" else "h1"
+    protocol = next(one for one in PROTOCOLS if one == options.protocol)
     return replace(
         scenario,
         connections=options.connections,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from ..runner.protocol import Failed, SliceSpec
 from ..runner.servers import Binding, load_over
 from ..runner.session import Session
 from ..scenarios import Protocol, Scenario
+from ..subjects import make_certificate
 from ..subjects.work_trees import Range
 from ..verdict import Verdict
 from .options import CompareOptions, estimated_s
@@ -134,11 +136,12 @@ def _design(options: CompareOptions, names: Sequence[str], usual_baseline: str |
 
 def compare_servers(session: Session, comparison: Comparison) -> None:
     """Measures it. Raises `ConfigError` for a subject that does not start, or does not respond as it must."""
-    with Agent(session.design.cores.driver) as agent:
+    with Agent(session.design.cores.driver) as agent, tempfile.TemporaryDirectory() as folder:
         binding = Binding(
             comparison.scenario,
             agent,
             comparison.options.connections,
+            tls=make_certificate(Path(folder)).tls if comparison.protocol == "h3" else None,
             peers_bin=comparison.options.peers_bin,
             protocol=comparison.protocol,
         )

@@ -14,14 +14,17 @@ from ...errors import ConfigError, UsageError
 from ..api import Command
 from ..runner.attached import AttachedSubject
 from ..runner.servers import Binding, ServerSubject
+from ..scenarios import PROTOCOLS
 from ..subjects import Server, installed, servers
 from ..subjects.attached import Address
+from ..subjects.model import Variant
 from .options import CompareOptions
 from .requests import for_address
 
 NAMED = re.compile(r"([\w.@-]+)=(.+)", re.DOTALL)
 """`NAME=...`; other characters, as in `./a=b`, belong to the value."""
 USUAL = {"asgi": ("towline", "uvicorn", "granian"), "wsgi": ("towline", "gunicorn", "granian")}
+USUAL_HTTP3 = {"asgi": ("towline", "hypercorn"), "wsgi": ("towline",)}
 """Servers of an application when none are named."""
 OWN_PROGRAMS = frozenset({"native"})
 """Definitions with an interface that do not run the application."""
@@ -67,7 +70,11 @@ def unique(names: Sequence[str]) -> None:
 
 def attached(options: CompareOptions) -> list[NamedSubject]:
     """A subject for each URL. Raises `ConfigError` if nothing listens there."""
-    given = [(name, Address.of(_whole_url(url))) for name, url in map(named, options.urls)]
+    over_udp = options.protocol == "h3"
+    given = [
+        (name, replace(Address.of(_whole_url(url, over_udp)), over_udp=over_udp))
+        for name, url in map(named, options.urls)
+    ]
     origins = [address.authority for _, address in given]
     found = []
     for name, address in given:
@@ -75,6 +82,8 @@ def attached(options: CompareOptions) -> list[NamedSubject]:
             raise ConfigError(
                 f"{address.origin}{address.target}: the paths are those of --requests; give {address.origin}/"
             )
+        if over_udp and address.scheme != "https":
+            raise ConfigError(f"{address.origin}: HTTP/3 is always over TLS; give a URL of https")
         if why := address.connect():
             raise ConfigError(f"{address.origin}: {why}")
         own_path = options.requests is None and (address.target != "/" or options.path is None)
@@ -84,10 +93,10 @@ def attached(options: CompareOptions) -> list[NamedSubject]:
     return found
 
 
-def _whole_url(text: str) -> str:
+def _whole_url(text: str, secure: bool) -> str:
     if "://" in text:
         return text
-    return f"http://{'127.0.0.1' if text.startswith(':') else ''}{text}"
+    return f"http{'s' if secure else ''}://{'127.0.0.1' if text.startswith(':') else ''}{text}"
 
 
 def _attach(address: Address, *, own_path: bool) -> Make:
@@ -132,7 +141,11 @@ def _command(name: str, line: str, options: CompareOptions, folder: Path) -> Ser
         raise ConfigError(
             f"command: {str(error) if str(error).startswith(name) else f'{name}: {error}'}"
         ) from None
-    server = replace(server, base=folder, protocols=("h1", "h2"))
+    if options.protocol == "h3" and "{cert}" not in line:
+        raise ConfigError(
+            f"command: {name}: HTTP/3 is always over TLS; write {{cert}} and {{key}} where the PEM files belong"
+        )
+    server = replace(server, base=folder, protocols=PROTOCOLS, variants={"tls": Variant()})
     if missing := installed(server, options.peers_bin):
         raise ConfigError(f"command: {name}: {missing}")
     return server
@@ -232,7 +245,8 @@ def _servers(
 ) -> dict[str, tuple[Server, str | None]]:
     """The servers by the names under which they are shown, with a note where a usual one is not installed."""
     known = servers(options.servers)
-    chosen = options.server or (USUAL[interface][:1] if only_one else USUAL[interface])
+    usual = (USUAL_HTTP3 if options.protocol == "h3" else USUAL)[interface]
+    chosen = options.server or (usual[:1] if only_one else usual)
     found: dict[str, tuple[Server, str | None]] = {}
     for name in chosen:
         able = [one for one in _candidates(name, known) if interface in one.interfaces]

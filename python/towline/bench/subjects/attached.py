@@ -6,6 +6,7 @@ descendants: they give its CPU time and memory. Otherwise the figures lack both.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from dataclasses import dataclass
@@ -19,8 +20,10 @@ from .resources import Meter, Peaks, Usage, high_water_bytes
 
 CONNECT_TIMEOUT_S = 3.0
 QUERY = "/%:@!$&'()*+,;=~-._?"
-LISTEN = "0A"
-"""State of a listening socket in /proc/net/tcp."""
+LISTEN, UNCONNECTED = "0A", "07"
+"""State of a listening socket in /proc/net/tcp, and of one in /proc/net/udp that takes datagrams of everybody."""
+PROBE_TIMEOUT_S = 0.2
+"""Time for the refusal of a datagram by this machine or one nearby."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,8 @@ class Address:
     port: int
     target: str
     """Path and query."""
+    over_udp: bool = False
+    """The server has HTTP/3, and perhaps nothing on TCP."""
 
     @classmethod
     def of(cls, url: str) -> Address:
@@ -60,8 +65,14 @@ class Address:
         return f"{self.scheme}://{self.authority}"
 
     def connect(self) -> str | None:
-        """Opens and closes a connection. Returns the reason if that is not possible."""
+        """Opens and closes a connection. Returns the reason if that is not possible.
+
+        Over UDP the reason is known if the machine refuses a datagram; what listens there is seen by its responses.
+        """
         try:
+            if self.over_udp:
+                self._send_datagram()
+                return None
             with socket.create_connection((self.host, self.port), CONNECT_TIMEOUT_S) as connection:
                 self_connected = connection.getsockname() == connection.getpeername()
         except socket.gaierror:
@@ -73,6 +84,16 @@ class Address:
         except OSError as error:
             return str(error.strerror or error)
         return "nothing listens there" if self_connected else None
+
+    def _send_datagram(self) -> None:
+        """Sends a byte, which is no QUIC, and waits for its refusal (ICMP). Raises OSError."""
+        ((family, kind, _, _, name), *_) = socket.getaddrinfo(self.host, self.port, type=socket.SOCK_DGRAM)
+        with socket.socket(family, kind) as sender:
+            sender.settimeout(PROBE_TIMEOUT_S)
+            sender.connect(name)
+            sender.send(b"\0")
+            with contextlib.suppress(TimeoutError):
+                sender.recv(1)
 
 
 class AttachedServer:
@@ -138,7 +159,7 @@ def listeners(address: Address) -> list[int]:
     """Ids of this machine's processes that listen on the port, as far as /proc shows them; none for a remote one."""
     if not _is_local(address):
         return []
-    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(address.port)}
+    sockets = {f"socket:[{inode}]" for inode in _listening_inodes(address.port, over_udp=address.over_udp)}
     found = []
     for folder in Path("/proc").glob("[0-9]*/fd") if sockets else ():
         try:
@@ -166,16 +187,17 @@ def _is_local(address: Address) -> bool:
     return False
 
 
-def _listening_inodes(port: int) -> set[str]:
-    """Of /proc/net/tcp and tcp6: local address in field 1, state in field 3, inode in field 9."""
+def _listening_inodes(port: int, *, over_udp: bool) -> set[str]:
+    """Of /proc/net/tcp and the like: local address in field 1, state in field 3, inode in field 9."""
     found = set()
-    for name in ("tcp", "tcp6"):
+    names, state = (("udp", "udp6"), UNCONNECTED) if over_udp else (("tcp", "tcp6"), LISTEN)
+    for name in names:
         try:
             lines = Path("/proc/net", name).read_text().splitlines()[1:]
         except OSError:
             continue
         for line in lines:
             fields = line.split()
-            if fields[3] == LISTEN and int(fields[1].rpartition(":")[2], 16) == port:
+            if fields[3] == state and int(fields[1].rpartition(":")[2], 16) == port:
                 found.add(fields[9])
     return found
