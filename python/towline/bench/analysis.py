@@ -257,7 +257,7 @@ def uneven(
         pauses = pauses_s(by_subject[name])
         if _pause_share(by_subject[name]) > PAUSE_SHARE:
             found.append(
-                f"{name}: stood still in {len(pauses)} slices, for {sum(pauses):.1f} s in all and {max(pauses):.2f} s at "
+                f"{name}: stood still in {len(pauses)} slice{'s' * (len(pauses) > 1)}, for {sum(pauses):.1f} s in all and {max(pauses):.2f} s at "
                 "most, which counts in its rate"
             )
     names = [name for name in others if paired(by_subject[baseline], by_subject[name], "per_s").disagree]
