@@ -25,11 +25,17 @@ CRATES = {
     "towline-proto": set(),
     "towline-io": {"towline-proto"},
     "towline-load": {"towline-proto", "towline-io"},
-    "towline-py": {"towline-proto", "towline-io", "towline-load"},
+    "towline-state": set(),
+    "towline-py": {"towline-proto", "towline-io", "towline-load", "towline-state"},
     "towline-testkit": {"towline-proto"},
 }
 # outside crate -> our crates that may use it
-CONFINED = {"pyo3": {"towline-py"}, "mio": {"towline-io", "towline-load"}, "rustls": {"towline-io"}}
+CONFINED = {
+    "pyo3": {"towline-py"},
+    "mio": {"towline-io", "towline-load"},
+    "rustls": {"towline-io"},
+    "lmdb_master_sys": {"towline-state"},
+}
 # (crate, outside crate) -> the only folder of the crate that may use it
 CONFINED_TO_FOLDER = {("towline-load", "mio"): "src/netem"}
 # crate -> confined crates that its tests may use, as the other end

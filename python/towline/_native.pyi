@@ -32,6 +32,8 @@ __all__ = [
     "SharedStats",
     "Slot",
     "SseParser",
+    "StateLog",
+    "StateStore",
     "SyncPool",
     "SyncReply",
     "SyncSocket",
@@ -685,3 +687,66 @@ def test_certificate(names: Sequence[str]) -> tuple[str, str, str]:
 
 def netem_main(arguments: Sequence[str]) -> int:
     """Runs the network emulator (`--help`) until SIGTERM, SIGINT or the end of a piped stdin. Returns its exit status."""
+
+@final
+class StateStore:
+    """An open embedded store, a `towline.state.Backend` but for `subscribe`. Safe to use after a fork.
+
+    `short`: a call that would wait for another writer, or work for more than about 0.1 ms, raises BlockingIOError instead. The
+    other arguments are settings of the store; None leaves those that it has. Raises StateUnavailable and UsageError.
+    """
+    def __new__(
+        cls,
+        path: str,
+        *,
+        size: int | None = None,
+        when_full: str | None = None,
+        sync: bool | None = None,
+        short: bool = False,
+    ) -> StateStore: ...
+    @property
+    def name(self) -> str: ...
+    def get(self, key: bytes, /) -> bytes | None: ...
+    def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]: ...
+    def set(self, key: bytes, value: bytes, ttl: float | None = None, /) -> None: ...
+    def delete(self, keys: Sequence[bytes], /) -> int: ...
+    def apply(
+        self,
+        checks: Sequence[tuple[bytes, bytes | None]],
+        writes: Sequence[tuple[bytes, bytes | None, float | None]],
+        posts: Sequence[tuple[bytes, bytes]] = ...,
+        /,
+    ) -> bool: ...
+    def add(self, key: bytes, delta: int, ttl: float | None = None, /) -> int: ...
+    def ttl(self, key: bytes, /) -> float | None: ...
+    def expire(self, key: bytes, ttl: float | None, /) -> bool: ...
+    def scan(
+        self, prefix: bytes, cursor: bytes | None, limit: int, values: bool, /
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]: ...
+    def take_tokens(
+        self, key: bytes, capacity: float, per_second: float, cost: float, /
+    ) -> tuple[bool, float, float]: ...
+    def take_window(
+        self, key: bytes, limit: int, seconds: float, cost: int, /
+    ) -> tuple[bool, float, float]: ...
+    def publish(self, channel: bytes, message: bytes, /) -> None: ...
+    def open_log(self) -> StateLog:
+        """Begins to read all messages that are published from now on."""
+    def info(self) -> dict[str, Any]: ...
+    def close(self) -> None: ...
+
+@final
+class StateLog:
+    """A position in the log of messages of a store."""
+    def fileno(self) -> int:
+        """A descriptor that is readable when there may be messages, after `arm()` has returned False."""
+    def read(self, limit: int, size: int, /) -> tuple[list[tuple[bytes, bytes]], int, int]:
+        """Returns at most `limit` messages, how many were lost before them, and the number of the message after them.
+
+        All have about `size` bytes at most.
+        """
+    def end(self) -> int:
+        """Returns the number of the next publication: a subscription that begins now starts there."""
+    def arm(self) -> bool:
+        """Asks for a wake-up at the next publication. True: there is something to read already."""
+    def close(self) -> None: ...

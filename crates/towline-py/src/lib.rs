@@ -12,6 +12,7 @@ mod gil;
 mod load;
 mod pool_bench;
 mod server;
+mod state;
 
 // One thread at a time, on a free-threaded build, too: see `gil`.
 #[pymodule(gil_used = true)]
@@ -68,6 +69,10 @@ mod _native {
     use super::server::shared_stats::{SharedStats, Slot};
     #[pymodule_export]
     use super::server::wsgi::WsgiServer;
+    #[pymodule_export]
+    use super::state::log_reader::StateLog;
+    #[pymodule_export]
+    use super::state::store::StateStore;
 
     use pyo3::prelude::*;
 

@@ -38,11 +38,13 @@ def serve_config(config: ServerConfig) -> int:
     with collections_paused():
         from . import logs
         from .process import prepare
+        from .state_store import server_store
         from .supervisor import Supervisor
 
     prepare(config)
     logs.configure(config.log_level, config.log_config, config.log_format)
-    return Supervisor(config).run()
+    with server_store(config):
+        return Supervisor(config).run()
 
 
 run = serve
@@ -111,16 +113,18 @@ class Server:
         """Serve until SIGTERM, SIGINT or `stop()`. Raises `StartupError`."""
         from . import logs
         from .application import load
+        from .state_store import server_store
 
         logs.configure(self.config.log_level, self.config.log_config, self.config.log_format)
-        application = load(self.config)
-        try:
-            self._run(application)
-        finally:
-            if self.config.otel:
-                from .tracing import flush
+        with server_store(self.config):
+            application = load(self.config)
+            try:
+                self._run(application)
+            finally:
+                if self.config.otel:
+                    from .tracing import flush
 
-                flush()
+                    flush()
 
     def _run(self, application: Application) -> None:
         if application.interface == "wsgi":

@@ -6,12 +6,11 @@ import os
 from importlib import import_module
 from typing import Any, cast
 
+from .._state_variable import STATE_VARIABLE
 from ..errors import StateError, UsageError
 from .backend import AsyncBackend, Backend
 
-VARIABLE = "TOWLINE_STATE"
-"""Environment variable with the URL of the store, which a server sets for its workers."""
-MODULES: dict[str, str] = {}
+MODULES: dict[str, str] = {"file": ".embedded"}
 """Scheme of a URL -> module with `connect(url, **options)` and `connect_async(url, **options)`."""
 
 
@@ -28,11 +27,11 @@ def connect_async(url: str | None, **options: Any) -> AsyncBackend:
 def found(url: str | None) -> str:
     """The URL, or that of this process's server. Raises `StateError` if there is neither."""
     if url is None:
-        url = os.environ.get(VARIABLE)
+        url = os.environ.get(STATE_VARIABLE)
     if not url:
         raise StateError(
             "this process was not started by a server that has a store: give open() a directory or a URL, "
-            f"or set {VARIABLE}"
+            f"or set {STATE_VARIABLE}"
         )
     return os.fspath(url)
 

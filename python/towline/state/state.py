@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 from ..errors import StateConflict
 from . import keys, operations
 from .backend import Backend, BackendSubscription, WhenFull
-from .codecs import Codec, codec_of
+from .codecs import BYTES, Codec, codec_of
 from .operations import Flow
 from .view import (
     Changes,
@@ -39,6 +39,8 @@ class State(View[V]):
     def __init__(self, backend: Backend, codec: Codec[V], prefix: bytes = b"") -> None:
         super().__init__(codec, prefix)
         self._backend = backend
+        self._read = backend.get
+        self._loads = None if codec is BYTES else codec.loads
 
     def __enter__(self) -> State[V]:
         return self
@@ -83,8 +85,11 @@ class State(View[V]):
     def get(self, key: str | bytes, default: D) -> V | D: ...
     def get(self, key: str | bytes, default: Any = None) -> Any:
         """The value, or the default if there is none or it has expired."""
-        data = self._backend.get(self._key(key))
-        return default if data is None else self._codec.loads(data)
+        # The most frequent call: without the steps of other methods. The store checks the key.
+        data = self._read(self._prefix + (key.encode() if type(key) is str else key))  # type: ignore[operator]
+        if data is None:
+            return default
+        return data if self._loads is None else self._loads(data)
 
     def get_many(self, names: list[str] | tuple[str, ...] | set[str]) -> dict[str, V]:
         """The values of the keys that exist, from one moment."""

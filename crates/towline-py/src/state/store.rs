@@ -1,0 +1,303 @@
+//! `StateStore`: the primitives of `towline.state.backend` on the embedded store.
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::pybacked::PyBackedBytes;
+use pyo3::types::{PyBytes, PyDict};
+use towline_state::{
+    Check, Error, Lifetime, Options, Patience, Post, Remaining, Store, WhenFull, Write,
+    milliseconds,
+};
+
+use super::log_reader::StateLog;
+use super::{closed, to_python};
+use crate::errors::{StateUnavailable, UsageError};
+use crate::gil::GilCell;
+
+/// An open store. With `short`, a call that would wait or work for long raises `BlockingIOError` instead.
+#[pyclass(frozen, module = "towline._native")]
+pub struct StateStore {
+    /// `None`: closed.
+    store: GilCell<Option<Arc<Store>>>,
+    patience: Patience,
+}
+
+type Keys = Vec<PyBackedBytes>;
+type Checks = Vec<(PyBackedBytes, Option<PyBackedBytes>)>;
+type Writes = Vec<(PyBackedBytes, Option<PyBackedBytes>, Option<f64>)>;
+type Posts = Vec<(PyBackedBytes, PyBackedBytes)>;
+type Grant = (bool, f64, f64);
+
+#[pymethods]
+impl StateStore {
+    #[new]
+    #[pyo3(signature = (path, *, size=None, when_full=None, sync=None, short=false))]
+    fn new(
+        path: PathBuf,
+        size: Option<u64>,
+        when_full: Option<&str>,
+        sync: Option<bool>,
+        short: bool,
+    ) -> PyResult<Self> {
+        let when_full = match when_full {
+            None => None,
+            Some("error") => Some(WhenFull::Error),
+            Some("evict") => Some(WhenFull::Evict),
+            Some(other) => {
+                let text = format!("when_full is \"error\" or \"evict\", not {other:?}");
+                return Err(UsageError::new_err(text));
+            }
+        };
+        // With the GIL: no other thread of Python forks while the list of open stores is locked.
+        let store = Store::open(
+            &path,
+            Options {
+                size,
+                when_full,
+                sync,
+            },
+        )
+        .map_err(to_python)?;
+        let patience = if short {
+            Patience::Short
+        } else {
+            Patience::Wait
+        };
+        Ok(Self {
+            store: GilCell::new(Some(Arc::new(store))),
+            patience,
+        })
+    }
+
+    #[getter]
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+
+    #[pyo3(signature = (key, /))]
+    fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let store = self.store.open(py);
+        let store = store.as_ref().ok_or_else(closed)?;
+        store
+            .get(self.patience, key, |value| PyBytes::new(py, value))
+            .map_err(to_python)
+    }
+
+    #[pyo3(signature = (keys, /))]
+    fn get_many<'py>(
+        &self,
+        py: Python<'py>,
+        keys: Keys,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        let values = self.run(py, |store, patience| store.get_many(patience, &keys))?;
+        Ok(values
+            .into_iter()
+            .map(|value| value.map(|value| PyBytes::new(py, &value)))
+            .collect())
+    }
+
+    #[pyo3(signature = (key, value, ttl=None, /))]
+    fn set(&self, py: Python<'_>, key: &[u8], value: &[u8], ttl: Option<f64>) -> PyResult<()> {
+        self.run(py, |store, patience| {
+            store.set(patience, key, value, lifetime(ttl))
+        })
+    }
+
+    #[pyo3(signature = (keys, /))]
+    fn delete(&self, py: Python<'_>, keys: Keys) -> PyResult<usize> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.run(py, |store, patience| store.delete(patience, &keys))
+    }
+
+    #[pyo3(signature = (checks, writes, posts=Vec::new(), /))]
+    fn apply(
+        &self,
+        py: Python<'_>,
+        checks: Checks,
+        writes: Writes,
+        posts: Posts,
+    ) -> PyResult<bool> {
+        let checks: Vec<_> = checks
+            .iter()
+            .map(|(key, expected)| Check {
+                key,
+                expected: expected.as_deref(),
+            })
+            .collect();
+        let writes: Vec<_> = writes
+            .iter()
+            .map(|(key, value, ttl)| Write {
+                key,
+                value: value.as_deref(),
+                lifetime: lifetime(*ttl),
+            })
+            .collect();
+        let posts: Vec<_> = posts
+            .iter()
+            .map(|(channel, message)| Post { channel, message })
+            .collect();
+        self.run(py, |store, patience| {
+            store.apply(patience, &checks, &writes, &posts)
+        })
+    }
+
+    #[pyo3(signature = (key, delta, ttl=None, /))]
+    fn add(&self, py: Python<'_>, key: &[u8], delta: i64, ttl: Option<f64>) -> PyResult<i64> {
+        self.run(py, |store, patience| {
+            store.add(patience, key, delta, lifetime(ttl))
+        })
+    }
+
+    #[pyo3(signature = (key, /))]
+    #[allow(clippy::cast_precision_loss)] // of milliseconds
+    fn ttl(&self, py: Python<'_>, key: &[u8]) -> PyResult<Option<f64>> {
+        let remaining = self.run(py, |store, _| store.remaining(key))?;
+        Ok(match remaining {
+            Remaining::Missing => None,
+            Remaining::Forever => Some(f64::INFINITY),
+            Remaining::Milliseconds(left) => Some(left as f64 / 1000.0),
+        })
+    }
+
+    #[pyo3(signature = (key, ttl, /))]
+    fn expire(&self, py: Python<'_>, key: &[u8], ttl: Option<f64>) -> PyResult<bool> {
+        self.run(py, |store, patience| {
+            store.expire(patience, key, lifetime(ttl))
+        })
+    }
+
+    #[pyo3(signature = (prefix, cursor, limit, values, /))]
+    #[allow(clippy::type_complexity)] // a tuple for Python
+    fn scan<'py>(
+        &self,
+        py: Python<'py>,
+        prefix: &[u8],
+        cursor: Option<&[u8]>,
+        limit: usize,
+        values: bool,
+    ) -> PyResult<(
+        Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
+        Option<Bound<'py, PyBytes>>,
+    )> {
+        let page = self.run(py, |store, _| store.scan(prefix, cursor, limit, values))?;
+        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        let items = page
+            .items
+            .iter()
+            .map(|(key, value)| (bytes(key), bytes(value)))
+            .collect();
+        Ok((items, page.next.as_deref().map(bytes)))
+    }
+
+    #[pyo3(signature = (key, capacity, per_second, cost, /))]
+    fn take_tokens(
+        &self,
+        py: Python<'_>,
+        key: &[u8],
+        capacity: f64,
+        per_second: f64,
+        cost: f64,
+    ) -> PyResult<Grant> {
+        self.run(py, |store, patience| {
+            store.take_tokens(patience, key, (capacity, per_second), cost)
+        })
+        .map(|grant| (grant.is_allowed, grant.remaining, grant.retry_after))
+    }
+
+    #[pyo3(signature = (key, limit, seconds, cost, /))]
+    fn take_window(
+        &self,
+        py: Python<'_>,
+        key: &[u8],
+        limit: u64,
+        seconds: f64,
+        cost: u64,
+    ) -> PyResult<Grant> {
+        self.run(py, |store, patience| {
+            store.take_window(patience, key, (limit, seconds), cost)
+        })
+        .map(|grant| (grant.is_allowed, grant.remaining, grant.retry_after))
+    }
+
+    #[pyo3(signature = (channel, message, /))]
+    fn publish(&self, py: Python<'_>, channel: &[u8], message: &[u8]) -> PyResult<()> {
+        self.run(py, |store, patience| {
+            store.publish(patience, Post { channel, message })
+        })
+    }
+
+    /// Begins to read all messages that are published from now on.
+    fn open_log(&self, py: Python<'_>) -> PyResult<StateLog> {
+        let store = self.store(py)?;
+        py.detach(|| store.subscribe())
+            .map(StateLog::new)
+            .map_err(to_python)
+    }
+
+    fn info<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let info = self.run(py, |store, _| store.info())?;
+        let (size, when_full, sync) = info.settings;
+        let found = PyDict::new(py);
+        found.set_item("backend", "embedded")?;
+        found.set_item("keys", info.keys)?;
+        found.set_item("expiring", info.expiring)?;
+        found.set_item("size", size)?;
+        found.set_item("used_bytes", info.used_bytes)?;
+        found.set_item("file_bytes", info.file_bytes)?;
+        found.set_item("messages", info.messages)?;
+        found.set_item("subscribers", info.subscribers)?;
+        found.set_item("writes", info.writes)?;
+        found.set_item(
+            "when_full",
+            if when_full == WhenFull::Evict {
+                "evict"
+            } else {
+                "error"
+            },
+        )?;
+        found.set_item("sync", sync)?;
+        Ok(found)
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let store = self.store.open(py).take();
+        drop(store);
+    }
+}
+
+impl StateStore {
+    fn store(&self, py: Python<'_>) -> PyResult<Arc<Store>> {
+        self.store.open(py).clone().ok_or_else(closed)
+    }
+
+    /// Run a call at once with the GIL if it is short, and without it otherwise.
+    fn run<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl Fn(&Store, Patience) -> Result<T, Error> + Sync + Send,
+    ) -> PyResult<T> {
+        let store = self.store(py)?;
+        match call(&store, Patience::Short) {
+            Err(Error::Busy) if self.patience == Patience::Wait => {}
+            result => return result.map_err(to_python),
+        }
+        match py.detach(|| call(&store, Patience::Wait)) {
+            Err(Error::Busy) => {
+                let text = "another process has held the writers' lock for 10 s: it is stopped, or the disk is";
+                Err(StateUnavailable::new_err(text))
+            }
+            result => result.map_err(to_python),
+        }
+    }
+}
+
+/// `None` is "for ever", a negative time "as before" (`KEEP_TTL`).
+fn lifetime(ttl: Option<f64>) -> Lifetime {
+    match ttl {
+        None => Lifetime::Forever,
+        Some(seconds) if seconds < 0.0 => Lifetime::Keep,
+        Some(seconds) => Lifetime::Milliseconds(milliseconds(seconds)),
+    }
+}

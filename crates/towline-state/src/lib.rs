@@ -1,0 +1,42 @@
+//! The embedded store of `towline.state`: values, messages and limits in one memory-mapped file that processes share.
+//!
+//! LMDB keeps the values: a B-tree by copy-on-write with one writer at a time, whose readers take no lock and never wait.
+//! A process that is killed at any instruction leaves the last committed tree in the page cache, and the robust mutexes
+//! let the next writer continue.
+//!
+//! ```text
+//!  a store is a directory          data.mdb   values, index of expiry, log of messages (LMDB)
+//!                                  lock.mdb   LMDB's table of readers
+//!                                  shared     mutex of writers, slots of subscribing processes
+//!                                  wake-N-G   FIFO of the subscriber in slot N
+//! ```
+//!
+//! | file | subject |
+//! |---|---|
+//! | `lmdb.rs` | the calls of LMDB that the store uses, made safe |
+//! | `shared.rs` | the writers' mutex and the slots, in shared memory |
+//! | `record.rs` | layout of keys and values |
+//! | `files.rs` | the directory, its settings, and what is refused |
+//! | `store.rs` | opening, forks, read and write transactions, the bound of the size |
+//! | `values.rs` | operations on values |
+//! | `space.rs` | removal of expired values, eviction |
+//! | `limits.rs` | token bucket and sliding window, as functions of time |
+//! | `messages.rs` | the log of messages and its readers |
+mod error;
+mod files;
+mod limits;
+mod lmdb;
+mod messages;
+mod record;
+mod shared;
+mod space;
+mod store;
+mod values;
+
+pub use error::Error;
+pub use files::{Options, WhenFull};
+pub use limits::Grant;
+pub use messages::{Batch, LogReader, Post};
+pub use record::MAX_KEY_BYTES;
+pub use store::{Info, Patience, Store};
+pub use values::{Check, Lifetime, Page, Remaining, Write, milliseconds};

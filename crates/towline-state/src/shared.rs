@@ -1,0 +1,377 @@
+//! The file `shared`, which all processes of a store map: the writers' mutex, and a slot for each subscribing process.
+//!
+//! LMDB has a mutex for writers too, but a thread can only wait for it without a bound. Here a writer can stop waiting,
+//! which an event loop needs; the one of LMDB is then always free.
+//!
+//! ```text
+//!            claim                    arm                   publish (commit, then wake)
+//!  slot Free ─────▶ Idle (reads the log) ─────▶ Armed (sleeps on its FIFO) ─────▶ Idle
+//!    ▲─────────────────────┴────────── released, or its FIFO has no reader any more
+//! ```
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::ptr::NonNull;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+
+const MAGIC: u64 = 0x3145_5441_5453_4c54; // "TLSTATE1"
+/// Subscribing processes (and event loops) of one store.
+pub const SLOTS: usize = 256;
+
+#[repr(C)]
+struct Header {
+    magic: AtomicU64,
+    /// Slots below this have been used.
+    high_water: AtomicU32,
+    padding: u32,
+    /// Number of slots that have ever been claimed: part of a FIFO's name, so that no two are the same.
+    claims: AtomicU64,
+    /// Write transactions since the store was made, for figures.
+    writes: AtomicU64,
+}
+
+#[repr(C)]
+struct Slot {
+    /// Claim number of the subscriber, or 0: free.
+    claim: AtomicU64,
+    /// 1: it sleeps, and the next publisher wakes it.
+    armed: AtomicU32,
+    padding: u32,
+}
+
+#[repr(C)]
+struct Layout {
+    header: Header,
+    /// Apart from the header, on a line of the cache of its own.
+    padding: [u8; 32],
+    mutex: libc::pthread_mutex_t,
+    slots: [Slot; SLOTS],
+}
+
+/// The mapped file.
+pub struct Shared {
+    layout: NonNull<Layout>,
+    folder: PathBuf,
+    /// Holds the lock that says that the store is open.
+    file: File,
+    /// FIFOs that this process has written to, by slot.
+    fifos: Mutex<HashMap<usize, (u64, OwnedFd)>>,
+}
+
+// SAFETY: the mapping is shared memory, accessed by atomics and by the functions of its mutex only.
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+/// The right to write, held by one thread of all processes.
+pub struct WriteGuard<'s> {
+    shared: &'s Shared,
+    /// Not Send: the thread that has locked the mutex unlocks it.
+    _thread: std::marker::PhantomData<*mut ()>,
+}
+
+impl Shared {
+    /// Map the file, and make it new if no process has it open: after a restart of the machine its mutex means nothing.
+    ///
+    /// Only one process at a time may call this for a folder (`store.rs` holds the lock of `opening`). Also returns whether
+    /// this one was alone.
+    pub fn open(folder: &Path) -> Result<(Self, bool)> {
+        let path = folder.join("shared");
+        let failed = |action: &str| Error::io(format!("{}: cannot {action}", path.display()));
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(failed("open it"))?;
+        // SAFETY: an open descriptor.
+        let is_alone = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
+        file.set_len(size_of::<Layout>() as u64)
+            .map_err(failed("extend it"))?;
+        let layout = map(&file).map_err(failed("map it"))?;
+        let shared = Self {
+            layout,
+            folder: folder.into(),
+            file,
+            fifos: Mutex::default(),
+        };
+        if is_alone {
+            shared.reset().map_err(failed("make its mutex"))?;
+            shared.remove_fifos();
+        } else if shared.header().magic.load(Ordering::Acquire) != MAGIC {
+            return Err(Error::Refused(format!(
+                "{} is of another version of Towline",
+                path.display()
+            )));
+        }
+        // SAFETY: an open descriptor. The lock stays until the last copy of the descriptor is closed.
+        if unsafe { libc::flock(shared.file.as_raw_fd(), libc::LOCK_SH) } != 0 {
+            return Err(failed("lock it")(io::Error::last_os_error()));
+        }
+        Ok((shared, is_alone))
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: the mapping lasts as long as `self`, and the header consists of atomics.
+        unsafe { &self.layout.as_ref().header }
+    }
+
+    fn slots(&self) -> &[Slot; SLOTS] {
+        // SAFETY: as for the header.
+        unsafe { &self.layout.as_ref().slots }
+    }
+
+    fn mutex(&self) -> *mut libc::pthread_mutex_t {
+        // SAFETY: a field of the mapping; no reference to it is made.
+        unsafe { &raw mut (*self.layout.as_ptr()).mutex }
+    }
+
+    fn reset(&self) -> io::Result<()> {
+        // SAFETY: this process is the only one that has the mapping, of this size, and zeros are valid for all of it.
+        unsafe { std::ptr::write_bytes(self.layout.as_ptr(), 0, 1) };
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: attributes are initialised before they are used; nobody uses the mutex yet.
+        let code = unsafe {
+            libc::pthread_mutexattr_init(attributes.as_mut_ptr());
+            libc::pthread_mutexattr_setpshared(
+                attributes.as_mut_ptr(),
+                libc::PTHREAD_PROCESS_SHARED,
+            );
+            libc::pthread_mutexattr_setrobust(attributes.as_mut_ptr(), libc::PTHREAD_MUTEX_ROBUST);
+            let code = libc::pthread_mutex_init(self.mutex(), attributes.as_ptr());
+            libc::pthread_mutexattr_destroy(attributes.as_mut_ptr());
+            code
+        };
+        if code != 0 {
+            return Err(io::Error::from_raw_os_error(code));
+        }
+        self.header().magic.store(MAGIC, Ordering::Release);
+        Ok(())
+    }
+
+    fn remove_fifos(&self) {
+        for entry in std::fs::read_dir(&self.folder)
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            if entry.file_name().as_bytes().starts_with(b"wake-") {
+                let _ = std::fs::remove_file(entry.path());
+            }
+        }
+    }
+
+    // Writers.
+
+    /// Lock without waiting.
+    pub fn try_lock(&self) -> Result<Option<WriteGuard<'_>>> {
+        // SAFETY: an initialised robust mutex.
+        self.locked(unsafe { libc::pthread_mutex_trylock(self.mutex()) })
+    }
+
+    /// Lock, or give up after some time.
+    pub fn lock(&self, patience: Duration) -> Result<Option<WriteGuard<'_>>> {
+        let mut until = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: an out pointer.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
+        let nanoseconds = u128::from(until.tv_nsec.unsigned_abs()) + patience.as_nanos();
+        until.tv_sec += (nanoseconds / 1_000_000_000) as libc::time_t;
+        until.tv_nsec = (nanoseconds % 1_000_000_000) as libc::c_long;
+        // SAFETY: an initialised robust mutex.
+        self.locked(unsafe { libc::pthread_mutex_timedlock(self.mutex(), &raw const until) })
+    }
+
+    fn locked(&self, code: i32) -> Result<Option<WriteGuard<'_>>> {
+        match code {
+            0 => {}
+            libc::EBUSY | libc::ETIMEDOUT => return Ok(None),
+            // The writer before has died. Its transaction was not committed, so there is nothing to repair.
+            libc::EOWNERDEAD => {
+                // SAFETY: this thread holds the mutex now.
+                unsafe { libc::pthread_mutex_consistent(self.mutex()) };
+            }
+            code => {
+                return Err(Error::io("the writers' mutex")(
+                    io::Error::from_raw_os_error(code),
+                ));
+            }
+        }
+        Ok(Some(WriteGuard {
+            shared: self,
+            _thread: std::marker::PhantomData,
+        }))
+    }
+
+    // Subscribers.
+
+    /// Claim a slot and make its FIFO; returns slot, claim and the FIFO's reading end. The caller holds the writers' mutex.
+    pub fn claim(&self, _guard: &WriteGuard<'_>) -> Result<(usize, u64, OwnedFd)> {
+        let slot = (0..SLOTS).find(|&slot| self.is_free(slot)).ok_or_else(|| {
+            Error::Argument(format!("a store has at most {SLOTS} subscribing processes"))
+        })?;
+        let claim = self.header().claims.fetch_add(1, Ordering::SeqCst) + 1;
+        let path = self.fifo(slot, claim);
+        let reader =
+            make_fifo(&path).map_err(Error::io(format!("cannot make {}", path.display())))?;
+        self.slots()[slot].armed.store(0, Ordering::SeqCst);
+        self.slots()[slot].claim.store(claim, Ordering::SeqCst);
+        self.header()
+            .high_water
+            .fetch_max(slot as u32 + 1, Ordering::SeqCst);
+        Ok((slot, claim, reader))
+    }
+
+    /// Whether the slot has no subscriber; one that has died is removed.
+    fn is_free(&self, slot: usize) -> bool {
+        let claim = self.slots()[slot].claim.load(Ordering::SeqCst);
+        if claim != 0 && open_writer(&self.fifo(slot, claim)).is_err() {
+            self.release(slot, claim);
+        }
+        self.slots()[slot].claim.load(Ordering::SeqCst) == 0
+    }
+
+    pub fn release(&self, slot: usize, claim: u64) {
+        let _ = std::fs::remove_file(self.fifo(slot, claim));
+        let _ =
+            self.slots()[slot]
+                .claim
+                .compare_exchange(claim, 0, Ordering::SeqCst, Ordering::SeqCst);
+    }
+
+    /// Ask for a byte in the FIFO at the next publication. The caller looks at the log once more after this.
+    pub fn arm(&self, slot: usize) {
+        self.slots()[slot].armed.store(1, Ordering::SeqCst);
+    }
+
+    pub fn disarm(&self, slot: usize) {
+        self.slots()[slot].armed.store(0, Ordering::SeqCst);
+    }
+
+    /// Wake all subscribers that sleep. After the commit of a publication.
+    pub fn wake(&self) {
+        let used = self.header().high_water.load(Ordering::SeqCst) as usize;
+        for (at, slot) in self.slots()[..used.min(SLOTS)].iter().enumerate() {
+            if slot.armed.load(Ordering::SeqCst) == 1 && slot.armed.swap(0, Ordering::SeqCst) == 1 {
+                let claim = slot.claim.load(Ordering::SeqCst);
+                if claim != 0 && !self.write_byte(at, claim) {
+                    self.release(at, claim);
+                }
+            }
+        }
+    }
+
+    /// Write to a FIFO; false if nobody reads it any more.
+    fn write_byte(&self, slot: usize, claim: u64) -> bool {
+        let mut fifos = self
+            .fifos
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        if fifos.get(&slot).is_none_or(|known| known.0 != claim) {
+            match open_writer(&self.fifo(slot, claim)) {
+                Ok(fifo) => fifos.insert(slot, (claim, fifo)),
+                Err(_) => return false,
+            };
+        }
+        // SAFETY: an open descriptor and one byte.
+        let written = unsafe { libc::write(fifos[&slot].1.as_raw_fd(), c"!".as_ptr().cast(), 1) };
+        if written == 1 || io::Error::last_os_error().kind() == io::ErrorKind::WouldBlock {
+            return true; // a full FIFO wakes as well
+        }
+        fifos.remove(&slot);
+        false
+    }
+
+    fn fifo(&self, slot: usize, claim: u64) -> PathBuf {
+        self.folder.join(format!("wake-{slot}-{claim}"))
+    }
+
+    // Figures.
+
+    pub fn count_write(&self) {
+        self.header().writes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn writes(&self) -> u64 {
+        self.header().writes.load(Ordering::Relaxed)
+    }
+
+    pub fn subscribers(&self) -> usize {
+        self.slots()
+            .iter()
+            .filter(|slot| slot.claim.load(Ordering::Relaxed) != 0)
+            .count()
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map` with this size, and no reference to it is left.
+        unsafe { libc::munmap(self.layout.as_ptr().cast(), size_of::<Layout>()) };
+    }
+}
+
+impl Drop for WriteGuard<'_> {
+    fn drop(&mut self) {
+        // SAFETY: this thread has locked it.
+        unsafe { libc::pthread_mutex_unlock(self.shared.mutex()) };
+    }
+}
+
+fn map(file: &File) -> io::Result<NonNull<Layout>> {
+    // SAFETY: a new mapping of an open file, which has been extended to this size.
+    let memory = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            size_of::<Layout>(),
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if memory == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    NonNull::new(memory.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// Make a FIFO and open it for reading. Opened for writing, too, it has no end of file when a writer closes it.
+fn make_fifo(path: &Path) -> io::Result<OwnedFd> {
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a text that ends with zero.
+    if unsafe { libc::mkfifo(name.as_ptr(), 0o600) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    open_fifo(&name, libc::O_RDONLY)
+}
+
+fn open_writer(path: &Path) -> io::Result<OwnedFd> {
+    open_fifo(
+        &std::ffi::CString::new(path.as_os_str().as_bytes())?,
+        libc::O_WRONLY,
+    )
+}
+
+fn open_fifo(name: &std::ffi::CStr, mode: i32) -> io::Result<OwnedFd> {
+    // SAFETY: a text that ends with zero.
+    let fd = unsafe { libc::open(name.as_ptr(), mode | libc::O_NONBLOCK | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}

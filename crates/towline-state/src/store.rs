@@ -1,0 +1,379 @@
+//! A store: its directory, the environment of this process, and the course of a read and of a write.
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::error::{Error, Result};
+use crate::files::{
+    Options, PAGE, Settings, WhenFull, existing_settings, lock_opening, make_folder,
+    other_settings, write_settings,
+};
+use crate::lmdb::{Db, Env, Txn, WriteTxn};
+use crate::shared::{Shared, WriteGuard};
+
+/// A writer that gets no turn for this long reports it: the process that has the lock is stopped, not busy.
+const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+/// Time for which a writer tries again and again before it sleeps, or gives up: a transaction takes a few microseconds.
+const SPIN: Duration = Duration::from_micros(30);
+/// Bytes and items that a call may handle without waiting being allowed: about 0.1 ms of copying.
+pub const SHORT_BYTES: usize = 256 * 1024;
+pub const SHORT_ITEMS: usize = 128;
+/// Space in the file that a transaction may need beside its values: copies of the tree's pages.
+const TREE_RESERVE: u64 = 256 * PAGE;
+const ALLOCATION_STEP: u64 = 256 * 1024;
+/// Rounds of removal that one write makes before it is refused, and those of a write that must be short.
+const REMOVAL_ROUNDS: usize = 64;
+
+/// Whether a call may wait for other writers and work for long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Patience {
+    Wait,
+    /// `Error::Busy` instead, after about 0.1 ms.
+    Short,
+}
+
+/// Figures of a store.
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    pub keys: u64,
+    /// Bytes of the pages with values and with the index of expiry.
+    pub used_bytes: u64,
+    pub expiring: u64,
+    pub messages: u64,
+    pub subscribers: usize,
+    pub writes: u64,
+    /// Bytes of the file so far.
+    pub file_bytes: u64,
+    pub settings: (u64, WhenFull, bool),
+}
+
+/// The files of a store, opened by this process.
+pub struct Opened {
+    pub env: Env,
+    pub shared: Shared,
+    pub settings: Settings,
+    folder: PathBuf,
+    data: File,
+    /// Bytes of the file that are known to have space on the disk. Writing to a hole of a full disk ends the process.
+    allocated: AtomicU64,
+    /// Time of the next removal of expired values, in milliseconds.
+    pub next_sweep: AtomicU64,
+    /// Where the last eviction ended: the next goes on from there.
+    pub hand: Mutex<Vec<u8>>,
+}
+
+/// A store. After a fork the child opens its files again at the first use.
+pub struct Store {
+    opened: Arc<Opened>,
+    generation: u64,
+    reopened: OnceLock<Box<Store>>,
+}
+
+/// Number of forks between this process and the first one.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+/// The stores of this process. Opening one twice would drop LMDB's locks when one of the two is closed.
+static OPEN: Mutex<Vec<(u64, PathBuf, Weak<Opened>)>> = Mutex::new(Vec::new());
+
+extern "C" fn count_fork() {
+    GENERATION.fetch_add(1, Ordering::SeqCst);
+}
+
+fn generation() -> u64 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+impl Store {
+    /// Open the store in a directory; make both if they are missing.
+    pub fn open(folder: &Path, options: Options) -> Result<Self> {
+        static WATCH_FORKS: Once = Once::new();
+        // SAFETY: the handler only adds to an atomic.
+        WATCH_FORKS.call_once(|| unsafe {
+            libc::pthread_atfork(None, None, Some(count_fork));
+        });
+        make_folder(folder)?;
+        let folder = folder
+            .canonicalize()
+            .map_err(Error::io(format!("{}", folder.display())))?;
+        let mut open = OPEN
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let generation = generation();
+        open.retain(|(of, _, opened)| *of == generation && opened.strong_count() > 0);
+        let known = open
+            .iter()
+            .find(|(_, path, _)| *path == folder)
+            .and_then(|(_, _, opened)| opened.upgrade());
+        let opened = if let Some(opened) = known {
+            if opened.settings.with(options) != opened.settings {
+                return Err(other_settings(&folder, opened.settings));
+            }
+            opened
+        } else {
+            let opened = Arc::new(Opened::open(&folder, options)?);
+            open.push((generation, folder, Arc::downgrade(&opened)));
+            opened
+        };
+        Ok(Self {
+            opened,
+            generation,
+            reopened: OnceLock::new(),
+        })
+    }
+
+    /// The files, as this process has opened them.
+    pub fn opened(&self) -> Result<&Opened> {
+        if self.generation == generation() {
+            return Ok(&self.opened);
+        }
+        if self.reopened.get().is_none() {
+            let store = Box::new(Self::open(&self.opened.folder, Options::default())?);
+            let _ = self.reopened.set(store); // another thread may have been faster
+        }
+        self.reopened.get().expect("has been set").opened()
+    }
+
+    /// The same store for another owner.
+    pub fn share(&self) -> Result<Self> {
+        Self::open(&self.opened()?.folder, Options::default())
+    }
+
+    /// Run `read` on a snapshot. It may run again.
+    pub fn read<T>(&self, read: impl FnMut(&Txn<'_>) -> Result<T>) -> Result<T> {
+        self.opened()?.env.read(read)
+    }
+
+    pub fn info(&self) -> Result<Info> {
+        let opened = self.opened()?;
+        let Settings {
+            size,
+            when_full,
+            sync,
+        } = opened.settings;
+        opened.env.read(|txn| {
+            let (values, expiry) = (txn.size(Db::Values)?, txn.size(Db::Expiry)?);
+            Ok(Info {
+                keys: values.entries.saturating_sub(2), // the names of the other databases
+                used_bytes: (values.pages + expiry.pages) * PAGE,
+                expiring: expiry.entries,
+                messages: txn.size(Db::Log)?.entries,
+                subscribers: opened.shared.subscribers(),
+                writes: opened.shared.writes(),
+                file_bytes: opened.env.used_pages()? * PAGE,
+                settings: (size, when_full, sync),
+            })
+        })
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if self.generation != generation() {
+            // The environment of the parent: closing it here would change the table of readers under the parent.
+            std::mem::forget(Arc::clone(&self.opened));
+        }
+    }
+}
+
+/// The course of a write, and what it may need.
+#[derive(Clone, Copy)]
+pub struct Change {
+    pub patience: Patience,
+    /// Bytes and number of the values that are written.
+    pub bytes: usize,
+    pub items: usize,
+}
+
+/// Result of the function of a write: its value, and whether there is something to commit.
+pub enum Outcome<T> {
+    Changed(T),
+    Unchanged(T),
+}
+
+impl Opened {
+    fn open(folder: &Path, options: Options) -> Result<Self> {
+        let opening = lock_opening(folder)?;
+        let existing = existing_settings(folder)?;
+        let settings = existing.unwrap_or(Settings::DEFAULT).with(options);
+        settings.check()?;
+        if existing.is_none() {
+            write_settings(folder, settings)?;
+        }
+        let (shared, is_alone) = Shared::open(folder)?;
+        if existing.is_some_and(|existing| existing != settings) {
+            if !is_alone {
+                return Err(other_settings(
+                    folder,
+                    existing.unwrap_or(Settings::DEFAULT),
+                ));
+            }
+            write_settings(folder, settings)?;
+        }
+        let env = Env::open(folder, settings.map_bytes(), settings.sync)?;
+        let path = folder.join("data.mdb");
+        let data = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .map_err(Error::io(format!("{}: cannot open it", path.display())))?;
+        drop(opening);
+        let opened = Self {
+            env,
+            shared,
+            settings,
+            folder: folder.into(),
+            data,
+            allocated: AtomicU64::new(0),
+            next_sweep: AtomicU64::new(0),
+            hand: Mutex::default(),
+        };
+        opened.env.remove_dead_readers()?;
+        // For the pages that exist: it takes long for many, and writes must not.
+        opened.allocate(Change {
+            patience: Patience::Wait,
+            bytes: 0,
+            items: 0,
+        })?;
+        Ok(opened)
+    }
+
+    /// Run `change` as the only writer and commit it. It runs again after an eviction.
+    pub fn write<T>(
+        &self,
+        change: Change,
+        mut function: impl FnMut(&mut WriteTxn<'_>, u64) -> Result<Outcome<T>>,
+    ) -> Result<T> {
+        let is_long =
+            change.bytes > SHORT_BYTES || change.items > SHORT_ITEMS || self.settings.sync;
+        if change.patience == Patience::Short && is_long {
+            return Err(Error::Busy);
+        }
+        if change.bytes as u64 > self.settings.size {
+            return Err(self.full());
+        }
+        let guard = self.lock(change.patience)?;
+        for _ in 0..REMOVAL_ROUNDS {
+            let now = now_ms();
+            if let Some(value) = self.try_write(change, now, &mut function)? {
+                return Ok(value);
+            }
+            // The store is full, and nothing has been written.
+            if !self.make_space(now)? {
+                return Err(self.full());
+            }
+            if change.patience == Patience::Short {
+                return Err(Error::Busy);
+            }
+        }
+        drop(guard);
+        Err(self.full())
+    }
+
+    /// One transaction; `None` if it does not fit.
+    fn try_write<T>(
+        &self,
+        change: Change,
+        now: u64,
+        function: &mut impl FnMut(&mut WriteTxn<'_>, u64) -> Result<Outcome<T>>,
+    ) -> Result<Option<T>> {
+        self.allocate(change)?;
+        let mut txn = self.env.write()?;
+        let value = match function(&mut txn, now) {
+            Ok(Outcome::Changed(value)) => value,
+            Ok(Outcome::Unchanged(value)) => return Ok(Some(value)),
+            Err(Error::Full { .. }) => return Ok(None), // of the map: readers keep old pages
+            Err(error) => return Err(error),
+        };
+        if change.bytes > 0 && self.is_over_size(&txn)? {
+            return Ok(None);
+        }
+        self.sweep_if_due(&mut txn, now)?;
+        txn.commit()?;
+        self.shared.count_write();
+        Ok(Some(value))
+    }
+
+    pub fn full(&self) -> Error {
+        Error::Full {
+            size: self.settings.size,
+        }
+    }
+
+    fn is_over_size(&self, txn: &Txn<'_>) -> Result<bool> {
+        let bound = self.settings.size / PAGE;
+        let mut pages = txn.size(Db::Values)?.pages;
+        if pages > bound / 2 {
+            pages += txn.size(Db::Expiry)?.pages;
+        }
+        Ok(pages > bound)
+    }
+
+    /// Become the only writer.
+    pub fn lock(&self, patience: Patience) -> Result<WriteGuard<'_>> {
+        if let Some(guard) = self.shared.try_lock()? {
+            return Ok(guard);
+        }
+        let start = Instant::now();
+        while start.elapsed() < SPIN {
+            for _ in 0..64 {
+                std::hint::spin_loop();
+            }
+            if let Some(guard) = self.shared.try_lock()? {
+                return Ok(guard);
+            }
+        }
+        if patience == Patience::Short {
+            return Err(Error::Busy);
+        }
+        self.shared.lock(LOCK_PATIENCE)?.ok_or(Error::Busy)
+    }
+
+    /// Make sure that the disk has space for the pages that the transaction may use. The caller is the only writer.
+    fn allocate(&self, change: Change) -> Result<()> {
+        let pages = (change.bytes as u64).div_ceil(PAGE) + change.items as u64 * 8;
+        let needed = (self.env.used_pages()? + pages) * PAGE + TREE_RESERVE;
+        let needed = needed.min(self.settings.map_bytes());
+        let known = self.allocated.load(Ordering::Relaxed);
+        if needed <= known {
+            return Ok(());
+        }
+        let end = needed
+            .next_multiple_of(ALLOCATION_STEP)
+            .min(self.settings.map_bytes());
+        // SAFETY: an open descriptor.
+        let failed = unsafe {
+            libc::fallocate(
+                self.data.as_raw_fd(),
+                0,
+                known.cast_signed(),
+                (end - known).cast_signed(),
+            )
+        } != 0;
+        if failed {
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                // A file system without allocation, where a full disk cannot be found out in advance.
+                Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {}
+                Some(libc::EINTR) => return self.allocate(change),
+                _ => {
+                    return Err(Error::io(format!(
+                        "{}: no space for the store",
+                        self.folder.display()
+                    ))(error));
+                }
+            }
+        }
+        self.allocated.store(end, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis() as u64)
+}

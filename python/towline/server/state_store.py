@@ -1,0 +1,113 @@
+"""The store of a server (`towline.state`): its directory is made before the workers, and removed after them.
+
+Only the directory: the store in it is made by the first worker that opens it, so that a server whose application does
+not use it costs nothing. It is in memory (`/dev/shm`) where there is room, since it ends with the server.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .._state_variable import STATE_VARIABLE
+from ..config import ServerConfig
+from .process import owner
+
+logger = logging.getLogger("towline.server")
+
+NAME = "towline-state-"
+MEMORY = "/dev/shm"
+ROOM = 256 << 20
+"""Free bytes that the memory must have; a container often has 64 MiB."""
+OWNER = "owner"
+"""File that a running server and its workers have locked."""
+
+
+@contextmanager
+def server_store(config: ServerConfig) -> Iterator[None]:
+    """Name a store to the processes of the server: that of `--state`, or one of its own."""
+    before = os.environ.get(STATE_VARIABLE)
+    if config.state is not None:
+        with _variable(config.state if "://" in config.state else os.path.abspath(config.state), before):
+            yield
+        return
+    made = _make(config)
+    if made is None:
+        yield
+        return
+    folder, lock = made
+    try:
+        with _variable(str(folder), before):
+            yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+@contextmanager
+def _variable(value: str, before: str | None) -> Iterator[None]:
+    os.environ[STATE_VARIABLE] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(STATE_VARIABLE, None)
+        else:
+            os.environ[STATE_VARIABLE] = before
+
+
+def _make(config: ServerConfig) -> tuple[Path, int] | None:
+    """A new directory, of the user of the workers, and the lock that shows that it is in use.
+
+    None if there is no place for it: an application that uses the store learns it there, others need none.
+    """
+    base = _base()
+    _remove_left_over(base)
+    try:
+        folder = Path(tempfile.mkdtemp(prefix=NAME, dir=base))
+        lock = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        target = owner(config)
+        if target is not None and os.geteuid() == 0:
+            for path in (folder, folder / OWNER):
+                os.chown(
+                    path, -1 if target.uid is None else target.uid, -1 if target.gid is None else target.gid
+                )
+    except OSError as error:
+        logger.info("no store for towline.state, because %s has no place for it: %s", base, error.strerror)
+        return None
+    return folder, lock
+
+
+def _base() -> Path:
+    """A directory in memory with enough room, or that of temporary files."""
+    try:
+        found = os.statvfs(MEMORY)
+        if os.access(MEMORY, os.W_OK) and found.f_bavail * found.f_frsize >= ROOM:
+            return Path(MEMORY)
+    except OSError:
+        pass
+    return Path(tempfile.gettempdir())
+
+
+def _remove_left_over(base: Path) -> None:
+    """Remove stores of this user whose server was killed, and whose workers have ended, too."""
+    for folder in base.glob(f"{NAME}*"):
+        try:
+            lock = os.open(folder / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue  # being made, or of another user
+        try:
+            if os.fstat(lock).st_uid == os.geteuid():
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except BlockingIOError:
+            pass
+        finally:
+            os.close(lock)

@@ -1,0 +1,199 @@
+"""The embedded store as a back end: `_native.StateStore`, and its form for an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Literal, TypeVar
+
+from .. import _native
+from ..errors import UsageError
+from .backend import Check, Grant, Post, WhenFull, Write
+from .delivery import LoopQueue, LoopReader, ThreadQueue, ThreadReader
+
+T = TypeVar("T")
+THREADS = 4
+"""Threads of a process for the calls that an event loop must not make itself."""
+
+
+def connect(
+    url: str,
+    *,
+    size: int | None = None,
+    when_full: Literal["error", "evict"] | None = None,
+    sync: bool | None = None,
+) -> Embedded:
+    """Open the store in a directory: `/path` or `file:///path`."""
+    return Embedded(_native.StateStore(path_of(url), size=size, when_full=when_full, sync=sync))
+
+
+def connect_async(
+    url: str,
+    *,
+    size: int | None = None,
+    when_full: Literal["error", "evict"] | None = None,
+    sync: bool | None = None,
+) -> AsyncEmbedded:
+    """As `connect`, for an event loop."""
+    path = path_of(url)
+    store = _native.StateStore(path, size=size, when_full=when_full, sync=sync)
+    return AsyncEmbedded(store, _native.StateStore(path, short=True))
+
+
+def path_of(url: str) -> str:
+    """The directory of a URL. Raises `UsageError` if it names another machine."""
+    if not url.startswith("file://"):
+        return url
+    path = url.removeprefix("file://")
+    if not path.startswith("/"):
+        raise UsageError(f"a store is in a directory of this machine: file:///path, not {url}")
+    return path
+
+
+class Embedded:
+    """The store for programs that block. Its methods are those of the native store, called without a step between."""
+
+    def __init__(self, store: _native.StateStore) -> None:
+        self._store = store
+        self._reader: tuple[int, ThreadReader] | None = None
+        self.name = store.name
+        self.get = store.get
+        self.get_many = store.get_many
+        self.set = store.set
+        self.delete = store.delete
+        self.apply = store.apply
+        self.add = store.add
+        self.ttl = store.ttl
+        self.expire = store.expire
+        self.scan = store.scan
+        self.take_tokens = store.take_tokens
+        self.take_window = store.take_window
+        self.publish = store.publish
+        self.info = store.info
+        self.close = store.close
+
+    def subscribe(
+        self, channels: Sequence[bytes], patterns: Sequence[bytes], queue: int, when_full: WhenFull, /
+    ) -> ThreadQueue:
+        pid = os.getpid()
+        if self._reader is None or self._reader[0] != pid:  # the thread of a parent does not exist here
+            self._reader = pid, ThreadReader(self._store)
+        return self._reader[1].subscribe(channels, patterns, queue, when_full)
+
+
+class AsyncEmbedded:
+    """The store for an event loop: a call that would take long is made by a thread instead."""
+
+    def __init__(self, store: _native.StateStore, short: _native.StateStore) -> None:
+        self._store = store
+        self._short = short
+        self._threads: tuple[int, ThreadPoolExecutor] | None = None
+        self._readers: dict[asyncio.AbstractEventLoop, LoopReader] = {}
+        self.name = store.name
+
+    async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
+        pid = os.getpid()
+        if self._threads is None or self._threads[0] != pid:
+            self._threads = pid, ThreadPoolExecutor(THREADS, "towline-state")
+        return await asyncio.get_running_loop().run_in_executor(self._threads[1], call, *arguments)
+
+    async def get(self, key: bytes, /) -> bytes | None:
+        try:
+            return self._short.get(key)
+        except BlockingIOError:
+            return await self._in_thread(self._store.get, key)
+
+    async def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
+        try:
+            return self._short.get_many(keys)
+        except BlockingIOError:
+            return await self._in_thread(self._store.get_many, keys)
+
+    async def set(self, key: bytes, value: bytes, ttl: float | None = None, /) -> None:
+        try:
+            self._short.set(key, value, ttl)
+        except BlockingIOError:
+            await self._in_thread(self._store.set, key, value, ttl)
+
+    async def delete(self, keys: Sequence[bytes], /) -> int:
+        try:
+            return self._short.delete(keys)
+        except BlockingIOError:
+            return await self._in_thread(self._store.delete, keys)
+
+    async def apply(
+        self, checks: Sequence[Check], writes: Sequence[Write], posts: Sequence[Post] = (), /
+    ) -> bool:
+        try:
+            return self._short.apply(checks, writes, posts)
+        except BlockingIOError:
+            return await self._in_thread(self._store.apply, checks, writes, posts)
+
+    async def add(self, key: bytes, delta: int, ttl: float | None = None, /) -> int:
+        try:
+            return self._short.add(key, delta, ttl)
+        except BlockingIOError:
+            return await self._in_thread(self._store.add, key, delta, ttl)
+
+    async def ttl(self, key: bytes, /) -> float | None:
+        return self._short.ttl(key)
+
+    async def expire(self, key: bytes, ttl: float | None, /) -> bool:
+        try:
+            return self._short.expire(key, ttl)
+        except BlockingIOError:
+            return await self._in_thread(self._store.expire, key, ttl)
+
+    async def scan(
+        self, prefix: bytes, cursor: bytes | None, limit: int, values: bool, /
+    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
+        return self._short.scan(prefix, cursor, limit, values)
+
+    async def take_tokens(self, key: bytes, capacity: float, per_second: float, cost: float, /) -> Grant:
+        try:
+            return self._short.take_tokens(key, capacity, per_second, cost)
+        except BlockingIOError:
+            return await self._in_thread(self._store.take_tokens, key, capacity, per_second, cost)
+
+    async def take_window(self, key: bytes, limit: int, seconds: float, cost: int, /) -> Grant:
+        try:
+            return self._short.take_window(key, limit, seconds, cost)
+        except BlockingIOError:
+            return await self._in_thread(self._store.take_window, key, limit, seconds, cost)
+
+    async def publish(self, channel: bytes, message: bytes, /) -> None:
+        try:
+            self._short.publish(channel, message)
+        except BlockingIOError:
+            await self._in_thread(self._store.publish, channel, message)
+
+    async def subscribe(
+        self, channels: Sequence[bytes], patterns: Sequence[bytes], queue: int, when_full: WhenFull, /
+    ) -> LoopQueue:
+        loop = asyncio.get_running_loop()
+        reader = self._readers.get(loop)
+        if reader is None or reader.closed:
+            log = await self._in_thread(self._store.open_log)
+            reader = self._readers.get(loop)  # another task may have been faster
+            if reader is None or reader.closed:
+                for other in [each for each in self._readers if each.is_closed()]:
+                    del self._readers[other]
+                reader = self._readers[loop] = LoopReader(loop, log)
+            else:
+                log.close()
+        return reader.add(channels, patterns, queue, when_full)
+
+    async def info(self) -> dict[str, Any]:
+        return self._short.info()
+
+    async def close(self) -> None:
+        for reader in self._readers.values():
+            if not reader.loop.is_closed():
+                reader.close()
+        self._readers.clear()
+        if self._threads is not None and self._threads[0] == os.getpid():
+            self._threads[1].shutdown(wait=False)
+        self._store.close()
+        self._short.close()
