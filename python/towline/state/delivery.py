@@ -12,7 +12,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .. import _native
 from ..errors import SlowSubscriber
@@ -122,7 +122,7 @@ class Router:
                     news[queue] = None
         for number, post in enumerate(posts, first):
             channel = post[0]
-            queues = self._by_channel.get(channel, ())
+            queues: Collection[Queue] = self._by_channel.get(channel, ())
             if self._by_pattern:
                 matching = [queue for pattern, queue in self._by_pattern if pattern.fullmatch(channel)]
                 queues = dict.fromkeys([*queues, *matching])

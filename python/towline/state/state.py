@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast, overload
 from ..errors import StateConflict
 from . import keys, operations
 from .backend import Backend, BackendSubscription, WhenFull
-from .codecs import BYTES, Codec, codec_of
+from .codecs import BytesCodec, Codec, codec_of
 from .operations import Flow
 from .view import (
     Changes,
@@ -40,7 +40,7 @@ class State(View[V]):
         super().__init__(codec, prefix)
         self._backend = backend
         self._read = backend.get
-        self._loads = None if codec is BYTES else codec.loads
+        self._loads = None if isinstance(codec, BytesCodec) else codec.loads
 
     def __enter__(self) -> State[V]:
         return self
