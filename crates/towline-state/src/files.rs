@@ -44,7 +44,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Those of a new store.
+    /// Settings of a new store.
     pub const DEFAULT: Self = Self {
         size: DEFAULT_SIZE,
         when_full: WhenFull::Error,

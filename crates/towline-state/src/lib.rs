@@ -38,5 +38,5 @@ pub use files::{Options, WhenFull};
 pub use limits::Grant;
 pub use messages::{Batch, LogReader, Post};
 pub use record::MAX_KEY_BYTES;
-pub use store::{Info, Patience, Store};
+pub use store::{Blocking, Info, Store};
 pub use values::{Check, Lifetime, Page, Remaining, Write, milliseconds};

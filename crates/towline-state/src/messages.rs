@@ -9,7 +9,7 @@ use crate::error::{Error, Result, damaged};
 use crate::files::Settings;
 use crate::lmdb::{Db, Place, Txn, WriteTxn};
 use crate::record::message_of;
-use crate::store::{Patience, Store};
+use crate::store::{Blocking, Store};
 
 /// Old messages that one publication removes at most. Each adds one, so that the log shrinks if it must.
 const REMOVED_AT_ONCE: usize = 16;
@@ -44,15 +44,15 @@ pub struct LogReader {
 
 impl Store {
     /// Publish one message.
-    pub fn publish(&self, patience: Patience, post: Post<'_>) -> Result<()> {
-        self.apply(patience, &[], &[], &[post]).map(drop)
+    pub fn publish(&self, blocking: Blocking, post: Post<'_>) -> Result<()> {
+        self.apply(blocking, &[], &[], &[post]).map(drop)
     }
 
     /// Begin to read what is published from now on.
     pub fn subscribe(&self) -> Result<LogReader> {
         let store = self.share()?;
         let opened = store.opened()?;
-        let guard = opened.lock(Patience::Wait)?;
+        let guard = opened.lock(Blocking::Wait)?;
         let (slot, claim, fifo): (usize, u64, OwnedFd) = opened.shared.claim(&guard)?;
         let next = opened.env.read(next_number)?;
         drop(guard);

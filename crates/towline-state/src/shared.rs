@@ -181,14 +181,14 @@ impl Shared {
     }
 
     /// Lock, or give up after some time.
-    pub fn lock(&self, patience: Duration) -> Result<Option<WriteGuard<'_>>> {
+    pub fn lock(&self, timeout: Duration) -> Result<Option<WriteGuard<'_>>> {
         let mut until = libc::timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
         // SAFETY: an out pointer.
         unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
-        let nanoseconds = u128::from(until.tv_nsec.unsigned_abs()) + patience.as_nanos();
+        let nanoseconds = u128::from(until.tv_nsec.unsigned_abs()) + timeout.as_nanos();
         until.tv_sec += (nanoseconds / 1_000_000_000) as libc::time_t;
         until.tv_nsec = (nanoseconds % 1_000_000_000) as libc::c_long;
         // SAFETY: an initialised robust mutex.
@@ -349,7 +349,7 @@ fn map(file: &File) -> io::Result<NonNull<Layout>> {
     NonNull::new(memory.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// Make a FIFO and open it for reading. Opened for writing, too, it has no end of file when a writer closes it.
+/// Make a FIFO and open it for reading. OpenFiles for writing, too, it has no end of file when a writer closes it.
 fn make_fifo(path: &Path) -> io::Result<OwnedFd> {
     let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: a text that ends with zero.

@@ -5,7 +5,7 @@ use crate::error::{Result, damaged};
 use crate::files::WhenFull;
 use crate::lmdb::{Db, WriteTxn};
 use crate::record::{Record, StoredKey, expiry_of, is_evictable, key_of};
-use crate::store::Opened;
+use crate::store::OpenFiles;
 use crate::values::remove;
 
 /// Milliseconds between two removals of expired values by one process.
@@ -15,7 +15,7 @@ const SWEEP_ITEMS: usize = 32;
 /// Values that one round of eviction looks at. It removes the half that was written first.
 const EVICTION_SAMPLE: usize = 128;
 
-impl Opened {
+impl OpenFiles {
     /// As part of a write: remove some expired values, if it is time. The next write goes on if more are left.
     pub fn sweep_if_due(&self, txn: &mut WriteTxn<'_>, now: u64) -> Result<()> {
         if now < self.next_sweep.load(Ordering::Relaxed) {

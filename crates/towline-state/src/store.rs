@@ -16,7 +16,7 @@ use crate::lmdb::{Db, Env, Txn, WriteTxn};
 use crate::shared::{Shared, WriteGuard};
 
 /// A writer that gets no turn for this long reports it: the process that has the lock is stopped, not busy.
-const LOCK_PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for which a writer tries again and again before it sleeps, or gives up: a transaction takes a few microseconds.
 const SPIN: Duration = Duration::from_micros(30);
 /// Bytes and items that a call may handle without waiting being allowed: about 0.1 ms of copying.
@@ -30,7 +30,7 @@ const REMOVAL_ROUNDS: usize = 64;
 
 /// Whether a call may wait for other writers and work for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Patience {
+pub enum Blocking {
     Wait,
     /// `Error::Busy` instead, after about 0.1 ms.
     Short,
@@ -52,7 +52,7 @@ pub struct Info {
 }
 
 /// The files of a store, opened by this process.
-pub struct Opened {
+pub struct OpenFiles {
     pub env: Env,
     pub shared: Shared,
     pub settings: Settings,
@@ -68,7 +68,7 @@ pub struct Opened {
 
 /// A store. After a fork the child opens its files again at the first use.
 pub struct Store {
-    opened: Arc<Opened>,
+    opened: Arc<OpenFiles>,
     generation: u64,
     reopened: OnceLock<Box<Store>>,
 }
@@ -76,7 +76,7 @@ pub struct Store {
 /// Number of forks between this process and the first one.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 /// The stores of this process. Opening one twice would drop LMDB's locks when one of the two is closed.
-static OPEN: Mutex<Vec<(u64, PathBuf, Weak<Opened>)>> = Mutex::new(Vec::new());
+static OPEN: Mutex<Vec<(u64, PathBuf, Weak<OpenFiles>)>> = Mutex::new(Vec::new());
 
 extern "C" fn count_fork() {
     GENERATION.fetch_add(1, Ordering::SeqCst);
@@ -113,7 +113,7 @@ impl Store {
             }
             opened
         } else {
-            let opened = Arc::new(Opened::open(&folder, options)?);
+            let opened = Arc::new(OpenFiles::open(&folder, options)?);
             open.push((generation, folder, Arc::downgrade(&opened)));
             opened
         };
@@ -125,7 +125,7 @@ impl Store {
     }
 
     /// The files, as this process has opened them.
-    pub fn opened(&self) -> Result<&Opened> {
+    pub fn opened(&self) -> Result<&OpenFiles> {
         if self.generation == generation() {
             return Ok(&self.opened);
         }
@@ -181,7 +181,7 @@ impl Drop for Store {
 /// The course of a write, and what it may need.
 #[derive(Clone, Copy)]
 pub struct Change {
-    pub patience: Patience,
+    pub blocking: Blocking,
     /// Bytes and number of the values that are written.
     pub bytes: usize,
     pub items: usize,
@@ -193,7 +193,7 @@ pub enum Outcome<T> {
     Unchanged(T),
 }
 
-impl Opened {
+impl OpenFiles {
     fn open(folder: &Path, options: Options) -> Result<Self> {
         let opening = lock_opening(folder)?;
         let existing = existing_settings(folder)?;
@@ -233,7 +233,7 @@ impl Opened {
         opened.env.remove_dead_readers()?;
         // For the pages that exist: it takes long for many, and writes must not.
         opened.allocate(Change {
-            patience: Patience::Wait,
+            blocking: Blocking::Wait,
             bytes: 0,
             items: 0,
         })?;
@@ -248,13 +248,13 @@ impl Opened {
     ) -> Result<T> {
         let is_long =
             change.bytes > SHORT_BYTES || change.items > SHORT_ITEMS || self.settings.sync;
-        if change.patience == Patience::Short && is_long {
+        if change.blocking == Blocking::Short && is_long {
             return Err(Error::Busy);
         }
         if change.bytes as u64 > self.settings.size {
             return Err(self.full());
         }
-        let guard = self.lock(change.patience)?;
+        let guard = self.lock(change.blocking)?;
         for _ in 0..REMOVAL_ROUNDS {
             let now = now_ms();
             if let Some(value) = self.try_write(change, now, &mut function)? {
@@ -264,7 +264,7 @@ impl Opened {
             if !self.make_space(now)? {
                 return Err(self.full());
             }
-            if change.patience == Patience::Short {
+            if change.blocking == Blocking::Short {
                 return Err(Error::Busy);
             }
         }
@@ -312,7 +312,7 @@ impl Opened {
     }
 
     /// Become the only writer.
-    pub fn lock(&self, patience: Patience) -> Result<WriteGuard<'_>> {
+    pub fn lock(&self, blocking: Blocking) -> Result<WriteGuard<'_>> {
         if let Some(guard) = self.shared.try_lock()? {
             return Ok(guard);
         }
@@ -325,10 +325,10 @@ impl Opened {
                 return Ok(guard);
             }
         }
-        if patience == Patience::Short {
+        if blocking == Blocking::Short {
             return Err(Error::Busy);
         }
-        self.shared.lock(LOCK_PATIENCE)?.ok_or(Error::Busy)
+        self.shared.lock(LOCK_TIMEOUT)?.ok_or(Error::Busy)
     }
 
     /// Make sure that the disk has space for the pages that the transaction may use. The caller is the only writer.

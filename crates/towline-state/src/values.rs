@@ -4,7 +4,7 @@ use crate::limits::{Bucket, Grant, Window};
 use crate::lmdb::{Db, Place, Txn, WriteTxn};
 use crate::messages::{self, Post};
 use crate::record::{HEADER_BYTES, MAX_KEY_BYTES, Record, StoredKey, key_of};
-use crate::store::{Change, Outcome, Patience, SHORT_BYTES, SHORT_ITEMS, Store, now_ms};
+use crate::store::{Blocking, Change, Outcome, SHORT_BYTES, SHORT_ITEMS, Store, now_ms};
 
 /// How long a written value lives.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -46,17 +46,17 @@ pub enum Remaining {
 }
 
 impl Store {
-    /// Call `found` with the value. `Patience::Short` refuses to copy a large one.
+    /// Call `found` with the value. `Blocking::Short` refuses to copy a large one.
     pub fn get<T>(
         &self,
-        patience: Patience,
+        blocking: Blocking,
         key: &[u8],
         found: impl Fn(&[u8]) -> T,
     ) -> Result<Option<T>> {
         check_key(key)?;
         let stored = StoredKey::value(key);
         self.read(|txn| match live(txn, &stored, None)? {
-            Some(record) if patience == Patience::Short && record.value.len() > 2 * SHORT_BYTES => {
+            Some(record) if blocking == Blocking::Short && record.value.len() > 2 * SHORT_BYTES => {
                 Err(Error::Busy)
             }
             record => Ok(record.map(|record| found(record.value))),
@@ -64,8 +64,8 @@ impl Store {
     }
 
     /// The values of keys, from one snapshot.
-    pub fn get_many(&self, patience: Patience, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
-        if patience == Patience::Short && keys.len() > 4 * SHORT_ITEMS {
+    pub fn get_many(&self, blocking: Blocking, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>> {
+        if blocking == Blocking::Short && keys.len() > 4 * SHORT_ITEMS {
             return Err(Error::Busy);
         }
         keys.iter().try_for_each(|key| check_key(key))?;
@@ -76,7 +76,7 @@ impl Store {
             for key in keys {
                 let record = live(txn, &StoredKey::value(key), Some(now))?;
                 bytes += record.map_or(0, |record| record.value.len());
-                if patience == Patience::Short && bytes > 2 * SHORT_BYTES {
+                if blocking == Blocking::Short && bytes > 2 * SHORT_BYTES {
                     return Err(Error::Busy);
                 }
                 values.push(record.map(|record| record.value.to_vec()));
@@ -87,7 +87,7 @@ impl Store {
 
     pub fn set(
         &self,
-        patience: Patience,
+        blocking: Blocking,
         key: &[u8],
         value: &[u8],
         lifetime: Lifetime,
@@ -98,15 +98,15 @@ impl Store {
             lifetime,
         };
         check_key(key)?;
-        self.change(patience, value.len() + key.len(), 1, |txn, now| {
+        self.change(blocking, value.len() + key.len(), 1, |txn, now| {
             put(txn, write, now).map(Outcome::Changed)
         })
     }
 
     /// Remove keys; returns how many existed.
-    pub fn delete(&self, patience: Patience, keys: &[&[u8]]) -> Result<usize> {
+    pub fn delete(&self, blocking: Blocking, keys: &[&[u8]]) -> Result<usize> {
         keys.iter().try_for_each(|key| check_key(key))?;
-        self.change(patience, 0, keys.len(), |txn, now| {
+        self.change(blocking, 0, keys.len(), |txn, now| {
             let mut removed = 0;
             for key in keys {
                 removed += usize::from(remove(txn, key, now)?);
@@ -122,7 +122,7 @@ impl Store {
     /// Make all writes and publish all posts if all checks hold.
     pub fn apply(
         &self,
-        patience: Patience,
+        blocking: Blocking,
         checks: &[Check<'_>],
         writes: &[Write<'_>],
         posts: &[Post<'_>],
@@ -139,7 +139,7 @@ impl Store {
             + posts.iter().map(|post| post.message.len()).sum::<usize>();
         let log_bytes = opened.settings.log_bytes();
         let items = checks.len() + writes.len() + posts.len();
-        let holds = self.change(patience, bytes, items, |txn, now| {
+        let holds = self.change(blocking, bytes, items, |txn, now| {
             for check in checks {
                 let current = live(txn, &StoredKey::value(check.key), Some(now))?;
                 if current.map(|record| record.value) != check.expected {
@@ -168,13 +168,13 @@ impl Store {
     /// Add to a decimal integer; a missing one counts as 0 and gets the lifetime.
     pub fn add(
         &self,
-        patience: Patience,
+        blocking: Blocking,
         key: &[u8],
         delta: i64,
         lifetime: Lifetime,
     ) -> Result<i64> {
         check_key(key)?;
-        self.change(patience, key.len() + 20, 1, |txn, now| {
+        self.change(blocking, key.len() + 20, 1, |txn, now| {
             let current = live(txn, &StoredKey::value(key), Some(now))?;
             let is_new = current.is_none();
             let number = current.map_or(Some(0), |record| integer(record.value));
@@ -209,9 +209,9 @@ impl Store {
     }
 
     /// Change the lifetime of a key; false if it does not exist.
-    pub fn expire(&self, patience: Patience, key: &[u8], lifetime: Lifetime) -> Result<bool> {
+    pub fn expire(&self, blocking: Blocking, key: &[u8], lifetime: Lifetime) -> Result<bool> {
         check_key(key)?;
-        self.change(patience, 0, 1, |txn, now| {
+        self.change(blocking, 0, 1, |txn, now| {
             let Some(value) =
                 live(txn, &StoredKey::value(key), Some(now))?.map(|record| record.value.to_vec())
             else {
@@ -277,7 +277,7 @@ impl Store {
     /// Take from a token bucket (`limits.rs`). It is removed when it would be full again.
     pub fn take_tokens(
         &self,
-        patience: Patience,
+        blocking: Blocking,
         key: &[u8],
         (capacity, per_second): (f64, f64),
         cost: f64,
@@ -287,7 +287,7 @@ impl Store {
                 "a bucket has a capacity and a rate above 0, and a cost of at least 0".into(),
             ));
         }
-        self.limit(patience, key, |value, now| {
+        self.limit(blocking, key, |value, now| {
             let before = value.and_then(Bucket::read);
             let (bucket, grant) = Bucket::take(before, capacity, per_second, cost, now);
             let lifetime = milliseconds(capacity / per_second) + 1000;
@@ -298,7 +298,7 @@ impl Store {
     /// Count events in a sliding window (`limits.rs`).
     pub fn take_window(
         &self,
-        patience: Patience,
+        blocking: Blocking,
         key: &[u8],
         (limit, seconds): (u64, f64),
         cost: u64,
@@ -309,7 +309,7 @@ impl Store {
             ));
         }
         let window_ms = milliseconds(seconds);
-        self.limit(patience, key, |value, now| {
+        self.limit(blocking, key, |value, now| {
             let before = value.and_then(Window::read).unwrap_or_default();
             let (window, grant) = before.take(limit, window_ms, cost, now);
             (window.bytes(), 2 * window_ms + 1, grant)
@@ -319,12 +319,12 @@ impl Store {
     /// Replace the state of a limit, if the request is allowed: a refused one changes nothing.
     fn limit<const N: usize>(
         &self,
-        patience: Patience,
+        blocking: Blocking,
         key: &[u8],
         take: impl Fn(Option<&[u8]>, u64) -> ([u8; N], u64, Grant),
     ) -> Result<Grant> {
         check_key(key)?;
-        self.change(patience, key.len() + N, 1, |txn, now| {
+        self.change(blocking, key.len() + N, 1, |txn, now| {
             let current = live(txn, &StoredKey::value(key), Some(now))?;
             let (state, lifetime, grant) = take(current.map(|record| record.value), now);
             if !grant.is_allowed {
@@ -345,14 +345,14 @@ impl Store {
 
     fn change<T>(
         &self,
-        patience: Patience,
+        blocking: Blocking,
         bytes: usize,
         items: usize,
         function: impl FnMut(&mut WriteTxn<'_>, u64) -> Result<Outcome<T>>,
     ) -> Result<T> {
         self.opened()?.write(
             Change {
-                patience,
+                blocking,
                 bytes,
                 items,
             },

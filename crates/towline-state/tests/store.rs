@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use proptest::prelude::*;
 use towline_state::{
-    Check, Error, Lifetime, Options, Patience, Post, Remaining, Store, WhenFull, Write,
+    Blocking, Check, Error, Lifetime, Options, Post, Remaining, Store, WhenFull, Write,
 };
 
 /// A directory of its own, removed at the end.
@@ -34,7 +34,7 @@ impl Drop for Folder {
 }
 
 fn get(store: &Store, key: &[u8]) -> Option<Vec<u8>> {
-    store.get(Patience::Short, key, <[u8]>::to_vec).unwrap()
+    store.get(Blocking::Short, key, <[u8]>::to_vec).unwrap()
 }
 
 #[derive(Clone, Debug)]
@@ -89,17 +89,17 @@ proptest! {
         for step in steps {
             match step {
                 Step::Set(key, value) => {
-                    store.set(Patience::Wait, &key, &value, Lifetime::Forever).unwrap();
+                    store.set(Blocking::Wait, &key, &value, Lifetime::Forever).unwrap();
                     model.insert(key, value);
                 }
                 Step::Delete(key) => {
-                    let removed = store.delete(Patience::Wait, &[&key]).unwrap();
+                    let removed = store.delete(Blocking::Wait, &[&key]).unwrap();
                     prop_assert_eq!(removed, usize::from(model.remove(&key).is_some()));
                 }
                 Step::CompareAndSet(key, expected, value) => {
                     let check = Check { key: &key, expected: expected.as_deref() };
                     let write = Write { key: &key, value: value.as_deref(), lifetime: Lifetime::Forever };
-                    let holds = store.apply(Patience::Wait, &[check], &[write], &[]).unwrap();
+                    let holds = store.apply(Blocking::Wait, &[check], &[write], &[]).unwrap();
                     prop_assert_eq!(holds, model.get(&key) == expected.as_ref());
                     if holds {
                         match value {
@@ -128,15 +128,15 @@ fn values_expire_and_keep_their_time() {
     let folder = Folder::new();
     let store = folder.open(Options::default());
     let long = Lifetime::Milliseconds(60_000);
-    store.set(Patience::Wait, b"long", b"1", long).unwrap();
+    store.set(Blocking::Wait, b"long", b"1", long).unwrap();
     store
-        .set(Patience::Wait, b"long", b"2", Lifetime::Keep)
+        .set(Blocking::Wait, b"long", b"2", Lifetime::Keep)
         .unwrap();
     assert!(
         matches!(store.remaining(b"long").unwrap(), Remaining::Milliseconds(left) if left > 50_000)
     );
     store
-        .set(Patience::Wait, b"long", b"3", Lifetime::Forever)
+        .set(Blocking::Wait, b"long", b"3", Lifetime::Forever)
         .unwrap();
     assert_eq!(store.remaining(b"long").unwrap(), Remaining::Forever);
     assert_eq!(
@@ -145,12 +145,12 @@ fn values_expire_and_keep_their_time() {
         "the index has no entry that is not true"
     );
     store
-        .set(Patience::Wait, b"short", b"1", Lifetime::Milliseconds(1))
+        .set(Blocking::Wait, b"short", b"1", Lifetime::Milliseconds(1))
         .unwrap();
     std::thread::sleep(std::time::Duration::from_millis(3));
     assert_eq!(get(&store, b"short"), None);
     assert_eq!(store.remaining(b"short").unwrap(), Remaining::Missing);
-    assert_eq!(store.delete(Patience::Wait, &[b"short"]).unwrap(), 0);
+    assert_eq!(store.delete(Blocking::Wait, &[b"short"]).unwrap(), 0);
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn threads_lose_no_update_and_read_meanwhile() {
             scope.spawn(|| {
                 for _ in 0..2000 {
                     store
-                        .add(Patience::Wait, b"count", 1, Lifetime::Forever)
+                        .add(Blocking::Wait, b"count", 1, Lifetime::Forever)
                         .unwrap();
                     assert!(get(&store, b"count").is_some());
                 }
@@ -183,7 +183,7 @@ fn a_full_store_refuses_or_evicts() {
     let fill = |store: &Store, count: u32| {
         (0..count).try_for_each(|number| {
             store.set(
-                Patience::Wait,
+                Blocking::Wait,
                 format!("key-{number}").as_bytes(),
                 &[0; 500],
                 Lifetime::Forever,
@@ -196,7 +196,7 @@ fn a_full_store_refuses_or_evicts() {
     ));
     let large = vec![0; 2 << 20];
     assert!(matches!(
-        store.set(Patience::Wait, b"x", &large, Lifetime::Forever),
+        store.set(Blocking::Wait, b"x", &large, Lifetime::Forever),
         Err(Error::Full { .. })
     ));
     drop(store);
@@ -205,7 +205,7 @@ fn a_full_store_refuses_or_evicts() {
         ..Options::default()
     });
     store
-        .set(Patience::Wait, b"\0lock:a", b"mine", Lifetime::Forever)
+        .set(Blocking::Wait, b"\0lock:a", b"mine", Lifetime::Forever)
         .unwrap();
     fill(&store, 10_000).unwrap();
     assert_eq!(get(&store, b"\0lock:a").as_deref(), Some(&b"mine"[..]));
@@ -222,7 +222,7 @@ fn a_reader_of_the_log_sees_each_message_once() {
         let message = number.to_le_bytes();
         store
             .publish(
-                Patience::Wait,
+                Blocking::Wait,
                 Post {
                     channel: b"n",
                     message: &message,
@@ -259,18 +259,18 @@ fn short_calls_do_not_work_for_long() {
     let store = folder.open(Options::default());
     let large = vec![0; 1 << 20];
     assert!(matches!(
-        store.set(Patience::Short, b"x", &large, Lifetime::Forever),
+        store.set(Blocking::Short, b"x", &large, Lifetime::Forever),
         Err(Error::Busy)
     ));
     store
-        .set(Patience::Wait, b"x", &large, Lifetime::Forever)
+        .set(Blocking::Wait, b"x", &large, Lifetime::Forever)
         .unwrap();
     assert!(matches!(
-        store.get(Patience::Short, b"x", <[u8]>::len),
+        store.get(Blocking::Short, b"x", <[u8]>::len),
         Err(Error::Busy)
     ));
     assert_eq!(
-        store.get(Patience::Wait, b"x", <[u8]>::len).unwrap(),
+        store.get(Blocking::Wait, b"x", <[u8]>::len).unwrap(),
         Some(1 << 20)
     );
 }

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
 use towline_state::{
-    Check, Error, Lifetime, Options, Patience, Post, Remaining, Store, WhenFull, Write,
+    Blocking, Check, Error, Lifetime, Options, Post, Remaining, Store, WhenFull, Write,
     milliseconds,
 };
 
@@ -20,7 +20,7 @@ use crate::gil::GilCell;
 pub struct StateStore {
     /// `None`: closed.
     store: GilCell<Option<Arc<Store>>>,
-    patience: Patience,
+    blocking: Blocking,
 }
 
 type Keys = Vec<PyBackedBytes>;
@@ -59,14 +59,14 @@ impl StateStore {
             },
         )
         .map_err(to_python)?;
-        let patience = if short {
-            Patience::Short
+        let blocking = if short {
+            Blocking::Short
         } else {
-            Patience::Wait
+            Blocking::Wait
         };
         Ok(Self {
             store: GilCell::new(Some(Arc::new(store))),
-            patience,
+            blocking,
         })
     }
 
@@ -80,7 +80,7 @@ impl StateStore {
         let store = self.store.open(py);
         let store = store.as_ref().ok_or_else(closed)?;
         store
-            .get(self.patience, key, |value| PyBytes::new(py, value))
+            .get(self.blocking, key, |value| PyBytes::new(py, value))
             .map_err(to_python)
     }
 
@@ -91,7 +91,7 @@ impl StateStore {
         keys: Keys,
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        let values = self.run(py, |store, patience| store.get_many(patience, &keys))?;
+        let values = self.run(py, |store, blocking| store.get_many(blocking, &keys))?;
         Ok(values
             .into_iter()
             .map(|value| value.map(|value| PyBytes::new(py, &value)))
@@ -100,15 +100,15 @@ impl StateStore {
 
     #[pyo3(signature = (key, value, ttl=None, /))]
     fn set(&self, py: Python<'_>, key: &[u8], value: &[u8], ttl: Option<f64>) -> PyResult<()> {
-        self.run(py, |store, patience| {
-            store.set(patience, key, value, lifetime(ttl))
+        self.run(py, |store, blocking| {
+            store.set(blocking, key, value, lifetime(ttl))
         })
     }
 
     #[pyo3(signature = (keys, /))]
     fn delete(&self, py: Python<'_>, keys: Keys) -> PyResult<usize> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        self.run(py, |store, patience| store.delete(patience, &keys))
+        self.run(py, |store, blocking| store.delete(blocking, &keys))
     }
 
     #[pyo3(signature = (checks, writes, posts=Vec::new(), /))]
@@ -138,15 +138,15 @@ impl StateStore {
             .iter()
             .map(|(channel, message)| Post { channel, message })
             .collect();
-        self.run(py, |store, patience| {
-            store.apply(patience, &checks, &writes, &posts)
+        self.run(py, |store, blocking| {
+            store.apply(blocking, &checks, &writes, &posts)
         })
     }
 
     #[pyo3(signature = (key, delta, ttl=None, /))]
     fn add(&self, py: Python<'_>, key: &[u8], delta: i64, ttl: Option<f64>) -> PyResult<i64> {
-        self.run(py, |store, patience| {
-            store.add(patience, key, delta, lifetime(ttl))
+        self.run(py, |store, blocking| {
+            store.add(blocking, key, delta, lifetime(ttl))
         })
     }
 
@@ -163,8 +163,8 @@ impl StateStore {
 
     #[pyo3(signature = (key, ttl, /))]
     fn expire(&self, py: Python<'_>, key: &[u8], ttl: Option<f64>) -> PyResult<bool> {
-        self.run(py, |store, patience| {
-            store.expire(patience, key, lifetime(ttl))
+        self.run(py, |store, blocking| {
+            store.expire(blocking, key, lifetime(ttl))
         })
     }
 
@@ -200,8 +200,8 @@ impl StateStore {
         per_second: f64,
         cost: f64,
     ) -> PyResult<Grant> {
-        self.run(py, |store, patience| {
-            store.take_tokens(patience, key, (capacity, per_second), cost)
+        self.run(py, |store, blocking| {
+            store.take_tokens(blocking, key, (capacity, per_second), cost)
         })
         .map(|grant| (grant.is_allowed, grant.remaining, grant.retry_after))
     }
@@ -215,16 +215,16 @@ impl StateStore {
         seconds: f64,
         cost: u64,
     ) -> PyResult<Grant> {
-        self.run(py, |store, patience| {
-            store.take_window(patience, key, (limit, seconds), cost)
+        self.run(py, |store, blocking| {
+            store.take_window(blocking, key, (limit, seconds), cost)
         })
         .map(|grant| (grant.is_allowed, grant.remaining, grant.retry_after))
     }
 
     #[pyo3(signature = (channel, message, /))]
     fn publish(&self, py: Python<'_>, channel: &[u8], message: &[u8]) -> PyResult<()> {
-        self.run(py, |store, patience| {
-            store.publish(patience, Post { channel, message })
+        self.run(py, |store, blocking| {
+            store.publish(blocking, Post { channel, message })
         })
     }
 
@@ -276,14 +276,14 @@ impl StateStore {
     fn run<T: Send>(
         &self,
         py: Python<'_>,
-        call: impl Fn(&Store, Patience) -> Result<T, Error> + Sync + Send,
+        call: impl Fn(&Store, Blocking) -> Result<T, Error> + Sync + Send,
     ) -> PyResult<T> {
         let store = self.store(py)?;
-        match call(&store, Patience::Short) {
-            Err(Error::Busy) if self.patience == Patience::Wait => {}
+        match call(&store, Blocking::Short) {
+            Err(Error::Busy) if self.blocking == Blocking::Wait => {}
             result => return result.map_err(to_python),
         }
-        match py.detach(|| call(&store, Patience::Wait)) {
+        match py.detach(|| call(&store, Blocking::Wait)) {
             Err(Error::Busy) => {
                 let text = "another process has held the writers' lock for 10 s: it is stopped, or the disk is";
                 Err(StateUnavailable::new_err(text))
