@@ -133,6 +133,21 @@ def test_two_running_servers(tmp_path: Path) -> None:
     assert any("are not restarted" in note for note in experiment.notes)
 
 
+def test_a_driver_elsewhere(tmp_path: Path) -> None:
+    driver = f"env TOWLINE_TEST=elsewhere {sys.executable} -m towline load --agent"
+    with running(script(tmp_path, "quick")) as port:
+        urls = [f"one=:{port}/", f"other=:{port}/x"]
+        _, record = compared(tmp_path, *urls, "--driver", driver, "--no-control")
+        (experiment,) = record.experiments
+        assert any("the load comes from" in note for note in experiment.notes)
+        assert all(one.answered and not one.failed for one in experiment.slices)
+        for command, part in (("false", "the generator ended"), ("cat", "is not JSON")):
+            run = program(*urls, "--driver", command, *TINY, cwd=tmp_path)
+            _, err = run.communicate(timeout=200)
+            assert run.returncode == 2, err
+            assert "driver: " in err, part
+
+
 def test_two_paths_of_one_server(tmp_path: Path) -> None:
     with running(script(tmp_path, "quick")) as port:
         _, record = compared(

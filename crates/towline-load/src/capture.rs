@@ -1,5 +1,6 @@
 //! Values taken from a response, for later requests of the same session.
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use towline_proto::Field;
 
@@ -9,14 +10,14 @@ use crate::data::text_of;
 const MAX_BODY_BYTES: usize = 1 << 20;
 
 /// A value to take from a response, and its name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capture {
     pub name: Box<str>,
     pub source: Source,
 }
 
 /// The place of a value in a response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Source {
     /// Keys and indices from the root of a JSON body; none: the body itself.
     Json(Vec<Box<str>>),

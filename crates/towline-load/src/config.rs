@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use towline_proto::ws::{Kind, Scratch};
 use towline_proto::{BodySize, Connection, Field, Limits, Protocol, RequestHead};
 
 use crate::data::Data;
 use crate::error::LoadError;
+use crate::hosts::serialized;
 use crate::schedule::Rate;
 use crate::stages::Stages;
 use crate::target::{Destination, Messages, SendMode, Target};
@@ -21,17 +22,19 @@ use crate::websocket::{Handshake, OWN_FIELDS};
 const MAX_STEPS: usize = 100;
 
 /// One run of load.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Config {
     /// Connections are distributed over the origins in turn; each uses the targets of its origin.
     pub targets: Vec<Target>,
     pub mix: Mix,
     /// Rows of values for requests with `{{name}}`: one for each request, or for each session.
+    #[serde(with = "serialized::data")]
     pub data: Option<Arc<Data>>,
     /// Total, divided among the threads.
     pub connections: usize,
     pub threads: usize,
     /// HTTP/1.1, or HTTP/2: by ALPN for https targets, otherwise by prior knowledge. HTTP/3 at once, without Alt-Svc.
+    #[serde(with = "serialized::ProtocolDef")]
     pub protocol: Protocol,
     /// HTTP/1.1: pipelined requests per connection; with `WebSockets`, messages in flight.
     pub pipeline: usize,
@@ -72,7 +75,7 @@ pub struct Config {
 }
 
 /// The order of targets.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mix {
     #[default]
@@ -84,7 +87,7 @@ pub enum Mix {
 }
 
 /// The event that starts a request.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub enum LoopMode {
     /// The previous response.
     #[default]
@@ -93,7 +96,7 @@ pub enum LoopMode {
     Open(Rate),
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Until {
     /// Measured time, without warm-up.
     Time(Duration),
@@ -102,7 +105,7 @@ pub enum Until {
 }
 
 /// Verification of the server's certificate.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
     /// None: the server under load is usually our own.

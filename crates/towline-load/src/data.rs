@@ -3,18 +3,21 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::LoadError;
+use crate::schedule::Share;
 
 /// Limit of a file, which is held in memory.
 const MAX_BYTES: u64 = 256 << 20;
 
 /// The rows of a file, used in order and then from the first again, by all threads together.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Data {
     names: Vec<Box<str>>,
     rows: Vec<Row>,
+    #[serde(skip)]
     next: AtomicUsize,
 }
 
@@ -46,6 +49,22 @@ impl Data {
             rows,
             next: AtomicUsize::new(0),
         })
+    }
+
+    /// The rows of one of several agents that share the load, so that together they use each row once before any
+    /// row is used again; one row if there are more shares than rows.
+    pub(crate) fn part(&self, share: Share) -> Self {
+        let (first, of) = (share.index as usize, share.of as usize);
+        let own = self.rows.iter().skip(first).step_by(of).cloned();
+        let mut rows: Vec<_> = own.collect();
+        if rows.is_empty() {
+            rows.push(self.rows[first % self.rows.len()].clone());
+        }
+        Self {
+            names: self.names.clone(),
+            rows,
+            next: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn names(&self) -> &[Box<str>] {
@@ -225,6 +244,27 @@ mod tests {
             let why = csv(text).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
+    }
+
+    #[test]
+    fn parts_hold_each_row_once() {
+        let rows = |text: &str| {
+            let (names, rows) = csv(text).unwrap();
+            let next = AtomicUsize::new(0);
+            Data { names, rows, next }
+        };
+        let data = rows("n\n0\n1\n2\n3\n4\n");
+        let part = |index, of| -> Vec<String> {
+            let part = data.part(Share { index, of });
+            part.rows.iter().map(|row| row[0].to_string()).collect()
+        };
+        assert_eq!(part(0, 2), ["0", "2", "4"]);
+        assert_eq!(part(1, 2), ["1", "3"]);
+        // More agents than rows: each has one.
+        assert_eq!(
+            (part(4, 7), part(6, 7)),
+            (vec!["4".into()], vec!["1".into()])
+        );
     }
 
     #[test]

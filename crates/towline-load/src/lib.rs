@@ -9,7 +9,7 @@
 //! config ─► session ─┬► worker: Engine + schedule + stats ─┬► stats, merged ─► report ─► text, JSON, CSV, hdr
 //!                    └► worker ...                         ┘
 //! run: a session of one slice; search: find_peak and connections_sweep, over runs
-//! agent: sessions for another program, a line of JSON in and one out
+//! agent: sessions for another program, a line of JSON in and one out; hosts: one load from several agents
 //! ```
 //!
 //! ```no_run
@@ -33,6 +33,7 @@ pub mod cli;
 mod config;
 mod data;
 mod error;
+mod hosts;
 mod live;
 mod monitor;
 pub mod netem;
@@ -60,12 +61,13 @@ pub use certificate::TestCertificate;
 pub use config::{Config, LoopMode, Mix, Trust, Until};
 pub use data::Data;
 pub use error::LoadError;
+pub use hosts::{AgentAddress, HostOptions, OnLostAgent};
 pub use monitor::{FAILURE_CLASSES, Monitor, Snapshot};
 pub use netem::netem_main;
 pub use output::{csv, curve, hdr_log};
 pub use report::{
-    Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report, Second, Setup,
-    StatusCount,
+    AgentFigures, Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Report,
+    Second, Setup, StatusCount,
 };
 pub use responder::responder_main;
 pub use run::{run, run_monitored};

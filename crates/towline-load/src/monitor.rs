@@ -4,8 +4,10 @@
 //! has ended; requests have no extra cost between ticks. A monitor reads at any time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
 
 use crate::stats::{FAILURES, Interval, Tally};
 
@@ -31,6 +33,8 @@ struct Shared {
     /// Nanoseconds from `created` to the beginning of the load; 0: connecting.
     load_started: AtomicU64,
     workers: Mutex<Vec<Arc<LiveCounters>>>,
+    /// Empty: the load is sent from here.
+    agents: Mutex<Vec<AgentState>>,
 }
 
 /// The counters of one worker.
@@ -44,10 +48,33 @@ pub(crate) struct LiveCounters {
     in_flight: AtomicU64,
     draining: AtomicBool,
     seconds: Mutex<Vec<Interval>>,
+    /// Nothing more comes from it: its agent was lost.
+    gone: AtomicBool,
+    first_failure: OnceLock<String>,
+}
+
+/// The seconds of one worker that have ended since the last call.
+#[derive(Debug, Default)]
+pub(crate) struct EndedSeconds {
+    pub(crate) seconds: Vec<Interval>,
+    pub(crate) is_gone: bool,
+}
+
+/// One of several agents that share the load, for the live view.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct AgentState {
+    pub(crate) name: String,
+    /// Responses per second, of the last second.
+    pub(crate) per_s: f64,
+    pub(crate) failed: u64,
+    /// CPU time as a share of that of all its threads, in the last second.
+    pub(crate) busy_share: f64,
+    /// Its last problem.
+    pub(crate) trouble: Option<String>,
 }
 
 /// The counters of a run at one moment, without those of the warm-up.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Since the load began, warm-up included; `None`: connections are being opened.
     pub elapsed: Option<Duration>,
@@ -68,6 +95,7 @@ impl Default for Monitor {
             created: Instant::now(),
             load_started: AtomicU64::new(0),
             workers: Mutex::default(),
+            agents: Mutex::default(),
         }))
     }
 }
@@ -106,13 +134,34 @@ impl Monitor {
     }
 
     /// The seconds that have ended since the last call, for each worker, oldest first.
-    pub(crate) fn take_seconds(&self) -> Vec<Vec<Interval>> {
+    pub(crate) fn take_seconds(&self) -> Vec<EndedSeconds> {
         let workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
         let take = |counters: &Arc<LiveCounters>| {
             let mut seconds = (counters.seconds.lock()).unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *seconds)
+            EndedSeconds {
+                seconds: std::mem::take(&mut *seconds),
+                is_gone: counters.gone.load(Ordering::Relaxed),
+            }
         };
         workers.iter().map(take).collect()
+    }
+
+    /// The first failure that a worker has seen.
+    pub(crate) fn first_failure(&self) -> Option<String> {
+        let workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
+        let mut failures = workers.iter().filter_map(|one| one.first_failure.get());
+        failures.next().cloned()
+    }
+
+    /// Shows these agents.
+    pub(crate) fn show_agents(&self, states: Vec<AgentState>) {
+        *(self.0.agents.lock()).unwrap_or_else(PoisonError::into_inner) = states;
+    }
+
+    pub(crate) fn agents(&self) -> Vec<AgentState> {
+        (self.0.agents.lock())
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -129,6 +178,35 @@ impl LiveCounters {
         put(&self.live, live);
         put(&self.in_flight, in_flight);
         self.draining.store(draining, Ordering::Relaxed);
+        if let Some(failure) = &tally.first_failure {
+            self.first_failure.get_or_init(|| failure.clone());
+        }
+    }
+
+    /// Stores the counters of an agent elsewhere.
+    pub(crate) fn store(&self, snapshot: &Snapshot) {
+        let put = |place: &AtomicU64, count| place.store(count, Ordering::Relaxed);
+        put(&self.answered, snapshot.answered);
+        for (place, count) in self.failed.iter().zip(snapshot.failed) {
+            put(place, count);
+        }
+        put(&self.refused, snapshot.refused);
+        put(&self.received_bytes, snapshot.received_bytes);
+        put(&self.live, snapshot.live_connections);
+        put(&self.in_flight, snapshot.in_flight);
+        self.draining.store(snapshot.is_draining, Ordering::Relaxed);
+    }
+
+    /// Its load is over: all its seconds have been published.
+    pub(crate) fn leave_at_end(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+    }
+
+    /// Nothing more comes from this worker: the seconds of the others do not wait for it.
+    pub(crate) fn leave(&self) {
+        self.gone.store(true, Ordering::Relaxed);
+        self.live.store(0, Ordering::Relaxed);
+        self.in_flight.store(0, Ordering::Relaxed);
     }
 
     /// Publishes seconds that have ended; false if a reader holds the lock: the next tick tries again.

@@ -2,10 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use crate::stages::Stages;
 
 /// Distribution of the starts of an open loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Arrivals {
     /// At equal distances.
     #[default]
@@ -15,7 +17,7 @@ pub enum Arrivals {
 }
 
 /// The rate of an open loop.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rate {
     pub per_s: f64,
     pub arrivals: Arrivals,
@@ -23,8 +25,8 @@ pub struct Rate {
     pub ramp: Duration,
 }
 
-/// The share of a thread in the load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The share of a thread in the load: of all threads, those of other agents included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     pub index: u32,
     pub of: u32,
@@ -226,6 +228,62 @@ mod tests {
         let beyond = gaps.iter().filter(|gap| **gap > 0.001).count();
         let share = f64::from(u32::try_from(beyond).unwrap()) / n;
         assert!((share - (-1.0_f64).exp()).abs() < 0.01, "{share}");
+    }
+
+    #[test]
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "some ten thousand, and none negative"
+    )]
+    fn poisson_starts_of_many_threads_are_one_poisson_process() {
+        let rate = Rate {
+            arrivals: Arrivals::Poisson,
+            ..constant(1000.0)
+        };
+        // The threads of four agents with 1, 2, 2 and 3 threads; all reach 20 s.
+        let of = 8;
+        let mut all: Vec<f64> = (0..of)
+            .flat_map(|index| starts(rate, Share { index, of }, 3500))
+            .filter(|at| *at < 20.0)
+            .collect();
+        all.sort_by(f64::total_cmp);
+        let n = all.len() as f64;
+        // The number is Poisson's: within 4 standard deviations.
+        assert!((n - 20_000.0).abs() < 4.0 * 20_000_f64.sqrt(), "{n}");
+        let gaps: Vec<f64> = all.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        // No gap says anything about the next one.
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let product = |pair: &[f64]| (pair[0] - mean) * (pair[1] - mean);
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>();
+        let correlation = gaps.windows(2).map(product).sum::<f64>() / variance;
+        assert!(correlation.abs() < 4.0 / n.sqrt(), "{correlation}");
+        // Kolmogorov and Smirnov: the limit is for 1 %.
+        let mut sorted = gaps.clone();
+        sorted.sort_by(f64::total_cmp);
+        let distance = sorted.iter().enumerate().fold(0.0_f64, |most, (k, gap)| {
+            let expected = 1.0 - (-1000.0 * gap).exp();
+            let (below, upto) = (k as f64 / n, (k + 1) as f64 / n);
+            most.max((below - expected).abs())
+                .max((upto - expected).abs())
+        });
+        assert!(distance < 1.63 / n.sqrt(), "{distance}");
+        // Counts of 100 ms vary as Poisson's do: variance and mean are equal.
+        let mut counts = [0.0; 200];
+        for at in &all {
+            counts[(at * 10.0) as usize] += 1.0;
+        }
+        let mean = n / 200.0;
+        let spread = counts
+            .iter()
+            .map(|count| (count - mean).powi(2))
+            .sum::<f64>()
+            / 199.0
+            / mean;
+        assert!(
+            (spread - 1.0).abs() < 4.0 * (2.0 / 199.0_f64).sqrt(),
+            "{spread}"
+        );
     }
 
     #[test]

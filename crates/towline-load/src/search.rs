@@ -200,41 +200,13 @@ impl Bound {
 pub fn find_peak(
     config: &Config,
     goal: &Goal,
-    mut search: PeakSearch,
+    search: PeakSearch,
     stop: &Stop,
-    mut on_report: impl FnMut(&Report, Judgement),
+    on_report: impl FnMut(&Report, Judgement),
 ) -> Result<Peak, LoadError> {
-    let arrivals = match config.loop_mode {
-        LoopMode::Open(rate) => rate.arrivals,
-        LoopMode::Closed => Arrivals::Constant,
-    };
-    let mut runs = Vec::new();
-    let mut bound = Bound::default();
-    while let Some(per_s) = search.next_rate().filter(|_| !stop.is_requested()) {
-        let loop_mode = LoopMode::Open(Rate {
-            per_s,
-            arrivals,
-            ramp: config.ramp,
-        });
-        let config = Config {
-            loop_mode,
-            ..config.clone()
-        };
-        let report = run(&config, stop)?.report;
-        let judgement = goal.judge(&report);
-        on_report(&report, judgement);
-        if !stop.is_requested() {
-            search.observe(judgement);
-            bound.observe(per_s, judgement, &report.generator);
-        }
-        runs.push(report);
-    }
-    let limited = search.found().zip(bound.limit());
-    Ok(Peak {
-        rate_per_s: search.found().filter(|_| limited.is_none()),
-        limited,
-        runs,
-    })
+    let mut run = |config: &Config| run(config, stop);
+    let run = &mut run;
+    Series { config, stop, run }.find_peak(goal, search, on_report)
 }
 
 /// One run of `config` for each number of connections, in the order given.
@@ -242,24 +214,82 @@ pub fn connections_sweep(
     config: &Config,
     connections: &[usize],
     stop: &Stop,
-    mut on_report: impl FnMut(&Report),
+    on_report: impl FnMut(&Report),
 ) -> Result<Vec<Outcome>, LoadError> {
-    let mut outcomes = Vec::new();
-    for &connections in connections {
-        if stop.is_requested() {
-            break;
-        }
-        let threads = config.threads.min(connections);
-        let config = Config {
-            connections,
-            threads,
-            ..config.clone()
+    let mut run = |config: &Config| run(config, stop);
+    let run = &mut run;
+    Series { config, stop, run }.connections_sweep(connections, on_report)
+}
+
+/// Runs of variants of a configuration, here or on several agents.
+pub(crate) struct Series<'a> {
+    pub(crate) config: &'a Config,
+    pub(crate) stop: &'a Stop,
+    pub(crate) run: &'a mut dyn FnMut(&Config) -> Result<Outcome, LoadError>,
+}
+
+impl Series<'_> {
+    pub(crate) fn find_peak(
+        self,
+        goal: &Goal,
+        mut search: PeakSearch,
+        mut on_report: impl FnMut(&Report, Judgement),
+    ) -> Result<Peak, LoadError> {
+        let arrivals = match self.config.loop_mode {
+            LoopMode::Open(rate) => rate.arrivals,
+            LoopMode::Closed => Arrivals::Constant,
         };
-        let outcome = run(&config, stop)?;
-        on_report(&outcome.report);
-        outcomes.push(outcome);
+        let mut runs = Vec::new();
+        let mut bound = Bound::default();
+        while let Some(per_s) = search.next_rate().filter(|_| !self.stop.is_requested()) {
+            let loop_mode = LoopMode::Open(Rate {
+                per_s,
+                arrivals,
+                ramp: self.config.ramp,
+            });
+            let config = Config {
+                loop_mode,
+                ..self.config.clone()
+            };
+            let report = (self.run)(&config)?.report;
+            let judgement = goal.judge(&report);
+            on_report(&report, judgement);
+            if !self.stop.is_requested() {
+                search.observe(judgement);
+                bound.observe(per_s, judgement, &report.generator);
+            }
+            runs.push(report);
+        }
+        let limited = search.found().zip(bound.limit());
+        Ok(Peak {
+            rate_per_s: search.found().filter(|_| limited.is_none()),
+            limited,
+            runs,
+        })
     }
-    Ok(outcomes)
+
+    pub(crate) fn connections_sweep(
+        self,
+        connections: &[usize],
+        mut on_report: impl FnMut(&Report),
+    ) -> Result<Vec<Outcome>, LoadError> {
+        let mut outcomes = Vec::new();
+        for &connections in connections {
+            if self.stop.is_requested() {
+                break;
+            }
+            let threads = self.config.threads.min(connections);
+            let config = Config {
+                connections,
+                threads,
+                ..self.config.clone()
+            };
+            let outcome = (self.run)(&config)?;
+            on_report(&outcome.report);
+            outcomes.push(outcome);
+        }
+        Ok(outcomes)
+    }
 }
 
 #[cfg(test)]

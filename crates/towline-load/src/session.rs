@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::error::LoadError;
@@ -56,13 +57,21 @@ pub struct Session {
 impl Session {
     /// Creates the workers. The first slice opens the connections.
     pub fn open(config: Config) -> Result<Self, LoadError> {
+        let of = config.threads as u32;
+        Self::open_part(config, Part { first: 0, of })
+    }
+
+    /// Creates the workers of a part of the load. Numbers and rates of `config` are those of the whole load, except for
+    /// the threads.
+    pub(crate) fn open_part(config: Config, part: Part) -> Result<Self, LoadError> {
         config.check()?;
         variables::check(&config)?;
         let config = Arc::new(config.with_defaults());
-        let of = config.threads as u32;
         let first = FirstResponses::new(&config);
-        let workers = (0..of)
-            .map(|index| Worker::new(&config, Share { index, of }, first.clone()))
+        let own = part.first..part.first + config.threads as u32;
+        let share = |index| Share { index, of: part.of };
+        let workers = own
+            .map(|index| Worker::new(&config, share(index), first.clone()))
             .collect::<io::Result<_>>()?;
         Ok(Self {
             tally: Tally::new(config.steps()),
@@ -86,22 +95,46 @@ impl Session {
     /// measured time begins and ends with a response, so that a stall counts as a whole or not at all;
     /// the latencies of requests in flight at its end count when they are complete.
     pub fn slice(&mut self, slice: &Slice, stop: &Stop) -> Result<Outcome, LoadError> {
-        self.measure(slice, stop, true)
+        self.outcome(slice, stop, true)
     }
 
     /// Runs the last slice: requests in flight are not awaited.
     pub(crate) fn last_slice(mut self, slice: &Slice, stop: &Stop) -> Result<Outcome, LoadError> {
-        self.measure(slice, stop, false)
+        self.outcome(slice, stop, false)
     }
 
-    fn measure(
+    /// Runs the last slice as a part of a load: it begins when `start` returns.
+    pub(crate) fn last_slice_of_part(
+        mut self,
+        slice: &Slice,
+        stop: &Stop,
+        start: &StartTime<'_>,
+    ) -> Result<(Tally, Vec<ThreadResult>), LoadError> {
+        let results = self.measure(slice, stop, false, start)?;
+        Ok((self.tally, results))
+    }
+
+    fn outcome(
         &mut self,
         slice: &Slice,
         stop: &Stop,
         keep_open: bool,
     ) -> Result<Outcome, LoadError> {
+        let soon = || Some(Instant::now() + HEAD_START);
+        let results = self.measure(slice, stop, keep_open, &soon)?;
+        Ok(Outcome::new(&self.config, slice, &results, &self.tally))
+    }
+
+    /// Runs a slice; the counts of the workers are merged in `tally`.
+    fn measure(
+        &mut self,
+        slice: &Slice,
+        stop: &Stop,
+        keep_open: bool,
+        start: &StartTime<'_>,
+    ) -> Result<Vec<ThreadResult>, LoadError> {
         slice.check(&self.config)?;
-        let gate = StartGate::new(self.workers.len());
+        let gate = StartGate::new(self.workers.len(), start);
         let work = |worker: &mut Worker| -> io::Result<Option<ThreadResult>> {
             towline_io::exact_timers();
             let prepared = worker.prepare(slice, stop);
@@ -111,9 +144,9 @@ impl Session {
             // Also after an error: the other threads wait.
             let begin = gate.wait();
             prepared?;
-            if gate.failed.load(Ordering::Relaxed) {
+            let Some(begin) = begin else {
                 return Ok(None);
-            }
+            };
             let thread_result = worker.load(slice.warm_up, begin, keep_open, stop)?;
             if keep_open {
                 worker.await_rest(stop)?;
@@ -133,57 +166,76 @@ impl Session {
                 })
                 .collect::<io::Result<_>>()
         })?;
-        let results: Vec<ThreadResult> = results.into_iter().flatten().collect();
+        self.tally.reset();
+        for worker in &self.workers {
+            self.tally.merge(worker.tally());
+        }
+        Ok(results.into_iter().flatten().collect())
+    }
+}
+
+impl Outcome {
+    /// The outcome of a slice, from the results of its threads and their merged counts.
+    pub(crate) fn new(
+        config: &Config,
+        slice: &Slice,
+        results: &[ThreadResult],
+        tally: &Tally,
+    ) -> Self {
         // One that has not begun is in the future.
         let first = results.iter().map(|result| result.began).min();
         let since = first.map_or(Duration::ZERO, |began| began.elapsed());
         let began = SystemTime::now()
             .checked_sub(since)
             .unwrap_or(SystemTime::UNIX_EPOCH);
-        self.tally.reset();
-        for worker in &self.workers {
-            self.tally.merge(worker.tally());
-        }
-        let report = report::from_results(&self.config, slice, &results, &self.tally, began);
-        Ok(Outcome {
-            report,
-            seconds: self.tally.series.iter().map(Interval::times).collect(),
-            response: self.tally.total.response.exported(),
-            first_byte: self.tally.total.first_byte.exported(),
+        Self {
+            report: report::from_results(config, slice, results, tally, began),
+            seconds: tally.series.iter().map(Interval::times).collect(),
+            response: tally.total.response.exported(),
+            first_byte: tally.total.first_byte.exported(),
             began,
-            completed: self.tally.completed,
-        })
+            completed: tally.completed,
+        }
     }
 }
 
+/// The threads of a session among all that share the load: those from `first` on, of `of`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Part {
+    pub(crate) first: u32,
+    pub(crate) of: u32,
+}
+
+/// Called when all threads are ready, by one of them; returns their common start. `None`: there is none.
+pub(crate) type StartTime<'a> = dyn Fn() -> Option<Instant> + Sync + 'a;
+
 /// Gate at which all threads wait, and the common start time, set when the last one is ready.
-struct StartGate {
+struct StartGate<'a> {
     ready: Barrier,
     released: Barrier,
-    at: Mutex<Instant>,
+    start: &'a StartTime<'a>,
+    at: Mutex<Option<Instant>>,
     /// A thread could not prepare: no thread begins.
     failed: AtomicBool,
 }
 
-impl StartGate {
-    fn new(threads: usize) -> Self {
+impl<'a> StartGate<'a> {
+    fn new(threads: usize, start: &'a StartTime<'a>) -> Self {
         Self {
             ready: Barrier::new(threads),
             released: Barrier::new(threads),
-            at: Mutex::new(Instant::now()),
+            start,
+            at: Mutex::new(None),
             failed: AtomicBool::new(false),
         }
     }
 
-    fn wait(&self) -> Instant {
-        if self.ready.wait().is_leader() {
-            *self.at.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now() + HEAD_START;
+    fn wait(&self) -> Option<Instant> {
+        if self.ready.wait().is_leader() && !self.failed.load(Ordering::Relaxed) {
+            let at = (self.start)();
+            *self.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
         }
         self.released.wait();
-        self.time()
-    }
-
-    fn time(&self) -> Instant {
         *self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

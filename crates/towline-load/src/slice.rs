@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::config::{Config, LoopMode, Until};
 use crate::error::LoadError;
 
@@ -28,7 +30,7 @@ impl Stop {
 }
 
 /// One period of load.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Slice {
     pub loop_mode: LoopMode,
     /// Without the warm-up.

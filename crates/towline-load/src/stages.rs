@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Longer than any run.
 const NEVER_S: f64 = 1e9;
 
 /// The time at which a load has each of its targets.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stages {
     /// As given, for reports.
     text: String,

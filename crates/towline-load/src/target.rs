@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use towline_proto::ws::Kind;
 
 use crate::capture::Capture;
 use crate::error::LoadError;
+use crate::hosts::serialized;
 
 /// Default size of a WebSocket message: that of the catalogue.
 pub(crate) const MESSAGE_BYTES: usize = 1024;
 
 /// One kind of request or message.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// In reports, if the URL does not say enough.
     pub name: Option<Box<str>>,
@@ -29,6 +30,7 @@ pub struct Target {
     pub fields: Vec<(Box<str>, Box<[u8]>)>,
     /// `None`: no body and, except for POST, PUT and PATCH, no Content-Length. For a WebSocket: the
     /// message.
+    #[serde(with = "serialized::bytes")]
     pub body: Option<Bytes>,
     /// Sends the body in chunks of this size (RFC 9112 7.1), without Content-Length.
     pub chunk_bytes: Option<u64>,
@@ -42,8 +44,9 @@ pub struct Target {
 }
 
 /// The messages of a WebSocket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Messages {
+    #[serde(with = "serialized::KindDef")]
     pub kind: Kind,
     /// Offers permessage-deflate (RFC 7692); a server that declines is an error.
     pub deflate: bool,
@@ -60,7 +63,7 @@ pub(crate) struct Destination<'a> {
 type Resource<'a> = (&'a str, &'a [(Box<str>, Box<[u8]>)], bool);
 
 /// The way a request is sent. Latency counts from the intended start in all modes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SendMode {
     /// At once.
     #[default]
@@ -80,13 +83,14 @@ pub enum SendMode {
 pub(crate) type WholeFields = Vec<(Arc<[u8]>, Arc<[u8]>)>;
 
 /// The expected response, in addition to the rules that the parser verifies.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Expect {
     /// `None`: 2xx and 3xx are successes.
     pub status: Option<u16>,
     /// Bytes of the body as transferred, without chunk framing.
     pub length: Option<u64>,
     /// The body, compared as it arrives: the cheapest and strictest check.
+    #[serde(with = "serialized::bytes")]
     pub body: Option<Bytes>,
     /// SHA-256 of the body, if its bytes are not available.
     pub sha256: Option<[u8; 32]>,
@@ -99,7 +103,7 @@ pub struct Expect {
 }
 
 /// A content coding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coding {
     Gzip,

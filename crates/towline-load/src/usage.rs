@@ -28,12 +28,16 @@ impl Usage {
 }
 
 fn cpu_time() -> Duration {
+    clock_time(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock_time(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: fills the structure given to it.
-    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     if result < 0 {
         return Duration::ZERO;
     }
@@ -51,6 +55,22 @@ fn run_delay() -> Option<Duration> {
         .parse()
         .ok()
         .map(Duration::from_nanos)
+}
+
+/// User and system time of this process.
+pub(crate) fn process_cpu() -> Duration {
+    clock_time(libc::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// The limit of open files of this process.
+pub(crate) fn open_files_limit() -> Option<u64> {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: fills the structure given to it.
+    let result = unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    (result == 0).then_some(limit.rlim_cur)
 }
 
 /// The peak resident size of this process in bytes.

@@ -26,6 +26,8 @@ examples:
 """
 # The load generator is native and parses its own options.
 LOAD = [
+    "--agent-binary",
+    "--agent-command",
     "--body",
     "--body-file",
     "--cacert",
@@ -36,9 +38,11 @@ LOAD = [
     "--find-peak",
     "--header",
     "--help",
+    "--hosts",
     "--http2",
     "--json",
     "--method",
+    "--on-lost-agent",
     "--poisson",
     "--ramp",
     "--rate",

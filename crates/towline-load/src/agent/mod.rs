@@ -9,14 +9,20 @@
 //! session is a [`Spec`]; a slice has `duration_s` (of which `discard_s` is not counted) or `requests`, and for
 //! an open loop `rate_per_s` and `poisson`. Its reply has the [`Report`] and histograms of `response` and
 //! `first_byte`.
+//!
+//! `hello`, `prepare`, `clock`, `begin` and `stop` are for a load that several agents share
+//! ([`messages`](crate::hosts::messages)).
 
+mod part;
 mod single_message;
 mod single_requests;
 mod values;
 
 use std::collections::HashMap;
 use std::io::{self, BufRead, Read, Write};
-use std::time::Duration;
+use std::sync::Arc;
+use std::thread::{self, Scope};
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -26,11 +32,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, LoopMode, Until};
 use crate::error::LoadError;
+use crate::hosts::messages::{Clock, Order, PartEvent};
 use crate::report::Report;
 use crate::schedule::{Arrivals, Rate};
 use crate::session::{Outcome, Session};
 use crate::slice::{Slice, Stop};
 use crate::spec::Spec;
+use part::{Output, Part, Watchdog, introduction};
 use single_requests::{SingleResponse, send_each_once};
 
 /// Limit of a line; larger bodies are given as files.
@@ -39,11 +47,32 @@ const MAX_LINE_BYTES: u64 = 64 * 1024 * 1024;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 enum AgentCommand {
-    Open { session: String, config: Box<Spec> },
-    Probe { session: String },
+    Open {
+        session: String,
+        config: Box<Spec>,
+    },
+    Probe {
+        session: String,
+    },
     Slice(SliceCommand),
-    Close { session: String },
+    Close {
+        session: String,
+    },
     Quit {},
+    /// With `silence_s`, begins to watch the controller, which is never silent for longer.
+    Hello {
+        #[serde(default)]
+        silence_s: Option<f64>,
+    },
+    Prepare {
+        order: Box<Order>,
+    },
+    Clock {},
+    /// The start on the agent's clock.
+    Begin {
+        at_ns: u64,
+    },
+    Stop {},
 }
 
 #[derive(Debug, Deserialize)]
@@ -71,6 +100,8 @@ enum Reply {
     Responses(Vec<SingleResponse>),
     Slice(Box<SliceResult>),
     Error(String),
+    #[serde(untagged)]
+    OfPart(PartEvent),
 }
 
 #[derive(Debug, Serialize)]
@@ -90,71 +121,132 @@ struct Histograms {
 }
 
 /// Serves until `quit` or the end of `input`. `Err`: the output was closed.
-pub fn serve(mut input: impl BufRead, mut output: impl Write) -> io::Result<()> {
-    let mut sessions = HashMap::new();
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        let n = input
-            .by_ref()
-            .take(MAX_LINE_BYTES)
-            .read_until(b'\n', &mut line)?;
-        if n == 0 {
-            return Ok(());
-        }
-        if line.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        let reply = match serde_json::from_slice(&line) {
-            Ok(AgentCommand::Quit {}) => return Ok(()),
-            Ok(command) => execute(command, &mut sessions),
-            Err(error) => Err(LoadError::Config(error.to_string())),
+pub fn serve(input: impl BufRead, output: impl Write + Send) -> io::Result<()> {
+    let output = Output::new(output);
+    let watchdog = Watchdog::new();
+    let served = thread::scope(|scope| {
+        let mut agent = Agent {
+            sessions: HashMap::new(),
+            part: None,
+            clock: Clock::new(),
+            watchdog: Arc::clone(&watchdog),
+            output: &output,
+            scope,
         };
-        let reply = reply.unwrap_or_else(|error| Reply::Error(error.to_string()));
-        serde_json::to_writer(&mut output, &reply)?;
-        output.write_all(b"\n")?;
-        output.flush()?;
-        if n as u64 == MAX_LINE_BYTES {
-            // The rest of the line must not be read as commands.
-            return Ok(());
-        }
-    }
+        let served = agent.serve(input);
+        // Nobody is there any more to send the load for.
+        agent.stop_part();
+        served
+    });
+    watchdog.end();
+    served
 }
 
-fn execute(
-    command: AgentCommand,
-    sessions: &mut HashMap<String, Session>,
-) -> Result<Reply, LoadError> {
-    match command {
-        AgentCommand::Open { session, config } => {
-            if sessions.contains_key(&session) {
-                return wrong(format!("session {session:?} is open already"));
+struct Agent<'scope, 'env, W> {
+    sessions: HashMap<String, Session>,
+    part: Option<Part<'scope>>,
+    clock: Clock,
+    watchdog: Arc<Watchdog>,
+    output: &'scope Output<W>,
+    scope: &'scope Scope<'scope, 'env>,
+}
+
+impl<W: Write + Send> Agent<'_, '_, W> {
+    fn serve(&mut self, mut input: impl BufRead) -> io::Result<()> {
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let n = input
+                .by_ref()
+                .take(MAX_LINE_BYTES)
+                .read_until(b'\n', &mut line)?;
+            if n == 0 {
+                return Ok(());
             }
-            let config = Config {
-                // Slices are short and many: a histogram for each target would cost more than it tells.
-                reports_targets: false,
-                ..config.config()?
+            // Nearer to the arrival of a `clock` command than the time after its parsing.
+            let now = Instant::now();
+            self.watchdog.on_command();
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let reply = match serde_json::from_slice(&line) {
+                Ok(AgentCommand::Quit {}) => return Ok(()),
+                Ok(command) => self.execute(command, now),
+                Err(error) => Err(LoadError::Config(error.to_string())),
             };
-            let opened = Session::open(config)?;
-            sessions.insert(session, opened);
-            Ok(Reply::Ok(true))
+            let reply = reply.unwrap_or_else(|error| Reply::Error(error.to_string()));
+            self.output.write(&reply)?;
+            if n as u64 == MAX_LINE_BYTES {
+                // The rest of the line must not be read as commands.
+                return Ok(());
+            }
         }
-        AgentCommand::Probe { session } => {
-            let session = find(sessions, &session)?;
-            Ok(Reply::Responses(send_each_once(session.config())?))
+    }
+
+    fn stop_part(&mut self) {
+        if let Some(part) = &self.part {
+            part.stop();
         }
-        AgentCommand::Slice(command) => {
-            let slice = command.slice()?;
-            let session = find(sessions, &command.session)?;
-            let outcome = session.slice(&slice, &Stop::default())?;
-            Ok(Reply::Slice(Box::new(outcome.into())))
+    }
+
+    fn execute(&mut self, command: AgentCommand, now: Instant) -> Result<Reply, LoadError> {
+        let sessions = &mut self.sessions;
+        match command {
+            AgentCommand::Open { session, config } => {
+                if sessions.contains_key(&session) {
+                    return wrong(format!("session {session:?} is open already"));
+                }
+                let config = Config {
+                    // Slices are short and many: a histogram for each target would cost more than it tells.
+                    reports_targets: false,
+                    ..config.config()?
+                };
+                let opened = Session::open(config)?;
+                sessions.insert(session, opened);
+                Ok(Reply::Ok(true))
+            }
+            AgentCommand::Probe { session } => {
+                let session = find(sessions, &session)?;
+                Ok(Reply::Responses(send_each_once(session.config())?))
+            }
+            AgentCommand::Slice(command) => {
+                let slice = command.slice()?;
+                let session = find(sessions, &command.session)?;
+                let outcome = session.slice(&slice, &Stop::default())?;
+                Ok(Reply::Slice(Box::new(outcome.into())))
+            }
+            AgentCommand::Close { session } => {
+                find(sessions, &session)?;
+                sessions.remove(&session);
+                Ok(Reply::Ok(true))
+            }
+            AgentCommand::Quit {} => Ok(Reply::Ok(true)),
+            AgentCommand::Hello { silence_s } => {
+                if let Some(limit) = silence_s {
+                    self.watchdog.start(seconds("silence_s", limit)?);
+                }
+                Ok(Reply::OfPart(PartEvent::Hello(introduction())))
+            }
+            AgentCommand::Clock {} => Ok(Reply::OfPart(PartEvent::Clock(self.clock.ns(now)))),
+            AgentCommand::Prepare { order } => {
+                if self.part.as_ref().is_some_and(|part| !part.is_over()) {
+                    return wrong("a part of a load is running already");
+                }
+                self.part = Some(Part::start(self.scope, *order, self.output, self.clock));
+                Ok(Reply::Ok(true))
+            }
+            AgentCommand::Begin { at_ns } => match &self.part {
+                Some(part) => {
+                    part.begin(at_ns);
+                    Ok(Reply::Ok(true))
+                }
+                None => wrong("nothing is prepared"),
+            },
+            AgentCommand::Stop {} => {
+                self.stop_part();
+                Ok(Reply::Ok(true))
+            }
         }
-        AgentCommand::Close { session } => {
-            find(sessions, &session)?;
-            sessions.remove(&session);
-            Ok(Reply::Ok(true))
-        }
-        AgentCommand::Quit {} => Ok(Reply::Ok(true)),
     }
 }
 

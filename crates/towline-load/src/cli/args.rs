@@ -11,49 +11,20 @@ use towline_io::client::Credentials;
 use towline_proto::Protocol;
 
 use super::body::{Bodies, read};
+use super::hosts;
+use super::job::{Command, Job, Output};
 use super::messages::MessageOptions;
 use super::options::{About, Opt, by_letter, by_name, unknown};
 use super::thresholds::{self, PERCENTS, Threshold};
 use super::{help, scenario, values};
 use crate::config::{Config, LoopMode, Mix, Trust, Until};
 use crate::data::Data;
+use crate::hosts::HostOptions;
 use crate::schedule::{Arrivals, Rate};
 use crate::search::{Goal, PeakSearch};
 use crate::spec;
 use crate::stages::Stages;
 use crate::target::{Coding, Expect, SendMode, Target};
-
-#[derive(Clone, Debug)]
-pub enum Command {
-    /// The help text.
-    Help(String),
-    Version,
-    Agent,
-    Run(Box<Job>),
-}
-
-/// One or several runs, and their output.
-#[derive(Clone, Debug)]
-pub struct Job {
-    pub config: Config,
-    pub peak: Option<(Goal, PeakSearch)>,
-    /// Numbers of connections; empty: one run.
-    pub sweep: Vec<usize>,
-    pub output: Output,
-    pub hdr_log: Option<PathBuf>,
-    /// Conditions under which a run fails.
-    pub thresholds: Vec<Threshold>,
-    /// Show a live view if the output is a terminal.
-    pub live: bool,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Output {
-    #[default]
-    Text,
-    Json,
-    Csv,
-}
 
 /// Longer than the restart of a worker or a failover, in which a load should go on, and short for a person
 /// who waits.
@@ -163,6 +134,7 @@ struct ParsedArgs {
     hdr_log: Option<PathBuf>,
     thresholds: Vec<Threshold>,
     live: bool,
+    hosts: HostOptions,
 }
 
 impl ParsedArgs {
@@ -196,6 +168,7 @@ impl ParsedArgs {
             hdr_log: None,
             thresholds: Vec::new(),
             live: true,
+            hosts: HostOptions::default(),
         }
     }
 
@@ -248,7 +221,10 @@ impl ParsedArgs {
         if !option.takes_value {
             return self.switch(option.name);
         }
-        if self.load_option(option.name, value)? || self.request_option(option.name, value)? {
+        if self.load_option(option.name, value)?
+            || self.request_option(option.name, value)?
+            || hosts::option(&mut self.hosts, option.name, value)?
+        {
             return Ok(());
         }
         self.other_option(option.name, value)
@@ -480,7 +456,10 @@ impl ParsedArgs {
         }
         let steps = self.config.step_names();
         (self.thresholds.iter()).try_for_each(|threshold| threshold.check(&steps))?;
-        self.limit_connections();
+        let hosts = hosts::of_job(self.hosts.clone(), &self.config)?;
+        if hosts.is_none() {
+            self.limit_connections();
+        }
         let first_rate = self.rate.unwrap_or(1000.0);
         let search = PeakSearch::new(first_rate, self.max_rate);
         Ok(Job {
@@ -491,6 +470,7 @@ impl ParsedArgs {
             hdr_log: self.hdr_log,
             thresholds: self.thresholds,
             live: self.live,
+            hosts,
         })
     }
 

@@ -3,12 +3,13 @@
 /// The help without a topic.
 pub const MAIN: &str = include_str!("help/main.txt");
 
-const TOPICS: [(&str, &str); 7] = [
+const TOPICS: [(&str, &str); 8] = [
     ("load", include_str!("help/load.txt")),
     ("requests", include_str!("help/requests.txt")),
     ("responses", include_str!("help/responses.txt")),
     ("websocket", include_str!("help/websocket.txt")),
     ("runs", include_str!("help/runs.txt")),
+    ("hosts", include_str!("help/hosts.txt")),
     ("output", include_str!("help/output.txt")),
     ("ab-wrk", include_str!("help/ab-wrk.txt")),
 ];

@@ -54,7 +54,8 @@ impl MessageOptions {
 mod tests {
     use std::ffi::OsString;
 
-    use super::super::args::{Command, parse};
+    use super::super::args::parse;
+    use super::super::job::Command;
     use super::*;
 
     fn target(line: &str) -> Result<Target, String> {

@@ -4,7 +4,9 @@
 mod args;
 mod body;
 pub mod help;
+mod hosts;
 mod interrupt;
+mod job;
 mod messages;
 mod options;
 mod scenario;
@@ -15,16 +17,19 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-pub use args::{Command, Job, Output, parse};
+pub use args::parse;
+pub use job::{Command, Job, Output};
 pub use thresholds::Threshold;
 
 use crate::agent;
+use crate::config::Config;
 use crate::error::LoadError;
+use crate::hosts::{Fleet, RunOrder};
 use crate::live::LiveView;
 use crate::monitor::Monitor;
-use crate::report::Report;
-use crate::run::run_monitored;
-use crate::search::{Judgement, PeakSearch, connections_sweep, find_peak};
+use crate::report::{AgentFigures, Report};
+use crate::run::{run, run_monitored};
+use crate::search::{Judgement, PeakSearch, Series};
 use crate::session::Outcome;
 use crate::slice::Stop;
 use crate::{csv, hdr_log};
@@ -76,7 +81,7 @@ fn execute(command: Command) -> Result<u8, LoadError> {
         Command::Agent => {
             drop(out);
             let _ends = Interrupt::ends();
-            agent::serve(io::stdin().lock(), io::stdout().lock())?;
+            agent::serve(io::stdin().lock(), io::stdout())?;
             return Ok(GOOD);
         }
         Command::Run(job) => job,
@@ -96,13 +101,66 @@ fn execute(command: Command) -> Result<u8, LoadError> {
     } else {
         None
     };
-    let outcome = run_monitored(&job.config, stop, &monitor);
+    let outcome = Source::of(&job, stop)
+        .and_then(|mut source| source.run(&job.config, (stop, &monitor), live.is_none()));
     // Removes the live view, in whose place the report is printed.
     drop(live);
     let outcome = outcome?;
     let mut out = io::stdout().lock();
     show(&job, &outcome, &mut out)?;
     Ok(status_of(&outcome.report, &job.thresholds))
+}
+
+/// The origin of a load: this process, or agents.
+enum Source {
+    Here,
+    Agents(Fleet),
+}
+
+impl Source {
+    fn of(job: &Job, stop: &Stop) -> Result<Self, LoadError> {
+        Ok(match &job.hosts {
+            None => Self::Here,
+            Some(hosts) => Self::Agents(Fleet::start(hosts, job.config.threads, stop)?),
+        })
+    }
+
+    /// `tells`: news about agents are printed at once, where no live view has them.
+    fn run(
+        &mut self,
+        config: &Config,
+        (stop, monitor): (&Stop, &Monitor),
+        tells: bool,
+    ) -> Result<Outcome, LoadError> {
+        let Self::Agents(fleet) = self else {
+            return run_monitored(config, stop, monitor);
+        };
+        let order = RunOrder {
+            config,
+            stop,
+            monitor,
+        };
+        crate::hosts::run(fleet, &order, &mut |news| {
+            if tells {
+                eprintln!("towline-load: {news}");
+            }
+        })
+    }
+
+    /// One run of several, each of which needs all agents.
+    fn run_in_series(&mut self, config: &Config, stop: &Stop) -> Result<Outcome, LoadError> {
+        if matches!(self, Self::Here) {
+            return run(config, stop);
+        }
+        let outcome = self.run(config, (stop, &Monitor::default()), true)?;
+        match outcome.report.agents.iter().find(|agent| agent.is_lost()) {
+            None => Ok(outcome),
+            Some(agent) => Err(LoadError::Config(format!(
+                "{} was lost: no more runs",
+                agent.name
+            ))),
+        }
+    }
 }
 
 /// The exit status of a run. Conditions on errors decide in place of the errors themselves.
@@ -114,7 +172,8 @@ fn status_of(report: &Report, thresholds: &[Threshold]) -> u8 {
         eprintln!("towline-load: failed by {failure}");
     }
     let has_limit = thresholds.iter().any(Threshold::judges_errors);
-    if report.answered == 0 || report.ended_early.is_some() {
+    let is_whole = !report.agents.iter().any(AgentFigures::is_lost);
+    if report.answered == 0 || report.ended_early.is_some() || !is_whole {
         FAILED
     } else if !failures.is_empty() {
         THRESHOLD
@@ -160,7 +219,13 @@ fn peak(
             written = line;
         }
     };
-    let peak = find_peak(&job.config, goal, search.clone(), stop, on_report)?;
+    let mut source = Source::of(job, stop)?;
+    let series = Series {
+        config: &job.config,
+        stop,
+        run: &mut |config| source.run_in_series(config, stop),
+    };
+    let peak = series.find_peak(goal, search.clone(), on_report)?;
     written?;
     if job.output != Output::Json {
         match (peak.rate_per_s, &peak.limited) {
@@ -206,7 +271,13 @@ fn sweep(job: &Job, stop: &Stop, out: &mut impl Write) -> Result<u8, LoadError> 
             "connections  requests/s     p50 us     p99 us   failures"
         )?;
     }
-    connections_sweep(&job.config, &job.sweep, stop, |report| {
+    let mut source = Source::of(job, stop)?;
+    let series = Series {
+        config: &job.config,
+        stop,
+        run: &mut |config| source.run_in_series(config, stop),
+    };
+    series.connections_sweep(&job.sweep, |report| {
         worst = worst.max(status_of(report, &job.thresholds));
         let line = match job.output {
             Output::Json => json(report, out),

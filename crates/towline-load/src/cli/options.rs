@@ -91,6 +91,12 @@ pub(super) const OPTIONS: &[Opt] = &[
     request("expect-sha256", None, true),
     request("expect-coding", None, true),
     request("expect-field", None, true),
+    load("hosts", None, true),
+    load("ssh", None, true),
+    load("agent-command", None, true),
+    load("agent-binary", None, true),
+    load("agent-sockets", None, true),
+    load("on-lost-agent", None, true),
     load("find-peak", None, false),
     load("goal", None, true),
     load("goal-percentile", None, true),
@@ -113,8 +119,8 @@ pub(super) fn by_letter(letter: char) -> Option<&'static Opt> {
     OPTIONS.iter().find(|option| option.short == Some(letter))
 }
 
-/// Options of k6, oha, vegeta and hey, and what does the same here.
-const FOREIGN: [(&str, &str); 10] = [
+/// Options of k6, oha, vegeta and hey, and what does the same here; options of the program with Python.
+const FOREIGN: [(&str, &str); 12] = [
     ("-z", "for a duration: -d"),
     ("-r", "for a rate: -R"),
     ("--vus", "for concurrent users: -c"),
@@ -131,6 +137,14 @@ const FOREIGN: [(&str, &str); 10] = [
     ),
     ("--threshold", "for thresholds: --fail-if"),
     ("--stage", "for stages: --stages"),
+    (
+        "--cluster",
+        "`towline load` has it, the program with Python",
+    ),
+    (
+        "--kubernetes",
+        "`towline load` has it, the program with Python",
+    ),
 ];
 
 /// The error about an unknown option.

@@ -18,7 +18,7 @@ use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline, Widget};
 
 use super::state::State;
 use crate::config::Until;
-use crate::monitor::FAILURE_CLASSES;
+use crate::monitor::{AgentState, FAILURE_CLASSES};
 use crate::report::{bytes, digits, time};
 
 /// The smallest size of the full layout.
@@ -36,20 +36,58 @@ pub(super) fn draw(state: &State, area: Rect, to: &mut Buffer) {
 }
 
 fn large(state: &State, area: Rect, to: &mut Buffer) {
-    let [title, progress, rates, below] = Layout::vertical([
+    let agents = agent_lines(state, usize::from(area.height.saturating_sub(MIN_SIZE.1)));
+    let [title, progress, above, rates, below] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Length(1),
+        Constraint::Length(agents.len() as u16),
         Constraint::Fill(1),
         Constraint::Length(BUCKETS as u16 + 1),
     ])
     .areas(area);
     Line::styled(state.title.as_str(), bold()).render(title, to);
     progress_bar(state, progress, to);
+    Paragraph::new(agents).render(above, to);
     rate_history(state, rates, to);
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(56), Constraint::Fill(1)]).areas(below);
     distribution(state, left, to);
     percentile_panel(state, right, to);
+}
+
+/// A line for each agent, as far as there is room: those in trouble first.
+fn agent_lines(state: &State, room: usize) -> Vec<Line<'static>> {
+    let mut agents: Vec<_> = state.agents.iter().collect();
+    agents.sort_by_key(|agent| agent.trouble.is_none());
+    let shown = if agents.len() > room {
+        room.saturating_sub(1)
+    } else {
+        room
+    };
+    let line = |agent: &&AgentState| {
+        let figures = format!(
+            "{:<24} {:>8}/s {:>4.0} % busy ",
+            agent.name,
+            number(agent.per_s),
+            agent.busy_share * 100.0
+        );
+        let trouble = match (&agent.trouble, agent.failed) {
+            (Some(trouble), _) => Span::styled(trouble.clone(), color(state, Color::Red)),
+            (None, 0) => Span::raw(""),
+            (None, failed) => {
+                Span::styled(format!("{failed} failed"), failure_style(state, failed))
+            }
+        };
+        Line::from(vec![Span::raw(figures), trouble])
+    };
+    let mut lines: Vec<_> = agents.iter().take(shown).map(line).collect();
+    if agents.len() > shown && room > 0 {
+        lines.push(Line::raw(format!(
+            "and {} more agents",
+            agents.len() - shown
+        )));
+    }
+    lines
 }
 
 /// The small layout: the most important lines first.
@@ -326,6 +364,29 @@ mod tests {
             for height in [1, 2, 3, 5, 11, 12, 13, 20] {
                 drawn(&state, width, height);
             }
+        }
+    }
+
+    #[test]
+    fn agents_have_lines_and_those_in_trouble_come_first() {
+        let mut state = sample(Until::Time(Duration::from_secs(20)));
+        state.agents = (0..7)
+            .map(|n| AgentState {
+                name: format!("host{n}"),
+                per_s: 5000.0,
+                busy_share: 0.31,
+                trouble: (n == 6).then(|| "lost: ssh: exit status: 255".into()),
+                ..AgentState::default()
+            })
+            .collect();
+        let lines = drawn(&state, 80, 17);
+        assert!(lines[2].starts_with("host6"), "{lines:?}");
+        assert!(lines[2].contains("lost: ssh"), "{lines:?}");
+        assert!(lines[3].contains("5.00k/s   31 % busy"), "{lines:?}");
+        assert_eq!(lines[6], "and 3 more agents");
+        assert!(lines.join("\n").contains("requests/s: 1.00k now"));
+        for height in [1, 4, 11, 12, 13, 15, 20, 40] {
+            drawn(&state, 80, height);
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::config::{Config, LoopMode, Until};
-use crate::monitor::{Monitor, Snapshot};
+use crate::monitor::{AgentState, EndedSeconds, Monitor, Snapshot};
 use crate::stats::Interval;
 
 /// The current rate is that of the last second.
@@ -31,6 +31,10 @@ pub(super) struct State {
     recent: VecDeque<(Instant, u64)>,
     /// Seconds, by worker, that not all workers have published yet.
     incomplete: Vec<VecDeque<Interval>>,
+    /// By worker: nothing more comes from it.
+    gone: Vec<bool>,
+    /// Empty: the load is sent from here.
+    pub(super) agents: Vec<AgentState>,
 }
 
 impl State {
@@ -51,14 +55,17 @@ impl State {
             times: None,
             recent: VecDeque::new(),
             incomplete: Vec::new(),
+            gone: Vec::new(),
+            agents: Vec::new(),
         }
     }
 
     pub(super) fn update(&mut self, monitor: &Monitor, now: Instant) {
+        self.agents = monitor.agents();
         self.observe(monitor.snapshot(), monitor.take_seconds(), now);
     }
 
-    fn observe(&mut self, snapshot: Snapshot, ended_seconds: Vec<Vec<Interval>>, now: Instant) {
+    fn observe(&mut self, snapshot: Snapshot, ended_seconds: Vec<EndedSeconds>, now: Instant) {
         self.recent.push_back((now, snapshot.answered));
         while self.recent.len() > 2 && now - self.recent[1].0 >= RECENT {
             self.recent.pop_front();
@@ -66,11 +73,14 @@ impl State {
         self.snapshot = snapshot;
         self.incomplete
             .resize_with(ended_seconds.len(), VecDeque::new);
-        for (incomplete, ended_seconds) in self.incomplete.iter_mut().zip(ended_seconds) {
-            incomplete.extend(ended_seconds);
+        self.gone = ended_seconds.iter().map(|ended| ended.is_gone).collect();
+        for (incomplete, ended) in self.incomplete.iter_mut().zip(ended_seconds) {
+            incomplete.extend(ended.seconds);
         }
-        // A second is complete when every worker has published it.
-        while !self.incomplete.is_empty() && self.incomplete.iter().all(|of| !of.is_empty()) {
+        // A second is complete when every worker has published it, or will not.
+        while self.incomplete.iter().any(|of| !of.is_empty())
+            && (self.incomplete.iter().zip(&self.gone)).all(|(of, gone)| *gone || !of.is_empty())
+        {
             let parts: Vec<_> = (self.incomplete.iter_mut())
                 .filter_map(VecDeque::pop_front)
                 .collect();
@@ -183,6 +193,13 @@ pub(super) mod tests {
     use crate::stats::{Failure, ResponseTimes, Tally};
     use crate::target::Target;
 
+    fn ended(seconds: Vec<Interval>) -> EndedSeconds {
+        EndedSeconds {
+            seconds,
+            is_gone: false,
+        }
+    }
+
     /// Five seconds of two workers, with 1000 responses and one failure per worker in each second.
     pub(in crate::live) fn sample(until: Until) -> State {
         let mut config = Config::new(vec![Target::get("http://127.0.0.1:8000/hello").unwrap()]);
@@ -209,7 +226,7 @@ pub(super) mod tests {
                 }
                 tally.count_failure(None, Failure::Reset);
                 tally.end_second(25);
-                ended_seconds.push(vec![tally.series.last().unwrap().clone()]);
+                ended_seconds.push(ended(vec![tally.series.last().unwrap().clone()]));
             }
             let mut snapshot = Snapshot {
                 elapsed: Some(at - load_started),
@@ -251,9 +268,15 @@ pub(super) mod tests {
         let mut state = sample(Until::Requests(1));
         let now = Instant::now() + Duration::from_secs(60);
         let one = Interval::default();
-        state.observe(Snapshot::default(), vec![vec![one.clone()], vec![]], now);
+        let both = |first, second| vec![ended(first), ended(second)];
+        state.observe(Snapshot::default(), both(vec![one.clone()], vec![]), now);
         assert_eq!(state.seconds.len(), 5);
-        state.observe(Snapshot::default(), vec![vec![], vec![one]], now);
+        state.observe(Snapshot::default(), both(vec![], vec![one.clone()]), now);
         assert_eq!(state.seconds.len(), 6);
+        // One that is gone is not waited for.
+        let mut seconds = both(vec![one], vec![]);
+        seconds[1].is_gone = true;
+        state.observe(Snapshot::default(), seconds, now);
+        assert_eq!(state.seconds.len(), 7);
     }
 }

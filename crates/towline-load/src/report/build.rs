@@ -5,8 +5,8 @@ use std::time::{Duration, SystemTime};
 use towline_proto::Protocol;
 
 use super::{
-    Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Quic, Report, Second, Setup,
-    StatusCount, Step,
+    AgentFigures, Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Quic, Report,
+    Second, Setup, StatusCount, Step,
 };
 use crate::config::{Config, LoopMode, Until};
 use crate::schedule::Arrivals;
@@ -24,6 +24,8 @@ pub(crate) const BUSY_SHARE: f64 = 0.9;
 const DISTURBED_SHARE: f64 = 0.05;
 /// Share of the requests due that is a rate achieved.
 const ACHIEVED: f64 = 0.99;
+/// Agents that start further apart do not send one process of starts.
+const START_TOLERANCE_US: f64 = 1000.0;
 /// Lag below this is the cost of timers.
 const TOLERATED_LAG_US: f64 = 50.0;
 
@@ -102,6 +104,7 @@ pub(crate) fn from_results(
         series: tally.series.iter().map(second).collect(),
         generator,
         warnings: Vec::new(),
+        agents: Vec::new(),
     };
     report.generator.limit = limit(&report);
     report.warnings = warnings(&report);
@@ -284,11 +287,13 @@ fn late(report: &Report) -> Option<String> {
     ))
 }
 
-fn warnings(report: &Report) -> Vec<String> {
+/// Conditions that affect the figures of a report.
+pub(crate) fn warnings(report: &Report) -> Vec<String> {
     let mut warnings = Vec::new();
     if let Some(why) = &report.ended_early {
         warnings.push(format!("the run ended early: {why}"));
     }
+    warnings.extend(report.agents.iter().flat_map(agent_warnings));
     if report.changed > 0 {
         let (changed, first) = (report.changed, report.first_change.as_deref());
         warnings.push(format!(
@@ -332,6 +337,31 @@ fn warnings(report: &Report) -> Vec<String> {
     warnings
 }
 
+/// Conditions that concern one agent of several.
+fn agent_warnings(agent: &AgentFigures) -> Vec<String> {
+    let name = &agent.name;
+    let mut warnings = Vec::new();
+    if let Some(why) = &agent.lost {
+        warnings.push(format!(
+            "{name} was lost after {:.1} s: {why}; {:.1} % of the load is missing from then on, and all that it did is \
+             missing in the figures: at least {} responses and {} failures",
+            agent.lost_after_s.unwrap_or_default(),
+            agent.share * 100.0,
+            agent.answered,
+            agent.errors.total()
+        ));
+    }
+    warnings.extend(agent.notes.iter().map(|note| format!("{name}: {note}")));
+    if agent.start_delay_us + agent.clock_error_us > START_TOLERANCE_US {
+        warnings.push(format!(
+            "{name} started {:.2} ms late, by a clock that is known to {:.2} ms",
+            agent.start_delay_us / 1000.0,
+            agent.clock_error_us / 1000.0
+        ));
+    }
+    warnings
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -366,6 +396,7 @@ pub(crate) mod tests {
             answered: 1000,
             accounted: Duration::from_secs(1),
             live_at_end: 10,
+            start_delay: Duration::ZERO,
             gave_up: None,
         };
         let config = Config::new(vec![Target::get("http://a/").unwrap()]);

@@ -5,7 +5,7 @@ mod text;
 
 #[cfg(test)]
 pub(crate) use build::tests::sample;
-pub(crate) use build::{BUSY_SHARE, from_results};
+pub(crate) use build::{BUSY_SHARE, from_results, warnings};
 pub(crate) use text::{bytes, digits, time};
 
 use serde::{Deserialize, Serialize};
@@ -69,6 +69,44 @@ pub struct Report {
     pub generator: Generator,
     /// Conditions that affect the figures.
     pub warnings: Vec<String>,
+    /// The agents that shared the load; none if it was sent from here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentFigures>,
+}
+
+/// One of the agents that shared a load. Figures of a lost agent are those of its last sign of life, without latencies;
+/// they are not part of the whole.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentFigures {
+    pub name: String,
+    pub threads: usize,
+    /// Part of the load that it was to send.
+    pub share: f64,
+    /// Why nothing was received from it in the end.
+    pub lost: Option<String>,
+    /// Seconds from the start to its loss.
+    pub lost_after_s: Option<f64>,
+    pub answered: u64,
+    pub requests_per_s: f64,
+    pub errors: Errors,
+    pub first_failure: Option<String>,
+    pub response: Latency,
+    pub open_loop: Option<OpenLoop>,
+    pub generator: Generator,
+    /// Time from the common start to its own, on its clock.
+    pub start_delay_us: f64,
+    /// Its monotonic clock minus the controller's.
+    pub clock_ahead_us: f64,
+    /// Bound of the error of its clock, aligned to that of the controller: half the shortest round trip.
+    pub clock_error_us: f64,
+    /// Observations of the run.
+    pub notes: Vec<String>,
+}
+
+impl AgentFigures {
+    pub(crate) fn is_lost(&self) -> bool {
+        self.lost.is_some()
+    }
 }
 
 /// Packets of all connections since they were opened, warm-up included. Losses are those of the generator's own

@@ -12,6 +12,7 @@ impl fmt::Display for Report {
         self.step_table(f)?;
         self.failures(f)?;
         self.generator_cost(f)?;
+        self.agent_table(f)?;
         for warning in &self.warnings {
             writeln!(f, "! {warning}")?;
         }
@@ -177,6 +178,49 @@ impl Report {
         Ok(())
     }
 
+    /// A line for each agent; a long name has a line of its own.
+    fn agent_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAME: usize = 15;
+        if self.agents.is_empty() {
+            return Ok(());
+        }
+        write!(
+            f,
+            "\n{:<NAME$}{:>8}{:>10}{:>7}",
+            "by agent", "threads", "responses", "errors"
+        )?;
+        for name in ["p50", "p99", "lag p99", "busy", "clock"] {
+            write!(f, "{name:>8}")?;
+        }
+        writeln!(f)?;
+        for agent in &self.agents {
+            if agent.name.chars().count() < NAME {
+                write!(f, "{:<NAME$}", agent.name)?;
+            } else {
+                write!(f, "{}\n{:NAME$}", agent.name, "")?;
+            }
+            let (answered, errors) = (agent.answered, agent.errors.total());
+            write!(f, "{:>8}{answered:>10}{errors:>7}", agent.threads)?;
+            if agent.is_lost() {
+                writeln!(f, "    lost")?;
+                continue;
+            }
+            let lag = agent.open_loop.as_ref().map(|open| open.lag.at(99.0));
+            let busy = agent.generator.busiest_share * 100.0;
+            for figure in [
+                time(agent.response.at(50.0)),
+                time(agent.response.at(99.0)),
+                lag.map_or("-".into(), time),
+                format!("{busy:.0} %"),
+                time(agent.clock_error_us),
+            ] {
+                write!(f, "{figure:>8}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+
     fn generator_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let own = &self.generator;
         #[expect(clippy::cast_precision_loss, reason = "for reading")]
@@ -256,6 +300,38 @@ mod tests {
             [512.0, 1536.0, 5e9].map(bytes),
             ["512 B", "1.50 KiB", "4.66 GiB"]
         );
+    }
+
+    #[test]
+    fn each_agent_has_a_line() {
+        let mut report = sample(500);
+        let agent = |name: &str| crate::report::AgentFigures {
+            name: name.into(),
+            threads: 2,
+            share: 0.5,
+            answered: 20_000,
+            clock_error_us: 30.0,
+            ..crate::report::AgentFigures::default()
+        };
+        let long = "a-rather-long-name.of-a-host.example";
+        report.agents = vec![agent("a"), agent(long)];
+        report.agents[1].lost = Some("ssh: exit status: 255".into());
+        report.agents[1].lost_after_s = Some(3.24);
+        report.warnings = crate::report::warnings(&report);
+        let text = report.to_string();
+        for part in [
+            "by agent",
+            "a                     2     20000      0",
+            &format!("{long}\n                      2     20000      0    lost"),
+            "! a-rather-long-name.of-a-host.example was lost after 3.2 s: ssh: exit status: 255; 50.0 % of the load",
+            "at least 20000 responses",
+        ] {
+            assert!(text.contains(part), "{part} in\n{text}");
+        }
+        let table = text
+            .lines()
+            .skip_while(|line| !line.starts_with("by agent"));
+        assert!(table.take(4).all(|line| line.len() <= 80), "{text}");
     }
 
     #[test]

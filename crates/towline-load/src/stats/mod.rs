@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::Deserializer;
+use serde::{Deserialize, Serialize};
 use towline_io::quic::QuicCounts;
+
+use crate::hosts::serialized;
 
 pub(crate) use steps::{Step, Sums};
 pub(crate) use times::Times;
@@ -62,7 +65,7 @@ pub(crate) struct ResponseTimes {
 }
 
 /// One second of the measured time.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Interval {
     pub(crate) answered: u64,
     pub(crate) failed: u64,
@@ -70,6 +73,7 @@ pub(crate) struct Interval {
     /// Connections open at its end.
     pub(crate) live: u64,
     /// `response` in the V2 encoding: some hundred bytes, so that an hour needs little memory.
+    #[serde(with = "serialized::base64_bytes")]
     times: Vec<u8>,
 }
 
@@ -91,7 +95,7 @@ impl Interval {
 }
 
 /// Counts of one thread in the measured time.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) total: Sums,
     /// Counts by target, where they are counted apart; otherwise the one for all.
@@ -126,10 +130,12 @@ pub(crate) struct Tally {
     pub(crate) late: u64,
     pub(crate) reconnects: u64,
     /// HTTP/3: packets of the connections that have ended, or are open at the end, since they were opened.
+    #[serde(with = "serialized::QuicCountsDef")]
     pub(crate) quic: QuicCounts,
     /// `None`: not sampled.
     pub(crate) min_live: Option<u64>,
     pub(crate) series: Vec<Interval>,
+    #[serde(skip)]
     second: Interval,
 }
 

@@ -1,6 +1,7 @@
 //! Counts by target: by step of a session, or by part of a mix.
 
 use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
 
 use super::ResponseTimes;
 use super::times::{Times, add};
@@ -21,7 +22,7 @@ struct OfSecond {
 }
 
 /// Sums of the three times.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Sums {
     pub(crate) response: Times,
     pub(crate) service: Times,
@@ -29,11 +30,12 @@ pub(crate) struct Sums {
 }
 
 /// Counts of one target, or of all, if they are not counted apart.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Step {
     pub(crate) answered: u64,
     pub(crate) failed: u64,
     pub(crate) sums: Sums,
+    #[serde(skip)]
     second: OfSecond,
 }
 

@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Serializer, V2Serializer};
+use serde::{Deserialize, Serialize};
+
+use crate::hosts::serialized;
 
 /// Longer times are recorded as an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
@@ -15,8 +18,8 @@ pub(super) fn histogram(digits: u8) -> Histogram<u64> {
 
 /// Durations in nanoseconds. The histogram grows to its largest value: with all buckets up to an hour, those of a
 /// thread would take a third of the CPU time of a start, and of each `reset`.
-#[derive(Clone, Debug)]
-pub(crate) struct Times(pub(crate) Histogram<u64>);
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Times(#[serde(with = "serialized::histogram")] pub(crate) Histogram<u64>);
 
 impl Default for Times {
     fn default() -> Self {

@@ -23,6 +23,8 @@ pub(crate) struct ThreadResult {
     /// The time covered by `usage`.
     pub(crate) accounted: Duration,
     pub(crate) live_at_end: u64,
+    /// Time from the common start to that of this thread.
+    pub(crate) start_delay: Duration,
     /// Why the load ended before its time.
     pub(crate) gave_up: Option<String>,
 }
@@ -117,6 +119,7 @@ impl Worker {
             measured,
             answered: self.tally.answered,
             live_at_end: self.live,
+            start_delay: self.start_delay,
             gave_up: self.gave_up.take(),
         }
     }

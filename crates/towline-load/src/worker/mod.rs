@@ -105,6 +105,8 @@ pub(crate) struct Worker {
     outages: Vec<Option<Outage>>,
     users: Option<Users>,
     gave_up: Option<String>,
+    /// Time from the common start to that of this thread.
+    start_delay: Duration,
     templates: RequestTemplates,
     /// `None`: requests differ from each other.
     repeated: Option<Repeated>,
@@ -176,6 +178,7 @@ impl Worker {
             slots: (0..connections).map(slot).collect(),
             outages: config.destinations().iter().map(|_| None).collect(),
             gave_up: None,
+            start_delay: Duration::ZERO,
             users: Users::new(config, connections as usize).map_err(io::Error::other)?,
             active: connections as usize,
             uses_permits: true,
@@ -333,6 +336,7 @@ impl Worker {
         }
         std::thread::sleep(begin.saturating_duration_since(Instant::now()));
         let now = Instant::now();
+        self.start_delay = now.saturating_duration_since(begin);
         self.phase = Phase::Running;
         self.mark(now);
         let count = self.slots.len() as u32;

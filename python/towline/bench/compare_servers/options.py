@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,9 @@ START_S = 0.6
 WARM_UP = WarmUp(windows=12, window_s=0.05, cap_s=1.5)
 WARM_UP_S = 1.0
 """Estimated duration of a warm-up."""
-UNRECORDED = frozenset({"output", "servers", "peers_bin", "app_dir", "command", "header", "body", "expect"})
+UNRECORDED = frozenset(
+    {"output", "servers", "peers_bin", "app_dir", "command", "driver", "header", "body", "expect"}
+)
 SECONDS = (0.4, 2.5)
 """Bounds of the load on each subject in each restart."""
 
@@ -52,6 +55,16 @@ def _number(value: str) -> float:
         return float(value)
     except ValueError:
         raise ValueError(f"expected a number, not {value!r}") from None
+
+
+def _command(value: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not a command line: {error}") from None
+    if not words:
+        raise ValueError("expected a command")
+    return words
 
 
 def _status(value: str) -> int:
@@ -203,6 +216,15 @@ class CompareOptions:
         check=kind.above_zero,
     )
 
+    driver: tuple[str, ...] = option(
+        (),
+        "the load comes from another machine: a command that runs an agent there, such as 'ssh HOST towline load --agent'; "
+        "with URLs that are valid there and here",
+        group=LOAD,
+        parse=_command,
+        metavar="COMMAND",
+    )
+
     time: float = option(
         TIME_S,
         f"about so long in all, but at least {FEWEST_RESTARTS} restarts; --duration takes precedence",
@@ -272,6 +294,10 @@ class CompareOptions:
             raise ConfigError("git: needs one --app or one --command, which is started in both work trees")
         if self.git is not None and max(map(len, (self.app, self.command, self.server))) > 1:
             raise ConfigError("git: one application, on one server, is compared with its other revision")
+        if self.driver and (self.app or self.command or self.git):
+            raise ConfigError(
+                "driver: servers that are started here listen on 127.0.0.1 only; start them, and give URLs"
+            )
         if self.requests is not None:
             for name in ("path", "method", "body", "body_file", "status", "expect"):
                 if getattr(self, name):

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ..._version import __version__
 from ...errors import ConfigError
 from ..analysis import Analysis
 from ..analysis import Comparison as PairComparison
-from ..runner.agent import Agent
+from ..runner.agent import COMMAND, Agent, AgentFailed
 from ..runner.design import Design, lengths
 from ..runner.interrupts import deferred
 from ..runner.loop import ExperimentPlan
@@ -136,7 +137,13 @@ def _design(options: CompareOptions, names: Sequence[str], usual_baseline: str |
 
 def compare_servers(session: Session, comparison: Comparison) -> None:
     """Measures it. Raises `ConfigError` for a subject that does not start, or does not respond as it must."""
-    with Agent(session.design.cores.driver) as agent, tempfile.TemporaryDirectory() as folder:
+    options = comparison.options
+    with (
+        Agent(session.design.cores.driver, options.driver or COMMAND) as agent,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        machine = _driver(agent) if options.driver else ()
+        comparison = replace(comparison, notes=(*comparison.notes, *machine))
         binding = Binding(
             comparison.scenario,
             agent,
@@ -154,6 +161,19 @@ def compare_servers(session: Session, comparison: Comparison) -> None:
         measured = sum(one.failure is None for one in record.subjects)
         if measured > 1 and not comparison.options.no_control:
             session.measure(_control(comparison, binding, plan))
+
+
+def _driver(agent: Agent) -> tuple[str, ...]:
+    """A note about the machine of the driver. Raises `ConfigError` if there is no agent of this version."""
+    try:
+        machine = agent.introduction()
+    except AgentFailed as error:
+        raise ConfigError(f"driver: {error}") from None
+    if machine.get("version") != __version__:
+        raise ConfigError(f"driver: it is towline {machine.get('version')}, this is {__version__}")
+    return (
+        f"the load comes from {machine.get('host')}; its core is not pinned, and its stolen time is not known",
+    )
 
 
 def _plan(comparison: Comparison, binding: Binding, notes: tuple[str, ...]) -> ExperimentPlan:

@@ -53,6 +53,13 @@ class Agent:
     ) -> None:
         self.stop()
 
+    def introduction(self) -> dict[str, Any]:
+        """Version and machine of the generator."""
+        if self._process is None:
+            self._start()
+        found: dict[str, Any] = self._request({"op": "hello"}, 10.0)["hello"]
+        return found
+
     def open(self, session: str, config: Config) -> None:
         """Stores the configuration of a session. Connections are opened on first use."""
         self.close(session)

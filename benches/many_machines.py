@@ -1,0 +1,147 @@
+"""One load from four machines, which are network namespaces with an OpenSSH server each: `python -m benches.many_machines
+[--rounds 5] [--no-save]` (root, sshd).
+
+Four agents at 5,000 requests a second each must be one open loop of 20,000 requests a second. The error of its schedule is
+the time from the intended start of a request to its sending (the agents' `lag`), on clocks whose error is known here: all
+namespaces have the same monotonic clock, so that the true difference is 0. One agent with the whole rate is measured in
+alternation, and one agent alone on its core, for the plan of docs/many_machines.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from datetime import date
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from towline.bench.responder import Responder
+
+from benches import report
+from tests.bench.namespaces import machines
+from tests.bench.sshd import AGENT, client_config, free_port, keys, server
+
+AGENTS, RATE_PER_S, GOAL_US = 4, 20_000, 100.0
+LOADS = {
+    "four agents, 5 k/s each": ("a,b,c,d", "-R", str(RATE_PER_S), "-c", "32"),
+    "four agents, Poisson": ("a,b,c,d", "-R", str(RATE_PER_S), "-c", "32", "--poisson"),
+    "one agent, 20 k/s": ("a", "-R", str(RATE_PER_S), "-c", "32"),
+    "four agents, closed loop": ("a,b,c,d", "-c", "64"),
+}
+
+
+def measure(name: str, ssh: str, url: str, seconds: float) -> dict[str, Any]:
+    """One run; the report of the generator."""
+    hosts, *options = LOADS[name]
+    command = [sys.executable, "-m", "towline", "load", "--json", "--hosts", hosts, "--ssh", ssh]
+    command += ["--agent-command", AGENT, "--warm-up", "1", "-d", str(seconds), *options, url]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 60, check=False)
+    if not done.stdout:
+        raise SystemExit(done.stderr)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def figures(found: dict[str, Any]) -> dict[str, float]:
+    """The figures of a run that the page shows; times in microseconds."""
+
+    def at(latency: dict[str, Any], percent: float) -> float:
+        return next((p["us"] for p in latency["percentiles"] if p["percent"] == percent), 0.0)
+
+    lag = (found["open_loop"] or {}).get("lag") or {"percentiles": []}
+    agents = found["agents"]
+    return {
+        "requests_per_s": found["requests_per_s"],
+        "achieved": (found["open_loop"] or {}).get("achieved_share", 1.0),
+        "lag_p50": at(lag, 50),
+        "lag_p99": at(lag, 99),
+        "lag_p999": at(lag, 99.9),
+        "start_delay": max(agent["start_delay_us"] for agent in agents),
+        "clock_error": max(abs(agent["clock_ahead_us"]) for agent in agents),
+        "clock_bound": max(agent["clock_error_us"] for agent in agents),
+        "cpu_us": found["generator"]["cpu_us_per_request"],
+        "kept_waiting": found["generator"]["kept_waiting_share"],
+    }
+
+
+def page(rounds: dict[str, list[dict[str, float]]], conditions: str) -> list[str]:
+    """The page of the results."""
+    lines = [
+        "Four network namespaces with veth and an OpenSSH server each, the native responder in a fifth place, all on one",
+        "machine. Medians of the rounds; the error of a clock is the true one, since namespaces share it, and in brackets its",
+        f"bound as reported. {conditions}.",
+        "",
+        "| load | requests/s | achieved | lag p50 | lag p99 | p99.9 | start | clock | CPU us/request | waited for a core |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for name, found in rounds.items():
+        of = {key: median(one[key] for one in found) for key in found[0]}
+        closed = of["lag_p99"] == 0
+        lag = [" - " if closed else f"{of[key]:.0f} us" for key in ("lag_p50", "lag_p99", "lag_p999")]
+        lines.append(
+            f"| {name} | {of['requests_per_s']:,.0f} | {of['achieved']:.2%} | {' | '.join(lag)} | {of['start_delay']:.0f} us"
+            f" | {of['clock_error']:.0f} us [{of['clock_bound']:.0f}] | {of['cpu_us']:.2f} | {of['kept_waiting']:.1%} |"
+        )
+    best = min(one["lag_p99"] + one["clock_error"] for one in rounds["four agents, 5 k/s each"])
+    worst = max(one["lag_p99"] + one["clock_error"] for one in rounds["four agents, 5 k/s each"])
+    lines += [
+        "",
+        f"Goal: the schedule's error of four agents below {GOAL_US:.0f} us at p99, the clock's true error included: "
+        f"{best:.0f} to {worst:.0f} us in {len(rounds['four agents, 5 k/s each'])} rounds.",
+        "",
+    ]
+    return [f"{line}\n" for line in lines]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--no-save", action="store_true")
+    given = parser.parse_args(arguments)
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in LOADS}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        keys(folder)
+        port = free_port()
+        hosts = {}
+        for letter, (name, inner, _) in zip(
+            "abcd", stack.enter_context(machines(AGENTS, "10gbit")), strict=True
+        ):
+            prefix = ("ip", "netns", "exec", name)
+            stack.enter_context(server(folder, inner, port, prefix))
+            hosts[letter] = inner
+        client_config(folder, hosts, port)
+        with Responder("--host", "0.0.0.0") as responder:
+            # Each namespace reaches this machine at any of its addresses.
+            url = f"http://10.213.0.1:{responder.port}/"
+            for _ in range(given.rounds):
+                for name, found in rounds.items():
+                    one = figures(measure(name, f"ssh -F {folder / 'config'}", url, given.seconds))
+                    found.append(one)
+                    print(
+                        f"{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in one.items()),
+                        flush=True,
+                    )
+    entry = {"date": f"{date.today()}", "machine": report.machine(), "versions": report.versions()}
+    lines = page(rounds, report.conditions(entry))
+    print("".join(lines))
+    if not given.no_save:
+        report.save("many_machines", entry | {"rounds": rounds}, replace=True)
+        text = "".join(lines)
+        report.write_markdown(
+            "many_machines", "One load from many machines", [text], "python -m benches.many_machines"
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

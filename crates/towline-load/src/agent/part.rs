@@ -1,0 +1,266 @@
+//! An agent's part of a load that several agents share: the agent's end of [`messages`](crate::hosts::messages).
+//!
+//! ```text
+//! prepare ─► Preparing ──ready──► Waiting ──begin──► Running ──result──► none
+//!                └──failed──────────┴────stop, end of input──┴──────────► none
+//! ```
+//!
+//! The load runs on threads of its own, so that commands are read, and clocks compared, meanwhile.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use crate::error::LoadError;
+use crate::hosts::messages::{
+    Clock, Introduction, Order, PartEvent, PartResult, Progress, ThreadFigures,
+};
+use crate::monitor::Monitor;
+use crate::session::Session;
+use crate::slice::Stop;
+use crate::usage;
+
+/// Often enough for a live view.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Interval between checks for the end of a wait.
+const TICK: Duration = Duration::from_millis(20);
+
+/// The agent's output, one line at a time.
+pub(super) struct Output<W>(Mutex<W>);
+
+impl<W: Write> Output<W> {
+    pub(super) fn new(output: W) -> Self {
+        Self(Mutex::new(output))
+    }
+
+    pub(super) fn write(&self, message: &impl Serialize) -> std::io::Result<()> {
+        let mut bytes = serde_json::to_vec(message)?;
+        bytes.push(b'\n');
+        let mut output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        output.write_all(&bytes)?;
+        output.flush()
+    }
+}
+
+/// Ends the process when its controller is silent: a connection may be cut without an end of the input.
+pub(super) struct Watchdog {
+    started: Instant,
+    /// Nanoseconds from `started` to the last command.
+    heard: AtomicU64,
+    /// Limit in nanoseconds; 0: none.
+    limit: AtomicU64,
+}
+
+impl Watchdog {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            started: Instant::now(),
+            heard: AtomicU64::new(0),
+            limit: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn on_command(&self) {
+        let since = self.started.elapsed().as_nanos() as u64;
+        self.heard.store(since, Ordering::Relaxed);
+    }
+
+    /// Begins to watch.
+    pub(super) fn start(self: &Arc<Self>, limit: Duration) {
+        let limit = limit.as_nanos() as u64;
+        if self.limit.swap(limit, Ordering::Relaxed) != 0 {
+            return;
+        }
+        let watched = Arc::clone(self);
+        // Ends with the process; without the thread, a connection that is cut is noticed by its own timeouts only.
+        let _ = thread::Builder::new()
+            .name("watchdog".into())
+            .spawn(move || {
+                while watched.limit.load(Ordering::Relaxed) != 0 {
+                    thread::sleep(Duration::from_millis(200));
+                    watched.check();
+                }
+            });
+    }
+
+    pub(super) fn end(&self) {
+        self.limit.store(0, Ordering::Relaxed);
+    }
+
+    fn check(&self) {
+        let limit = self.limit.load(Ordering::Relaxed);
+        let now = self.started.elapsed().as_nanos() as u64;
+        if limit != 0 && now.saturating_sub(self.heard.load(Ordering::Relaxed)) > limit {
+            eprintln!(
+                "towline-load: the agent ends: nothing was heard of its controller for too long"
+            );
+            std::process::exit(1);
+        }
+    }
+}
+
+/// The part that is being prepared or runs.
+pub(super) struct Part<'scope> {
+    stop: Stop,
+    begin: Sender<u64>,
+    thread: ScopedJoinHandle<'scope, ()>,
+}
+
+impl<'scope> Part<'scope> {
+    pub(super) fn start<W: Write + Send>(
+        scope: &'scope Scope<'scope, '_>,
+        order: Order,
+        output: &'scope Output<W>,
+        clock: Clock,
+    ) -> Self {
+        let stop = Stop::default();
+        let (begin, begins) = mpsc::channel();
+        let own = stop.clone();
+        let thread = scope.spawn(move || {
+            let event = match run(order, output, (&own, &Mutex::new(begins)), clock) {
+                Ok(result) => PartEvent::Result(Box::new(result)),
+                Err(error) => PartEvent::Failed(error.to_string()),
+            };
+            // An output that is closed has no reader; the end of the input follows.
+            let _ = output.write(&event);
+        });
+        Self {
+            stop,
+            begin,
+            thread,
+        }
+    }
+
+    pub(super) fn begin(&self, at_ns: u64) {
+        // Fails if the part is over already.
+        let _ = self.begin.send(at_ns);
+    }
+
+    pub(super) fn stop(&self) {
+        self.stop.request();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+}
+
+/// Opens the connections, waits for the start, sends the load.
+fn run<W: Write + Send>(
+    order: Order,
+    output: &Output<W>,
+    (stop, begins): (&Stop, &Mutex<Receiver<u64>>),
+    clock: Clock,
+) -> Result<PartResult, LoadError> {
+    let folder = TemporaryFolder::new()?;
+    let order = order.unpack(&folder.path)?;
+    let mut session = Session::open_part(order.config, order.part)?;
+    let monitor = Monitor::default();
+    session.monitor(&monitor);
+    let start = || {
+        output.write(&PartEvent::Ready {}).ok()?;
+        wait_for_begin(begins, stop).map(|ns| clock.instant(ns))
+    };
+    let (over, ended) = mpsc::channel::<()>();
+    let monitor = &monitor;
+    let (tally, results) = thread::scope(|scope| {
+        scope.spawn(move || report_progress(monitor, output, &ended, stop));
+        let measured = session.last_slice_of_part(&order.slice, stop, &start);
+        drop(over);
+        measured
+    })?;
+    Ok(PartResult {
+        tally,
+        threads: (results.iter())
+            .map(|result| ThreadFigures::new(result, &clock))
+            .collect(),
+        peak_memory_bytes: usage::peak_memory(),
+    })
+}
+
+/// The time of the start on the agent's clock; `None`: the load is stopped before it.
+fn wait_for_begin(begins: &Mutex<Receiver<u64>>, stop: &Stop) -> Option<u64> {
+    let begins = begins.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        match begins.recv_timeout(TICK) {
+            Ok(ns) => return Some(ns),
+            Err(RecvTimeoutError::Timeout) if !stop.is_requested() => {}
+            Err(_) => return None,
+        }
+    }
+}
+
+/// Writes the progress until the load is over. Nobody reads a closed output: the load ends.
+fn report_progress<W: Write>(
+    monitor: &Monitor,
+    output: &Output<W>,
+    ended: &Receiver<()>,
+    stop: &Stop,
+) {
+    while ended.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        let counts = monitor.snapshot();
+        if counts.elapsed.is_none() {
+            continue;
+        }
+        let seconds = monitor.take_seconds().into_iter();
+        let progress = Progress {
+            counts,
+            seconds: seconds.map(|ended| ended.seconds).collect(),
+            cpu_ns: usage::process_cpu().as_nanos() as u64,
+            first_failure: monitor.first_failure(),
+        };
+        if output
+            .write(&PartEvent::Progress(Box::new(progress)))
+            .is_err()
+        {
+            return stop.request();
+        }
+    }
+}
+
+/// A folder for the files of an order, removed with the value.
+struct TemporaryFolder {
+    path: PathBuf,
+}
+
+impl TemporaryFolder {
+    fn new() -> std::io::Result<Self> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("towline-agent-{}-{number}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        // Fails if somebody else has made it.
+        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Self { path })
+    }
+}
+
+impl Drop for TemporaryFolder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.path);
+    }
+}
+
+/// Describes this machine to the controller.
+pub(super) fn introduction() -> Introduction {
+    let read = |path: &str| std::fs::read_to_string(path).ok();
+    let local_ports = read("/proc/sys/net/ipv4/ip_local_port_range").and_then(|text| {
+        let mut bounds = text.split_whitespace().map(str::parse::<u64>);
+        let (first, last) = (bounds.next()?.ok()?, bounds.next()?.ok()?);
+        Some(last.saturating_sub(first) + 1)
+    });
+    Introduction {
+        version: env!("CARGO_PKG_VERSION").into(),
+        host: read("/proc/sys/kernel/hostname").map_or(String::new(), |name| name.trim().into()),
+        cores: thread::available_parallelism().map_or(1, std::num::NonZero::get),
+        local_ports,
+        open_files: usage::open_files_limit(),
+    }
+}
