@@ -254,6 +254,23 @@ def test_the_slot_of_a_dead_subscriber_is_used_again(path: str) -> None:
     log.close()
 
 
+def test_a_publisher_that_has_ended_leaves_the_reader_asleep(path: str) -> None:
+    def publish() -> None:
+        with towline.state.open(path) as state:
+            state.publish("n", 1)
+
+    async def main() -> None:
+        async with towline.state.open_async(path) as state, state.subscribe("n") as messages:
+            assert statuses([in_child(publish)]) == [0]
+            assert await asyncio.wait_for(messages.receive(), 20) == Message("n", 1)
+            await asyncio.sleep(0.05)
+            before = time.process_time()
+            await asyncio.sleep(1)
+            assert time.process_time() - before < 0.3, "the reader runs without news"
+
+    asyncio.run(main())
+
+
 def test_uvloop(path: str) -> None:
     uvloop = pytest.importorskip("uvloop")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -85,11 +86,8 @@ def test_a_killed_reader_does_not_keep_old_pages(tmp_path: Path) -> None:
     assert store.info()["file_bytes"] < 8 << 20
 
 
-def test_a_stopped_writer_blocks_no_reader_and_no_loop(tmp_path: Path) -> None:
-    """A process is stopped while it writes: others read on, and a short write is refused at once."""
-    path = str(tmp_path / "store")
-    store, short = _native.StateStore(path), _native.StateStore(path, short=True)
-    store.set(b"key", b"value")
+def stopped_writer(path: str, short: _native.StateStore) -> int:
+    """Fork a process that is stopped in the middle of a write; returns its id."""
 
     def write() -> None:
         writer = _native.StateStore(path)
@@ -97,19 +95,50 @@ def test_a_stopped_writer_blocks_no_reader_and_no_loop(tmp_path: Path) -> None:
             writer.set(b"other", bytes(200_000))
 
     pid = in_child(write)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        time.sleep(0.01)
+        os.kill(pid, signal.SIGSTOP)
+        os.waitpid(pid, os.WUNTRACED)
+        try:
+            short.set(b"mine", b"1")
+        except BlockingIOError:
+            return pid  # it was stopped with the lock
+        os.kill(pid, signal.SIGCONT)
+    os.kill(pid, signal.SIGKILL)
+    pytest.fail("the writer was never stopped within a transaction")
+
+
+def test_an_event_loop_goes_on_while_another_process_writes(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    short = _native.StateStore(path, short=True)
+
+    async def main() -> None:
+        async with towline.state.open_async(path) as state:
+            await state.set("key", 1)
+            pid = stopped_writer(path, short)
+            write = asyncio.create_task(state.set("key", 2))
+            turns = 0
+            while turns < 100:
+                await asyncio.sleep(0)
+                assert await state.get("key") == 1
+                turns += 1
+            assert not write.done()
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            await asyncio.wait_for(write, 20)
+            assert await state.get("key") == 2
+
+    asyncio.run(main())
+
+
+def test_a_stopped_writer_blocks_no_reader_and_no_loop(tmp_path: Path) -> None:
+    """A process is stopped while it writes: others read on, and a short write is refused at once."""
+    path = str(tmp_path / "store")
+    store, short = _native.StateStore(path), _native.StateStore(path, short=True)
+    store.set(b"key", b"value")
+    pid = stopped_writer(path, short)
     try:
-        deadline = time.monotonic() + 20
-        while time.monotonic() < deadline:
-            time.sleep(0.01)
-            os.kill(pid, signal.SIGSTOP)
-            os.waitpid(pid, os.WUNTRACED)
-            try:
-                short.set(b"mine", b"1")
-            except BlockingIOError:
-                break  # it was stopped with the lock
-            os.kill(pid, signal.SIGCONT)
-        else:
-            pytest.fail("the writer was never stopped within a transaction")
         start = time.perf_counter()
         for _ in range(100):
             assert store.get(b"key") == b"value"

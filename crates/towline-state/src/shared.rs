@@ -349,14 +349,15 @@ fn map(file: &File) -> io::Result<NonNull<Layout>> {
     NonNull::new(memory.cast()).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// Make a FIFO and open it for reading. OpenFiles for writing, too, it has no end of file when a writer closes it.
+/// Make a FIFO and open its reading end. It is opened for writing, too: otherwise it is at its end, and so always readable, when
+/// the last writer has closed it.
 fn make_fifo(path: &Path) -> io::Result<OwnedFd> {
     let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
     // SAFETY: a text that ends with zero.
     if unsafe { libc::mkfifo(name.as_ptr(), 0o600) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    open_fifo(&name, libc::O_RDONLY)
+    open_fifo(&name, libc::O_RDWR)
 }
 
 fn open_writer(path: &Path) -> io::Result<OwnedFd> {

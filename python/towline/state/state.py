@@ -52,7 +52,7 @@ class State(View[V]):
         return f"<State {self._backend.name} {self._prefix.decode(errors='replace')!r}>"
 
     def close(self) -> None:
-        """Release what this process holds. The values stay, and so do other namespaces' views unusable."""
+        """Release what this process holds, for all namespaces of this object. The values stay."""
         self._backend.close()
 
     def namespace(self, name: str, codec: str | Codec[Any] | None = None) -> State[Any]:
