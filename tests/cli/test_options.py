@@ -48,6 +48,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "workers_max_rss": ("512", 512),
     "timeout_worker_healthcheck": ("5", 5.0),
     "timeout_worker_startup": ("7.5", 7.5),
+    "state": ("/var/lib/app/state", "/var/lib/app/state"),
     "pid_file": ("app.pid", "app.pid"),
     "limit_request_line": ("4096", 4096),
     "limit_request_fields": ("50", 50),

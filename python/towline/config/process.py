@@ -153,12 +153,6 @@ class ProcessOptions:
     timeout_worker_startup: float = option(
         60.0, "time until a worker has to be ready to serve", group=WORKERS, **SECONDS
     )
-    state: str | None = option(
-        None,
-        "store of towline.state: a directory that stays, or a URL (default: one that ends with the server)",
-        group=WORKERS,
-        metavar="PATH|URL",
-    )
     pid_file: str | None = option(
         None,
         "file for the supervisor's process id",
@@ -187,6 +181,12 @@ class ProcessOptions:
         metavar="PATH",
         parse=values.one,
         repeat=True,
+    )
+    state: str | None = option(
+        None,
+        "store of towline.state: a directory that stays, or a URL (default: one that ends with the server)",
+        group=PROCESS,
+        metavar="PATH|URL",
     )
     preload: bool = option(
         False,
