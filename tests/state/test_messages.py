@@ -177,6 +177,8 @@ def test_many_subscriptions_of_a_loop(path: str) -> None:
     """A large publication does not hold the loop: other callbacks run between its parts."""
 
     async def main() -> None:
+        failures: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
         async with towline.state.open_async(path) as state:
             subscriptions = [state.subscribe("n", queue=500) for _ in range(200)]
             for subscription in subscriptions:
@@ -189,8 +191,12 @@ def test_many_subscriptions_of_a_loop(path: str) -> None:
 
             received = await asyncio.wait_for(asyncio.gather(*map(read, subscriptions)), 60)
             assert all(numbers == list(range(300)) for numbers in received)
+            for number in range(10):
+                await state.publish("n", number)
             for subscription in subscriptions:
                 await subscription.close()
+            await asyncio.sleep(0.01)
+        assert failures == [], "the reader runs after its end"
 
     asyncio.run(main())
 

@@ -288,7 +288,11 @@ class LoopReader:
 
     def _turn(self) -> None:
         """Deliver some messages; go on in the next iteration of the loop, or sleep until the store wakes it."""
-        self._next = None
+        if self.closed:
+            return  # its descriptor was ready in the same iteration of the loop
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
         posts, lost, end = self._log.read(self._router.batch(), BATCH_BYTES)
         self._router.deliver(posts, lost, end)
         if not self.closed and (posts or self._log.arm()):
