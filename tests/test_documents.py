@@ -18,6 +18,7 @@ from towline.bench.runner.plan import Options as BenchOptions
 from towline.cli.call_options import CallOptions
 from towline.cli.command_line import ACTIONS
 from towline.config import ServerConfig
+from towline.load_agents.command import VALUED as CLUSTER_OPTIONS
 from towline.testing import serve
 
 if sys.version_info >= (3, 11):
@@ -56,7 +57,12 @@ def load_options():
 
 def option_names():
     # docs/migrate.md names the options of other servers.
-    names = load_options() | set(ROWS) | {f"--{name.replace('_', '-')}" for name in ACTIONS}
+    names = (
+        load_options()
+        | set(CLUSTER_OPTIONS)
+        | set(ROWS)
+        | {f"--{name.replace('_', '-')}" for name in ACTIONS}
+    )
     configurations = (ServerConfig, CallOptions, BenchOptions, CompareOptions)
     both = [pair for one in configurations for pair in options_of(one).items()]
     for field, (option, _) in both:
