@@ -12,7 +12,8 @@ import towline.state
 from towline._state_variable import STATE_VARIABLE
 from towline.config import ServerConfig
 from towline.server import state_store
-from towline.server.state_store import server_store
+from towline.server.process import Owner
+from towline.server.state_store import give_store, server_store
 
 from tests.support.process import eventually, request, running
 
@@ -83,6 +84,17 @@ def test_the_store_of_a_killed_server_is_removed_by_the_next(
             assert len(list(tmp_path.iterdir())) == 2, "that of a running server stays"
     assert list(tmp_path.iterdir()) == []
     assert STATE_VARIABLE not in os.environ
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_the_store_belongs_to_the_user_of_the_workers() -> None:
+    with server_store(ServerConfig("apps:asgi", user="65534")):
+        folder = Path(os.environ[STATE_VARIABLE])
+        assert {each.stat().st_uid for each in (folder, *folder.iterdir())} == {65534}
+        with towline.state.open() as state:  # an application that is imported by root, with --preload
+            state.set("key", 1)
+            give_store(Owner(65534, 65534, None))
+            assert {each.stat().st_uid for each in (folder, *folder.iterdir())} == {65534}
 
 
 def test_without_a_place(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from .._state_variable import STATE_VARIABLE
 from ..config import ServerConfig
-from .process import owner
+from .process import Owner, owner
 
 logger = logging.getLogger("towline.server")
 
@@ -76,13 +76,25 @@ def _make(config: ServerConfig) -> tuple[Path, int] | None:
         target = owner(config)
         if target is not None and os.geteuid() == 0:
             for path in (folder, folder / OWNER):
-                os.chown(
-                    path, -1 if target.uid is None else target.uid, -1 if target.gid is None else target.gid
-                )
+                _chown(path, target)
     except OSError as error:
         logger.info("no store for towline.state, because %s has no place for it: %s", base, error.strerror)
         return None
     return folder, lock
+
+
+def give_store(target: Owner) -> None:
+    """Give the server's own store to the user of the workers. With `--preload` the application may have made it as root."""
+    folder = os.environ.get(STATE_VARIABLE, "")
+    if os.geteuid() != 0 or not os.path.basename(folder).startswith(NAME) or not os.path.isdir(folder):
+        return
+    for path in (folder, *(entry.path for entry in os.scandir(folder))):
+        _chown(path, target)
+
+
+def _chown(path: str | Path, target: Owner) -> None:
+    user, group = (-1 if number is None else number for number in (target.uid, target.gid))
+    os.chown(path, user, group, follow_symlinks=False)
 
 
 def _base() -> Path:

@@ -29,6 +29,7 @@ from ..errors import Error
 from .application import Application, load
 from .hooks import HookCaller, HookWorker
 from .process import become, owner
+from .state_store import give_store
 
 logger = logging.getLogger("towline.server")
 
@@ -114,6 +115,7 @@ def main(context: WorkerContext) -> NoReturn:
 def _serve(context: WorkerContext) -> int:
     target = owner(context.config)
     if target is not None:
+        give_store(target)
         become(target)
     application = context.application or load(context.config)
     context.hooks.call("post_worker_init", context.for_hooks)
