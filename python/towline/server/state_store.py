@@ -70,13 +70,15 @@ def _make(config: ServerConfig) -> tuple[Path, int] | None:
     base = _base()
     _remove_left_over(base)
     try:
-        folder = Path(tempfile.mkdtemp(prefix=NAME, dir=base))
-        lock = os.open(folder / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        # It has its name once it is locked: before, another server could take it for one that is left over.
+        made = Path(tempfile.mkdtemp(prefix="towline-new-", dir=base))
+        lock = os.open(made / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = owner(config)
         if target is not None and os.geteuid() == 0:
-            for path in (folder, folder / OWNER):
+            for path in (made, made / OWNER):
                 _chown(path, target)
+        folder = made.rename(made.with_name(NAME + made.name.removeprefix("towline-new-")))
     except OSError as error:
         logger.info("no store for towline.state, because %s has no place for it: %s", base, error.strerror)
         return None
