@@ -233,6 +233,9 @@ class Reply:
     def reused(self) -> bool:
         """The connection had carried another request before."""
     @property
+    def early_data(self) -> bool:
+        """The request was sent in early data (0-RTT) that the server has accepted."""
+    @property
     def buffered(self) -> int:
         """Bytes of the body received and not yet read."""
     @property
@@ -580,6 +583,8 @@ class ResponseCore:
     def timings(self) -> dict[str, float]: ...
     @property
     def reused(self) -> bool: ...
+    @property
+    def early_data(self) -> bool: ...
     @property
     def buffered(self) -> int: ...
     _content: bytes | None

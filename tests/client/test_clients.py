@@ -150,6 +150,7 @@ def test_the_constructor(kind):
             "http1",
             "http2",
             "http3",
+            "early_data",
             "alt_svc",
             "proxy",
         ),

@@ -76,7 +76,7 @@ def blocking() -> None:
     towline.Client(timout=3)  # error
     towline.Client("http://localhost")  # error
     towline.Client(http2="yes")  # error
-    towline.Client(http3="prior", alt_svc="alternatives")
+    towline.Client(http3="prior", alt_svc="alternatives", early_data=True)
     towline.Client(http3="always")  # error
 
 

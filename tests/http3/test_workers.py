@@ -316,3 +316,33 @@ def test_fewer_workers_keep_their_connections(tmp_path: Path) -> None:
         requests.more()
         requests.stop()
         assert not requests.failures
+
+
+def test_early_data_with_tickets_of_other_workers_is_refused(tmp_path: Path) -> None:
+    page = free_port()
+    options = ["--workers", "2", "--http3-early-data", "--metrics-address", f"127.0.0.1:{page}"]
+    with serving(tmp_path, ["apps:asgi"], *options) as program:
+
+        def resumed(ticket: object) -> tuple[bool, object]:
+            """Whether early data was accepted, and a new ticket. The request is served in either case."""
+            known = {"ticket": ticket, "early": True} if ticket else {}
+            with Client(("127.0.0.1", program.port), ca=str(tmp_path / "ca.pem"), **known) as client:
+                assert pid(client) in program.children()
+                client.until(lambda: client.tickets)
+                return client.early_data_accepted, client.tickets[0]
+
+        _, ticket = resumed(None)
+        accepted = 0
+        for _ in range(24):
+            is_accepted, ticket = resumed(ticket)
+            accepted += is_accepted
+        assert 0 < accepted < 24
+        eventually(lambda: metrics(page)["early_accepted_total"] == accepted, "the count of accepted ones")
+        eventually(lambda: metrics(page)["early_refused_total"] == 24 - accepted, "the count of refused ones")
+        before = set(program.children())
+        program.signal(signal.SIGHUP)
+        eventually(lambda: not before & set(program.children()), "the old workers' end")
+        # The new ones do not know it.
+        is_accepted, ticket = resumed(ticket)
+        assert not is_accepted
+        assert any(resumed(ticket)[0] or resumed(resumed(None)[1])[0] for _ in range(12))

@@ -36,6 +36,8 @@ pub struct Config {
     /// HTTP/1.1, or HTTP/2: by ALPN for https targets, otherwise by prior knowledge. HTTP/3 at once, without Alt-Svc.
     #[serde(with = "serialized::ProtocolDef")]
     pub protocol: Protocol,
+    /// HTTP/3: connections after the first resume its session and send their first requests in early data (0-RTT).
+    pub early_data: bool,
     /// HTTP/1.1: pipelined requests per connection; with `WebSockets`, messages in flight.
     pub pipeline: usize,
     /// HTTP/2: concurrent streams per connection, up to the server's limit.
@@ -136,6 +138,7 @@ impl Config {
             stages: None,
             timeout: Duration::from_secs(10),
             connect_timeout: Duration::from_secs(5),
+            early_data: false,
             trust: Trust::default(),
             seed: 1,
             unix_socket: None,
@@ -173,6 +176,9 @@ impl Config {
             );
         }
         match self.protocol {
+            Protocol::Http1 | Protocol::Http2 if self.early_data => {
+                return wrong("early data (0-RTT) needs HTTP/3");
+            }
             Protocol::Http1 if self.streams > 1 => {
                 return wrong("concurrent streams need HTTP/2 or HTTP/3");
             }

@@ -77,6 +77,36 @@ fn each_fresh_connection_has_a_handshake() {
 }
 
 #[test]
+fn fresh_connections_begin_with_early_data_and_are_counted() {
+    for (accepts, method) in [(true, "GET"), (true, "POST"), (false, "GET")] {
+        let server = Responder::http3_with(if accepts { &["--early-data"] } else { &[] });
+        let is_post = method == "POST";
+        let (path, body) = if is_post {
+            ("/echo", &b"body"[..])
+        } else {
+            ("/", &b"alive\r\n"[..])
+        };
+        let mut config = config(&server, &server.url(path), 1, 60, body.to_vec());
+        config.targets[0].method = method.into();
+        config.targets[0].body = is_post.then(|| Bytes::from_static(b"body"));
+        config.requests_per_connection = Some(1);
+        config.early_data = true;
+        let report = all_answered(&config, 60);
+        let quic = report.quic.unwrap();
+        let (sent, accepted) = (quic.early_sent, quic.early_accepted);
+        assert!(quic.connections >= 60, "{report}");
+        if accepts {
+            // Two tickets with each whole handshake, or with one whose response comes after it.
+            assert!(sent >= 30 && accepted == sent, "{report}");
+            assert!(quic.early_share() >= 0.5);
+            assert!(report.to_string().contains("early data   accepted in"));
+        } else {
+            assert_eq!((sent, accepted), (0, 0), "{report}");
+        }
+    }
+}
+
+#[test]
 fn an_open_loop_keeps_its_rate() {
     let server = Responder::http3();
     let mut config = config(&server, &server.url("/"), 4, 200, b"alive\r\n".to_vec());

@@ -70,6 +70,11 @@ impl Method {
     }
 }
 
+/// Whether a request with this method changes nothing (RFC 9110 9.2.1).
+pub(crate) fn is_safe_method(name: &[u8]) -> bool {
+    matches!(name, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
+}
+
 const BOTH: ConnectionError =
     ConnectionError::peer(400, "content-length with transfer-encoding (RFC 9112 6.1)");
 const CODING_10: ConnectionError =

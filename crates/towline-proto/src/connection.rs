@@ -374,9 +374,9 @@ impl Connection {
     }
 
     /// Client: the server's SETTINGS have arrived. Until then its limit of streams is unknown, and it may treat streams
-    /// above it as an error of the connection.
+    /// above it as an error of the connection. With early data they are known from an earlier connection.
     pub fn settings_received(&self) -> bool {
-        self.extended_connect().is_some()
+        self.extended_connect().is_some() || self.began_with_early_data()
     }
 
     /// Client: whether an extended CONNECT may be sent (RFC 8441 3). `None`: the server's SETTINGS have not

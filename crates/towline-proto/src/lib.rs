@@ -60,7 +60,7 @@ pub use event::{
 pub use h1::{PreparedRequest, standard_reason};
 pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
 pub use limits::{DateSource, Http2Limits, Http3Limits, Limits, RateLimit};
-pub use quic::{QuicClose, QuicCommand, StreamRecv, StreamSend};
+pub use quic::{EarlyData, QuicClose, QuicCommand, StreamRecv, StreamSend};
 pub use refusal::{Refusal, RefusedLine};
 
 /// The head parser and the HPACK codec on their own, for the benchmarks. Not part of the public API.

@@ -15,7 +15,8 @@ use bytes::Bytes;
 
 use crate::connection::Inner;
 use crate::h3;
-use crate::{BufferPool, Connection};
+pub use crate::h3::EarlyData;
+use crate::{BufferPool, Connection, StreamId};
 
 /// A stream to read: call [`stream_received`](Connection::stream_received) with at most `max_bytes` of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +157,55 @@ impl Connection {
     pub fn set_stream_credit(&mut self, now: Instant, bidi_available: u64) {
         if let Some(conn) = self.h3() {
             conn.set_stream_credit(now, bidi_available);
+        }
+    }
+
+    /// Begins early data (0-RTT): that is all that streams carry until [`end_early_data`](Self::end_early_data). A client
+    /// sends requests of safe methods without a body, and others afterwards; a server delivers them with the field
+    /// `early-data: 1`, and others afterwards.
+    pub fn begin_early_data(&mut self) {
+        if let Some(conn) = self.h3() {
+            conn.begin_early_data();
+        }
+    }
+
+    /// The handshake is complete, and not only closed. The server has accepted what a client has sent.
+    pub fn end_early_data(&mut self) {
+        if let Some(conn) = self.h3() {
+            conn.end_early_data();
+        }
+    }
+
+    /// Client: as [`end_early_data`](Self::end_early_data), but the server has refused it, and the transport sends
+    /// everything again.
+    pub fn refuse_early_data(&mut self) {
+        if let Some(conn) = self.h3() {
+            conn.refuse_early_data();
+        }
+    }
+
+    /// Client: sends a request that was just begun after the handshake, as RFC 8470 5.2 requires after a 425.
+    pub fn delay_until_handshake(&mut self, id: StreamId) {
+        if let Some(conn) = self.h3() {
+            conn.delay_until_handshake(id);
+        }
+    }
+
+    /// Client: whether a request was sent in early data that the server has accepted.
+    pub fn was_sent_early(&self, id: StreamId) -> bool {
+        matches!(&self.inner, Inner::H3(conn) if conn.was_sent_early(id))
+    }
+
+    /// Whether the connection began with early data, accepted or not.
+    pub fn began_with_early_data(&self) -> bool {
+        matches!(&self.inner, Inner::H3(conn) if conn.early_data().was_open)
+    }
+
+    /// Server: counts of the requests that came in early data.
+    pub fn early_data(&self) -> EarlyData {
+        match &self.inner {
+            Inner::H3(conn) => conn.early_data(),
+            Inner::H1(_) | Inner::H2(_) => EarlyData::default(),
         }
     }
 

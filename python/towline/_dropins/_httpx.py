@@ -107,6 +107,7 @@ class _Settings:
         socket_options: Iterable[Any] | None = None,
         *,
         http3: bool | Literal["prior"] = False,
+        early_data: bool = False,
         alt_svc: str | os.PathLike[str] | None = None,
     ) -> None:
         options = pool_options(
@@ -115,6 +116,7 @@ class _Settings:
             http1=http1,
             http2=http2,
             http3=http3,
+            early_data=early_data,
             alt_svc=alt_svc,
             limits=_LIMITS if limits is None else limits,
             proxy=proxy,

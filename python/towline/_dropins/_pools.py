@@ -26,6 +26,7 @@ def pool_options(
     http1: bool,
     http2: bool,
     http3: bool | Literal["prior"],
+    early_data: bool,
     alt_svc: str | os.PathLike[str] | None,
     limits: Any,
     proxy: Any,
@@ -44,6 +45,7 @@ def pool_options(
         http1=http1,
         http2=http2,
         http3=http3,
+        early_data=early_data,
         alt_svc=alt_svc,
         limits=Limits(
             max_connections=limits.max_connections,

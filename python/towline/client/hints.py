@@ -48,7 +48,17 @@ CALL = {
     "compress": "compress the content, and set the header Content-Encoding",
     **{
         name: _OF_CLIENT.format(name)
-        for name in ("base_url", "http1", "http2", "http3", "alt_svc", "limits", "max_redirects", "mounts")
+        for name in (
+            "base_url",
+            "http1",
+            "http2",
+            "http3",
+            "early_data",
+            "alt_svc",
+            "limits",
+            "max_redirects",
+            "mounts",
+        )
     },
     **{
         name: _OF_CLIENT.format(name)

@@ -363,6 +363,8 @@ class PoolOptions:
       prior knowledge if there is no TLS. HTTP/2 is off by default, as in httpx
     - http3: True: https origins that have advertised HTTP/3 (Alt-Svc) are called over it. "prior": all are tried, in a race
       with TCP. Without http1 and http2: HTTP/3 alone
+    - early_data: requests of safe methods without a body are sent in early data (0-RTT) where a server allows it: a round trip
+      earlier, but an attacker can record them and send them again (RFC 8470)
     - alt_svc: path of a file in which the advertised alternatives are kept
     - timeout, retries: the defaults of calls; a pool uses `connect` and `stale` of Retry
     - stream_window: bytes of a body that are buffered while the program does not read. 64 KiB are enough for
@@ -385,6 +387,7 @@ class PoolOptions:
     http1: bool = True
     http2: bool = False
     http3: bool | Literal["prior"] = False
+    early_data: bool = False
     alt_svc: str | os.PathLike[str] | None = None
     timeout: Timeout = field(default_factory=Timeout)
     limits: Limits = field(default_factory=Limits)
@@ -407,6 +410,8 @@ class PoolOptions:
             raise ConfigError("http1: at least one of http1, http2 and http3 must be on")
         if not (self.http1 or self.http2) and isinstance(self.tls, ssl.SSLContext):
             raise ConfigError("http3: an ssl.SSLContext cannot be used for HTTP/3; pass TLS(...) as verify=")
+        if self.early_data and not self.http3:
+            raise ConfigError("early_data: has no use without http3")
         if self.alt_svc is not None:
             if not self.http3:
                 raise ConfigError("alt_svc: has no use without http3")

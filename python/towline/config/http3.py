@@ -43,6 +43,13 @@ class Http3Options:
         check=at_least(0),
         **INT,
     )
+    http3_early_data: bool = option(
+        False,
+        "accept early data (0-RTT): requests of safe methods get to the application before the handshake is complete, with "
+        "the header early-data, others wait for it (RFC 8470). Off, since an attacker may have recorded such requests and "
+        "send them again: not for applications that change anything on GET",
+        group=HTTP3,
+    )
     http3_alt_svc_max_age: int = option(
         86400,
         "time for which clients of HTTP/1 and 2 may remember that there is HTTP/3 (header alt-svc, RFC 7838); 0 omits it",

@@ -4,6 +4,7 @@ with DatagramProxy(server_port) as proxy:
     ...  # the client connects to proxy.port
     proxy.rebind()   # the server sees another address: NAT rebinding
     proxy.silent = True   # a black hole
+    proxy.deaf = True   # a black hole for datagrams of the server
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import selectors
 import socket
 import threading
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 STEP_S = 0.01
 
@@ -40,6 +44,7 @@ class DatagramProxy:
             jitter,
             silent,
         )
+        self.deaf = False
         self.passed = 0
         self.dropped = 0
         self._server = ("127.0.0.1", port)
@@ -59,7 +64,7 @@ class DatagramProxy:
     def port(self) -> int:
         return int(self._socket.getsockname()[1])
 
-    def __enter__(self) -> DatagramProxy:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -105,7 +110,8 @@ class DatagramProxy:
             self._pass(path, data, self._server)
 
     def _pass(self, sock: socket.socket, data: bytes, to: Any) -> None:
-        if self.silent or self._random.random() < self.loss:
+        is_lost = self.silent or (self.deaf and sock is self._socket)
+        if is_lost or self._random.random() < self.loss:
             self.dropped += 1
             return
         self.passed += 1

@@ -97,9 +97,10 @@ class Server:
         def keep(ticket: Any) -> None:
             self._tickets[ticket.ticket] = ticket
 
-        tickets = (
-            {"session_ticket_handler": keep, "session_ticket_fetcher": self._tickets.pop} if early else {}
-        )
+        def fetch(label: bytes) -> Any:
+            return self._tickets.pop(label, None)
+
+        tickets = {"session_ticket_handler": keep, "session_ticket_fetcher": fetch} if early else {}
         listening = await library.asyncio.serve(
             host, port, configuration=configuration, create_protocol=Protocol, retry=retry, **tickets
         )

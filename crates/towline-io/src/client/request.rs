@@ -431,6 +431,8 @@ pub struct Timings {
     pub first_byte: Option<Duration>,
     /// From `begin` to the end of the body, once it has been read.
     pub total: Option<Duration>,
+    /// The request was sent in early data (0-RTT) that the server has accepted.
+    pub early_data: bool,
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 pub(crate) mod addr;
 pub(crate) mod checked_out_io;
 pub(crate) mod config;
+pub(crate) mod early_flight;
 pub(crate) mod file_body;
 pub(crate) mod flush;
 pub(crate) mod id;
@@ -214,6 +215,9 @@ impl<S: Default> Conn<S> {
             ..
         } = established;
         if let Transport::Quic(quic) = &mut transport {
+            if quic.sends_early_data() {
+                proto.begin_early_data();
+            }
             quic_io::offer_streams(&mut proto, quic, now);
         }
         Self::new(id, proto, transport, remote, service)
@@ -280,6 +284,12 @@ impl<S> Conn<S> {
             Some(pair) => &pair.0,
             None => &self.remote,
         }
+    }
+
+    /// Whether the peer has shown that it is at its address. Early data (0-RTT) may come from any.
+    pub fn has_proven_address(&self) -> bool {
+        let quic = self.io.quic();
+        !quic.is_some_and(QuicTransport::receives_early_data)
     }
 
     /// Address to which the client connected.

@@ -40,16 +40,23 @@ impl<S> Conn<S> {
             && self.input.readable
             && quic.receive_datagrams(now) == ReceiveOutcome::More;
         quic.service(now);
+        if quic.receives_early_data() {
+            self.proto.begin_early_data();
+        }
         if quic.is_refused() {
             quic.is_lost = true;
             let rule = "nothing listens on the server's UDP port any more (RFC 792, RFC 4443)";
             self.proto.quic_closed(now, QuicClose::ByTransport(rule));
         }
+        if quic.is_unanswered(now) {
+            let rule = "no answer to early data (RFC 9001 4.6)";
+            lose_early(&mut self.proto, quic, now, rule);
+        }
         let mut news = false;
         while let Some(event) = quic.conn.quic().poll() {
             news = true;
             if let (false, Some(meter)) = (matches!(event, Event::Stream(_)), &self.service.meter) {
-                count(meter, quic, &event);
+                count(meter, quic, &self.proto, &event);
             }
             on_event(&mut self.proto, quic, event, now);
         }
@@ -131,9 +138,15 @@ const H3_NO_ERROR: u64 = 0x100;
 const H3_GENERAL_PROTOCOL_ERROR: u64 = 0x101;
 
 #[cold]
-fn count(meter: &SlotHandle, quic: &QuicTransport, event: &Event) {
+fn count(meter: &SlotHandle, quic: &QuicTransport, proto: &Connection, event: &Event) {
     match event {
-        Event::Connected => _ = meter.quic_handshakes.fetch_add(1, Relaxed),
+        Event::Connected => {
+            meter.quic_handshakes.fetch_add(1, Relaxed);
+            let early = proto.early_data();
+            let (delivered, held) = (early.delivered.into(), early.held.into());
+            meter.quic_early_requests.fetch_add(delivered, Relaxed);
+            meter.quic_early_held.fetch_add(held, Relaxed);
+        }
         Event::ConnectionLost { .. } if !quic.is_connected => {
             meter.tls_handshake_failures.fetch_add(1, Relaxed);
         }
@@ -146,11 +159,48 @@ fn on_event(proto: &mut Connection, quic: &mut QuicTransport, event: Event, now:
         Event::Stream(event) => on_stream_event(proto, quic, &event, now),
         Event::ConnectionLost { reason } => {
             quic.is_lost = true;
+            if let Some(early) = quic.early.take() {
+                early.forget_tickets();
+            }
             proto.quic_closed(now, describe(&reason));
         }
-        Event::Connected => quic.is_connected = true,
+        Event::Connected => {
+            quic.is_connected = true;
+            on_connected(proto, quic, now);
+        }
         Event::HandshakeDataReady | Event::DatagramReceived | Event::DatagramsUnblocked => {}
     }
+}
+
+/// The handshake is complete: what a client has sent in early data is sent again if the server has refused it.
+fn on_connected(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) {
+    match quic.early.take() {
+        Some(mut early) if !quic.conn.quic().accepted_0rtt() => {
+            quic.opened.clear();
+            let blocked = early.take_blocked();
+            if early.send_again(quic.conn.quic(), run_on_stream) {
+                proto.refuse_early_data();
+                for id in blocked {
+                    proto.stream_writable(now, id);
+                }
+            } else {
+                let rule = "the server allows less than before its early data (RFC 9000 7.4.1)";
+                lose_early(proto, quic, now, rule);
+            }
+        }
+        _ => proto.end_early_data(),
+    }
+}
+
+/// Ends a connection whose early data has failed. Its calls go to another one.
+fn lose_early(proto: &mut Connection, quic: &mut QuicTransport, now: Instant, rule: &'static str) {
+    if let Some(early) = quic.early.take() {
+        early.forget_tickets();
+    }
+    quic.close(now, H3_NO_ERROR, "");
+    quic.send(now, usize::MAX);
+    quic.is_lost = true;
+    proto.quic_closed(now, QuicClose::ByTransport(rule));
 }
 
 fn on_stream_event(
@@ -217,7 +267,6 @@ fn read_streams(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) 
 fn run_commands(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) {
     open_streams(proto, quic, now);
     while let Some(command) = proto.next_quic_command() {
-        // An error of QUIC means that the stream has ended already.
         match command {
             QuicCommand::Open { uni: true, id } => {
                 quic.unopened.push_back(id);
@@ -226,22 +275,36 @@ fn run_commands(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) 
             QuicCommand::Open { uni: false, id } => {
                 let opened = quic.opened.pop_front();
                 debug_assert_eq!(opened, Some(id), "HTTP/3 numbers streams as QUIC does");
-            }
-            QuicCommand::Reset { id, code } => {
-                let mut stream = quic.conn.quic().send_stream(stream_id(id));
-                let _ = stream.reset(var_int(code));
-            }
-            QuicCommand::StopSending { id, code } => {
-                let mut stream = quic.conn.quic().recv_stream(stream_id(id));
-                let _ = stream.stop(var_int(code));
-            }
-            QuicCommand::Priority { id, urgency } => {
-                let mut stream = quic.conn.quic().send_stream(stream_id(id));
-                // quinn sends larger numbers first; streams without a command have 0.
-                let _ = stream.set_priority(DEFAULT_URGENCY - i32::from(urgency));
+                if let Some(early) = &mut quic.early {
+                    early.record_open(Dir::Bi);
+                }
             }
             QuicCommand::Close { code, reason } => quic.close(now, code, reason),
+            command => {
+                if let Some(early) = &mut quic.early {
+                    early.record_command(command);
+                }
+                run_on_stream(quic.conn.quic(), command);
+            }
         }
+    }
+}
+
+/// Carries out a command that concerns one stream. An error of QUIC means that the stream has ended already.
+fn run_on_stream(quic: &mut quinn_proto::Connection, command: QuicCommand) {
+    match command {
+        QuicCommand::Reset { id, code } => {
+            let _ = quic.send_stream(stream_id(id)).reset(var_int(code));
+        }
+        QuicCommand::StopSending { id, code } => {
+            let _ = quic.recv_stream(stream_id(id)).stop(var_int(code));
+        }
+        QuicCommand::Priority { id, urgency } => {
+            // quinn sends larger numbers first; streams without a command have 0.
+            let priority = DEFAULT_URGENCY - i32::from(urgency);
+            let _ = quic.send_stream(stream_id(id)).set_priority(priority);
+        }
+        QuicCommand::Open { .. } | QuicCommand::Close { .. } => {}
     }
 }
 
@@ -257,6 +320,9 @@ fn open_streams(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) 
         debug_assert_eq!(u64::from(opened), id, "HTTP/3 numbers streams as QUIC does");
         quic.unopened.pop_front();
         proto.stream_writable(now, id);
+        if let Some(early) = &mut quic.early {
+            early.record_open(Dir::Uni);
+        }
     }
     if !quic.unopened.is_empty() && !quic.is_handshaking() {
         let rule = "fewer than three unidirectional streams (RFC 9114 6.2)";
@@ -279,6 +345,7 @@ fn write_streams(
     {
         let StreamSend { id, data, end } = send;
         let offered = data.len();
+        let copy = quic.early.is_some().then(|| data.clone());
         let mut stream = quic.conn.quic().send_stream(stream_id(id));
         let (mut chunks, mut taken) = ([data], 0);
         // Until it is refused: QUIC reports that a stream is writable after a refusal, not after a write in part.
@@ -295,6 +362,12 @@ fn write_streams(
         if end {
             // Fails only for a stream that is stopped or reset.
             let _ = stream.finish();
+        }
+        if let (Some(early), Some(copy)) = (&mut quic.early, copy) {
+            early.record_bytes(id, copy.slice(..taken), end);
+            if taken < offered {
+                early.record_blocked(id);
+            }
         }
         written += taken;
         proto.stream_sent(now, id, taken, end);

@@ -13,8 +13,9 @@ use quinn_proto::{Dir, VarInt};
 use rustls::pki_types::CertificateDer;
 
 use crate::conn::addr::PeerAddr;
+use crate::conn::early_flight::EarlyFlight;
 use crate::quic::{Connection, Endpoint, Key, ReceiveOutcome, SendOutcome};
-use crate::tls::TlsInfo;
+use crate::tls::{ClientTls, TlsInfo};
 
 /// An endpoint and its connections. Each of them locks it for its service; there is one thread as a rule.
 pub(crate) type SharedEndpoint = Arc<Mutex<Endpoint>>;
@@ -51,6 +52,8 @@ pub(crate) struct QuicTransport {
     failure: Option<SocketFailure>,
     /// The handshake has succeeded.
     pub(crate) is_connected: bool,
+    /// A client's early data, until the server has accepted or refused it.
+    pub(crate) early: Option<Box<EarlyFlight>>,
 }
 
 /// A failure of a client's socket that concerns the connection. Others are losses of datagrams.
@@ -126,6 +129,7 @@ impl QuicTransport {
             is_reconnected: false,
             failure: None,
             is_connected: false,
+            early: None,
         }
     }
 
@@ -150,11 +154,47 @@ impl QuicTransport {
         self.conn.is_handshaking()
     }
 
+    /// Whether what a server receives now is early data (0-RTT): until the handshake is complete, and not only closed.
+    pub(crate) fn receives_early_data(&self) -> bool {
+        !self.owns_endpoint && !self.is_connected && self.conn.has_early_data()
+    }
+
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
         if self.is_lost {
             return None;
         }
-        self.conn.deadline()
+        let deadline = self.conn.deadline();
+        match self.unanswered_until() {
+            Some(at) => Some(deadline.map_or(at, |other| other.min(at))),
+            None => deadline,
+        }
+    }
+
+    /// Records what a client sends from now on as early data, until the server has accepted or refused it.
+    pub(crate) fn begin_early_data(
+        &mut self,
+        now: Instant,
+        tls: &Arc<ClientTls>,
+        server_name: &str,
+    ) {
+        let early = EarlyFlight::new(now, tls, server_name);
+        self.early = Some(Box::new(early));
+    }
+
+    /// Whether a client may send before the handshake is complete.
+    pub(crate) fn sends_early_data(&self) -> bool {
+        self.early.is_some()
+    }
+
+    /// When early data that the server has not answered fails.
+    fn unanswered_until(&self) -> Option<Instant> {
+        let early = self.early.as_ref()?;
+        (self.conn.received_datagrams() == 0).then_some(early.answer_by)
+    }
+
+    /// Whether the time for an answer to early data is over.
+    pub(crate) fn is_unanswered(&self, now: Instant) -> bool {
+        self.unanswered_until().is_some_and(|at| at <= now)
     }
 
     /// Reads the socket of a client's connection.
@@ -304,7 +344,7 @@ impl QuicTransport {
     }
 
     pub(crate) fn tls_info(&self) -> Option<TlsInfo> {
-        if self.is_handshaking() {
+        if self.is_handshaking() && !self.receives_early_data() {
             return None;
         }
         let session = self.conn.crypto_session();

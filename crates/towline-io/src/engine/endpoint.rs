@@ -50,6 +50,10 @@ impl RegisteredEndpoint {
             meter.quic_retries.fetch_add(retries, Relaxed);
             let refused = counts.refused - before.refused;
             meter.quic_refused.fetch_add(refused, Relaxed);
+            let accepted = counts.early_accepted - before.early_accepted;
+            meter.quic_early_accepted.fetch_add(accepted, Relaxed);
+            let refused = counts.early_refused - before.early_refused;
+            meter.quic_early_refused.fetch_add(refused, Relaxed);
         }
     }
 

@@ -25,6 +25,8 @@ mod timer_fd;
 mod timers;
 mod udp;
 #[cfg(test)]
+mod udp_early_tests;
+#[cfg(test)]
 pub(crate) mod udp_tests;
 #[cfg(test)]
 mod udp_worker_tests;

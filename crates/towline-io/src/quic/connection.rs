@@ -32,6 +32,10 @@ pub enum SendOutcome {
 /// Packets of one connection, as QUIC counts them. Losses are those of packets from this end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuicCounts {
+    pub connections: u64,
+    /// Connections that a client began with early data (0-RTT), and those of which the server accepted it.
+    pub early_sent: u64,
+    pub early_accepted: u64,
     pub sent_packets: u64,
     pub lost_packets: u64,
     pub sent_datagrams: u64,
@@ -43,6 +47,9 @@ pub struct QuicCounts {
 impl QuicCounts {
     /// Adds those of another connection.
     pub fn add(&mut self, other: &Self) {
+        self.connections += other.connections;
+        self.early_sent += other.early_sent;
+        self.early_accepted += other.early_accepted;
         self.sent_packets += other.sent_packets;
         self.lost_packets += other.lost_packets;
         self.sent_datagrams += other.sent_datagrams;
@@ -97,6 +104,9 @@ impl Connection {
     pub(crate) fn counts(&self) -> QuicCounts {
         let stats = self.quic.stats();
         QuicCounts {
+            connections: 1,
+            early_sent: u64::from(self.quic.has_0rtt()),
+            early_accepted: u64::from(self.quic.accepted_0rtt()),
             sent_packets: stats.path.sent_packets,
             lost_packets: stats.path.lost_packets,
             sent_datagrams: stats.udp_tx.datagrams,
@@ -111,6 +121,11 @@ impl Connection {
 
     pub(crate) fn is_handshaking(&self) -> bool {
         self.quic.is_handshaking()
+    }
+
+    /// Whether there are keys for early data: on a server, it is accepted; on a client, it can be sent.
+    pub(crate) fn has_early_data(&self) -> bool {
+        self.quic.has_0rtt()
     }
 
     /// Time at which [`handle_timeout`](Self::handle_timeout) has something to do. Changes with every call.

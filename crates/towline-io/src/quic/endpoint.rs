@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use quinn_proto::{
     ClientConfig, ConnectError, ConnectionEvent, ConnectionHandle, DatagramEvent, EndpointConfig,
-    EndpointEvent, Incoming, ServerConfig, Transmit,
+    EndpointEvent, Incoming, ServerConfig, Transmit, VarInt,
 };
 
+use crate::quic::early_packets::{destination, has_zero_rtt};
 use crate::quic::key::Key;
 use crate::quic::socket::{MESSAGES, Message, Origin, ReceiveBuffers};
 use crate::quic::workers::Owner;
@@ -35,6 +36,13 @@ pub enum ReceiveOutcome {
     More,
 }
 
+/// A new connection before its handshake.
+struct Waiting {
+    incoming: Incoming,
+    /// The client has sent early data.
+    has_early_data: bool,
+}
+
 /// The endpoint's part of a connection.
 #[derive(Default)]
 struct Slot {
@@ -44,6 +52,8 @@ struct Slot {
     ready: bool,
     /// It is a server's connection whose handshake is not complete.
     handshaking: bool,
+    /// The client has sent early data.
+    has_early_data: bool,
     /// Number that the program has given to the connection.
     tag: u64,
     /// The connection is closed and only repeats its `CONNECTION_CLOSE` (RFC 9000 10.2.1).
@@ -57,6 +67,10 @@ pub struct EndpointCounts {
     pub retries: u64,
     /// Connections refused: too many handshakes, or not accepting.
     pub refused: u64,
+    /// Handshakes completed whose early data was accepted.
+    pub early_accepted: u64,
+    /// The same, of which it was refused: the requests came after the handshake.
+    pub early_refused: u64,
 }
 
 /// A UDP socket with the QUIC connections on it.
@@ -70,7 +84,7 @@ pub struct Endpoint {
     handshakes: usize,
     /// New connections before their handshakes. The handshakes cost as much as many requests, so the program
     /// decides how many come between two services of the others.
-    waiting: VecDeque<Incoming>,
+    waiting: VecDeque<Waiting>,
     ready: VecDeque<Key>,
     /// Closed connections in the order in which they were closed, and when they are forgotten.
     closing: VecDeque<(Instant, Key)>,
@@ -246,10 +260,19 @@ impl Endpoint {
 
     /// Begins the handshake of the next new connection. Register it, then treat it as ready.
     pub fn next_accepted(&mut self, now: Instant) -> Option<Connection> {
-        while let Some(incoming) = self.waiting.pop_front() {
+        while let Some(waiting) = self.waiting.pop_front() {
             self.reply.clear();
-            match self.quic.accept(incoming, now, &mut self.reply, None) {
-                Ok((handle, quic)) => return Some(self.insert(handle, quic, true)),
+            let accepted = self
+                .quic
+                .accept(waiting.incoming, now, &mut self.reply, None);
+            match accepted {
+                Ok((handle, quic)) => {
+                    let conn = self.insert(handle, quic, true);
+                    if let Some(slot) = self.slot(conn.key()) {
+                        slot.has_early_data = waiting.has_early_data;
+                    }
+                    return Some(conn);
+                }
                 Err(error) => {
                     if let Some(response) = error.response {
                         self.respond(&response);
@@ -331,7 +354,9 @@ impl Endpoint {
         }
         if slot.handshaking && !conn.is_handshaking() {
             slot.handshaking = false;
+            let has_early_data = slot.has_early_data;
             self.handshakes -= 1;
+            self.handshake_over(conn, has_early_data);
         }
         let mut open = true;
         while let Some(event) = conn.quic().poll_endpoint_events() {
@@ -345,6 +370,22 @@ impl Endpoint {
             }
         }
         open
+    }
+
+    /// Handles the end of a server's handshake: completed, perhaps closed since, or closed before.
+    fn handshake_over(&mut self, conn: &mut Connection, has_early_data: bool) {
+        if conn.crypto_session().is_handshaking() {
+            return;
+        }
+        if self.limits.early_data {
+            let window = VarInt::from_u32(self.limits.connection_window_bytes);
+            conn.quic().set_receive_window(window);
+        }
+        if conn.has_early_data() {
+            self.counts.early_accepted += 1;
+        } else if has_early_data {
+            self.counts.early_refused += 1;
+        }
     }
 
     /// Forgets a connection that is dropped before it is over. Its peer gets stateless resets (RFC 9000 10.3).
@@ -396,17 +437,40 @@ impl Endpoint {
         );
         match event {
             Some(DatagramEvent::ConnectionEvent(handle, event)) => {
-                self.deliver(now, Key(handle.0), event);
+                let key = Key(handle.0);
+                self.note_early_data(key, message.bytes);
+                self.deliver(now, key, event);
             }
             Some(DatagramEvent::NewConnection(incoming)) => {
                 if self.is_for_another(message) {
                     self.quic.ignore(incoming);
                 } else {
-                    self.decide(incoming);
+                    self.decide(incoming, message.bytes);
                 }
             }
             Some(DatagramEvent::Response(transmit)) => self.respond(&transmit),
-            None => {}
+            None => self.note_waiting_early_data(message.bytes),
+        }
+    }
+
+    /// Notes whether a client that is not known yet sends early data.
+    fn note_early_data(&mut self, key: Key, datagram: &[u8]) {
+        if let Some(slot) = self.slot(key)
+            && slot.handshaking
+            && !slot.has_early_data
+        {
+            slot.has_early_data = has_zero_rtt(datagram);
+        }
+    }
+
+    /// The same for a client whose handshake has not begun: QUIC keeps its datagrams.
+    fn note_waiting_early_data(&mut self, datagram: &[u8]) {
+        if !self.waiting.is_empty() && has_zero_rtt(datagram) {
+            let id = destination(datagram);
+            let mut waiting = self.waiting.iter_mut().rev();
+            if let Some(found) = waiting.find(|one| Some(&**one.incoming.orig_dst_cid()) == id) {
+                found.has_early_data = true;
+            }
         }
     }
 
@@ -441,8 +505,8 @@ impl Endpoint {
         }
     }
 
-    /// Keeps, retries or refuses a new connection; see the picture of the module.
-    fn decide(&mut self, incoming: Incoming) {
+    /// Keeps, retries or refuses a new connection, whose first datagram is given; see the picture of the module.
+    fn decide(&mut self, incoming: Incoming, datagram: &[u8]) {
         self.reply.clear();
         let handshakes = self.handshakes + self.waiting.len();
         if !self.accepting || handshakes >= self.limits.max_handshakes {
@@ -462,7 +526,10 @@ impl Endpoint {
             }
             return;
         }
-        self.waiting.push_back(incoming);
+        self.waiting.push_back(Waiting {
+            incoming,
+            has_early_data: has_zero_rtt(datagram),
+        });
     }
 
     /// Sends a datagram of the endpoint itself. If the socket is full it is lost, and the client tries again.

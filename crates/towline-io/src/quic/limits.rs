@@ -30,6 +30,15 @@ pub struct QuicLimits {
     /// Handshakes in progress from which on an address is validated by Retry (RFC 9000 8.1.2) before a
     /// connection has any state. A retry costs honest clients one round trip, so it is not sent always.
     pub retry_from_handshakes: usize,
+    /// Early data (0-RTT) is accepted by a server, and sent by a client that has a ticket. A server's program must know
+    /// which requests came in it, since an attacker may have recorded them (RFC 8470).
+    pub early_data: bool,
+    /// Bytes of early data of a connection, all streams together: a server's window until the handshake is complete.
+    /// A client's first flight is 14 KiB as a rule (RFC 9002 7.2).
+    pub early_data_bytes: u32,
+    /// Tickets that a server with early data keeps; over it the oldest are forgotten, with which clients then
+    /// have no early data. Each handshake issues two, of about 300 bytes.
+    pub early_data_tickets: usize,
     /// Datagrams held for a connection that another thread has; over it they are dropped, as by a full
     /// socket buffer, and the peer repeats them.
     pub max_inbox: usize,
@@ -52,6 +61,9 @@ impl QuicLimits {
             keep_alive: None,
             max_handshakes: 1024,
             retry_from_handshakes: 128,
+            early_data: false,
+            early_data_bytes: 64 * 1024,
+            early_data_tickets: 8 * 1024,
             max_inbox: 256,
             socket_buffer_bytes: 2 * 1024 * 1024,
         }

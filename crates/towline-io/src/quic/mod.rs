@@ -15,6 +15,7 @@
 mod cid;
 mod config;
 mod connection;
+mod early_packets;
 mod endpoint;
 mod forward;
 mod forwarder;

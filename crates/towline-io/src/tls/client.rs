@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustls::ClientConfig;
-use rustls::client::Resumption;
+use rustls::client::{ClientSessionMemoryCache, ClientSessionStore, Resumption};
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 
@@ -53,7 +53,7 @@ pub struct ClientTlsSettings {
 pub struct ClientTls(Provider);
 
 enum Provider {
-    Rustls(LazyConfig),
+    Rustls(Box<LazyConfig>),
     External(Box<dyn ExternalTlsContext>),
 }
 
@@ -63,6 +63,8 @@ struct LazyConfig {
     loaded: OnceLock<Result<Arc<ClientConfig>, String>>,
     /// The same for QUIC, with tickets of its own: those of TCP are not for another transport.
     quic: OnceLock<Result<Arc<ClientConfig>, String>>,
+    /// These tickets.
+    quic_tickets: OnceLock<Arc<ClientSessionMemoryCache>>,
     /// Loading task in progress, with the fork generation that started it.
     loading: Mutex<(u64, Weak<Task<()>>)>,
 }
@@ -70,10 +72,10 @@ struct LazyConfig {
 impl ClientTls {
     /// Creates the configuration without reading files; they are read on first use, in the thread pool.
     pub fn new(settings: ClientTlsSettings) -> Self {
-        Self(Provider::Rustls(LazyConfig {
+        Self(Provider::Rustls(Box::new(LazyConfig {
             settings,
             ..LazyConfig::default()
-        }))
+        })))
     }
 
     /// TLS by an external implementation, with its own trust and certificates.
@@ -99,6 +101,14 @@ impl ClientTls {
         match &self.0 {
             Provider::Rustls(lazy) => lazy.quic_config(),
             Provider::External(_) => Err("QUIC needs TLS settings, not an ssl.SSLContext".into()),
+        }
+    }
+
+    /// Forgets the tickets of a server, with which a connection can begin with early data.
+    pub(crate) fn forget_quic_tickets(&self, server_name: &str) {
+        if let (Provider::Rustls(lazy), Ok(name)) = (&self.0, identity_of(server_name)) {
+            let tickets = lazy.quic_tickets();
+            while tickets.take_tls13_ticket(&name).is_some() {}
         }
     }
 
@@ -163,6 +173,11 @@ impl LazyConfig {
         self.loaded.get_or_init(|| made).clone()
     }
 
+    fn quic_tickets(&self) -> Arc<ClientSessionMemoryCache> {
+        let cache = || Arc::new(ClientSessionMemoryCache::new(QUIC_SESSIONS));
+        Arc::clone(self.quic_tickets.get_or_init(cache))
+    }
+
     fn quic_config(&self) -> Result<Arc<ClientConfig>, String> {
         if let Some(loaded) = self.quic.get() {
             return loaded.clone();
@@ -170,7 +185,7 @@ impl LazyConfig {
         let made = self.config().map(|config| {
             let mut config = ClientConfig::clone(&config);
             if !self.settings.never_resume {
-                config.resumption = Resumption::in_memory_sessions(QUIC_SESSIONS);
+                config.resumption = Resumption::store(self.quic_tickets());
             }
             Arc::new(config)
         });

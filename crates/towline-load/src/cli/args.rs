@@ -235,6 +235,7 @@ impl ParsedArgs {
         match name {
             "http2" => self.config.protocol = Protocol::Http2,
             "http3" => self.config.protocol = Protocol::Http3,
+            "early-data" => self.config.early_data = true,
             "fresh" => self.config.requests_per_connection = Some(1),
             "poisson" => self.arrivals = Arrivals::Poisson,
             "head" => self.method = Some("HEAD".into()),

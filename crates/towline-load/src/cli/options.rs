@@ -47,6 +47,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     load("pipeline", Some('p'), true),
     load("http2", None, false),
     load("http3", None, false),
+    load("early-data", None, false),
     load("streams", None, true),
     load("fresh", None, false),
     load("requests-per-connection", None, true),

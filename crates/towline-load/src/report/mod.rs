@@ -113,6 +113,14 @@ impl AgentFigures {
 /// packets: of the server's it only sees what arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quic {
+    #[serde(default)]
+    pub connections: u64,
+    /// Connections that began with early data (0-RTT), and those of which the server accepted it. The others were
+    /// connected after a round trip more.
+    #[serde(default)]
+    pub early_sent: u64,
+    #[serde(default)]
+    pub early_accepted: u64,
     pub sent_packets: u64,
     pub lost_packets: u64,
     pub sent_datagrams: u64,
@@ -120,9 +128,20 @@ pub struct Quic {
     pub congestion_events: u64,
 }
 
+impl Quic {
+    /// Share of the connections whose early data was accepted.
+    #[expect(clippy::cast_precision_loss, reason = "a share, for reading")]
+    pub fn early_share(&self) -> f64 {
+        self.early_accepted as f64 / (self.connections.max(1)) as f64
+    }
+}
+
 impl From<QuicCounts> for Quic {
     fn from(counts: QuicCounts) -> Self {
         Self {
+            connections: counts.connections,
+            early_sent: counts.early_sent,
+            early_accepted: counts.early_accepted,
             sent_packets: counts.sent_packets,
             lost_packets: counts.lost_packets,
             sent_datagrams: counts.sent_datagrams,

@@ -174,6 +174,15 @@ impl Report {
                 "QUIC         {} packets sent, {} of them lost, {} datagrams received",
                 quic.sent_packets, quic.lost_packets, quic.received_datagrams
             )?;
+            if quic.early_sent > 0 {
+                writeln!(
+                    f,
+                    "early data   accepted in {:.1} % of {} connections, refused in {}",
+                    quic.early_share() * 100.0,
+                    quic.connections,
+                    quic.early_sent - quic.early_accepted
+                )?;
+            }
         }
         Ok(())
     }

@@ -119,6 +119,8 @@ fn endpoint(addr: SocketAddr, tls: &TlsConfig, options: &Options) -> io::Result<
         // A storm of handshakes is a load here, not an attack.
         max_handshakes: 65_536,
         retry_from_handshakes: 65_536,
+        early_data: options.early_data,
+        early_data_tickets: 65_536,
         ..QuicLimits::server()
     };
     let config = server_config(tls, &limits)?;

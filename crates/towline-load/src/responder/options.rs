@@ -26,6 +26,7 @@ Prints its addresses, one a line, and serves until SIGTERM, SIGINT or the end of
   --requests-per-connection N   close a connection with its answer of this number
   --protocol h1|h2          speak this one alone
   --http3                   HTTP/3 as well, on the UDP port of the same number; with --cert
+  --early-data              accept early data (0-RTT) over HTTP/3
   --max-streams N           of HTTP/2 or HTTP/3 at once on a connection (1024)
   --max-connections N       refuse with 503 on connections beyond these
 
@@ -74,6 +75,7 @@ pub struct Options {
     requests_per_connection: Option<u64>,
     protocols: Option<ProtocolPolicy>,
     pub http3: bool,
+    pub early_data: bool,
     pub max_streams: Option<u32>,
     max_connections: Option<usize>,
 }
@@ -100,6 +102,7 @@ impl Options {
                 }
                 Long("protocol") => options.protocols = Some(parser.value()?.parse_with(protocol)?),
                 Long("http3") => options.http3 = true,
+                Long("early-data") => options.early_data = true,
                 Long("max-streams") => options.max_streams = Some(parser.value()?.parse()?),
                 Long("max-connections") => {
                     options.max_connections = Some(parser.value()?.parse()?);
@@ -147,6 +150,9 @@ impl Options {
         }
         if self.http3 && self.tls.is_none() {
             return Err("--http3 needs --cert and --key".into());
+        }
+        if self.early_data && !self.http3 {
+            return Err("--early-data needs --http3".into());
         }
         if self.binds.is_empty() {
             let host = self.host.as_deref().unwrap_or("127.0.0.1");

@@ -244,6 +244,7 @@ pub(crate) fn dial_config(config: &Config) -> DialConfig {
             send_window_bytes: 64 << 20,
             // Connections are idle while the bench measures others.
             idle_timeout: Duration::from_secs(3600),
+            early_data: config.early_data,
             ..QuicLimits::client()
         },
         alpn: vec![alpn(config.protocol).to_vec()],

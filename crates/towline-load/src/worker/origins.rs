@@ -42,7 +42,7 @@ impl Routes {
                 Trust::System => towline_io::Trust::System,
                 Trust::Path(path) => towline_io::Trust::Path(path.clone()),
             },
-            never_resume: true,
+            never_resume: !config.early_data,
             ..ClientTlsSettings::default()
         }));
         Self {

@@ -25,7 +25,11 @@ impl Responder {
     }
 
     pub fn http3() -> Self {
-        Self::encrypted(&["--http3"])
+        Self::http3_with(&[])
+    }
+
+    pub fn http3_with(more: &[&str]) -> Self {
+        Self::encrypted(&[&["--http3"], more].concat())
     }
 
     fn encrypted(more: &[&str]) -> Self {

@@ -505,6 +505,7 @@ impl Connection {
     /// Fails every incomplete stream.
     fn fail_streams(&mut self, error: ConnectionError) {
         let error = Arc::clone(self.error.get_or_insert_with(|| Arc::new(error)));
+        let is_early = self.side == Side::Client && self.early_data.is_open;
         for key in self.streams.iter() {
             let stream = self.streams.get(key);
             if stream.is_closed || stream.has_failed() {
@@ -520,6 +521,9 @@ impl Connection {
             );
             if self.side == Side::Client && has_response {
                 self.discard_body(key);
+            } else if is_early {
+                // What was sent is safe, so that it may be sent again.
+                self.fail(key, StreamError::Refused(rules::IN_EARLY_DATA));
             } else {
                 self.fail(key, StreamError::Connection(Arc::clone(&error)));
             }

@@ -43,6 +43,10 @@ impl Connection {
             .head_decoder
             .decode(&mut self.decoder, section, rules)
             .map_err(section_error)?;
+        if self.must_wait(key, decoded) {
+            self.hold(key, section);
+            return Ok(Step::NeedMore);
+        }
         let id = self.streams.get(key).id.0;
         self.decoder
             .acknowledge_section(id, required, &mut self.acknowledgements);
@@ -90,7 +94,7 @@ impl Connection {
     }
 
     /// Whether nothing follows on the stream, as far as is known.
-    fn is_at_end(&self, key: StreamKey) -> bool {
+    pub(super) fn is_at_end(&self, key: StreamKey) -> bool {
         let stream = self.streams.get(key);
         stream.recv_side == RecvSide::Ended && stream.input.held() == 0
     }
@@ -110,7 +114,10 @@ impl Connection {
             self.head_decoder.request(&self.limits, offers, end)
         };
         match request {
-            Ok(request) => Ok(Step::Signal(self.begin_request(key, request, end))),
+            Ok(request) => {
+                self.mark_early();
+                Ok(Step::Signal(self.begin_request(key, request, end)))
+            }
             Err(Rejection::Respond(status, rule)) => {
                 self.record_refusal(Refused::Head(CloseReason::Limit), status, rule);
                 self.reject_request(key, status)

@@ -15,9 +15,10 @@
 //! This file holds the state; `transport` is the interface to QUIC and `unidirectional` the streams that belong to the
 //! connection; `recv` reads the frames of requests and `messages` assembles messages; `responses` and `send` write
 //! messages and `prepared` requests that are sent many times; `send_queue` decides which stream sends, `timers` watches
-//! the time, `close` ends streams and the connection.
+//! the time, `close` ends streams and the connection; `early_data` holds requests until the handshake is complete.
 
 mod close;
+mod early_data;
 mod frame;
 mod messages;
 mod opened;
@@ -50,6 +51,7 @@ use crate::{
     BufferPool, ConnectionError, Interest, Limits, Protocol, QuicCommand, Side, StreamId, UserError,
 };
 
+pub use early_data::EarlyData;
 use opened::OpenedStreams;
 use qpack::{Decoder, Encoder};
 use settings::PeerSettings;
@@ -163,6 +165,7 @@ pub struct Connection {
     lost: Option<ConnectionError>,
     /// Server: the refusals that the program has not taken.
     refusals: Refusals,
+    early_data: EarlyData,
 }
 
 impl Connection {
@@ -214,6 +217,7 @@ impl Connection {
             error: None,
             lost: None,
             refusals: Refusals::of(Protocol::Http3),
+            early_data: EarlyData::default(),
             limits,
         };
         conn.open_own_streams();

@@ -201,7 +201,11 @@ impl Connection {
                 None => self.no_frame(key),
             },
             FrameState::Blocked if self.blocked.contains(&key) => Ok(Step::NeedMore),
-            FrameState::Blocked => {
+            // Until the handshake is complete, or it is known that no body follows.
+            FrameState::Held if self.early_data.is_open && stream.recv_side == RecvSide::Open => {
+                Ok(Step::NeedMore)
+            }
+            FrameState::Blocked | FrameState::Held => {
                 let section = stream.input.unblock();
                 self.section(key, &section)
             }

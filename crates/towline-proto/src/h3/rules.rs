@@ -196,5 +196,8 @@ pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
 /// Why a stream was not processed.
 pub(super) const BY_REJECTION: &str = "H3_REQUEST_REJECTED (RFC 9114 4.1.1)";
 pub(super) const BY_GOAWAY: &str = "at or above the stream of GOAWAY (RFC 9114 5.2)";
+/// The connection carried nothing but early data.
+pub(super) const IN_EARLY_DATA: &str =
+    "the connection failed before its handshake was complete (RFC 9001 4.6)";
 /// The code with which a server requires HTTP/1.1.
 pub(super) const VERSION_FALLBACK: &str = "H3_VERSION_FALLBACK (RFC 9114 8.1)";

@@ -77,6 +77,7 @@ impl Connection {
         let key = self.begin_stream(id);
         let stream = self.streams.get_mut(key);
         stream.is_announced = true;
+        stream.waits_for_handshake = self.early_data.is_open && !(info.is_safe && info.end);
         stream.exchange.request(info);
         key
     }

@@ -53,6 +53,7 @@ impl Connection {
         self.outboxes_bytes -= before - stream.outbox.len();
         stream.send_timer.advance(now, n);
         stream.is_send_blocked = is_blocked;
+        stream.is_early |= self.early_data.is_open;
         if end {
             stream.outbox.end = EndStream::Sent;
             stream.send_side = SendSide::Ended;

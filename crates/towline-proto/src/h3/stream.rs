@@ -73,6 +73,8 @@ pub(super) enum FrameState {
     Headers(usize),
     /// A whole field section that needs entries which have not arrived.
     Blocked,
+    /// A whole field section of a request that waits for the handshake.
+    Held,
     /// Inside a DATA frame: bytes left.
     Data(u64),
     /// Inside a frame that is ignored: bytes left.
@@ -86,7 +88,7 @@ pub(super) struct Input {
     more: VecDeque<Bytes>,
     len: usize,
     pub state: FrameState,
-    /// The beginning of a field section that came in several pieces, or all of a blocked one.
+    /// The beginning of a field section that came in several pieces, or all of one that is blocked or held.
     section: Vec<u8>,
 }
 
@@ -170,12 +172,18 @@ impl Input {
         self.state = FrameState::Blocked;
     }
 
+    /// Keeps the section of a request that waits for the handshake.
+    pub fn hold(&mut self, section: &Bytes) {
+        self.block(section);
+        self.state = FrameState::Held;
+    }
+
     /// The section that is blocked.
     pub fn blocked_section(&self) -> &[u8] {
         &self.section
     }
 
-    /// Takes the blocked section.
+    /// Takes the section that was blocked or held.
     pub fn unblock(&mut self) -> Bytes {
         self.state = FrameState::Header;
         std::mem::take(&mut self.section).into()
@@ -217,6 +225,12 @@ pub(super) struct Stream {
     pub is_send_blocked: bool,
     /// It is in the list of closed streams.
     pub is_closed: bool,
+    /// Server: its request came in early data, and waited for the handshake.
+    pub was_held: bool,
+    /// Client: its request is not sent in early data.
+    pub waits_for_handshake: bool,
+    /// Client: bytes of it were sent in early data.
+    pub is_early: bool,
     pub stats: StreamStats,
     pub input: Input,
     pub inbox: Inbox,
@@ -253,6 +267,7 @@ impl Stream {
     /// There is something to send that only QUIC or its turn holds back.
     pub fn wants_to_send(&self) -> bool {
         self.send_side == SendSide::Open
+            && !self.waits_for_handshake
             && (!self.outbox.is_empty() || self.outbox.end == EndStream::Pending)
     }
 

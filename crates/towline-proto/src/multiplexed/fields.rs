@@ -1,6 +1,6 @@
 //! Heads of requests and trailers that the program sends: validated, and split into pseudo-header fields.
 
-use crate::body::{Method, parse_length};
+use crate::body::{Method, is_safe_method, parse_length};
 use crate::byte_class::{is_token_bytes, is_value_bytes, is_visible_bytes};
 use crate::field_compression::FieldEncoder;
 use crate::h1::encode::is_forbidden_trailer;
@@ -22,6 +22,8 @@ pub(super) struct FramingFields<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RequestInfo {
     pub method: Method,
+    /// The method is safe (RFC 9110 9.2.1).
+    pub is_safe: bool,
     /// The request has no body.
     pub end: bool,
     pub next: SendState,
@@ -134,7 +136,12 @@ impl<'a> RequestPlan<'a> {
             (_, _, declared) => (declared == Some(0), SendState::Body(declared)),
         };
         Ok(Self {
-            info: RequestInfo { method, end, next },
+            info: RequestInfo {
+                method,
+                is_safe: is_safe_method(head.method),
+                end,
+                next,
+            },
             pseudo,
             length,
         })

@@ -13,7 +13,7 @@
 //! Heads of one connection resemble each other: if a block is equal to the one before, byte for byte, and the
 //! table is unchanged, the stored head is reused.
 
-use crate::body::Method;
+use crate::body::{Method, is_safe_method};
 use crate::byte_class::{is_token_bytes, not_visible};
 use crate::field_compression::{Bounds, DecodedFields, FieldDecoder};
 use crate::h1::target::{check_target, is_host};
@@ -26,6 +26,7 @@ use super::head_info::{Expect, HeadInfo, announced, rule};
 use super::priority::Priority;
 
 const HOST: &[u8] = b"host";
+const EARLY_DATA: &[u8] = b"early-data";
 /// Buffers larger than this are freed.
 const MAX_IDLE_BYTES: usize = 8 * 1024;
 /// A block longer than this is not compared with the one before. Fields from the tables take a byte each.
@@ -173,6 +174,31 @@ impl HeadDecoder {
         let text = |span: Option<FieldSpan>| span.map_or(&[][..], |span| self.text(span));
         let target = self.info.path.or(self.info.authority);
         RefusedLine::new(text(self.info.method), text(target), Some(self.version.0))
+    }
+
+    /// Whether the block decoded last is a request whose method is safe (RFC 9110 9.2.1).
+    pub fn is_safe_request(&self) -> bool {
+        let method = self.info.method.map_or(&[][..], |span| self.text(span));
+        is_safe_method(method)
+    }
+
+    /// Adds `early-data: 1` in place of what the client has sent (RFC 8470 5.1).
+    pub fn mark_early(&mut self) {
+        // A block that is equal may come after the handshake.
+        self.cached = CachedKind::None;
+        self.block_len = 0;
+        let Self { bytes, spans, .. } = self;
+        spans.retain(|span| &bytes[span.name as usize..][..span.name_len as usize] != EARLY_DATA);
+        let name = bytes.len() as u32;
+        bytes.extend_from_slice(EARLY_DATA);
+        bytes.extend_from_slice(b"1");
+        let name_len = EARLY_DATA.len() as u32;
+        spans.push(FieldSpan {
+            name,
+            name_len,
+            value: name + name_len,
+            value_len: 1,
+        });
     }
 
     fn fields(&self) -> &[FieldSpan] {

@@ -140,6 +140,7 @@ mod tests {
             } else {
                 let info = RequestInfo {
                     method: Method::Other,
+                    is_safe: true,
                     end: true,
                     next: SendState::Complete,
                 };

@@ -278,6 +278,7 @@ fn dial(options: &Bound<'_, PyAny>) -> PyResult<DialConfig> {
         (false, false) => ProtocolPolicy::Http3,
     };
     dial.http3 = http3(options, protocols)?.map(Arc::new);
+    dial.quic.early_data = options.getattr(intern!(py, "early_data"))?.extract()?;
     let most: usize = options
         .getattr(intern!(py, "max_stream_window"))?
         .extract()?;

@@ -75,6 +75,11 @@ impl Reply {
     }
 
     #[getter]
+    fn early_data(&self, py: Python<'_>) -> bool {
+        self.info(py).timings.early_data
+    }
+
+    #[getter]
     fn buffered(&self, py: Python<'_>) -> usize {
         self.body.buffered(py)
     }

@@ -326,6 +326,12 @@ impl ResponseCore {
         self.state.open(py).reused
     }
 
+    /// Whether the request was sent in early data (0-RTT) that the server has accepted.
+    #[getter]
+    fn early_data(&self, py: Python<'_>) -> bool {
+        self.state.open(py).timings.early_data
+    }
+
     #[getter]
     fn buffered(&self, py: Python<'_>) -> PyResult<usize> {
         let reply = self.reply(py);

@@ -102,6 +102,7 @@ fn limits(options: &Options) -> QuicLimits {
         connection_window_bytes: streams.saturating_mul(window),
         idle_timeout: options.timeout_keep_alive.0 + IDLE_MARGIN,
         retry_from_handshakes: options.http3_retry_handshakes,
+        early_data: options.http3_early_data,
         ..QuicLimits::server()
     }
 }

@@ -202,6 +202,7 @@ impl BlockingCall {
                         http3.observe(&self.request.route, &head.view(), now);
                     }
                     self.timings.first_byte = Some(now.saturating_duration_since(self.started));
+                    self.note_early_data();
                     if is_over {
                         self.release(now);
                     }
@@ -220,6 +221,16 @@ impl BlockingCall {
                     return Err(ended);
                 }
             }
+        }
+    }
+
+    /// Completes the facts about a connection that began with early data.
+    fn note_early_data(&mut self) {
+        let is_unknown = self.info.tls.is_none() && self.info.timings.quic.is_some();
+        if let (true, Some(CallKind::H2(h2))) = (is_unknown, &self.kind) {
+            let (early_data, info) = h2.early_facts();
+            self.timings.early_data = early_data;
+            self.info = info.unwrap_or_else(|| Arc::clone(&self.info));
         }
     }
 

@@ -12,6 +12,7 @@ use super::h2_driver::{DriverState, H2Conn};
 use super::read_buffer::ReadBuffer;
 use super::shared_pool::SharedPool;
 use super::wait_policy::WaitPolicy;
+use crate::client::connection_info::ConnectionInfo;
 use crate::client::driver::{CallId, CallRead};
 use crate::client::request::{CallError, CallOptions, OutgoingRequest};
 use crate::client::retry_policy::RetryContext;
@@ -132,6 +133,17 @@ impl H2Call {
         let call = self.call;
         let buffered = |state: &mut DriverState| state.driver.buffered(call);
         self.conn.driver.with(&self.pool, buffered)
+    }
+
+    /// Whether the request was sent in early data, and what is known about the connection since its handshake.
+    pub(super) fn early_facts(&self) -> (bool, Option<Arc<ConnectionInfo>>) {
+        let (call, conn) = (self.call, self.conn.id);
+        let facts = |state: &mut DriverState| {
+            let known = state.driver.describe_conn(conn);
+            let early_data = state.driver.timings(call).early_data;
+            (early_data, known.map(|(_, info)| info))
+        };
+        self.conn.driver.with(&self.pool, facts)
     }
 
     // The request.

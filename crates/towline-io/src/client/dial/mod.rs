@@ -64,12 +64,19 @@ impl Established {
         timings: DialTimings,
     ) -> Self {
         let remote = PeerAddr::from_inet(conn.quic().remote_address());
+        let transport = QuicTransport::client(conn, endpoint);
         Self {
-            transport: Transport::Quic(Box::new(QuicTransport::client(conn, endpoint))),
+            transport: Transport::Quic(Box::new(transport)),
             alpn: Some(quic::ALPN_H3.to_vec()),
             remote,
             timings,
         }
+    }
+
+    /// Whether requests are sent before the handshake of QUIC is complete.
+    pub(crate) fn sends_early_data(&self) -> bool {
+        let quic = self.transport.quic();
+        quic.is_some_and(QuicTransport::sends_early_data)
     }
 
     /// The protocol of the connection, `allowed` being the configured ones.

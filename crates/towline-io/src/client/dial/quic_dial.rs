@@ -3,6 +3,8 @@
 //! ```text
 //! (Backoff ─►) New ─► Resolving ─► LoadingTls ─► Connecting: one socket and handshake for each address (RFC 8305) ─► Done
 //! ```
+//!
+//! With a ticket for early data the connection is done before its handshake (`conn/early_flight.rs`).
 
 use std::fmt::Write as _;
 use std::io;
@@ -279,6 +281,10 @@ impl QuicDial {
         }
         while let Some(addr) = connecting.happy_eyeballs.next_due(now) {
             match self.begin_attempt(&connecting.quic, addr, now) {
+                // The first flight is sent with the first request.
+                Ok(attempt) if attempt.conn.has_early_data() => {
+                    return Ok(Step::Done(self.established(attempt, now)));
+                }
                 Ok(attempt) => {
                     if connecting.attempts.is_empty() {
                         self.first_packet = Some(now);
@@ -320,17 +326,23 @@ impl QuicDial {
             serial: self.serial,
             timer: None,
         };
-        // Sends the first packet.
-        attempt.drive(now)?;
+        if !attempt.conn.has_early_data() {
+            // Sends the first packet.
+            attempt.drive(now)?;
+        }
         Ok(attempt)
     }
 
     fn established(&mut self, attempt: Attempt, now: Instant) -> Box<Established> {
         // A handshake takes longer than a turn should, and the turn's time is the time before it.
         self.timings.quic = Some(self.clock.end_phase(now.max(Instant::now())));
+        let is_early = attempt.conn.is_handshaking();
         let mut established = Established::from_quic(attempt.conn, attempt.endpoint, self.timings);
         if let Transport::Quic(quic) = &mut established.transport {
             quic.local = self.route.local_address;
+            if let (true, Some(tls)) = (is_early, &self.route.tls) {
+                quic.begin_early_data(now, tls, self.route.server_name());
+            }
         }
         Box::new(established)
     }

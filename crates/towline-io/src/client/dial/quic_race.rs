@@ -54,7 +54,9 @@ impl QuicRace {
             match self.quic.advance(now) {
                 Progress::Pending => {}
                 Progress::Done(established) => {
-                    if let Some(http3) = &self.config.http3 {
+                    // A connection that begins with early data has not succeeded yet.
+                    let is_confirmed = !established.sends_early_data();
+                    if let Some(http3) = self.config.http3.as_ref().filter(|_| is_confirmed) {
                         http3.succeeded(self.quic.route());
                     }
                     return Progress::Done(established);

@@ -156,7 +156,7 @@ impl ClientDriver {
     /// Whether the server of a connection has announced its limits, or the connection has failed.
     pub(in crate::client) fn knows_limits(&mut self, conn: ConnId) -> bool {
         let peer = self.engine.conn(conn);
-        peer.is_none_or(|peer| peer.proto.settings_received())
+        peer.is_none_or(|peer| peer.proto.extended_connect().is_some())
     }
 
     pub(in crate::client) fn has_limit_changes(&self) -> bool {

@@ -95,6 +95,8 @@ pub(super) struct CallTimes {
     pub(super) over: Option<Instant>,
     /// Timings of the dial, if the connection was opened for this call.
     pub(super) dial: Option<DialTimings>,
+    /// The request was sent before the handshake was complete.
+    pub(super) early_data: bool,
 }
 
 impl CallTimes {
@@ -106,6 +108,7 @@ impl CallTimes {
             head: None,
             over: None,
             dial: None,
+            early_data: false,
         }
     }
 
@@ -124,6 +127,7 @@ impl CallTimes {
             quic,
             first_byte: self.head.map(since),
             total: self.over.map(since),
+            early_data: self.early_data,
         }
     }
 }

@@ -11,6 +11,7 @@ use std::time::Instant;
 use towline_proto::StreamId;
 
 use super::call::{StreamHandle, Upload};
+use super::early_data::TOO_EARLY;
 use super::{CallEvent, CallId, ClientDriver};
 use crate::client::conn_ext::ConnEvent;
 use crate::client::pool::Lease;
@@ -39,6 +40,10 @@ pub(super) struct H2State {
 impl H2State {
     pub(super) fn begin(&mut self, stream: StreamId, call: CallId) {
         self.calls.insert(stream, call);
+    }
+
+    pub(super) fn remove(&mut self, stream: StreamId) {
+        self.calls.remove(stream);
     }
 
     pub(super) fn is_idle(&self) -> bool {
@@ -147,6 +152,12 @@ impl ClientDriver {
         {
             return;
         }
+        if let (true, ConnEvent::Head { head, .. }) = (self.dial.quic.early_data, &event) {
+            if head.view().status() == TOO_EARLY && self.resend_too_early(id) {
+                return;
+            }
+            self.note_early_data(id);
+        }
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
         };
@@ -241,15 +252,18 @@ impl ClientDriver {
     }
 
     /// Prepares a new connection. Returns the number of concurrent calls it takes; `None`: its server announces it.
+    /// With early data it is that of an earlier connection.
     pub(super) fn send_preface(&mut self, conn: ConnId) -> Option<u32> {
         let now = self.now();
         let Some(peer) = self.engine.conn(conn).filter(|peer| peer.is_shared()) else {
             return Some(1);
         };
         peer.state.h2.last_received = Some(now);
+        let is_early = peer.proto.began_with_early_data();
+        let capacity = is_early.then(|| peer.proto.stream_capacity() as u32);
         // The preface is sent together with the first request, if one waits.
         self.schedule_flush(conn);
-        None
+        capacity
     }
 
     /// Returns a call to the front of the pool's queue: the server has lowered its stream limit.

@@ -12,12 +12,13 @@
 //!
 //! `call` holds the state of one call, `acquire` gets a connection for it, `events` and `h2_events` turn the
 //! events of HTTP/1 and HTTP/2 connections into call events, `body` reads and writes, `timers` keeps the
-//! deadlines, `adopted` takes connections of the blocking client, `websocket` drives calls that became `WebSockets`, and `websocket_state` holds their state.
+//! deadlines, `early_data` handles 0-RTT, `adopted` takes connections of the blocking client, `websocket` drives calls that became `WebSockets`, and `websocket_state` holds their state.
 
 mod acquire;
 mod adopted;
 mod body;
 mod call;
+mod early_data;
 mod events;
 mod h2_events;
 mod timers;

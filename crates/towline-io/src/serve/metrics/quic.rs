@@ -7,7 +7,7 @@ use super::slot::Slot;
 type Read = fn(&Slot) -> &AtomicU64;
 
 /// Name, type, help and counter.
-pub(super) const SUMS: [(&str, &str, &str, Read); 10] = [
+pub(super) const SUMS: [(&str, &str, &str, Read); 14] = [
     (
         "towline_quic_connections_open",
         "gauge",
@@ -31,6 +31,30 @@ pub(super) const SUMS: [(&str, &str, &str, Read); 10] = [
         "counter",
         "QUIC connection attempts refused: too many handshakes, or the worker is ending.",
         |slot| &slot.quic_refused,
+    ),
+    (
+        "towline_quic_early_accepted_total",
+        "counter",
+        "QUIC handshakes whose early data (0-RTT) was accepted.",
+        |slot| &slot.quic_early_accepted,
+    ),
+    (
+        "towline_quic_early_refused_total",
+        "counter",
+        "QUIC handshakes whose early data was refused: the ticket was used before, forgotten, or of another worker.",
+        |slot| &slot.quic_early_refused,
+    ),
+    (
+        "towline_quic_early_requests_total",
+        "counter",
+        "Requests passed to the application before the handshake was complete.",
+        |slot| &slot.quic_early_requests,
+    ),
+    (
+        "towline_quic_early_held_total",
+        "counter",
+        "Requests in early data that waited for the handshake: not of a safe method, or with a body.",
+        |slot| &slot.quic_early_held,
     ),
     (
         "towline_quic_migrations_total",

@@ -6,7 +6,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use towline_io::serve::features::{BuiltinResponse, RequestLine};
-use towline_io::serve::forwarded::{PeerIp, Scheme};
+use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
 use towline_io::{Conn, ConnId, PeerAddr};
 use towline_proto::{Event, Field, HeadRef, StreamId};
 
@@ -46,6 +46,7 @@ pub fn next_action<'py>(
     }
     let conn_info = ConnInfo {
         peer_ip: peer_ip(conn.remote_addr()),
+        has_proven_address: conn.has_proven_address(),
         metrics_only: conn.service().metrics_only,
         is_tls: conn.is_tls(),
     };
@@ -110,6 +111,8 @@ pub fn next_action<'py>(
 /// Properties of a connection that are read before its protocol state is borrowed.
 struct ConnInfo {
     peer_ip: PeerIp,
+    /// Only then can it be a trusted proxy.
+    has_proven_address: bool,
     metrics_only: bool,
     is_tls: bool,
 }
@@ -130,7 +133,11 @@ fn dispatch<'py>(
     let mut server_state = server.state.open(py);
     let features = server.features.open(py);
     let line = RequestLine::of(head);
-    let origin = features.features.origin(conn_info.peer_ip, head.fields());
+    let origin = if conn_info.has_proven_address {
+        features.features.origin(conn_info.peer_ip, head.fields())
+    } else {
+        Origin::default()
+    };
     let builtin = features
         .features
         .builtin_response(&line, head.fields(), conn_info.metrics_only);

@@ -26,7 +26,7 @@ impl ClientInfo {
             tls: conn.tls().map(Box::new),
             offers_upgrade: conn.proto.offers_upgrade(),
         };
-        if let Some(trusted) = trusted {
+        if let Some(trusted) = trusted.filter(|_| conn.has_proven_address()) {
             client_info.apply_forwarded(trusted, conn.remote_addr(), head);
         }
         client_info
