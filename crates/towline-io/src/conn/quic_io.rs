@@ -142,16 +142,22 @@ fn count(meter: &SlotHandle, quic: &QuicTransport, proto: &Connection, event: &E
     match event {
         Event::Connected => {
             meter.quic_handshakes.fetch_add(1, Relaxed);
-            let early = proto.early_data();
-            let (delivered, held) = (early.delivered.into(), early.held.into());
-            meter.quic_early_requests.fetch_add(delivered, Relaxed);
-            meter.quic_early_held.fetch_add(held, Relaxed);
+            count_early_data(meter, proto);
         }
         Event::ConnectionLost { .. } if !quic.is_connected => {
             meter.tls_handshake_failures.fetch_add(1, Relaxed);
+            count_early_data(meter, proto);
         }
         _ => {}
     }
+}
+
+/// Counts the requests that came before the end of the handshake.
+fn count_early_data(meter: &SlotHandle, proto: &Connection) {
+    let early = proto.early_data();
+    let (delivered, held) = (early.delivered.into(), early.held.into());
+    meter.quic_early_requests.fetch_add(delivered, Relaxed);
+    meter.quic_early_held.fetch_add(held, Relaxed);
 }
 
 fn on_event(proto: &mut Connection, quic: &mut QuicTransport, event: Event, now: Instant) {
