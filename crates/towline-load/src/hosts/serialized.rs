@@ -23,6 +23,9 @@ pub(crate) enum KindDef {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "QuicCounts")]
 pub(crate) struct QuicCountsDef {
+    connections: u64,
+    early_sent: u64,
+    early_accepted: u64,
     sent_packets: u64,
     lost_packets: u64,
     sent_datagrams: u64,
