@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import logging
 import multiprocessing
 import os
 import random
@@ -251,6 +252,8 @@ class Attacker:
 
 def _attack(link: Connection) -> None:
     os.nice(19)
+    # The library reports each connection that a server ends.
+    logging.disable(logging.ERROR)
     if core := Cores.divided().driver:
         os.sched_setaffinity(0, core)
     while True:
