@@ -15,6 +15,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 MAX_WHEEL_BYTES = 6_000_000
 NAME = re.compile(r"towline-(?P<version>[\w.]+)-cp(?P<python>3\d+)-cp(?P=python)-(?P<platform>[\w.]+)\.whl")
 PLATFORM = re.compile(r"(manylinux2014|manylinux_2_(\d+)|musllinux_1_2)_(x86_64|aarch64)")
@@ -42,6 +43,9 @@ def contents_problems(wheel: zipfile.ZipFile) -> Iterator[str]:
     for name in names:
         if not name.startswith(("towline/", f"{metadata}/")) or "__pycache__" in name:
             yield f"has {name}"
+    for name in names:
+        if str(ROOT).encode() in wheel.read(name):
+            yield f"{name} names the folder of the build"
     boms = [name for name in names if name.startswith(f"{metadata}/sboms/")]
     if not boms:
         yield "without a bill of materials"

@@ -54,7 +54,7 @@ for target in "${targets[@]}"; do
     case $target in
         sdist)
             say "sdist"
-            maturin sdist --quiet --out "$out"
+            maturin sdist --out "$out" 2>/dev/null
             continue
             ;;
         *-gnu) compatibility=manylinux2014 ;;
@@ -67,8 +67,11 @@ for target in "${targets[@]}"; do
         continue
     fi
     say "$target"
+    rm -rf "$CARGO_TARGET_DIR/built"
     maturin build --quiet --release --locked --zig --target "$target" --compatibility "$compatibility" \
-        --out "$out" "${interpreters[@]}"
+        --out "$CARGO_TARGET_DIR/built" "${interpreters[@]}"
+    python scripts/pack_wheel.py "$CARGO_TARGET_DIR/built"/*.whl
+    mv "$CARGO_TARGET_DIR/built"/*.whl "$out"
 done
 
 say "checks"

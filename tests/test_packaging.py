@@ -99,6 +99,35 @@ def test_contents_of_a_wheel(tmp_path: Path) -> None:
     assert "shared objects" in next(checks.contents_problems(wheel(tmp_path, **second)))
 
 
+def test_packed_wheels_do_not_name_the_folder_of_the_build(tmp_path: Path) -> None:
+    pack, checks = load("pack_wheel"), load("check_wheels")
+    bom = f"{METADATA}/sboms/towline-py.cyclonedx.json"
+    packed = []
+    for name in ("one", "other/folder"):
+        folder = tmp_path / name
+        folder.mkdir(parents=True)
+        refs = {"bom-ref": f"path+{folder.as_uri()}/crates/towline-py#0.2.0"}
+        record = {
+            f"{METADATA}/RECORD": f"{bom},sha256=old,1\ntowline/py.typed,sha256=kept,0\n{METADATA}/RECORD,,\n"
+        }
+        path = Path(str(wheel(folder, bom={**GOOD_BOM, "metadata": refs}, **record).filename))
+        pack.pack(path, folder)
+        packed.append(path.read_bytes())
+        with zipfile.ZipFile(path) as archive:
+            content = archive.read(bom)
+            assert b"path+file:///towline/crates/towline-py#0.2.0" in content
+            first, *rest = archive.read(f"{METADATA}/RECORD").decode().splitlines()
+            assert first == pack.record_line(bom, content)
+            assert rest == ["towline/py.typed,sha256=kept,0", f"{METADATA}/RECORD,,"]
+            assert list(checks.contents_problems(archive)) == []
+    # Only the times of the members differ here, which maturin takes from SOURCE_DATE_EPOCH.
+    assert len(packed[0]) == len(packed[1])
+    here = {"towline/leak.py": f"ROOT = {str(checks.ROOT)!r}"}
+    assert list(checks.contents_problems(wheel(tmp_path, **here))) == [
+        "towline/leak.py names the folder of the build"
+    ]
+
+
 @pytest.mark.parametrize(
     ("allowed", "promised", "is_kept"),
     [

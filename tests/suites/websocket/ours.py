@@ -12,7 +12,7 @@ from towline.testing import serve
 
 HERE = Path(__file__).parent
 # The largest messages of the suite have 16 MiB; pings of the server would be frames that no case expects.
-OPTIONS: dict[str, Any] = {"ws_max_size": 16 << 20, "ws_ping_interval": 0.0}
+OPTIONS: dict[str, Any] = {"ws_max_size": 16 << 20, "ws_ping_interval": None}
 
 
 async def echo(
