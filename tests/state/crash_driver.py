@@ -14,7 +14,6 @@ import mmap
 import os
 import random
 import signal
-import struct
 import sys
 import time
 
@@ -29,7 +28,7 @@ def key(text: str) -> bytes:
 
 
 def write_for_ever(store: _native.StateStore, number: int, acknowledged: memoryview, seed: int) -> None:
-    """One writer. `acknowledged`: four counters of eight bytes: adds, values, transfers, messages."""
+    """One writer. `acknowledged`: four integers: adds, values, transfers, messages."""
     chance = random.Random(seed)
     counts = [0, 0, 0, 0]
     while True:
@@ -49,7 +48,9 @@ def write_for_ever(store: _native.StateStore, number: int, acknowledged: memoryv
             message = b"%d %d" % (number, counts[3] + 1)
             store.apply([], [(key(f"sent-{number}"), b"%d" % (counts[3] + 1), None)], [(b"numbers", message)])
         counts[kind] += 1
-        struct.pack_into("<q", acknowledged, kind * 8, counts[kind])
+        acknowledged[kind] = counts[
+            kind
+        ]  # one store of eight bytes: struct.pack_into would write zeros first
 
 
 def transfer(store: _native.StateStore, chance: random.Random) -> bool:
@@ -66,12 +67,12 @@ class Writer:
 
     def __init__(self, path: str, number: int) -> None:
         self.number = number
-        self.memory = mmap.mmap(-1, 4096)
+        self.acknowledged = memoryview(mmap.mmap(-1, 4096)).cast("q")
         self.started_at = time.monotonic()
         self.pid = os.fork()
         if not self.pid:
             try:
-                write_for_ever(_native.StateStore(path), number, memoryview(self.memory), number)
+                write_for_ever(_native.StateStore(path), number, self.acknowledged, number)
             finally:
                 os._exit(1)
 
@@ -79,7 +80,7 @@ class Writer:
         os.kill(self.pid, signal.SIGKILL)
         _, status = os.waitpid(self.pid, 0)
         assert os.WIFSIGNALED(status), f"writer {self.number} ended by itself: {status}"
-        return list(struct.unpack_from("<4q", self.memory))
+        return self.acknowledged[:4].tolist()
 
 
 def check(store: _native.StateStore, number: int, acknowledged: list[int], received: dict[int, int]) -> None:
