@@ -125,6 +125,10 @@ def check_command_line(words: list[str]) -> None:
             parse(rest, name.upper())
         elif name == "bench":
             check_bench(rest)
+        elif name == "state":
+            from towline.cli.state import parse as parse_state
+
+            parse_state(rest)
     except SystemExit as ended:
         raise Failed(f"refused with status {ended.code}") from None
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "options": Command("towline.cli.call", "send an OPTIONS request", ("OPTIONS",)),
     "bench": Command("towline.cli.bench", "compare servers and clients with others"),
     "load": Command("towline.cli.load", "generate load on a server and measure it"),
+    "state": Command("towline.cli.state", "read and change the state that workers share"),
     "completion": Command("towline.cli.completion", "print a script of completions for a shell"),
     "version": Command("towline.cli.version", "print the version; -v: also Python and platform"),
     "help": Command("", "explain a command, or a group of its options"),

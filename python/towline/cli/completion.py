@@ -89,6 +89,7 @@ def flags() -> dict[str, list[Flag]]:
     from ..config import ServerConfig
     from .call_options import CallOptions
     from .command_line import ACTIONS
+    from .state_options import StateOptions
 
     serve = [Flag("--config", "file with options", takes_value=True)]
     serve += [Flag(f"--{name.replace('_', '-')}", text) for name, text in ACTIONS.items()]
@@ -99,6 +100,7 @@ def flags() -> dict[str, list[Flag]]:
     names = {flag.name for flag in compare}
     others = [flag for flag in _flags(Options, has_negatives=False) if flag.name not in names]
     found["bench"] = compare + others
+    found["state"] = _flags(StateOptions, has_negatives=False)
     found |= dict.fromkeys(("get", "post", "put", "patch", "delete", "head", "options"), calls)
     return found
 
@@ -118,8 +120,10 @@ def _flags(config: type, *, has_negatives: bool = True) -> list[Flag]:
 def subcommands() -> Mapping[str, Sequence[str]]:
     """Words that follow a command."""
     from . import bench
+    from .state_options import ACTIONS
 
     return {
+        "state": tuple(ACTIONS),
         "bench": (*bench.MEASURING, *bench.OTHER, *bench.FILES),
         "completion": SHELLS,
         "help": tuple(commands()),

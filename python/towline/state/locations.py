@@ -10,7 +10,14 @@ from .._state_variable import STATE_VARIABLE
 from ..errors import StateError, UsageError
 from .backend import AsyncBackend, Backend
 
-MODULES: dict[str, str] = {"file": ".embedded"}
+MODULES: dict[str, str] = {
+    "file": ".embedded",
+    "redis": ".redis",
+    "rediss": ".redis",
+    "unix": ".redis",
+    "valkey": ".redis",
+    "valkeys": ".redis",
+}
 """Scheme of a URL -> module with `connect(url, **options)` and `connect_async(url, **options)`."""
 
 

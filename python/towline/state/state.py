@@ -102,6 +102,10 @@ class State(View[V]):
     def __contains__(self, key: str | bytes) -> bool:
         return self._backend.get(self._key(key)) is not None
 
+    def contains(self, key: str | bytes) -> bool:
+        """As `key in state`, with the name that `AsyncState` has."""
+        return key in self
+
     def set(self, key: str | bytes, value: V, ttl: float | None = None) -> None:
         """Set a value, and how long it lives: without `ttl` for ever. Raises `StateFull`."""
         self._backend.set(self._key(key), self._codec.dumps(value), positive(ttl))

@@ -1,0 +1,269 @@
+"""The store on Redis for programs that block. Threads share a pool of connections, and one for all subscriptions."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from ...errors import StateError, StateUnavailable
+from ..backend import Check, Grant, Post, WhenFull, Write
+from . import commands
+from .commands import Command, Page
+from .connection import PING_INTERVAL, Options, closed, failure, pool_of
+from .router import Inbox, Names, Router
+
+T = TypeVar("T")
+
+
+class RedisBackend:
+    """Implements `Backend`."""
+
+    name = "redis"
+
+    def __init__(self, url: str, options: Options) -> None:
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        self._errors: Any = (redis.RedisError, OSError)
+        self._unknown_script: Any = redis.exceptions.NoScriptError
+        self._pool = pool_of(redis.BlockingConnectionPool, url, options, Retry(NoBackoff(), 0))
+        self._client: Any = redis.Redis(connection_pool=self._pool)
+        self._timeout = options.timeout
+        self._is_closed = False
+        self._hub: Hub | None = None
+        self._lock = threading.Lock()
+
+    def _run(self, command: Command[T]) -> T:
+        if self._is_closed:
+            raise closed()
+        try:
+            try:
+                reply = self._client.execute_command(*command.words)
+            except self._unknown_script:
+                reply = self._client.execute_command(*command.with_source())
+        except self._errors as error:
+            raise failure(error) from error
+        return command.parse(reply)
+
+    def get(self, key: bytes, /) -> bytes | None:
+        return self._run(commands.get(key))
+
+    def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
+        return self._run(commands.get_many(keys)) if keys else []
+
+    def set(self, key: bytes, value: bytes, ttl: float | None = None, /) -> None:
+        self._run(commands.set_value(key, value, ttl))
+
+    def delete(self, keys: Sequence[bytes], /) -> int:
+        return self._run(commands.delete(keys)) if keys else 0
+
+    def apply(self, checks: Sequence[Check], writes: Sequence[Write], posts: Sequence[Post] = (), /) -> bool:
+        return self._run(commands.apply(checks, writes, posts))
+
+    def add(self, key: bytes, delta: int, ttl: float | None = None, /) -> int:
+        return self._run(commands.add(key, delta, ttl))
+
+    def ttl(self, key: bytes, /) -> float | None:
+        return self._run(commands.ttl(key))
+
+    def expire(self, key: bytes, ttl: float | None, /) -> bool:
+        return self._run(commands.expire(key, ttl))
+
+    def scan(self, prefix: bytes, cursor: bytes | None, limit: int, values: bool, /) -> Page:
+        return self._run(commands.scan(prefix, cursor, limit, values))
+
+    def take_tokens(self, key: bytes, capacity: float, per_second: float, cost: float, /) -> Grant:
+        return self._run(commands.take_tokens(key, capacity, per_second, cost))
+
+    def take_window(self, key: bytes, limit: int, seconds: float, cost: int, /) -> Grant:
+        return self._run(commands.take_window(key, limit, seconds, cost))
+
+    def publish(self, channel: bytes, message: bytes, /) -> None:
+        self._run(commands.publish(channel, message))
+
+    def subscribe(
+        self, channels: Sequence[bytes], patterns: Sequence[bytes], queue: int, when_full: WhenFull, /
+    ) -> Subscription:
+        if self._is_closed:
+            raise closed()
+        while True:
+            hub = self._current_hub()
+            subscription = Subscription(hub, channels, patterns, queue, when_full)
+            try:
+                if hub.add(subscription.inbox):
+                    return subscription
+            except StateError:
+                raise
+            except self._errors as error:
+                hub.fail(failure(error))
+                raise failure(error) from error
+
+    def _current_hub(self) -> Hub:
+        """The connection of the subscriptions: a new one at first, after the last one was lost, and after a fork."""
+        if self._hub is not None and self._hub.pid != os.getpid():
+            self._lock, self._hub = threading.Lock(), None
+        with self._lock:
+            if self._hub is None or self._hub.is_over:
+                self._hub = Hub(self._client.pubsub(), self._errors, self._timeout)
+            return self._hub
+
+    def info(self) -> dict[str, Any]:
+        keys = self._run(commands.keys_count())
+        figures = self._run(commands.server_info())
+        return {"backend": self.name, "keys": keys, **figures}
+
+    def close(self) -> None:
+        self._is_closed = True
+        hub, self._hub = self._hub, None
+        if hub is not None and hub.pid == os.getpid():
+            hub.close()
+        self._pool.disconnect()
+
+
+class Hub:
+    """The connection of all subscriptions of a process, and the thread that reads it.
+
+    It lasts until its last subscription is closed, or until the connection is lost, which ends all subscriptions: messages
+    may have been missed, so nobody is connected again silently.
+    """
+
+    def __init__(self, pubsub: Any, errors: Any, timeout: float) -> None:
+        self.pid = os.getpid()
+        self.lock = threading.RLock()
+        self.is_over = False
+        self._pubsub = pubsub
+        self._errors = errors
+        self._timeout = timeout
+        self._router = Router()
+        self._error: Exception | None = None
+        self._confirmation = threading.Condition(self.lock)
+        self._sent_pings = 0
+        self._answered_pings = 0
+        self._thread: threading.Thread | None = None
+
+    def add(self, inbox: Inbox) -> bool:
+        """Subscribe and wait until the server has confirmed it; False if this connection is over."""
+        with self.lock:
+            if self.is_over:
+                return False
+            self._send("subscribe", "psubscribe", self._router.add(inbox))
+            # The reply to a PING comes after the effect of the commands before it.
+            number = self._ping()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._read, name="towline-state", daemon=True)
+                self._thread.start()
+            self._confirmation.wait_for(lambda: self._answered_pings >= number or self.is_over, self._timeout)
+            if self._answered_pings >= number:
+                return True
+        error = self._error or StateUnavailable("the server did not confirm the subscription in time")
+        self.fail(error)
+        raise error
+
+    def remove(self, inbox: Inbox) -> None:
+        with self.lock:
+            inbox.close()
+            unwanted = self._router.remove(inbox)
+            if self.is_over:
+                return
+            try:
+                if self._router.is_empty():
+                    self._end()
+                else:
+                    self._send("unsubscribe", "punsubscribe", unwanted)
+            except self._errors as error:
+                self.fail(failure(error))
+
+    def fail(self, error: Exception) -> None:
+        """End all subscriptions with an error."""
+        with self.lock:
+            self._error = error
+            self.is_over = True
+            self._router.end_all(error)
+            self._confirmation.notify_all()
+
+    def close(self) -> None:
+        with self.lock:
+            self._router.end_all(closed())
+            try:
+                self._end()
+            except self._errors:
+                pass
+
+    def _end(self) -> None:
+        """Let the thread end: the reply to a PING wakes it."""
+        self.is_over = True
+        self._confirmation.notify_all()
+        self._ping()
+
+    def _ping(self) -> int:
+        self._sent_pings += 1
+        self._pubsub.ping(b"%d" % self._sent_pings)
+        return self._sent_pings
+
+    def _send(self, channel_command: str, pattern_command: str, names: Names) -> None:
+        if names.channels:
+            getattr(self._pubsub, channel_command)(*names.channels)
+        if names.patterns:
+            getattr(self._pubsub, pattern_command)(*names.patterns)
+
+    def _read(self) -> None:
+        try:
+            while not self.is_over:
+                message = self._pubsub.get_message(timeout=PING_INTERVAL)
+                with self.lock:
+                    self._handle(message)
+        except Exception as error:
+            if not self.is_over:
+                self.fail(error if isinstance(error, StateError) else failure(error))
+        finally:
+            self._pubsub.close()
+
+    def _handle(self, message: dict[str, Any] | None) -> None:
+        if message is None:
+            if self._sent_pings > self._answered_pings:
+                raise StateUnavailable("the server does not reply any more; messages may have been missed")
+            self._ping()
+        elif message["type"] == "pong":
+            self._answered_pings = int(message["data"])
+            self._confirmation.notify_all()
+        elif message["type"] in ("message", "pmessage"):
+            self._router.deliver(message["pattern"], message["channel"], message["data"])
+
+
+class Subscription:
+    """Implements `BackendSubscription`."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        channels: Sequence[bytes],
+        patterns: Sequence[bytes],
+        queue: int,
+        when_full: WhenFull,
+    ) -> None:
+        self._hub = hub
+        self._changed = threading.Condition(hub.lock)
+        self.inbox = Inbox(channels, patterns, queue, when_full, self._wake)
+
+    def _wake(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+    @property
+    def dropped(self) -> int:
+        return self.inbox.dropped
+
+    def receive(self, timeout: float | None = None) -> Post | None:
+        if self._hub.pid != os.getpid():
+            raise StateUnavailable("a subscription belongs to the process that made it: subscribe again")
+        with self._changed:
+            if not self._changed.wait_for(self.inbox.is_ready, timeout):
+                return None
+            return self.inbox.next()
+
+    def close(self) -> None:
+        if self._hub.pid == os.getpid():
+            self._hub.remove(self.inbox)
