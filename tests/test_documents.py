@@ -17,6 +17,7 @@ from towline.bench.report import compare_command, gate_command, history_command,
 from towline.bench.runner.plan import Options as BenchOptions
 from towline.cli.call_options import CallOptions
 from towline.cli.command_line import ACTIONS
+from towline.cli.state_options import StateOptions
 from towline.config import ServerConfig
 from towline.load_agents.command import VALUED as CLUSTER_OPTIONS
 from towline.testing import serve
@@ -63,7 +64,7 @@ def option_names():
         | set(ROWS)
         | {f"--{name.replace('_', '-')}" for name in ACTIONS}
     )
-    configurations = (ServerConfig, CallOptions, BenchOptions, CompareOptions)
+    configurations = (ServerConfig, CallOptions, BenchOptions, CompareOptions, StateOptions)
     both = [pair for one in configurations for pair in options_of(one).items()]
     for field, (option, _) in both:
         flag = option.flag or "--" + field.replace("_", "-")

@@ -42,7 +42,7 @@ def test_bash_completes_commands_options_choices_and_files(tmp_path: Path) -> No
     assert completed("towline post --form", tmp_path) == ["--form"]
     assert completed("towline bench g", tmp_path) == ["gate"]
     assert completed("towline bench --ap", tmp_path) == ["--app", "--app-dir"]
-    assert completed("towline bench --app shop:app --protocol h", tmp_path) == ["h1", "h2"]
+    assert completed("towline bench --app shop:app --protocol h", tmp_path) == ["h1", "h2", "h3"]
     assert completed("towline bench servers --find", tmp_path) == ["--find-peak"]
     assert completed("towline state pub", tmp_path) == ["publish"]
     assert completed("towline state get --codec m", tmp_path) == ["msgpack"]
