@@ -240,7 +240,9 @@ def test_keys_have_bounds(state: Any) -> None:
     assert state.get("k" * 480) == 1
     for key in ("", "k" * 481, b"\0internal"):
         with pytest.raises(UsageError):
-            state.get(key)
+            state.set(key, 1)
+        with pytest.raises(UsageError):
+            state.delete(key)
 
 
 def test_info_names_the_store(state: Any, url: str) -> None:
