@@ -32,7 +32,7 @@ async def app(scope, receive, send):
     if scope["type"] == "lifespan":
         await lifespan(scope, receive, send)
     elif scope["type"] == "websocket":
-        await Conversation(scope, receive, send).run()
+        await Participant(scope, receive, send).run()
     else:
         await send(
             {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]}
@@ -50,7 +50,7 @@ async def lifespan(scope, receive, send):
     await send({"type": "lifespan.shutdown.complete"})
 
 
-class Conversation:
+class Participant:
     """One client in one room."""
 
     def __init__(self, scope, receive, send):
@@ -69,7 +69,7 @@ class Conversation:
         # Subscribed before the history is read: no message is between the two.
         async with self.state.subscribe(self.room, queue=WAITING, when_full="disconnect") as messages:
             last = await self.state.get(f"{self.room}/last", 0)
-            await self.tell(joined=last, worker=os.getpid())
+            await self.send_json(joined=last, worker=os.getpid())
             tasks = [asyncio.create_task(self.listen()), asyncio.create_task(self.forward(messages, last))]
             done, pending = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in pending:
@@ -84,7 +84,7 @@ class Conversation:
         elif error is not None:
             raise error
 
-    async def tell(self, **message):
+    async def send_json(self, **message):
         await self.send({"type": "websocket.send", "text": json.dumps(message)})
 
     async def listen(self):
@@ -92,7 +92,7 @@ class Conversation:
         while (message := await self.receive())["type"] == "websocket.receive":
             given = json.loads(message["text"])
             number = await self.post(str(given["text"])[:MAX_TEXT])
-            await self.tell(ack=given["id"], number=number)
+            await self.send_json(ack=given["id"], number=number)
 
     async def post(self, text):
         """Number, store and publish a message. Returns its number once nothing can take it back."""
@@ -112,9 +112,9 @@ class Conversation:
         for number in range(seen + 1, last + 1):
             text = await self.state.get(f"{self.room}/{number}")
             if text is not None:
-                await self.tell(number=number, text=text)
+                await self.send_json(number=number, text=text)
         seen = max(seen, last)
         async for message in messages:
             if message.data["number"] > seen:  # not read from the history already
                 seen = message.data["number"]
-                await self.tell(**message.data)
+                await self.send_json(**message.data)

@@ -107,7 +107,7 @@ def test_messages(store: str) -> None:
     os.set_blocking(subscriber.stdout.fileno(), False)
     received = b""
 
-    def heard() -> bool:
+    def has_output() -> bool:
         nonlocal received
         assert subscriber.stdout is not None
         received += subscriber.stdout.read() or b""
@@ -115,7 +115,7 @@ def test_messages(store: str) -> None:
             towline("publish", store, "room.0", '"ready"')
         return b"ready" in received
 
-    eventually(heard, "the first message", 60)
+    eventually(has_output, "the first message", 60)
     while subscriber.poll() is None:
         towline("publish", store, "chat", '{"n": 1}')
         towline("publish", store, "other", "unheard")
@@ -134,12 +134,12 @@ def test_ctrl_c_ends_a_subscriber(store: str) -> None:
     assert subscriber.stdout is not None
     os.set_blocking(subscriber.stdout.fileno(), False)
 
-    def heard() -> bool:
+    def has_output() -> bool:
         assert subscriber.stdout is not None
         towline("publish", store, "chat", "1")
         return bool(subscriber.stdout.read())
 
-    eventually(heard, "a message", 60)
+    eventually(has_output, "a message", 60)
     subscriber.send_signal(signal.SIGINT)
     assert subscriber.wait(60) == 130
     assert subscriber.stderr is not None

@@ -87,7 +87,7 @@ class Member:
             self.numbers.append(message["number"])
             self.texts.append(message["text"])
 
-    async def say(self, text: str) -> bool:
+    async def post(self, text: str) -> bool:
         """Send a message; returns whether it was acknowledged."""
         await self.connected.wait()
         self._waiting[text] = asyncio.get_running_loop().create_future()
@@ -150,7 +150,7 @@ async def talk(member: Member, stop: asyncio.Event) -> None:
     number = 0
     while not stop.is_set():
         number += 1
-        await member.say(f"{member.name}: {number}")
+        await member.post(f"{member.name}: {number}")
         await asyncio.sleep(0.002)
 
 

@@ -53,7 +53,7 @@ def asynchronous(url: str) -> Any:
         return "joined"
 
     @server.on("say")
-    async def say(sid: str, data: Any) -> None:
+    async def broadcast(sid: str, data: Any) -> None:
         await server.emit("said", data, room="room")
 
     return socketio.ASGIApp(server)
@@ -76,7 +76,7 @@ def threaded(url: str) -> Any:
         return "joined"
 
     @server.on("say")
-    def say(data: Any) -> None:
+    def broadcast(data: Any) -> None:
         server.emit("said", data, to="room")
 
     return app

@@ -252,7 +252,7 @@ def test_info_names_the_store(state: Any, url: str) -> None:
     assert info["backend"] == ("redis" if url.startswith("unix") else "embedded")
 
 
-def test_a_closed_store_says_so(opened: Opened) -> None:
+def test_a_closed_store_raises(opened: Opened) -> None:
     state = opened()
     state.set("a", 1)
     state.close()

@@ -24,7 +24,7 @@ METHODS = ("POST", "PATCH")
 
 
 def caller(scope: Scope) -> str:
-    """Who may see the stored response: the credentials of the request."""
+    """Credentials of the request: whoever has them may see the stored response."""
     return "\n".join(
         value.decode("latin-1") for name, value in scope["headers"] if name in (b"authorization", b"cookie")
     )

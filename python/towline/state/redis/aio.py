@@ -97,15 +97,15 @@ class AsyncRedisBackend:
     ) -> AsyncSubscription:
         connections = self._connections()
         while True:
-            hub = connections.current_hub(self._errors)
-            subscription = AsyncSubscription(hub, channels, patterns, queue, when_full)
+            shared = connections.current_connection(self._errors)
+            subscription = AsyncSubscription(shared, channels, patterns, queue, when_full)
             try:
-                if await hub.add(subscription.inbox):
+                if await shared.add(subscription.inbox):
                     return subscription
             except StateError:
                 raise
             except self._errors as error:
-                await hub.fail(failure(error))
+                await shared.fail(failure(error))
                 raise failure(error) from error
 
     async def info(self) -> dict[str, Any]:
@@ -131,23 +131,23 @@ class Connections:
 
         self._pool = pool_of(redis.BlockingConnectionPool, url, options, Retry(NoBackoff(), 0))
         self._timeout = options.timeout
-        self._hub: Hub | None = None
+        self._shared: SharedConnection | None = None
         self.client: Any = redis.Redis(connection_pool=self._pool)
 
-    def current_hub(self, errors: Any) -> Hub:
+    def current_connection(self, errors: Any) -> SharedConnection:
         """The connection of the subscriptions: a new one at first, and after the last one was lost."""
-        if self._hub is None or self._hub.is_over:
-            self._hub = Hub(self.client.pubsub(), errors, self._timeout)
-        return self._hub
+        if self._shared is None or self._shared.is_over:
+            self._shared = SharedConnection(self.client.pubsub(), errors, self._timeout)
+        return self._shared
 
     async def close(self) -> None:
-        if self._hub is not None:
-            await self._hub.close()
+        if self._shared is not None:
+            await self._shared.close()
         await self._pool.disconnect()
 
 
-class Hub:
-    """The connection of all subscriptions of a loop, and the task that reads it. Its life is that of `blocking.Hub`."""
+class SharedConnection:
+    """The connection of all subscriptions of a loop, and the task that reads it. Its life is that of `blocking.SharedConnection`."""
 
     def __init__(self, pubsub: Any, errors: Any, timeout: float) -> None:
         self.is_over = False
@@ -274,13 +274,13 @@ class AsyncSubscription:
 
     def __init__(
         self,
-        hub: Hub,
+        shared: SharedConnection,
         channels: Sequence[bytes],
         patterns: Sequence[bytes],
         queue: int,
         when_full: WhenFull,
     ) -> None:
-        self._hub = hub
+        self._shared = shared
         self._changed = asyncio.Event()
         self.inbox = Inbox(channels, patterns, queue, when_full, self._changed.set)
 
@@ -295,4 +295,4 @@ class AsyncSubscription:
         return self.inbox.next()
 
     async def close(self) -> None:
-        await self._hub.remove(self.inbox)
+        await self._shared.remove(self.inbox)

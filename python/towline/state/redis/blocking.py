@@ -33,7 +33,7 @@ class RedisBackend:
         self._client: Any = redis.Redis(connection_pool=self._pool)
         self._timeout = options.timeout
         self._is_closed = False
-        self._hub: Hub | None = None
+        self._shared: SharedConnection | None = None
         self._lock = threading.Lock()
 
     def _run(self, command: Command[T]) -> T:
@@ -90,25 +90,25 @@ class RedisBackend:
         if self._is_closed:
             raise closed()
         while True:
-            hub = self._current_hub()
-            subscription = Subscription(hub, channels, patterns, queue, when_full)
+            shared = self._current_connection()
+            subscription = Subscription(shared, channels, patterns, queue, when_full)
             try:
-                if hub.add(subscription.inbox):
+                if shared.add(subscription.inbox):
                     return subscription
             except StateError:
                 raise
             except self._errors as error:
-                hub.fail(failure(error))
+                shared.fail(failure(error))
                 raise failure(error) from error
 
-    def _current_hub(self) -> Hub:
+    def _current_connection(self) -> SharedConnection:
         """The connection of the subscriptions: a new one at first, after the last one was lost, and after a fork."""
-        if self._hub is not None and self._hub.pid != os.getpid():
-            self._lock, self._hub = threading.Lock(), None
+        if self._shared is not None and self._shared.pid != os.getpid():
+            self._lock, self._shared = threading.Lock(), None
         with self._lock:
-            if self._hub is None or self._hub.is_over:
-                self._hub = Hub(self._client.pubsub(), self._errors, self._timeout)
-            return self._hub
+            if self._shared is None or self._shared.is_over:
+                self._shared = SharedConnection(self._client.pubsub(), self._errors, self._timeout)
+            return self._shared
 
     def info(self) -> dict[str, Any]:
         keys = self._run(commands.keys_count())
@@ -117,13 +117,13 @@ class RedisBackend:
 
     def close(self) -> None:
         self._is_closed = True
-        hub, self._hub = self._hub, None
-        if hub is not None and hub.pid == os.getpid():
-            hub.close()
+        shared, self._shared = self._shared, None
+        if shared is not None and shared.pid == os.getpid():
+            shared.close()
         self._pool.disconnect()
 
 
-class Hub:
+class SharedConnection:
     """The connection of all subscriptions of a process, and the thread that reads it.
 
     It lasts until its last subscription is closed, or until the connection is lost, which ends all subscriptions: messages
@@ -238,14 +238,14 @@ class Subscription:
 
     def __init__(
         self,
-        hub: Hub,
+        shared: SharedConnection,
         channels: Sequence[bytes],
         patterns: Sequence[bytes],
         queue: int,
         when_full: WhenFull,
     ) -> None:
-        self._hub = hub
-        self._changed = threading.Condition(hub.lock)
+        self._shared = shared
+        self._changed = threading.Condition(shared.lock)
         self.inbox = Inbox(channels, patterns, queue, when_full, self._wake)
 
     def _wake(self) -> None:
@@ -257,7 +257,7 @@ class Subscription:
         return self.inbox.dropped
 
     def receive(self, timeout: float | None = None) -> Post | None:
-        if self._hub.pid != os.getpid():
+        if self._shared.pid != os.getpid():
             raise StateUnavailable("a subscription belongs to the process that made it: subscribe again")
         with self._changed:
             if not self._changed.wait_for(self.inbox.is_ready, timeout):
@@ -265,5 +265,5 @@ class Subscription:
             return self.inbox.next()
 
     def close(self) -> None:
-        if self._hub.pid == os.getpid():
-            self._hub.remove(self.inbox)
+        if self._shared.pid == os.getpid():
+            self._shared.remove(self.inbox)
