@@ -100,9 +100,9 @@ def test_a_token_bucket_has_a_cost(state: Any) -> None:
     impossible = state.token_bucket("api", 10, 0.001, cost=11)
     assert not impossible
     assert impossible.retry_after == math.inf
-    without_gain = [state.token_bucket("stopped", 1, 0) for _ in range(2)]
-    assert [bool(each) for each in without_gain] == [True, False]
-    assert without_gain[1].retry_after == math.inf
+    for capacity, per_second, cost in ((0, 1, 1), (1, 0, 1), (1, 1, -1)):
+        with pytest.raises(UsageError, match="a bucket has"):
+            state.token_bucket("impossible", capacity, per_second, cost)
 
 
 def test_a_sliding_window_allows_so_many(state: Any) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from ...errors import UsageError
 from ..backend import INTERNAL, KEEP_TTL, Check, Grant, Post, Write
 from ..view import escaped
 from . import scripts
@@ -131,12 +132,16 @@ def scan(prefix: bytes, cursor: bytes | None, limit: int, values: bool) -> Comma
 
 
 def take_tokens(key: bytes, capacity: float, per_second: float, cost: float) -> Command[Grant]:
+    if not (capacity > 0 and per_second > 0 and cost >= 0):
+        raise UsageError("a bucket has a capacity and a rate above 0, and a cost of at least 0")
     return _run(
         scripts.TAKE_TOKENS, [key], [repr(float(each)) for each in (capacity, per_second, cost)], _grant
     )
 
 
 def take_window(key: bytes, limit: int, seconds: float, cost: int) -> Command[Grant]:
+    if not 0.001 <= seconds < 1e9:
+        raise UsageError("a window has at least 0.001 seconds")
     return _run(scripts.TAKE_WINDOW, [key], [repr(float(each)) for each in (limit, seconds, cost)], _grant)
 
 

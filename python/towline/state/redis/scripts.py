@@ -99,13 +99,13 @@ if stored then
 end
 if cost > tokens + SLACK then
     local wait = 'inf'
-    if cost <= capacity and rate > 0 then wait = text((cost - tokens) / rate) end
+    if cost <= capacity then wait = text((cost - tokens) / rate) end
     return {0, text(tokens), wait}
 end
 tokens = math.max(0, tokens - cost)
 local value = text(tokens) .. ' ' .. text(now)
 local until_full = math.ceil((capacity - tokens) / rate * 1000) + 1
-if rate > 0 and until_full < 9e15 then
+if until_full < 9e15 then
     redis.call('SET', KEYS[1], value, 'PX', string.format('%d', until_full))
 else
     redis.call('SET', KEYS[1], value)
