@@ -52,7 +52,11 @@ class Server:
         self.process = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
-        eventually(self._accepts, f"start of {self.kind}")
+        try:
+            eventually(self._accepts, f"start of {self.kind}")
+        except BaseException:
+            self.stop()
+            raise
 
     def stop(self) -> None:
         self.process.kill()
