@@ -7,7 +7,7 @@
 //!
 //! The load runs on threads of its own, so that commands are read, and clocks compared, meanwhile.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -28,6 +28,8 @@ use crate::usage;
 
 /// Often enough for a live view.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// Attempts to make a folder.
+const MAX_FOLDERS: u64 = 10_000;
 /// Interval between checks for the end of a wait.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -158,8 +160,13 @@ fn run<W: Write + Send>(
     (stop, begins): (&Stop, &Mutex<Receiver<u64>>),
     clock: Clock,
 ) -> Result<PartResult, LoadError> {
-    let folder = TemporaryFolder::new()?;
-    let order = order.unpack(&folder.path)?;
+    let folder = (order.authorities_pem.is_some())
+        .then(TemporaryFolder::new)
+        .transpose()?;
+    let order = match &folder {
+        Some(folder) => order.unpack(&folder.path)?,
+        None => order,
+    };
     let mut session = Session::open_part(order.config, order.part)?;
     let monitor = Monitor::default();
     session.monitor(&monitor);
@@ -233,12 +240,17 @@ impl TemporaryFolder {
     fn new() -> std::io::Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         static COUNT: AtomicU64 = AtomicU64::new(0);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("towline-agent-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        // Fails if somebody else has made it.
-        std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self { path })
+        loop {
+            let number = COUNT.fetch_add(1, Ordering::Relaxed);
+            let name = format!("towline-agent-{}-{number}", std::process::id());
+            let path = std::env::temp_dir().join(name);
+            // Fails if somebody else has made it, such as a killed agent that had the same process id.
+            match std::fs::DirBuilder::new().mode(0o700).create(&path) {
+                Ok(()) => return Ok(Self { path }),
+                Err(error) if error.kind() == ErrorKind::AlreadyExists && number < MAX_FOLDERS => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -262,5 +274,38 @@ pub(super) fn introduction() -> Introduction {
         cores: thread::available_parallelism().map_or(1, std::num::NonZero::get),
         local_ports,
         open_files: usage::open_files_limit(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_is_left_is_not_taken() {
+        let first = TemporaryFolder::new().unwrap();
+        let name = first
+            .path
+            .file_name()
+            .unwrap()
+            .to_string_lossy()
+            .into_owned();
+        let (prefix, number) = name.rsplit_once('-').unwrap();
+        let number: u64 = number.parse().unwrap();
+        // As a killed agent with the same process id leaves it.
+        let left: Vec<_> = (number + 1..number + 4)
+            .map(|number| std::env::temp_dir().join(format!("{prefix}-{number}")))
+            .collect();
+        for path in &left {
+            std::fs::create_dir(path).unwrap();
+        }
+        let next = TemporaryFolder::new().unwrap();
+        assert!(!left.contains(&next.path), "{left:?}");
+        for path in &left {
+            std::fs::remove_dir(path).unwrap();
+        }
+        let path = next.path.clone();
+        drop(next);
+        assert!(!path.exists());
     }
 }
