@@ -57,7 +57,7 @@ class Agent:
         """Version and machine of the generator."""
         if self._process is None:
             self._start()
-        found: dict[str, Any] = self._request({"op": "hello"}, 10.0)["hello"]
+        found: dict[str, Any] = self._request({"op": "hello"}, 10.0).get("hello", {})
         return found
 
     def open(self, session: str, config: Config) -> None:
