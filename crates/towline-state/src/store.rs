@@ -27,6 +27,10 @@ const TREE_RESERVE: u64 = 256 * PAGE;
 const ALLOCATION_STEP: u64 = 256 * 1024;
 /// Rounds of removal that one write makes before it is refused, and those of a write that must be short.
 const REMOVAL_ROUNDS: usize = 64;
+/// Time that a write waits for readers whose snapshots keep old pages, when these fill the file: a read takes microseconds, unless
+/// its thread has lost the processor.
+const READERS_WAIT: Duration = Duration::from_secs(1);
+const READERS_PAUSE: Duration = Duration::from_millis(2);
 
 /// Whether a call may wait for other writers and work for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +197,15 @@ pub enum Outcome<T> {
     Unchanged(T),
 }
 
+/// End of one transaction. Unless it is `Done`, nothing has been written.
+enum Attempt<T> {
+    Done(T),
+    /// The values would be more than the size of the store.
+    OverSize,
+    /// The file is, by old pages that a reader's snapshot keeps.
+    FileFull,
+}
+
 impl OpenFiles {
     fn open(folder: &Path, options: Options) -> Result<Self> {
         let opening = lock_opening(folder)?;
@@ -255,14 +268,30 @@ impl OpenFiles {
             return Err(self.full());
         }
         let guard = self.lock(change.blocking)?;
-        for _ in 0..REMOVAL_ROUNDS {
+        let mut readers_until = None;
+        let mut rounds = 0;
+        while rounds < REMOVAL_ROUNDS {
             let now = now_ms();
-            if let Some(value) = self.try_write(change, now, &mut function)? {
-                return Ok(value);
+            match self.try_write(change, now, &mut function)? {
+                Attempt::Done(value) => return Ok(value),
+                Attempt::FileFull => {
+                    if change.blocking == Blocking::Short {
+                        return Err(Error::Busy);
+                    }
+                    let until = *readers_until.get_or_insert(Instant::now() + READERS_WAIT);
+                    if self.env.remove_dead_readers()? > 0 || Instant::now() < until {
+                        std::thread::sleep(READERS_PAUSE);
+                        continue;
+                    }
+                }
+                Attempt::OverSize => {}
             }
+            rounds += 1;
             // The store is full, and nothing has been written.
-            if !self.make_space(now)? {
-                return Err(self.full());
+            match self.make_space(now) {
+                Ok(true) => {}
+                Ok(false) | Err(Error::Full { .. }) => return Err(self.full()),
+                Err(error) => return Err(error),
             }
             if change.blocking == Blocking::Short {
                 return Err(Error::Busy);
@@ -272,28 +301,36 @@ impl OpenFiles {
         Err(self.full())
     }
 
-    /// One transaction; `None` if it does not fit.
+    /// One transaction.
     fn try_write<T>(
         &self,
         change: Change,
         now: u64,
         function: &mut impl FnMut(&mut WriteTxn<'_>, u64) -> Result<Outcome<T>>,
-    ) -> Result<Option<T>> {
+    ) -> Result<Attempt<T>> {
         self.allocate(change)?;
         let mut txn = self.env.write()?;
         let value = match function(&mut txn, now) {
             Ok(Outcome::Changed(value)) => value,
-            Ok(Outcome::Unchanged(value)) => return Ok(Some(value)),
-            Err(Error::Full { .. }) => return Ok(None), // of the map: readers keep old pages
+            Ok(Outcome::Unchanged(value)) => return Ok(Attempt::Done(value)),
+            Err(Error::Full { .. }) => return Ok(Attempt::FileFull),
             Err(error) => return Err(error),
         };
         if change.bytes > 0 && self.is_over_size(&txn)? {
-            return Ok(None);
+            return Ok(Attempt::OverSize);
         }
-        self.sweep_if_due(&mut txn, now)?;
-        txn.commit()?;
-        self.shared.count_write();
-        Ok(Some(value))
+        let committed = match self.sweep_if_due(&mut txn, now) {
+            Ok(()) => txn.commit(),
+            Err(error) => Err(error),
+        };
+        match committed {
+            Ok(()) => {
+                self.shared.count_write();
+                Ok(Attempt::Done(value))
+            }
+            Err(Error::Full { .. }) => Ok(Attempt::FileFull),
+            Err(error) => Err(error),
+        }
     }
 
     pub fn full(&self) -> Error {
@@ -376,4 +413,48 @@ pub fn now_ms() -> u64 {
     SystemTime::now()
         .duration_since(SystemTime::UNIX_EPOCH)
         .map_or(0, |since| since.as_millis() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::values::Lifetime;
+
+    #[test]
+    fn a_write_waits_for_a_reader_whose_snapshot_fills_the_file() {
+        let folder = std::env::temp_dir().join(format!("towline-old-pages-{}", std::process::id()));
+        let options = Options {
+            size: Some(1 << 20),
+            ..Options::default()
+        };
+        let store = Store::open(&folder, options).unwrap();
+        let opened = store.opened().unwrap();
+        let map = opened.settings.map_bytes();
+        let value = vec![7; 100 * 1024];
+        let writes = 2 * map / value.len() as u64;
+        std::thread::scope(|threads| {
+            let (ready, begun) = std::sync::mpsc::channel();
+            threads.spawn(|| {
+                let ready = ready;
+                opened
+                    .env
+                    .read(|_| {
+                        ready.send(()).unwrap();
+                        while opened.env.used_pages()? * PAGE + 512 * 1024 < map {
+                            std::thread::sleep(Duration::from_millis(1));
+                        }
+                        std::thread::sleep(Duration::from_millis(50));
+                        Ok(())
+                    })
+                    .unwrap();
+            });
+            begun.recv().unwrap();
+            for _ in 0..writes {
+                store
+                    .set(Blocking::Wait, b"key", &value, Lifetime::Forever)
+                    .unwrap();
+            }
+        });
+        std::fs::remove_dir_all(folder).unwrap();
+    }
 }
