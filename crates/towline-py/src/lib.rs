@@ -12,6 +12,7 @@ mod gil;
 mod load;
 mod pool_bench;
 mod server;
+#[cfg(target_os = "linux")]
 mod state;
 
 // One thread at a time, on a free-threaded build, too: see `gil`.
@@ -69,8 +70,10 @@ mod _native {
     use super::server::shared_stats::{SharedStats, Slot};
     #[pymodule_export]
     use super::server::wsgi::WsgiServer;
+    #[cfg(target_os = "linux")]
     #[pymodule_export]
     use super::state::log_reader::StateLog;
+    #[cfg(target_os = "linux")]
     #[pymodule_export]
     use super::state::store::StateStore;
 

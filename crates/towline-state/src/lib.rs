@@ -22,6 +22,9 @@
 //! | `space.rs` | removal of expired values, eviction |
 //! | `limits.rs` | token bucket and sliding window, as functions of time |
 //! | `messages.rs` | the log of messages and its readers |
+//!
+//! Linux only: other systems have no robust mutexes, so that a killed writer would stop all others. The crate is empty there.
+#![cfg(target_os = "linux")]
 mod error;
 mod files;
 mod limits;

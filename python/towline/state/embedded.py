@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
 from .. import _native
-from ..errors import UsageError
+from ..errors import StateUnavailable, UsageError
 from .backend import Check, Grant, Post, WhenFull, Write
 from .delivery import LoopQueue, LoopReader, ThreadQueue, ThreadReader
 
@@ -26,7 +26,7 @@ def connect(
     sync: bool | None = None,
 ) -> Embedded:
     """Open the store in a directory: `/path` or `file:///path`."""
-    return Embedded(_native.StateStore(path_of(url), size=size, when_full=when_full, sync=sync))
+    return Embedded(_store(url, size=size, when_full=when_full, sync=sync))
 
 
 def connect_async(
@@ -37,9 +37,16 @@ def connect_async(
     sync: bool | None = None,
 ) -> AsyncEmbedded:
     """As `connect`, for an event loop."""
-    path = path_of(url)
-    store = _native.StateStore(path, size=size, when_full=when_full, sync=sync)
-    return AsyncEmbedded(store, _native.StateStore(path, short=True))
+    store = _store(url, size=size, when_full=when_full, sync=sync)
+    return AsyncEmbedded(store, _store(url, short=True))
+
+
+def _store(url: str, **options: Any) -> _native.StateStore:
+    if not hasattr(_native, "StateStore"):
+        raise StateUnavailable(
+            "the store in a directory needs Linux; use redis:// or valkey:// on other systems"
+        )
+    return _native.StateStore(path_of(url), **options)
 
 
 def path_of(url: str) -> str:
