@@ -574,6 +574,6 @@ mod tests {
             value.parse::<f64>().unwrap();
         }
         assert!(page.ends_with('\n'));
-        assert_eq!(families.len(), 41);
+        assert_eq!(families.len(), 45);
     }
 }
