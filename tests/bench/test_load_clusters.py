@@ -149,7 +149,7 @@ class TestReception:
 
 
 @pytest.fixture(scope="module")
-def cluster(self) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
+def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
     pytest.importorskip("distributed")
     port = free_port()
     address = f"127.0.0.1:{port}"

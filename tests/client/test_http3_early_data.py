@@ -173,6 +173,16 @@ def test_a_server_that_has_lost_http3_is_called_over_tcp(backend: Make, place: P
             assert (response.http_version, response.content) == ("HTTP/1.1", b"hello")
 
 
+def early_to_the_application(caller: Any, app: Any, path: str) -> Any:
+    """Call until the server has read the request before the end of the handshake, which a busy machine can prevent."""
+    for _ in range(5):
+        caller.rest(4 * EXPIRY)
+        response = caller.get(path)
+        if ("GET", path, ("1",)) in app.requests[-2:]:
+            break
+    return response
+
+
 @pytest.mark.parametrize("kind", ["asgi", "wsgi"])
 def test_too_early_is_sent_again_after_the_handshake(backend: Make, tmp_path: Path, kind: str) -> None:
     app = App()
@@ -180,14 +190,12 @@ def test_too_early_is_sent_again_after_the_handshake(backend: Make, tmp_path: Pa
         caller = early_client(backend, server.port, str(certificates.ca))
         early = caller.get("/early")
         assert (early.content, early.early_data) == (b"GET /early 1 0", True)
-        caller.rest(4 * EXPIRY)
-        response = caller.get("/refuse")
+        response = early_to_the_application(caller, app, "/refuse")
         assert (response.status_code, response.content) == (200, b"GET /refuse  0")
         assert not response.early_data
         assert app.requests[-2:] == [("GET", "/refuse", ("1",)), ("GET", "/refuse", ())]
         # A second 425 is the response.
-        caller.rest(4 * EXPIRY)
-        assert caller.get("/always").status_code == 425
+        assert early_to_the_application(caller, app, "/always").status_code == 425
         assert app.requests[-2:] == [("GET", "/always", ("1",)), ("GET", "/always", ())]
         # Without early data the first one is.
         assert caller.get("/always").status_code == 425

@@ -13,9 +13,17 @@ import pytest
 
 django_cache = pytest.importorskip("django.core.cache")
 from django.conf import settings  # noqa: E402
+from django.utils.functional import empty  # noqa: E402
 
-if not settings.configured:
+
+@pytest.fixture(scope="module", autouse=True)
+def settings_of_this_module() -> Iterator[None]:
+    """Django's settings are set once in a process, and other tests have their own."""
+    before = settings._wrapped
+    settings._wrapped = empty
     settings.configure()
+    yield
+    settings._wrapped = before
 
 
 @pytest.fixture

@@ -61,9 +61,16 @@ struct Outgoing {
 enum Peer {
     Process {
         child: Mutex<Child>,
-        stderr: Mutex<Vec<u8>>,
+        stderr: Mutex<StderrTail>,
     },
     Socket(Socket),
+}
+
+/// What a program has written to stderr last, and whether it has closed it.
+#[derive(Default)]
+struct StderrTail {
+    bytes: Vec<u8>,
+    is_closed: bool,
 }
 
 /// Times at which questions about the clock were written.
@@ -130,6 +137,7 @@ impl Link {
             while let Ok(n @ 1..) = stderr.read(&mut space) {
                 watched.keep_stderr(&space[..n]);
             }
+            watched.close_stderr();
         })?;
         Ok(link)
     }
@@ -339,8 +347,16 @@ impl Peer {
             drop(child);
             thread::sleep(Duration::from_millis(5));
         };
-        let stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = String::from_utf8_lossy(&stderr);
+        // Its last words may not have been read yet. Not for ever: a child of its own can keep the pipe open.
+        let stderr = loop {
+            let tail = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+            if tail.is_closed || Instant::now() >= until {
+                break tail;
+            }
+            drop(tail);
+            thread::sleep(Duration::from_millis(5));
+        };
+        let text = String::from_utf8_lossy(&stderr.bytes);
         let lines: Vec<_> = text
             .lines()
             .map(str::trim)
@@ -357,9 +373,18 @@ impl Peer {
     fn keep_stderr(&self, bytes: &[u8]) {
         if let Self::Process { stderr, .. } = self {
             let mut stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
-            stderr.extend_from_slice(bytes);
-            let excess = stderr.len().saturating_sub(MAX_STDERR_BYTES);
-            stderr.drain(..excess);
+            stderr.bytes.extend_from_slice(bytes);
+            let excess = stderr.bytes.len().saturating_sub(MAX_STDERR_BYTES);
+            stderr.bytes.drain(..excess);
+        }
+    }
+
+    fn close_stderr(&self) {
+        if let Self::Process { stderr, .. } = self {
+            stderr
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .is_closed = true;
         }
     }
 
