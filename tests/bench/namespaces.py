@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 NETWORK = "10.213.{number}.{end}"
 
@@ -49,6 +50,11 @@ def machines(count: int, rate: str = "1gbit") -> Iterator[list[tuple[str, str, s
             run(*inside, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *bucket)
         yield made
     finally:
-        # With its namespace an interface goes, and so does the other end of the cable.
+        # With its namespace an interface goes, and so does the other end of the cable: once no process is in it any more, such
+        # as the session of an sshd behind a cut cable.
         for name, _, _ in made:
+            found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
+            for pid in found.stdout.split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
