@@ -50,11 +50,13 @@ def machines(count: int, rate: str = "1gbit") -> Iterator[list[tuple[str, str, s
             run(*inside, "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", *bucket)
         yield made
     finally:
-        # With its namespace an interface goes, and so does the other end of the cable: once no process is in it any more, such
-        # as the session of an sshd behind a cut cable.
-        for name, _, _ in made:
+        # A process or an orphaned connection can keep a namespace, with the interface in it: the session of an sshd behind a cut
+        # cable. So both are removed by themselves.
+        for number, (name, _, _) in enumerate(made):
             found = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False)
             for pid in found.stdout.split():
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
+            own = f"tl{os.getpid() % 100_000}n{number}"
+            subprocess.run(["ip", "link", "delete", own], capture_output=True, check=False)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
