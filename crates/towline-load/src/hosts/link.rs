@@ -66,7 +66,7 @@ enum Peer {
     Socket(Socket),
 }
 
-/// What a program has written to stderr last, and whether it has closed it.
+/// The end of what a program has written to stderr, and whether it has closed it.
 #[derive(Default)]
 struct StderrTail {
     bytes: Vec<u8>,
