@@ -48,9 +48,10 @@ SUBJECTS = {"one": 0, "same": 0, "five": 5, "ten": 10}
 """Additional CPU time in per cent. The first is the baseline."""
 METRICS = {"per_s": "requests/s", "cpu_us": "CPU time per request"}
 COLUMNS = (
-    "subject", "restart", "round", "answered", "measured_ms", "cpu_ms", "subject_share", "driver_share", "driver_waited"
+    "subject", "restart", "round", "answered", "measured_ms", "cpu_ms", "subject_share", "driver_share", "driver_waited",
+    "subject_waited_ms", "stolen_ms",
 )  # fmt: skip
-"""Of a slice in the record."""
+"""Of a slice in the record. Older series lack the last two."""
 
 
 def main() -> int:
@@ -161,6 +162,8 @@ def measured(cores: Cores, options: argparse.Namespace, seed: int) -> dict[str, 
                 round(one.subject_busiest_share, 2),
                 round(one.driver_busiest_share, 2),
                 round(one.driver_waited_share, 2),
+                round(one.subject_waited_s * 1e3, 3),
+                None if one.stolen_s is None else round(one.stolen_s * 1e3, 3),
             ]
             for one in found.analysis.record.experiments[0].slices
         ],
@@ -175,13 +178,27 @@ def responder(percent: int) -> Command:
 def comparisons(entry: dict[str, Any], measurement: dict[str, Any]) -> dict[tuple[str, str], Comparison]:
     """By the other server and the metric: each pair of servers by itself, from the slices of the record."""
     names = list(SUBJECTS)
-    slices = [
-        Slice(
-            names[subject], restart, number, 0, 0.0, measured_ms / 1e3, answered, subject_cpu_s=cpu_ms / 1e3,
-            subject_busiest_share=share, driver_busiest_share=driver, driver_waited_share=waited,
+    slices = []
+    for row in measurement["slices"]:
+        one = dict(zip(entry["columns"], row, strict=True))
+        stolen_ms = one.get("stolen_ms")
+        slices.append(
+            Slice(
+                names[one["subject"]],
+                one["restart"],
+                one["round"],
+                0,
+                0.0,
+                one["measured_ms"] / 1e3,
+                one["answered"],
+                subject_cpu_s=one["cpu_ms"] / 1e3,
+                subject_busiest_share=one["subject_share"],
+                subject_waited_s=one.get("subject_waited_ms", 0.0) / 1e3,
+                stolen_s=None if stolen_ms is None else stolen_ms / 1e3,
+                driver_busiest_share=one["driver_share"],
+                driver_waited_share=one["driver_waited"],
+            )
         )
-        for subject, restart, number, answered, measured_ms, cpu_ms, share, driver, waited in measurement["slices"]
-    ]  # fmt: skip
     found = {}
     for other in names[1:]:
         pair = ("one", other)
