@@ -20,7 +20,7 @@ import pytest
 import trustme
 from towline import testing
 from towline.bench.subjects.ports import free_port
-from towline.cli.call import CommandLine, parse
+from towline.cli.call import CommandLineError, parse
 from towline.cli.call_options import GROUPS, manual
 from towline.cli.call_output import Progress, duration_text, size_text
 
@@ -137,7 +137,7 @@ def test_each_page_of_help_fits_a_screen(method: str) -> None:
     ],
 )
 def test_an_invalid_command_line(arguments: list[str], message: str) -> None:
-    with pytest.raises(CommandLine) as raised:
+    with pytest.raises(CommandLineError) as raised:
         parse(arguments, "POST")
     assert message in str(raised.value)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from towline import state as towline_state
-from towline.cli.state import CommandLine, main, parse
+from towline.cli.state import CommandLineError, main, parse
 from towline.cli.state_options import ACTIONS, GROUPS, MANUAL
 
 from tests.support.process import eventually
@@ -170,7 +170,7 @@ def test_info(store: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
 def test_an_invalid_command_line(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(CommandLine) as caught:
+    with pytest.raises(CommandLineError) as caught:
         parse(arguments)
     assert message in str(caught.value)
     assert main(arguments) == 2

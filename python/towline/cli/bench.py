@@ -8,7 +8,6 @@ so far are kept and shown). `gate` has its own.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import sys
@@ -16,12 +15,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from .._options import options_of
 from .._suggest import closest
 from ..errors import ConfigError
 from . import help as pages
+from .option_parser import CommandLineError, OptionParser, joined, unknown
 
 NOTHING_MEASURED, USAGE, INTERRUPTED = 1, 2, 130
 
@@ -84,10 +84,7 @@ COMPARISON_COMMON = ("app", "server", "command", "git", "requests", "path", "tim
 
 COMMON_OPTIONS = "common"
 """`towline bench --help common`: the overview of the options of a comparison."""
-
-
-class CommandLine(Exception):
-    """An invalid command line."""
+HELP_EXPLAINS = " (--help explains the options)"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -112,8 +109,8 @@ def main(arguments: Sequence[str]) -> int:
             if (shown := _help_page(manual(command), rest)) is not None:
                 return shown
             return measure(command, rest)
-        raise CommandLine(_no_command(command))
-    except (CommandLine, ConfigError) as error:
+        raise CommandLineError(_no_command(command))
+    except (CommandLineError, ConfigError) as error:
         sys.stderr.write(f"towline bench: {error}\n")
         return USAGE
     except KeyboardInterrupt:
@@ -223,16 +220,16 @@ def announce(line: str) -> None:
 
 
 def parse_comparison(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
-    """The options and URLs of a comparison. Raises `CommandLine`, `ConfigError`."""
+    """The options and URLs of a comparison. Raises `CommandLineError`, `ConfigError`."""
     from ..bench.compare_servers.options import CompareOptions
     from ..bench.compare_servers.subjects import is_url
 
     given, others = _parsed(CompareOptions, arguments, environment)
     for other in others:
         if other.startswith("-"):
-            raise CommandLine(_unknown(other, _flags_of(CompareOptions)))
+            raise CommandLineError(unknown(other, CompareOptions, HELP_EXPLAINS))
         if not is_url(other):
-            raise CommandLine(
+            raise CommandLineError(
                 f"{other!r} is neither a URL nor a command; there is {', '.join([*MEASURING, *OTHER, *FILES])}"
             )
     return CompareOptions(urls=tuple(others), **given)
@@ -282,7 +279,7 @@ def report_again(options: Any) -> int:
     from ..bench.report import main_report
 
     if options.output is None:
-        raise CommandLine(
+        raise CommandLineError(
             "SKIP_BENCH makes the tables of an earlier result again: give its folder as --output FOLDER"
         )
     formats = ("--terminal", "--html", "--markdown", "--csv", "--json")
@@ -332,12 +329,12 @@ def _append_to_job_summary(report: Path) -> None:
 
 
 def parse(arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
-    """The options, from the command line or else from the environment. Raises `CommandLine`, `ConfigError`."""
+    """The options, from the command line or else from the environment. Raises `CommandLineError`, `ConfigError`."""
     from ..bench.runner.plan import Options
 
-    given, unknown = _parsed(Options, arguments, environment)
-    if unknown:
-        raise CommandLine(_unknown(unknown[0], _flags_of(Options)))
+    given, others = _parsed(Options, arguments, environment)
+    if others:
+        raise CommandLineError(unknown(others[0], Options, HELP_EXPLAINS))
     return Options(**given)
 
 
@@ -345,35 +342,16 @@ def _parsed(
     config: type, arguments: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[dict[str, Any], list[str]]:
     """The values of the options of `config`, and the other arguments."""
-    parser = _Parser(
-        prog="towline bench", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
-    )
-    known = options_of(config)
-    for name, (option, _) in known.items():
-        flags = pages.flags(name, option)
-        if option.switch:
-            parser.add_argument(*flags, dest=name, action="store_true")
-        else:
-            action = "append" if option.repeat else "store"
-            parser.add_argument(
-                *flags, dest=name, type=_checked(option.parse), action=action, metavar=option.metavar
-            )
-    parsed, others = parser.parse_known_args(list(arguments))
-    given = vars(parsed)
-    for name, (option, _) in known.items():
-        if option.repeat and name in given:
-            given[name] = tuple(member for part in given[name] for member in part)
+    parsed, others = OptionParser("towline bench", config).parse_known_args(list(arguments))
+    given = joined(vars(parsed), config)
+    for name, (option, _) in options_of(config).items():
         for variable in option.variables:
             if name not in given and environment.get(variable):
                 try:
                     given[name] = option.parse(environment[variable])
                 except ValueError as error:
-                    raise CommandLine(f"the variable {variable}: {error}") from None
+                    raise CommandLineError(f"the variable {variable}: {error}") from None
     return given, others
-
-
-def _flags_of(config: type) -> list[str]:
-    return [flag for name, (one, _) in options_of(config).items() for flag in pages.flags(name, one)]
 
 
 def _has_no_command(arguments: Sequence[str]) -> bool:
@@ -383,27 +361,6 @@ def _has_no_command(arguments: Sequence[str]) -> bool:
     from ..bench.compare_servers.subjects import is_url
 
     return is_url(arguments[0])
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CommandLine(message)
-
-
-def _checked(convert: Callable[[str], Any]) -> Callable[[str], Any]:
-    def converted(value: str) -> Any:
-        try:
-            return convert(value)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return converted
-
-
-def _unknown(argument: str, known: Sequence[str]) -> str:
-    close = closest(argument.partition("=")[0], known)
-    hint = f"; did you mean {close}?" if close else " (--help explains the options)"
-    return f"unknown argument {argument!r}{hint}"
 
 
 def _no_command(name: str) -> str:
@@ -422,7 +379,7 @@ def _help_page(book: pages.Manual, arguments: Sequence[str]) -> int | None:
     subject = arguments[wanted + 1] if wanted + 1 < len(arguments) else ""
     page = book.overview() if subject in ("", COMMON_OPTIONS) else book.group(subject)
     if page is None:
-        raise CommandLine(book.unknown_group(subject))
+        raise CommandLineError(book.unknown_group(subject))
     sys.stdout.write(page)
     return 0
 

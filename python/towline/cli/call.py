@@ -11,19 +11,16 @@ The exit statuses are those of curl:
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from .. import errors
-from .._options import options_of
-from .._suggest import closest
-from . import help as pages
 from .call_options import CallOptions, manual
 from .call_output import Output, show_timings, show_wire
+from .option_parser import CommandLineError, OptionParser, joined, unknown
 
 USAGE, HTTP_ERROR, WRITE_FAILED, READ_FAILED, INTERRUPTED = 2, 22, 23, 26, 130
 # The first match applies.
@@ -44,10 +41,6 @@ STATUSES: tuple[tuple[type[BaseException], int], ...] = (
 )
 
 
-class CommandLine(Exception):
-    """An invalid command line."""
-
-
 class Unreadable(Exception):
     """A file to send cannot be read."""
 
@@ -59,7 +52,7 @@ def main(arguments: Sequence[str], method: str) -> int:
         return shown
     try:
         return Call(method, *parse(arguments, method)).run()
-    except CommandLine as error:
+    except CommandLineError as error:
         return _fail(f"{name}: {error} ({name} --help explains the options)", USAGE)
     except Unreadable as error:
         return _fail(f"{name}: {error}", READ_FAILED)
@@ -108,71 +101,27 @@ def _fail(message: str, status: int) -> int:
 # --- the command line ---------------------------------------------------------------------------
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CommandLine(message)
-
-
 def parse(arguments: Sequence[str], method: str) -> tuple[str, CallOptions]:
-    """The URL and the options. Raises `CommandLine`."""
-    parsed, unknown = _parser(method).parse_known_args(list(arguments))
-    if unknown:
-        raise CommandLine(_unknown(unknown[0]))
-    given = vars(parsed)
+    """The URL and the options. Raises `CommandLineError`."""
+    parser = OptionParser(f"towline {method.lower()}", CallOptions)
+    parser.add_argument("url", nargs="?")
+    parsed, others = parser.parse_known_args(list(arguments))
+    if others:
+        raise CommandLineError(unknown(others[0], CallOptions))
+    given = joined(vars(parsed), CallOptions)
     url = given.pop("url", None)
     if not url:
-        raise CommandLine("no URL given")
-    for name, (option, _) in options_of(CallOptions).items():
-        if option.repeat and name in given:
-            given[name] = tuple(member for part in given[name] for member in part)
+        raise CommandLineError("no URL given")
     try:
         options = CallOptions(**given)
     except errors.ConfigError as error:
-        raise CommandLine(str(error)) from None
+        raise CommandLineError(str(error)) from None
     bodies = [f"--{name}" for name in ("data", "json", "form") if getattr(options, name)]
     if len(bodies) > 1:
-        raise CommandLine(f"{' and '.join(bodies)} are exclusive: each gives the body")
+        raise CommandLineError(f"{' and '.join(bodies)} are exclusive: each gives the body")
     if options.key and not options.cert:
-        raise CommandLine("--key: needs --cert, the certificate it belongs to")
+        raise CommandLineError("--key: needs --cert, the certificate it belongs to")
     return _whole_url(url), options
-
-
-def _parser(method: str) -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog=f"towline {method.lower()}",
-        add_help=False,
-        allow_abbrev=False,
-        argument_default=argparse.SUPPRESS,
-    )
-    parser.add_argument("url", nargs="?")
-    for name, (option, _) in options_of(CallOptions).items():
-        flags = pages.flags(name, option)
-        if option.switch:
-            parser.add_argument(*flags, dest=name, action="store_true")
-            continue
-        action = "append" if option.repeat else "store"
-        parser.add_argument(
-            *flags, dest=name, type=_checked(option.parse), metavar=option.metavar, action=action
-        )
-    return parser
-
-
-def _checked(convert: Any) -> Any:
-    def converted(value: str) -> Any:
-        try:
-            return convert(value)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return converted
-
-
-def _unknown(argument: str) -> str:
-    known = [
-        flag for name, (option, _) in options_of(CallOptions).items() for flag in pages.flags(name, option)
-    ]
-    close = closest(argument.partition("=")[0], known)
-    return f"unknown argument {argument!r}" + (f"; did you mean {close}?" if close else "")
 
 
 def _whole_url(url: str) -> str:
@@ -289,7 +238,7 @@ def _json_body(text: str) -> bytes:
     try:
         json.loads(body)
     except ValueError as error:
-        raise CommandLine(f"--json: not JSON: {error}") from None
+        raise CommandLineError(f"--json: not JSON: {error}") from None
     return body
 
 

@@ -12,20 +12,16 @@ from typing import Any, NoReturn
 
 from .. import _migration as migration
 from .._options import Option, options_of
-from .._suggest import closest
 from ..config import ServerConfig
 from . import help as pages
-
-
-class CommandLineError(Exception):
-    """An invalid command line: exit status 2."""
-
+from .option_parser import CommandLineError, converter, joined, unknown
 
 ACTIONS = {
     "check": "read everything, import the application, bind nothing; then exit",
     "print_config": "print the effective options as a file for --config; then exit",
 }
 """Options of the command that are not options of the server."""
+HELP_EXPLAINS = "towline serve --help explains the options"
 
 
 def switches() -> frozenset[str]:
@@ -44,9 +40,9 @@ def parse(arguments: Sequence[str]) -> dict[str, Any]:
         ours = migration.translate(arguments, switches())
     except migration.Refused as error:
         raise CommandLineError(str(error)) from None
-    parsed, unknown = _parser().parse_known_args(_normalised(ours))
-    if unknown:
-        raise CommandLineError(_unknown(unknown[0]))
+    parsed, others = _parser().parse_known_args(_normalised(ours))
+    if others:
+        raise CommandLineError(unknown(others[0], ServerConfig, f" ({HELP_EXPLAINS})"))
     return _fields(vars(parsed))
 
 
@@ -55,16 +51,7 @@ class _Parser(argparse.ArgumentParser):
         for flag, hint in migration.HINTS.items():
             if f"argument {flag}:" in message or f"/{flag}:" in message:
                 message += f" ({hint})"
-        raise CommandLineError(f"{message}\n(towline serve --help explains the options)")
-
-
-def _unknown(argument: str) -> str:
-    known = [
-        flag for name, (option, _) in options_of(ServerConfig).items() for flag in pages.flags(name, option)
-    ]
-    close = closest(argument.partition("=")[0], known)
-    hint = f"; did you mean {close}?" if close else " (towline serve --help explains the options)"
-    return f"unknown argument {argument!r}{hint}"
+        raise CommandLineError(f"{message}\n({HELP_EXPLAINS})")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,18 +76,12 @@ def _add(parser: argparse.ArgumentParser, name: str, option: Option) -> None:
         parser.add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction)
         return
 
-    def converted(value: str) -> Any:
-        try:
-            return option.parse(value)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
     extra: dict[str, Any] = {}
     if option.repeat:
         extra["action"] = "append"
     if option.const is not None:
         extra.update(nargs="?", const=option.const)
-    parser.add_argument(*flags, dest=name, type=converted, metavar=option.metavar, **extra)
+    parser.add_argument(*flags, dest=name, type=converter(option.parse), metavar=option.metavar, **extra)
     if option.const is not None:
         off: Any = () if isinstance(option.const, tuple) else None
         parser.add_argument(f"--no-{flags[0].removeprefix('--')}", dest=name, action="store_const", const=off)
@@ -132,9 +113,7 @@ def _normalised(arguments: Sequence[str]) -> list[str]:
 def _fields(given: dict[str, Any]) -> dict[str, Any]:
     """Convert the result of argparse to fields of the configuration."""
     routes, directories = given.pop("static_path_route"), given.pop("static_path_mount")
-    for name, (option, _) in options_of(ServerConfig).items():
-        if option.repeat and name in given:
-            given[name] = tuple(member for part in given[name] for member in part)
+    given = joined(given, ServerConfig)
     if len(routes) > len(directories):
         raise CommandLineError("--static-path-route: needs a --static-path-mount for each")
     if directories:

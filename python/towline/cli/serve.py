@@ -15,7 +15,8 @@ from ..config import ServerConfig
 from ..errors import ConfigError, Error
 from . import help as pages
 from . import peer_settings, sources
-from .command_line import ACTIONS, CommandLineError, parse
+from .command_line import ACTIONS, parse
+from .option_parser import CommandLineError
 from .targets import problem
 
 INVALID, STARTUP_FAILED = 2, 3

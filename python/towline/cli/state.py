@@ -5,24 +5,18 @@ Exit statuses: 0 success, 1 no such key or no message, 2 invalid command line, 3
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
 
-from .._options import options_of
 from .._suggest import closest
 from ..errors import ConfigError, Error, UsageError
-from . import help as pages
+from .option_parser import CommandLineError, OptionParser, joined, unknown
 from .state_options import ACTIONS, MANUAL, StateOptions
 
 NOTHING, USAGE, FAILED, INTERRUPTED = 1, 2, 3, 130
-
-
-class CommandLine(Exception):
-    """An invalid command line."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -31,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
         return _help(arguments)
     try:
         return _run(*parse(arguments))
-    except (CommandLine, UsageError) as error:
+    except (CommandLineError, UsageError) as error:
         return _fail(f"{error} (towline state --help explains the command)", USAGE)
     except (Error, TypeError, ValueError) as error:
         return _fail(" ".join(str(error).split()), FAILED)
@@ -44,73 +38,32 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, str, list[str], StateOptions]:
-    """Command, store, further words and options. Raises `CommandLine`."""
-    parsed, unknown = _parser().parse_known_intermixed_args(list(arguments))
-    given = vars(parsed)
+    """Command, store, further words and options. Raises `CommandLineError`."""
+    parser = OptionParser("towline state", StateOptions)
+    parser.add_argument("words", nargs="*")
+    parsed, others = parser.parse_known_intermixed_args(list(arguments))
+    given = joined(vars(parsed), StateOptions)
     words = given.pop("words", [])
-    negative = [word for word in unknown if word[1:].isdigit()]
-    if others := [word for word in unknown if word not in negative]:
-        raise CommandLine(_unknown(others[0]))
+    negative = [word for word in others if word[1:].isdigit()]
+    if other := next((word for word in others if word not in negative), None):
+        raise CommandLineError(unknown(other, StateOptions))
     if words[:1] and words[0] not in ACTIONS:
         close = closest(words[0], ACTIONS)
-        raise CommandLine(
+        raise CommandLineError(
             f"no command {words[0]!r}"
             + (f"; did you mean {close}?" if close else f"; there is {', '.join(ACTIONS)}")
         )
     if len(words) < 2:
-        raise CommandLine("STORE is missing: a directory or a URL" if words else "a command is missing")
+        raise CommandLineError("STORE is missing: a directory or a URL" if words else "a command is missing")
     command, store = words[:2]
     rest = [*words[2:], *negative]
     action = ACTIONS[command]
     if not action.least <= len(rest) <= (len(rest) if action.most is None else action.most):
-        raise CommandLine(f"usage: towline state {command} STORE {action.words}".rstrip())
-    for name, (option, _) in options_of(StateOptions).items():
-        if option.repeat and name in given:
-            given[name] = tuple(member for part in given[name] for member in part)
+        raise CommandLineError(f"usage: towline state {command} STORE {action.words}".rstrip())
     try:
         return command, store, rest, StateOptions(**given)
     except ConfigError as error:
-        raise CommandLine(str(error)) from None
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise CommandLine(message)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="towline state", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
-    )
-    parser.add_argument("words", nargs="*")
-    for name, (option, _) in options_of(StateOptions).items():
-        flags = pages.flags(name, option)
-        if option.switch:
-            parser.add_argument(*flags, dest=name, action="store_true")
-            continue
-        action = "append" if option.repeat else "store"
-        parser.add_argument(
-            *flags, dest=name, type=_checked(option.parse), metavar=option.metavar, action=action
-        )
-    return parser
-
-
-def _checked(convert: Any) -> Any:
-    def converted(value: str) -> Any:
-        try:
-            return convert(value)
-        except ValueError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    return converted
-
-
-def _unknown(argument: str) -> str:
-    known = [
-        flag for name, (option, _) in options_of(StateOptions).items() for flag in pages.flags(name, option)
-    ]
-    close = closest(argument.partition("=")[0], known)
-    return f"unknown argument {argument!r}" + (f"; did you mean {close}?" if close else "")
+        raise CommandLineError(str(error)) from None
 
 
 def _help(arguments: Sequence[str]) -> int:
@@ -194,7 +147,7 @@ class _Command:
         try:
             number = int(delta)
         except ValueError:
-            raise CommandLine(f"DELTA is a whole number, not {delta!r}") from None
+            raise CommandLineError(f"DELTA is a whole number, not {delta!r}") from None
         self._line(str(self._state.increment(name, number, ttl=self._options.ttl)))
         return 0
 
