@@ -60,8 +60,17 @@ def test_messages_keep_their_order(opened: Opened) -> None:
         ("a?c", ["abc", "a.c"], ["ac", "abbc"]),
         ("[ab]x", ["ax", "bx"], ["cx", "x"]),
         ("[a-c]x", ["ax", "bx", "cx"], ["dx"]),
+        ("[c-a]x", ["ax", "bx", "cx"], ["dx"]),
         ("[^a]x", ["bx"], ["ax"]),
-        (r"a\*", ["a*"], ["ab"]),
+        ("h[^e]llo", ["hallo"], ["hello", "hllo"]),
+        ("h[a-c]llo", ["hbllo"], ["hdllo"]),
+        ("a?c", ["abc", "a\nc"], ["ac", "abbc"]),
+        ("[a-]x", ["_", "x"], ["ax", "-x"]),  # from "]" to "a", and "x"
+        (r"[\]a]x", ["]x", "ax"], ["bx"]),
+        ("a[b", ["ab"], ["a[b", "a"]),  # without its end, a class goes to the end
+        ("x[]", [], ["x", "x[]"]),
+        ("a.c+", ["a.c+"], ["abc"]),
+        (r"a\*", ["a*"], ["ab", r"a\*"]),
     ],
 )
 def test_patterns(state: Any, pattern: str, matches: list[str], others: list[str]) -> None:

@@ -14,7 +14,6 @@ import towline.state
 from towline import _native
 from towline.errors import SlowSubscriber, UsageError
 from towline.state import Message
-from towline.state.delivery import pattern_expression
 
 from .test_processes import in_child, statuses
 
@@ -132,25 +131,6 @@ def test_subscriptions_are_checked(path: str) -> None:
         ]:
             with pytest.raises(UsageError):
                 state.subscribe(*arguments, **options)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "matching", "others"),
-    [
-        (b"room.*", [b"room.", b"room.1.2"], [b"room", b"rooms.1", b"my.room.1"]),
-        (b"a?c", [b"abc", b"a\nc"], [b"ac", b"abbc"]),
-        (b"h[ae]llo", [b"hallo", b"hello"], [b"hillo"]),
-        (b"h[^e]llo", [b"hallo"], [b"hello"]),
-        (b"h[a-c]llo", [b"hbllo"], [b"hdllo"]),
-        (b"a\\*", [b"a*"], [b"ab", b"a\\*"]),
-        (b"a[b", [b"a[b"], [b"ab"]),
-        (b"a.c+", [b"a.c+"], [b"abc"]),
-    ],
-)
-def test_patterns(pattern: bytes, matching: list[bytes], others: list[bytes]) -> None:
-    expression = pattern_expression(pattern)
-    assert all(expression.fullmatch(channel) for channel in matching)
-    assert not any(expression.fullmatch(channel) for channel in others)
 
 
 def test_an_event_loop_receives(path: str) -> None:

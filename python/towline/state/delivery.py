@@ -7,16 +7,16 @@ through a descriptor, once for all messages since its last look.
 from __future__ import annotations
 
 import asyncio
-import re
 import select
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from .. import _native
 from ..errors import SlowSubscriber
 from .backend import Post, WhenFull
+from .patterns import matcher
 
 DELIVERIES = 2000
 """Messages times subscriptions of one turn: about 1 ms, after which the event loop runs other callbacks."""
@@ -24,28 +24,6 @@ MAX_BATCH = 256
 BATCH_BYTES = 256 * 1024
 LOOK_AGAIN = 0.5
 """Seconds after which a reader looks without being woken: a publisher may be killed between its commit and the wake-up."""
-
-
-def pattern_expression(pattern: bytes) -> re.Pattern[bytes]:
-    """The regular expression of a pattern with `*`, `?`, `[...]` and backslashes (as in Redis)."""
-    parts, at = [], 0
-    while at < len(pattern):
-        byte = pattern[at : at + 1]
-        at += 1
-        if byte == b"*":
-            parts.append(b".*")
-        elif byte == b"?":
-            parts.append(b".")
-        elif byte == b"[" and (end := pattern.find(b"]", at + 1)) > 0:
-            body = pattern[at:end].replace(b"\\", b"\\\\").replace(b"[", b"\\[")
-            parts.append(b"[" + body + b"]")
-            at = end + 1
-        else:
-            if byte == b"\\" and at < len(pattern):
-                byte = pattern[at : at + 1]
-                at += 1
-            parts.append(re.escape(byte))
-    return re.compile(b"".join(parts), re.DOTALL)
 
 
 class Queue:
@@ -90,7 +68,7 @@ class Router:
 
     def __init__(self) -> None:
         self._by_channel: dict[bytes, list[Queue]] = {}
-        self._by_pattern: list[tuple[re.Pattern[bytes], Queue]] = []
+        self._by_pattern: list[tuple[Callable[[bytes], object], Queue]] = []
         self._queues: set[Queue] = set()
 
     def __len__(self) -> int:
@@ -100,7 +78,7 @@ class Router:
         self._queues.add(queue)
         for channel in dict.fromkeys(channels):
             self._by_channel.setdefault(channel, []).append(queue)
-        self._by_pattern += [(pattern_expression(pattern), queue) for pattern in patterns]
+        self._by_pattern += [(matcher(pattern), queue) for pattern in patterns]
 
     def remove(self, queue: Queue) -> None:
         self._queues.discard(queue)
@@ -109,7 +87,7 @@ class Router:
                 queues.remove(queue)
             if not queues:
                 del self._by_channel[channel]
-        self._by_pattern = [(pattern, other) for pattern, other in self._by_pattern if other is not queue]
+        self._by_pattern = [(matches, other) for matches, other in self._by_pattern if other is not queue]
 
     def deliver(self, posts: Sequence[Post], lost: int, end: int) -> None:
         """Put messages into the queues that want them, and wake their readers. `end`: the number of the next message."""
@@ -124,7 +102,7 @@ class Router:
             channel = post[0]
             queues: Collection[Queue] = self._by_channel.get(channel, ())
             if self._by_pattern:
-                matching = [queue for pattern, queue in self._by_pattern if pattern.fullmatch(channel)]
+                matching = [queue for matches, queue in self._by_pattern if matches(channel)]
                 queues = dict.fromkeys([*queues, *matching])
             for queue in queues:
                 if queue.start <= number:

@@ -10,6 +10,7 @@ from ..errors import UsageError
 from . import keys
 from .backend import KEEP_TTL, Check, Grant, Post, WhenFull, Write
 from .codecs import Codec
+from .patterns import escaped
 
 V = TypeVar("V")
 MAX_PERMITS = 1024
@@ -61,11 +62,6 @@ class View(Generic[V]):
             raise UsageError(f"a semaphore has 1 to {MAX_PERMITS} permits, not {limit}")
         base = keys.internal(b"sem", self._prefix, name)
         return [base + b"/%d" % number for number in range(limit)]
-
-
-def escaped(text: bytes) -> bytes:
-    """The text as a pattern that matches only itself."""
-    return b"".join(b"\\" + bytes([byte]) if byte in b"*?[]\\" else bytes([byte]) for byte in text)
 
 
 def positive(ttl: float | None) -> float | None:
