@@ -243,6 +243,16 @@ def test_keys_have_bounds(state: Any) -> None:
             state.set(key, 1)
         with pytest.raises(UsageError):
             state.delete(key)
+        with pytest.raises(UsageError):
+            state.get(key)
+
+
+def test_internal_keys_are_out_of_reach(state: Any) -> None:
+    """The value of a lock, as `get` would find it by its key."""
+    with state.lock("job"):
+        for key in (b"\0lock:job", "\0lock:job"):
+            with pytest.raises(UsageError, match="must not begin with a zero byte"):
+                state.get(key)
 
 
 def test_info_names_the_store(state: Any, url: str) -> None:

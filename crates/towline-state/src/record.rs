@@ -14,8 +14,8 @@
 pub const MAX_KEY_BYTES: usize = 480;
 /// First byte of all keys of values in the tree.
 const VALUE: u8 = 1;
-/// First byte, for the program, of a key that is not evicted.
-const INTERNAL: u8 = 0;
+/// First key that is not internal. Keys that begin with 0 are: they come first, are not evicted, and `get` refuses them.
+pub const FIRST_KEY: &[u8] = &[1];
 /// Bytes before the value.
 pub const HEADER_BYTES: usize = 12;
 
@@ -57,10 +57,6 @@ pub fn key_of(stored: &[u8]) -> Option<&[u8]> {
 pub fn expiry_of(stored: &[u8]) -> Option<(u64, &[u8])> {
     let (time, key) = stored.split_first_chunk::<8>()?;
     Some((u64::from_be_bytes(*time), key))
-}
-
-pub fn is_evictable(key: &[u8]) -> bool {
-    key.first() != Some(&INTERNAL)
 }
 
 /// A value with its times.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use crate::error::{Result, damaged};
 use crate::files::WhenFull;
 use crate::lmdb::{Db, WriteTxn};
-use crate::record::{Record, StoredKey, expiry_of, is_evictable, key_of};
+use crate::record::{FIRST_KEY, Record, StoredKey, expiry_of, key_of};
 use crate::store::OpenFiles;
 use crate::values::remove;
 
@@ -70,8 +70,7 @@ type Sample = Vec<(u32, Vec<u8>)>;
 
 /// Times and keys of evictable values from a key on, and the key after them.
 fn sample(txn: &WriteTxn<'_>, from: &[u8]) -> Result<(Sample, Vec<u8>)> {
-    // Internal keys begin with 0 and come first.
-    let from = if from.is_empty() { &[1] } else { from };
+    let from = if from.is_empty() { FIRST_KEY } else { from };
     let mut cursor = txn.cursor(Db::Values)?;
     let mut found = Vec::with_capacity(EVICTION_SAMPLE);
     let mut item = cursor.seek(StoredKey::value(from).as_bytes())?;
@@ -80,12 +79,8 @@ fn sample(txn: &WriteTxn<'_>, from: &[u8]) -> Result<(Sample, Vec<u8>)> {
         if found.len() == EVICTION_SAMPLE {
             return Ok((found, key.to_vec()));
         }
-        if is_evictable(key) {
-            found.push((
-                Record::read(record).ok_or_else(damaged)?.written,
-                key.to_vec(),
-            ));
-        }
+        let written = Record::read(record).ok_or_else(damaged)?.written;
+        found.push((written, key.to_vec()));
         item = cursor.next()?;
     }
     Ok((found, Vec::new()))

@@ -3,7 +3,7 @@ use crate::error::{Error, Result, damaged};
 use crate::limits::{Bucket, Grant, Window};
 use crate::lmdb::{Db, Place, Txn, WriteTxn};
 use crate::messages::{self, Post};
-use crate::record::{HEADER_BYTES, MAX_KEY_BYTES, Record, StoredKey, key_of};
+use crate::record::{FIRST_KEY, HEADER_BYTES, MAX_KEY_BYTES, Record, StoredKey, key_of};
 use crate::store::{Blocking, Change, Outcome, SHORT_BYTES, SHORT_ITEMS, Store, now_ms};
 
 /// How long a written value lives.
@@ -47,6 +47,8 @@ pub enum Remaining {
 
 impl Store {
     /// Call `found` with the value. `Blocking::Short` refuses to copy a large one.
+    ///
+    /// The program's most frequent call gives its key unchecked, so internal keys are refused here; `get_many` reads them.
     pub fn get<T>(
         &self,
         blocking: Blocking,
@@ -54,6 +56,10 @@ impl Store {
         found: impl Fn(&[u8]) -> T,
     ) -> Result<Option<T>> {
         check_key(key)?;
+        if key < FIRST_KEY {
+            let text = "a key must not begin with a zero byte";
+            return Err(Error::Argument(text.into()));
+        }
         let stored = StoredKey::value(key);
         self.read(|txn| match live(txn, &stored, None)? {
             Some(record) if blocking == Blocking::Short && record.value.len() > 2 * SHORT_BYTES => {
@@ -241,7 +247,7 @@ impl Store {
     ) -> Result<Page> {
         check_prefix(prefix)?;
         from.map_or(Ok(()), check_prefix)?;
-        let begin: &[u8] = if prefix.is_empty() { &[1] } else { prefix };
+        let begin = if prefix.is_empty() { FIRST_KEY } else { prefix };
         let stored = StoredKey::value(from.unwrap_or(begin));
         let now = now_ms();
         self.read(|txn| {

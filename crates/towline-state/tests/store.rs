@@ -209,7 +209,12 @@ fn a_full_store_refuses_or_evicts() {
         .set(Blocking::Wait, b"\0lock:a", b"mine", Lifetime::Forever)
         .unwrap();
     fill(&store, 10_000).unwrap();
-    assert_eq!(get(&store, b"\0lock:a").as_deref(), Some(&b"mine"[..]));
+    let locks = store.get_many(Blocking::Wait, &[b"\0lock:a"]).unwrap();
+    assert_eq!(locks, [Some(b"mine".to_vec())]);
+    assert!(matches!(
+        store.get(Blocking::Wait, b"\0lock:a", <[u8]>::to_vec),
+        Err(Error::Argument(_))
+    ));
     assert!(get(&store, b"key-9999").is_some());
     let info = store.info().unwrap();
     assert!(info.used_bytes <= 1 << 20, "{info:?}");

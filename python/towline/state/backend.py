@@ -56,10 +56,11 @@ class Backend(Protocol):
     def name(self) -> str:
         """A short name for messages: "embedded", "redis"."""
 
-    def get(self, key: bytes, /) -> bytes | None: ...
+    def get(self, key: bytes, /) -> bytes | None:
+        """The value. Raises `UsageError` for a key that `keys.stored` refuses: `State.get` leaves the check to the store."""
 
     def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
-        """The values in the order of the keys, from one snapshot."""
+        """The values in the order of the keys, from one snapshot. The only way to read internal keys."""
 
     def set(self, key: bytes, value: bytes, ttl: float | None = None, /) -> None:
         """Replace the value and its time to live. Raises `StateFull`."""

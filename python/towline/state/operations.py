@@ -127,7 +127,7 @@ def extend(key: bytes, token: bytes, lease: float, name: str) -> Flow[None]:
 def begin_once(key: bytes, token: bytes, lease: float) -> Flow[bytes | None]:
     """Claim a once-only operation. None: it is ours to run; otherwise its stored result. Raises `OnceInProgress`."""
     for _ in range(ATTEMPTS):
-        current = yield "get", key
+        (current,) = yield "get_many", [key]  # `get` refuses an internal key
         if current is not None and current[:1] == DONE:
             result: bytes = current[1:]
             return result

@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from ...errors import UsageError
 from ..backend import INTERNAL, KEEP_TTL, Check, Grant, Post, Write
-from ..view import escaped
+from ..keys import stored
+from ..patterns import escaped
 from . import scripts
 from .scripts import Script
 
@@ -54,7 +55,7 @@ def milliseconds(ttl: float) -> int:
 
 
 def get(key: bytes) -> Command[bytes | None]:
-    return Command(("GET", key), _as_is)
+    return Command(("GET", stored(b"", key)), _as_is)
 
 
 def get_many(keys: Sequence[bytes]) -> Command[list[bytes | None]]:
