@@ -26,6 +26,22 @@ pub enum WhenFull {
     Evict,
 }
 
+impl WhenFull {
+    /// Name in the file `format` and in options.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Error => "error",
+            Self::Evict => "evict",
+        }
+    }
+
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Error, Self::Evict]
+            .into_iter()
+            .find(|rule| rule.name() == name)
+    }
+}
+
 /// Settings of a store. `None`: those that it has, or the default.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
@@ -79,11 +95,7 @@ impl Settings {
     }
 
     fn text(self) -> String {
-        let when_full = if self.when_full == WhenFull::Evict {
-            "evict"
-        } else {
-            "error"
-        };
+        let when_full = self.when_full.name();
         let sync = if self.sync { "yes" } else { "no" };
         format!(
             "towline state {FORMAT}\nsize {}\nwhen_full {when_full}\nsync {sync}\n",
@@ -101,11 +113,7 @@ impl Settings {
         let fields: HashMap<&str, &str> = lines.filter_map(|line| line.split_once(' ')).collect();
         Some(Ok(Self {
             size: fields.get("size")?.parse().ok()?,
-            when_full: match *fields.get("when_full")? {
-                "evict" => WhenFull::Evict,
-                "error" => WhenFull::Error,
-                _ => return None,
-            },
+            when_full: WhenFull::from_name(fields.get("when_full")?)?,
             sync: *fields.get("sync")? == "yes",
         }))
     }
@@ -251,8 +259,9 @@ pub fn other_settings(folder: &Path, settings: Settings) -> Error {
         sync,
     } = settings;
     Error::Argument(format!(
-        "{} is open with other settings: size {size}, when full {when_full:?}, sync {sync}",
-        folder.display()
+        "{} is open with other settings: size {size}, when full {}, sync {sync}",
+        folder.display(),
+        when_full.name()
     ))
 }
 

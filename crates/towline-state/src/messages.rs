@@ -6,7 +6,7 @@ use std::io::Read as _;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::error::{Error, Result, damaged};
-use crate::files::Settings;
+use crate::files::{PAGE, Settings};
 use crate::lmdb::{Db, Place, Txn, WriteTxn};
 use crate::record::message_of;
 use crate::store::{Blocking, Store};
@@ -140,14 +140,13 @@ pub fn append(txn: &mut WriteTxn<'_>, post: Post<'_>, log_bytes: u64) -> Result<
     head[2..].copy_from_slice(post.channel);
     message.copy_from_slice(post.message);
     for _ in 0..REMOVED_AT_ONCE {
-        if txn.size(Db::Log)?.pages * 4096 <= log_bytes {
+        if txn.size(Db::Log)?.pages * PAGE <= log_bytes {
             break;
         }
-        let oldest = first_number(txn)?;
-        if oldest == Some(number) {
-            break; // the newest stays: its number is that of the next, less one
-        }
-        let Some(oldest) = oldest else { break };
+        // The newest stays: the next number is derived from it.
+        let Some(oldest) = first_number(txn)?.filter(|oldest| *oldest != number) else {
+            break;
+        };
         txn.remove(Db::Log, &oldest.to_be_bytes())?;
     }
     Ok(())

@@ -25,7 +25,7 @@ pub const SHORT_ITEMS: usize = 128;
 /// Space in the file that a transaction may need beside its values: copies of the tree's pages.
 const TREE_RESERVE: u64 = 256 * PAGE;
 const ALLOCATION_STEP: u64 = 256 * 1024;
-/// Rounds of removal that one write makes before it is refused, and those of a write that must be short.
+/// Rounds of removal that one write makes before it is refused.
 const REMOVAL_ROUNDS: usize = 64;
 /// Time that a write waits for readers whose snapshots keep old pages, when these fill the file: a read takes microseconds, unless
 /// its thread has lost the processor.
@@ -267,7 +267,7 @@ impl OpenFiles {
         if change.bytes as u64 > self.settings.size {
             return Err(self.full());
         }
-        let guard = self.lock(change.blocking)?;
+        let _guard = self.lock(change.blocking)?;
         let mut readers_until = None;
         let mut rounds = 0;
         while rounds < REMOVAL_ROUNDS {
@@ -297,7 +297,6 @@ impl OpenFiles {
                 return Err(Error::Busy);
             }
         }
-        drop(guard);
         Err(self.full())
     }
 

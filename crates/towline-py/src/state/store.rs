@@ -40,15 +40,12 @@ impl StateStore {
         sync: Option<bool>,
         short: bool,
     ) -> PyResult<Self> {
-        let when_full = match when_full {
-            None => None,
-            Some("error") => Some(WhenFull::Error),
-            Some("evict") => Some(WhenFull::Evict),
-            Some(other) => {
-                let text = format!("when_full is \"error\" or \"evict\", not {other:?}");
-                return Err(UsageError::new_err(text));
-            }
+        let rule = |name: &str| {
+            WhenFull::from_name(name).ok_or_else(|| {
+                UsageError::new_err(format!("when_full is \"error\" or \"evict\", not {name:?}"))
+            })
         };
+        let when_full = when_full.map(rule).transpose()?;
         // With the GIL: no other thread of Python forks while the list of open stores is locked.
         let store = Store::open(
             &path,
@@ -249,14 +246,7 @@ impl StateStore {
         found.set_item("messages", info.messages)?;
         found.set_item("subscribers", info.subscribers)?;
         found.set_item("writes", info.writes)?;
-        found.set_item(
-            "when_full",
-            if when_full == WhenFull::Evict {
-                "evict"
-            } else {
-                "error"
-            },
-        )?;
+        found.set_item("when_full", when_full.name())?;
         found.set_item("sync", sync)?;
         Ok(found)
     }
