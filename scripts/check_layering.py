@@ -34,6 +34,9 @@ CONFINED = {
     "pyo3": {"towline-py"},
     "mio": {"towline-io", "towline-load"},
     "rustls": {"towline-io"},
+    "ring": {"towline-io"},
+    "quinn_proto": {"towline-io"},
+    "quinn_udp": {"towline-io"},
     "lmdb_master_sys": {"towline-state"},
 }
 # (crate, outside crate) -> the only folder of the crate that may use it
@@ -124,7 +127,7 @@ def dependency_problems(crate: str, manifest: dict) -> Iterator[str]:
         yield f"{crate}: may not depend on {name}"
     used |= set(manifest.get("dev-dependencies", {})) - TEST_PEERS.get(crate, set())
     for name, homes in CONFINED.items():
-        if name in used and crate not in homes:
+        if name.replace("_", "-") in used and crate not in homes:
             yield f"{crate}: {name} may be used only in {', '.join(sorted(homes))}"
 
 
