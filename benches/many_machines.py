@@ -23,10 +23,11 @@ from statistics import median
 from typing import Any
 
 from towline.bench.responder import Responder
+from towline.bench.subjects.ports import free_port
 
 from benches import report
 from tests.bench.namespaces import machines
-from tests.bench.sshd import AGENT, client_config, free_port, keys, server
+from tests.bench.sshd import AGENT, client_config, keys, server
 
 AGENTS, RATE_PER_S, GOAL_US = 4, 20_000, 100.0
 LOADS = {

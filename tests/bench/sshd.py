@@ -88,9 +88,3 @@ def server(
         process.terminate()
         process.wait()
         log.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port

@@ -141,11 +141,16 @@ def test_a_driver_elsewhere(tmp_path: Path) -> None:
         (experiment,) = record.experiments
         assert any("the load comes from" in note for note in experiment.notes)
         assert all(one.answered and not one.failed for one in experiment.slices)
-        for command, part in (("false", "the generator ended"), ("cat", "is not JSON")):
+        for command, part in (
+            ("false", "the generator ended"),
+            ("sed -u s/^/no/", "is not JSON"),
+            ("cat", "it is towline None"),
+        ):
             run = program(*urls, "--driver", command, *TINY, cwd=tmp_path)
             _, err = run.communicate(timeout=200)
             assert run.returncode == 2, err
-            assert "driver: " in err, part
+            assert "driver: " in err
+            assert part in err
 
 
 def test_two_paths_of_one_server(tmp_path: Path) -> None:

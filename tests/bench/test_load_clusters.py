@@ -10,58 +10,55 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from towline.bench.responder import Responder
+from towline.bench.subjects.ports import free_port
 from towline.load_agents.kubernetes import JobOptions, manifest, pod_state
 from towline.load_agents.reception import Address, PlacementFailed, Reception, socket_list
 
-from .sshd import free_port
+from tests.support.server_processes import started, until_listening
 
-LOAD = [sys.executable, "-m", "towline", "load", "--json"]
+from .loads import LOAD, agents, run, running, until_no_agent
+
 HERE = Path(__file__).resolve().parent
+CONNECTS = "--connect"
+"""Argument of the agents that Dask and Ray start."""
+POD = "pod_of_a_test"
+"""Argument of the agents in pods."""
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def responder() -> Iterator[Responder]:
     with Responder() as responder:
-        yield f"{responder.base_url}/"
+        yield responder
 
 
-def run(*options: str, environ: dict[str, str] | None = None) -> tuple[int, dict[str, Any], str]:
-    done = subprocess.run(
-        [*LOAD, *options],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env={**os.environ, **(environ or {})},
-    )
-    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+@pytest.fixture(scope="module")
+def url(responder: Responder) -> str:
+    return f"{responder.base_url}/"
 
 
-def agents() -> list[int]:
-    """Agents of this test's environment that connect to a controller."""
-    found = []
-    for entry in Path("/proc").iterdir():
+@contextmanager
+def process(*command: str, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of this environment's Python, killed in the end if it still runs."""
+    with subprocess.Popen([sys.executable, "-m", *command], **options) as one:
         try:
-            line = (entry / "cmdline").read_bytes().split(b"\0") if entry.name.isdigit() else []
-        except OSError:
-            continue
-        if line[:1] == [sys.executable.encode()] and b"--agent" in line:
-            found.append(int(entry.name))
-    return found
+            yield one
+        finally:
+            one.kill()
 
 
-def until_no_agent() -> None:
-    deadline = time.monotonic() + 20
-    while agents():
-        assert time.monotonic() < deadline, "agents still run"
-        time.sleep(0.05)
+@contextmanager
+def connecting_agent(reception: Reception, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """An agent named `a`, as a cluster starts it."""
+    command = ("towline", "load", "--agent", CONNECTS, str(reception.address))
+    with process(*command, env={**os.environ, **reception.environment("a")}, **options) as agent:
+        yield agent
 
 
 class TestReception:
@@ -106,19 +103,10 @@ class TestReception:
                 Address.parse(text)
 
     def test_an_agent_connects_and_ends_with_its_controller(self) -> None:
-        with Reception(Address("127.0.0.1", 0)) as reception:
-            command = [
-                sys.executable,
-                "-m",
-                "towline",
-                "load",
-                "--agent",
-                "--connect",
-                str(reception.address),
-            ]
-            agent = subprocess.Popen(
-                command, env={**os.environ, **reception.environment("a")}, stdin=subprocess.DEVNULL
-            )
+        with (
+            Reception(Address("127.0.0.1", 0)) as reception,
+            connecting_agent(reception, stdin=subprocess.DEVNULL) as agent,
+        ):
             ((_, connection),) = reception.receive(["a"], 20, dict)
             with connection:
                 connection.sendall(b'{"op":"clock"}\n')
@@ -126,19 +114,10 @@ class TestReception:
             assert agent.wait(20) == 0
 
     def test_an_agent_ends_with_its_parent(self) -> None:
-        with Reception(Address("127.0.0.1", 0)) as reception:
-            command = [
-                sys.executable,
-                "-m",
-                "towline",
-                "load",
-                "--agent",
-                "--connect",
-                str(reception.address),
-            ]
-            agent = subprocess.Popen(
-                command, env={**os.environ, **reception.environment("a")}, stdin=subprocess.PIPE
-            )
+        with (
+            Reception(Address("127.0.0.1", 0)) as reception,
+            connecting_agent(reception, stdin=subprocess.PIPE) as agent,
+        ):
             sockets = list(reception.receive(["a"], 20, dict))
             assert agent.stdin is not None
             agent.stdin.close()
@@ -148,87 +127,78 @@ class TestReception:
             os.close(int(option.removeprefix("a=")))
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    pytest.importorskip("distributed")
-    port = free_port()
-    address = f"127.0.0.1:{port}"
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", f"tcp://{address}"]
-    started = [
-        subprocess.Popen([*scheduler, "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"], **quiet)
-    ]
-    started += [
-        subprocess.Popen(
-            [*worker, "--nthreads", "1", "--no-nanny", "--no-dashboard", "--name", name], **quiet
-        )
-        for name in ("w1", "w2", "w3", "w4")
-    ]
-    from distributed import Client
+class Cluster:
+    """A scheduler of Dask with its workers, each a process of its own."""
 
-    with Client(f"tcp://{address}", timeout="60s", set_as_default=False) as client:
-        client.wait_for_workers(4, timeout=60)
-    yield address, started
-    for process in started:
-        process.kill()
-        process.wait()
+    def __init__(self, stack: ExitStack) -> None:
+        distributed: Any = pytest.importorskip("distributed")
+        self.address = f"127.0.0.1:{free_port()}"
+        self._stack = stack
+        where = ("--host", "127.0.0.1", "--port", self.address.rpartition(":")[2], "--no-dashboard")
+        self._start("distributed.cli.dask_scheduler", *where)
+        self._client = stack.enter_context(
+            distributed.Client(f"tcp://{self.address}", timeout="60s", set_as_default=False)
+        )
+
+    def add_worker(self) -> subprocess.Popen[bytes]:
+        where = (f"tcp://{self.address}", "--nthreads", "1", "--no-nanny", "--no-dashboard")
+        return self._start("distributed.cli.dask_worker", *where)
+
+    def wait_for_workers(self, count: int) -> None:
+        self._client.wait_for_workers(count, timeout=60)
+
+    def _start(self, *command: str) -> subprocess.Popen[bytes]:
+        quiet = process(*command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return self._stack.enter_context(quiet)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        cluster = Cluster(stack)
+        for _ in range(4):
+            cluster.add_worker()
+        cluster.wait_for_workers(4)
+        yield cluster
 
 
 class TestDask:
-    def test_an_agent_on_each_worker_or_node(self, cluster: Any, url: str) -> None:
-        address, _ = cluster
-        where = ("--cluster", f"dask://{address}?per=worker")
+    def test_an_agent_on_each_worker_or_node(self, cluster: Cluster, url: str) -> None:
+        where = ("--cluster", f"dask://{cluster.address}?per=worker")
         status, report, stderr = run(*where, "-R", "800", "-d", "1", "-c", "8", url)
         assert status == 0, stderr
         assert [agent["answered"] for agent in report["agents"]] == [200] * 4
         assert report["answered"] == 800
-        status, report, stderr = run("--cluster", f"dask://{address}", "-n", "100", url)
+        status, report, stderr = run("--cluster", f"dask://{cluster.address}", "-n", "100", url)
         assert status == 0, stderr
         assert [agent["name"] for agent in report["agents"]] == ["127.0.0.1"]
-        until_no_agent()
+        until_no_agent(CONNECTS)
 
-    def test_ctrl_c_and_a_killed_controller_end_every_agent(self, cluster: Any, url: str) -> None:
-        address, _ = cluster
-        for number in (signal.SIGINT, signal.SIGKILL):
-            load = subprocess.Popen(
-                [*LOAD, "--cluster", f"dask://{address}?per=worker", "-R", "100", "-d", "600", url],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-            )
-            deadline = time.monotonic() + 60
-            while len(agents()) < 4:
-                assert time.monotonic() < deadline
-                assert load.poll() is None
-                time.sleep(0.05)
-            time.sleep(2.0)
+    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+    def test_ctrl_c_and_a_killed_controller_end_every_agent(
+        self, cluster: Cluster, responder: Responder, number: signal.Signals
+    ) -> None:
+        where = ("--cluster", f"dask://{cluster.address}?per=worker")
+        with running(responder, *where, "-R", "100", "-d", "600") as load:
+            assert len(agents(CONNECTS)) == 4
             load.send_signal(number)
             out, stderr = load.communicate(timeout=60)
-            if number == signal.SIGINT:
-                assert load.returncode == 0, stderr
-                assert len(json.loads(out)["agents"]) == 4
-            until_no_agent()
+        if number == signal.SIGINT:
+            assert load.returncode == 0, stderr
+            assert len(json.loads(out)["agents"]) == 4
+        until_no_agent(CONNECTS)
 
-    def test_a_killed_worker_is_named(self, cluster: Any, url: str) -> None:
-        address, started = cluster
-        load = subprocess.Popen(
-            [*LOAD, "--cluster", f"dask://{address}?per=worker", "-R", "100", "-d", "5", url],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        deadline = time.monotonic() + 60
-        while len(agents()) < 4:
-            assert time.monotonic() < deadline
-            assert load.poll() is None
-            time.sleep(0.05)
-        time.sleep(2.0)
-        started[-1].kill()
-        out, stderr = load.communicate(timeout=60)
+    def test_a_killed_worker_is_named(self, cluster: Cluster, responder: Responder) -> None:
+        victim = cluster.add_worker()
+        cluster.wait_for_workers(5)
+        where = ("--cluster", f"dask://{cluster.address}?per=worker")
+        with running(responder, *where, "-R", "100", "-d", "5") as load:
+            victim.kill()
+            out, stderr = load.communicate(timeout=60)
         assert load.returncode == 1
         assert ": lost: the connection was closed" in stderr
         assert [agent["lost"] is None for agent in json.loads(out)["agents"]].count(False) == 1
-        until_no_agent()
+        until_no_agent(CONNECTS)
 
 
 class TestRay:
@@ -239,48 +209,41 @@ class TestRay:
         more = ["--include-dashboard=false", "--disable-usage-stats", "--object-store-memory=100000000"]
         program = [sys.executable, "-m", "ray.scripts.scripts"]
         assert ray.__version__
-        subprocess.run([*program, "start", *options, *more], check=True, capture_output=True, timeout=120)
         try:
+            subprocess.run([*program, "start", *options, *more], check=True, capture_output=True, timeout=120)
             where = ("--cluster", f"ray://127.0.0.1:{client_port}")
             status, report, stderr = run(*where, "-n", "100", "-c", "2", url)
             assert status == 0, stderr
             assert (report["answered"], len(report["agents"])) == (100, 1)
-            until_no_agent()
+            until_no_agent(CONNECTS)
         finally:
             subprocess.run([*program, "stop", "--force"], check=False, capture_output=True, timeout=120)
 
 
 class TestKubernetes:
     @pytest.fixture
-    def api(self, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[tuple[str, Path]]:
+    def api(
+        self, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[tuple[str, Path]]:
+        """A command of kubectl, and the requests of the server."""
         if shutil.which("kubectl") is None:
             pytest.skip("no kubectl")
         port, log = free_port(), tmp_path / "requests"
-        environ = {
-            "AGENT": json.dumps([sys.executable, "-m", "towline", "load", "--agent"]),
-            "LOG": str(log),
-            **getattr(request, "param", {}),
-        }
-        command = [sys.executable, "-m", "towline", "serve", "kubernetes_api:app", "--app-dir", str(HERE)]
-        server = subprocess.Popen([*command, "--port", str(port)], env={**os.environ, **environ})
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                assert time.monotonic() < deadline
-                assert server.poll() is None
-                time.sleep(0.05)
+        agent = [sys.executable, "-X", POD, "-m", "towline", "load", "--agent"]
+        variables = {"AGENT": json.dumps(agent), "LOG": str(log), **getattr(request, "param", {})}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
         config = tmp_path / "kubeconfig"
         config.write_text(
             f"apiVersion: v1\nkind: Config\ncurrent-context: c\n"
             f"clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:{port}'}}}}]\n"
             "contexts: [{name: c, context: {cluster: c, user: u, namespace: default}}]\nusers: [{name: u, user: {}}]\n"
         )
-        yield f"kubectl --kubeconfig {config} --cache-dir {tmp_path / 'cache'}", log
-        server.terminate()
-        server.wait()
+        command = [sys.executable, "-m", "towline", "serve", "kubernetes_api:app", "--app-dir", str(HERE)]
+        output = tmp_path / "server"
+        with started([*command, "--port", str(port)], output) as server:
+            until_listening(port, server, output)
+            yield f"kubectl --kubeconfig {config} --cache-dir {tmp_path / 'cache'}", log
 
     def test_a_job_sends_one_load_and_is_deleted(self, api: tuple[str, Path], url: str) -> None:
         kubectl, log = api
@@ -297,7 +260,7 @@ class TestKubernetes:
         assert any(
             line.startswith("DELETE /apis/batch/v1/namespaces/default/jobs/towline-load-0") for line in lines
         )
-        until_no_agent()
+        until_no_agent(POD)
 
     @pytest.mark.parametrize("api", [{"BROKEN": "ErrImagePull"}], indirect=True)
     def test_a_pod_that_cannot_start_is_named(self, api: tuple[str, Path], url: str) -> None:
@@ -307,19 +270,14 @@ class TestKubernetes:
         assert "pod towline-load-0-1-abcde: ErrImagePull: because" in stderr
         assert any(line.startswith("DELETE ") for line in log.read_text().splitlines())
 
-    def test_a_killed_controller_leaves_no_agent(self, api: tuple[str, Path], url: str) -> None:
+    def test_a_killed_controller_leaves_no_agent(self, api: tuple[str, Path], responder: Responder) -> None:
         kubectl, _ = api
         options = ("--kubernetes", "2", "--image", "x", "--kubectl", kubectl)
-        load = subprocess.Popen([*LOAD, *options, "-R", "100", "-d", "600", url], stdout=subprocess.PIPE)
-        deadline = time.monotonic() + 60
-        while len(agents()) < 2:
-            assert time.monotonic() < deadline
-            assert load.poll() is None
-            time.sleep(0.05)
-        time.sleep(1.5)
-        load.kill()
-        load.communicate()
-        until_no_agent()
+        with running(responder, *options, "-R", "100", "-d", "600") as load:
+            assert len(agents(POD)) == 2
+            load.kill()
+            load.communicate()
+            until_no_agent(POD)
 
     def test_states_of_pods(self) -> None:
         def state(**status: Any) -> tuple[str, str]:
