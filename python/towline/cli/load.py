@@ -11,6 +11,9 @@ from collections.abc import Sequence
 
 from .. import _native
 
+ON_CLUSTERS = frozenset({"--cluster", "--kubernetes", "--write-job"})
+"""Options of loads that `load_agents` starts; those that belong to them are in `load_agents.command`."""
+
 
 def main(arguments: Sequence[str]) -> int:
     # Before native code writes to the same stream.
@@ -25,9 +28,8 @@ def main(arguments: Sequence[str]) -> int:
 
             sys.stdout.write(HELP)
             return 0
-    if any(argument.startswith(("--cluster", "--kubernetes", "--write-job")) for argument in arguments):
+    if ON_CLUSTERS & {argument.partition("=")[0] for argument in arguments}:
         from ..load_agents import command
 
-        if command.concerns(arguments):
-            return command.main(arguments)
+        return command.main(arguments)
     return _native.load_main(list(arguments))

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 from .. import _native
+from .dask import DaskPlacement
 from .kubernetes import JobOptions, JobPlacement, manifest
+from .ray import RayPlacement
 from .reception import Address, PlacementFailed, Reception, address_towards, socket_list
 
 NO_RUN = 2
@@ -47,12 +49,6 @@ class Given:
 
     values: dict[str, str] = field(default_factory=dict)
     native: list[str] = field(default_factory=list)
-
-
-def concerns(arguments: Sequence[str]) -> bool:
-    """Whether the command line is for this module."""
-    names = {argument.partition("=")[0] for argument in arguments}
-    return bool(names & {"--cluster", "--kubernetes", "--write-job"})
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -119,12 +115,8 @@ def _on_cluster(given: Given) -> int:
         raise Mistake(f"cannot listen for agents: {error}") from error
     with reception:
         if url.scheme == "dask":
-            from .dask import DaskPlacement
-
             placed: DaskPlacement | RayPlacement = DaskPlacement(f"tcp://{url.netloc}", per == "worker")
         else:
-            from .ray import RayPlacement
-
             placed = RayPlacement(f"ray://{url.netloc}", _threads(given.native))
         with placed:
             names = placed.start(reception)

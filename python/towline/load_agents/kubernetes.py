@@ -29,8 +29,10 @@ WAITING_FOR_GOOD = frozenset(
         "ErrImageNeverPull",
         "ErrImagePull",
         "ImagePullBackOff",
+        "InvalidImageName",
+        "RunContainerError",
+        "StartError",
     }
-    | {"InvalidImageName", "RunContainerError", "StartError"}
 )
 """Reasons for which a container does not start, and would not soon."""
 

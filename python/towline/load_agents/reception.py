@@ -106,7 +106,7 @@ class Reception:
         except (OSError, ValueError):
             connection.close()
             return
-        if name not in missing or name in self._arrived:
+        if name not in missing:
             connection.close()
             return
         connection.settimeout(None)
