@@ -168,22 +168,22 @@ impl Monitor {
 impl LiveCounters {
     /// Called by the worker only.
     pub(crate) fn publish(&self, tally: &Tally, live: u64, in_flight: u64, draining: bool) {
-        let put = |place: &AtomicU64, count| place.store(count, Ordering::Relaxed);
-        put(&self.answered, tally.answers());
-        for (place, count) in self.failed.iter().zip(tally.failures) {
-            put(place, count);
-        }
-        put(&self.refused, tally.refused);
-        put(&self.received_bytes, tally.received_bytes);
-        put(&self.live, live);
-        put(&self.in_flight, in_flight);
-        self.draining.store(draining, Ordering::Relaxed);
+        self.store(&Snapshot {
+            elapsed: None,
+            answered: tally.answers(),
+            failed: tally.failures,
+            refused: tally.refused,
+            received_bytes: tally.received_bytes,
+            live_connections: live,
+            in_flight,
+            is_draining: draining,
+        });
         if let Some(failure) = &tally.first_failure {
             self.first_failure.get_or_init(|| failure.clone());
         }
     }
 
-    /// Stores the counters of an agent elsewhere.
+    /// Stores counters, which may be those of an agent elsewhere.
     pub(crate) fn store(&self, snapshot: &Snapshot) {
         let put = |place: &AtomicU64, count| place.store(count, Ordering::Relaxed);
         put(&self.answered, snapshot.answered);

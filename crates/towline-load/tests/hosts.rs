@@ -264,7 +264,7 @@ fn agents_that_do_not_start_are_named_with_the_reason() {
     let own = env!("CARGO_PKG_VERSION");
     let hello = |version: &str| {
         let introduction = format!(
-            r#"{{"hello":{{"version":"{version}","host":"","cores":1,"local_ports":null,"open_files":null}}}}"#
+            r#"{{"hello":{{"version":"{version}","host":"","local_ports":null,"open_files":null}}}}"#
         );
         format!("read l; echo '{introduction}'; read l; echo '{{\"ok\":true}}'; exec sleep 60")
     };

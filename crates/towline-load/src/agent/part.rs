@@ -271,7 +271,6 @@ pub(super) fn introduction() -> Introduction {
     Introduction {
         version: env!("CARGO_PKG_VERSION").into(),
         host: read("/proc/sys/kernel/hostname").map_or(String::new(), |name| name.trim().into()),
-        cores: thread::available_parallelism().map_or(1, std::num::NonZero::get),
         local_ports,
         open_files: usage::open_files_limit(),
     }

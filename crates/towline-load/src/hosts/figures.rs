@@ -4,10 +4,10 @@ use super::controller::Run;
 use super::member::{Member, State};
 use super::messages::PartResult;
 use crate::config::{Config, LoopMode};
-use crate::report::{self, AgentFigures, Errors, Report};
+use crate::report::{self, AgentFigures, Report};
 use crate::session::Outcome;
 use crate::slice::Slice;
-use crate::stats::{FAILURES, Failure, Tally};
+use crate::stats::Tally;
 use crate::worker::ThreadResult;
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of threads")]
@@ -90,7 +90,7 @@ impl Run<'_> {
             lost: Some(why.into()),
             lost_after_s: after.map(|after| after.as_secs_f64()),
             answered: counts.answered,
-            errors: errors(&counts.failed),
+            errors: report::errors(&counts.failed),
             first_failure: member.first_failure.clone(),
             ..self.common(member)
         }
@@ -144,18 +144,4 @@ fn part_of(config: &Config, slice: &Slice, threads: usize) -> (Config, Slice) {
         own.loop_mode = slice.loop_mode;
     }
     (own, slice)
-}
-
-fn errors(counts: &[u64; FAILURES]) -> Errors {
-    let of = |failure: Failure| counts[failure as usize];
-    Errors {
-        connect: of(Failure::Connect),
-        timeout: of(Failure::Timeout),
-        reset: of(Failure::Reset),
-        protocol: of(Failure::Protocol),
-        status: of(Failure::Status),
-        content: of(Failure::Content),
-        stream_reset: of(Failure::StreamReset),
-        unprocessed: of(Failure::Unprocessed),
-    }
 }

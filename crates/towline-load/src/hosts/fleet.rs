@@ -3,8 +3,8 @@
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use super::link::{Incoming, Link, LinkEvent};
-use super::member::{LONGEST_SILENCE, Member, State};
+use super::link::{self, Incoming, Link, LinkEvent};
+use super::member::{LONGEST_SILENCE, Member};
 use super::messages::{Clock, Introduction, PartCommand, PartEvent};
 use super::options::{HostOptions, OnLostAgent};
 use crate::error::LoadError;
@@ -14,8 +14,6 @@ use crate::slice::Stop;
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 /// Interval between checks for Ctrl-C.
 pub(super) const TICK: Duration = Duration::from_millis(50);
-/// Time for agents to end by themselves.
-const ENDS_WITHIN: Duration = Duration::from_secs(3);
 
 pub(crate) struct Fleet {
     pub(super) members: Vec<Member>,
@@ -39,7 +37,8 @@ impl Fleet {
                 .map_err(|error| LoadError::Config(format!("{name}: {error}")))?;
             links.push(link);
         }
-        let introductions = introductions(&links, &names, &events, stop)?;
+        let introductions = introductions(&links, &names, &events, stop)
+            .inspect_err(|_| link::end_all(&mut links))?;
         let parts = links.into_iter().zip(names).zip(introductions);
         let members = (parts.zip(options.threads(threads)))
             .map(|(((link, name), introduction), threads)| {
@@ -57,16 +56,7 @@ impl Fleet {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        let until = Instant::now() + ENDS_WITHIN;
-        for member in &mut self.members {
-            match member.state {
-                State::Lost { .. } => member.link.abort(),
-                _ => member.link.close(),
-            }
-        }
-        for member in &mut self.members {
-            member.link.wait(until);
-        }
+        link::end_all(self.members.iter_mut().map(|member| &mut member.link));
     }
 }
 

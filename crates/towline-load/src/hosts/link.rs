@@ -232,6 +232,18 @@ impl Link {
     }
 }
 
+/// Ends agents, within one time for all of them.
+pub(super) fn end_all<'a>(links: impl IntoIterator<Item = &'a mut Link>) {
+    let mut links: Vec<_> = links.into_iter().collect();
+    for link in &mut links {
+        link.close();
+    }
+    let until = Instant::now() + ENDS_WITHIN;
+    for link in links {
+        link.wait(until);
+    }
+}
+
 impl Drop for Link {
     fn drop(&mut self) {
         self.wait(Instant::now() + ENDS_WITHIN);

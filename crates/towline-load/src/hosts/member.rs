@@ -13,13 +13,12 @@ use super::clock::ClockAlignment;
 use super::link::Link;
 use super::messages::{Introduction, PartResult, Progress};
 use crate::monitor::{AgentState, LiveCounters, Snapshot};
+use crate::report::BUSY_SHARE;
 
 /// Silence that is mentioned. Progress comes five times a second.
 const MENTIONED_SILENCE: Duration = Duration::from_secs(2);
 /// Silence after which an agent counts as lost: twice a retransmission after a loss of packets or two.
 pub(super) const LONGEST_SILENCE: Duration = Duration::from_secs(10);
-/// Busier threads respond late.
-const BUSY_SHARE: f64 = 0.9;
 /// Busy for so long is no coincidence.
 const BUSY_FOR: Duration = Duration::from_secs(1);
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! controller                                   agent
-//! hello ──────────────────────────────────────► {"hello":{version, threads ...}}
+//! hello ──────────────────────────────────────► {"hello":{version, host ...}}
 //! prepare ORDER ──────────────────────────────► opens its connections ─► {"ready":{}}
 //! clock (many) ───────────────────────────────► {"clock":NS}, at once, also during the load
 //! begin at a time on the agent's clock ───────► load ─► {"progress":{...}} five times a second ─► {"result":{...}}
@@ -57,7 +57,6 @@ pub(crate) struct Introduction {
     pub(crate) version: String,
     /// Host name.
     pub(crate) host: String,
-    pub(crate) cores: usize,
     /// Number of local ports for connections to one address.
     pub(crate) local_ports: Option<u64>,
     /// Limit of open files of the process.

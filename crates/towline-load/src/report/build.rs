@@ -11,7 +11,7 @@ use super::{
 use crate::config::{Config, LoopMode, Until};
 use crate::schedule::Arrivals;
 use crate::slice::Slice;
-use crate::stats::{self, Failure, Interval, Tally, Times};
+use crate::stats::{self, FAILURES, Failure, Interval, Tally, Times};
 use crate::target::Target;
 use crate::usage;
 use crate::worker::ThreadResult;
@@ -63,7 +63,7 @@ pub(crate) fn from_results(
     };
     let generator = generator(results, tally);
     let answered = tally.answers();
-    let errors = errors(tally);
+    let errors = errors(&tally.failures);
     let mut report = Report {
         tool: "towline-load".into(),
         version: env!("CARGO_PKG_VERSION").into(),
@@ -197,16 +197,18 @@ fn open_loop(slice: &Slice, tally: &Tally) -> Option<OpenLoop> {
     })
 }
 
-fn errors(tally: &Tally) -> Errors {
+/// The counts by class, which have the order of [`Failure`].
+pub(crate) fn errors(counts: &[u64; FAILURES]) -> Errors {
+    let of = |failure: Failure| counts[failure as usize];
     Errors {
-        connect: tally.failures(Failure::Connect),
-        timeout: tally.failures(Failure::Timeout),
-        reset: tally.failures(Failure::Reset),
-        protocol: tally.failures(Failure::Protocol),
-        status: tally.failures(Failure::Status),
-        content: tally.failures(Failure::Content),
-        stream_reset: tally.failures(Failure::StreamReset),
-        unprocessed: tally.failures(Failure::Unprocessed),
+        connect: of(Failure::Connect),
+        timeout: of(Failure::Timeout),
+        reset: of(Failure::Reset),
+        protocol: of(Failure::Protocol),
+        status: of(Failure::Status),
+        content: of(Failure::Content),
+        stream_reset: of(Failure::StreamReset),
+        unprocessed: of(Failure::Unprocessed),
     }
 }
 

@@ -5,7 +5,7 @@ mod text;
 
 #[cfg(test)]
 pub(crate) use build::tests::sample;
-pub(crate) use build::{BUSY_SHARE, from_results, warnings};
+pub(crate) use build::{BUSY_SHARE, errors, from_results, warnings};
 pub(crate) use text::{bytes, digits, time};
 
 use serde::{Deserialize, Serialize};

@@ -352,6 +352,7 @@ impl Tally {
         self.answered
     }
 
+    #[cfg(test)]
     pub(crate) fn failures(&self, failure: Failure) -> u64 {
         self.failures[failure as usize]
     }
