@@ -15,18 +15,13 @@ from towline.cli.state import CommandLineError, main, parse
 from towline.cli.state_options import ACTIONS, GROUPS, MANUAL
 
 from tests.support.process import eventually
-from tests.support.redis_servers import server
-
-KINDS = [*(["embedded"] if "file" in towline_state.locations.MODULES else []), "redis", "valkey"]
+from tests.support.state_stores import STORES, store_url
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "embedded":
-        yield str(tmp_path / "store")
-        return
-    with server(request.param) as running:
-        yield running.url
+    with store_url(request.param, tmp_path) as url:
+        yield url
 
 
 def towline(*arguments: str, stdin: bytes = b"", status: int = 0) -> bytes:

@@ -11,26 +11,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from towline import state as towline_state
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
 from tests.support.process import Program, running
-from tests.support.redis_servers import server
+from tests.support.state_stores import STORES, store_url
 
 CHAT = Path(__file__).parents[2] / "examples" / "chat"
-KINDS = [*(["embedded"] if "file" in towline_state.locations.MODULES else []), "redis", "valkey"]
 WORKERS = 4
 WAIT = 60.0
 
 
-@pytest.fixture(params=KINDS)
+@pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    if request.param == "embedded":
-        yield str(tmp_path / "store")
-        return
-    with server(request.param) as started:
-        yield started.url
+    with store_url(request.param, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from towline import state as towline_state
 
-from tests.support.redis_servers import KINDS, Server, server
+from tests.support.redis_servers import Server, server
 from tests.support.state_front_ends import Blocking, Loop
-
-BACK_ENDS = (*(("embedded",) if "file" in towline_state.locations.MODULES else ()), *KINDS)
+from tests.support.state_stores import STORES
 
 
 @pytest.fixture(scope="session")
@@ -27,7 +26,7 @@ def valkey_server() -> Iterator[Server]:
         yield running
 
 
-@pytest.fixture(params=BACK_ENDS)
+@pytest.fixture(params=STORES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The address of an empty store."""
     if request.param == "embedded":
