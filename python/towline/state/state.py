@@ -168,7 +168,10 @@ class State(View[V]):
         return self._backend.expire(self._key(key), positive(ttl))
 
     def scan(self, prefix: str = "") -> Iterator[tuple[str, V]]:
-        """Keys that begin with the prefix, and their values. Changes during the scan may or may not be seen."""
+        """Keys that begin with the prefix, and their values. Changes during the scan may or may not be seen.
+
+        On Redis the keys have no order, and one may come twice.
+        """
         for key, data in self._pages(prefix, values=True):
             yield self._name(key), self._codec.loads(data)
 

@@ -26,10 +26,11 @@ from limits.storage.base import TimestampedSlidingWindow
 import towline.state
 
 from ...errors import StateError
+from ..locations import MODULES
 from ._shared import short_name
 
 NAMESPACE = "limits"
-SCHEMES = ["towline", *(f"towline+{kind}" for kind in ("redis", "rediss", "unix", "valkey", "valkeys"))]
+SCHEMES = ["towline", *(f"towline+{kind}" for kind in MODULES if kind != "file")]
 ASYNC_SCHEMES = [f"async+{scheme}" for scheme in SCHEMES]
 
 
