@@ -184,13 +184,6 @@ impl Connection {
         }
     }
 
-    /// Client: sends a request that was just begun after the handshake, as RFC 8470 5.2 requires after a 425.
-    pub fn delay_until_handshake(&mut self, id: StreamId) {
-        if let Some(conn) = self.h3() {
-            conn.delay_until_handshake(id);
-        }
-    }
-
     /// Client: whether a request was sent in early data that the server has accepted.
     pub fn was_sent_early(&self, id: StreamId) -> bool {
         matches!(&self.inner, Inner::H3(conn) if conn.was_sent_early(id))

@@ -58,6 +58,12 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
+const OK: ResponseHead<'static> = ResponseHead {
+    status: 200,
+    reason: b"",
+    fields: &[],
+};
+
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
@@ -368,12 +374,7 @@ fn live_bytes_each(wire: &[u8]) -> usize {
         conn.received(now, wire.len());
         while let Some(event) = conn.next_event() {
             if let Event::Head { stream, .. } = event {
-                let head = ResponseHead {
-                    status: 200,
-                    reason: b"",
-                    fields: &[],
-                };
-                conn.respond(stream, &head, BodySize::Empty).expect("open");
+                conn.respond(stream, &OK, BodySize::Empty).expect("open");
             }
         }
         let pending = conn.pending_bytes();
@@ -432,13 +433,7 @@ fn serve_h3(conn: &mut Connection, buffers: &mut BufferPool, id: u64, bytes: &By
     }
     while let Some(event) = conn.next_event() {
         if let Event::Head { stream, .. } = event {
-            let head = ResponseHead {
-                status: 200,
-                reason: b"",
-                fields: &[],
-            };
-            conn.respond(stream, &head, BodySize::Known(5))
-                .expect("open");
+            conn.respond(stream, &OK, BodySize::Known(5)).expect("open");
             let mut body = conn.stream(stream).expect("open");
             body.write(b"hello").expect("room");
             body.finish().expect("whole");

@@ -64,16 +64,6 @@ impl Connection {
         self.end_early_data();
     }
 
-    /// Client: the request of a new stream is sent after the handshake.
-    pub fn delay_until_handshake(&mut self, id: StreamId) {
-        if let Some(key) = self.streams.find(RequestId(id.0))
-            && self.early_data.is_open
-        {
-            self.send_queue.remove(&mut self.streams, key);
-            self.streams.get_mut(key).waits_for_handshake = true;
-        }
-    }
-
     pub fn was_sent_early(&self, id: StreamId) -> bool {
         let key = self.streams.find(RequestId(id.0));
         key.is_some_and(|key| self.streams.get(key).is_early)

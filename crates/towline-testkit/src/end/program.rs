@@ -153,20 +153,15 @@ impl End {
     /// Responds to the exchange whose head was received last.
     ///
     /// # Errors
-    /// Those of `Connection::respond`.
+    /// `UserError`, as of `Connection::respond`.
     pub fn send_response(
         &mut self,
         status: u16,
         fields: &[Field<'_>],
         body: BodySize,
     ) -> Result<(), UserError> {
-        let head = ResponseHead {
-            status,
-            reason: b"",
-            fields,
-        };
-        self.conn
-            .respond(self.last_stream.unwrap_or(StreamId(1)), &head, body)
+        let stream = self.last_stream.unwrap_or(StreamId(1));
+        self.conn.respond(stream, &head_of(status, fields), body)
     }
 
     fn respond(&mut self, stream: StreamId) {
@@ -193,11 +188,7 @@ impl End {
             App::Close => (200, closing),
             _ => (200, &[][..]),
         };
-        let head = ResponseHead {
-            status,
-            reason: b"",
-            fields,
-        };
+        let head = head_of(status, fields);
         if let Err(error) = self.conn.respond(stream, &head, BodySize::Empty) {
             self.log
                 .line(&format!("respond {} refused: {error}", stream.0));
@@ -234,5 +225,14 @@ impl End {
         if let Err(error) = self.conn.request(&head, BodySize::Empty) {
             self.log.line(&format!("request refused: {error}"));
         }
+    }
+}
+
+/// The head of a response.
+fn head_of<'a>(status: u16, fields: &'a [Field<'a>]) -> ResponseHead<'a> {
+    ResponseHead {
+        status,
+        reason: b"",
+        fields,
     }
 }

@@ -145,18 +145,26 @@ impl ClientDriver {
         true
     }
 
+    /// Sends a request again whose response is not for the program: of an alternative that is not authoritative, or to
+    /// early data. False: the response is the program's.
+    fn sends_again(&mut self, id: CallId, status: u16, now: Instant) -> bool {
+        let sends_early = self.dial.quic.early_data;
+        let is_sent = match status {
+            MISDIRECTED => self.leave_alternative(id, now),
+            TOO_EARLY => sends_early && self.resend_too_early(id),
+            _ => false,
+        };
+        if sends_early && !is_sent {
+            self.note_early_data(id);
+        }
+        is_sent
+    }
+
     fn on_stream_event(&mut self, id: CallId, event: ConnEvent, now: Instant) {
         if let ConnEvent::Head { head, .. } = &event
-            && head.view().status() == MISDIRECTED
-            && self.leave_alternative(id, now)
+            && self.sends_again(id, head.view().status(), now)
         {
             return;
-        }
-        if let (true, ConnEvent::Head { head, .. }) = (self.dial.quic.early_data, &event) {
-            if head.view().status() == TOO_EARLY && self.resend_too_early(id) {
-                return;
-            }
-            self.note_early_data(id);
         }
         let Some(call) = self.calls.get_mut(id.index as usize) else {
             return;
