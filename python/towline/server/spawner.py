@@ -1,4 +1,4 @@
-"""The supervisor's side of a worker process: its record, the fork, and signals to it.
+"""The supervisor's side of a worker process: its record, its deadlines, the fork, and signals to it.
 
 ```
            ready                retired or stopping            exit
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import logging
 import os
 import signal
 import time
@@ -20,12 +21,18 @@ from .. import _native
 from ..config import ServerConfig
 from . import worker as worker_process
 from .application import Application
-from .health import WorkerSlots
+from .health import Health, WorkerSlots, health
 from .hooks import HookCaller, HookWorker
 from .listeners import Listeners
 
+logger = logging.getLogger("towline.server")
+
 FIRST_RESTART_DELAY = 0.1
 MAX_RESTART_DELAY = 30.0
+QUICK_EXIT = 2.0
+"""Seconds in which a worker that must end at once does; then SIGKILL."""
+CONFIRMATION = 0.5
+"""Seconds for which bad health must last: after a pause of the whole machine all workers look unhealthy."""
 
 
 class State(enum.Enum):
@@ -85,6 +92,41 @@ class Worker:
         for line in lines:
             kind, _, text = line.decode("ascii").partition(" ")
             yield kind, text.encode("ascii").decode("unicode_escape")
+
+    def enforce_deadlines(self, startup_timeout: float, now: float) -> None:
+        """Kill it if it has not ended in time; abort it if it has not started in time."""
+        if self.kill_at is not None and now >= self.kill_at:
+            logger.error("worker %d did not end in time: killed", self.pid)
+            self.signal(signal.SIGKILL)
+            self.kill_at = None
+        booting_for = now - self.started_at
+        if self.state is State.BOOTING and booting_for > startup_timeout:
+            self.failure = f"worker {self.pid} was not ready after {booting_for:.0f} s"
+            self.signal(signal.SIGABRT)
+            self.kill_at = self.kill_at or now + QUICK_EXIT
+
+    def check_health(self, timeout: float, now: float) -> None:
+        """End it if it is stuck, or stopped as a whole, for longer than `timeout`."""
+        status = health(self.slot, timeout)
+        if status is Health.HEALTHY or self.kill_at is not None:
+            self.unhealthy_since = None
+            return
+        if self.unhealthy_since is None:
+            self.unhealthy_since = now
+            return
+        lasted = now - self.unhealthy_since
+        if status is Health.STUCK and lasted >= CONFIRMATION:
+            logger.error(
+                "worker %d is stuck: its event loop has not run for %g s; its stack follows",
+                self.pid,
+                timeout,
+            )
+            self.signal(signal.SIGABRT)
+            self.kill_at = now + QUICK_EXIT
+        elif status is Health.PAUSED and lasted >= timeout:
+            logger.error("worker %d is suspended: killed", self.pid)
+            self.signal(signal.SIGKILL)
+            self.kill_at = now + QUICK_EXIT
 
 
 @dataclasses.dataclass

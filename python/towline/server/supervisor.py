@@ -32,11 +32,11 @@ from ..config import ServerConfig
 from ..errors import Error, StartupError
 from . import listeners, reloader
 from .application import Application, load
-from .health import MIB, SLOTS, Health, WorkerSlots, health, resident_bytes
+from .health import MIB, SLOTS, WorkerSlots, resident_bytes
 from .hooks import HookCaller
 from .notify import Notifier
 from .signal_pipe import SignalPipe
-from .spawner import State, Vacancy, Worker, WorkerSpawner, fork, restart_delay
+from .spawner import QUICK_EXIT, State, Vacancy, Worker, WorkerSpawner, fork, restart_delay
 from .statsd import Statsd
 from .worker import CLOSE_IDLE, FAILED, READY, STARTUP_FAILED, preload
 
@@ -44,15 +44,12 @@ logger = logging.getLogger("towline.server")
 
 EXIT_MARGIN = 6.0
 """Seconds after the drain deadline for cancellation, lifespan shutdown and exit; then SIGKILL."""
-QUICK_EXIT = 2.0
 RELOAD_GRACE = 1.0
 """With --reload an open stream must not keep the old code running for long."""
 REQUEST_POLL = 0.05
 MEMORY_POLL = 1.0
 STABLE_AFTER = 10.0
 """Seconds after which a worker that nobody has used, and that dies, is not taken for a failed start-up."""
-CONFIRMATION = 0.5
-"""Seconds for which bad health must last: after a pause of the whole machine all workers look unhealthy."""
 
 
 class Supervisor:
@@ -346,13 +343,13 @@ class Supervisor:
 
     def _reconcile(self, now: float) -> None:
         for worker in list(self._workers):
-            self._enforce_deadlines(worker, now)
+            worker.enforce_deadlines(self._config.timeout_worker_startup, now)
         if self._stopping:
             return
         self._check_reload()
         for worker in list(self._workers):
             if worker.state is State.SERVING:
-                self._check_health(worker, now)
+                worker.check_health(self._config.timeout_worker_healthcheck, now)
                 self._check_recycling(worker, now)
         if now >= self._next_memory_check:
             self._next_memory_check = now + MEMORY_POLL
@@ -471,40 +468,6 @@ class Supervisor:
             worker.signal(signal.SIGQUIT if quick else CLOSE_IDLE if close_idle else signal.SIGTERM)
             grace = QUICK_EXIT if quick else self._config.timeout_graceful_shutdown + EXIT_MARGIN
             worker.kill_at = min(worker.kill_at or now + grace, now + grace)
-
-    def _enforce_deadlines(self, worker: Worker, now: float) -> None:
-        if worker.kill_at is not None and now >= worker.kill_at:
-            logger.error("worker %d did not end in time: killed", worker.pid)
-            worker.signal(signal.SIGKILL)
-            worker.kill_at = None
-        booting_for = now - worker.started_at
-        if worker.state is State.BOOTING and booting_for > self._config.timeout_worker_startup:
-            worker.failure = f"worker {worker.pid} was not ready after {booting_for:.0f} s"
-            worker.signal(signal.SIGABRT)
-            worker.kill_at = worker.kill_at or now + QUICK_EXIT
-
-    def _check_health(self, worker: Worker, now: float) -> None:
-        timeout = self._config.timeout_worker_healthcheck
-        status = health(worker.slot, timeout)
-        if status is Health.HEALTHY or worker.kill_at is not None:
-            worker.unhealthy_since = None
-            return
-        if worker.unhealthy_since is None:
-            worker.unhealthy_since = now
-            return
-        lasted = now - worker.unhealthy_since
-        if status is Health.STUCK and lasted >= CONFIRMATION:
-            logger.error(
-                "worker %d is stuck: its event loop has not run for %g s; its stack follows",
-                worker.pid,
-                timeout,
-            )
-            worker.signal(signal.SIGABRT)
-            worker.kill_at = now + QUICK_EXIT
-        elif status is Health.PAUSED and lasted >= timeout:
-            logger.error("worker %d is suspended: killed", worker.pid)
-            worker.signal(signal.SIGKILL)
-            worker.kill_at = now + QUICK_EXIT
 
     def _check_recycling(self, worker: Worker, now: float) -> None:
         config = self._config
