@@ -11,18 +11,24 @@ from typing import Any
 
 import pytest
 
+from tests.support.asgi_server import respond
 from tests.support.feature_server import every_kind
 from tests.support.http2_apps import APPS, payload
 from tests.support.http3.client import LIBRARIES, Client
 from tests.support.http3.connected import connected, serving
-from tests.support.websocket_server import BINARY, CLOSE, PING, PONG, TEXT, close_frame, echo, frame
+from tests.support.websocket_server import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    close_frame,
+    echo,
+    frame,
+    late_reader,
+)
 
 MESSAGE_ERROR = 0x10E
-
-
-async def respond(send: Any, body: bytes = b"plain") -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": []})
-    await send({"type": "http.response.body", "body": body})
 
 
 def until_body(client: Client, stream: int, length: int) -> bytes:
@@ -51,14 +57,14 @@ def test_echo_beside_other_streams(library: str, tmp_path: Path) -> None:
         client.write(stream, frame(TEXT, b"one") + frame(PING, b"?"))
         body = until_body(client, stream, 8)
         assert body == bytes([0x80 | TEXT, 3]) + b"one" + bytes([0x80 | PONG, 1]) + b"?"
-        assert client.fetch().body == b"plain"
+        assert client.fetch().body == b"ok"
         client.write(stream, frame(BINARY, b"x" * 300_000))
         until_body(client, stream, 8 + 10 + 300_000)
         client.write(stream, close_frame(1000))
         client.until(lambda: exchange.ended)
         assert exchange.body.endswith(struct.pack("!BBH", 0x80 | CLOSE, 2, 1000))
         assert exchange.reset is None
-        assert client.fetch().body == b"plain"
+        assert client.fetch().body == b"ok"
     scope = scopes[0]
     assert (scope["http_version"], scope["scheme"], scope["path"]) == ("3", "wss", "/a")
     assert (scope["query_string"], scope["subprotocols"]) == (b"b", ["x", "y"])
@@ -111,22 +117,7 @@ def test_a_stream_that_is_reset(tmp_path: Path) -> None:
 
 def test_a_slow_application_holds_up_its_own_stream(tmp_path: Path) -> None:
     received: list[int] = []
-    go = asyncio.Event()
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "http":
-            go.set()
-            return await respond(send)
-        if scope["path"] == "/echo":
-            return await echo(scope, receive, send)
-        await receive()
-        await send({"type": "websocket.accept"})
-        await go.wait()
-        while (message := await receive())["type"] == "websocket.receive":
-            received.append(len(message["bytes"]))
-        return None
-
-    with connected("asgi", app, tmp_path) as client:
+    with connected("asgi", late_reader(received), tmp_path) as client:
         slow, fast = client.open_websocket("/slow"), client.open_websocket("/echo")
         # The library sends what the window allows and keeps the rest.
         client.write(slow, b"".join(frame(BINARY, b"x" * 10_000) for _ in range(100)))

@@ -12,7 +12,17 @@ from towline.config import ServerConfig
 
 from tests.support.asgi_server import Receive, Scope, Send, respond, serving
 from tests.support.http2_client import Client, connected_client, open_websocket
-from tests.support.websocket_server import BINARY, CLOSE, PING, PONG, TEXT, close_frame, echo, frame
+from tests.support.websocket_server import (
+    BINARY,
+    CLOSE,
+    PING,
+    PONG,
+    TEXT,
+    close_frame,
+    echo,
+    frame,
+    late_reader,
+)
 
 WINDOW = ServerConfig("").http2_initial_stream_window_size
 
@@ -103,22 +113,7 @@ def test_streams_that_are_reset_leave_their_places(path: str) -> None:
 
 def test_a_slow_application_holds_up_its_own_stream() -> None:
     received: list[int] = []
-    go = asyncio.Event()
-
-    async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            go.set()
-            return await respond(send)
-        if scope["path"] == "/echo":
-            return await echo(scope, receive, send)
-        await receive()
-        await send({"type": "websocket.accept"})
-        await go.wait()
-        while (message := await receive())["type"] == "websocket.receive":
-            received.append(len(message["bytes"]))
-        return None
-
-    with connected_client("asgi", app) as client:
+    with connected_client("asgi", late_reader(received)) as client:
         slow, fast = open_websocket(client, "/slow"), open_websocket(client, "/echo")
         rest = b"".join(frame(BINARY, b"x" * 10_000) for _ in range(100))
         while room := min(client.conn.local_flow_control_window(slow), client.conn.max_outbound_frame_size):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import os
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 from towline.testing import Running
 from websockets.sync.client import ClientConnection, connect
 
-from tests.support.asgi_server import AsgiRunningServer, Receive, Scope, Send, serving
+from tests.support.asgi_server import AsgiRunningServer, Receive, Scope, Send, respond, serving
 from tests.support.websocket_tunnel import tunnel
 
 BOTH_VERSIONS = pytest.mark.parametrize("version", ["1.1", "2"])
@@ -29,6 +30,26 @@ async def echo(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "websocket.accept"})
     while (message := await receive())["type"] == "websocket.receive":
         await send({**message, "type": "websocket.send"})
+
+
+def late_reader(received: list[int]) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
+    """Reads messages, whose lengths it notes, only after the first HTTP request. Echoes at /echo."""
+    go = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            go.set()
+            return await respond(send)
+        if scope["path"] == "/echo":
+            return await echo(scope, receive, send)
+        await receive()
+        await send({"type": "websocket.accept"})
+        await go.wait()
+        while (message := await receive())["type"] == "websocket.receive":
+            received.append(len(message["bytes"]))
+        return None
+
+    return app
 
 
 def connect_to(
