@@ -30,6 +30,15 @@ def eventually(condition: Callable[[], object], description: str, timeout: float
     return time.monotonic() - started
 
 
+def children(pid: int) -> list[int]:
+    """The child processes of a process."""
+    try:
+        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    except OSError:
+        return []
+    return [child for child in map(int, text.split()) if alive(child)]
+
+
 def alive(pid: int) -> bool:
     """Whether the process runs; a zombie does not."""
     try:
@@ -73,11 +82,7 @@ class Program:
         return self.process.pid
 
     def children(self) -> list[int]:
-        try:
-            text = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
-        except OSError:
-            return []
-        return [pid for pid in map(int, text.split()) if alive(pid)]
+        return children(self.pid)
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
