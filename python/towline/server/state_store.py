@@ -10,7 +10,6 @@ import fcntl
 import logging
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -71,14 +70,16 @@ def _make(config: ServerConfig) -> tuple[Path, int] | None:
     _remove_left_over(base)
     try:
         # It has its name once it is locked: before, another server could take it for one that is left over.
-        made = Path(tempfile.mkdtemp(prefix="towline-new-", dir=base))
+        name = os.urandom(8).hex()
+        made = base / f"towline-new-{name}"
+        made.mkdir(mode=0o700)
         lock = os.open(made / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
         target = owner(config)
         if target is not None and os.geteuid() == 0:
             for path in (made, made / OWNER):
                 _chown(path, target)
-        folder = made.rename(made.with_name(NAME + made.name.removeprefix("towline-new-")))
+        folder = made.rename(base / f"{NAME}{name}")
     except OSError as error:
         logger.info("no store for towline.state, because %s has no place for it: %s", base, error.strerror)
         return None
@@ -107,6 +108,8 @@ def _base() -> Path:
             return Path(MEMORY)
     except OSError:
         pass
+    import tempfile  # rarely needed, and at every start otherwise
+
     return Path(tempfile.gettempdir())
 
 
