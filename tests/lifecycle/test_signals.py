@@ -76,17 +76,28 @@ def test_a_signal_as_soon_as_the_port_is_taken(number: signal.Signals, slow: Pat
         process.kill()
 
 
-def test_a_worker_that_is_ready_when_the_stop_begins_is_not_replaced(slow: Path) -> None:
+WAITING_START = """
+    import os, time
+    from tests.lifecycle.apps import asgi
+    while not os.path.exists(__file__ + ".go"):
+        time.sleep(0.01)
+    app = asgi
+"""
+
+
+def test_a_worker_that_is_ready_when_the_stop_begins_is_not_replaced(tmp_path: Path) -> None:
     """SIGTERM and the report of a worker that is older than a reload, which the supervisor finds together."""
+    (tmp_path / "waiting.py").write_text(textwrap.dedent(WAITING_START))
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    process = _start("slow:app", "--app-dir", str(slow), "--port", str(port))
+    process = _start("waiting:app", "--app-dir", str(tmp_path), "--port", str(port))
     try:
         eventually(lambda: _has_socket(process), "the socket")
         process.send_signal(signal.SIGHUP)
         assert process.stderr is not None
         assert "reloading" in process.stderr.readline()
         process.send_signal(signal.SIGSTOP)
+        (tmp_path / "waiting.py.go").touch()
         eventually(lambda: _serves(port), "responses")
         process.send_signal(signal.SIGTERM)
         process.send_signal(signal.SIGCONT)
