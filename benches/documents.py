@@ -68,7 +68,7 @@ FULL = {
     "httpcorexyz: uploads": FullRun("httpcorexyz_post", (*CLIENTS, *RUNS), 7),
     "httpcorexyz: streams with 1 to 200 threads": FullRun("httpcorexyz_stream", (*CLIENTS, *RUNS), 6),
     "httpcorexyz: the pool and partial writes": FullRun("httpcorexyz_pool", RUNS, 6),
-    "Nous: Req against Hackney": FullRun("nous", RUNS, 10),
+    "Nous: Req against Hackney": FullRun("nous", RUNS, 21),
     "Nous: a real endpoint": FullRun("nous_endpoint", ("--scale", "0.25"), 6),
     "HTTPotion: the webhook table, 40 to 4,000 at a time": FullRun("httpotion", ("--runs", "2"), 9),
 }
