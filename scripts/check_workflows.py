@@ -1,4 +1,4 @@
-"""Checks .github/: `python scripts/check_workflows.py`.
+"""Checks .github/ and the workflow of examples/ci: `python scripts/check_workflows.py`.
 
 Our own rules: an action is pinned by its commit, with its version in a comment; a command that names a `make` target
 or a script names one that is there. Then zizmor (security, of PyPI) and actionlint (syntax, expressions and shell), which
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = ROOT / "examples/ci/towline-bench.yml"
 ACTIONLINT = "v1.7.12"
 MODULE = f"github.com/rhysd/actionlint/cmd/actionlint@{ACTIONLINT}"
 TOOLS = ROOT / "build" / "tools"
@@ -29,7 +30,7 @@ SCRIPT = re.compile(r"(?<![\w/.-])(?:new/)?(?P<path>(?:scripts|examples|tests)/[
 
 
 def files() -> list[Path]:
-    return sorted((ROOT / ".github").rglob("*.yml"))
+    return [*sorted((ROOT / ".github").rglob("*.yml")), EXAMPLE]
 
 
 def targets() -> set[str]:
@@ -84,11 +85,12 @@ def main() -> int:
     ]
     print("\n".join(problems) if problems else f"workflows: {len(files())} files name what is there")
     programs = Path(sys.prefix, "bin")
-    good = run(programs / "zizmor", "--offline", "--quiet", "--no-progress", ".github")
+    good = run(programs / "zizmor", "--offline", "--quiet", "--no-progress", ".github", EXAMPLE)
     if (program := actionlint()) is None:
         print("actionlint: left out; it is built where Go is installed")
     else:
-        good &= run(program, "-shellcheck", programs / "shellcheck", "-pyflakes", "")
+        lint = (program, "-shellcheck", programs / "shellcheck", "-pyflakes", "")
+        good &= run(*lint) and run(*lint, EXAMPLE)
     return int(bool(problems) or not good)
 
 
