@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.support.process import Program, running
 from tests.support.state_stores import STORES, store_url
@@ -105,7 +108,7 @@ async def scenario(chat: Program) -> None:
         await asyncio.wait_for(asyncio.gather(*(member.connected.wait() for member in members)), WAIT)
         stop = asyncio.Event()
         talking = [asyncio.create_task(talk(member, stop)) for member in members[:6]]
-        killed = []
+        killed: list[int] = []
         for _ in range(WORKERS):
             await progress(members, 40)
             # A worker that has clients, and was not started for one that was killed before.
@@ -164,6 +167,95 @@ async def back(members: list[Member], before: dict[str, int]) -> None:
 async def until(condition: Any) -> None:
     while not condition():
         await asyncio.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def small_chat() -> Iterator[Program]:
+    """One worker, with the store of its server."""
+    with running("app:app", cwd=CHAT) as program:
+        yield program
+
+
+@pytest.mark.parametrize(
+    "message", ["not JSON", "[]", "7", "{}", '{"id": 1}', '{"text": "no id"}', b'{"id": 1, "text": "binary"}']
+)
+def test_a_message_of_another_form_closes_its_connection_only(
+    small_chat: Program, message: str | bytes
+) -> None:
+    async def main() -> None:
+        base = f"ws://127.0.0.1:{small_chat.port}/rooms/wrong"
+        async with connect(base) as wrong, connect(base) as other:
+            await wrong.recv()
+            await other.recv()
+            await wrong.send(message)
+            with pytest.raises(ConnectionClosed):
+                await asyncio.wait_for(wrong.recv(), WAIT)
+            assert wrong.close_code == 1008
+            assert "a message is" in (wrong.close_reason or "")
+            await other.send('{"id": 1, "text": "still here"}')
+            heard = [await asyncio.wait_for(other.recv(), WAIT) for _ in range(2)]
+            assert "still here" in str(heard)
+
+    asyncio.run(main())
+    assert "Traceback" not in small_chat.log
+
+
+@pytest.mark.parametrize("path", ["", "x" * 101, "room?after=x", "room?after=-1", f"room?after={10**20}"])
+def test_a_wrong_address_is_refused(small_chat: Program, path: str) -> None:
+    async def main() -> None:
+        with pytest.raises(InvalidStatus) as caught:
+            await connect(f"ws://127.0.0.1:{small_chat.port}/rooms/{path}")
+        assert caught.value.response.status_code == 403
+
+    asyncio.run(main())
+
+
+def test_a_client_that_does_not_read_is_disconnected_and_the_others_are_not(small_chat: Program) -> None:
+    async def main() -> None:
+        base = f"ws://127.0.0.1:{small_chat.port}/rooms/slow"
+        text = "x" * 9000
+        # Its library reads one message ahead, and then no more from the socket.
+        async with (
+            connect(base, max_queue=1, compression=None, ping_interval=None) as slow,
+            connect(base) as quick,
+        ):
+            await quick.recv()
+            for number in range(3000):
+                await quick.send(json.dumps({"id": number, "text": text}))
+                seen = {"ack": 0, "number": 0}
+                while len(seen) > 0:  # its own message, and the acknowledgement, in either order
+                    message = json.loads(await asyncio.wait_for(quick.recv(), WAIT))
+                    seen.pop("ack" if "ack" in message else "number")
+            with contextlib.suppress(ConnectionClosed):
+                while True:
+                    await asyncio.wait_for(slow.recv(), WAIT)
+            assert slow.close_code == 1013
+
+    asyncio.run(main())
+
+
+def test_a_client_that_was_away_for_long_gets_the_last_messages(small_chat: Program) -> None:
+    async def main() -> None:
+        base = f"ws://127.0.0.1:{small_chat.port}/rooms/long"
+        async with connect(base) as sender:
+            for number in range(1100):
+                await sender.send(json.dumps({"id": number, "text": str(number)}))
+                while "ack" not in json.loads(await sender.recv()):
+                    pass
+        async with connect(f"{base}?after=3") as late:
+            assert json.loads(await late.recv())["joined"] == 1100
+            numbers = [json.loads(await asyncio.wait_for(late.recv(), WAIT))["number"] for _ in range(1000)]
+        assert numbers == list(range(101, 1101))
+
+    asyncio.run(main())
+
+
+def test_a_store_that_cannot_be_opened_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHAT_STATE", "/dev/null/no")
+    command = [sys.executable, "-m", "towline", "serve", "app:app", "--port", "0"]
+    done = subprocess.run(command, cwd=CHAT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 3
+    assert "/dev/null/no" in done.stderr
 
 
 def test_rooms_are_apart_and_the_page_is_served(chat: Program) -> None:
