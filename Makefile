@@ -93,6 +93,9 @@ pythons: ## tests on CPython 3.14 and 3.15 in a Debian chroot (root; PYTHONS="3.
 
 test: check cargo-test pytest fuzz-build ## everything CI runs: check, Rust tests, Python tests, fuzz targets
 
+# examples/api, hello and llm are as short as they can be, without types. A folder whose files import each other is in MYPYPATH.
+TYPED_EXAMPLES := $(wildcard $(addprefix examples/,$(addsuffix /*.py,chat deployment fastapi_service files gateway webhooks)))
+
 check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, types, stubs
 	$(call say,house rules)
 	$(BIN)/python scripts/check_layering.py
@@ -103,7 +106,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/python scripts/scenarios_doc.py --check
 	$(BIN)/python scripts/readme_chart.py --check
 	$(BIN)/python scripts/check_workflows.py
-	$(BIN)/shellcheck scripts/*.sh .ci/run examples/ci/*.sh
+	$(BIN)/shellcheck scripts/*.sh .ci/run examples/*/*.sh
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
 	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
@@ -112,6 +115,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/ruff format --check .
 	$(call say,mypy and stubtest)
 	$(BIN)/mypy
+	MYPYPATH=examples/gateway:examples/fastapi_service $(BIN)/mypy --explicit-package-bases $(TYPED_EXAMPLES)
 	$(BIN)/python -m mypy.stubtest towline._native
 
 format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources as `make check` requires
@@ -130,6 +134,8 @@ ifdef CI
 export PROPTEST_RNG_SEED := 9113
 # Incremental data takes a seventh of the time of a first build, and CI has no second.
 export CARGO_INCREMENTAL := 0
+# Lines for backtraces; nobody runs a debugger there, and types and variables are a large part of what is written and linked.
+export CARGO_PROFILE_DEV_DEBUG := line-tables-only
 endif
 
 cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
@@ -137,12 +143,12 @@ cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
 	cargo test --quiet --locked --workspace --exclude towline-py
 
 # A test mostly waits, for servers to start and for timeouts: a few at once do not overload two cores. The tests of one
-# file stay together and in order, since they share servers.
+# file stay together and in order, since they share servers; tests/conftest.py decides which files begin first.
 PYTEST_WORKERS ?= 3
 
 pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native $(VENV)/.stamp-browser ## Python tests only (PYTEST_ARGS=...)
 	$(call say,Python tests)
-	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(PYTEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 $(VENV)/.stamp-conformance: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing the packages of other projects' conformance suites)
