@@ -70,7 +70,7 @@ FULL = {
     "httpcorexyz: the pool and partial writes": FullRun("httpcorexyz_pool", RUNS, 6),
     "Nous: Req against Hackney": FullRun("nous", RUNS, 21),
     "Nous: a real endpoint": FullRun("nous_endpoint", ("--scale", "0.25"), 6),
-    "HTTPotion: the webhook table, 40 to 4,000 at a time": FullRun("httpotion", ("--runs", "2"), 9),
+    "HTTPotion: the webhook table, 40 to 4,000 at a time": FullRun("httpotion", ("--runs", "2"), 14),
 }
 """Full runs by their rows in docs/measure.md."""
 POSTGRESQL = "httpotion_postgresql"

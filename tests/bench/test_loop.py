@@ -9,7 +9,7 @@ import pytest
 from towline.bench import record as records
 from towline.bench.record import ExperimentRecord, Slice
 from towline.bench.runner.design import SLICE_S, Cores, Design, Lengths, WarmUp, common_lengths, lengths
-from towline.bench.runner.loop import LAST_LOOK_S, ExperimentPlan, ExperimentRun
+from towline.bench.runner.loop import LAST_LOOK_S, LONG_FAILURE_S, ExperimentPlan, ExperimentRun
 from towline.bench.runner.protocol import SliceSpec
 from towline.bench.runner.session import Session
 from towline.bench.statistics.stopping import Rule
@@ -96,6 +96,38 @@ def test_a_subject_is_checked_again_after_a_slice_without_a_response(
     first, second = (one.failure for one in experiment.subjects)
     assert first is None
     assert second is None if failure is None else failure in (second or "")
+    assert machine.alive == set()
+
+
+@pytest.mark.parametrize(
+    ("failed", "took_s", "requests", "expected"),
+    [
+        (5, LONG_FAILURE_S, 4000, 1),
+        (5, LONG_FAILURE_S / 2, 4000, 9),  # failed fast
+        (0, 3 * LONG_FAILURE_S, 4000, 9),  # slow, but complete
+        (5, LONG_FAILURE_S, None, 9),  # a slice of a given duration
+    ],
+)
+def test_a_counted_slice_that_waited_for_timeouts_is_not_repeated(
+    failed: int, took_s: float, requests: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = SimulatedRunning.slice
+
+    def slice_of(state: SimulatedRunning, work: SliceSpec) -> Slice:
+        one = original(state, work)
+        is_warm_up = work.discard_s == 0.0 and work.requests is None
+        if state.subject.name == "a" or is_warm_up:
+            return one
+        return replace(one, failed=failed, measured_s=took_s)
+
+    monkeypatch.setattr(SimulatedRunning, "slice", slice_of)
+    machine = SimulatedMachine(1)
+    subjects = [Simulated(name, machine) for name in "ab"]
+    experiment = measured(DESIGN, *subjects, requests=requests, rounds=3)
+    assert sum(one.subject == "a" for one in experiment.slices) == 9
+    assert sum(one.subject == "b" for one in experiment.slices) == expected
+    assert [one.failure for one in experiment.subjects] == [None, None]
+    assert any("b: not sent again" in line for line in experiment.notes) == (expected == 1)
     assert machine.alive == set()
 
 

@@ -27,6 +27,9 @@ ANSWERS_A_WINDOW = 20
 MAX_WINDOW_S = 1.0
 LAST_LOOK_S = 5.0
 """Duration of load after a slice without a response, to detect a subject that has stopped responding."""
+LONG_FAILURE_S = 10.0
+"""A counted slice of this duration with failed requests is not repeated. Timeouts would take most of the run, and the
+subject has no verdict already."""
 AFTER_RESUME_S = 0.02
 """For timers that expired while the subject was stopped."""
 
@@ -83,6 +86,7 @@ class ExperimentRun:
         self._records: dict[str, SubjectRecord] = {}
         self._lengths: dict[str, Lengths] = {}
         self._described = False
+        self._timed_out: set[str] = set()
 
     def run(self) -> None:
         """Runs restarts until the stopping rule ends, or all subjects have failed."""
@@ -138,11 +142,13 @@ class ExperimentRun:
                 self._records[subject.name] = described
 
     def _remaining(self) -> list[Subject]:
-        """Subjects without a failure."""
+        """Subjects without a failure, of which another slice is worth its time."""
         return [
             one
             for one in self.plan.subjects
-            if one.name in self._records and self._records[one.name].failure is None
+            if one.name in self._records
+            and self._records[one.name].failure is None
+            and one.name not in self._timed_out
         ]
 
     def _fail(self, name: str, error: Failed) -> None:
@@ -259,7 +265,7 @@ class ExperimentRun:
         rounds = max(self._lengths[name].rounds for name in states)
         for number, order in orders(chance, list(states), rounds):
             for position, name in enumerate(order):
-                if name not in states:
+                if name not in states or name in self._timed_out:
                     continue  # it failed meanwhile
                 if not self._lengths[name].is_in_round(number, rounds):
                     continue
@@ -270,6 +276,12 @@ class ExperimentRun:
                     self.progress.slice(one)
                     if not one.answered:
                         self._check_again(states[name].running, one.first_failure)
+                    elif plan.requests is not None and one.failed and one.measured_s >= LONG_FAILURE_S:
+                        self._timed_out.add(name)
+                        self._note(
+                            f"{name}: not sent again after {one.failed:,} of {plan.requests:,} requests failed "
+                            f"in {one.measured_s:.0f} s"
+                        )
 
     def _lengths_of(self, medians_s: dict[str, float]) -> dict[str, Lengths]:
         """The slices of subjects, the same in all restarts."""
