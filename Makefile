@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit wheels autobahn conformance clean
+.PHONY: help run hello pythons test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit docs wheels autobahn conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -104,6 +104,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/python scripts/options_doc.py --check
 	$(BIN)/python scripts/client_names.py --check
 	$(BIN)/python scripts/scenarios_doc.py --check
+	$(BIN)/python scripts/founding_doc.py --check
 	$(BIN)/python scripts/readme_chart.py --check
 	$(BIN)/python scripts/check_workflows.py
 	$(BIN)/shellcheck scripts/*.sh .ci/run examples/*/*.sh
@@ -123,6 +124,7 @@ format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources as `mak
 	$(BIN)/python scripts/options_doc.py
 	$(BIN)/python scripts/client_names.py
 	$(BIN)/python scripts/scenarios_doc.py
+	$(BIN)/python scripts/founding_doc.py
 	$(BIN)/python scripts/readme_chart.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -177,6 +179,14 @@ fuzz-build: ## build the fuzz targets
 FUZZ_SECONDS ?= 60
 fuzz: ## fuzz each target for FUZZ_SECONDS (needs cargo-fuzz: scripts/fuzz_install.sh)
 	scripts/fuzz_all.sh $(FUZZ_SECONDS)
+
+$(VENV)/.stamp-docs: pyproject.toml $(VENV)/.stamp-tools
+	$(call say,installing the packages of the documentation site)
+	$(BIN)/python -m pip install --quiet --group docs
+	@touch $@
+
+docs: $(VENV)/.stamp-docs $(VENV)/.stamp-native ## the documentation site in build/docs/site; fails for warnings and dead links
+	$(BIN)/python scripts/docs_site.py
 
 audit: ## licences, sources and known advisories of the crates (installs cargo-deny)
 	scripts/audit.sh

@@ -20,14 +20,14 @@ OURS = "towline"
 
 WIDTH, PANEL, GAP = 800, 380, 40
 TITLE, ROW, BAR = 34, 26, 16
-LABEL, VALUE = 74, 62  # widths left and right of a bar
+LABEL, VALUE = 74, 78  # widths left and right of a bar
 
 STYLE = """
 text { font: 13px -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
 .title { font-weight: 600 } .note { font-size: 11px; fill: #59636e }
-.bar { fill: #afb8c1 } .ours { fill: #d1570d }
+.bar { fill: #afb8c1 } .ours { fill: #d1570d } .ground { fill: #ffffff }
 @media (prefers-color-scheme: dark) {
-  text { fill: #e6edf3 } .note { fill: #9198a1 } .bar { fill: #57606a } .ours { fill: #f0883e }
+  text { fill: #e6edf3 } .note { fill: #9198a1 } .bar { fill: #57606a } .ours { fill: #f0883e } .ground { fill: #0d1117 }
 }
 """
 
@@ -105,6 +105,8 @@ def chart() -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top + 20}" role="img">\n'
         f"<title>Requests per second of Towline and its peers</title>\n<style>{STYLE}</style>\n"
+        # A page may be light where the system is dark.
+        + f'<rect class="ground" width="{WIDTH}" height="{top + 20}"/>\n'
         + "".join(body)
         + "</svg>\n"
     )

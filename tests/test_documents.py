@@ -28,7 +28,7 @@ else:
     import tomli as tomllib
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 OUTSIDE = {
     "--config",
     "--help",
@@ -40,7 +40,16 @@ OUTSIDE = {
     "--restarts",
     "--cacert",
 }
-OUTSIDE |= {"--no-cache-dir", "--release", "--subjects", "--loop", "--scenario", "--scenarios", "--curl"}
+OUTSIDE |= {
+    "--no-cache-dir",
+    "--only",
+    "--release",
+    "--subjects",
+    "--loop",
+    "--scenario",
+    "--scenarios",
+    "--curl",
+}
 OUTSIDE |= {"--vegeta", "--features", "--manifest-path", "--quick", "--vus", "--latency-correction"}
 # docs/subjects.md: the bench's own and those of servers that are examples
 OUTSIDE |= {"--peers-bin", "--listen", "--cert", "--key", "--max-concurrency"}

@@ -1,0 +1,207 @@
+"""Writes docs/founding.md: the published figures of the five documents beside those of our kept records.
+
+Published figures are those of the scenario catalogue; ours come from benches/results/documents, where a script has run in full, else from
+the records of README's tables. A row without a record names the command that makes one. `--check` (in `make check`) fails when
+the page does not match.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any
+
+from towline.bench.scenarios import Scenario, Section, sections
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benches" / "results"
+PAGE = ROOT / "docs" / "founding.md"
+OTHERS = (
+    "servers",
+    "servers_more",
+    "servers_http2",
+    "clients_bodies",
+    "clients_pool",
+    "clients",
+)
+"""Records of README's tables, behind those of the documents."""
+RUNS = {
+    "A": "roadrunner_matrix",
+    "B": "hornbeam_gunicorn",
+    "C": "httpcorexyz_get",
+    "D": "nous",
+    "E": "httpotion",
+}
+OF_SCENARIO = {"async_sleep": "hornbeam_quick", "concurrent_tasks": "hornbeam_quick"} | dict.fromkeys(
+    ("post_async", "post_sync"), "httpcorexyz_post"
+)
+OF_SCENARIO |= {"stream_sync": "httpcorexyz_stream"} | dict.fromkeys(
+    ("pool_assignment", "partial_write", "uncontended_acquire"), "httpcorexyz_pool"
+)
+OF_SCENARIO |= dict.fromkeys(("llm_sequential", "llm_parallel"), "nous_endpoint")
+NOT_SERVERS = {"floor", "native"}
+HEAD = """# The five founding documents
+
+<!-- Written by scripts/founding_doc.py from the scenario catalogue and benches/results (`make format`); edit the source. -->
+
+The project began with five published comparisons of HTTP servers and clients. [Scenarios](scenarios.md) repeats their requests to the byte,
+and `towline bench` their measurements ([commands](measure.md#the-scripts-behind-the-scenarios)). Here are their figures beside ours.
+
+How to read a row: the published figures come from another machine, with all of its cores, and often from a server in another language, so
+they are context and no opponent. Ours are one worker on one core of a small virtual machine, and only the subjects of
+one row of ours were measured together: compare these with each other. `≥`: the driver was the limit.
+
+What those documents do, and this bench does not: a fixed order of subjects; samples of 20 ms; medians of three runs without an interval;
+closed loops only, in which stalls vanish; latency of a batch divided by its size; responses that are not compared; failures within the
+rate. [Measuring](measure.md#method) has the method.
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An experiment of a kept record."""
+
+    record: str
+    scenario: str
+    name: str
+    rates: dict[str, tuple[float, bool]] = field(default_factory=dict)
+    """Per second by subject, and whether the driver was the limit."""
+    failed: dict[str, int] = field(default_factory=dict)
+    answered: dict[str, int] = field(default_factory=dict)
+
+
+def records() -> list[Path]:
+    kept = sorted((RESULTS / "documents").glob("*.json.gz"))
+    return [*kept, *(path for name in OTHERS if (path := RESULTS / f"{name}.json.gz").exists())]
+
+
+def measured() -> list[Measured]:
+    found = []
+    for path in records():
+        name = str(path.relative_to(RESULTS)).removesuffix(".json.gz")
+        for one in json.loads(gzip.decompress(path.read_bytes()))["experiments"]:
+            if one["question"] == "capacity" and not one.get("control") and one["slices"]:
+                found.append(experiment(name, one))
+    return found
+
+
+def experiment(record: str, one: dict[str, Any]) -> Measured:
+    rates, failed, answered = {}, {}, {}
+    for subject in one["subjects"]:
+        name = subject["name"]
+        slices = [each for each in one["slices"] if each["subject"] == name]
+        if name in NOT_SERVERS or not slices:
+            continue
+        failed[name] = sum(each.get("failed", 0) for each in slices)
+        answered[name] = sum(each["answered"] for each in slices)
+        if not subject.get("failure"):
+            limited = 2 * sum(each.get("driver_limit") is not None for each in slices) > len(slices)
+            rates[name] = mean_rate(slices), limited
+    return Measured(record, one["scenario"], one["name"], rates, failed, answered)
+
+
+def mean_rate(slices: list[dict[str, Any]]) -> float:
+    """Geometric mean over restarts of all responses in all the time, as in the tables of the bench."""
+    restarts = dict.fromkeys(each["restart"] for each in slices)
+    totals = []
+    for restart in restarts:
+        mine = [each for each in slices if each["restart"] == restart]
+        time = sum(each["measured_s"] for each in mine)
+        totals.append(sum(each["answered"] for each in mine) / time if time else 0.0)
+    return geometric_mean(totals) if all(totals) else 0.0
+
+
+def rate(value: float) -> str:
+    return f"{value / 1000:,.1f} k" if value >= 1000 else f"{value:,.3g}"
+
+
+def published(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
+    """Protocol, unit and figures of each row of the source."""
+    for one in scenario.published:
+        figures = ", ".join(f"{name} {value:,g}" for name, value in one.figures)
+        yield one.protocol, one.unit, figures
+    if not scenario.published:
+        yield "h1", "", ""
+
+
+def ours(scenario: Scenario, protocol: str, all_measured: list[Measured]) -> list[Measured]:
+    """The experiments of a scenario in the first record that has it."""
+    suffix = "" if protocol == "h1" else f"_{protocol}"
+    wanted = {f"{scenario.name}{suffix}"}
+    if scenario.section == "B":  # its peer, gunicorn, is a WSGI server
+        wanted.add(f"{scenario.name}_wsgi")
+    mine = [one for one in all_measured if one.scenario == scenario.name]
+    if scenario.kind == "server":
+        mine = [one for one in mine if one.name in wanted]
+    first = mine[0].record if mine else None
+    return [one for one in mine if one.record == first]
+
+
+def row(section: Section, scenario: Scenario, all_measured: list[Measured]) -> Iterator[str]:
+    for protocol, unit, figures in published(scenario):
+        found = ours(scenario, protocol, all_measured)
+        name = f"`{scenario.name}`" + (" over HTTP/2" if protocol == "h2" else "")
+        theirs = f"{figures} {unit}".strip()
+        if not found:
+            run = OF_SCENARIO.get(scenario.name, RUNS[section.letter])
+            yield f"| {name} | {theirs} | `python -m benches.documents --only {run}` | |\n"
+        count = next((load.count for load in scenario.loads if load.count), None) if unit == "s" else None
+        for one in found:
+            shown = one.name.removesuffix("_h2")
+            label = name if shown == scenario.name else f"{name}, {shown.removeprefix(scenario.name + '_')}"
+            yield f"| {label} | {theirs} | {', '.join(cells(scenario, one, count))} | {link(one)} |\n"
+
+
+def cells(scenario: Scenario, one: Measured, count: int | None) -> Iterator[str]:
+    """The figures of all subjects; with `count` as the seconds for so many calls, as the source has them."""
+    if scenario.kind == "webhooks":
+        for name, failed in one.failed.items():
+            yield f"{name} {failed:,} failed of {failed + one.answered[name]:,}"
+        return
+    for name, (per_s, limited) in one.rates.items():
+        if count and per_s:
+            value = ("≤ " if limited else "") + f"{count / per_s:.2f} s"
+        else:
+            value = ("≥ " if limited else "") + rate(per_s)
+        yield f"**{name} {value}**" if name.startswith("towline") else f"{name} {value}"
+
+
+def link(one: Measured) -> str:
+    path = RESULTS / f"{one.record}.md"
+    return f"[{one.record}](../benches/results/{one.record}.md)" if path.exists() else f"`{one.record}`"
+
+
+def part(section: Section, all_measured: list[Measured]) -> str:
+    shown = [one for one in section.scenarios if one.published or section.letter in "CDE"]
+    machine = f" Machine of the published figures: {section.machine}." if section.machine else ""
+    unit = {"E": "whole runs"}.get(section.letter, "per second: responses, calls or batches")
+    return (
+        f"\n## {section.letter}. {section.source}\n\n{section.title}.{machine} Ours: {unit}.\n\n"
+        "| scenario | published there | ours, measured together | record |\n|---|---|---|---|\n"
+        + "".join(line for one in shown for line in row(section, one, all_measured))
+    )
+
+
+def page() -> str:
+    all_measured = measured()
+    return HEAD + "".join(part(one, all_measured) for one in sections() if one.letter in RUNS)
+
+
+def main() -> int:
+    if "--check" not in sys.argv:
+        PAGE.write_text(page())
+        return 0
+    if not PAGE.exists() or PAGE.read_text() != page():
+        print("docs/founding.md does not match the catalogue and benches/results: run `make format`")
+        return 1
+    print("founding: the page matches the records")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
