@@ -18,6 +18,7 @@ from tests.wire.http3_attacks import ATTACKS, attack
 ENDED = {
     *("rapid_reset", "reset_uploads", "push_ids", "second_settings", "qpack_blocked", "priority_updates"),
     *("priority_updates_ahead", "reserved_control_frames", "unidirectional_streams"),
+    *("crypto_gaps", "optimistic_ack", "new_connection_ids"),
 }
 """Attacks that break a rule or a rate: the server ends their connection."""
 MOST_GROWN_KIB = 16_384

@@ -23,7 +23,7 @@ from typing import Any
 
 from aioquic.h3.connection import H3Connection
 from aioquic.quic.configuration import QuicConfiguration
-from aioquic.quic.connection import QuicConnection
+from aioquic.quic.connection import QuicConnection, QuicConnectionId
 from aioquic.quic.events import ConnectionTerminated, HandshakeCompleted
 from aioquic.tls import Epoch
 
@@ -37,6 +37,8 @@ CONTROL, ENCODER = 0, 2
 HANDSHAKE_S = 10.0
 IN_FLIGHT_BYTES = 200_000
 """Bytes that wait in aioquic for credit or acknowledgements; an attack pauses above it."""
+KNOWN_IDS = 1000
+"""The last of the connection IDs that it has issued, to which an attacker listens."""
 INITIALS = 400
 """First packets that a flood of handshakes has ready; a real one would have millions."""
 
@@ -368,7 +370,13 @@ def migrations(client: Client) -> Steps:
 def new_connection_ids(client: Client) -> Steps:
     """NEW_CONNECTION_ID frames that each retire all earlier ones; packets of the server are not acknowledged."""
     client.quic._write_ack_frame = lambda *_, **__: None  # type: ignore[method-assign]
+    handlers = getattr(client.quic, "_QuicConnection__frame_handlers")  # noqa: B009 - a private name
+    handlers[0x19] = (lambda _context, _kind, buffer: buffer.pull_uint_var(), handlers[0x19][1])
+    known = client.quic._host_cids
     for number in itertools.count(8):
+        # The server sends to it, `CONNECTION_CLOSE` at last.
+        known.append(QuicConnectionId(number.to_bytes(8, "big"), number))
+        del known[:-KNOWN_IDS]
         data = varint(number) + varint(number) + b"\x08" + number.to_bytes(8, "big") + os.urandom(16)
         _send_frame(client, 0x18, data)
         yield

@@ -164,7 +164,7 @@ fn on_event(proto: &mut Connection, quic: &mut QuicTransport, event: Event, now:
     match event {
         Event::Stream(event) => on_stream_event(proto, quic, &event, now),
         Event::ConnectionLost { reason } => {
-            quic.is_lost = true;
+            quic.lose(now, &reason);
             if let Some(early) = quic.early.take() {
                 early.forget_tickets();
             }

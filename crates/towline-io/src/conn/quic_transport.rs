@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quinn_proto::crypto::rustls::HandshakeData;
-use quinn_proto::{Dir, VarInt};
+use quinn_proto::{ConnectionError, Dir, VarInt};
 use rustls::pki_types::CertificateDer;
 
 use crate::conn::addr::PeerAddr;
@@ -42,6 +42,8 @@ pub(crate) struct QuicTransport {
     remote: SocketAddr,
     /// The connection is over: closed by the peer, failed, or timed out.
     pub(crate) is_lost: bool,
+    /// It is over because the peer has broken a rule of QUIC: this end has closed it.
+    is_violated: bool,
     /// Acknowledgements received when they were last counted.
     acknowledgements: u64,
     /// A client's: the address to send from, if it was given.
@@ -123,6 +125,7 @@ impl QuicTransport {
             opened: VecDeque::new(),
             unopened: VecDeque::new(),
             is_lost: false,
+            is_violated: false,
             acknowledgements: 0,
             local: None,
             last_reconnect: None,
@@ -294,15 +297,25 @@ impl QuicTransport {
         }
     }
 
+    /// Records that QUIC has ended the connection. A peer that has broken a rule of QUIC is told the error (RFC 9000 10.2).
+    pub(crate) fn lose(&mut self, now: Instant, reason: &ConnectionError) {
+        self.is_lost = true;
+        if matches!(reason, ConnectionError::TransportError(_)) {
+            self.is_violated = true;
+            self.conn.send(now, usize::MAX);
+        }
+    }
+
     /// Drops the connection. Its endpoint answers late packets for a while if this end has closed it.
     pub(crate) fn retire(self, now: Instant) {
         let Self {
             conn,
             mut place,
             is_lost,
+            is_violated,
             ..
         } = self;
-        if !is_lost && !place.is_free {
+        if (!is_lost || is_violated) && !place.is_free {
             place.is_free = true;
             place.endpoint().retire(conn, now);
         }

@@ -4,6 +4,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use quinn_proto::crypto::rustls::QuicClientConfig;
+use quinn_proto::{ClientConfig, ConnectionError};
 use rustls::pki_types::CertificateDer;
 use towline_proto::{Event, Limits, ProtocolPolicy};
 
@@ -11,7 +13,7 @@ use crate::client::{DialTimings, Established};
 use crate::conn::config::ConnConfig;
 use crate::conn::id::ConnId;
 use crate::engine::{Engine, EngineConfig};
-use crate::quic::tests::{certificate, socket, trusting};
+use crate::quic::tests::{End as QuicEnd, certificate, socket, trusting};
 use crate::quic::{Endpoint, QuicLimits, client_config, server_config};
 
 /// Generous: the machine may be busy.
@@ -21,6 +23,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) struct End {
     pub(crate) engine: Engine<()>,
     pub(crate) closed: bool,
+    /// The rule in the last event of a connection.
+    rule: &'static str,
 }
 
 impl End {
@@ -28,6 +32,7 @@ impl End {
         Self {
             engine: Engine::new(EngineConfig::default()).unwrap(),
             closed: false,
+            rule: "",
         }
     }
 
@@ -39,7 +44,10 @@ impl End {
                 continue;
             };
             while let Some(event) = conn.proto.next_event() {
-                self.closed |= matches!(event, Event::Closed(_));
+                if let Event::Closed(error) = event {
+                    self.closed = true;
+                    self.rule = error.rule;
+                }
             }
             engine.flush_and_rearm(id);
         }
@@ -158,6 +166,44 @@ fn a_connection_that_one_end_closes_ends_at_the_other() {
             pair.step_until(|pair| pair.server.closed && pair.server.engine.is_empty());
         }
     }
+}
+
+/// Without the close, each of them would wait for its handshake timeout.
+#[test]
+fn a_client_learns_of_a_violation_that_quic_finds() {
+    let mut pair = Pair::new(Limits::server());
+    let mut tls = trusting(&pair.certificate);
+    tls.alpn_protocols = vec![b"hq-interop".to_vec()];
+    let config = ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()));
+    let mut other = QuicEnd::new(Endpoint::new(socket(), None, QuicLimits::client()));
+    let conn = other
+        .endpoint
+        .connect(Instant::now(), config, pair.addr, "localhost");
+    other.conns.push(conn.unwrap());
+    pair.step_until(|_| {
+        other.step(Instant::now());
+        other.loss().is_some()
+    });
+    // no_application_protocol (RFC 7301 3.2) as an error of QUIC (RFC 9001 4.8).
+    assert!(
+        matches!(other.loss(), Some(ConnectionError::ConnectionClosed(close)) if u64::from(close.error_code) == 0x178),
+        "{:?}",
+        other.loss()
+    );
+    assert!(pair.server.engine.len() <= 1);
+}
+
+#[test]
+fn a_server_learns_of_a_violation_that_quic_finds() {
+    let mut pair = Pair::new(Limits::server());
+    let (stranger, _) = certificate();
+    pair.client = client(&stranger, pair.addr);
+    pair.step_until(|pair| pair.client.closed && pair.server.closed);
+    assert_eq!(
+        pair.server.rule,
+        "closed by the peer's transport (RFC 9000 10.2)"
+    );
+    pair.step_until(|pair| pair.server.engine.is_empty() && pair.client.engine.is_empty());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::BytesMut;
 use quinn_proto::{
@@ -21,6 +21,7 @@ use quinn_proto::{
     EndpointEvent, Incoming, ServerConfig, Transmit, VarInt,
 };
 
+use crate::quic::closing::{Closing, MAX_CLOSING, MAX_CLOSING_TIME};
 use crate::quic::early_packets::{destination, has_zero_rtt};
 use crate::quic::key::Key;
 use crate::quic::socket::{MESSAGES, Message, Origin, ReceiveBuffers};
@@ -57,7 +58,7 @@ struct Slot {
     /// Number that the program has given to the connection.
     tag: u64,
     /// The connection is closed and only repeats its `CONNECTION_CLOSE` (RFC 9000 10.2.1).
-    closing: Option<Box<Connection>>,
+    closing: Option<Box<Closing>>,
 }
 
 /// Counts of an endpoint since its start.
@@ -98,13 +99,6 @@ thread_local! {
     /// Space for received datagrams, shared by the endpoints of a thread: a client has one for each connection.
     static BUFFERS: RefCell<ReceiveBuffers> = RefCell::new(ReceiveBuffers::new());
 }
-
-/// Closed connections that are kept to answer late packets; over it the oldest is forgotten. Its peer then gets a
-/// stateless reset.
-const MAX_CLOSING: usize = 256;
-
-/// Longest time for which a closed connection is kept: three times a probe timeout (RFC 9000 10.2) of a slow path.
-const MAX_CLOSING_TIME: Duration = Duration::from_secs(3);
 
 impl fmt::Debug for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -321,7 +315,7 @@ impl Endpoint {
             return;
         }
         if let Some(slot) = self.slot(key) {
-            slot.closing = Some(Box::new(conn));
+            slot.closing = Some(Box::new(Closing::new(conn)));
             self.closing.push_back((at, key));
         }
         if self.closing.len() > MAX_CLOSING
@@ -490,11 +484,8 @@ impl Endpoint {
         let Some(slot) = self.slots.get_mut(key.0).and_then(Option::as_mut) else {
             return;
         };
-        if let Some(closed) = &mut slot.closing {
-            // Answered with `CONNECTION_CLOSE`, at a falling rate.
-            closed.quic().handle_event(event);
-            closed.send(now, usize::MAX);
-            return;
+        if let Some(closing) = &mut slot.closing {
+            return closing.handle(now, event);
         }
         if slot.inbox.len() >= most {
             return;

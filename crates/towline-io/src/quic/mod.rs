@@ -13,6 +13,7 @@
 //! socket and keeps the timers ([`Connection::deadline`]).
 
 mod cid;
+mod closing;
 mod config;
 mod connection;
 mod early_packets;

@@ -329,6 +329,32 @@ fn a_closed_connection_is_forgotten_on_both_sides() {
 }
 
 #[test]
+fn a_closed_connection_answers_late_datagrams_less_and_less_often() {
+    let mut pair = Pair::connected(&QuicLimits::server());
+    pair.step_until(|pair| !pair.server.conns.is_empty());
+    let now = Instant::now();
+    let mut conn = pair.server.conns.remove(0);
+    conn.quic()
+        .close(now, VarInt::from_u32(0x100), Bytes::new());
+    pair.server.endpoint.retire(conn, now);
+    let client = &mut pair.client;
+    // What was on its way.
+    while client.endpoint.receive(now).unwrap() == ReceiveOutcome::More {}
+    client.endpoint.service(&mut client.conns[0]);
+    let before = pair.client.conns[0].counts().received_datagrams;
+    for _ in 0..20 {
+        pair.quic().ping();
+        pair.client.conns[0].send(now, usize::MAX);
+        pair.server.endpoint.receive(now).unwrap();
+    }
+    while pair.client.endpoint.receive(now).unwrap() == ReceiveOutcome::More {}
+    let client = &mut pair.client;
+    client.endpoint.service(&mut client.conns[0]);
+    // The first of them, the second, the fourth, the eighth, the sixteenth.
+    assert_eq!(client.conns[0].counts().received_datagrams - before, 5);
+}
+
+#[test]
 fn a_silent_peer_is_forgotten_after_the_idle_timeout() {
     let limits = QuicLimits::server();
     let mut pair = Pair::connected(&limits);
