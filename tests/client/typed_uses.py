@@ -77,6 +77,7 @@ def blocking() -> None:
     towline.Client("http://localhost")  # error
     towline.Client(http2="yes")  # error
     towline.Client(http3="prior", alt_svc="alternatives", early_data=True)
+    towline.Client(http3=True, alt_svc={"example.org": 'h3=":443"'})
     towline.Client(http3="always")  # error
 
 

@@ -6,7 +6,6 @@ of its package, and sets `package`.
 
 from __future__ import annotations
 
-import os
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from types import ModuleType
@@ -15,7 +14,7 @@ from typing import Any, ClassVar, Literal
 from .. import _native, errors
 from .._network import NetworkStream
 from .._trace import Event, TraceEvents
-from ..client.options import Limits
+from ..client.options import AltSvcTypes, Limits
 from ._errors import ErrorMap
 from ._pools import pool_options
 from ._seams import CoreRequest, OriginalPool, Seams
@@ -108,7 +107,7 @@ class _Settings:
         *,
         http3: bool | Literal["prior"] = False,
         early_data: bool = False,
-        alt_svc: str | os.PathLike[str] | None = None,
+        alt_svc: AltSvcTypes | None = None,
     ) -> None:
         options = pool_options(
             verify=verify,

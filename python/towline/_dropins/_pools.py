@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
 from collections.abc import Iterable
 from typing import Any, Literal
 
-from ..client.options import Limits, PoolOptions, Proxy, Retry, tls_of
+from ..client.options import AltSvcTypes, Limits, PoolOptions, Proxy, Retry, tls_of
 
 # Socket option -> index in `tcp_keepalive=(idle, interval, count)`.
 _KEEPALIVE = {
@@ -27,7 +26,7 @@ def pool_options(
     http2: bool,
     http3: bool | Literal["prior"],
     early_data: bool,
-    alt_svc: str | os.PathLike[str] | None,
+    alt_svc: AltSvcTypes | None,
     limits: Any,
     proxy: Any,
     uds: str | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import time
 import warnings
@@ -16,7 +15,19 @@ from .auth import Auth, AuthTypes, BasicAuth, build_auth
 from .cookies import Cookies, CookieTypes
 from .headers import Headers, HeaderTypes
 from .mounts import Mounts
-from .options import TLS, UNSET, CertTypes, Limits, PoolOptions, Proxy, Retry, Timeout, TimeoutTypes, tls_of
+from .options import (
+    TLS,
+    UNSET,
+    AltSvcTypes,
+    CertTypes,
+    Limits,
+    PoolOptions,
+    Proxy,
+    Retry,
+    Timeout,
+    TimeoutTypes,
+    tls_of,
+)
 from .query import QueryParams, QueryParamTypes
 from .request import Request
 from .response import Response
@@ -58,7 +69,7 @@ class BaseClient:
         http2: bool = False,
         http3: bool | Literal["prior"] = False,
         early_data: bool = False,
-        alt_svc: str | os.PathLike[str] | None = None,
+        alt_svc: AltSvcTypes | None = None,
         proxy: Proxy | URL | str | None = None,
         mounts: Mapping[str, Any] | None = None,
         transport: Any = None,

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from .._redact import HIDDEN, without_secrets, without_userinfo
-from ..errors import ConfigError
+from ..errors import ConfigError, InvalidURL
 
 TimeoutTypes: TypeAlias = "float | tuple[float | None, ...] | Timeout | None"
+AltSvcTypes: TypeAlias = "str | os.PathLike[str] | Mapping[str, str]"
 CertTypes: TypeAlias = "str | tuple[str, str] | tuple[str, str, str]"
 
 
@@ -365,7 +366,8 @@ class PoolOptions:
       with TCP. Without http1 and http2: HTTP/3 alone
     - early_data: requests of safe methods without a body are sent in early data (0-RTT) where a server allows it: a round trip
       earlier, but an attacker can record them and send them again (RFC 8470)
-    - alt_svc: path of a file in which the advertised alternatives are kept
+    - alt_svc: path of a file in which the advertised alternatives are kept, or {"host" or "host:port": value of Alt-Svc} of
+      origins whose alternatives are known beforehand
     - timeout, retries: the defaults of calls; a pool uses `connect` and `stale` of Retry
     - stream_window: bytes of a body that are buffered while the program does not read. 64 KiB are enough for
       10 Gbit/s, and cost 64 MB with a thousand streams
@@ -388,7 +390,7 @@ class PoolOptions:
     http2: bool = False
     http3: bool | Literal["prior"] = False
     early_data: bool = False
-    alt_svc: str | os.PathLike[str] | None = None
+    alt_svc: AltSvcTypes | None = None
     timeout: Timeout = field(default_factory=Timeout)
     limits: Limits = field(default_factory=Limits)
     retries: Retry = field(default_factory=Retry)
@@ -415,7 +417,7 @@ class PoolOptions:
         if self.alt_svc is not None:
             if not self.http3:
                 raise ConfigError("alt_svc: has no use without http3")
-            object.__setattr__(self, "alt_svc", os.fspath(self.alt_svc))
+            object.__setattr__(self, "alt_svc", _alternatives(self.alt_svc))
         _count("stream_window", self.stream_window, 1024)
         _count("max_stream_window", self.max_stream_window, 0)
         _count("max_header_size", self.max_header_size, 256)
@@ -428,6 +430,30 @@ class PoolOptions:
         )
         if self.uds is not None:
             object.__setattr__(self, "uds", os.fspath(self.uds))
+
+
+def _alternatives(
+    value: AltSvcTypes | tuple[tuple[str, int, str], ...],
+) -> str | tuple[tuple[str, int, str], ...]:
+    """The path of a file, or host and port of each origin with the value of its Alt-Svc."""
+    from .url import URL
+
+    if isinstance(value, tuple):
+        return value  # of a copy
+    if not isinstance(value, Mapping):
+        return os.fspath(value)
+    found = []
+    for origin, alternatives in value.items():
+        try:
+            url = URL(f"https://{origin}")
+        except InvalidURL as error:
+            raise ConfigError(f"alt_svc: {error}") from None
+        if url.raw_path != b"/" or not isinstance(alternatives, str):
+            raise ConfigError(
+                f'alt_svc: expected {{"host" or "host:port": value of Alt-Svc}}, not {origin!r}: {alternatives!r}'
+            )
+        found.append((url.raw_host.decode(), url.port or 443, alternatives))
+    return tuple(found)
 
 
 def _addresses(value: str | Iterable[str]) -> tuple[str, ...]:

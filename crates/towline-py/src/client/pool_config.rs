@@ -303,11 +303,15 @@ fn http3(options: &Bound<'_, PyAny>, protocols: ProtocolPolicy) -> PyResult<Opti
         _ if http3.is_instance_of::<PyString>() => Http3Policy::Prior,
         _ => Http3Policy::Advertised,
     };
-    let file: Option<PathBuf> = options.getattr(intern!(py, "alt_svc"))?.extract()?;
-    let Some(path) = file else {
-        return Ok(Some(Http3::new(policy)));
+    let alt_svc = options.getattr(intern!(py, "alt_svc"))?;
+    let http3 = if alt_svc.is_none() {
+        Ok(Http3::new(policy))
+    } else if alt_svc.is_instance_of::<PyString>() {
+        Http3::with_file(policy, alt_svc.extract()?)
+    } else {
+        Http3::with_known(policy, &alt_svc.extract::<Vec<_>>()?)
     };
-    Http3::with_file(policy, path)
+    http3
         .map(Some)
         .map_err(|message| ConfigError::new_err(format!("alt_svc: {message}")))
 }

@@ -9,7 +9,8 @@
 //!   outcome of a dial ─► failed, succeeded ─► Cache
 //! ```
 //!
-//! HTTPS records (RFC 9460) are not looked up: the system's resolver does not return them.
+//! HTTPS records (RFC 9460) are not looked up: the system's resolver does not return them. A program that has a resolver of its
+//! own passes what they say (`with_known`).
 
 mod cache;
 mod field;
@@ -93,6 +94,30 @@ impl Http3 {
                 state.cache.add(record, now);
             }
             state.cache.take_changed();
+        }
+        Ok(http3)
+    }
+
+    /// Knows alternatives beforehand, from HTTPS records for example: host and port of the origin, and the value that its
+    /// `Alt-Svc` would have. `Err` is a message for the user.
+    pub fn with_known(
+        policy: Http3Policy,
+        known: &[(String, u16, String)],
+    ) -> Result<Self, String> {
+        let http3 = Self::new(policy);
+        let now = Instant::now();
+        for (host, port, value) in known {
+            let origin = (&**host, *port);
+            let is_valid = http3.lock().is_none_or(|mut state| {
+                let value = value.as_bytes();
+                state.cache.observe(origin, value, Duration::ZERO, now)
+            });
+            if !is_valid {
+                let origin = authority(host, *port);
+                return Err(format!(
+                    "{value:?} of {origin} is not a value of Alt-Svc (RFC 7838 3)"
+                ));
+            }
         }
         Ok(http3)
     }

@@ -224,3 +224,19 @@ fn the_file_keeps_what_was_learned() {
     std::fs::remove_file(&path).unwrap();
     assert!(Http3::with_file(Http3Policy::Advertised, "/nonexistent/x".into()).is_err());
 }
+
+#[test]
+fn alternatives_that_are_known_beforehand_are_used_at_once() {
+    let now = Instant::now();
+    let known = |value: &str| [("a".to_owned(), 443, value.to_owned())];
+    let policy = Http3Policy::Advertised;
+    let http3 = Http3::with_known(policy, &known("h3=\"b:444\"; ma=60")).unwrap();
+    assert_eq!(shown(http3.alternative(&secure("a"), now)), "b:444 0");
+    assert_eq!(shown(http3.alternative(&secure("b"), now)), "");
+    let later = now + Duration::from_secs(61);
+    assert_eq!(shown(http3.alternative(&secure("a"), later)), "");
+    assert_eq!(
+        Http3::with_known(policy, &known("h3")).unwrap_err(),
+        "\"h3\" of a:443 is not a value of Alt-Svc (RFC 7838 3)"
+    );
+}
