@@ -102,6 +102,17 @@ MEASUREMENTS = {
         "--no-latency",
         "--no-control",
     ),
+    "clients_http3": (
+        "clients",
+        "-s",
+        "hello_h3_async,hello_h3_sync",
+        "-S",
+        "towline,niquests",
+        "--client-python",
+        # `make client-peers` makes it.
+        f"niquests={ROOT / '.venv-niquests'}",
+        "--no-control",
+    ),
     "versions": (
         "servers",
         "-s",

@@ -1,4 +1,4 @@
-"""Compares the load generator with others: `python -m benches.generators [--rounds 12] [--memory-seconds 60]`.
+"""Compares the load generator with others: `python -m benches.generators [--only speed,http3] [--rounds 12]`.
 
 One core for the generator, 64 connections, the native responder on the other core. Each round runs a slice of every
 generator in a new random order; ratios are paired by round, with t-intervals of their logarithms over rounds. The cost
@@ -12,8 +12,8 @@ is busy all the time is its own and not the generator's; so compare the CPU time
 HTTP/2 is compared with h2load: 8 connections with 1, 10 and 100 streams each, by prior knowledge. Goals: 1.3, 2 and 2
 times its rate. The rate depends on the responder as much as on the generator, so compare the CPU time.
 
-HTTP/3 is compared with oha (`cargo install oha --features http3`) in the same way, over TLS. It does not end by time there, so
-it sends a number of requests. Goal: its rate at least.
+HTTP/3 is compared with oha (`cargo install oha --locked --features http3`; `--oha PATH` or the variable OHA names it) in the
+same way, over TLS. It does not end by time there, so it sends a number of requests. Goal: its rate at least.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,7 @@ H2_CONNECTIONS = 8
 H2_GOALS = {1: 1.3, 10: 2.0, 100: 2.0}
 H3_GOALS = {1: 1.0, 10: 1.0, 100: 1.0}
 OHA_REQUESTS = 30_000
+PARTS = ("speed", "wrk", "http2", "http3", "memory")
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,9 @@ H3_TOOLS = (
     ),
 )
 
+HINTS = {OURS: ": cargo build --release -p towline-load", "oha": ": --oha PATH names it"}
+"""Where a program comes from."""
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(
@@ -160,33 +164,44 @@ def main() -> int:
     )
     parser.add_argument("--http3-rounds", type=int, default=8, help="beside oha, for each number of streams")
     parser.add_argument("--tools", default=",".join(tool.name for tool in TOOLS))
+    parser.add_argument("--oha", default=os.environ.get("OHA", "oha"), metavar="PATH", help="its program")
+    parser.add_argument("--only", default=",".join(PARTS), metavar="PARTS", help=f"of {','.join(PARTS)}")
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
-    names = options.tools.split(",")
-    tools = [tool for tool in TOOLS if tool.name in names and is_installed(tool)]
-    if options.rounds:
+    parts, names = options.only.split(","), options.tools.split(",")
+    if unknown := set(parts) - set(PARTS):
+        parser.error(f"--only: no part is called {', '.join(sorted(unknown))}")
+    all_tools, h3_tools = with_oha(TOOLS, options.oha), with_oha(H3_TOOLS, options.oha)
+    uses_tools = {"speed", "memory"} & set(parts)
+    tools = [tool for tool in all_tools if uses_tools and tool.name in names and is_installed(tool)]
+    if options.rounds and "speed" in parts:
         found = speed(tools, options.rounds, options.seconds)
         print_speed(found)
         save("speed", found, options.save)
-    if options.wrk_rounds and shutil.which("wrk"):
+    if options.wrk_rounds and "wrk" in parts and shutil.which("wrk"):
         found = speed_wrk(options.wrk_rounds)
         for name, part in found["cells"].items():
             print(name)
             print_speed(part)
         save("wrk", found, options.save)
-    if options.http2_rounds and all(map(is_installed, H2_TOOLS)):
+    if options.http2_rounds and "http2" in parts and all(map(is_installed, H2_TOOLS)):
         found = speed_by_streams(H2_TOOLS, H2_GOALS, options.http2_rounds, options.seconds)
         for streams, part in found["streams"].items():
             print(f"{streams} streams")
             print_speed(part)
         save("http2", found, options.save)
-    if options.http3_rounds and all(map(is_installed, H3_TOOLS)):
-        found = speed_by_streams(H3_TOOLS, H3_GOALS, options.http3_rounds, options.seconds, http3=True)
+    if (
+        options.http3_rounds
+        and "http3" in parts
+        and all(map(is_installed, h3_tools))
+        and has_http3(h3_tools[1])
+    ):
+        found = speed_by_streams(h3_tools, H3_GOALS, options.http3_rounds, options.seconds, http3=True)
         for streams, part in found["streams"].items():
             print(f"HTTP/3, {streams} streams")
             print_speed(part)
         save("http3", found, options.save)
-    if options.memory_seconds:
+    if options.memory_seconds and "memory" in parts:
         found = memory(tools, options.memory_seconds)
         print(json.dumps(found["figures"], indent=1))
         save("memory", found, options.save)
@@ -196,8 +211,22 @@ def main() -> int:
 def is_installed(tool: Tool) -> bool:
     if shutil.which(tool.program):
         return True
-    hint = ": cargo build --release -p towline-load" if tool.name == OURS else ""
+    hint = HINTS.get(tool.name, "")
     print(f"{tool.name} is not installed and is left out{hint}", file=sys.stderr)
+    return False
+
+
+def with_oha(tools: Sequence[Tool], program: str) -> list[Tool]:
+    return [replace(tool, program=program) if tool.name == "oha" else tool for tool in tools]
+
+
+def has_http3(oha: Tool) -> bool:
+    """Whether this oha was built with HTTP/3: another one refuses the version before it connects."""
+    command = [oha.program, "--http-version", "3", "--no-tui", "-n", "0", "https://127.0.0.1:9/"]
+    tried = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    if "not been built with HTTP/3" not in tried.stderr:
+        return True
+    print("oha has no HTTP/3: cargo install oha --locked --features http3", file=sys.stderr)
     return False
 
 

@@ -1,4 +1,4 @@
-"""Memory of an idle connection of each kind: `python -m benches.idle [--connections 10000]`.
+"""Memory of an idle connection of each kind: `python -m benches.idle [--connections 10000] [--only HTTP/3]`.
 
 Each connection has exchanged its first request or message and is idle. Growth is the resident memory of the server
 above the level with 200 connections of the same kind; each kind has its own server.
@@ -40,6 +40,7 @@ from tests.wire.http2_attacks import (
 WARM = 200
 BATCH = 200
 """Handshakes of QUIC at once."""
+HTTP3 = "HTTP/3"
 MESSAGE = b'{"seq": 1, "text": "as much as a chat says"}' * 20
 HANDSHAKE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
@@ -51,12 +52,18 @@ OFFER = b"Sec-WebSocket-Extensions: permessage-deflate\r\n"
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches.idle", description=__doc__.split("\n\n")[0])
     parser.add_argument("--connections", type=int, default=10_000)
+    kinds = [*KINDS, HTTP3]
+    parser.add_argument(
+        "--only", nargs="+", choices=kinds, default=kinds, metavar="KIND", help=", ".join(kinds)
+    )
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
     memory.allow_descriptors(options.connections + WARM + 100)
     (server,) = chosen(OURS)
     entries: dict[str, Any] = {}
     for kind, exchange in KINDS.items():
+        if kind not in options.only:
+            continue
         with running(server, memory.APP) as subject:
             sockets = [opened(subject.port, exchange) for _ in range(WARM)]
             before = memory.resident_kib(subject)
@@ -66,8 +73,9 @@ def main() -> int:
             for connection in sockets:
                 connection.close()
         print(kind, entries[kind]["mib"], "MiB", flush=True)
-    entries["HTTP/3"] = http3(server, options.connections)
-    print("HTTP/3", entries["HTTP/3"]["mib"], "MiB", flush=True)
+    if HTTP3 in options.only:
+        entries[HTTP3] = http3(server, options.connections)
+        print(HTTP3, entries[HTTP3]["mib"], "MiB", flush=True)
     if options.save:
         report.save("idle", entries)
         write_tables()
@@ -169,13 +177,13 @@ KINDS: dict[str, Callable[[socket.socket], None]] = {
 
 def write_tables() -> None:
     found = report.load("idle")
-    rows = [[kind, f"{one['mib']:.1f}", f"{one['kib_each']:.2f}"] for kind, one in found.items()]
-    (count,) = {one["connections"] for one in found.values()}
-    text = (
-        f"{count:,} idle connections of each kind, after their first traffic, each to a server of its own.\n"
-    )
+    rows = [
+        [kind, f"{one['connections']:,}", f"{one['mib']:.1f}", f"{one['kib_each']:.2f}"]
+        for kind, one in found.items()
+    ]
+    text = "Idle connections of each kind, after their first traffic, each kind to a server of its own.\n"
     about = "\n".join({report.conditions(one): None for one in found.values()}) + "\n"
-    table = report.table(["kind", "MiB", "KiB each"], rows)
+    table = report.table(["kind", "connections", "MiB", "KiB each"], rows)
     report.write_markdown("idle", "Idle connections", [text, table, about], "python -m benches.idle")
 
 
