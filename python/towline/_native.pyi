@@ -37,6 +37,7 @@ __all__ = [
     "SyncPool",
     "SyncReply",
     "SyncSocket",
+    "TicketStore",
     "WsgiServer",
     "dump_json",
     "load_json",
@@ -103,6 +104,11 @@ class Slot:
         """Forward what arrives at the UDP sockets to workers that are ready, from a native thread. Call it after the fork."""
     def stop_forwarding(self) -> None:
         """End that thread, before a server reads the sockets."""
+
+@final
+class TicketStore:
+    """Tickets of TLS sessions over QUIC, each valid once, in memory that forked processes share."""
+    def __new__(cls) -> TicketStore: ...
 
 _Log: TypeAlias = Callable[[int, str, BaseException | None], None]
 

@@ -318,31 +318,34 @@ def test_fewer_workers_keep_their_connections(tmp_path: Path) -> None:
         assert not requests.failures
 
 
-def test_early_data_with_tickets_of_other_workers_is_refused(tmp_path: Path) -> None:
+def test_workers_share_the_tickets_of_early_data(tmp_path: Path) -> None:
     page = free_port()
-    options = ["--workers", "2", "--http3-early-data", "--metrics-address", f"127.0.0.1:{page}"]
+    options = ["--workers", "3", "--http3-early-data", "--metrics-address", f"127.0.0.1:{page}"]
     with serving(tmp_path, ["apps:asgi"], *options) as program:
+        pids: set[int] = set()
 
         def resumed(ticket: object) -> tuple[bool, object]:
             """Whether early data was accepted, and a new ticket. The request is served in either case."""
             known = {"ticket": ticket, "early": True} if ticket else {}
             with Client(("127.0.0.1", program.port), ca=str(tmp_path / "ca.pem"), **known) as client:
-                assert pid(client) in program.children()
+                pids.add(pid(client))
                 client.until(lambda: client.tickets)
                 return client.early_data_accepted, client.tickets[0]
 
         _, ticket = resumed(None)
-        accepted = 0
         for _ in range(24):
-            is_accepted, ticket = resumed(ticket)
-            accepted += is_accepted
-        assert 0 < accepted < 24
-        eventually(lambda: metrics(page)["early_accepted_total"] == accepted, "the count of accepted ones")
-        eventually(lambda: metrics(page)["early_refused_total"] == 24 - accepted, "the count of refused ones")
+            used = ticket
+            is_accepted, ticket = resumed(used)
+            assert is_accepted
+        # The last one again, at whichever worker (RFC 8446 8.1).
+        assert not any(resumed(used)[0] for _ in range(12))
+        assert pids <= set(program.children())
+        assert len(pids) > 1
+        eventually(lambda: metrics(page)["early_accepted_total"] == 24, "the count of accepted ones")
         before = set(program.children())
         program.signal(signal.SIGHUP)
         eventually(lambda: not before & set(program.children()), "the old workers' end")
-        # The new ones do not know it.
+        # The new ones do not know it: another certificate or another trust may be in force.
         is_accepted, ticket = resumed(ticket)
         assert not is_accepted
-        assert any(resumed(ticket)[0] or resumed(resumed(None)[1])[0] for _ in range(12))
+        assert resumed(ticket)[0]

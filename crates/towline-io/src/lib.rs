@@ -40,6 +40,7 @@ pub mod text;
 mod conn;
 mod engine;
 pub mod fork;
+mod shared_memory;
 mod sys;
 mod thread_pool;
 mod tls;

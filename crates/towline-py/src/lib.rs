@@ -69,6 +69,8 @@ mod _native {
     #[pymodule_export]
     use super::server::shared_stats::{SharedStats, Slot};
     #[pymodule_export]
+    use super::server::tickets::Tickets;
+    #[pymodule_export]
     use super::server::wsgi::WsgiServer;
     #[cfg(target_os = "linux")]
     #[pymodule_export]

@@ -9,7 +9,7 @@ the attributes by name, all use it. Units are bytes and seconds unless a name sa
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._options import options_of
 from .._values import CODINGS as CODINGS
@@ -22,6 +22,9 @@ from .http3 import Http3Options
 from .process import ProcessOptions
 from .protocols import ProtocolOptions
 
+if TYPE_CHECKING:
+    from .._native import TicketStore
+
 
 @dataclasses.dataclass(frozen=True)
 class Bind:
@@ -29,7 +32,8 @@ class Bind:
 
     `fd` stays owned by the caller: the server duplicates it. `address` is its readable form
     (`127.0.0.1:8000`, `unix:/run/app.sock`). `metrics`: serves only the metrics page. `udp`: a UDP socket for HTTP/3;
-    `secret`: of all workers that share its port, which pass each other datagrams.
+    `secret`: of all workers that share its port, which pass each other datagrams; `tickets`: those with which their
+    clients can send early data.
     """
 
     fd: int
@@ -37,6 +41,7 @@ class Bind:
     metrics: bool = False
     udp: bool = False
     secret: bytes = dataclasses.field(default=b"", repr=False)
+    tickets: TicketStore | None = None
 
 
 # The fields of a dataclass begin with those of the last base.

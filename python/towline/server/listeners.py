@@ -64,6 +64,8 @@ def open_all(config: ServerConfig) -> Listeners:
     Raises `StartupError` with the address; sockets that have been opened are closed again.
     """
     listeners = Listeners()
+    if config.http3 and config.http3_early_data:
+        listeners.udp.share_tickets()
     inherited = [] if config.bind or config.uds or config.fd is not None else _systemd_addresses()
     addresses = [(address, False) for address in inherited or config.addresses]
     if config.metrics_address is not None:

@@ -430,6 +430,8 @@ class Supervisor:
 
     def _reload(self, cause: str) -> None:
         logger.info("reloading: %s", cause)
+        if self._listeners.udp.tickets is not None:
+            self._listeners.udp.share_tickets()
         if self._announced:
             self._reloading = True
             self._notifier.reloading()

@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import Iterable
 
+from .. import _native
 from ..config import Bind
 from ..errors import StartupError
 
@@ -31,6 +32,8 @@ class UdpPorts:
     own beside those that have SO_REUSEPORT."""
     by_worker: list[list[Bind] | None] = dataclasses.field(default_factory=list)
     secret: bytes = dataclasses.field(default_factory=lambda: os.urandom(SECRET_BYTES), repr=False)
+    tickets: _native.TicketStore | None = None
+    """Of the workers that are started from now on, with early data."""
 
     def __bool__(self) -> bool:
         return bool(self.addresses or self.shared)
@@ -52,7 +55,15 @@ class UdpPorts:
         binds = self.by_worker[number]
         if binds is None:
             binds = self.by_worker[number] = self._open(is_first=number == 0)
-        return binds
+        return [dataclasses.replace(bind, tickets=self.tickets) for bind in binds]
+
+    def share_tickets(self) -> None:
+        """Let the workers that are started from now on share their tickets, without those of earlier ones: a reload may have
+        changed which clients are trusted. Memory that cannot be had leaves each worker its own tickets."""
+        try:
+            self.tickets = _native.TicketStore()
+        except OSError:
+            self.tickets = None
 
     def close_sockets(self, number: int, but_for: Iterable[int] = ()) -> None:
         """Close the sockets of a worker, unless its number is one of `but_for`. Workers that have them go on."""

@@ -7,7 +7,7 @@ use quinn_proto::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn_proto::{ClientConfig, IdleTimeout, ServerConfig, TransportConfig, VarInt};
 use rustls::server::ServerSessionMemoryCache;
 
-use crate::quic::{ALPN_H3, QuicLimits};
+use crate::quic::{ALPN_H3, QuicLimits, TicketStore};
 use crate::tls::TlsConfig;
 
 /// Datagrams held for a handshake that is not accepted yet: those of the first flight.
@@ -18,12 +18,24 @@ const INCOMING_BUFFER_BYTES: u64 = 16 * 1024;
 /// Early data (0-RTT) is accepted only with `limits.early_data`, and once with each ticket: tickets are kept in this
 /// process and removed when they are used, so the same first flight is refused when it comes again (RFC 8446 8.1).
 pub fn server_config(tls: &TlsConfig, limits: &QuicLimits) -> io::Result<ServerConfig> {
+    server_config_sharing(tls, limits, None)
+}
+
+/// The same with tickets that are shared with the other workers of a server.
+pub fn server_config_sharing(
+    tls: &TlsConfig,
+    limits: &QuicLimits,
+    tickets: Option<Arc<TicketStore>>,
+) -> io::Result<ServerConfig> {
     let mut tls = (*tls.server).clone();
     tls.alpn_protocols = vec![ALPN_H3.to_vec()];
     if limits.early_data {
         // QUIC bounds early data by its windows (RFC 9001 4.6.1).
         tls.max_early_data_size = u32::MAX;
-        tls.session_storage = ServerSessionMemoryCache::new(limits.early_data_tickets);
+        tls.session_storage = match tickets {
+            Some(shared) => shared,
+            None => ServerSessionMemoryCache::new(limits.early_data_tickets),
+        };
     } else {
         tls.max_early_data_size = 0;
     }

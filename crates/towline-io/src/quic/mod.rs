@@ -27,13 +27,14 @@ pub(crate) mod memory_socket;
 mod socket;
 #[cfg(test)]
 pub(crate) mod tests;
+mod ticket_store;
 #[cfg(test)]
 mod worker_tests;
 mod workers;
 
 #[cfg(test)]
 pub(crate) use config::transport;
-pub use config::{client_config, server_config};
+pub use config::{client_config, server_config, server_config_sharing};
 pub use connection::{Connection, QuicCounts, SendOutcome};
 pub use endpoint::{Endpoint, EndpointCounts, ReceiveOutcome};
 pub(crate) use forward::MAX_BYTES as MAX_FORWARDED_BYTES;
@@ -41,6 +42,7 @@ pub use forwarder::Forwarder;
 pub use key::Key;
 pub use limits::QuicLimits;
 pub use socket::UdpSocket;
+pub use ticket_store::TicketStore;
 pub use workers::{WorkerSecret, Workers};
 
 /// ALPN protocol id of HTTP/3 (RFC 9114 3.1).

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::quic::{
-    Endpoint, Forwarder, QuicLimits, UdpSocket, WorkerSecret, Workers, server_config,
+    Endpoint, Forwarder, QuicLimits, UdpSocket, WorkerSecret, Workers, server_config_sharing,
 };
 use towline_io::serve::metrics::SlotHandle;
 use towline_io::{ConnConfig, Engine};
@@ -38,8 +38,9 @@ pub fn listen<S: Default>(
         ..ConnConfig::default()
     });
     let limits = limits(options);
-    let mut config =
-        server_config(tls, &limits).map_err(|error| errors::setup(&error, "HTTP/3"))?;
+    let tickets = binds.first().and_then(|bind| bind.tickets.0.clone());
+    let mut config = server_config_sharing(tls, &limits, tickets)
+        .map_err(|error| errors::setup(&error, "HTTP/3"))?;
     let workers = match (&tcp.meter, secret(binds)) {
         (Some(slot), Some(secret)) => {
             secret.share_tokens(&mut config);

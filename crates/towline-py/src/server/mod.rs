@@ -10,4 +10,5 @@ pub mod pem;
 pub mod setup;
 pub mod shared_stats;
 pub mod target;
+pub mod tickets;
 pub mod wsgi;

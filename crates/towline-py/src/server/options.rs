@@ -5,6 +5,8 @@ use std::time::Duration;
 use pyo3::prelude::*;
 use towline_io::{MinVersion, Password};
 
+use super::tickets::SharedTickets;
+
 /// A duration in seconds, a Python `float` or `int`.
 #[derive(Clone, Copy, Debug)]
 pub struct Seconds(pub Duration);
@@ -31,6 +33,8 @@ pub struct Bind {
     pub udp: bool,
     /// The secret of all workers that share the port of a UDP socket.
     pub secret: Vec<u8>,
+    /// Tickets that they share, with early data.
+    pub tickets: SharedTickets,
 }
 
 /// A secret that can be taken once; no copy stays in the options.

@@ -12,6 +12,7 @@ use towline_proto::Version;
 
 use super::labels::{MethodClass, STATUSES, VERSIONS, status_of, version_index};
 use crate::serve::refusals::Reason;
+use crate::shared_memory::Mapping;
 
 /// Size of one worker's slot in the region. Python uses it for the size of its mapping.
 pub const SLOT_BYTES: usize = 20 * 1024;
@@ -256,7 +257,7 @@ impl Slots {
     /// Slots shared with processes forked from this one: an anonymous mapping, initially zero.
     pub fn mapped(count: usize) -> io::Result<Self> {
         let mapping = Mapping::new(count.max(1) * SLOT_BYTES)?;
-        let (start, bytes) = (mapping.start.cast_const(), mapping.bytes);
+        let (start, bytes) = (mapping.start(), mapping.bytes());
         // SAFETY: a fresh mapping is zeroed and on a page boundary, and moves into the owner.
         let slots = unsafe { Self::from_shared(start, bytes, Arc::new(mapping)) };
         slots.map_err(io::Error::other)
@@ -321,42 +322,6 @@ impl Slots {
             index,
             counting: Counting::Shared,
         })
-    }
-}
-
-/// An anonymous shared mapping, unmapped with its owner.
-struct Mapping {
-    start: *mut u8,
-    bytes: usize,
-}
-
-// SAFETY: only an address and a length; access to the memory is controlled by `Slots`.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    fn new(bytes: usize) -> io::Result<Self> {
-        let (protection, flags) = (
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
-        );
-        // SAFETY: no address is requested and no file is involved; the result is checked.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Self {
-            start: start.cast(),
-            bytes,
-        })
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length, and not accessed after its owner is dropped.
-        unsafe { libc::munmap(self.start.cast(), self.bytes) };
     }
 }
 
