@@ -161,7 +161,7 @@ def short_load(words: list[str]) -> list[str]:
         times = words.index("--stages") + 1
         stages = re.sub(r"\d+[ms]:", "0.1s:", words[times])
         return [*words[:times], stages, *words[times + 1 :]]
-    return words if "-n" in words else [*words, "--duration", "0.2"]
+    return words if "-n" in words else [*words, "--duration", "0.1"]
 
 
 def load_statuses(words: list[str]) -> tuple[int, ...]:

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,16 +25,34 @@ from tests.pages.run_page import ROOT, blocks_of, needs_of
 
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("docs/*.md")])
 LANGUAGES = {"python", "console", "sh"}
+Runs = dict[Path, "Future[subprocess.CompletedProcess[str]]"]
 
 
 def has_blocks(page: Path) -> bool:
     return any(block.language in LANGUAGES for block in blocks_of(page.read_text()))
 
 
-@pytest.mark.parametrize("page", list(filter(has_blocks, PAGES)), ids=lambda page: page.name)
-def test_blocks_run(page: Path) -> None:
+def run(page: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.pages.run_page", str(page.relative_to(ROOT))]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
+    """The selected pages, two at a time: a page mostly waits for servers to start and for loads to end."""
+    wanted = [
+        item.callspec.params["page"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.originalname == test_blocks_run.__name__
+    ]
+    pool = ThreadPoolExecutor(2)
+    yield {page: pool.submit(run, page) for page in wanted}
+    pool.shutdown(cancel_futures=True)
+
+
+@pytest.mark.parametrize("page", list(filter(has_blocks, PAGES)), ids=lambda page: page.name)
+def test_blocks_run(page: Path, runs: Runs) -> None:
+    done = runs[page].result()
     assert done.returncode == 0, done.stdout + done.stderr
 
 

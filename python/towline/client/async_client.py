@@ -27,11 +27,10 @@ if TYPE_CHECKING:
 
 
 class AsyncClient(BaseClient, AsyncClientCore):
-    """A client for event loops: `async with AsyncClient() as client: await client.get(url)`.
+    """A client for event loops: `async with AsyncClient() as client: await client.get(url)`. It works in several loops."""
 
-    The native base class handles simple calls without Python code between the `await` and the engine. Other calls go
-    through `_slow_request`, and responses that need Python through `_finish_in_python`.
-    """
+    # The native base class handles simple calls without Python code between the `await` and the engine. Other calls go
+    # through `_slow_request`, and responses that need Python through `_finish_in_python`.
 
     _is_async = True
 

@@ -28,11 +28,10 @@ if TYPE_CHECKING:
 
 
 class Client(BaseClient, ClientCore):
-    """A client for threads: `with Client() as client: client.get(url)`.
+    """A client for threads: `with Client() as client: client.get(url)`. All threads may share one."""
 
-    The native base class handles simple calls. Other calls go through `_slow_request`, and responses that need Python
-    through `_finish_in_python`.
-    """
+    # The native base class handles simple calls. Other calls go through `_slow_request`, and responses that need Python
+    # through `_finish_in_python`.
 
     _is_async = False
 
