@@ -128,7 +128,7 @@ def published(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
 
 
 def ours(scenario: Scenario, protocol: str, all_measured: list[Measured]) -> list[Measured]:
-    """The experiments of a scenario in the first record that has it."""
+    """The experiments of a scenario, each from the record with the most subjects, or the first of these."""
     suffix = "" if protocol == "h1" else f"_{protocol}"
     wanted = {f"{scenario.name}{suffix}"}
     if scenario.section == "B":  # its peer, gunicorn, is a WSGI server
@@ -136,8 +136,11 @@ def ours(scenario: Scenario, protocol: str, all_measured: list[Measured]) -> lis
     mine = [one for one in all_measured if one.scenario == scenario.name]
     if scenario.kind == "server":
         mine = [one for one in mine if one.name in wanted]
-    first = mine[0].record if mine else None
-    return [one for one in mine if one.record == first]
+    best: dict[str, Measured] = {}
+    for one in mine:
+        if one.name not in best or len(one.rates) > len(best[one.name].rates):
+            best[one.name] = one
+    return list(best.values())
 
 
 def row(section: Section, scenario: Scenario, all_measured: list[Measured]) -> Iterator[str]:
