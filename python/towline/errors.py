@@ -15,7 +15,7 @@ Error
 │  └ ProtocolError ─ .rule ─ RemoteProtocolError (ServerDisconnected) LocalProtocolError
 ├ ResponseError ─ StatusError TooManyRedirects DecodingError DecompressionLimit WebSocketRefused
 ├ WebSocketClosed ─ .code .reason .rule
-└ StateError ─ StateFull StateConflict StateUnavailable(OSError) LockTimeout LockLost OnceInProgress SlowSubscriber
+└ StateError ─ StateFull StateConflict StateClosed StateUnavailable(OSError) LockTimeout LockLost OnceInProgress SlowSubscriber
 ```
 
 StartupError and ClientDisconnected belong to the server, TransportError, ResponseError and WebSocketClosed to the client,
@@ -259,7 +259,7 @@ class WebSocketClosed(Error):
 
 
 class StateError(Error):
-    """The shared state cannot do this: a value of another kind, a file that is no store, a closed store."""
+    """The shared state cannot do this: a value of another kind, a file that is no store."""
 
 
 class StateFull(StateError):
@@ -268,6 +268,10 @@ class StateFull(StateError):
 
 class StateConflict(StateError):
     """Another writer changed a key that the transaction had read, as often as it was tried. Nothing has been changed."""
+
+
+class StateClosed(StateError):
+    """This process has closed the state. Trying again does not help: open it again."""
 
 
 class StateUnavailable(StateError, OSError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import threading
 from typing import Any
 
 import pytest
@@ -113,6 +115,51 @@ def test_socketio_with_several_servers(url: str, application: Any, options: dict
             if room == "hall":
                 with pytest.raises(socketio.exceptions.TimeoutError):
                     client.receive(timeout=0.2)
+
+
+def test_socketio_stops_listening_when_the_state_is_closed(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The listeners of both managers end at once, and try nothing again."""
+    from towline.state.adapters.socketio import AsyncStateManager, StateManager
+
+    state = towline_state.open(url)
+    received: list[bytes] = []
+    manager = StateManager(state)
+    thread = threading.Thread(target=lambda: received.extend(manager._listen()))
+    with caplog.at_level(logging.ERROR):
+        thread.start()
+        eventually(lambda: emits_raw(manager) or received, "message")
+        state.close()
+        thread.join(WAIT)
+        assert not thread.is_alive()
+
+        async def main() -> None:
+            shared = towline_state.open_async(url)
+            listener = AsyncStateManager(shared)._listen()
+            first = asyncio.create_task(anext(listener))
+            while not first.done():
+                await listener_state(shared).publish("socketio", b"{}")
+                await asyncio.sleep(0.01)
+            rest = asyncio.create_task(read_all(listener))
+            await shared.close()
+            await asyncio.wait_for(rest, WAIT)
+
+        asyncio.run(main())
+    assert caplog.records == []
+
+
+def emits_raw(manager: Any) -> None:
+    manager._publish({"method": "none"})
+
+
+def listener_state(shared: Any) -> Any:
+    return shared.namespace("socketio", codec="bytes")
+
+
+async def read_all(listener: Any) -> None:
+    async for _ in listener:
+        pass
 
 
 def emits(emitter: Any) -> None:

@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from towline.errors import SlowSubscriber, UsageError
+from towline.errors import SlowSubscriber, StateClosed, UsageError
 
 from tests.support.process import eventually
 
@@ -127,6 +127,49 @@ def test_closing_wakes_the_reader(state: Any) -> None:
         reader.join(WAIT)
         assert not reader.is_alive()
         assert [message.data for message in found] == [1]
+
+
+def test_closing_the_state_wakes_its_readers(opened: Opened) -> None:
+    state, other = opened(), opened()
+    outcomes: list[Any] = []
+
+    def read(messages: Any) -> None:
+        try:
+            outcomes.extend(message.data for message in messages)
+        except StateClosed as error:
+            outcomes.append(type(error))
+
+    with state.subscribe("chat") as first, state.namespace("inner").subscribe(patterns=["*"]) as second:
+        with other.subscribe("chat") as elsewhere:
+            readers = [threading.Thread(target=read, args=(each,)) for each in (first, second)]
+            for reader in readers:
+                reader.start()
+            state.publish("chat", 1)
+            eventually(lambda: outcomes, "message")
+            began = time.monotonic()
+            state.close()
+            for reader in readers:
+                reader.join(WAIT)
+                assert not reader.is_alive()
+            assert time.monotonic() - began < WAIT / 2
+            assert outcomes == [1, StateClosed, StateClosed]
+            with pytest.raises(StateClosed):
+                first.receive(timeout=WAIT)
+            other.publish("chat", 2)
+            assert received(elsewhere, 2) == [("chat", 1), ("chat", 2)]
+
+
+def test_messages_that_wait_come_before_the_end(opened: Opened) -> None:
+    state = opened()
+    with state.subscribe("chat") as messages, state.subscribe("chat") as marker:
+        state.publish("chat", 1)
+        assert marker.receive(timeout=WAIT).data == 1
+        time.sleep(QUIET)  # it is in the other queue, too
+        state.close()
+        assert messages.receive(timeout=WAIT).data == 1
+        with pytest.raises(StateClosed):
+            messages.receive(timeout=WAIT)
+    assert messages.receive(timeout=WAIT) is None, "closed by the program"
 
 
 def test_a_slow_subscriber_loses_the_oldest(state: Any) -> None:

@@ -6,11 +6,12 @@ import contextlib
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from towline import state as towline_state
-from towline.errors import StateConflict, StateError, UsageError
+from towline.errors import StateClosed, StateConflict, StateError, UsageError
 
 from tests.support.process import eventually
 
@@ -265,11 +266,43 @@ def test_info_names_the_store(state: Any, url: str) -> None:
 def test_a_closed_store_raises(opened: Opened) -> None:
     state = opened()
     state.set("a", 1)
+    inner = state.namespace("inner")
     state.close()
-    with pytest.raises(StateError):
-        state.get("a")
+    calls: list[Callable[[], Any]] = [
+        lambda: state.get("a"),
+        lambda: inner.get("a"),
+        lambda: state.get_many(["a"]),
+        lambda: state.contains("a"),
+        lambda: state.set("a", 1),
+        lambda: state.set_many({"a": 1}),
+        lambda: state.set_if_absent("b", 1),
+        lambda: state.delete("a"),
+        lambda: state.clear(),
+        lambda: state.compare_and_set("a", 1, 2),
+        lambda: state.increment("n"),
+        lambda: state.ttl("a"),
+        lambda: state.expire("a", 1),
+        lambda: list(state.scan()),
+        lambda: state.publish("a", 1),
+        lambda: state.token_bucket("a", 1, 1),
+        lambda: state.sliding_window("a", 1, 1),
+        lambda: state.once("a"),
+        lambda: state.lock("a").acquire(),
+        lambda: state.subscribe("a").__enter__(),
+        lambda: state.info(),
+    ]
+    for call in calls:
+        with pytest.raises(StateClosed):
+            call()
     state.close()
     assert opened().get("a") == 1
+
+
+def test_an_empty_key_in_a_namespace(state: Any) -> None:
+    inner = state.namespace("inner")
+    for call in (inner.get, inner.contains, inner.delete, lambda key: inner.set(key, 1)):
+        with pytest.raises(UsageError, match="at least one byte"):
+            call("")
 
 
 def test_another_opening_sees_the_values(opened: Opened) -> None:

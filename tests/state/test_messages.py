@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import towline.state
 from towline import _native
-from towline.errors import SlowSubscriber, UsageError
+from towline.errors import SlowSubscriber, StateClosed, UsageError
 from towline.state import Message
 
 from .test_processes import in_child, statuses
@@ -179,6 +179,41 @@ def test_many_subscriptions_of_a_loop(path: str) -> None:
         assert failures == [], "the reader runs after its end"
 
     asyncio.run(main())
+
+
+def test_closing_from_another_event_loop(path: str) -> None:
+    """A state of two loops is closed in one; the readers of the other wake on their own thread."""
+    state = towline.state.open_async(path)
+    ready = threading.Event()
+    outcome: list[Any] = []
+
+    async def read() -> None:
+        async with state.subscribe("n") as messages:
+            asyncio.get_running_loop().call_soon(ready.set)
+            try:
+                await asyncio.wait_for(messages.receive(), 20)
+            except StateClosed as error:
+                outcome.append(error)
+
+    thread = threading.Thread(target=lambda: asyncio.run(read()))
+    thread.start()
+    assert ready.wait(20)
+    asyncio.run(state.close())
+    thread.join(20)
+    assert not thread.is_alive()
+    assert len(outcome) == 1
+
+
+def test_a_closed_state_has_nothing_open(path: str) -> None:
+    """Its settings may be changed at once, though the thread that read messages still sleeps."""
+    state = towline.state.open(path, size=1 << 20)
+    messages = state.subscribe("n")
+    time.sleep(0.05)
+    state.close()
+    with towline.state.open(path, size=2 << 20) as again:
+        assert again.info()["size"] == 2 << 20
+    with pytest.raises(StateClosed):
+        messages.receive(20)
 
 
 def test_a_slow_task(path: str) -> None:

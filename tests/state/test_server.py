@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,48 @@ def test_the_store_of_a_killed_server_is_removed_by_the_next(
             assert len(list(tmp_path.iterdir())) == 2, "that of a running server stays"
     assert list(tmp_path.iterdir()) == []
     assert STATE_VARIABLE not in os.environ
+
+
+def test_an_abandoned_new_directory_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_store, "MEMORY", str(tmp_path))
+    monkeypatch.setattr(state_store, "ROOM", 0)
+    old = time.time() - state_store.LONGEST_MAKING_S - 10
+    for name, has_lock in (("empty", False), ("unlocked", True), ("locked", True), ("new", True)):
+        folder = tmp_path / f"towline-new-{name}"
+        folder.mkdir()
+        if has_lock:
+            (folder / state_store.OWNER).touch()
+        if name != "new":
+            os.utime(folder, (old, old))
+    (tmp_path / "towline-new-link").symlink_to(tmp_path / "towline-new-new")
+    (tmp_path / "towline-new-foreign").mkdir()
+    (tmp_path / "towline-new-foreign" / "notes").touch()
+    os.utime(tmp_path / "towline-new-foreign", (old, old))
+    lock = os.open(tmp_path / "towline-new-locked" / state_store.OWNER, os.O_RDWR)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    with server_store(ServerConfig("apps:asgi")):
+        pass
+    os.close(lock)
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {f"towline-new-{name}" for name in ("locked", "new", "link", "foreign")}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+def test_root_removes_the_left_over_store_of_its_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_store, "MEMORY", str(tmp_path))
+    monkeypatch.setattr(state_store, "ROOM", 0)
+    pid = os.fork()
+    if not pid:
+        with server_store(ServerConfig("apps:asgi", user="65534")):
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert len(list(tmp_path.iterdir())) == 1
+    with server_store(ServerConfig("apps:asgi")):
+        assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")

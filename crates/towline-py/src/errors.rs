@@ -14,6 +14,7 @@ import_exception!(towline.errors, ReadTimeout);
 import_exception!(towline.errors, ResponseError);
 import_exception!(towline.errors, ResponseStateError);
 import_exception!(towline.errors, StartupError);
+import_exception!(towline.errors, StateClosed);
 import_exception!(towline.errors, StateError);
 import_exception!(towline.errors, StateFull);
 import_exception!(towline.errors, StateUnavailable);

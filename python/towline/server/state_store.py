@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,9 @@ ROOM = 256 << 20
 """Free bytes that the memory must have; a container often has 64 MiB."""
 OWNER = "owner"
 """File that a running server and its workers have locked."""
+BEING_MADE = "towline-new-"
+LONGEST_MAKING_S = 60
+"""Age from which a directory that is being made was left by a server that was killed meanwhile."""
 
 
 @contextmanager
@@ -71,7 +75,7 @@ def _make(config: ServerConfig) -> tuple[Path, int] | None:
     try:
         # It has its name once it is locked: before, another server could take it for one that is left over.
         name = os.urandom(8).hex()
-        made = base / f"towline-new-{name}"
+        made = base / f"{BEING_MADE}{name}"
         made.mkdir(mode=0o700)
         lock = os.open(made / OWNER, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -114,17 +118,34 @@ def _base() -> Path:
 
 
 def _remove_left_over(base: Path) -> None:
-    """Remove stores of this user whose server was killed, and whose workers have ended, too."""
+    """Remove stores of this user whose server was killed, and whose workers have ended, too. Root removes those of all users."""
     for folder in base.glob(f"{NAME}*"):
+        _remove_unlocked(folder)
+    for folder in base.glob(f"{BEING_MADE}*"):
         try:
-            lock = os.open(folder / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            age_s = time.time() - folder.lstat().st_mtime
+            if age_s > LONGEST_MAKING_S and not _remove_unlocked(folder) and _is_ours(folder.lstat()):
+                folder.rmdir()  # its maker was killed before it made the lock
         except OSError:
-            continue  # being made, or of another user
-        try:
-            if os.fstat(lock).st_uid == os.geteuid():
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(lock)
+            continue  # locked, or another server was faster
+
+
+def _remove_unlocked(folder: Path) -> bool:
+    """Remove a store that no process uses. False: it has no lock that may be opened."""
+    try:
+        lock = os.open(folder / OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        if _is_ours(os.fstat(lock)):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+    except BlockingIOError:
+        pass
+    finally:
+        os.close(lock)
+    return True
+
+
+def _is_ours(status: os.stat_result) -> bool:
+    return os.geteuid() in (0, status.st_uid)

@@ -7,6 +7,7 @@ through a descriptor, once for all messages since its last look.
 from __future__ import annotations
 
 import asyncio
+import os
 import select
 import threading
 import time
@@ -14,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from .. import _native
-from ..errors import SlowSubscriber
+from ..errors import SlowSubscriber, StateClosed
 from .backend import Post, WhenFull
 from .patterns import matcher
 
@@ -26,14 +27,23 @@ LOOK_AGAIN = 0.5
 """Seconds after which a reader looks without being woken: a publisher may be killed between its commit and the wake-up."""
 
 
+def closed() -> StateClosed:
+    return StateClosed("the state is closed")
+
+
 class Queue:
-    """The messages that wait for one subscription, and its rule when they are too many."""
+    """The messages that wait for one subscription, and its rule when they are too many.
+
+    open ── close() of the subscription ──► closed     take() returns None
+         ── end(), when the store is closed ──► ended  take() returns the messages that wait, then raises StateClosed
+    """
 
     def __init__(self, start: int, limit: int, when_full: WhenFull) -> None:
         self.start = start  # number of the first message that it gets
         self.posts: deque[Post] = deque()
         self.dropped = 0
         self.closed = False
+        self._ended = False
         self._limit = limit
         self._disconnects = when_full == "disconnect"
 
@@ -50,13 +60,22 @@ class Queue:
         self.dropped += count
 
     def take(self) -> Post | None:
-        """The next message; None if there is none. Raises `SlowSubscriber` if the subscription has ended."""
+        """The next message; None if there is none. Raises `SlowSubscriber` or `StateClosed` if there will be none."""
         if self._disconnects and self.dropped:
             self.posts.clear()
             raise SlowSubscriber(
                 f"{self.dropped} messages were lost, because the subscriber did not read in time"
             )
-        return self.posts.popleft() if self.posts else None
+        if self.posts:
+            return self.posts.popleft()
+        if self._ended and not self.closed:
+            raise closed()
+        return None
+
+    def end(self) -> None:
+        """Let the reader meet the end of the store, after the messages that wait."""
+        self._ended = True
+        self.wake()
 
     def wake(self) -> None:
         """Let the reader of the queue run, if it waits."""
@@ -88,6 +107,15 @@ class Router:
             if not queues:
                 del self._by_channel[channel]
         self._by_pattern = [(matches, other) for matches, other in self._by_pattern if other is not queue]
+
+    def end_all(self) -> None:
+        """Remove and end every subscription."""
+        queues = tuple(self._queues)
+        self._queues.clear()
+        self._by_channel.clear()
+        self._by_pattern.clear()
+        for queue in queues:
+            queue.end()
 
     def deliver(self, posts: Sequence[Post], lost: int, end: int) -> None:
         """Put messages into the queues that want them, and wake their readers. `end`: the number of the next message."""
@@ -158,11 +186,23 @@ class ThreadReader:
         self.lock = threading.Lock()
         self.router = Router()
         self._log: _native.StateLog | None = None
+        self._is_closed = False
+
+    def close(self) -> None:
+        """End all subscriptions. The thread may sleep until it looks again, and has no log any more then."""
+        with self.lock:
+            self._is_closed = True
+            self.router.end_all()
+            if self._log is not None:
+                self._log.close()
+                self._log = None
 
     def subscribe(
         self, channels: Sequence[bytes], patterns: Sequence[bytes], limit: int, when_full: WhenFull
     ) -> ThreadQueue:
         with self.lock:
+            if self._is_closed:
+                raise closed()
             log = self._log
             if log is None:
                 log = self._log = self._store.open_log()
@@ -176,6 +216,8 @@ class ThreadReader:
         poller.register(log.fileno(), select.POLLIN)
         while True:
             with self.lock:
+                if self._log is not log:
+                    return  # closed
                 if not len(self.router):
                     self._log = None
                     log.close()
@@ -228,6 +270,7 @@ class LoopReader:
 
     def __init__(self, loop: asyncio.AbstractEventLoop, log: _native.StateLog) -> None:
         self.loop = loop
+        self.pid = os.getpid()
         self._log = log
         self._router = Router()
         self._timer: asyncio.TimerHandle | None = None
@@ -250,9 +293,11 @@ class LoopReader:
             self.close()
 
     def close(self) -> None:
+        """Stop reading, and end the subscriptions that there are. Runs on the loop's thread."""
         if self.closed:
             return
         self.closed = True
+        self._router.end_all()
         self.loop.remove_reader(self._log.fileno())
         for handle in (self._timer, self._next):
             if handle is not None:

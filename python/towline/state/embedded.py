@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 from .. import _native
 from ..errors import StateUnavailable, UsageError
 from .backend import Check, Grant, Post, WhenFull, Write
-from .delivery import LoopQueue, LoopReader, ThreadQueue, ThreadReader
+from .delivery import LoopQueue, LoopReader, ThreadQueue, ThreadReader, closed
 
 T = TypeVar("T")
 THREADS = 4
@@ -79,7 +79,6 @@ class Embedded:
         self.take_window = store.take_window
         self.publish = store.publish
         self.info = store.info
-        self.close = store.close
 
     def subscribe(
         self, channels: Sequence[bytes], patterns: Sequence[bytes], queue: int, when_full: WhenFull, /
@@ -88,6 +87,11 @@ class Embedded:
         if self._reader is None or self._reader[0] != pid:  # the thread of a parent does not exist here
             self._reader = pid, ThreadReader(self._store)
         return self._reader[1].subscribe(channels, patterns, queue, when_full)
+
+    def close(self) -> None:
+        self._store.close()
+        if self._reader is not None and self._reader[0] == os.getpid():
+            self._reader[1].close()
 
 
 class AsyncEmbedded:
@@ -98,6 +102,7 @@ class AsyncEmbedded:
         self._short = short
         self._threads: tuple[int, ThreadPoolExecutor] | None = None
         self._readers: dict[asyncio.AbstractEventLoop, LoopReader] = {}
+        self._is_closed = False
         self.name = store.name
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
@@ -180,9 +185,13 @@ class AsyncEmbedded:
         self, channels: Sequence[bytes], patterns: Sequence[bytes], queue: int, when_full: WhenFull, /
     ) -> LoopQueue:
         loop = asyncio.get_running_loop()
+        self._check_open()
         reader = self._readers.get(loop)
         if reader is None or reader.closed:
             log = await self._in_thread(self._store.open_log)
+            if self._is_closed:
+                log.close()
+            self._check_open()
             reader = self._readers.get(loop)  # another task may have been faster
             if reader is None or reader.closed:
                 for other in [each for each in self._readers if each.is_closed()]:
@@ -192,13 +201,23 @@ class AsyncEmbedded:
                 log.close()
         return reader.add(channels, patterns, queue, when_full)
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise closed()
+
     async def info(self) -> dict[str, Any]:
         return self._short.info()
 
     async def close(self) -> None:
-        for reader in self._readers.values():
-            if not reader.loop.is_closed():
+        self._is_closed = True
+        running = asyncio.get_running_loop()
+        for loop, reader in self._readers.items():
+            if reader.pid != os.getpid():
+                continue  # its descriptors are those of the parent, too
+            if loop is running:
                 reader.close()
+            elif not loop.is_closed():
+                loop.call_soon_threadsafe(reader.close)
         self._readers.clear()
         if self._threads is not None and self._threads[0] == os.getpid():
             self._threads[1].shutdown(wait=False)

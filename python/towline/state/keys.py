@@ -6,6 +6,7 @@ from ..errors import UsageError
 from .backend import INTERNAL, MAX_KEY_BYTES
 
 SEPARATOR = b":"
+EMPTY = "a key has at least one byte"
 
 
 def stored(prefix: bytes, key: str | bytes) -> bytes:
@@ -19,7 +20,7 @@ def stored(prefix: bytes, key: str | bytes) -> bytes:
 
 def _fault(name: bytes, full: bytes) -> str:
     if not name:
-        return "a key has at least one byte"
+        return EMPTY
     if full[:1] == INTERNAL:
         return "a key must not begin with a zero byte"
     return f"a key with its namespace has at most {MAX_KEY_BYTES} bytes, this one has {len(full)}"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, TypeVar, cast, overload
 
-from ..errors import StateConflict
+from ..errors import StateConflict, UsageError
 from . import keys, operations
 from .backend import Backend, BackendSubscription, WhenFull
 from .codecs import BytesCodec, Codec, codec_of
@@ -52,7 +52,10 @@ class State(View[V]):
         return f"<State {self._backend.name} {self._prefix.decode(errors='replace')!r}>"
 
     def close(self) -> None:
-        """Release what this process holds, for all namespaces of this object. The values stay."""
+        """Release what this process holds, for all namespaces of this object. The values stay.
+
+        Later calls raise `StateClosed`, and so do subscriptions, after the messages that wait.
+        """
         self._backend.close()
 
     def namespace(self, name: str, codec: str | Codec[Any] | None = None) -> State[Any]:
@@ -85,7 +88,9 @@ class State(View[V]):
     def get(self, key: str | bytes, default: D) -> V | D: ...
     def get(self, key: str | bytes, default: Any = None) -> Any:
         """The value, or the default if there is none or it has expired."""
-        # The most frequent call: without the steps of other methods. The store checks the key.
+        # The most frequent call: without the steps of other methods. The store checks the key with its namespace.
+        if not key:
+            raise UsageError(keys.EMPTY)
         data = self._read(self._prefix + (key.encode() if type(key) is str else key))  # type: ignore[operator]
         if data is None:
             return default

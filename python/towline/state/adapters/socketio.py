@@ -16,7 +16,7 @@ from socketio.async_pubsub_manager import AsyncPubSubManager
 
 import towline.state
 
-from ...errors import StateError
+from ...errors import StateClosed, StateError
 from ..async_state import AsyncState
 from ..state import State
 
@@ -51,6 +51,8 @@ class StateManager(socketio.PubSubManager):  # type: ignore[misc]  # python-sock
                 with self._state.subscribe(self.channel, queue=QUEUE) as messages:
                     for message in messages:
                         yield message.data
+            except StateClosed:
+                return
             except StateError as error:
                 self._get_logger().error("Cannot receive from the state, retrying in %g s: %s", pause, error)
             time.sleep(pause)
@@ -82,6 +84,8 @@ class AsyncStateManager(AsyncPubSubManager):  # type: ignore[misc]
                 async with self._state.subscribe(self.channel, queue=QUEUE) as messages:
                     async for message in messages:
                         yield message.data
+            except StateClosed:
+                return
             except StateError as error:
                 self._get_logger().error("Cannot receive from the state, retrying in %g s: %s", pause, error)
             await asyncio.sleep(pause)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...errors import StateError, StateFull, StateUnavailable, UsageError
+from ...errors import StateClosed, StateError, StateFull, StateUnavailable, UsageError
 
 SCHEMES = {
     "redis": "redis",
@@ -77,4 +77,4 @@ def failure(error: Any) -> StateError:
 
 
 def closed() -> StateError:
-    return StateError("the store is closed")
+    return StateClosed("the state is closed")
