@@ -10,9 +10,12 @@
 //! an open loop `rate_per_s` and `poisson`. Its reply has the [`Report`] and histograms of `response` and
 //! `first_byte`.
 //!
+//! With `--hosts` the slices are sent by agents on other hosts ([`on_hosts`]).
+//!
 //! `hello`, `prepare`, `clock`, `begin` and `stop` are for a load that several agents share
 //! ([`messages`](crate::hosts::messages)).
 
+mod on_hosts;
 mod part;
 mod single_message;
 mod single_requests;
@@ -32,12 +35,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, LoopMode, Until};
 use crate::error::LoadError;
+use crate::hosts::HostOptions;
 use crate::hosts::messages::{Clock, Order, PartEvent};
 use crate::report::Report;
 use crate::schedule::{Arrivals, Rate};
 use crate::session::{Outcome, Session};
 use crate::slice::{Slice, Stop};
 use crate::spec::Spec;
+use on_hosts::OnHosts;
 use part::{Output, Part, Watchdog, introduction};
 use single_requests::{SingleResponse, send_each_once};
 
@@ -122,11 +127,21 @@ struct Histograms {
 
 /// Serves until `quit` or the end of `input`. `Err`: the output was closed.
 pub fn serve(input: impl BufRead, output: impl Write + Send) -> io::Result<()> {
+    serve_on(input, output, None)
+}
+
+/// As [`serve`]; the load comes from agents on `hosts`, if there are any.
+pub fn serve_on(
+    input: impl BufRead,
+    output: impl Write + Send,
+    hosts: Option<HostOptions>,
+) -> io::Result<()> {
     let output = Output::new(output);
     let watchdog = Watchdog::new();
     let served = thread::scope(|scope| {
         let mut agent = Agent {
             sessions: HashMap::new(),
+            on_hosts: hosts.map(|hosts| OnHosts::new(hosts, scope)),
             part: None,
             clock: Clock::new(),
             watchdog: Arc::clone(&watchdog),
@@ -142,8 +157,24 @@ pub fn serve(input: impl BufRead, output: impl Write + Send) -> io::Result<()> {
     served
 }
 
+/// A session by its name.
+enum LoadSession {
+    Here(Box<Session>),
+    OnHosts(Box<Config>),
+}
+
+impl LoadSession {
+    fn config(&self) -> &Config {
+        match self {
+            Self::Here(session) => session.config(),
+            Self::OnHosts(config) => config,
+        }
+    }
+}
+
 struct Agent<'scope, 'env, W> {
-    sessions: HashMap<String, Session>,
+    sessions: HashMap<String, LoadSession>,
+    on_hosts: Option<OnHosts>,
     part: Option<Part<'scope>>,
     clock: Clock,
     watchdog: Arc<Watchdog>,
@@ -201,7 +232,12 @@ impl<W: Write + Send> Agent<'_, '_, W> {
                     reports_targets: false,
                     ..config.config()?
                 };
-                let opened = Session::open(config)?;
+                let opened = if self.on_hosts.is_some() {
+                    config.check()?;
+                    LoadSession::OnHosts(Box::new(config))
+                } else {
+                    LoadSession::Here(Box::new(Session::open(config)?))
+                };
                 sessions.insert(session, opened);
                 Ok(Reply::Ok(true))
             }
@@ -212,7 +248,11 @@ impl<W: Write + Send> Agent<'_, '_, W> {
             AgentCommand::Slice(command) => {
                 let slice = command.slice()?;
                 let session = find(sessions, &command.session)?;
-                let outcome = session.slice(&slice, &Stop::default())?;
+                let outcome = match (session, &self.on_hosts) {
+                    (LoadSession::Here(session), _) => session.slice(&slice, &Stop::default())?,
+                    (LoadSession::OnHosts(config), Some(hosts)) => hosts.slice(config, &slice)?,
+                    (LoadSession::OnHosts(_), None) => return wrong("there are no hosts"),
+                };
                 Ok(Reply::Slice(Box::new(outcome.into())))
             }
             AgentCommand::Close { session } => {
@@ -225,10 +265,17 @@ impl<W: Write + Send> Agent<'_, '_, W> {
                 if let Some(limit) = silence_s {
                     self.watchdog.start(seconds("silence_s", limit)?);
                 }
-                Ok(Reply::OfPart(PartEvent::Hello(introduction())))
+                let introduction = match &self.on_hosts {
+                    None => introduction(),
+                    Some(hosts) => hosts.introduction(introduction())?,
+                };
+                Ok(Reply::OfPart(PartEvent::Hello(introduction)))
             }
             AgentCommand::Clock {} => Ok(Reply::OfPart(PartEvent::Clock(self.clock.ns(now)))),
             AgentCommand::Prepare { order } => {
+                if self.on_hosts.is_some() {
+                    return wrong("this agent is the controller of others");
+                }
                 if self.part.as_ref().is_some_and(|part| !part.is_over()) {
                     return wrong("a part of a load is running already");
                 }
@@ -251,9 +298,9 @@ impl<W: Write + Send> Agent<'_, '_, W> {
 }
 
 fn find<'a>(
-    sessions: &'a mut HashMap<String, Session>,
+    sessions: &'a mut HashMap<String, LoadSession>,
     name: &str,
-) -> Result<&'a mut Session, LoadError> {
+) -> Result<&'a mut LoadSession, LoadError> {
     (sessions.get_mut(name))
         .ok_or_else(|| LoadError::Config(format!("no session {name:?} is open")))
 }

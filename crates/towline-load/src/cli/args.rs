@@ -41,7 +41,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
         match arg {
             Short('h') | Long("help") => return topic(&mut parser).map(Command::Help),
             Short('V') | Long("version") => return Ok(Command::Version),
-            Long("agent") => return only(&mut parser).map(|()| Command::Agent),
+            Long("agent") => return agent(&mut parser).map(Command::Agent),
             Value(value) => {
                 let value = text(value)?;
                 if after_condition && thresholds::is_condition(&value) {
@@ -97,12 +97,28 @@ fn topic(parser: &mut Parser) -> Result<String, String> {
     })
 }
 
-/// `--agent` allows no other options.
-fn only(parser: &mut Parser) -> Result<(), String> {
-    match parser.next() {
-        Ok(None) => Ok(()),
-        _ => Err("--agent takes no other arguments: sessions are opened by lines of JSON".into()),
+/// `--agent` allows no other options than those of hosts.
+fn agent(parser: &mut Parser) -> Result<Option<HostOptions>, String> {
+    let mut hosts = HostOptions::default();
+    while let Some(arg) = parser.next().map_err(|error| error.to_string())? {
+        let name = match arg {
+            Long(name) => name.to_owned(),
+            _ => String::new(),
+        };
+        if !matches!(
+            name.as_str(),
+            "hosts" | "ssh" | "agent-command" | "agent-binary"
+        ) {
+            return Err(
+                "--agent takes --hosts, --ssh, --agent-command and --agent-binary only: sessions are opened by \
+                 lines of JSON"
+                    .into(),
+            );
+        }
+        let value = text(parser.value().map_err(|error| error.to_string())?)?;
+        hosts::option(&mut hosts, &name, &value)?;
     }
+    hosts::checked(hosts)
 }
 
 /// The parsed arguments, before URLs and options are combined.

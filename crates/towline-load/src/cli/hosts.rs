@@ -30,6 +30,14 @@ pub(super) fn option(hosts: &mut HostOptions, name: &str, value: &str) -> Result
 
 /// The agents of a load, if it has any.
 pub(super) fn of_job(hosts: HostOptions, config: &Config) -> Result<Option<HostOptions>, String> {
+    if !hosts.agents.is_empty() && config.barrier {
+        return Err("a barrier is within one thread: --hosts has several".into());
+    }
+    checked(hosts)
+}
+
+/// The agents, if there are any; the options are consistent.
+pub(super) fn checked(hosts: HostOptions) -> Result<Option<HostOptions>, String> {
     if hosts.agents.is_empty() {
         return if hosts == HostOptions::default() {
             Ok(None)
@@ -39,9 +47,6 @@ pub(super) fn of_job(hosts: HostOptions, config: &Config) -> Result<Option<HostO
     }
     if hosts.agent_command.is_some() && hosts.agent_binary.is_some() {
         return Err("--agent-command and --agent-binary exclude each other".into());
-    }
-    if config.barrier {
-        return Err("a barrier is within one thread: --hosts has several".into());
     }
     Ok(Some(hosts))
 }

@@ -12,7 +12,8 @@ pub enum Command {
     /// The help text.
     Help(String),
     Version,
-    Agent,
+    /// An agent; with agents on other hosts it is their controller.
+    Agent(Option<HostOptions>),
     Run(Box<Job>),
 }
 

@@ -78,10 +78,10 @@ fn execute(command: Command) -> Result<u8, LoadError> {
             writeln!(out, "towline-load {}", env!("CARGO_PKG_VERSION"))?;
             return Ok(GOOD);
         }
-        Command::Agent => {
+        Command::Agent(hosts) => {
             drop(out);
             let _ends = Interrupt::ends();
-            agent::serve(io::stdin().lock(), io::stdout())?;
+            agent::serve_on(io::stdin().lock(), io::stdout(), hosts)?;
             return Ok(GOOD);
         }
         Command::Run(job) => job,

@@ -52,6 +52,13 @@ impl Fleet {
             on_lost: options.on_lost,
         })
     }
+
+    /// Lets the agents know, between runs, that their controller is there.
+    pub(crate) fn give_sign_of_life(&self) {
+        for member in &self.members {
+            member.link.send(&PartCommand::Clock {});
+        }
+    }
 }
 
 impl Drop for Fleet {

@@ -34,7 +34,19 @@ WARM_UP = WarmUp(windows=12, window_s=0.05, cap_s=1.5)
 WARM_UP_S = 1.0
 """Estimated duration of a warm-up."""
 UNRECORDED = frozenset(
-    {"output", "servers", "peers_bin", "app_dir", "command", "driver", "header", "body", "expect"}
+    {
+        "output",
+        "servers",
+        "peers_bin",
+        "app_dir",
+        "command",
+        "driver",
+        "ssh",
+        "agent_command",
+        "header",
+        "body",
+        "expect",
+    }
 )
 SECONDS = (0.4, 2.5)
 """Bounds of the load on each subject in each restart."""
@@ -225,6 +237,22 @@ class CompareOptions:
         metavar="COMMAND",
     )
 
+    hosts: str | None = option(
+        None,
+        "the load comes from several machines: an agent on each, by ssh, as with towline load --hosts; HOST=N has N threads",
+        group=LOAD,
+        metavar="HOST,...",
+    )
+    ssh: str | None = option(
+        None, "the client of --hosts and its options, such as 'ssh -F FILE'", group=LOAD, metavar="COMMAND"
+    )
+    agent_command: str | None = option(
+        None,
+        "runs an agent on a host of --hosts (default: towline-load or towline on its PATH)",
+        group=LOAD,
+        metavar="COMMAND",
+    )
+
     time: float = option(
         TIME_S,
         f"about so long in all, but at least {FEWEST_RESTARTS} restarts; --duration takes precedence",
@@ -294,10 +322,15 @@ class CompareOptions:
             raise ConfigError("git: needs one --app or one --command, which is started in both work trees")
         if self.git is not None and max(map(len, (self.app, self.command, self.server))) > 1:
             raise ConfigError("git: one application, on one server, is compared with its other revision")
-        if self.driver and (self.app or self.command or self.git):
+        elsewhere = "driver" if self.driver else "hosts" if self.hosts else None
+        if elsewhere and (self.app or self.command or self.git):
             raise ConfigError(
-                "driver: servers that are started here listen on 127.0.0.1 only; start them, and give URLs"
+                f"{elsewhere}: servers that are started here listen on 127.0.0.1 only; start them, and give URLs"
             )
+        if self.driver and self.hosts:
+            raise ConfigError("driver and hosts: one will do")
+        if (self.ssh or self.agent_command) and not self.hosts:
+            raise ConfigError("ssh and agent-command: need --hosts")
         if self.requests is not None:
             for name in ("path", "method", "body", "body_file", "status", "expect"):
                 if getattr(self, name):

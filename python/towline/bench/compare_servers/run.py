@@ -139,10 +139,10 @@ def compare_servers(session: Session, comparison: Comparison) -> None:
     """Measures it. Raises `ConfigError` for a subject that does not start, or does not respond as it must."""
     options = comparison.options
     with (
-        Agent(session.design.cores.driver, options.driver or COMMAND) as agent,
+        Agent(session.design.cores.driver, _agent_command(options)) as agent,
         tempfile.TemporaryDirectory() as folder,
     ):
-        machine = _driver(agent) if options.driver else ()
+        machine = _driver(agent) if options.driver or options.hosts else ()
         comparison = replace(comparison, notes=(*comparison.notes, *machine))
         binding = Binding(
             comparison.scenario,
@@ -163,8 +163,18 @@ def compare_servers(session: Session, comparison: Comparison) -> None:
             session.measure(_control(comparison, binding, plan))
 
 
+def _agent_command(options: CompareOptions) -> tuple[str, ...]:
+    """The command of the generator: here, elsewhere, or here as the controller of others."""
+    if options.hosts is None:
+        return options.driver or COMMAND
+    more = (
+        (name, value) for name, value in (("--ssh", options.ssh), ("--agent-command", options.agent_command))
+    )
+    return (*COMMAND, "--hosts", options.hosts, *(word for pair in more if pair[1] for word in pair if word))
+
+
 def _driver(agent: Agent) -> tuple[str, ...]:
-    """A note about the machine of the driver. Raises `ConfigError` if there is no agent of this version."""
+    """A note about the machines of the driver. Raises `ConfigError` if there is no agent of this version."""
     try:
         machine = agent.introduction()
     except AgentFailed as error:

@@ -25,6 +25,8 @@ from .protocol import Failed, SliceSpec
 COMMAND = (sys.executable, "-m", "towline", "load", "--agent")
 TIMEOUT_S = 15.0
 """Time in addition to the duration of a command."""
+STARTS_S = 60.0
+"""Time in which a generator must introduce itself, with all agents that it controls."""
 LOG_TAIL_BYTES = 2000
 
 Config = dict[str, Any]
@@ -54,10 +56,10 @@ class Agent:
         self.stop()
 
     def introduction(self) -> dict[str, Any]:
-        """Version and machine of the generator."""
+        """Version and machine of the generator; one that controls others starts them first."""
         if self._process is None:
             self._start()
-        found: dict[str, Any] = self._request({"op": "hello"}, 10.0).get("hello", {})
+        found: dict[str, Any] = self._request({"op": "hello"}, STARTS_S).get("hello", {})
         return found
 
     def open(self, session: str, config: Config) -> None:
