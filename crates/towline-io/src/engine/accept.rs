@@ -22,19 +22,9 @@ use crate::conn::addr::PeerAddr;
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
 use crate::engine::Engine;
+use crate::engine::balance::ACCEPTS_PER_TURN;
 use crate::engine::listener::Listener;
 use crate::sys;
-
-/// Connections accepted per listener and turn; the rest is left to later turns and to the other processes
-/// that share the listener.
-const ACCEPTS_PER_TURN: usize = 8;
-
-/// Pause of accepting in a worker that has more connections than another. If the other does not accept
-/// them (it may be blocked), this one accepts one more after each pause.
-const BALANCE_PAUSE: Duration = Duration::from_micros(500);
-
-/// Difference in connections between workers that is tolerated.
-const TOLERATED_LEAD: u64 = 2;
 
 /// Connections accepted per listener before it is closed.
 const LAST_ACCEPTS: usize = 512;
@@ -80,7 +70,7 @@ impl<S: Default> Engine<S> {
     }
 
     fn takes_connections(&self) -> bool {
-        self.fd_exhaustion.until.is_none() && self.balance_until.is_none()
+        self.fd_exhaustion.until.is_none() && self.balance.paused_until().is_none()
     }
 
     pub(crate) fn accept(&mut self, now: Instant) {
@@ -88,8 +78,7 @@ impl<S: Default> Engine<S> {
             self.fd_exhaustion.resume();
             self.register_listeners();
         }
-        if self.balance_until.is_some_and(|until| until <= now) {
-            self.balance_until = None;
+        if self.balance.resume(now) {
             self.register_listeners();
         }
         for index in 0..self.listeners.len() {
@@ -97,29 +86,28 @@ impl<S: Default> Engine<S> {
             while self.takes_connections() && self.listeners[index].pending && left > 0 {
                 left -= 1;
                 self.accept_one(index, now);
-                if self.listeners[index].pending && self.is_ahead(index) {
-                    self.balance_until = Some(now + BALANCE_PAUSE);
+                if !self.listeners[index].pending {
+                    self.balance.found_none();
+                } else if let Some((mine, fewest)) = self.shares(index)
+                    && self.balance.accepted(mine, fewest, now)
+                {
                     self.deregister_listeners();
                 }
             }
         }
     }
 
-    /// Whether another accepting worker has clearly fewer connections than this one. The kernel wakes the
-    /// same worker again and again, and a persistent connection stays with its worker.
-    fn is_ahead(&self, index: usize) -> bool {
-        let Some(meter) = &self.listeners[index].service.meter else {
-            return false;
-        };
+    /// The connections of this worker, and of the accepting one that has the fewest.
+    fn shares(&self, index: usize) -> Option<(u64, u64)> {
+        let meter = self.listeners[index].service.meter.as_ref()?;
         let accepting = meter
             .slots()
             .in_use()
             .filter(|slot| slot.accepting.load(Relaxed) != 0);
         let fewest = accepting
             .map(|slot| slot.connections_open.load(Relaxed))
-            .min();
-        let mine = meter.connections_open.load(Relaxed);
-        fewest.is_some_and(|fewest| mine > fewest + TOLERATED_LEAD + fewest / 8)
+            .min()?;
+        Some((meter.connections_open.load(Relaxed), fewest))
     }
 
     /// Accepts the pending connections. Bounded, because clients may connect as fast as they are accepted.

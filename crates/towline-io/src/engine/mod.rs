@@ -11,6 +11,9 @@
 //! nor the caller's event loop starve.
 
 pub(crate) mod accept;
+mod balance;
+#[cfg(test)]
+mod balance_simulation;
 mod checkout;
 pub(crate) mod conn_table;
 pub(crate) mod drain;
@@ -47,6 +50,7 @@ use crate::conn::id::{ConnId, Source};
 use crate::conn::repeat::RepeatedResponses;
 use crate::conn::{Conn, Output};
 use crate::engine::accept::{FdExhaustion, Notice, RegisteredListener};
+use crate::engine::balance::Balance;
 use crate::engine::conn_table::{CheckedOut, ConnTable, Readiness, Slot};
 use crate::engine::drain::Drain;
 use crate::engine::endpoint::{RegisteredEndpoint, RegisteredWorkers};
@@ -117,8 +121,8 @@ pub struct Engine<S> {
     pub(crate) endpoints: Vec<RegisteredEndpoint>,
     pub(crate) workers: Option<RegisteredWorkers>,
     pub(crate) fd_exhaustion: FdExhaustion,
-    /// Time until which new connections are left to workers that have fewer.
-    pub(crate) balance_until: Option<Instant>,
+    /// Pauses in which new connections are left to workers that have fewer.
+    pub(crate) balance: Balance,
     pub(crate) table: ConnTable<S>,
     pub(crate) handshakes: VecDeque<ConnId>,
     pub(crate) buffers: BufferPool,
@@ -174,7 +178,7 @@ impl<S: Default> Engine<S> {
             endpoints: Vec::new(),
             workers: None,
             fd_exhaustion: FdExhaustion::new()?,
-            balance_until: None,
+            balance: Balance::default(),
             table: ConnTable::new(),
             handshakes: VecDeque::new(),
             timers: TimerQueue::default(),
@@ -537,7 +541,7 @@ impl<S: Default> Engine<S> {
         let next = [
             self.timers.next(),
             self.fd_exhaustion.until,
-            self.balance_until,
+            self.balance.paused_until(),
             self.wake_at,
             self.pending_dials.next_deadline(),
         ];
