@@ -88,9 +88,7 @@ def test_the_store_of_a_killed_server_is_removed_by_the_next(
     assert STATE_VARIABLE not in os.environ
 
 
-def test_an_abandoned_new_directory_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_abandoned_new_directory_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(state_store, "MEMORY", str(tmp_path))
     monkeypatch.setattr(state_store, "ROOM", 0)
     old = time.time() - state_store.LONGEST_MAKING_S - 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -299,3 +300,25 @@ def test_it_is_a_dictionary(tmp_path_factory: pytest.TempPathFactory, steps: lis
             assert state.get_many(list(model)) == model
     with towline.state.open(path, codec="bytes") as state:
         assert dict(state.scan()) == model
+
+
+def test_large_values_on_an_event_loop(tmp_path: Path) -> None:
+    """Beyond what the loop copies itself."""
+    sizes = [100, 70_000, 300_000, 600_000, 5_000_000]
+    values = {f"{size:08}": os.urandom(size) for size in sizes}
+
+    async def main() -> None:
+        async with towline.state.open_async(str(tmp_path / "store"), codec="bytes", size=64 << 20) as state:
+            for name, value in values.items():
+                await state.set(name, value)
+                assert await state.get(name) == value
+            assert await state.get_many(list(values)) == values
+            assert {key: value async for key, value in state.scan()} == values
+            keys = state.keys()
+            assert [key async for key in keys] == list(values)
+
+    asyncio.run(main())
+    with towline.state.open(str(tmp_path / "store"), codec="bytes") as state:
+        assert dict(state.scan()) == values
+        assert state.get_many(list(values)) == values
+        assert [state.get(name) for name in values] == list(values.values())

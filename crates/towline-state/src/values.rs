@@ -238,8 +238,11 @@ impl Store {
 
     /// Keys from `from` on that have the prefix, in order, with or without their values. Internal keys are left out if the
     /// prefix is empty.
+    ///
+    /// A part ends before a value with which it would be long. `Blocking::Short` refuses one that begins with a large value.
     pub fn scan(
         &self,
+        blocking: Blocking,
         prefix: &[u8],
         from: Option<&[u8]>,
         limit: usize,
@@ -265,6 +268,14 @@ impl Store {
                 }
                 visited += 1;
                 let record = Record::read(data).ok_or_else(damaged)?;
+                let len = if values { record.value.len() } else { 0 };
+                if !page.items.is_empty() && bytes + len > SHORT_BYTES {
+                    page.next = Some(key.to_vec());
+                    break;
+                }
+                if blocking == Blocking::Short && len > 2 * SHORT_BYTES {
+                    return Err(Error::Busy);
+                }
                 if record.is_live(now) {
                     let value = if values {
                         record.value.to_vec()

@@ -70,7 +70,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 fn scan(store: &Store, prefix: &[u8], limit: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (mut found, mut next) = (Vec::new(), None);
     loop {
-        let page = store.scan(prefix, next.as_deref(), limit, true).unwrap();
+        let page = store
+            .scan(Blocking::Wait, prefix, next.as_deref(), limit, true)
+            .unwrap();
         found.extend(page.items);
         match page.next {
             None => return found,

@@ -161,7 +161,10 @@ class AsyncEmbedded:
     async def scan(
         self, prefix: bytes, cursor: bytes | None, limit: int, values: bool, /
     ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        return self._short.scan(prefix, cursor, limit, values)
+        try:
+            return self._short.scan(prefix, cursor, limit, values)
+        except BlockingIOError:
+            return await self._in_thread(self._store.scan, prefix, cursor, limit, values)
 
     async def take_tokens(self, key: bytes, capacity: float, per_second: float, cost: float, /) -> Grant:
         try:

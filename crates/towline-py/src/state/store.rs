@@ -1,7 +1,9 @@
 //! `StateStore`: the primitives of `towline.state.backend` on the embedded store.
 use std::path::PathBuf;
+use std::ptr::{null, with_exposed_provenance_mut};
 use std::sync::Arc;
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::{PyBytes, PyDict};
@@ -22,6 +24,9 @@ pub struct StateStore {
     store: GilCell<Option<Arc<Store>>>,
     blocking: Blocking,
 }
+
+/// Copying so many bytes takes some microseconds.
+const LARGE_BYTES: usize = 64 * 1024;
 
 type Keys = Vec<PyBackedBytes>;
 type Checks = Vec<(PyBackedBytes, Option<PyBackedBytes>)>;
@@ -74,11 +79,19 @@ impl StateStore {
 
     #[pyo3(signature = (key, /))]
     fn get<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let store = self.store.open(py);
-        let store = store.as_ref().ok_or_else(closed)?;
-        store
-            .get(self.blocking, key, |value| PyBytes::new(py, value))
-            .map_err(to_python)
+        let found = {
+            let store = self.store.open(py);
+            let store = store.as_ref().ok_or_else(closed)?;
+            store.get(Blocking::Short, key, |value| PyBytes::new(py, value))
+        };
+        match found {
+            Err(Error::Busy) if self.blocking == Blocking::Wait => {}
+            found => return found.map_err(to_python),
+        }
+        let store = self.store(py)?;
+        let found = py.detach(|| store.get(Blocking::Wait, key, <[u8]>::to_vec));
+        let value = found.map_err(to_python)?;
+        value.map(|value| bytes_of(py, &value)).transpose()
     }
 
     #[pyo3(signature = (keys, /))]
@@ -89,10 +102,10 @@ impl StateStore {
     ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         let values = self.run(py, |store, blocking| store.get_many(blocking, &keys))?;
-        Ok(values
-            .into_iter()
-            .map(|value| value.map(|value| PyBytes::new(py, &value)))
-            .collect())
+        let values = values.into_iter();
+        values
+            .map(|value| value.map(|value| bytes_of(py, &value)).transpose())
+            .collect()
     }
 
     #[pyo3(signature = (key, value, ttl=None, /))]
@@ -178,14 +191,16 @@ impl StateStore {
         Vec<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)>,
         Option<Bound<'py, PyBytes>>,
     )> {
-        let page = self.run(py, |store, _| store.scan(prefix, cursor, limit, values))?;
-        let bytes = |bytes: &[u8]| PyBytes::new(py, bytes);
+        let page = self.run(py, |store, blocking| {
+            store.scan(blocking, prefix, cursor, limit, values)
+        })?;
         let items = page
             .items
             .iter()
-            .map(|(key, value)| (bytes(key), bytes(value)))
-            .collect();
-        Ok((items, page.next.as_deref().map(bytes)))
+            .map(|(key, value)| Ok((PyBytes::new(py, key), bytes_of(py, value)?)))
+            .collect::<PyResult<_>>()?;
+        let next = page.next.as_deref().map(|key| PyBytes::new(py, key));
+        Ok((items, next))
     }
 
     #[pyo3(signature = (key, capacity, per_second, cost, /))]
@@ -281,6 +296,25 @@ impl StateStore {
             result => result.map_err(to_python),
         }
     }
+}
+
+/// A copy as bytes of Python. A large one is made without the GIL, so that an event loop goes on meanwhile.
+fn bytes_of<'py>(py: Python<'py>, value: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    if value.len() < LARGE_BYTES {
+        return Ok(PyBytes::new(py, value));
+    }
+    let len = value.len().cast_signed();
+    // SAFETY: a new reference to uninitialised bytes, or null with an exception.
+    let object =
+        unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyBytes_FromStringAndSize(null(), len))? };
+    // SAFETY: an object of bytes, which nobody else has until this function returns.
+    let start = unsafe { ffi::PyBytes_AsString(object.as_ptr()) }.expose_provenance();
+    py.detach(|| {
+        let start = with_exposed_provenance_mut::<u8>(start);
+        // SAFETY: it has room for as many bytes as `value`, which is elsewhere.
+        unsafe { start.copy_from_nonoverlapping(value.as_ptr(), value.len()) };
+    });
+    Ok(object.cast_into::<PyBytes>()?)
 }
 
 /// `None` is "for ever", a negative time "as before" (`KEEP_TTL`).
