@@ -207,6 +207,8 @@ class TestRay:
         port, client_port = free_port(), free_port()
         options = ["--head", f"--port={port}", f"--ray-client-server-port={client_port}", "--num-cpus=2"]
         more = ["--include-dashboard=false", "--disable-usage-stats", "--object-store-memory=100000000"]
+        # Not from a fixed range, in which a free port of this test may be.
+        more += ["--min-worker-port=0", "--max-worker-port=0"]
         program = [sys.executable, "-m", "ray.scripts.scripts"]
         assert ray.__version__
         try:
