@@ -8,9 +8,10 @@ from towline.bench.responder import Responder
 from tests.wire.http2_attacks import ATTACKS, attack
 
 # The attack must end within 1,000 frames, or under a mebibyte and 50 ms of CPU. Of the frames some are on their way when it
-# is cut off; a machine that is busy makes CPU time dearer.
+# is cut off; a machine that is busy makes CPU time dearer; and the kernel counts resident pages by processor, 128 KiB of each
+# kind at a time, so that a difference of two readings is that exact only.
 MOST_FRAMES = 1_200
-MOST_KIB = 1_024
+MOST_KIB = 1_024 + 512
 MOST_CPU_MS = 200
 
 
