@@ -16,6 +16,7 @@ from tests.support.feature_server import every_kind
 from tests.support.http2_apps import APPS, payload
 from tests.support.http3.client import LIBRARIES, Client
 from tests.support.http3.connected import connected, serving
+from tests.support.process import eventually
 from tests.support.websocket_server import (
     BINARY,
     CLOSE,
@@ -111,7 +112,9 @@ def test_a_stream_that_is_reset(tmp_path: Path) -> None:
             stream = client.open_websocket()
             client.stop(stream)
             client.reset(stream)
-            client.until(lambda number=number: client.fetch().status == 200 and len(codes) == number)
+            eventually(
+                lambda number=number: client.fetch().status == 200 and len(codes) == number, "the code"
+            )
     assert codes == [1006] * 10
 
 

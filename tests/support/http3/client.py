@@ -233,7 +233,7 @@ class Client:
         return self.until(lambda: self.closed)
 
     def until(self, condition: Callable[[], Any]) -> Any:
-        """Waits for a condition, which events of the connection make true."""
+        """Waits for a condition, which events of the connection make true. It must not send: that needs the lock held here."""
         deadline = time.monotonic() + MAX_WAIT
         with self._changed:
             while not (value := condition()):
