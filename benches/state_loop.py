@@ -230,7 +230,8 @@ def run(seconds: float) -> dict[str, list[dict[str, Any]]]:
 def page(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     parts = [
         "Microseconds for which one call holds the event loop: the longest step of each call; where a thread made it, the",
-        "longest pause of the loop meanwhile as well. The bound is 200.",
+        "longest pause of the loop meanwhile as well. The bound is 200. The process has one core, so that a pause contains the",
+        "time of the thread on it.",
         "",
     ]
     for name, rows in found.items():
