@@ -94,7 +94,7 @@ pythons: ## tests on CPython 3.14 and 3.15 in a Debian chroot (root; PYTHONS="3.
 test: check cargo-test pytest fuzz-build ## everything CI runs: check, Rust tests, Python tests, fuzz targets
 
 # examples/api, hello and llm are as short as they can be, without types. A folder whose files import each other is in MYPYPATH.
-TYPED_EXAMPLES := $(wildcard $(addprefix examples/,$(addsuffix /*.py,chat deployment fastapi_service files gateway webhooks)))
+TYPED_EXAMPLES := $(wildcard $(addprefix examples/,$(addsuffix /*.py,chat deployment fastapi_service files gateway https_records webhooks)))
 
 check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, types, stubs
 	$(call say,house rules)

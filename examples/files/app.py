@@ -52,14 +52,14 @@ class FileService:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif scope["type"] != "http":
             raise NotImplementedError(f"http only, not {scope['type']}")
         else:
             status, value, headers = await self._respond(scope, receive)
             await respond(send, status, value, headers)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         await asyncio.to_thread(remove_abandoned_parts, self._directory)
         await send({"type": "lifespan.startup.complete"})

@@ -118,7 +118,7 @@ class Gateway:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif scope["type"] != "http":
             raise NotImplementedError(f"http only, not {scope['type']}")
         elif scope["path"] == "/metrics":
@@ -126,7 +126,7 @@ class Gateway:
         else:
             await self._respond(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         async with contextlib.AsyncExitStack() as stack:
             try:

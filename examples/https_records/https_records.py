@@ -22,8 +22,8 @@ import towline
 from dns.rdtypes.svcbbase import ParamKey
 
 TIMEOUT_S = 0.3
-KNOWN = {ParamKey.MANDATORY, ParamKey.ALPN, ParamKey.NO_DEFAULT_ALPN, ParamKey.PORT}
-"""What is understood here. A record that needs more is not used (RFC 9460 8)."""
+SUPPORTED = {ParamKey.MANDATORY, ParamKey.ALPN, ParamKey.NO_DEFAULT_ALPN, ParamKey.PORT}
+"""Parameters that `alternatives` takes into account. A record with another mandatory one is not used (RFC 9460 8)."""
 
 
 def alternatives(
@@ -51,7 +51,7 @@ def _alternative(host: str, resolver: dns.resolver.Resolver, timeout: float) -> 
     ttl = answer.rrset.ttl if answer.rrset is not None else 0
     for record in sorted(answer, key=lambda record: record.priority):
         mandatory = record.params.get(ParamKey.MANDATORY)
-        if record.priority == 0 or (mandatory and not KNOWN.issuperset(mandatory.keys)):
+        if record.priority == 0 or (mandatory and not SUPPORTED.issuperset(mandatory.keys)):
             continue  # an alias, or one that this client cannot use
         alpn = record.params.get(ParamKey.ALPN)
         if alpn and b"h3" in alpn.ids:
