@@ -104,6 +104,7 @@ check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, typ
 	$(BIN)/python scripts/options_doc.py --check
 	$(BIN)/python scripts/client_names.py --check
 	$(BIN)/python scripts/scenarios_doc.py --check
+	$(BIN)/python scripts/founding_doc.py --check
 	$(BIN)/python scripts/readme_chart.py --check
 	$(BIN)/python scripts/check_workflows.py
 	$(BIN)/shellcheck scripts/*.sh .ci/run examples/*/*.sh
@@ -185,7 +186,6 @@ $(VENV)/.stamp-docs: pyproject.toml $(VENV)/.stamp-tools
 	@touch $@
 
 docs: $(VENV)/.stamp-docs $(VENV)/.stamp-native ## the documentation site in build/docs/site; fails for warnings and dead links
-	$(BIN)/python scripts/founding_doc.py
 	$(BIN)/python scripts/docs_site.py
 
 audit: ## licences, sources and known advisories of the crates (installs cargo-deny)

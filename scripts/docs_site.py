@@ -209,7 +209,7 @@ class Links(HTMLParser):
                 continue
             if name == "id" or (name == "name" and tag == "a"):
                 self.anchors.add(value)
-            elif name == "src" or (name == "href" and (tag, ("rel", "canonical")) != ("link", attrs[0])):
+            elif name == "src" or (name == "href" and ("rel", "canonical") not in attrs):
                 self.links.append(value)
 
 

@@ -1,19 +1,18 @@
 """Writes docs/founding.md: the published figures of the five documents beside those of our kept records.
 
 Published figures are those of the scenario catalogue; ours come from benches/results/documents, where a script has run in full, else from
-the records of README's tables. A row without a record names the command that makes one. `make docs` and `make format` run this.
+the records of README's tables. A row without a record names the command that makes one. `make format` runs this, `make check` with `--check`.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
+import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import geometric_mean
-from typing import Any
 
+from towline.bench import analyse, load
+from towline.bench.analysis import Estimate, ExperimentAnalysis
 from towline.bench.scenarios import Scenario, Section, sections
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,20 +27,26 @@ OTHERS = (
     "clients",
 )
 """Records of README's tables, behind those of the documents."""
-RUNS = {
+RUN_OF_SECTION = {
     "A": "roadrunner_matrix",
     "B": "hornbeam_gunicorn",
     "C": "httpcorexyz_get",
     "D": "nous",
     "E": "httpotion",
 }
-OF_SCENARIO = {"async_sleep": "hornbeam_quick", "concurrent_tasks": "hornbeam_quick"} | dict.fromkeys(
-    ("post_async", "post_sync"), "httpcorexyz_post"
-)
-OF_SCENARIO |= {"stream_sync": "httpcorexyz_stream"} | dict.fromkeys(
-    ("pool_assignment", "partial_write", "uncontended_acquire"), "httpcorexyz_pool"
-)
-OF_SCENARIO |= dict.fromkeys(("llm_sequential", "llm_parallel"), "nous_endpoint")
+RUN_OF_SCENARIO = {
+    "async_sleep": "hornbeam_quick",
+    "concurrent_tasks": "hornbeam_quick",
+    "post_async": "httpcorexyz_post",
+    "post_sync": "httpcorexyz_post",
+    "stream_sync": "httpcorexyz_stream",
+    "pool_assignment": "httpcorexyz_pool",
+    "partial_write": "httpcorexyz_pool",
+    "uncontended_acquire": "httpcorexyz_pool",
+    "llm_sequential": "nous_endpoint",
+    "llm_parallel": "nous_endpoint",
+}
+"""Runs of `benches.documents` for scenarios that the run of their section does not have."""
 NOT_SERVERS = {"floor", "native"}
 HEAD = """# The five founding documents
 
@@ -67,10 +72,10 @@ class Measured:
     record: str
     scenario: str
     name: str
-    rates: dict[str, tuple[float, bool]] = field(default_factory=dict)
-    """Per second by subject, and whether the driver was the limit."""
-    failed: dict[str, int] = field(default_factory=dict)
-    answered: dict[str, int] = field(default_factory=dict)
+    rates: dict[str, Estimate]
+    """Per second, by subject."""
+    failed: dict[str, int]
+    answered: dict[str, int]
 
 
 def records() -> list[Path]:
@@ -82,36 +87,23 @@ def measured() -> list[Measured]:
     found = []
     for path in records():
         name = str(path.relative_to(RESULTS)).removesuffix(".json.gz")
-        for one in json.loads(gzip.decompress(path.read_bytes()))["experiments"]:
-            if one["question"] == "capacity" and not one.get("control") and one["slices"]:
+        for one in analyse(load(path)).experiments:
+            if one.experiment.question == "capacity" and not one.experiment.control and one.experiment.slices:
                 found.append(experiment(name, one))
     return found
 
 
-def experiment(record: str, one: dict[str, Any]) -> Measured:
+def experiment(record: str, one: ExperimentAnalysis) -> Measured:
     rates, failed, answered = {}, {}, {}
-    for subject in one["subjects"]:
-        name = subject["name"]
-        slices = [each for each in one["slices"] if each["subject"] == name]
-        if name in NOT_SERVERS or not slices:
+    for subject in one.subjects:
+        slices = [each for each in one.experiment.slices if each.subject == subject.name]
+        if subject.name in NOT_SERVERS or not slices:
             continue
-        failed[name] = sum(each.get("failed", 0) for each in slices)
-        answered[name] = sum(each["answered"] for each in slices)
-        if not subject.get("failure"):
-            limited = 2 * sum(each.get("driver_limit") is not None for each in slices) > len(slices)
-            rates[name] = mean_rate(slices), limited
-    return Measured(record, one["scenario"], one["name"], rates, failed, answered)
-
-
-def mean_rate(slices: list[dict[str, Any]]) -> float:
-    """Geometric mean over restarts of all responses in all the time, as in the tables of the bench."""
-    restarts = dict.fromkeys(each["restart"] for each in slices)
-    totals = []
-    for restart in restarts:
-        mine = [each for each in slices if each["restart"] == restart]
-        time = sum(each["measured_s"] for each in mine)
-        totals.append(sum(each["answered"] for each in mine) / time if time else 0.0)
-    return geometric_mean(totals) if all(totals) else 0.0
+        failed[subject.name] = sum(each.failed for each in slices)
+        answered[subject.name] = sum(each.answered for each in slices)
+        if not subject.failure and (per_s := subject.figures.get("per_s")):
+            rates[subject.name] = per_s
+    return Measured(record, one.experiment.scenario, one.experiment.name, rates, failed, answered)
 
 
 def rate(value: float) -> str:
@@ -149,7 +141,7 @@ def row(section: Section, scenario: Scenario, all_measured: list[Measured]) -> I
         name = f"`{scenario.name}`" + (" over HTTP/2" if protocol == "h2" else "")
         theirs = f"{figures} {unit}".strip()
         if not found:
-            run = OF_SCENARIO.get(scenario.name, RUNS[section.letter])
+            run = RUN_OF_SCENARIO.get(scenario.name, RUN_OF_SECTION[section.letter])
             yield f"| {name} | {theirs} | `python -m benches.documents --only {run}` | |\n"
         count = next((load.count for load in scenario.loads if load.count), None) if unit == "s" else None
         for one in found:
@@ -164,11 +156,11 @@ def cells(scenario: Scenario, one: Measured, count: int | None) -> Iterator[str]
         for name, failed in one.failed.items():
             yield f"{name} {failed:,} failed of {failed + one.answered[name]:,}"
         return
-    for name, (per_s, limited) in one.rates.items():
-        if count and per_s:
-            value = ("≤ " if limited else "") + f"{count / per_s:.2f} s"
+    for name, per_s in one.rates.items():
+        if count:
+            value = ("≤ " if per_s.at_least else "") + f"{count / per_s.value:.2f} s"
         else:
-            value = ("≥ " if limited else "") + rate(per_s)
+            value = ("≥ " if per_s.at_least else "") + rate(per_s.value)
         yield f"**{name} {value}**" if name.startswith("towline") else f"{name} {value}"
 
 
@@ -190,8 +182,19 @@ def part(section: Section, all_measured: list[Measured]) -> str:
 
 def page() -> str:
     all_measured = measured()
-    return HEAD + "".join(part(one, all_measured) for one in sections() if one.letter in RUNS)
+    return HEAD + "".join(part(one, all_measured) for one in sections() if one.letter in RUN_OF_SECTION)
+
+
+def main() -> int:
+    if "--check" not in sys.argv:
+        PAGE.write_text(page())
+        return 0
+    if not PAGE.exists() or PAGE.read_text() != page():
+        print("docs/founding.md does not show the records of benches/results: run `make format`")
+        return 1
+    print("founding documents: docs/founding.md shows the records")
+    return 0
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    sys.exit(main())
