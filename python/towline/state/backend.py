@@ -15,6 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
+from ..errors import StateClosed
+
 MAX_KEY_BYTES = 480
 """Bound of a key with its namespace. LMDB stores 511 bytes, of which the index of expiry needs 8."""
 KEEP_TTL = -1.0
@@ -30,6 +32,11 @@ Post: TypeAlias = tuple[bytes, bytes]
 Grant: TypeAlias = tuple[bool, float, float]
 """The decision of a rate limit: allowed, what is left, and the seconds until the same request would be allowed."""
 WhenFull = Literal["drop_oldest", "disconnect"]
+
+
+def closed() -> StateClosed:
+    """The error of every call after `close`."""
+    return StateClosed("the state is closed")
 
 
 class BackendSubscription(Protocol):

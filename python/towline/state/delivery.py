@@ -15,8 +15,8 @@ from collections import deque
 from collections.abc import Callable, Collection, Sequence
 
 from .. import _native
-from ..errors import SlowSubscriber, StateClosed
-from .backend import Post, WhenFull
+from ..errors import SlowSubscriber
+from .backend import Post, WhenFull, closed
 from .patterns import matcher
 
 DELIVERIES = 2000
@@ -25,10 +25,6 @@ MAX_BATCH = 256
 BATCH_BYTES = 256 * 1024
 LOOK_AGAIN = 0.5
 """Seconds after which a reader looks without being woken: a publisher may be killed between its commit and the wake-up."""
-
-
-def closed() -> StateClosed:
-    return StateClosed("the state is closed")
 
 
 class Queue:

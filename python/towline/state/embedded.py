@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeVar
 
 from .. import _native
 from ..errors import StateUnavailable, UsageError
-from .backend import Check, Grant, Post, WhenFull, Write
-from .delivery import LoopQueue, LoopReader, ThreadQueue, ThreadReader, closed
+from .backend import Check, Grant, Post, WhenFull, Write, closed
+from .delivery import LoopQueue, LoopReader, ThreadQueue, ThreadReader
 
 T = TypeVar("T")
 THREADS = 4

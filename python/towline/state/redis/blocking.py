@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ...errors import StateError, StateUnavailable
-from ..backend import Check, Grant, Post, WhenFull, Write
+from ..backend import Check, Grant, Post, WhenFull, Write, closed
 from . import commands
 from .commands import Command, Page
-from .connection import PING_INTERVAL, Options, closed, failure, pool_of
+from .connection import PING_INTERVAL, Options, failure, pool_of
 from .router import Inbox, Names, Router
 
 T = TypeVar("T")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from ...errors import StateClosed, StateError, StateFull, StateUnavailable, UsageError
+from ...errors import StateError, StateFull, StateUnavailable, UsageError
 
 SCHEMES = {
     "redis": "redis",
@@ -74,7 +74,3 @@ def failure(error: Any) -> StateError:
     if isinstance(error, (exceptions.ConnectionError, exceptions.ReadOnlyError, OSError)):
         return StateUnavailable(text or type(error).__name__)
     return StateError(text)
-
-
-def closed() -> StateError:
-    return StateClosed("the state is closed")
