@@ -167,10 +167,12 @@ def _agent_command(options: CompareOptions) -> tuple[str, ...]:
     """The command of the generator: here, elsewhere, or here as the controller of others."""
     if options.hosts is None:
         return options.driver or COMMAND
-    more = (
-        (name, value) for name, value in (("--ssh", options.ssh), ("--agent-command", options.agent_command))
-    )
-    return (*COMMAND, "--hosts", options.hosts, *(word for pair in more if pair[1] for word in pair if word))
+    command = [*COMMAND, "--hosts", options.hosts]
+    if options.ssh:
+        command += ["--ssh", options.ssh]
+    if options.agent_command:
+        command += ["--agent-command", options.agent_command]
+    return tuple(command)
 
 
 def _driver(agent: Agent) -> tuple[str, ...]:
