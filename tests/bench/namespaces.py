@@ -34,7 +34,7 @@ def machines(count: int, rate: str = "1gbit") -> Iterator[list[tuple[str, str, s
     made = []
     try:
         for number in range(count):
-            name, own = f"towline{os.getpid()}n{number}", f"tl{os.getpid() % 100_000}n{number}"
+            name, own = f"towline{os.getpid()}n{number}", _interface(number)
             inner, outer = NETWORK.format(number=number, end=2), NETWORK.format(number=number, end=1)
             run("ip", "netns", "add", name)
             made.append((name, inner, outer))
@@ -57,6 +57,10 @@ def machines(count: int, rate: str = "1gbit") -> Iterator[list[tuple[str, str, s
             for pid in found.stdout.split():
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), signal.SIGKILL)
-            own = f"tl{os.getpid() % 100_000}n{number}"
-            subprocess.run(["ip", "link", "delete", own], capture_output=True, check=False)
+            subprocess.run(["ip", "link", "delete", _interface(number)], capture_output=True, check=False)
             subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+
+
+def _interface(number: int) -> str:
+    """The end of a cable on this machine; Linux allows 15 characters."""
+    return f"tl{os.getpid() % 100_000}n{number}"

@@ -194,6 +194,10 @@ def test_the_file_outlives_the_client(
     [
         ({"http3": "always"}, 'http3: expected True, False or "prior"'),
         ({"alt_svc": "x"}, "alt_svc: has no use without http3"),
+        ({"http3": True, "alt_svc": {"a.test": "h3"}}, "alt_svc: "),
+        ({"http3": True, "alt_svc": {"not a host": 'h3=":443"'}}, "alt_svc: "),
+        ({"http3": True, "alt_svc": {"https://a.test": 'h3=":443"'}}, "alt_svc: "),
+        ({"http3": True, "alt_svc": {"a.test": b"h3"}}, "alt_svc: "),
         ({"early_data": True}, "early_data: has no use without http3"),
         ({"http1": False}, "http1: at least one"),
         ({"http1": False, "http3": True, "verify": ssl.create_default_context()}, "http3: an ssl.SSLContext"),

@@ -21,6 +21,7 @@ import pytest
 from prometheus_client import parser
 
 from tests.support.process import MAX_WAIT, Program, eventually, running
+from tests.support.process_resources import resident_bytes
 
 from .upstream import Exchange, Upstream, serving
 
@@ -41,13 +42,11 @@ def upstream() -> Iterator[Upstream]:
 
 @contextlib.contextmanager
 def gateway_to(url: str, *options: str, **settings: object) -> Iterator[Program]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"upstream": url, **settings}.items():
-            patch.setenv(f"GATEWAY_{name.upper()}", str(value))
-        context = running("app:app", *options, cwd=GATEWAY)
-        program = context.__enter__()
     with contextlib.ExitStack() as stack:
-        stack.push(context.__exit__)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {"upstream": url, **settings}.items():
+                patch.setenv(f"GATEWAY_{name.upper()}", str(value))
+            program = stack.enter_context(running("app:app", *options, cwd=GATEWAY))
         yield program
 
 
@@ -137,7 +136,7 @@ def test_a_slow_client_slows_the_upstream_and_costs_no_memory(upstream: Upstream
     upstream.handler = flood
     with gateway_to(upstream.url) as program:
         (worker,) = program.children()
-        before = resident(worker)
+        before = resident_bytes(worker)
         with socket.socket() as client:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
             client.settimeout(MAX_WAIT)
@@ -149,7 +148,7 @@ def test_a_slow_client_slows_the_upstream_and_costs_no_memory(upstream: Upstream
             assert client.recv(12) == b"HTTP/1.1 200"
             eventually(lambda: stands_still(sent), "the upstream waits")
             assert sent[0] < FLOOD / 4
-            assert resident(worker) - before < 16 * MIB
+            assert resident_bytes(worker) - before < 16 * MIB
         # The client leaves: the upstream, whose send waits, learns it.
         assert closed.wait(MAX_WAIT)
         eventually(lambda: metrics(program.port).get("gateway_requests_total[test,499]") == 1, "the metrics")
@@ -164,11 +163,6 @@ def stands_still(counter: list[int]) -> bool:
     before = counter[0]
     time.sleep(0.3)
     return 0 < before == counter[0]
-
-
-def resident(pid: int) -> int:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * 4096
 
 
 def test_a_client_that_leaves_before_the_first_token_cancels_the_request(upstream: Upstream) -> None:

@@ -117,15 +117,3 @@ def test_the_first_call_is_over_http3(alternatives: Callable[..., dict[str, str]
         with towline.Client(http3=True, alt_svc=found, verify=str(certificates.ca)) as client:
             response = client.get(f"https://{origin}/")
             assert (response.text, response.http_version) == ("3", "HTTP/3")
-
-
-def test_a_value_that_is_none() -> None:
-    wrong: tuple[Any, ...] = (
-        {"a.test": "h3"},
-        {"not a host": 'h3=":443"'},
-        {"https://a.test": 'h3=":443"'},
-        {"a.test": b"h3"},
-    )
-    for value in wrong:
-        with pytest.raises(towline.ConfigError, match="alt_svc: "):
-            towline.Client(http3=True, alt_svc=value)
