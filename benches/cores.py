@@ -11,26 +11,21 @@ runs in one process and then in two: that ratio is the machine's. The server's i
 from __future__ import annotations
 
 import argparse
-import datetime
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from towline.bench.subjects.ports import free_port
-
 from benches import report
 from benches.apps.cpu_work import work
+from benches.bench_servers import serving
 from tests.bench.namespaces import are_available, machines
 
-APPS = Path(__file__).parent / "apps"
 REQUEST_MS = 2.0
 CONNECTIONS = 32
 GOAL = 1.9
@@ -75,35 +70,6 @@ def spun(cores: list[int], rounds: int) -> float:
     return sum(float(process.communicate(timeout=60)[0]) for process in processes)
 
 
-@contextmanager
-def server(address: str, cores: list[int], rounds: int) -> Iterator[str]:
-    """A server with a worker for each core, confined to the cores. Its URL."""
-    port = free_port()
-    command = [sys.executable, "-m", "towline", "serve", "cpu_work:app", "--app-dir", str(APPS)]
-    command += ["--bind", f"{address}:{port}", "--workers", str(len(cores))]
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, "WORK": str(rounds)},
-        preexec_fn=lambda: os.sched_setaffinity(0, cores),
-        stderr=subprocess.DEVNULL,
-    )
-    url = f"http://{address}:{port}/"
-    try:
-        deadline = time.monotonic() + 30
-        while True:
-            try:
-                urllib.request.urlopen(url, timeout=5).read()
-                break
-            except OSError:
-                if time.monotonic() > deadline or process.poll() is not None:
-                    raise SystemExit("the server does not start") from None
-                time.sleep(0.05)
-        yield url
-    finally:
-        process.terminate()
-        process.wait()
-
-
 def load(namespace: str, url: str, seconds: float) -> dict[str, float]:
     """One slice of a closed loop from the namespace."""
     command = [
@@ -145,10 +111,17 @@ def measure(rounds: int, seconds: float) -> dict[str, Any]:
     found: dict[str, Any] = {"loops": loops, "one": [], "two": [], "machine_one": [], "machine_two": []}
     with ExitStack() as stack:
         ((namespace, _, outer),) = stack.enter_context(machines(1, "10gbit"))
-        urls = {
-            "one": stack.enter_context(server(outer, [first], loops)),
-            "two": stack.enter_context(server(outer, [first, second], loops)),
-        }
+        urls = {}
+        for name, cores in (("one", [first]), ("two", [first, second])):
+            _, urls[name] = stack.enter_context(
+                serving(
+                    "cpu_work:app",
+                    *("--workers", str(len(cores))),
+                    address=outer,
+                    cores=cores,
+                    env={"WORK": str(loops)},
+                )
+            )
         for number in range(rounds):
             # In turns, so that a drift of the machine meets both.
             for name in ("one", "two") if number % 2 else ("two", "one"):
@@ -217,15 +190,7 @@ def main(arguments: list[str] | None = None) -> int:
     parts = page(found)
     print("\n".join(parts))
     if options.save:
-        entry: dict[str, Any] = {"machine": report.machine(), "versions": report.versions(("towline",))}
-        entry |= {"date": datetime.date.today().isoformat(), **found}
-        report.save("cores", entry, replace=True)
-        report.write_markdown(
-            "cores",
-            "Two workers on two cores",
-            [report.conditions(entry), "", *parts],
-            "python -m benches.cores",
-        )
+        report.save_page("cores", "Two workers on two cores", found, parts, ("towline",))
     return 0
 
 

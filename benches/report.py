@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import gzip
 import json
 import math
@@ -109,6 +110,16 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 def write_markdown(name: str, title: str, parts: list[str], command: str) -> None:
     text = f"# {title}\n\nWritten by `{command}`; the slices, versions and command lines are in `{name}.json.gz`.\n\n"
     (RESULTS / f"{name}.md").write_text(text + "\n".join(parts))
+
+
+def save_page(
+    name: str, title: str, found: dict[str, Any], parts: list[str], packages: tuple[str, ...] = PACKAGES
+) -> None:
+    """Writes the record of a measurement and its page, in place of the earlier ones."""
+    entry: dict[str, Any] = {"machine": machine(), "versions": versions(packages)}
+    entry |= {"date": datetime.date.today().isoformat(), **found}
+    save(name, entry, replace=True)
+    write_markdown(name, title, [conditions(entry), "", *parts], f"python -m benches.{name}")
 
 
 def conditions(entry: dict[str, Any]) -> str:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import importlib.util
 import multiprocessing
 import os
@@ -293,11 +292,7 @@ def main() -> int:
     text = table(record)
     print(text)
     if options.save:
-        entry = record | {"machine": report.machine(), "versions": report.versions(PACKAGES)}
-        entry["date"] = datetime.date.today().isoformat()
-        report.save("state", entry, replace=True)
-        title = "Speed of towline.state"
-        report.write_markdown("state", title, [report.conditions(entry), "", text], "python -m benches.state")
+        report.save_page("state", "Speed of towline.state", record, [text], PACKAGES)
     return 0
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime
 import gc
 import multiprocessing
 import os
@@ -101,8 +100,7 @@ def calls(state: State, size: int) -> dict[str, Call]:
         return [f"{size}:{(number + each) % keys}" for each in range(few)]
 
     async def page(number: int) -> None:
-        pages = state._backend.scan(f"{size}:".encode(), None, 128, True)
-        await pages
+        await state._backend.scan(f"{size}:".encode(), None, 128, True)
 
     found: dict[str, Call] = {
         "get": lambda number: state.get(f"{size}:{number % keys}"),
@@ -280,13 +278,8 @@ def main(arguments: list[str] | None = None) -> int:
     parts = page(found)
     print("\n".join(parts))
     if options.save:
-        entry: dict[str, Any] = {"machine": report.machine(), "versions": report.versions(("towline",))}
-        entry |= {"date": datetime.date.today().isoformat(), "rows": found}
-        report.save("state_loop", entry, replace=True)
         title = "Time for which towline.state holds an event loop"
-        report.write_markdown(
-            "state_loop", title, [report.conditions(entry), "", *parts], "python -m benches.state_loop"
-        )
+        report.save_page("state_loop", title, {"rows": found}, parts, ("towline",))
     return 0
 
 
