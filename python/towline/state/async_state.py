@@ -32,8 +32,8 @@ T = TypeVar("T")
 class AsyncState(View[V]):
     """As `State`, whose documentation applies, with methods to await. `towline.state.open_async()` makes one.
 
-    No method blocks the event loop: a call of the embedded store that would take longer than about 0.2 ms, because
-    another process writes or because the value is large, runs in a thread.
+    A call of the embedded store that would hold the event loop for long, because another process writes or because it
+    handles many bytes or keys, runs in a thread.
     """
 
     def __init__(self, backend: AsyncBackend, codec: Codec[V], prefix: bytes = b"") -> None:

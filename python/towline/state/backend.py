@@ -145,7 +145,7 @@ class AsyncBackendSubscription(Protocol):
 
 
 class AsyncBackend(Protocol):
-    """A store for an event loop, which no method blocks for longer than about 0.2 ms."""
+    """A store for an event loop: calls that wait, or handle many bytes or keys, run elsewhere."""
 
     @property
     def name(self) -> str: ...
