@@ -35,8 +35,6 @@ RUN_OF_SECTION = {
     "E": "httpotion",
 }
 RUN_OF_SCENARIO = {
-    "async_sleep": "hornbeam_quick",
-    "concurrent_tasks": "hornbeam_quick",
     "post_async": "httpcorexyz_post",
     "post_sync": "httpcorexyz_post",
     "stream_sync": "httpcorexyz_stream",
@@ -47,6 +45,8 @@ RUN_OF_SCENARIO = {
     "llm_parallel": "nous_endpoint",
 }
 """Runs of `benches.documents` for scenarios that the run of their section does not have."""
+COMMANDS = {"streaming_pull": "towline bench clients -s streaming_pull"}
+"""Commands for scenarios that no run has."""
 NOT_SERVERS = {"floor", "native"}
 HEAD = """# The five founding documents
 
@@ -56,7 +56,7 @@ The project began with five published comparisons of HTTP servers and clients. [
 and `towline bench` their measurements ([commands](measure.md#the-scripts-behind-the-scenarios)). Here are their figures beside ours.
 
 How to read a row: the published figures come from another machine, with all of its cores, and often from a server in another language, so
-they are context and no opponent. Ours are one worker on one core of a small virtual machine, and only the subjects of
+they are context and are not compared with ours. Ours are one worker on one core of a small virtual machine, and only the subjects of
 one row of ours were measured together: compare these with each other. `≥`: the driver was the limit.
 
 What those documents do, and this bench does not: a fixed order of subjects; samples of 20 ms; medians of three runs without an interval;
@@ -88,7 +88,10 @@ def measured() -> list[Measured]:
     for path in records():
         name = str(path.relative_to(RESULTS)).removesuffix(".json.gz")
         for one in analyse(load(path)).experiments:
-            if one.experiment.question == "capacity" and not one.experiment.control and one.experiment.slices:
+            kept = one.experiment
+            if kept.question == "latency":
+                found.append(Measured(name, kept.scenario, kept.name, {}, {}, {}))
+            elif kept.question == "capacity" and not kept.control and kept.slices:
                 found.append(experiment(name, one))
     return found
 
@@ -126,6 +129,8 @@ def ours(scenario: Scenario, protocol: str, all_measured: list[Measured]) -> lis
     if scenario.section == "B":  # its peer, gunicorn, is a WSGI server
         wanted.add(f"{scenario.name}_wsgi")
     mine = [one for one in all_measured if one.scenario == scenario.name]
+    if scenario.kind != "llm":
+        mine = [one for one in mine if one.rates or one.answered]
     if scenario.kind == "server":
         mine = [one for one in mine if one.name in wanted]
     best: dict[str, Measured] = {}
@@ -142,7 +147,8 @@ def row(section: Section, scenario: Scenario, all_measured: list[Measured]) -> I
         theirs = f"{figures} {unit}".strip()
         if not found:
             run = RUN_OF_SCENARIO.get(scenario.name, RUN_OF_SECTION[section.letter])
-            yield f"| {name} | {theirs} | `python -m benches.documents --only {run}` | |\n"
+            command = COMMANDS.get(scenario.name, f"python -m benches.documents --only {run}")
+            yield f"| {name} | {theirs} | `{command}` | |\n"
         count = next((load.count for load in scenario.loads if load.count), None) if unit == "s" else None
         for one in found:
             shown = one.name.removesuffix("_h2")
@@ -156,6 +162,8 @@ def cells(scenario: Scenario, one: Measured, count: int | None) -> Iterator[str]
         for name, failed in one.failed.items():
             yield f"{name} {failed:,} failed of {failed + one.answered[name]:,}"
         return
+    if scenario.kind == "llm":
+        yield "latencies: in the record"
     for name, per_s in one.rates.items():
         if count:
             value = ("≤ " if per_s.at_least else "") + f"{count / per_s.value:.2f} s"
