@@ -1,7 +1,7 @@
 """Time for which asynchronous calls of `towline.state` hold the event loop: `python -m benches.state_loop [--seconds 150]
 [--no-save]`.
 
-The bound is 0.2 ms: a call that would take longer is made by a thread. Each call is timed step by step, from the loop's
+The goal is 0.2 ms: calls above a size are made by a thread. Each call is timed step by step, from the loop's
 call of the coroutine until it suspends or ends. While a thread works the loop must go on, so the longest pause between two
 callbacks of the loop is measured as well: a thread that keeps the GIL would hold the loop though no step is long.
 

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import FIRST
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -13,6 +15,10 @@ def load(name):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_files_that_begin_first_exist():
+    assert all((ROOT / name).is_file() for name in FIRST)
 
 
 @pytest.fixture
