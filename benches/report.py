@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+LOAD_BEFORE = os.getloadavg()[0]
+"""The load average when a driver begins: afterwards it would be that of the measurement itself."""
 PACKAGES = (
     "towline",
     "granian",
@@ -58,7 +60,7 @@ def machine() -> dict[str, Any]:
         "memory_mib": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20,
         "system": f"{platform.system()} {platform.release().split('-')[0]}",
         "governor": governor.read_text().strip() if governor.exists() else None,
-        "load_before": os.getloadavg()[0],
+        "load_before": LOAD_BEFORE,
     }
 
 

@@ -6,6 +6,8 @@ the records of README's tables. A row without a record names the command that ma
 
 from __future__ import annotations
 
+import re
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -57,7 +59,8 @@ and `towline bench` their measurements ([commands](measure.md#the-scripts-behind
 
 How to read a row: the published figures come from another machine, with all of its cores, and often from a server in another language, so
 they are context and are not compared with ours. Ours are one worker on one core of a small virtual machine, and only the subjects of
-one row of ours were measured together: compare these with each other. `≥`: the driver was the limit.
+one row of ours were measured together: compare these with each other. `≥`: the driver was the limit. A subject that failed is named with
+the reason.
 
 What those documents do, and this bench does not: a fixed order of subjects; samples of 20 ms; medians of three runs without an interval;
 closed loops only, in which stalls vanish; latency of a batch divided by its size; responses that are not compared; failures within the
@@ -76,6 +79,8 @@ class Measured:
     """Per second, by subject."""
     failed: dict[str, int]
     answered: dict[str, int]
+    failures: dict[str, str]
+    """Why a subject has no rate."""
 
 
 def records() -> list[Path]:
@@ -90,15 +95,17 @@ def measured() -> list[Measured]:
         for one in analyse(load(path)).experiments:
             kept = one.experiment
             if kept.question == "latency":
-                found.append(Measured(name, kept.scenario, kept.name, {}, {}, {}))
+                found.append(Measured(name, kept.scenario, kept.name, {}, {}, {}, {}))
             elif kept.question == "capacity" and not kept.control and kept.slices:
                 found.append(experiment(name, one))
     return found
 
 
 def experiment(record: str, one: ExperimentAnalysis) -> Measured:
-    rates, failed, answered = {}, {}, {}
+    rates, failed, answered, failures = {}, {}, {}, {}
     for subject in one.subjects:
+        if subject.failure and subject.name not in NOT_SERVERS:
+            failures[subject.name] = shortened(subject.failure)
         slices = [each for each in one.experiment.slices if each.subject == subject.name]
         if subject.name in NOT_SERVERS or not slices:
             continue
@@ -106,7 +113,14 @@ def experiment(record: str, one: ExperimentAnalysis) -> Measured:
         answered[subject.name] = sum(each.answered for each in slices)
         if not subject.failure and (per_s := subject.figures.get("per_s")):
             rates[subject.name] = per_s
-    return Measured(record, one.experiment.scenario, one.experiment.name, rates, failed, answered)
+    return Measured(record, one.experiment.scenario, one.experiment.name, rates, failed, answered, failures)
+
+
+def shortened(failure: str) -> str:
+    """The reason without the end of the subject's output."""
+    reason = failure.partition(":")[0]
+    killed = re.fullmatch(r"it ended with status -(\d+)", reason)
+    return f"it ended with {signal.Signals(int(killed[1])).name}" if killed else reason
 
 
 def rate(value: float) -> str:
@@ -170,6 +184,8 @@ def cells(scenario: Scenario, one: Measured, count: int | None) -> Iterator[str]
         else:
             value = ("≥ " if per_s.at_least else "") + rate(per_s.value)
         yield f"**{name} {value}**" if name.startswith("towline") else f"{name} {value}"
+    for name, why in one.failures.items():
+        yield f"{name} has no figure ({why})"
 
 
 def link(one: Measured) -> str:

@@ -1,6 +1,7 @@
 """The project's own checks find what they are for."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def load(name):
     spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -150,6 +151,25 @@ def test_option_page_knows_every_option():
     page = pages.page()
     for name, (option, _) in options_of(ServerConfig).items():
         assert f"`{option.flag or '--' + name.replace('_', '-')}" in page
+
+
+def test_the_founding_page_names_subjects_that_failed():
+    from towline.bench.scenarios import catalogue
+
+    page = load("founding_doc")
+    reason = page.shortened("it ended with status -6: note: the end of its output")
+    assert reason == "it ended with SIGABRT"
+    one = page.Measured("record", "hello_async", "hello_async", {}, {}, {}, {"rnet": reason})
+    assert [*page.cells(catalogue()["hello_async"], one, None)] == [
+        "rnet has no figure (it ended with SIGABRT)"
+    ]
+
+
+def test_a_record_has_the_load_from_before_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    from benches import report
+
+    monkeypatch.setattr("os.getloadavg", lambda: (99.0, 99.0, 99.0))
+    assert report.machine()["load_before"] < 99
 
 
 def test_ratio_of_the_bench():
