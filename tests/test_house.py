@@ -159,8 +159,8 @@ def test_the_founding_page_names_subjects_that_failed():
     page = load("founding_doc")
     reason = page.shortened("it ended with status -6: note: the end of its output")
     assert reason == "it ended with SIGABRT"
-    one = page.Measured("record", "hello_async", "hello_async", {}, {}, {}, {"rnet": reason})
-    assert [*page.cells(catalogue()["hello_async"], one, None)] == [
+    one = page.Measured("record", "get_async", "get_async", {}, {}, {}, {"rnet": reason})
+    assert [*page.cells(catalogue()["get_async"], one, None)] == [
         "rnet has no figure (it ended with SIGABRT)"
     ]
 
