@@ -4,7 +4,7 @@
 #
 # A wheel of a CPython that is not installed, or of another platform, is left out; at least one must have been tried.
 #
-#   SDKS=1   also examples/llm, whose SDKs take 65 MB
+#   PACKAGES=1   also the examples that need packages: FastAPI, pytest and dnspython, and SDKs of 65 MB
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -35,7 +35,9 @@ for package in "${packages[@]}"; do
         continue
     fi
     "$folder/venv/bin/python" -m pip install --quiet "$package"
-    [ -z "${SDKS:-}" ] || "$folder/venv/bin/python" -m pip install --quiet --group sdks
+    if [ -n "${PACKAGES:-}" ]; then
+        "$folder/venv/bin/python" -m pip install --quiet --group frameworks --group sdks --group test
+    fi
     "$folder/venv/bin/python" scripts/try_examples.py
     tried=$((tried + 1))
 done
