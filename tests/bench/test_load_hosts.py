@@ -102,11 +102,23 @@ def test_refusals_of_ssh_are_named(sshd: SshServer, url: str, tmp_path: Path) ->
     assert "no agent on nowhere.invalid: " in stderr
 
 
-def test_a_host_without_towline_is_named(sshd: SshServer, url: str) -> None:
-    # The remote shell's PATH is sshd's, without the environment of the tests.
-    status, _, stderr = run("--hosts", "a", "--ssh", sshd.ssh, "-d", "1", url)
-    if status != 0:
-        assert "no agent on a: neither towline nor towline-load is on its PATH" in stderr
+WITHOUT_PROGRAMS = """
+import os, sys
+*options, command = sys.argv[1:]
+where = "$PATH:$HOME/.local/bin:/usr/local/bin"
+assert where in command
+os.execvp("ssh", ["ssh", *options, command.replace(where, "/nowhere")])
+"""
+
+
+def test_a_host_without_towline_is_named(sshd: SshServer, url: str, tmp_path: Path) -> None:
+    # The host looks for it in a folder that does not exist: this machine may have one on sshd's PATH.
+    client = tmp_path / "client.py"
+    client.write_text(WITHOUT_PROGRAMS)
+    ssh = f"{sys.executable} {client} {sshd.ssh.removeprefix('ssh ')}"
+    status, _, stderr = run("--hosts", "a", "--ssh", ssh, "-d", "1", url)
+    assert status == 2
+    assert "no agent on a: neither towline nor towline-load is on its PATH" in stderr
 
 
 def test_ctrl_c_ends_every_agent(sshd: SshServer, responder: Responder) -> None:

@@ -33,12 +33,15 @@ async def catalogue(scope, receive, send):  # type: ignore[no-untyped-def]
 def test_workers_share_orders(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(catalogue, lifespan="off") as prices:
         monkeypatch.setenv("CATALOGUE", prices.url)
-        with running("orders:create_app", "--factory", "--workers", "2", cwd=FOLDER) as program:
+        options = ("--factory", "--workers", "2", "--timeout-worker-healthcheck", "120")
+        with running("orders:create_app", *options, cwd=FOLDER) as program:
             url = f"http://127.0.0.1:{program.port}/orders"
-            order = towline.post(url, json={"item": "tea", "quantity": 2}).raise_for_status().json()
-            # Each call has a connection of its own, and so any worker.
-            found = [towline.get(f"{url}/{order['id']}").json() for _ in range(20)]
-    assert found == [order] * 20
+            orders = []
+            for _ in program.each_worker(2):
+                if not orders:
+                    made = towline.post(url, json={"item": "tea", "quantity": 2}).raise_for_status().json()
+                orders.append(towline.get(f"{url}/{made['id']}").json())
+    assert orders == [made, made]
 
 
 def test_a_wrong_state_fails_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

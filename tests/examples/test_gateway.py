@@ -301,10 +301,20 @@ def test_too_many_requests_are_refused_at_once(upstream: Upstream) -> None:
 
 def test_metrics_are_those_of_all_workers(upstream: Upstream) -> None:
     upstream.handler = lambda exchange: exchange.respond("200 OK", json.dumps({"usage": USAGE}).encode())
-    with gateway_to(upstream.url, "--workers", "2") as program:
-        for _ in range(20):
-            assert ask(program.port)[0] == 200
-        eventually(lambda: metrics(program.port).get("gateway_tokens_total[prompt,test]") == 220, "the sum")
+    asked = 0
+    with gateway_to(upstream.url, "--workers", "2", "--timeout-worker-healthcheck", "120") as program:
+        for _ in program.each_worker(2):
+            for _ in range(5):
+                assert ask(program.port)[0] == 200
+            asked += 5
+            tokens = asked * USAGE["prompt_tokens"]
+            eventually(
+                lambda tokens=tokens: (
+                    metrics(program.port).get("gateway_tokens_total[prompt,test]") == tokens
+                ),
+                "the sum of both workers",
+            )
+    assert asked == 10
 
 
 @pytest.mark.parametrize(

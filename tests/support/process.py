@@ -41,10 +41,15 @@ def children(pid: int) -> list[int]:
 
 def alive(pid: int) -> bool:
     """Whether the process runs; a zombie does not."""
+    return state_of(pid) not in ("", "Z")
+
+
+def state_of(pid: int) -> str:
+    """The letter of its state in /proc (proc(5)); empty if there is no such process."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
-        return False
+        return ""
 
 
 class Program:
@@ -106,6 +111,24 @@ class Program:
 
             eventually(enough, f"{count} workers that respond (found {found})\n{self.log}", timeout)
         return found
+
+    def each_worker(self, count: int) -> Iterator[int]:
+        """The `count` workers one after the other: while one is yielded, the others are stopped, so that it serves every
+        new connection. That must take less time than `--timeout-worker-healthcheck`."""
+        eventually(lambda: len(self.children()) == count, f"{count} workers")
+        workers = self.children()
+        for one in workers:
+            others = [worker for worker in workers if worker != one]
+            try:
+                for other in others:
+                    os.kill(other, signal.SIGSTOP)
+                # The process may still run for a moment after kill() has returned.
+                eventually(lambda others=others: {*map(state_of, others)} == {"T"}, "the others are stopped")
+                yield one
+            finally:
+                for other in others:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(other, signal.SIGCONT)
 
 
 @contextlib.contextmanager
