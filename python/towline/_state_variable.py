@@ -1,3 +1,28 @@
-"""The environment variable through which a server names its store to its workers and their children."""
+"""The environment variable through which a server names its store to its workers and their children, and what a name may be."""
+
+from __future__ import annotations
+
+import re
+
+from .errors import UsageError
 
 STATE_VARIABLE = "TOWLINE_STATE"
+SCHEMES = ("file", "redis", "rediss", "unix", "valkey", "valkeys")
+_ADDRESS = re.compile(r"[\w.-]+:\d+(/\d*)?")
+
+
+def scheme_of(location: str) -> str:
+    """The scheme of a store's URL, `file` of a directory. Raises `UsageError` for what was meant as a URL and is none."""
+    scheme, separator, _ = location.partition("://")
+    if separator:
+        if scheme not in SCHEMES:
+            raise UsageError(f"there is no store for {scheme}://; there is {', '.join(SCHEMES)}")
+        return scheme
+    scheme, colon, _ = location.partition(":")
+    if colon and scheme in SCHEMES:
+        raise UsageError(f"{location!r} is no URL: {scheme}:// has two slashes")
+    if _ADDRESS.fullmatch(location):
+        raise UsageError(
+            f"{location!r} is neither a URL, redis://{location}, nor a directory, which is ./{location} with this name"
+        )
+    return "file"

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 import towline.state
-from towline.errors import StateFull, StateUnavailable, UsageError
+from towline.config import ServerConfig
+from towline.errors import ConfigError, StateFull, StateUnavailable, UsageError
 
 SIZE = 1 << 20
 
@@ -170,3 +171,32 @@ def test_without_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         state.set("key", 1)
     with pytest.raises(UsageError, match="there is no store for nats://"):
         towline.state.open("nats://localhost")
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("redis:/localhost", "redis:// has two slashes"),
+        ("rediss:host", "rediss:// has two slashes"),
+        ("localhost:6379", r"neither a URL, redis://localhost:6379, nor a directory"),
+        ("127.0.0.1:6379/2", "neither a URL"),
+        ("memcached://localhost", "there is no store for memcached://"),
+    ],
+)
+def test_a_location_that_resembles_a_url_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for opens in (towline.state.open, towline.state.open_async):
+        with pytest.raises(UsageError, match=message):
+            opens(location)
+    with pytest.raises(ConfigError, match=f"state: .*{message}"):
+        ServerConfig(app="app:app", state=location)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_may_have_a_name_with_a_colon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with towline.state.open("./localhost:6379") as state:
+        state.set("key", 1)
+    assert (tmp_path / "localhost:6379" / "data.mdb").exists()

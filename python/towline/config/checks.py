@@ -6,8 +6,9 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .._options import Option, listed
+from .._state_variable import scheme_of
 from .._values import CERT_REQS, CODINGS, statsd_target
-from ..errors import ConfigError
+from ..errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from . import ServerConfig
@@ -93,3 +94,13 @@ def _check_statsd(config: ServerConfig) -> None:
     for tag in config.statsd_tags:
         if not re.fullmatch(r"[^\s|,#]+", tag):
             raise ConfigError(f"statsd_tags: expected NAME:VALUE without spaces and | #, not {tag!r}")
+
+
+def is_store(name: str, value: Any) -> None:
+    """Check a location of a store, if there is one."""
+    if value is None:
+        return
+    try:
+        scheme_of(value)
+    except UsageError as error:
+        raise ConfigError(f"{name}: {error}") from None

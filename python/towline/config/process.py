@@ -8,6 +8,7 @@ from typing import Any
 from .. import _options as kind
 from .. import _values as values
 from .._options import above_zero, at_least, between, option
+from .checks import is_store
 from .groups import APPLICATION, INT, LIMIT, LISTENING, PROCESS, SECONDS, WORKERS
 from .hooks import Hooks
 
@@ -187,6 +188,7 @@ class ProcessOptions:
         "store of towline.state: a directory that stays, or a URL (default: one that ends with the server)",
         group=PROCESS,
         metavar="PATH|URL",
+        check=is_store,
     )
     preload: bool = option(
         False,

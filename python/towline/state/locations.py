@@ -6,8 +6,8 @@ import os
 from importlib import import_module
 from typing import Any, cast
 
-from .._state_variable import STATE_VARIABLE
-from ..errors import StateError, UsageError
+from .._state_variable import STATE_VARIABLE, scheme_of
+from ..errors import StateError
 from .backend import AsyncBackend, Backend
 
 MODULES: dict[str, str] = {
@@ -44,9 +44,4 @@ def found(url: str | None) -> str:
 
 
 def _module(url: str) -> Any:
-    scheme, separator, _ = url.partition("://")
-    if not separator:
-        scheme = "file"
-    if scheme not in MODULES:
-        raise UsageError(f"there is no store for {scheme}://; there is {', '.join(MODULES)}")
-    return import_module(MODULES[scheme], __package__)
+    return import_module(MODULES[scheme_of(url)], __package__)
