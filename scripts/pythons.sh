@@ -7,6 +7,7 @@
 #
 #   PYTHONS_ROOT    the chroot (default: target/pythons)
 #   DEBIAN_MIRROR   (default: http://deb.debian.org/debian)
+#   WHEELS          a folder, whose wheels are installed and tested instead of a build of the sources
 #   PYTEST_ARGS     what pytest is given (default: tests/server tests/lifecycle tests/cli tests/client)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -55,9 +56,13 @@ fi
 find "$root/src" -mindepth 1 -maxdepth 1 ! -name '.venv-*' -exec rm -rf {} +
 git ls-files -z --cached --others --exclude-standard \
     | tar --create --null --ignore-failed-read --files-from - 2>/dev/null | tar --extract --directory "$root/src"
+if [ -n "${WHEELS:-}" ]; then
+    mkdir -p "$root/src/dist"
+    cp "$WHEELS"/*.whl "$root/src/dist/"
+fi
 
 environment=(PATH=/opt/rust/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive
-    CARGO_HOME=/opt/cargo CARGO_TARGET_DIR=/target)
+    CARGO_HOME=/opt/cargo CARGO_TARGET_DIR=/target "WHEELS=${WHEELS:+/src/dist}")
 while IFS='=' read -r -d '' name value; do
     case $name in
         CARGO_HOME | CARGO_TARGET_DIR | PIP_REQUIRE_VIRTUALENV) ;;

@@ -2,8 +2,9 @@
 # scripts/wheels.sh [TARGET...]: builds wheels and the sdist into dist/ and checks them (scripts/check_wheels.py).
 #
 # zig (of PyPI) links, so that a wheel runs on systems that are older than this one: manylinux2014 (glibc 2.17) and
-# musllinux_1_2. A target needs its Rust library: `rustup target add TARGET`. Only the interpreters of this machine's
-# architecture must be installed; those of others are described by maturin.
+# musllinux_1_2. A target needs its Rust library: `rustup target add TARGET`, or its sources (`rust-src`) with
+# RUSTC_BOOTSTRAP=1 CARGO_UNSTABLE_BUILD_STD=std,panic_abort, which compiles it. No interpreter is needed but the one that
+# runs maturin: an extension for Linux is not linked with Python, and PyO3 is told the version.
 #
 #   TARGET    x86_64-unknown-linux-gnu (default), aarch64-unknown-linux-gnu, x86_64-unknown-linux-musl,
 #             aarch64-unknown-linux-musl; `all` for the four; `sdist`
@@ -45,8 +46,15 @@ for pair in "$PWD=towline" "$CARGO_TARGET_DIR=target" "${CARGO_HOME:-$HOME/.carg
 done
 export RUSTFLAGS="${rust_names[*]} ${RUSTFLAGS:-}" CFLAGS="${c_names[*]} ${CFLAGS:-}"
 
-interpreters=()
-for version in $pythons; do interpreters+=(--interpreter "python$version"); done
+# build TARGET VERSION PLATFORM_TAG: one wheel into $CARGO_TARGET_DIR/built.
+build() {
+    local config=$CARGO_TARGET_DIR/cpython-$1-$2.txt
+    # The suffix names libc and architecture as CPython does: cpython-314-x86_64-linux-musl.
+    printf '%s\n' implementation=CPython "version=$2" shared=true abi3=false pointer_width=64 build_flags= \
+        "ext_suffix=.cpython-${2/./}-${1/unknown-/}.so" suppress_build_script_link_lines=false >"$config"
+    PYO3_CONFIG_FILE=$config maturin build --quiet --release --locked --zig --target "$1" --compatibility "$3" \
+        --out "$CARGO_TARGET_DIR/built"
+}
 
 mkdir -p "$out"
 missing=()
@@ -61,15 +69,15 @@ for target in "${targets[@]}"; do
         *-musl) compatibility=musllinux_1_2 ;;
         *) echo "wheels: unknown target $target" >&2; exit 2 ;;
     esac
-    if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
+    if [ -z "${CARGO_UNSTABLE_BUILD_STD:-}" ] && [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target/lib" ]; then
         echo "wheels: no Rust library for $target: rustup target add $target" >&2
         missing+=("$target")
         continue
     fi
     say "$target"
     rm -rf "$CARGO_TARGET_DIR/built"
-    maturin build --quiet --release --locked --zig --target "$target" --compatibility "$compatibility" \
-        --out "$CARGO_TARGET_DIR/built" "${interpreters[@]}"
+    mkdir -p "$CARGO_TARGET_DIR"
+    for version in $pythons; do build "$target" "$version" "$compatibility"; done
     python scripts/pack_wheel.py "$CARGO_TARGET_DIR/built"/*.whl
     mv "$CARGO_TARGET_DIR/built"/*.whl "$out"
 done
