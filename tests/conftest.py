@@ -27,16 +27,41 @@ def unobserved_calls() -> None:
 
 
 FIRST = (
-    "tests/pages/test_pages.py",
-    "tests/state/test_crashes.py",
-    "tests/bench/test_installed_servers.py",
-    "tests/examples/test_chat.py",
-    "tests/deploy/test_proxies.py",
-    "tests/examples/test_webhooks.py",
+    "tests/bench/test_source_documents.py",
+    "tests/bench/test_compare_servers.py",
+    "tests/client/test_http3.py",
+    "tests/bench/test_verdicts.py",
+    "tests/client/test_http2_servers.py",
     "tests/lifecycle/test_reloads.py",
+    "tests/bench/test_installed_servers.py",
+    "tests/pages/test_pages.py",
+    "tests/bench/test_clients.py",
+    "tests/bench/test_scenarios_run.py",
+    "tests/faults/test_clients.py",
+    "tests/http3/test_workers.py",
+    "tests/examples/test_webhooks.py",
+    "tests/bench/test_stalls.py",
+    "tests/examples/test_ci.py",
+    "tests/bench/test_figures.py",
+    "tests/examples/test_fastapi_service.py",
+    "tests/lifecycle/test_crashes.py",
+    "tests/bench/test_run.py",
+    "tests/faults/test_http2_soak.py",
+    "tests/http3/test_support.py",
+    "tests/bench/test_llm.py",
+    "tests/bench/test_load_clusters.py",
+    "tests/client/test_http3_own_server.py",
+    "tests/server/test_slow_clients.py",
+    "tests/lifecycle/test_workers.py",
+    "tests/examples/test_chat.py",
+    "tests/faults/test_soak.py",
+    "tests/deploy/test_proxies.py",
+    "tests/state/test_crashes.py",
+    "tests/client/test_dropin_documents.py",
+    "tests/client/test_dropin_llm.py",
     "tests/client/test_typing.py",
 )
-"""Files with few tests that take long. One that begins last has its worker for itself while the others have nothing left."""
+"""Files that take long, the longest first. One that begins last has its worker for itself while the others have nothing left."""
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
