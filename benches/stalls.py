@@ -169,6 +169,7 @@ def found(
     counted = [end - begin for begin, end in log if any(_holds(one, begin) for one in mine)]
     stalled_s = sum(counted)
     if every_requests:
+        assert log, "too few requests for a stall: more rounds are needed"
         # Exact, where a stall may begin at the edge of a slice: so many requests at the steady rate, then the stall.
         working_s = (
             every_requests * sum(one.measured_s for one in others) / sum(one.answered for one in others)

@@ -71,18 +71,23 @@ def test_a_killed_reader_does_not_keep_old_pages(tmp_path: Path) -> None:
     path = str(tmp_path / "store")
     store = _native.StateStore(path, size=4 << 20)
     store.set(b"key", b"x")
+    opened, opens = os.pipe()
 
     def read() -> None:
         reader = _native.StateStore(path)
+        os.write(opens, b".")
         while True:
             reader.get(b"key")
 
     for _ in range(20):
         pid = in_child(read)
+        assert os.read(opened, 1) == b"."  # a store that is opened frees the pages of dead readers
         for _ in range(100):
             store.set(b"key", bytes(10_000))
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
+    os.close(opened)
+    os.close(opens)
     assert store.info()["file_bytes"] < 8 << 20
 
 
