@@ -158,7 +158,7 @@ $(VENV)/.stamp-conformance: pyproject.toml $(VENV)/.stamp-tools
 	@touch $@
 
 conformance: $(VENV)/.stamp-conformance $(VENV)/.stamp-native ## the wire-text cases, whole and cut at every byte; h2spec (needs Go)
-	cargo test --locked --package towline-proto --test conformance --test corpus
+	cargo test --locked --package towline-proto --test all -- conformance:: corpus::
 	$(BIN)/python tests/suites/h2spec.py
 
 autobahn: $(VENV)/.stamp-conformance $(VENV)/.stamp-native ## Autobahn's WebSocket cases against our server and client

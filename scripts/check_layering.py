@@ -2,7 +2,7 @@
 
 Rust: which of our crates a crate may depend on, which may use pyo3, mio and rustls, and where unsafe code is
 forbidden. Python: `server`, `client`, `bench` and `state` import the foundation and never each other. Both: no import cycles
-between files but those listed here. A file of more than 600 lines is listed, one of more than 700 fails.
+between files but those listed here. Each file of Rust tests belongs to a program. A file of more than 600 lines is listed, one of more than 700 fails.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ def crate_problems() -> Iterator[str]:
             continue
         yield from dependency_problems(crate, manifest)
         yield from source_problems(crate, folder)
+        yield from test_program_problems(manifest, folder)
         if crate in FORBID_UNSAFE and "#![forbid(unsafe_code)]" not in (folder / "src/lib.rs").read_text():
             yield f"{crate}: src/lib.rs must say #![forbid(unsafe_code)]"
 
@@ -144,6 +145,19 @@ def source_problems(crate: str, folder: Path) -> Iterator[str]:
         for number, line in enumerate(source.read_text().splitlines(), 1):
             if found := next(filter(None, (rule.search(line.split("//")[0]) for rule in barring)), None):
                 yield f"{source.relative_to(ROOT)}:{number}: {found[1]} may not be used in {crate}"
+
+
+def test_program_problems(manifest: dict, folder: Path) -> Iterator[str]:
+    """Files of tests that no program contains: Cargo finds them by itself only without `autotests = false`."""
+    if manifest["package"].get("autotests", True):
+        return
+    tests = folder / "tests"
+    contained = set(re.findall(r"^mod (\w+);", (tests / "all.rs").read_text(), re.MULTILINE))
+    contained |= {target["name"] for target in manifest.get("test", [])}
+    for file in sorted([*tests.glob("*.rs"), *tests.glob("*/mod.rs")]):
+        name = file.parent.name if file.name == "mod.rs" else file.stem
+        if name not in contained:
+            yield f"{file.relative_to(ROOT)}: neither in tests/all.rs nor a [[test]] of Cargo.toml, so that it never runs"
 
 
 def imported(tree: ast.AST, module: str, is_package: bool) -> Iterator[tuple[int, str]]:

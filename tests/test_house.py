@@ -72,6 +72,18 @@ def test_source_paths_and_unsafe(layering, tmp_path):
     assert "rustls" not in problems
 
 
+def test_rust_tests_that_no_program_contains(layering, tmp_path):
+    crate(tmp_path, "towline-proto", 'autotests = false\n[[test]]\nname = "alone"')
+    tests = tmp_path / "crates/towline-proto/tests"
+    for path in ("alone.rs", "ended.rs", "forgotten.rs", "folder/mod.rs", "folder/part.rs", "other/mod.rs"):
+        (tests / path).parent.mkdir(parents=True, exist_ok=True)
+        (tests / path).write_text("")
+    (tests / "all.rs").write_text("mod ended;\nmod folder;\n")
+    assert [problem.partition(": ")[0] for problem in layering.crate_problems()] == [
+        f"crates/towline-proto/tests/{path}" for path in ("all.rs", "forgotten.rs", "other/mod.rs")
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "source", "complaint"),
     [

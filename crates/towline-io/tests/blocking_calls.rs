@@ -1,7 +1,5 @@
 //! The blocking client against small scripted servers.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -10,11 +8,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use support::MAX_WAIT;
-use support::blocking::{
+use crate::support::MAX_WAIT;
+use crate::support::blocking::{
     begin, body_of, client, exchange, failed, read_timeout, uninterrupted, with_pool,
 };
+use bytes::Bytes;
 use towline_io::client::{
     BlockingError, Body, CallErrorKind, CallOptions, OutgoingRequest, PoolLimits, ReadOutcome,
     RequestText, Route, StaleRetry, Timeouts, WaitPolicy, WriteOutcome,
@@ -489,7 +487,10 @@ fn forty_threads_share_five_connections() {
 
 #[test]
 fn a_refused_connection_fails_every_waiter() {
-    let route = Arc::new(Route::plain("127.0.0.1", support::refusing_addr().port()));
+    let route = Arc::new(Route::plain(
+        "127.0.0.1",
+        crate::support::refusing_addr().port(),
+    ));
     let client = client();
     thread::scope(|scope| {
         for _ in 0..10 {

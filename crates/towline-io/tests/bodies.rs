@@ -1,7 +1,5 @@
 //! Request and response bodies of the asynchronous client, and the timeouts of every phase.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::fs::FileExt;
@@ -9,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::support::calls::{DriverHarness, Scripted, get, head, ok, request, route, send};
+use crate::support::{MAX_WAIT, Server};
 use bytes::Bytes;
-use support::calls::{DriverHarness, Scripted, get, head, ok, request, route, send};
-use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallId, CallOptions, CallPhase, CallRead, PoolStatus, Timeouts,
 };
@@ -331,7 +329,7 @@ fn the_pool_wait_and_the_total_call_have_timeouts() {
         total: Some(2 * LONGER),
         ..with_timeouts()
     });
-    let drip = support::calls::route(drip.addr);
+    let drip = crate::support::calls::route(drip.addr);
     let call = harness.driver.begin(get(&drip, "/"), options).unwrap();
     let error = harness.finish(call).failed();
     assert_eq!(error.kind, CallErrorKind::TotalTimeout);

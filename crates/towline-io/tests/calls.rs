@@ -1,7 +1,5 @@
 //! Calls through the asynchronous client: reuse, retries, limits, cancelling.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
@@ -9,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use crate::support::calls::{DriverHarness, Scripted, get, head, ok, request, route, send};
+use crate::support::{MAX_WAIT, Server};
 use bytes::Bytes;
-use support::calls::{DriverHarness, Scripted, get, head, ok, request, route, send};
-use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, FlushPolicy, PoolStatus,
     Route, StaleRetry,
@@ -372,7 +370,7 @@ fn closing_lets_running_calls_finish() {
 
 #[test]
 fn a_refused_connection_is_an_error_after_the_retry() {
-    let route = route(support::refusing_addr());
+    let route = route(crate::support::refusing_addr());
     let mut harness = DriverHarness::new(|_| {});
     let calls: Vec<_> = (0..5).map(|_| harness.begin(get(&route, "/"))).collect();
     for call in calls {

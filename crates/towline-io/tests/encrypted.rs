@@ -1,19 +1,17 @@
 //! TLS of the server: files, handshakes, certificates of both sides, and truncation.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::{Server, exchange, get, post, read_response};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
-use support::{Server, exchange, get, post, read_response};
 use towline_io::{
     ClientCerts, ConnConfig, EngineConfig, Identity, Listener, TlsConfig, TlsSettings,
 };

@@ -1,15 +1,13 @@
 //! Calls of the asynchronous client over TLS, and a handshake that stalls.
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use crate::support::calls::{DriverHarness, Scripted, get, request};
+use crate::support::{MAX_WAIT, Server};
 use bytes::Bytes;
 use rcgen::{CertificateParams, KeyPair};
-use support::calls::{DriverHarness, Scripted, get, request};
-use support::{MAX_WAIT, Server};
 use towline_io::client::{
     Body, CallErrorKind, CallOptions, CallPhase, DialConfig, PoolStatus, Route, Timeouts,
 };

@@ -1,13 +1,13 @@
 //! Requests and responses over real sockets.
 
-mod support;
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-use support::{MAX_WAIT, Server, exchange, get, post, read_response, read_to_end, with_timeouts};
+use crate::support::{
+    MAX_WAIT, Server, exchange, get, post, read_response, read_to_end, with_timeouts,
+};
 use towline_io::{ConnConfig, EngineConfig, Listener};
 use towline_proto::Limits;
 

@@ -1,16 +1,14 @@
 //! `Expect: 100-continue` (RFC 9110 10.1.1) in the asynchronous and the blocking client.
 
-mod support;
-
 use std::io::Read;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::MAX_WAIT;
+use crate::support::calls::{DriverHarness, Scripted, head, ok, request, route, send};
 use bytes::Bytes;
-use support::MAX_WAIT;
-use support::calls::{DriverHarness, Scripted, head, ok, request, route, send};
 use towline_io::client::{
     BlockingClient, BlockingConfig, Body, CallEvent, CallOptions, OutgoingRequest, Route,
     WaitPolicy, WriteOutcome,

@@ -1,20 +1,18 @@
 //! Calls that share an HTTP/2 connection in the asynchronous client, against Towline's server and
 //! against scripted servers.
 
-mod support;
-
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use support::calls::{DriverHarness, Scripted, get, request, route};
-use support::frames::{
+use crate::support::calls::{DriverHarness, Scripted, get, request, route};
+use crate::support::frames::{
     DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, frame, goaway, response_frames,
 };
-use support::{MAX_WAIT, Server};
+use crate::support::{MAX_WAIT, Server};
+use bytes::Bytes;
 use towline_io::client::{
     Body, CallErrorKind, CallEvent, CallOptions, CallPhase, CallRead, DialConfig, FlushPolicy,
     StaleRetry, Timeouts,
@@ -334,8 +332,8 @@ fn responses_received_before_the_connection_ended_can_still_be_read() {
     }
     for call in calls {
         match harness.body(call, 200) {
-            support::calls::Outcome::Response(_, body) => assert_eq!(body.len(), 9000),
-            support::calls::Outcome::Failed(error) => panic!("{error:?}"),
+            crate::support::calls::Outcome::Response(_, body) => assert_eq!(body.len(), 9000),
+            crate::support::calls::Outcome::Failed(error) => panic!("{error:?}"),
         }
         harness.driver.cancel(call);
     }
@@ -429,7 +427,7 @@ fn a_connection_without_input_takes_no_further_call() {
     );
     let second = harness.driver.begin(get(&route, "/"), options).unwrap();
     let outcome = harness.finish(second);
-    if let support::calls::Outcome::Failed(error) = outcome {
+    if let crate::support::calls::Outcome::Failed(error) = outcome {
         // The SETTINGS arrived after the request: it takes one more call.
         assert_eq!(error.kind, CallErrorKind::ReadTimeout);
     }

@@ -1,8 +1,6 @@
 //! Threads that share an HTTP/2 connection in the blocking client, against scripted
 //! servers.
 
-mod support;
-
 use std::io::Write;
 use std::net::Shutdown;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,17 +8,17 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use support::MAX_WAIT;
-use support::blocking::{
+use crate::support::MAX_WAIT;
+use crate::support::blocking::{
     assert_all_idle, begin, begin_and_await_head, body_of, exchange, failed, fetch, h2_client,
     h2_client_of_one_conn, h2_client_with_limits, read_timeout, uninterrupted,
 };
-use support::calls::{Scripted, get, request, route};
-use support::frames::{
+use crate::support::calls::{Scripted, get, request, route};
+use crate::support::frames::{
     DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, PING, RESET, SETTINGS, frame, goaway,
     response_frames,
 };
+use bytes::Bytes;
 use towline_io::client::{
     BlockingError, Body, CallErrorKind, CallOptions, CallPhase, StaleRetry, Timeouts, WriteOutcome,
 };

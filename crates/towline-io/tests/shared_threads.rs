@@ -1,19 +1,17 @@
 //! Threads that share an HTTP/2 connection in the blocking client, against Towline's server.
 
-mod support;
-
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Barrier, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use support::blocking::{
+use crate::support::blocking::{
     assert_all_idle, begin, body_of, exchange, failed, fetch, h2_client, h2_client_of_one_conn,
     h2_client_with_limits, h2_config, read_timeout, uninterrupted,
 };
-use support::calls::{get, request, route};
-use support::{MAX_WAIT, Server};
+use crate::support::calls::{get, request, route};
+use crate::support::{MAX_WAIT, Server};
+use bytes::Bytes;
 use towline_io::ConnConfig;
 use towline_io::client::{
     BlockingClient, BlockingConfig, BlockingError, Body, CallErrorKind, CallOptions, CallPhase,

@@ -1,15 +1,13 @@
 //! The engine inside another event loop, which watches only its descriptor.
 
-mod support;
-
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use support::routes::{Jobs, State, serve};
-use support::{MAX_WAIT, get, post, read_response, read_to_end, with_timeouts};
+use crate::support::routes::{Jobs, State, serve};
+use crate::support::{MAX_WAIT, get, post, read_response, read_to_end, with_timeouts};
 use towline_io::serve::metrics::Slots;
 use towline_io::{ConnConfig, ConnId, Drain, Engine, EngineConfig, Listener, WaitOutcome};
 use towline_proto::{BufferPool, Limits};
@@ -182,7 +180,7 @@ fn a_response_between_turns_is_sent_at_once() {
         }
         engine.turn_end();
     }
-    support::routes::respond_delayed(&mut engine, &mut state);
+    crate::support::routes::respond_delayed(&mut engine, &mut state);
     assert_eq!(read_response(&mut stream).status, 200);
     assert_eq!(read_response(&mut stream).status, 200);
 }

@@ -1,15 +1,13 @@
 //! Waiting for a connection, in both clients: timeouts per call, and the pauses between
 //! attempts to open one.
 
-mod support;
-
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use support::MAX_WAIT;
-use support::calls::{DriverHarness, get, head, ok, route, send};
+use crate::support::MAX_WAIT;
+use crate::support::calls::{DriverHarness, get, head, ok, route, send};
 use towline_io::client::{
     Backoff, BlockingClient, BlockingConfig, BlockingError, CallError, CallErrorKind, CallId,
     CallOptions, Route, Timeouts, WaitPolicy,
@@ -188,7 +186,7 @@ fn retrying(times: u8) -> CallOptions {
 
 #[test]
 fn pauses_between_connection_attempts_grow() {
-    let route = route(support::refusing_addr());
+    let route = route(crate::support::refusing_addr());
     let start = Instant::now();
     let mut harness = DriverHarness::new(|_| {});
     let call = harness.driver.begin(get(&route, "/"), retrying(3)).unwrap();
@@ -205,7 +203,7 @@ fn pauses_between_connection_attempts_grow() {
 
 #[test]
 fn a_call_between_attempts_uses_a_free_connection_and_can_be_cancelled() {
-    let (socket, addr) = support::bound_only();
+    let (socket, addr) = crate::support::bound_only();
     let route = route(addr);
     let mut harness = DriverHarness::new(|_| {});
     let long = CallOptions {

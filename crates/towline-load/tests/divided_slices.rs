@@ -1,15 +1,12 @@
 //! An agent that divides the slices of another program among agents behind a program in place of ssh.
 
-mod agents;
-mod scripted;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use agents::{Hosts, LOAD, await_end, signal};
-use scripted::Server;
+use crate::agents::{Hosts, LOAD, await_end, signal};
+use crate::scripted::Server;
 use serde_json::{Value, json};
 
 /// An agent that is the controller of others.

@@ -1,12 +1,10 @@
 //! Failures are counted exactly, by class, and no wrong response counts as a success.
 
-mod scripted;
-
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::scripted::{HELLO, Reply, Server, expect_hello, load, refusing_port};
 use bytes::Bytes;
-use scripted::{HELLO, Reply, Server, expect_hello, load, refusing_port};
 use towline_load::{Errors, Stop, Until, run};
 
 const UNAVAILABLE: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n";

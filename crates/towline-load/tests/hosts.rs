@@ -92,7 +92,7 @@ fn starts_of_all_agents_are_equally_far_apart() {
 
 #[test]
 fn gaps_between_poisson_starts_of_all_agents_are_exponential() {
-    for _ in 0..5 {
+    for _ in 0..10 {
         let options = [
             "-R",
             "1000",

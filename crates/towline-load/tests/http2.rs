@@ -1,15 +1,12 @@
 //! HTTP/2: each stream has its own response, check and latency, and faulty servers are detected.
 //! The server is the native responder, in a process of its own.
 
-mod responder;
-mod scripted;
-
 use std::io::Write;
 use std::time::Duration;
 
+use crate::responder::{Responder, probe};
+use crate::scripted::{Server, load};
 use bytes::Bytes;
-use responder::{Responder, probe};
-use scripted::{Server, load};
 use serde_json::json;
 use towline_load::{
     Arrivals, Config, Expect, LoopMode, Rate, Report, Session, Slice, Stop, Target, Trust, Until,

@@ -1,14 +1,11 @@
 //! HTTP/3: streams, bodies, fresh connections, an open loop, losses. The server is the native responder, in a process
 //! of its own.
 
-mod responder;
-mod scripted;
-
 use std::time::Duration;
 
+use crate::responder::{Responder, probe};
+use crate::scripted::load;
 use bytes::Bytes;
-use responder::{Responder, probe};
-use scripted::load;
 use serde_json::json;
 use towline_load::netem::{Netem, NetworkConditions};
 use towline_load::{Arrivals, Config, LoopMode, Rate, Report, Target, Trust, Until};

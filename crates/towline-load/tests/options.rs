@@ -1,8 +1,5 @@
 //! The program with the options that users of k6, oha and vegeta expect, against real servers.
 
-mod responder;
-mod scripted;
-
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Output};
@@ -10,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use responder::Responder;
-use scripted::{HELLO, Reply, Server};
+use crate::responder::Responder;
+use crate::scripted::{HELLO, Reply, Server};
 use serde_json::Value;
 
 fn load(arguments: &[&str]) -> Output {

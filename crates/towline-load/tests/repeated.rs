@@ -1,7 +1,5 @@
 //! Responses that are compared with a verified one are counted as if each were parsed.
 
-mod scripted;
-
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -9,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use crate::scripted::{HELLO, Reply, Server, expect_hello, load};
 use bytes::Bytes;
-use scripted::{HELLO, Reply, Server, expect_hello, load};
 use towline_load::{Arrivals, Config, LoopMode, Rate, SendMode, Target, Until};
 
 const OTHER_HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nX-Number: 2\r\nContent-Length: 5\r\n\r\nhello";

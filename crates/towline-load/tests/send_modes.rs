@@ -1,7 +1,5 @@
 //! Send modes on the wire: in pieces, in chunks, after 100, cut off, with a barrier.
 
-mod scripted;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use crate::scripted::{HELLO, Reply, Server, load, refusing_port, until};
 use bytes::Bytes;
-use scripted::{HELLO, Reply, Server, load, refusing_port, until};
 use towline_load::{Config, Expect, SendMode, Target, Until};
 
 const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";

@@ -1,12 +1,10 @@
 //! Sessions and the agent: connections stay open between slices, and every command has a reply.
 
-mod scripted;
-
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use scripted::{HELLO, Reply, Server, until};
+use crate::scripted::{HELLO, Reply, Server, until};
 use serde_json::{Value, json};
 use towline_load::{Arrivals, LoopMode, Rate, Session, Slice, Stop, Until, agent};
 

@@ -1,7 +1,5 @@
 //! Load over TLS: a handshake for each request, whose cost is part of its latency.
 
-mod scripted;
-
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::scripted::{HELLO, load};
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
-use scripted::{HELLO, load};
 use towline_load::{Config, SendMode, Target, Trust, Until};
 
 struct RecordReader {

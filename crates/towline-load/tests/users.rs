@@ -1,13 +1,11 @@
 //! Requests with values of a file, and sessions that carry values from one response to the next request.
 
-mod scripted;
-
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
-use scripted::{Reply, Server};
+use crate::scripted::{Reply, Server};
 use serde_json::{Value, json};
 
 /// The requests that a server has received.

@@ -1,14 +1,11 @@
 //! WebSocket: every message is verified, and faulty servers are detected.
 //! The server is the native responder in a process of its own, or a script without any of our code.
 
-mod responder;
-mod scripted;
-
 use std::time::Duration;
 
+use crate::responder::Responder;
+use crate::scripted::{Reply, Server, load};
 use bytes::Bytes;
-use responder::Responder;
-use scripted::{Reply, Server, load};
 use serde_json::{Value, json};
 use towline_load::agent;
 use towline_load::{

@@ -1,8 +1,6 @@
 //! The client's end.
 
-mod common;
-
-use common::End;
+use crate::common::End;
 use towline_proto::{BodySize, Event, Limits, StreamId, UserError};
 
 const HOST: &[(&str, &str)] = &[("host", "a")];

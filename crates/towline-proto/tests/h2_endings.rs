@@ -1,8 +1,5 @@
 //! Ends of connections and streams of HTTP/2: GOAWAY both ways, refusals, changing limits, end of input.
 
-#[path = "h2/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +7,7 @@ use towline_proto::{BodySize, ErrorCode, Event, Limits, StreamError, StreamId, U
 use towline_testkit::h2::{self, END};
 use towline_testkit::{App, End, Pair};
 
-use common::{client_with, log, request, sent_by, server};
+use crate::h2::{client_with, log, request, sent_by, server};
 
 const SECOND: Duration = Duration::from_secs(1);
 const GO_AWAY_DELAY: Duration = Limits::server().http2.go_away_delay;

@@ -1,11 +1,9 @@
 //! Repeated heads, received and sent: the caches change nothing but the work.
 
-mod h2;
-
 use std::sync::Arc;
 
+use crate::h2::{client_with, get, server};
 use bytes::Bytes;
-use h2::{client_with, get, server};
 use towline_proto::{BodySize, Field, Limits, PreparedRequest, RequestHead, StreamId, UserError};
 use towline_testkit::h2::{self as wire, END, END_HEADERS, HEADERS};
 use towline_testkit::{App, End};

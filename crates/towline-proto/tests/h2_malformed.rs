@@ -1,16 +1,13 @@
 //! Malformed messages of HTTP/2 (RFC 9113 8.1.1): each ends its stream with `PROTOCOL_ERROR` and is not passed to
 //! the program; the connection continues.
 
-#[path = "h2/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 
 use towline_proto::{ErrorCode, Limits};
 use towline_testkit::h2::{self, END};
 use towline_testkit::{App, End};
 
-use common::{asking_client, get};
+use crate::h2::{asking_client, get};
 
 type Fields = &'static [(&'static str, &'static str)];
 

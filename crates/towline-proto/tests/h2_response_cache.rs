@@ -1,8 +1,6 @@
 //! Repeated response heads: the cache changes nothing but the work.
 
-mod h2;
-
-use h2::server;
+use crate::h2::server;
 use httlib_hpack::Decoder;
 use proptest::collection::vec;
 use proptest::prelude::*;

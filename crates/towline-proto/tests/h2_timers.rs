@@ -1,8 +1,5 @@
 //! The timeouts of HTTP/2, on virtual time.
 
-#[path = "h2/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +7,7 @@ use towline_proto::{BodySize, Limits, StreamId};
 use towline_testkit::h2;
 use towline_testkit::{App, End};
 
-use common::{client_with, log, request, sent_by, server};
+use crate::h2::{client_with, log, request, sent_by, server};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -1,9 +1,7 @@
 //! The server's end: its events and its output.
 
-mod common;
-
+use crate::common::End;
 use bytes::Bytes;
-use common::End;
 use towline_proto::{BodySize, Interest, StreamId, UserError};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

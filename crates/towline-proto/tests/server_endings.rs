@@ -1,10 +1,8 @@
 //! The server's end under time, limits and closing.
 
-mod common;
-
 use std::time::Duration;
 
-use common::End;
+use crate::common::End;
 use towline_proto::{BodySize, Limits, StreamId};
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use towline_io::client::{CallErrorKind, CallPhase, Proxy, ProxyScheme, Route};
 use towline_io::{ClientTls, ClientTlsSettings};
 
-use crate::case::{Case, SHORT, Verdict, Version, close, drain, on_both, verdict};
+use super::case::{Case, SHORT, Verdict, Version, close, drain, on_both, verdict};
 use crate::support::calls::{Scripted, head, route, send};
 use crate::support::refusing_addr;
 

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 
 use towline_io::client::{CallErrorKind, CallPhase};
 
-use crate::case::{
+use super::case::{
     Case, SHORT, Version, close, drain, http1, http2, on_all, on_both, reset, route_to, verdict,
 };
 use crate::support::calls::send;

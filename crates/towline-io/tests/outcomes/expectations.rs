@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use towline_io::client::{CallErrorKind, CallPhase};
 
-use crate::case::{
+use super::case::{
     Case, Version, close, http1, http2, on_all, replies_on_both, reset, route_to, verdict,
 };
 use crate::support::MAX_WAIT;

@@ -7,7 +7,7 @@ use towline_io::client::{
     CallPhase, PoolLimits, Route,
 };
 
-use crate::case::{
+use super::case::{
     Case, Client, SHORT, Verdict, Version, drain, failed, http1, http2, route_to, verdict,
 };
 use crate::support::blocking::uninterrupted;

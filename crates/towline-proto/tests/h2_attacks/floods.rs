@@ -6,8 +6,8 @@ use towline_proto::{BodySize, ErrorCode, Limits, StreamId};
 use towline_testkit::h2::{self, END};
 use towline_testkit::{App, End};
 
-use crate::common::{asking_client, get};
-use crate::{CALM, Step, assert_closes, frames_until_closed, server};
+use super::{CALM, Step, assert_closes, frames_until_closed, server};
+use crate::h2::{asking_client, get};
 
 /// CVE-2019-9511 to 9518.
 #[test]

@@ -4,7 +4,7 @@ use towline_proto::ErrorCode;
 use towline_testkit::App;
 use towline_testkit::h2::{self, END};
 
-use crate::{CALM, SECOND, assert_closes, server};
+use super::{CALM, SECOND, assert_closes, server};
 
 /// CVE-2024-27316.
 #[test]

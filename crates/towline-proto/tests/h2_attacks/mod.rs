@@ -1,9 +1,6 @@
 //! Attacks on HTTP/2: each ends the connection within 1,000 frames, with the right code, or is bounded by the
 //! limits; an exchange before it is unaffected.
 
-#[path = "../h2/mod.rs"]
-mod common;
-
 mod floods;
 mod header_blocks;
 mod resets;

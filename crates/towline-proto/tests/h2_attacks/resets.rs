@@ -4,7 +4,7 @@ use towline_proto::{ErrorCode, Limits};
 use towline_testkit::App;
 use towline_testkit::h2::{self, END};
 
-use crate::{CALM, SECOND, Step, assert_closes, frames_until_closed, server, server_with};
+use super::{CALM, SECOND, Step, assert_closes, frames_until_closed, server, server_with};
 
 /// CVE-2023-44487.
 #[test]

@@ -6,7 +6,7 @@ use towline_proto::{BodySize, ErrorCode, Limits, RateLimit, StreamId};
 use towline_testkit::h2;
 use towline_testkit::{App, End};
 
-use crate::{SECOND, server, server_with};
+use super::{SECOND, server, server_with};
 
 /// Pings are acknowledged as long as the peer reads; then reading from it stops.
 #[test]
