@@ -39,8 +39,8 @@ def test_the_client_loads_neither_server_nor_bench() -> None:
 
 
 def test_an_import_takes_at_most_40_ms() -> None:
-    script = "import time; began = time.perf_counter(); import towline; print(time.perf_counter() - began)"
-    # A busy machine takes longer; it is the import's own time that counts.
+    script = "import time; began = time.process_time(); import towline; print(time.process_time() - began)"
+    # CPU time, since on a busy machine others have their turn; the least, since they slow a core down.
     took = []
     while not took or (min(took) > MAX_IMPORT_S and len(took) < 20):
         took.append(float(python(script)[0]))
