@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons test check format cargo-test pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit docs wheels autobahn conformance clean
+.PHONY: help run hello pythons test check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit docs wheels autobahn conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,33 +91,59 @@ hello: $(VENV)/.stamp-native ## build, serve examples/hello, send it real reques
 pythons: ## tests on CPython 3.14 and 3.15 in a Debian chroot (root; PYTHONS="3.14 3.15")
 	scripts/pythons.sh $(PYTHONS)
 
-test: check cargo-test pytest fuzz-build ## everything CI runs: check, Rust tests, Python tests, fuzz targets
+# Two goals at the same time, where one alone leaves a processor idle: pip waits for the network, mypy has one thread, and
+# a build ends with crates that wait for each other. The output of the first is shown when both have ended.
+define both
+	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	$(MAKE) --no-print-directory $(1) >"$$log" 2>&1 & first=$$!; \
+	status=0; $(MAKE) --no-print-directory $(2) || status=$$?; \
+	wait $$first || status=$$?; \
+	cat "$$log"; exit $$status
+endef
+
+test: $(VENV)/.stamp-tools ## everything CI runs: check, Rust tests, Python tests, fuzz targets
+	$(call both,$(VENV)/.stamp-test,cargo-test-build)
+	$(call both,check-sources,$(VENV)/.stamp-native)
+	$(call both,check-package,check-rust)
+	@$(MAKE) --no-print-directory cargo-test
+	@$(MAKE) --no-print-directory pytest
+	@$(MAKE) --no-print-directory fuzz-build
 
 # examples/api, hello and llm are as short as they can be, without types. A folder whose files import each other is in MYPYPATH.
 TYPED_EXAMPLES := $(wildcard $(addprefix examples/,$(addsuffix /*.py,chat deployment fastapi_service files gateway https_records webhooks)))
 
-check: $(VENV)/.stamp-test $(VENV)/.stamp-native ## format, lints, layering, types, stubs
+check: check-sources check-package check-rust ## format, lints, layering, types, stubs
+
+# Those that need no build.
+check-sources: $(VENV)/.stamp-test
 	$(call say,house rules)
 	$(BIN)/python scripts/check_layering.py
 	$(BIN)/python scripts/check_text.py
 	$(BIN)/python scripts/check_names.py
+	$(BIN)/python scripts/check_workflows.py
+	$(BIN)/shellcheck scripts/*.sh .ci/run examples/*/*.sh
+	$(call say,ruff)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(call say,mypy)
+	$(BIN)/mypy
+	MYPYPATH=examples/gateway:examples/fastapi_service $(BIN)/mypy --explicit-package-bases $(TYPED_EXAMPLES)
+
+# Those that import the package.
+check-package: $(VENV)/.stamp-test $(VENV)/.stamp-native
+	$(call say,generated pages)
 	$(BIN)/python scripts/options_doc.py --check
 	$(BIN)/python scripts/client_names.py --check
 	$(BIN)/python scripts/scenarios_doc.py --check
 	$(BIN)/python scripts/founding_doc.py --check
 	$(BIN)/python scripts/readme_chart.py --check
-	$(BIN)/python scripts/check_workflows.py
-	$(BIN)/shellcheck scripts/*.sh .ci/run examples/*/*.sh
+	$(call say,stubtest)
+	$(BIN)/python -m mypy.stubtest towline._native
+
+check-rust: | $(VENV)/.stamp-tools
 	$(call say,rustfmt and clippy)
 	cargo fmt --all --check
-	cargo clippy --quiet --locked --workspace --all-targets -- -D warnings
-	$(call say,ruff)
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(call say,mypy and stubtest)
-	$(BIN)/mypy
-	MYPYPATH=examples/gateway:examples/fastapi_service $(BIN)/mypy --explicit-package-bases $(TYPED_EXAMPLES)
-	$(BIN)/python -m mypy.stubtest towline._native
+	cargo clippy --quiet --locked --workspace --all-targets --profile quick -- -D warnings
 
 format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources as `make check` requires
 	cargo fmt --all
@@ -129,24 +155,29 @@ format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources as `mak
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# The extension crate is left out: it links against the interpreter that loads it, and pytest tests it.
 # In CI a property test has the same inputs each time, as Hypothesis's do there, so that a failure is the change's own.
 # Elsewhere `make cargo-test` tries new inputs each time.
 ifdef CI
 export PROPTEST_RNG_SEED := 9113
 # Incremental data takes a seventh of the time of a first build, and CI has no second.
 export CARGO_INCREMENTAL := 0
-# Lines for backtraces; nobody runs a debugger there, and types and variables are a large part of what is written and linked.
-export CARGO_PROFILE_DEV_DEBUG := line-tables-only
 endif
+
+# The profile of the extension, whose dependencies are compiled once for both. All crates, although the extension's has no
+# tests: a dependency has the features that any of them needs.
+CARGO_TEST := cargo test --quiet --locked --workspace --profile quick --config scripts/rust_tests.toml
 
 cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
 	$(call say,Rust tests)
-	cargo test --quiet --locked --workspace --exclude towline-py
+	$(CARGO_TEST)
 
-# A test mostly waits, for servers to start and for timeouts: a few at once do not overload two cores. The tests of one
+cargo-test-build: | $(VENV)/.stamp-tools
+	$(call say,building the Rust tests)
+	$(CARGO_TEST) --no-run
+
+# A test mostly waits, for servers to start and for timeouts: of a worker's time, two fifths are its CPU time. The tests of one
 # file stay together and in order, since they share servers; tests/conftest.py decides which files begin first.
-PYTEST_WORKERS ?= 3
+PYTEST_WORKERS ?= 4
 
 pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native $(VENV)/.stamp-browser ## Python tests only (PYTEST_ARGS=...)
 	$(call say,Python tests)

@@ -10,4 +10,4 @@ fi
 echo "fuzz_build: no cargo-fuzz with a nightly toolchain; compiling the targets without instrumentation"
 # `make check` has checked their dependencies there already. libFuzzer itself (C++) is not needed.
 export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-target}"
-exec cargo check --quiet --manifest-path fuzz/Cargo.toml --bins --locked --no-default-features
+exec cargo check --quiet --profile quick --manifest-path fuzz/Cargo.toml --bins --locked --no-default-features

@@ -69,7 +69,9 @@ class Codec:
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    command = ["cargo", "build", "--quiet", "--locked", "-p", "towline-testkit", "--example", "qpack"]
+    # As `make cargo-test`, which has built it already.
+    profile = ["--profile", "quick", "--config", "scripts/rust_tests.toml"]
+    command = ["cargo", "build", "--quiet", "--locked", "--workspace", *profile, "--example", "qpack"]
     subprocess.run(command, cwd=ROOT, check=True, timeout=600)
     found = subprocess.run(
         ["cargo", "metadata", "--format-version", "1", "--no-deps", "--offline"],
@@ -80,7 +82,7 @@ def program() -> Path:
         timeout=60,
     )
     target = found.stdout.split('"target_directory":"')[1].split('"')[0]
-    return Path(target) / "debug" / "examples" / "qpack"
+    return Path(target) / "quick" / "examples" / "qpack"
 
 
 @pytest.fixture
