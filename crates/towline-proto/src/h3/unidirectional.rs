@@ -409,6 +409,9 @@ impl Connection {
                 return Err(rules::GO_AWAY_ID);
             }
             self.peer_push_go_away = Some(id);
+            // The client begins to close (RFC 9114 5.2). Its last requests may arrive after this frame, which is on another
+            // stream: the own GOAWAY leaves time for them.
+            self.close();
             return Ok(());
         }
         let is_request = id.is_multiple_of(4) && id <= ANY_REQUEST;
