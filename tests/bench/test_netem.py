@@ -2,11 +2,16 @@
 
 import socket
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from towline.bench._helper_process import HelperFailed
 from towline.bench.netem import BadConditions, Conditions, Netem, measure, parse
 from towline.bench.responder import Responder
+from towline.bench.runner.protocol import Failed, StartConfig
+from towline.bench.runner.servers import RunningServer
+from towline.bench.scenarios import catalogue
 
 
 def test_the_text():
@@ -69,3 +74,26 @@ def test_http_through_the_emulator():
 def test_invalid_options_are_errors():
     with pytest.raises(HelperFailed, match="as in 100mbit"):
         Netem("127.0.0.1:1", Conditions(rate_bytes_per_s=1.0))
+
+
+def test_the_network_outlives_the_connections_and_the_server() -> None:
+    """Their ends pass through it: a server waits for its clients."""
+    calls: list[str] = []
+
+    def stopped(name: str) -> SimpleNamespace:
+        calls.append(name)
+        return SimpleNamespace(notes=lambda _: [])
+
+    process: Any = SimpleNamespace(
+        base_url="http://127.0.0.1:1", port=1, stop=lambda: stopped("server"), log_tail=str
+    )
+    emulator: Any = SimpleNamespace(address="127.0.0.1:2", stop=lambda: calls.append("network"))
+    agent = SimpleNamespace(
+        open=lambda *_: None, close=lambda _: calls.append("connections"), probe=lambda _: []
+    )
+    binding: Any = SimpleNamespace(scenario=catalogue()["hello"], agent=agent, connections=1, protocol="h1")
+    running = RunningServer("a", process, binding, StartConfig(None, 0, 1), emulator)
+    with pytest.raises(Failed):
+        running.verify()  # opens the session; nothing responds
+    assert running.stop() is None
+    assert calls == ["connections", "server", "network"]

@@ -232,9 +232,10 @@ class RunningServer:
     def stop(self) -> str | None:
         if self._opened:
             self._binding.agent.close(self._name)
-        if self._netem is not None:
-            self._netem.stop()
         notes = self.process.stop().notes(self._name)
+        if self._netem is not None:
+            # Last: the ends of the connections pass through it, and a server waits for them.
+            self._netem.stop()
         return "; ".join(notes) or None
 
     def _netem_s(self) -> float:
