@@ -15,16 +15,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from towline.bench import Analysis, Estimate, analyse, load
-from towline.bench.analysis import ExperimentAnalysis
-from towline.bench.record import FILE
+from towline.bench.analysis import ExperimentAnalysis, is_of_pages
+from towline.bench.record import FILE, PAGE
 
 from benches.report import RESULTS, table
 from benches.report import load as instructions
 
 ROOT = Path(__file__).parent.parent
-PAGES = tuple(ROOT / name for name in ("README.md", "docs/call.md", "docs/dropins.md", "docs/figures.md"))
+PAGES = tuple(
+    ROOT / name
+    for name in ("README.md", "docs/call.md", "docs/dropins.md", "docs/figures.md", "docs/http3.md")
+)
 
 PRECISE = ("--runs", "5", "--duration", "0.5", "--no-history")
+PAGES_OF_OBJECTS = ("--runs", "10", "--duration", "10", "--no-history")
+"""Chance decides which packets of a page are lost: many pages."""
 QUICK = ("--runs", "1", "--duration", "0.1", "--warm-up", "0.2", "--no-history")
 # httpx and httpx2 are left out at 100 at once, where they do a few hundred requests per second and a slice takes 20 s.
 CLIENTS = "towline,aiohttp,requests,urllib3,pycurl,pycurl-multi,pyreqwest,rnet,primp"
@@ -172,7 +177,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def measure(name: str, *, quick: bool = False, subjects: str | None = None) -> None:
     """Runs `towline bench` and keeps its record."""
-    command = [sys.executable, "-m", "towline", "bench", *MEASUREMENTS[name], *(QUICK if quick else PRECISE)]
+    precise = PAGES_OF_OBJECTS if name == "versions" else PRECISE
+    command = [sys.executable, "-m", "towline", "bench", *MEASUREMENTS[name], *(QUICK if quick else precise)]
     if subjects is not None:
         command[command.index("-S") + 1] = subjects
     with tempfile.TemporaryDirectory() as folder:
@@ -234,9 +240,11 @@ def block(name: str, analysis: Analysis) -> str:
     ]
     record = analysis.record
     machine = f"{record.machine.get('cpu')}, {record.machine.get('cores')} cores, kernel {record.machine.get('kernel')}"
+    of_pages = any(is_of_pages(one.experiment) for one in experiments)
+    alternating = "pages" if of_pages else "slices"
     return (
-        "Requests per second · CPU microseconds of the subject per request; one worker on one core, the driver on "
-        "another, slices of all alternating.\n\n"
+        f"{'Milliseconds of a page, on average' if of_pages else 'Requests per second'} · CPU microseconds of the subject "
+        f"per request; one worker on one core, the driver on another, {alternating} of all alternating.\n\n"
         + "\n".join(tables(experiments))
         + f"\n{machine}, Towline {record.versions['towline']}, seed {record.seed}. Intervals, ratios and command lines: "
         f"`towline bench report benches/results/{name}.json.gz`.\n"
@@ -276,7 +284,10 @@ def figures(experiment: ExperimentAnalysis, subject: str) -> str:
     if found is None or found.failure is not None or "per_s" not in found.figures:
         return ""
     rate, cost = found.figures["per_s"], found.figures.get("cpu_us")
-    return number(rate) + (f" · {cost.value:,.0f}" if cost is not None else "")
+    page = found.figures.get(PAGE)
+    return (number(rate) if page is None else f"{page.value:,.0f} ms") + (
+        f" · {cost.value:,.0f}" if cost is not None else ""
+    )
 
 
 def number(rate: Estimate) -> str:

@@ -49,6 +49,8 @@ measurement and keeps its Host header; any 2xx or 3xx response passes, with any 
 | `name`, `title`, `source`, `tags`, `notes` | description and origin |
 | `protocols` | `h1`, `h2`: each is an experiment of its own |
 | `connections`, `pipeline`, `streams`, `requests_per_connection`, `barrier` | the load: keep-alive connections, pipelined requests (HTTP/1.1) or concurrent streams (HTTP/2) on each, requests before a connection is replaced, all connections sending at the same moment |
+| `page` | a page load: each slice is so many requests on new connections, timed from the first attempt to connect to the last byte |
+| `h1_connections` | in place of `connections` over HTTP/1.1 |
 | `message` | the load consists of WebSocket messages: each connection is a WebSocket, and this text (a body as below) must be echoed; the request is the handshake, whose own headers are added |
 | `mix` | `in_turn` or `at_random` (by the `weight` of each request) |
 | `interfaces`, `app` | for the fixture application: `asgi`, `wsgi`; its callable |
@@ -140,7 +142,9 @@ def expected(one: Expect) -> str:
 def load(scenario: Scenario) -> str:
     if scenario.loads:
         return "<br>".join(map(of_client, scenario.loads))
-    lines = [f"{scenario.connections} connections"]
+    lines = [f"{scenario.connections} connection{'s' * (scenario.connections > 1)}"]
+    if scenario.h1_connections:
+        lines.append(f"{scenario.h1_connections} over HTTP/1.1")
     if scenario.count:
         lines.append(f"{scenario.count:,} requests in its source")
     if scenario.pipeline > 1:
@@ -150,6 +154,8 @@ def load(scenario: Scenario) -> str:
     if scenario.requests_per_connection:
         each = scenario.requests_per_connection
         lines.append("a new connection for each request" if each == 1 else f"{each:,} requests each")
+    if scenario.page:
+        lines.append(f"a page of {scenario.page:,} requests, its connections included")
     if scenario.barrier:
         lines.append("all at once (barrier)")
     if scenario.mix == "at_random":

@@ -7,9 +7,26 @@ from dataclasses import replace
 
 import pytest
 from towline.bench import record as records
-from towline.bench.record import ExperimentRecord, Slice
-from towline.bench.runner.design import SLICE_S, Cores, Design, Lengths, WarmUp, common_lengths, lengths
-from towline.bench.runner.loop import LAST_LOOK_S, LONG_FAILURE_S, ExperimentPlan, ExperimentRun
+from towline.bench.analysis import analyse_experiment
+from towline.bench.record import PAGE, ExperimentRecord, Slice
+from towline.bench.runner.design import (
+    MIN_PAGES,
+    SLICE_S,
+    Cores,
+    Design,
+    Lengths,
+    WarmUp,
+    common_lengths,
+    lengths,
+    page_lengths,
+)
+from towline.bench.runner.loop import (
+    LAST_LOOK_S,
+    LONG_FAILURE_S,
+    WARM_UP_PAGES,
+    ExperimentPlan,
+    ExperimentRun,
+)
 from towline.bench.runner.protocol import SliceSpec
 from towline.bench.runner.session import Session
 from towline.bench.statistics.stopping import Rule
@@ -129,6 +146,64 @@ def test_a_counted_slice_that_waited_for_timeouts_is_not_repeated(
     assert [one.failure for one in experiment.subjects] == [None, None]
     assert any("b: not sent again" in line for line in experiment.notes) == (expected == 1)
     assert machine.alive == set()
+
+
+OBJECTS = 100
+
+
+def pages(monkeypatch: pytest.MonkeyPatch, seconds: dict[str, float], late: float = 0.0) -> ExperimentRecord:
+    """Pages that take so long on average; a share of those of `b` takes a second more."""
+    asked = defaultdict(list)
+
+    def slice_of(state: SimulatedRunning, work: SliceSpec) -> Slice:
+        name, chance = state.subject.name, state.subject.machine.rng
+        asked[name].append(work)
+        took_s = seconds[name] * chance.uniform(0.8, 1.2) + (name == "b" and chance.random() < late)
+        return Slice("", 0, 0, 0, 0.0, took_s, OBJECTS, subject_cpu_s=0.01)
+
+    monkeypatch.setattr(SimulatedRunning, "slice", slice_of)
+    machine = SimulatedMachine(1)
+    design = replace(DESIGN, rule=Rule("fixed", 8, 8), seconds=6.0)
+    found = measured(
+        design, *(Simulated(name, machine) for name in seconds), page=OBJECTS, load={"page": OBJECTS}
+    )
+    # Nothing but whole pages, in warming up, too.
+    assert all(work.requests == OBJECTS for each in asked.values() for work in each)
+    for name, each in asked.items():
+        assert len(each) == sum(one.subject == name for one in found.slices) + 8 * WARM_UP_PAGES
+    return found
+
+
+def test_a_slice_of_a_page_load_is_one_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = pages(monkeypatch, {"a": 0.3, "b": 0.6})
+    counts = {name: sum(one.subject == name for one in experiment.slices) for name in "ab"}
+    # As many pages of each, for as long as the design says on average.
+    assert counts["a"] == counts["b"]
+    assert 8 * 10 <= counts["a"] <= 8 * 18
+    assert all(one.extra[PAGE] == pytest.approx(one.measured_s * 1e3) for one in experiment.slices)
+    assert any("pages of each a restart" in line for line in experiment.notes)
+    found = analyse_experiment(experiment, "a")
+    (comparison,) = [one for one in found.comparisons if one.metric == "per_s"]
+    assert comparison.verdict.value == "faster"
+    assert comparison.low < 2 < comparison.high
+    times = {one.name: one.figures[PAGE].value for one in found.subjects}
+    assert times == pytest.approx({"a": 300, "b": 600}, rel=0.05)
+    assert sum("a page took" in line for line in found.lints) == 2
+    assert not any("median latencies" in line or "stood still" in line for line in found.lints)
+
+
+def test_rare_long_pages_count_in_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lost last packet makes one page of ten a second longer: a trimmed mean would not know."""
+    experiment = pages(monkeypatch, {"a": 0.3, "b": 0.3}, late=0.1)
+    found = analyse_experiment(experiment, "a").comparison("a", "b")
+    assert found is not None
+    assert found.ratio == pytest.approx(0.4 / 0.3, rel=0.15)
+
+
+def test_pages_that_take_longer_than_the_time_are_two_at_least() -> None:
+    found = page_lengths(1.0, {"a": 3.0, "b": 5.0})
+    assert [one.rounds for one in found.values()] == [MIN_PAGES, MIN_PAGES]
+    assert [one.rounds for one in page_lengths(9.0, {"a": 1.0, "b": 0.5}).values()] == [12, 12]
 
 
 def test_an_experiment_ends_when_all_subjects_fail() -> None:

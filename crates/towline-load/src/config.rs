@@ -23,6 +23,7 @@ const MAX_STEPS: usize = 100;
 
 /// One run of load.
 #[derive(Clone, Debug, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "independent options")]
 pub struct Config {
     /// Connections are distributed over the origins in turn; each uses the targets of its origin.
     pub targets: Vec<Target>,
@@ -48,6 +49,8 @@ pub struct Config {
     /// All connections send their next request at the same moment, when all have their responses; on
     /// fresh connections, a connection storm. One thread, a closed loop.
     pub barrier: bool,
+    /// A slice begins without connections: it opens them in its measured time, and closes them after it.
+    pub connects_in_slice: bool,
     pub loop_mode: LoopMode,
     pub until: Until,
     /// Load before the measured time. A ramp lengthens it.
@@ -131,6 +134,7 @@ impl Config {
             streams: 1,
             requests_per_connection: None,
             barrier: false,
+            connects_in_slice: false,
             loop_mode: LoopMode::Closed,
             until: Until::Time(Duration::from_secs(10)),
             warm_up: Duration::ZERO,

@@ -39,6 +39,7 @@ pub struct Spec {
     streams: usize,
     requests_per_connection: Option<u64>,
     barrier: bool,
+    connects_in_slice: bool,
     timeout_s: f64,
     connect_timeout_s: f64,
     trust: Trust,
@@ -155,6 +156,7 @@ impl Default for Spec {
             streams: 1,
             requests_per_connection: None,
             barrier: false,
+            connects_in_slice: false,
             timeout_s: 10.0,
             connect_timeout_s: 5.0,
             trust: Trust::default(),
@@ -191,6 +193,7 @@ impl Spec {
             streams: self.streams,
             requests_per_connection: self.requests_per_connection,
             barrier: self.barrier,
+            connects_in_slice: self.connects_in_slice,
             timeout: seconds("timeout_s", self.timeout_s)?,
             connect_timeout: seconds("connect_timeout_s", self.connect_timeout_s)?,
             trust: self.trust,
@@ -387,7 +390,7 @@ mod tests {
                 "expect":{"status":200,"length":null,"body":{"text":"ok"},"coding":"gzip",
                 "fields":[["location","/target"]]}}],
               "mix":"at_random","connections":50,"threads":1,"pipeline":1,"requests_per_connection":1,
-              "barrier":true,"timeout_s":5,"connect_timeout_s":0.5,"trust":{"path":"/ca.pem"},"seed":9,
+              "barrier":true,"connects_in_slice":true,"timeout_s":5,"connect_timeout_s":0.5,"trust":{"path":"/ca.pem"},"seed":9,
               "refusal_statuses":[503]}"#,
         );
         let config = config.unwrap();
@@ -399,7 +402,7 @@ mod tests {
         assert_eq!(&*target.expect.fields[0].1, b"/target");
         assert_eq!(config.connect_timeout, Duration::from_millis(500));
         assert_eq!(config.trust, Trust::Path("/ca.pem".into()));
-        assert!(config.barrier && config.mix == Mix::AtRandom);
+        assert!(config.barrier && config.connects_in_slice && config.mix == Mix::AtRandom);
         assert_eq!((config.seed, config.refusal_statuses), (9, vec![503]));
     }
 

@@ -93,6 +93,36 @@ fn closed_connections_are_reopened_before_the_slice() {
     assert_eq!(server.accepted.load(Ordering::Relaxed), 2 + reconnects);
 }
 
+/// A page load: connecting is part of each slice.
+#[test]
+fn a_slice_may_open_connections_of_its_own() {
+    let server = Server::new(|_| Reply::Send(HELLO));
+    let mut config = server.config(1);
+    config.connections = 3;
+    config.connects_in_slice = true;
+    let mut session = Session::open(config).unwrap();
+    let page = Slice {
+        loop_mode: LoopMode::Closed,
+        until: Until::Requests(20),
+        warm_up: Duration::ZERO,
+    };
+    for number in 1..=4 {
+        assert_eq!(server.accepted.load(Ordering::Relaxed), 3 * (number - 1));
+        let report = session.slice(&page, &Stop::default()).unwrap().report;
+        assert_eq!(
+            (report.answered, report.errors.total()),
+            (20, 0),
+            "{report}"
+        );
+        assert_eq!(report.reconnects, 0, "{report}");
+        assert_eq!(report.connect.count, 3, "{report}");
+        until("the end of all", || {
+            let closed_count = server.closed_count.load(Ordering::Relaxed);
+            (server.accepted.load(Ordering::Relaxed), closed_count) == (3 * number, 3 * number)
+        });
+    }
+}
+
 /// Slices one after the other, like those of one subject: all responses, all measured seconds, and the
 /// merged latencies.
 fn slices(session: &mut Session, loop_mode: LoopMode, time: Duration) -> (f64, f64) {

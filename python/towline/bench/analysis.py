@@ -14,13 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from statistics import fmean, median
+from statistics import fmean, median, quantiles
 
 from . import statistics
 from .guards import refusal
 from .hdr import NotAHistogram, merged
 from .lints import lint, lint_record
-from .record import ExperimentRecord, Record, Slice
+from .record import PAGE, ExperimentRecord, Record, Slice
 from .statistics.paired import PairedRatio, Part, paired_ratio
 from .verdict import ALPHA, MARGIN, LogDifference, Verdict, decide
 
@@ -137,7 +137,7 @@ def analyse_experiment(
     elif experiment.baseline is not None and all(one.name != baseline for one in experiment.subjects):
         baseline = experiment.baseline
     measured = [one.name for one in experiment.subjects if one.failure is None and by_subject.get(one.name)]
-    comparisons, notes = [], lint(experiment)
+    comparisons, notes = [], [*page_times(experiment, by_subject), *lint(experiment)]
     if baseline in measured:
         others = [name for name in measured if name != baseline]
         notes += uneven(experiment, baseline, others, by_subject)
@@ -250,7 +250,7 @@ def uneven(
     experiment: ExperimentRecord, baseline: str, others: Sequence[str], by_subject: dict[str, list[Slice]]
 ) -> list[str]:
     """Where the rate over all slices is not that of the usual slice."""
-    if experiment.question != "capacity":
+    if experiment.question != "capacity" or is_of_pages(experiment):
         return []
     found = []
     for name in (baseline, *others):
@@ -268,6 +268,27 @@ def uneven(
         f"{baseline} and {', '.join(names)}: a subject stands still, or is slower, in some slices only; the ratio is "
         "that of all responses in all the time",
     ]
+
+
+def is_of_pages(experiment: ExperimentRecord) -> bool:
+    """Whether each slice is a page."""
+    return bool(experiment.load.get("page"))
+
+
+def page_times(experiment: ExperimentRecord, by_subject: dict[str, list[Slice]]) -> list[str]:
+    """The time of a page, mean and quartiles, of each subject; none if the experiment is not of pages."""
+    if not is_of_pages(experiment):
+        return []
+    lines = []
+    for name, slices in by_subject.items():
+        times = sorted(one.extra[PAGE] for one in slices if PAGE in one.extra)
+        if len(times) > 1:
+            low, middle, high = quantiles(times, n=4, method="inclusive")
+            lines.append(
+                f"{name}: a page took {fmean(times):,.0f} ms on average, half of {len(times)} pages {low:,.0f} to "
+                f"{high:,.0f} ms, median {middle:,.0f} ms"
+            )
+    return lines
 
 
 def log_ratios(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> list[float]:
@@ -295,7 +316,13 @@ def paired(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> Paire
     def parts(of: dict[int, list[tuple[list[Slice], list[Slice]]]]) -> dict[int, list[tuple[Part, Part]]]:
         return {restart: [(part(one), part(other)) for one, other in those] for restart, those in of.items()}
 
-    return paired_ratio(parts(pairs), has_stopped=has_stopped, undisturbed=parts(undisturbed))
+    return paired_ratio(
+        parts(pairs),
+        has_stopped=has_stopped,
+        undisturbed=parts(undisturbed),
+        # A page that lost its last packets is rare and long, and belongs to the mean.
+        by_totals=any(PAGE in one.extra for one in (*ours, *theirs)),
+    )
 
 
 def pauses_s(slices: Sequence[Slice]) -> list[float]:
@@ -374,6 +401,9 @@ def restart_value(slices: Sequence[Slice], metric: str) -> float | None:
     if metric == "cpu_us":
         answered = sum(one.answered for one in slices)
         return sum(one.subject_cpu_s for one in slices) / answered * 1e6 if answered else None
+    if metric == PAGE:
+        times = [one.extra[PAGE] for one in slices if PAGE in one.extra]
+        return fmean(times) if times else None
     values = _merged_percentile(slices, metric) if metric in SHARES_BEYOND else []
     if not values:
         values = [value for one in slices if (value := metric_value(one, metric)) is not None and value > 0]

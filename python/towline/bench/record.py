@@ -179,6 +179,8 @@ class Record:
     format: int = FORMAT
 
 
+PAGE = "page_ms"
+"""Entry of `Slice.extra`: the slice is a page, which took so long."""
 CHOSEN = frozenset({"slice_s", "rounds"})
 """Entries of an experiment's load that the bench chose from the speed of the subjects."""
 

@@ -114,7 +114,7 @@ impl Worker {
         }
         if self.phase == Phase::Connecting || self.counts(now, now) {
             self.tally.connect.record(now - begun);
-            let meant = self.config.is_fresh() || queued.is_some();
+            let meant = self.config.is_fresh() || self.config.connects_in_slice || queued.is_some();
             self.tally.reconnects += u64::from(again && !meant);
         }
         match queued {
@@ -155,6 +155,21 @@ impl Worker {
             self.on_refused(now, now);
         } else if self.phase == Phase::Connecting || self.counts(now, now) {
             self.tally.count_failure(None, failure);
+        }
+    }
+
+    /// Closes all connections after a slice, whose counts are complete.
+    pub(super) fn close_all(&mut self) {
+        for slot in &mut self.slots {
+            let State::Open(id) = slot.state else {
+                continue;
+            };
+            slot.closed(None);
+            self.live -= 1;
+            if let Some(conn) = self.engine.conn(id) {
+                conn.state.slot = None;
+            }
+            self.engine.close(id);
         }
     }
 

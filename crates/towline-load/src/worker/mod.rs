@@ -248,7 +248,7 @@ impl Worker {
         // Processes what has ended in the meantime.
         self.engine.turn_start_by(Instant::now())?;
         self.process_events();
-        if self.config.is_fresh() {
+        if self.config.is_fresh() || self.config.connects_in_slice {
             return Ok(());
         }
         let ramps = slice.loop_mode == LoopMode::Closed && !self.config.ramp.is_zero();
@@ -309,6 +309,13 @@ impl Worker {
         self.phase = Phase::Draining;
         while self.in_flight > 0 && !stop.is_requested() {
             self.turn()?;
+        }
+        if self.config.connects_in_slice {
+            // The requests may have been sent on the other connections.
+            while self.dialling > 0 && !stop.is_requested() {
+                self.turn()?;
+            }
+            self.close_all();
         }
         Ok(())
     }

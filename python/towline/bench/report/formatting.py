@@ -27,6 +27,7 @@ LOAD_WORDS = {
     "batches": "{} batches",
     "calls": "{} calls",
     "gap_s": "{:g} s apart",
+    "page": "pages of {} requests on new connections",
     "pool": "a pool of {}",
     "requests": "{:,} requests",
     "requests_per_connection": "{} requests a connection",

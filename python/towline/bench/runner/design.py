@@ -29,6 +29,8 @@ first of all, is then in all of them alike."""
 MEDIANS_A_SLICE = 20
 """Minimum number of median latencies in a slice: the cut ends must have no visible effect."""
 DISCARD_SHARE = 0.1
+MIN_PAGES = 2
+"""Pages of a subject in each restart, however long they take."""
 MAX_PADDING_BYTES = 4096
 MIN_WARM_UP_WINDOW_S = 0.005
 """A shorter window is mostly the change of subjects."""
@@ -152,6 +154,18 @@ def common_lengths(
         return alone
     common = lengths(seconds, max(fast), rate_per_s, shortest_s)
     return {name: common if one.slice_s <= COMMON_S else one for name, one in alone.items()}
+
+
+def page_lengths(seconds: float, medians_s: Mapping[str, float]) -> dict[str, Lengths]:
+    """Slices that are a page each: the same number for all subjects, which have `seconds` on average."""
+    together_s = max(sum(medians_s.values()), 1e-9)
+    pages = max(MIN_PAGES, round(seconds * len(medians_s) / together_s))
+    return {name: Lengths(median_s, pages) for name, median_s in medians_s.items()}
+
+
+def page_descriptions(found: Mapping[str, Lengths]) -> list[str]:
+    """One line for all subjects."""
+    return [f"{max(one.rounds for one in found.values())} pages of each a restart"]
 
 
 def descriptions(found: Mapping[str, Lengths], requests: int | None = None) -> list[str]:

@@ -10,13 +10,23 @@ import random
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any
 
 from .. import analysis
-from ..record import ExperimentRecord, Question, Slice, Start, SubjectRecord
+from ..record import PAGE, ExperimentRecord, Question, Slice, Start, SubjectRecord
 from ..statistics.steady import is_steady
 from ..subjects.machine import cpu_ticks, pressure_cpu_us, steal_share
-from .design import Design, Lengths, common_lengths, descriptions, orders, shuffled
+from .design import (
+    Design,
+    Lengths,
+    common_lengths,
+    descriptions,
+    orders,
+    page_descriptions,
+    page_lengths,
+    shuffled,
+)
 from .interrupts import deferred
 from .progress import NoProgress, Progress
 from .protocol import Failed, Running, SliceSpec, Subject
@@ -30,6 +40,7 @@ LAST_LOOK_S = 5.0
 LONG_FAILURE_S = 10.0
 """A counted slice of this duration with failed requests is not repeated. Timeouts would take most of the run, and the
 subject has no verdict already."""
+WARM_UP_PAGES = 3
 AFTER_RESUME_S = 0.02
 """For timers that expired while the subject was stopped."""
 
@@ -50,6 +61,8 @@ class ExperimentPlan:
     poisson: bool = True
     requests: int | None = None
     """Requests of a slice, if the scenario counts them."""
+    page: int | None = None
+    """A slice is a page of so many requests on new connections."""
     rounds: int | None = None
     """Rounds of a restart, if the scenario defines them."""
     search: bool = False
@@ -225,6 +238,9 @@ class ExperimentRun:
     def _warm_up(self, name: str, states: dict[str, _RunningState]) -> None:
         state, rules = states[name], self.design.warm_up
         self.progress.doing(name, "warms up")
+        if self.plan.page is not None:
+            self._warm_up_pages(name, states)
+            return
         window_s, rates, medians = rules.first_window_s, [], []
         with _Failing(self, name, states):
             began = time.monotonic()
@@ -249,17 +265,32 @@ class ExperimentRun:
             # The least disturbed window: one in which the core was stolen would make all slices longer.
             state.median_s = min(medians) if medians else min(took_s, MAX_WINDOW_S)
 
+    def _warm_up_pages(self, name: str, states: dict[str, _RunningState]) -> None:
+        """A few pages. Chance makes them differ by more than any warming up, so that none is asked whether it is steady."""
+        state, began, times = states[name], time.monotonic(), []
+        with _Failing(self, name, states):
+            for _ in range(WARM_UP_PAGES):
+                one = self._measure(state.running, SliceSpec(0.0, requests=self.plan.page))
+                if not one.answered:
+                    raise Failed(f"no request succeeded: {one.first_failure}")
+                times.append(one.measured_s)
+            state.warm_up_s, state.median_s = time.monotonic() - began, median(times)
+
     def _rounds(self, restart: int, states: dict[str, _RunningState], chance: random.Random) -> None:
         if not states:
             return
         new = {name: state.median_s for name, state in states.items() if name not in self._lengths}
         self._lengths |= self._lengths_of(new)
+        plan = self.plan
         if not self._described:
             self._described = True
-            self.notes += descriptions({name: self._lengths[name] for name in states}, self.plan.requests)
-        plan = self.plan
+            found = {name: self._lengths[name] for name in states}
+            self.notes += (
+                descriptions(found, plan.requests) if plan.page is None else page_descriptions(found)
+            )
+        requests = plan.requests or plan.page
         work = {
-            name: self._lengths[name].work(plan.rate_per_s, poisson=plan.poisson, requests=plan.requests)
+            name: self._lengths[name].work(plan.rate_per_s, poisson=plan.poisson, requests=requests)
             for name in states
         }
         rounds = max(self._lengths[name].rounds for name in states)
@@ -272,20 +303,24 @@ class ExperimentRun:
                 with _Failing(self, name, states):
                     one = self._measure(states[name].running, work[name])
                     one = replace(one, subject=name, restart=restart, round=number, position=position)
+                    if plan.page is not None and not one.failed:
+                        one = replace(one, extra={**one.extra, PAGE: one.measured_s * 1e3})
                     self._slices.append(one)
                     self.progress.slice(one)
                     if not one.answered:
                         self._check_again(states[name].running, one.first_failure)
-                    elif plan.requests is not None and one.failed and one.measured_s >= LONG_FAILURE_S:
+                    elif requests is not None and one.failed and one.measured_s >= LONG_FAILURE_S:
                         self._timed_out.add(name)
                         self._note(
-                            f"{name}: not sent again after {one.failed:,} of {plan.requests:,} requests failed "
+                            f"{name}: not sent again after {one.failed:,} of {requests:,} requests failed "
                             f"in {one.measured_s:.0f} s"
                         )
 
     def _lengths_of(self, medians_s: dict[str, float]) -> dict[str, Lengths]:
         """The slices of subjects, the same in all restarts."""
         design = self.design
+        if self.plan.page is not None:
+            return page_lengths(design.seconds, medians_s)
         found = common_lengths(design.seconds, medians_s, self.plan.rate_per_s, design.shortest_slice_s)
         rounds = self.plan.rounds
         return found if rounds is None else {name: replace(one, rounds=rounds) for name, one in found.items()}

@@ -75,6 +75,8 @@ def cannot(scenario: Scenario) -> str | None:
     """Why the search's command line cannot express this scenario; None if it can."""
     if scenario.message is not None:
         return "it is messages of WebSockets"
+    if scenario.page is not None:
+        return "it is pages"
     first = scenario.requests[0]
     alike = all(
         (one.method, one.fields, one.body) == (first.method, first.fields, first.body)

@@ -96,7 +96,7 @@ class ServerExperiments:
                 self._session.progress.message(f"{scenario.name}: no search for its peak: {why}")
             else:
                 self._session.measure(self._peak_plan(scenario, variant))
-        if not (self._quick or self._options.no_latency or scenario.barrier):
+        if not (self._quick or self._options.no_latency or scenario.barrier or scenario.page):
             self._latency(scenario, variant, first)
         return first
 
@@ -112,9 +112,11 @@ class ServerExperiments:
     ) -> ExperimentPlan:
         binding = self._binding(scenario, variant, connections)
         subjects, notes = self._subjects(scenario, variant, binding)
-        number = connections or scenario.connections
+        number = connections or scenario.connections_over(variant.protocol)
         load: dict[str, object] = {"connections": number}
         load |= load_over(scenario, variant.protocol)
+        if scenario.page is not None:
+            load["page"] = scenario.page
         if sweep and connections is not None:
             load["curve"] = "connections"
         if binding.tls:
@@ -131,6 +133,7 @@ class ServerExperiments:
             section=scenario.section,
             subjects=tuple(subjects),
             load=load,
+            page=scenario.page,
             notes=(*scenario.notes, *notes),
             baseline=subjects[0].name if subjects else None,
         )
@@ -316,6 +319,7 @@ def control_of(plan: ExperimentPlan, server: Server, binding: Binding) -> Experi
         section=plan.section,
         subjects=twins,
         load=plan.load,
+        page=plan.page,
         control=True,
         baseline=server.name,
         notes=("the same server twice: any difference is the bench's own",),

@@ -210,7 +210,7 @@ class RunningServer:
     def _search(self) -> Slice:
         """The window that confirmed the highest rate within the goal."""
         binding = self._binding
-        connections = binding.connections or binding.scenario.connections
+        connections = binding.connections or binding.scenario.connections_over(binding.protocol)
         before = self.process.usage()
         report = find_peak(
             binding.scenario, self.base_url, binding.protocol, connections, self._seed, binding.agent.cores

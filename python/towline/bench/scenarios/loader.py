@@ -117,11 +117,13 @@ def _scenario(
         requests=tuple(requests),
         mix=table.choice("mix", ("in_turn", "at_random"), "in_turn"),
         connections=table.at_least("connections", 1, 50),
+        h1_connections=table.at_least("h1_connections", 1, None),
         count=table.at_least("count", 1, None),
         pipeline=table.at_least("pipeline", 1, 1),
         streams=table.at_least("streams", 1, 1),
         requests_per_connection=table.at_least("requests_per_connection", 1, None),
         barrier=table.take("barrier", bool, False),
+        page=table.at_least("page", 1, None),
         admits=table.at_least("admits", 1, None),
         limits=_limits(Table(table.take("limits", dict, {}), f"{table.where}, limits")),
         message=read_body(message, folder),
@@ -153,6 +155,10 @@ def _check_combination(scenario: Scenario, table: Table) -> None:
     for key, users in (("pipeline", ("h1",)), ("streams", ("h2", "h3"))):
         if getattr(scenario, key) > 1 and not set(users) & set(scenario.protocols):
             raise table.error(f"`{key}` is of {' and '.join(users)}, which `protocols` does not name")
+    if scenario.page is not None and (scenario.kind != "server" or scenario.message or scenario.barrier):
+        raise table.error("`page` is of servers, without `message` and `barrier`")
+    if scenario.h1_connections is not None and "h1" not in scenario.protocols:
+        raise table.error("`h1_connections` is of h1, which `protocols` does not name")
     if scenario.message is not None and not _is_echo(scenario):
         raise table.error(
             "`message` needs a WebSocket: over h1 and asgi, a GET without a body and with status 101"

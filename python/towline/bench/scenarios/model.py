@@ -211,6 +211,8 @@ class Scenario:
     requests: tuple[Request, ...] = ()
     mix: Literal["in_turn", "at_random"] = "in_turn"
     connections: int = 50
+    h1_connections: int | None = None
+    """HTTP/1.1: in place of `connections`."""
     count: int | None = None
     """Requests of a run in the source; the bench runs as long as its statistics need."""
     pipeline: int = 1
@@ -219,6 +221,9 @@ class Scenario:
     """HTTP/2 and HTTP/3: the same."""
     requests_per_connection: int | None = None
     barrier: bool = False
+    page: int | None = None
+    """The load consists of pages: so many requests on new connections, timed from the first attempt to connect to the
+    last byte."""
     """All connections are opened, and send, at the same moment."""
     admits: int | None = None
     """Requests that the server admits at once: refusals are counted apart."""
@@ -238,6 +243,10 @@ class Scenario:
     tags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     published: tuple[Published, ...] = ()
+
+    def connections_over(self, protocol: Protocol) -> int:
+        """The connections of the load."""
+        return self.h1_connections or self.connections if protocol == "h1" else self.connections
 
     def concurrency(self, protocol: Protocol) -> int:
         """Concurrent requests on each connection."""

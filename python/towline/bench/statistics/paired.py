@@ -50,6 +50,7 @@ def paired_ratio(
     *,
     has_stopped: bool = False,
     undisturbed: Mapping[int, Pairs] | None = None,
+    by_totals: bool = False,
 ) -> PairedRatio:
     """The log ratio of the first of each pair to the second, for the pairs of each restart.
 
@@ -57,6 +58,8 @@ def paired_ratio(
 
     `has_stopped`: a subject has stood still by itself for long. One such slice among hundreds is within the scatter of
     the pairs, so that it is not noticed here, and a trimmed mean would lose it: totals are used.
+
+    `by_totals`: the pairs differ by their own chance, not by the machine's: totals are used.
 
     Restarts in which a side has a total of zero are left out: they have no ratio.
     """
@@ -67,7 +70,7 @@ def paired_ratio(
         for restart, pairs in restarts.items()
     }
     count = sum(len(values) for values in logs.values())
-    if count < MIN_PAIRS:
+    if by_totals or count < MIN_PAIRS:
         return PairedRatio(totals, trimmed=False)
     mean, by_restart = trimmed_mean(logs)
     if has_stopped or not math.isfinite(mean) or (_disagree(mean, restarts) and _remains(undisturbed)):
