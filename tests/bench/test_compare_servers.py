@@ -27,9 +27,6 @@ from towline.bench.verdict import Verdict
 from towline.cli.bench import main as bench_command
 from towline.errors import ConfigError
 
-from tests.bench.loads import until_no_agent
-from tests.bench.sshd import SSHD, client_config, keys
-from tests.bench.sshd import server as sshd
 from tests.bench.test_run import no_process_left, processes_of, program
 from tests.support.process import eventually
 
@@ -134,65 +131,6 @@ def test_two_running_servers(tmp_path: Path) -> None:
     assert all(one.subject_cpu_s > 0 for one in experiment.slices if one.subject == second)
     assert all(start.rss_end_bytes > 1 << 20 for one in experiment.subjects for start in one.starts)
     assert any("are not restarted" in note for note in experiment.notes)
-
-
-def test_a_driver_elsewhere(tmp_path: Path) -> None:
-    driver = f"env TOWLINE_TEST=elsewhere {sys.executable} -m towline load --agent"
-    with running(script(tmp_path, "quick")) as port:
-        urls = [f"one=:{port}/", f"other=:{port}/x"]
-        _, record = compared(tmp_path, *urls, "--driver", driver, "--no-control")
-        (experiment,) = record.experiments
-        assert any("the load comes from" in note for note in experiment.notes)
-        assert all(one.answered and not one.failed for one in experiment.slices)
-        for command, part in (
-            ("false", "the generator ended"),
-            ("sed -u s/^/no/", "is not JSON"),
-            ("cat", "it is towline None"),
-        ):
-            run = program(*urls, "--driver", command, *TINY, cwd=tmp_path)
-            _, err = run.communicate(timeout=200)
-            assert run.returncode == 2, err
-            assert "driver: " in err
-            assert part in err
-
-
-@pytest.mark.skipif(SSHD is None, reason="no sshd (Debian: openssh-server)")
-def test_several_drivers(tmp_path: Path) -> None:
-    """Two hosts, behind a real OpenSSH server, send the load of each slice together."""
-    keys(tmp_path)
-    ssh_port = free_port()
-    client_config(tmp_path, dict.fromkeys("ab", "127.0.0.1"), ssh_port)
-    mark = "several_drivers"
-    agent = f"{sys.executable} -X {mark} -m towline load --agent"
-    hosts = ["--ssh", f"ssh -F {tmp_path / 'config'}", "--agent-command", agent]
-    with sshd(tmp_path, "127.0.0.1", ssh_port), running(script(tmp_path, "quick")) as port:
-        urls = [f"one=:{port}/", f"other=:{port}/x"]
-        _, record = compared(tmp_path, *urls, "--hosts", "a,b", *hosts, "--no-control")
-        (experiment,) = record.experiments
-        assert any("the load comes from a, b" in note for note in experiment.notes)
-        assert all(one.answered and not one.failed for one in experiment.slices)
-        assert all(one.histogram for one in experiment.slices)
-        assert all(one.driver_cpu_s > 0 for one in experiment.slices)
-        until_no_agent(mark)
-        run = program(*urls, "--hosts", "a,nowhere.invalid", *hosts, *TINY, cwd=tmp_path)
-        _, err = run.communicate(timeout=200)
-        assert run.returncode == 2, err
-        assert "no agent on nowhere.invalid: " in err
-
-
-@pytest.mark.parametrize(
-    ("options", "part"),
-    [
-        (["--driver", "cat", "--hosts", "a"], "one will do"),
-        (["--ssh", "ssh"], "need --hosts"),
-        (["--hosts", "a", "--app", "x:y"], "hosts: servers that are started here"),
-    ],
-)
-def test_options_of_drivers_are_checked(options: list[str], part: str, tmp_path: Path) -> None:
-    run = program(":1/", ":2/", *options, cwd=tmp_path)
-    _, err = run.communicate(timeout=60)
-    assert run.returncode == 2
-    assert part in err
 
 
 def test_two_paths_of_one_server(tmp_path: Path) -> None:

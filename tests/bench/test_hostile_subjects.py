@@ -245,7 +245,7 @@ def test_others_are_unharmed(tmp_path: Path) -> None:
         bad = Process(hostile(tmp_path, "daemon(serve)\nserve()", "worse"))
         bad.stop()
         assert good.alive()
-        assert readiness_status(good.port, "/", 5.0) == 200
+        assert readiness_status("127.0.0.1", good.port, "/", 5.0) == 200
 
 
 def test_a_paused_subject_uses_no_cpu_and_can_be_stopped(tmp_path: Path) -> None:

@@ -73,10 +73,10 @@ def test_it_starts_serves_and_stops(
     with Process(server, settings) as process:
         process.wait_ready()
         assert process.base_url.startswith("https://" if tls else "http://")
-        assert readiness_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
+        assert readiness_status("127.0.0.1", process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
         process.pause()
         process.resume()
-        assert readiness_status(process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
+        assert readiness_status("127.0.0.1", process.port, "/", 10.0, tls=tls, protocol=protocol) == 200
         assert process.usage().cpu_s > 0
         result = process.stop()
     notes = result.notes(name)

@@ -29,9 +29,12 @@ pub struct ShutdownSignal {
 }
 
 impl ShutdownSignal {
-    /// Calls `wake`, which must be async-signal-safe, when a shutdown is requested. The previous signal
-    /// handlers are restored on drop.
-    pub fn install(wake: impl Fn() + Send + Sync + 'static) -> Self {
+    /// Calls `wake`, which must be async-signal-safe, when a shutdown is requested, and `on_input` in another thread
+    /// when a piped standard input has something. The previous signal handlers are restored on drop.
+    pub fn install(
+        wake: impl Fn() + Send + Sync + 'static,
+        on_input: impl Fn() + Send + 'static,
+    ) -> Self {
         // A few bytes per call, and a process calls this once.
         let request: &'static ShutdownRequest = Box::leak(Box::new(ShutdownRequest {
             requested: AtomicBool::new(false),
@@ -47,7 +50,9 @@ impl ShutdownSignal {
             // The thread ends with the process, if not before.
             std::thread::spawn(move || {
                 let mut space = [0; 64];
-                while let Ok(1..) = io::stdin().read(&mut space) {}
+                while let Ok(1..) = io::stdin().read(&mut space) {
+                    on_input();
+                }
                 request.set();
             });
         }

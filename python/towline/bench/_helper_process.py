@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import select
@@ -11,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 # A start takes some 50 ms, or long on a machine that is busy with builds.
 START_TIMEOUT_S = 30.0
@@ -22,13 +24,20 @@ class HelperFailed(Exception):
 
 
 class HelperProcess:
-    """`python -m MODULE OPTIONS`, which prints its address first; pinned to `cores` if given; ended by `stop`."""
+    """`python -m MODULE OPTIONS`, or `command` with these options, which prints its address first; pinned to `cores` if
+    given; ended by `stop`."""
 
-    def __init__(self, module: str, *options: str, cores: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        *options: str,
+        cores: Sequence[int] | None = None,
+        command: Sequence[str] = (),
+    ) -> None:
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (closed by stop)
         self._held = b""
         self._process = subprocess.Popen(
-            [sys.executable, "-m", module, *options],
+            [*(command or (sys.executable, "-m", module)), *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -60,6 +69,21 @@ class HelperProcess:
     def cpu_s(self) -> float:
         """CPU time of its main thread, which does all the work, in nanosecond resolution."""
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
+
+    def ask(self) -> dict[str, Any]:
+        """Its reply to a line. Raises `HelperFailed`."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(b"\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise HelperFailed(f"the helper ended: {self.log().strip()[-400:]}") from None
+        line = self.read_line()
+        try:
+            reply: dict[str, Any] = json.loads(line)
+        except ValueError:
+            raise HelperFailed(f"its reply is not understood: {line[:80]!r}") from None
+        return reply
 
     def read_line(self) -> str:
         """The next line of its standard output."""

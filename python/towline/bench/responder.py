@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import _native
+from .._version import __version__
 from ._helper_process import HelperFailed, HelperProcess, pinned_to
+from .subjects.resources import waited_s
 
-__all__ = ["InjectedFaults", "Responder", "ResponderFailed", "pinned_to"]
+__all__ = ["InjectedFaults", "Responder", "ResponderElsewhere", "ResponderFailed", "pinned_to"]
 
 ResponderFailed = HelperFailed
 
@@ -47,6 +49,10 @@ class Responder(HelperProcess):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
+    def waited_s(self) -> float:
+        """Time for which it waited for its core."""
+        return waited_s(self.pid)
+
     def injected(self) -> InjectedFaults:
         # The bench's own process on loopback needs no verification.
         trust = ssl._create_unverified_context() if self.base_url.startswith("https") else None
@@ -54,6 +60,31 @@ class Responder(HelperProcess):
             plain = json.load(response)
         stalls = tuple((begin, end) for begin, end in plain.pop("stalls"))
         return InjectedFaults(**plain, stalls=stalls)
+
+
+class ResponderElsewhere(Responder):
+    """A responder on another machine, which `command` runs."""
+
+    def __init__(self, command: Sequence[str], *options: str) -> None:
+        """Raises `ResponderFailed`, also for another version."""
+        HelperProcess.__init__(self, "", *options, command=command)
+        self.base_url = f"http://{self.address}"
+        try:
+            version = self.ask().get("version")
+        except ResponderFailed:
+            self.stop()
+            raise
+        if version != __version__:
+            self.stop()
+            raise ResponderFailed(f"it is towline {version}, this is {__version__}")
+
+    def cpu_s(self) -> float:
+        """CPU time of its process, as it says."""
+        return float(self.ask()["cpu_s"])
+
+    def waited_s(self) -> float:
+        """Not known."""
+        return 0.0
 
 
 if __name__ == "__main__":

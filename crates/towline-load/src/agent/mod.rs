@@ -175,7 +175,7 @@ impl LoadSession {
 struct Agent<'scope, 'env, W> {
     sessions: HashMap<String, LoadSession>,
     on_hosts: Option<OnHosts>,
-    part: Option<Part<'scope>>,
+    part: Option<Part>,
     clock: Clock,
     watchdog: Arc<Watchdog>,
     output: &'scope Output<W>,

@@ -9,10 +9,10 @@
 
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, Scope, ScopedJoinHandle};
+use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -108,35 +108,44 @@ impl Watchdog {
 }
 
 /// The part that is being prepared or runs.
-pub(super) struct Part<'scope> {
+pub(super) struct Part {
     stop: Stop,
     begin: Sender<u64>,
-    thread: ScopedJoinHandle<'scope, ()>,
+    /// Set before the result is written: the controller may send the next order as soon as it has read it.
+    over: Arc<AtomicBool>,
 }
 
-impl<'scope> Part<'scope> {
-    pub(super) fn start<W: Write + Send>(
+impl Part {
+    pub(super) fn start<'scope, W: Write + Send>(
         scope: &'scope Scope<'scope, '_>,
         order: Order,
         output: &'scope Output<W>,
         clock: Clock,
     ) -> Self {
+        Self::spawn(scope, output, move |stop, begins| {
+            run(order, output, (stop, &Mutex::new(begins)), clock)
+        })
+    }
+
+    fn spawn<'scope, W: Write + Send>(
+        scope: &'scope Scope<'scope, '_>,
+        output: &'scope Output<W>,
+        run: impl FnOnce(&Stop, Receiver<u64>) -> Result<PartResult, LoadError> + Send + 'scope,
+    ) -> Self {
         let stop = Stop::default();
+        let over = Arc::new(AtomicBool::new(false));
         let (begin, begins) = mpsc::channel();
-        let own = stop.clone();
-        let thread = scope.spawn(move || {
-            let event = match run(order, output, (&own, &Mutex::new(begins)), clock) {
+        let (own, ended) = (stop.clone(), Arc::clone(&over));
+        scope.spawn(move || {
+            let event = match run(&own, begins) {
                 Ok(result) => PartEvent::Result(Box::new(result)),
                 Err(error) => PartEvent::Failed(error.to_string()),
             };
+            ended.store(true, Ordering::Release);
             // An output that is closed has no reader; the end of the input follows.
             let _ = output.write(&event);
         });
-        Self {
-            stop,
-            begin,
-            thread,
-        }
+        Self { stop, begin, over }
     }
 
     pub(super) fn begin(&self, at_ns: u64) {
@@ -149,7 +158,7 @@ impl<'scope> Part<'scope> {
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.thread.is_finished()
+        self.over.load(Ordering::Acquire)
     }
 }
 
@@ -306,5 +315,36 @@ mod tests {
         let path = next.path.clone();
         drop(next);
         assert!(!path.exists());
+    }
+
+    /// An output whose reader looks at every piece before the writer continues.
+    struct Watched {
+        written: Sender<()>,
+        seen: Receiver<()>,
+    }
+
+    impl Write for Watched {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let _ = self.written.send(());
+            let _ = self.seen.recv();
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_part_is_over_when_its_result_is_read() {
+        let (written, writes) = mpsc::channel();
+        let (look, seen) = mpsc::channel();
+        let output = Output::new(Watched { written, seen });
+        thread::scope(|scope| {
+            let part = Part::spawn(scope, &output, |_, _| Err(LoadError::Config("no".into())));
+            writes.recv().unwrap();
+            assert!(part.is_over());
+            drop(look);
+        });
     }
 }

@@ -60,7 +60,7 @@ fn run(options: &Options) -> io::Result<()> {
     let mut netem = Netem::new(listen, to, &options.conditions)?;
     let shutdown = {
         let waker = netem.waker();
-        ShutdownSignal::install(move || drop(waker.wake()))
+        ShutdownSignal::install(move || drop(waker.wake()), || {})
     };
     let mut out = io::stdout();
     writeln!(out, "{}", netem.local_addr()?)?;
@@ -79,7 +79,7 @@ fn run_interface(name: &str, server: SocketAddr, conditions: &NetworkConditions)
         return Err(io::Error::other("--interface is for IPv4"));
     };
     let mut netem = PacketNetem::new(name, server, conditions)?;
-    let shutdown = ShutdownSignal::install(|| {});
+    let shutdown = ShutdownSignal::install(|| {}, || {});
     let neighbour = Ipv4Addr::from_bits(own.to_bits() + 1);
     let mut out = io::stdout();
     writeln!(out, "{neighbour}:{}", server.port())?;

@@ -1,7 +1,8 @@
 //! The responder: a native HTTP server on the engine, for client benchmarks and tests.
 //!
 //! It prints its addresses, one per line, and serves until SIGTERM, SIGINT, or the end of a piped
-//! standard input, so that it ends with the process that started it.
+//! standard input, so that it ends with the process that started it. A line of that input is replied to by one with its
+//! version and CPU time: a client that is measured on another machine cannot read them in `/proc`.
 //!
 //! HTTP/1.1 and HTTP/2 share its ports: by the first bytes, under TLS by ALPN; `--protocol` selects one
 //! of them. HTTP/3 has the UDP port of the same number with `--http3`.
@@ -36,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::shutdown::ShutdownSignal;
+use crate::usage::process_cpu;
 use options::{Command, Options};
 use routes::{Jobs, State};
 use towline_io::quic::{Endpoint, QuicLimits, UdpSocket, server_config};
@@ -75,7 +77,7 @@ fn serve(options: &Options) -> io::Result<()> {
     });
     let shutdown = {
         let remote = engine.waker();
-        ShutdownSignal::install(move || drop(remote.wake()))
+        ShutdownSignal::install(move || drop(remote.wake()), introduce)
     };
     let mut out = io::stdout();
     for spec in &options.binds {
@@ -101,6 +103,16 @@ fn serve(options: &Options) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Replies to the process that started it.
+fn introduce() {
+    let reply = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "cpu_s": process_cpu().as_secs_f64(),
+    });
+    // The reader may have ended.
+    drop(writeln!(io::stdout(), "{reply}"));
 }
 
 fn http3_service(options: &Options) -> ConnConfig {

@@ -17,7 +17,8 @@ use super::routes::stall::{Every, StallPlan};
 pub const HELP: &str = "\
 use: towline-responder [OPTIONS]
 
-Prints its addresses, one a line, and serves until SIGTERM, SIGINT or the end of a piped standard input.
+Prints its addresses, one a line, and serves until SIGTERM, SIGINT or the end of a piped standard input. Each line of
+that input has a reply with its version and CPU time.
 
   --host HOST, --port N     127.0.0.1, and 0: any that is free
   --bind HOST:PORT          ... instead; may stand more than once

@@ -20,7 +20,8 @@ from typing import Any
 
 from .. import record
 from ..netem import Netem
-from ..responder import Responder, ResponderFailed
+from ..responder import Responder, ResponderElsewhere, ResponderFailed
+from ..runner.drivers import HERE, Drivers
 from ..runner.network import Network, with_netem
 from ..runner.protocol import Failed, Memory, SliceSpec, StartConfig
 from ..subjects.certificate import make_certificate
@@ -62,6 +63,14 @@ class ClientExperiment:
         """Whether the network can be emulated: not for a step of a pool alone, nor over a unix socket."""
         return self.job.kind not in MICRO and "send_buffer_bytes" not in self.job.parameters
 
+    def needs_one_machine(self) -> str | None:
+        """Why the responder cannot be on another machine, or None."""
+        if "send_buffer_bytes" in self.job.parameters:
+            return "it is over a unix socket"
+        return (
+            "the responder needs a certificate that is on this machine" if self.job.protocol == "h3" else None
+        )
+
     def clients(self, chosen: Collection[str] | None = None) -> list[Client]:
         """The clients of the experiment, or the chosen ones among them (by NAME, or NAME-sync)."""
         mine = of_backend(self.job.backend, self.libraries, self.job.protocol)
@@ -81,8 +90,10 @@ class ClientEnvironment:
         interpreters: Interpreters | None = None,
         responder: Responder | None = None,
         network: Network | None = None,
+        drivers: Drivers = HERE,
     ) -> None:
-        self.experiment = experiment
+        """`drivers`: where the responder is, unless one is given."""
+        self.experiment, self.drivers = experiment, drivers
         self.network = network if experiment.over_a_network else None
         self.netems: list[Netem] = []
         self.interpreters = interpreters or Interpreters.usual()
@@ -111,13 +122,17 @@ class ClientEnvironment:
             self._certificate = tempfile.TemporaryDirectory(prefix="towline-bench-")
             cert, key = make_certificate(Path(self._certificate.name)).tls
             protocol = ["--http3", "--cert", str(cert), "--key", str(key)]
-        binds = ["--bind", "127.0.0.1:0"] * origins
+        binds = ["--bind", f"{self.drivers.address}:0"] * origins
         if "send_buffer_bytes" in parameters:
             self._folder = tempfile.TemporaryDirectory(prefix="towline-bench-")
             path = str(Path(self._folder.name, "responder"))
             binds = ["--bind", f"unix:{path}"]
         try:
-            responder = Responder(*binds, *protocol, cores=cores)
+            responder = (
+                ResponderElsewhere(self.drivers.driver, *binds, *protocol)
+                if self.drivers.driver
+                else Responder(*binds, *protocol, cores=cores)
+            )
             more = [responder.read_line() for _ in range(origins - 1)]
         except ResponderFailed as failed:
             raise Failed(f"the responder: {failed}") from None
@@ -238,13 +253,13 @@ class RunningClient:
         seconds = (
             max(work.duration_s, SLOW_S) if self.environment.experiment.job.kind in SLOW else work.duration_s
         )
-        pids = (self.process.worker.pid, responder.pid)
-        stolen_before, waited_before = stolen_s(), sum(map(waited_s, pids))
+        client = self.process.worker.pid
+        stolen_before, waited_before = stolen_s(), waited_s(client) + responder.waited_s()
         began, spent, netem_s = time.time(), responder.cpu_s(), self.environment.netem_s()
         found = self.process.slice(seconds, work.discard_s, work.requests)
         one = replace(
             _slice(self.name, began, found, responder.cpu_s() - spent, self.cores),
-            subject_waited_s=sum(map(waited_s, pids)) - waited_before,
+            subject_waited_s=waited_s(client) + responder.waited_s() - waited_before,
             stolen_s=stolen_s() - stolen_before,
         )
         return (

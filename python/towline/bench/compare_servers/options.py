@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from ... import _options as kind
 from ..._options import option, options_of
 from ...errors import ConfigError
+from ..runner import drivers
 from ..runner.design import Cores, Design, WarmUp
 from ..runner.plan import DESIGN, LOAD, OUTPUT, WHAT, Options
 from ..scenarios import PROTOCOLS
@@ -40,9 +40,7 @@ UNRECORDED = frozenset(
         "peers_bin",
         "app_dir",
         "command",
-        "driver",
-        "ssh",
-        "agent_command",
+        *drivers.UNRECORDED,
         "header",
         "body",
         "expect",
@@ -67,16 +65,6 @@ def _number(value: str) -> float:
         return float(value)
     except ValueError:
         raise ValueError(f"expected a number, not {value!r}") from None
-
-
-def _command(value: str) -> tuple[str, ...]:
-    try:
-        words = tuple(shlex.split(value))
-    except ValueError as error:
-        raise ValueError(f"{value!r} is not a command line: {error}") from None
-    if not words:
-        raise ValueError("expected a command")
-    return words
 
 
 def _status(value: str) -> int:
@@ -111,8 +99,8 @@ class CompareOptions:
     )
     command: tuple[str, ...] = option(
         (),
-        "a server as a command line, with {port} for its port, and for HTTP/3 {cert} and {key} for PEM files made for the "
-        "run; it stays in the foreground, and is not run by a shell",
+        "a server as a command line, with {port} for its port, {host} for its address, and for HTTP/3 {cert} and {key} for "
+        "PEM files made for the run; it stays in the foreground, and is not run by a shell",
         group=WHAT,
         parse=_whole,
         metavar="[NAME=]COMMAND",
@@ -228,30 +216,11 @@ class CompareOptions:
         check=kind.above_zero,
     )
 
-    driver: tuple[str, ...] = option(
-        (),
-        "the load comes from another machine: a command that runs an agent there, such as 'ssh HOST towline load --agent'; "
-        "with URLs that are valid there and here",
-        group=LOAD,
-        parse=_command,
-        metavar="COMMAND",
-    )
-
-    hosts: str | None = option(
-        None,
-        "the load comes from several machines: an agent on each, by ssh, as with towline load --hosts; HOST=N has N threads",
-        group=LOAD,
-        metavar="HOST,...",
-    )
-    ssh: str | None = option(
-        None, "the client of --hosts and its options, such as 'ssh -F FILE'", group=LOAD, metavar="COMMAND"
-    )
-    agent_command: str | None = option(
-        None,
-        "runs an agent on a host of --hosts (default: towline-load or towline on its PATH)",
-        group=LOAD,
-        metavar="COMMAND",
-    )
+    driver: tuple[str, ...] = _shared("driver")
+    hosts: str | None = _shared("hosts")
+    ssh: str | None = _shared("ssh")
+    agent_command: str | None = _shared("agent_command")
+    address: str | None = _shared("address")
 
     time: float = option(
         TIME_S,
@@ -322,15 +291,7 @@ class CompareOptions:
             raise ConfigError("git: needs one --app or one --command, which is started in both work trees")
         if self.git is not None and max(map(len, (self.app, self.command, self.server))) > 1:
             raise ConfigError("git: one application, on one server, is compared with its other revision")
-        elsewhere = "driver" if self.driver else "hosts" if self.hosts else None
-        if elsewhere and (self.app or self.command or self.git):
-            raise ConfigError(
-                f"{elsewhere}: servers that are started here listen on 127.0.0.1 only; start them, and give URLs"
-            )
-        if self.driver and self.hosts:
-            raise ConfigError("driver and hosts: one will do")
-        if (self.ssh or self.agent_command) and not self.hosts:
-            raise ConfigError("ssh and agent-command: need --hosts")
+        drivers.check(self, starts_servers=bool(self.app or self.command or self.git))
         if self.requests is not None:
             for name in ("path", "method", "body", "body_file", "status", "expect"):
                 if getattr(self, name):

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ..._version import __version__
 from ...errors import ConfigError
 from ..analysis import Analysis
 from ..analysis import Comparison as PairComparison
-from ..runner.agent import COMMAND, Agent, AgentFailed
+from ..runner.agent import Agent
 from ..runner.design import Design, lengths
+from ..runner.drivers import Drivers
 from ..runner.interrupts import deferred
 from ..runner.loop import ExperimentPlan
 from ..runner.protocol import Failed, SliceSpec
@@ -138,12 +138,12 @@ def _design(options: CompareOptions, names: Sequence[str], usual_baseline: str |
 def compare_servers(session: Session, comparison: Comparison) -> None:
     """Measures it. Raises `ConfigError` for a subject that does not start, or does not respond as it must."""
     options = comparison.options
+    drivers = Drivers.of(options)
     with (
-        Agent(session.design.cores.driver, _agent_command(options)) as agent,
+        Agent(session.design.cores.driver, drivers.generator()) as agent,
         tempfile.TemporaryDirectory() as folder,
     ):
-        machine = _driver(agent) if options.driver or options.hosts else ()
-        comparison = replace(comparison, notes=(*comparison.notes, *machine))
+        comparison = replace(comparison, notes=(*comparison.notes, *drivers.introduced(agent)))
         binding = Binding(
             comparison.scenario,
             agent,
@@ -151,6 +151,7 @@ def compare_servers(session: Session, comparison: Comparison) -> None:
             tls=make_certificate(Path(folder)).tls if comparison.protocol == "h3" else None,
             peers_bin=comparison.options.peers_bin,
             protocol=comparison.protocol,
+            drivers=drivers,
         )
         if comparison.requests.guessed:
             comparison = _without_refused(session, comparison, binding)
@@ -161,31 +162,6 @@ def compare_servers(session: Session, comparison: Comparison) -> None:
         measured = sum(one.failure is None for one in record.subjects)
         if measured > 1 and not comparison.options.no_control:
             session.measure(_control(comparison, binding, plan))
-
-
-def _agent_command(options: CompareOptions) -> tuple[str, ...]:
-    """The command of the generator: here, elsewhere, or here as the controller of others."""
-    if options.hosts is None:
-        return options.driver or COMMAND
-    command = [*COMMAND, "--hosts", options.hosts]
-    if options.ssh:
-        command += ["--ssh", options.ssh]
-    if options.agent_command:
-        command += ["--agent-command", options.agent_command]
-    return tuple(command)
-
-
-def _driver(agent: Agent) -> tuple[str, ...]:
-    """A note about the machines of the driver. Raises `ConfigError` if there is no agent of this version."""
-    try:
-        machine = agent.introduction()
-    except AgentFailed as error:
-        raise ConfigError(f"driver: {error}") from None
-    if machine.get("version") != __version__:
-        raise ConfigError(f"driver: it is towline {machine.get('version')}, this is {__version__}")
-    return (
-        f"the load comes from {machine.get('host')}; its core is not pinned, and its stolen time is not known",
-    )
 
 
 def _plan(comparison: Comparison, binding: Binding, notes: tuple[str, ...]) -> ExperimentPlan:

@@ -10,6 +10,7 @@ from ..clients.measure import ClientEnvironment, ClientExperiment, ClientSubject
 from ..clients.subjects import CLIENTS, Interpreters
 from ..record import ExperimentRecord
 from ..scenarios import Scenario
+from .drivers import Drivers
 from .loop import ExperimentPlan
 from .plan import Options, select
 from .server_experiments import marks
@@ -26,6 +27,7 @@ class ClientExperiments:
         self._session, self._options, self._quick = session, options, quick
         self._chosen = chosen_clients(options)
         self._interpreters = Interpreters.usual(dict(options.client_python))
+        self._drivers = Drivers.of(options)
 
     def run(self) -> None:
         control = not self._options.no_control
@@ -55,12 +57,21 @@ class ClientExperiments:
         clients = experiment.clients(self._chosen)
         if not clients:
             return None
+        if self._drivers.elsewhere and (why := experiment.needs_one_machine()) is not None:
+            self._session.progress.message(
+                f"{experiment.name} is not measured with a driver elsewhere: {why}"
+            )
+            return None
         if self._quick:  # a time, not a number of requests, ends a slice
             experiment = replace(
                 experiment, job=replace(experiment.job, count=None), slices=None, floor_s=None
             )
         with ClientEnvironment(
-            experiment, self._session.design.cores.driver, self._interpreters, network=self._session.network
+            experiment,
+            self._session.design.cores.driver,
+            self._interpreters,
+            network=self._session.network,
+            drivers=self._drivers,
         ) as environment:
             subjects = [environment.subject(client) for client in clients]
             if control:
@@ -79,6 +90,11 @@ class ClientExperiments:
         notes = (
             experiment.notes if not control else ("the same client twice: any difference is the bench's own",)
         )
+        if self._drivers.elsewhere:
+            notes = (
+                *notes,
+                f"the responder is at {self._drivers.address}; its core is not pinned, and its stolen time not known",
+            )
         if (network := self._session.network) is not None and experiment.over_a_network:
             load["net"] = network.requested
             notes = (*notes, network.description())

@@ -25,14 +25,16 @@ def find_peak(
     connections: int,
     seed: int,
     cores: Sequence[int] | None,
+    hosts: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """The report of the run that confirms the peak. Raises `Failed`."""
+    """The report of the run that confirms the peak. Raises `Failed`. `hosts`: options of agents elsewhere."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable,
             "-m",
             "towline",
             *arguments(scenario, base_url, protocol, connections, seed, Path(folder)),
+            *hosts,
         ]
         try:
             done = subprocess.run(

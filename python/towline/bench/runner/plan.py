@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import random
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -17,15 +18,17 @@ from ...errors import ConfigError
 from ..scenarios import PROTOCOLS
 from ..statistics.stopping import Rule
 from ..verdict import MARGIN
+from . import drivers
 from .design import Cores, Design, WarmUp
 
 WHAT, LOAD, DESIGN, OUTPUT = "what", "load", "design", "output"
 GROUPS = {
     WHAT: "which scenarios and subjects",
-    LOAD: "rates, connections, the network",
+    LOAD: "rates, connections, the network, the machines of the drivers",
     DESIGN: "restarts, slices, warming up, and when it is enough",
     OUTPUT: "where results go, and what is shown",
 }
+UNRECORDED = frozenset({"output", "servers", "scenarios", "peers_bin", *drivers.UNRECORDED})
 MAX_RESTARTS_FACTOR = 4
 QUICK_RESTARTS, QUICK_SECONDS = 4, 0.25
 """Restarts matter more than the load in each: with three, a difference of three times may stay undecided."""
@@ -103,6 +106,16 @@ def _pairs(value: str) -> tuple[tuple[str, Path], ...]:
     if not found or not name or not path:
         raise ValueError(f"expected NAME=PATH, not {value!r}")
     return ((name, _path(path)),)
+
+
+def _command(value: str) -> tuple[str, ...]:
+    try:
+        words = tuple(shlex.split(value))
+    except ValueError as error:
+        raise ValueError(f"{value!r} is not a command line: {error}") from None
+    if not words:
+        raise ValueError("expected a command")
+    return words
 
 
 def _database(value: str) -> str:
@@ -219,6 +232,36 @@ class Options:
     net: str | None = option(
         None, "an emulated network: rtt=20ms,jitter=2ms,rate=100mbit", group=LOAD, metavar="CONDITIONS"
     )
+    driver: tuple[str, ...] = option(
+        (),
+        "the load comes from another machine: a command that runs an agent there, such as 'ssh HOST towline load --agent'; "
+        "of clients: the responder runs there, 'ssh HOST python -m towline.bench.responder'",
+        group=LOAD,
+        parse=_command,
+        metavar="COMMAND",
+    )
+    hosts: str | None = option(
+        None,
+        "the load comes from several machines: an agent on each, by ssh, as with towline load --hosts; HOST=N has N threads",
+        group=LOAD,
+        metavar="HOST,...",
+    )
+    ssh: str | None = option(
+        None, "the client of --hosts and its options, such as 'ssh -F FILE'", group=LOAD, metavar="COMMAND"
+    )
+    agent_command: str | None = option(
+        None,
+        "runs an agent on a host of --hosts (default: towline-load or towline on its PATH)",
+        group=LOAD,
+        metavar="COMMAND",
+    )
+    address: str | None = option(
+        None,
+        "servers that are started listen at this IPv4 address, under which the machines of --driver or --hosts reach them; "
+        "the responder of clients at that of its machine",
+        group=LOAD,
+        metavar="ADDRESS",
+    )
     real_endpoint: bool = option(
         False, "all: use the real endpoint, which may cost money (default: the mock endpoint)", group=LOAD
     )
@@ -328,6 +371,11 @@ class Options:
             raise ConfigError("precision and looks: two rules for ending; give one")
         if self.no_latency and (self.rate or self.latency):
             raise ConfigError("no-latency: there is a rate or a latency given")
+        drivers.check(self, starts_servers=True)
+        if self.net is not None and (self.driver or self.hosts):
+            raise ConfigError("net: the emulated network is on this machine, the drivers are not")
+        if self.find_peak and self.driver:
+            raise ConfigError("find-peak: --driver sends slices of load only; give its machine as --hosts")
 
     def design(self, *, quick: bool = False) -> Design:
         """The design of the run."""
@@ -356,8 +404,7 @@ class Options:
         return {
             one.name: _recorded(getattr(self, one.name))
             for one in fields(self)
-            if getattr(self, one.name) != one.default
-            and one.name not in ("output", "servers", "scenarios", "peers_bin")
+            if getattr(self, one.name) != one.default and one.name not in UNRECORDED
         }
 
 

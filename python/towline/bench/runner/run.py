@@ -19,6 +19,7 @@ from ..webhooks.run import run_webhooks
 from . import client_experiments, server_experiments
 from .agent import Agent
 from .client_experiments import ClientExperiments
+from .drivers import Drivers
 from .interrupts import Interrupted
 from .plan import Options, select
 from .progress import Progress
@@ -38,11 +39,13 @@ class RunResult:
 
 def run_servers(session: Session, options: Options, *, quick: bool = False) -> None:
     """Servers on the subjects' cores, the generator on its own."""
+    drivers = Drivers.of(options)
     with (
         tempfile.TemporaryDirectory(prefix="towline-bench-") as folder,
-        Agent(session.design.cores.driver) as agent,
+        Agent(session.design.cores.driver, drivers.generator()) as agent,
     ):
-        ServerExperiments(session, options, agent, Path(folder), quick=quick).run()
+        notes = drivers.introduced(agent)
+        ServerExperiments(session, options, agent, Path(folder), quick=quick, notes=notes).run()
 
 
 def run_clients(session: Session, options: Options, *, quick: bool = False) -> None:
@@ -81,6 +84,7 @@ RUNS: dict[str, Callable[[Session, Options], None]] = {
 
 
 QUICK_SUITES = ("servers", "clients")
+DRIVER_SUITES = ("servers", "clients")
 NETWORK_SUITES = ("quick", "servers", "clients")
 
 
@@ -93,6 +97,10 @@ def run(
     arguments: tuple[str, ...] = (),
 ) -> RunResult:
     """Measures; what was measured until an interrupt is kept. Raises `ConfigError` for invalid options."""
+    if (options.driver and command not in DRIVER_SUITES) or (options.hosts and command != "servers"):
+        raise ConfigError(
+            f"{command}: only servers and clients have a --driver elsewhere, only servers have --hosts"
+        )
     session = Session(
         options.design(quick=command == "quick"),
         progress,

@@ -15,6 +15,7 @@ from ..scenarios.imports import from_curl, from_vegeta
 from ..subjects import Server, make_certificate, servers
 from . import peak
 from .agent import Agent
+from .drivers import Drivers
 from .loop import ExperimentPlan
 from .plan import Options, select
 from .servers import Binding, ServerSubject, load_over
@@ -59,9 +60,17 @@ class ServerExperiments:
     """Measures the chosen scenarios on the chosen servers."""
 
     def __init__(
-        self, session: Session, options: Options, agent: Agent, folder: Path, *, quick: bool = False
+        self,
+        session: Session,
+        options: Options,
+        agent: Agent,
+        folder: Path,
+        *,
+        quick: bool = False,
+        notes: tuple[str, ...] = (),
     ) -> None:
-        """`folder`: for a certificate; it outlives the run."""
+        """`folder`: for a certificate; it outlives the run. `notes`: of every experiment."""
+        self._drivers, self._notes = Drivers.of(options), notes
         self._session, self._options, self._agent, self._folder = session, options, agent, folder
         self._quick = quick
         self._tls: tuple[Path, Path] | None = None
@@ -70,6 +79,11 @@ class ServerExperiments:
     def run(self) -> None:
         control = not self._options.no_control
         for scenario in chosen_scenarios(self._options, quick=self._quick):
+            if self._drivers.hosts and scenario.barrier:
+                self._session.progress.message(
+                    f"{scenario.name} is not measured: its barrier is within one thread, --hosts has several"
+                )
+                continue
             if self._options.side_by_side:
                 self._side_by_side(scenario)
                 continue
@@ -134,7 +148,7 @@ class ServerExperiments:
             subjects=tuple(subjects),
             load=load,
             page=scenario.page,
-            notes=(*scenario.notes, *notes),
+            notes=(*scenario.notes, *self._notes, *notes),
             baseline=subjects[0].name if subjects else None,
         )
 
@@ -170,6 +184,7 @@ class ServerExperiments:
             self._options.peers_bin,
             self._session.network,
             variant.protocol,
+            self._drivers,
         )
 
     def _certificate(self) -> tuple[Path, Path]:
@@ -227,7 +242,7 @@ class ServerExperiments:
                 subjects=tuple(subjects),
                 load={**load, "tls": True},
                 baseline=baseline if baseline in names else names[0],
-                notes=(*scenario.notes, *dict.fromkeys(notes)),
+                notes=(*scenario.notes, *self._notes, *dict.fromkeys(notes)),
             )
         )
 

@@ -26,6 +26,7 @@ from ..subjects.machine import stolen_s
 from ..subjects.ports import ANY_HOST, HOST
 from ..subjects.render import APPS
 from .agent import Agent, slice_of
+from .drivers import HERE, Drivers
 from .network import Network, with_netem
 from .peak import find_peak
 from .protocol import Failed, Memory, SliceSpec, StartConfig
@@ -44,6 +45,7 @@ class Binding:
     peers_bin: Path | None = None
     network: Network | None = None
     protocol: Protocol = "h1"
+    drivers: Drivers = HERE
 
 
 def load_over(scenario: Scenario, protocol: Protocol) -> dict[str, object]:
@@ -79,7 +81,9 @@ class ServerSubject:
         if (missing := installed(server, peers)) is not None:
             return SubjectRecord(self._name, "server", failure=missing)
         try:
-            rendered = render(server, self._settings(), host=HOST, port=0, folder=Path("FOLDER"))
+            rendered = render(
+                server, self._settings(), host=self._shown_host(), port=0, folder=Path("FOLDER")
+            )
         except NotSupported as error:
             return SubjectRecord(self._name, "server", failure=str(error))
         options = dict(rendered.options)
@@ -121,12 +125,17 @@ class ServerSubject:
             tls=binding.tls,
             limits=self._limits(),
             peers_bin=binding.peers_bin,
+            host=binding.drivers.address,
         )
         if binding.network is not None and binding.network.conditions.packets:
             settings = replace(settings, host=ANY_HOST)
         if start_config is None:
             return settings
         return replace(settings, cores=start_config.cores, padding_bytes=start_config.padding_bytes)
+
+    def _shown_host(self) -> str:
+        """The address in the command line of the record, which has none of a user's machines."""
+        return HOST if self.binding.drivers.address == HOST else "ADDRESS"
 
     def _limits(self) -> dict[str, int]:
         """The limits of the scenario that the server has options for; servers without a needed one are not in the
@@ -213,7 +222,13 @@ class RunningServer:
         connections = binding.connections or binding.scenario.connections_over(binding.protocol)
         before = self.process.usage()
         report = find_peak(
-            binding.scenario, self.base_url, binding.protocol, connections, self._seed, binding.agent.cores
+            binding.scenario,
+            self.base_url,
+            binding.protocol,
+            connections,
+            self._seed,
+            binding.agent.cores,
+            binding.drivers.hosts,
         )
         spent = self.process.usage().since(before)
         one = slice_of(report, self._name)

@@ -80,7 +80,7 @@ class Process:
         """Starts it. Raises `SubjectFailed`, or `NotSupported` if the definition lacks what is requested."""
         self.server, self.name = server, server.name
         self._settings = settings or Settings()
-        self.port = _port_for(server)
+        self.port = _port_for(server, self._settings.host)
         self._began = time.monotonic()
         self.ready_after_s = 0.0
         self._stopped: StopReport | None = None
@@ -104,7 +104,7 @@ class Process:
 
     @property
     def base_url(self) -> str:
-        return f"http{'s' if self._settings.tls else ''}://{HOST}:{self.port}"
+        return f"http{'s' if self._settings.tls else ''}://{self._settings.reached_at}:{self.port}"
 
     @property
     def folder(self) -> Path:
@@ -130,12 +130,18 @@ class Process:
         """Waits for a response to the readiness request; returns the seconds since the start. Raises `SubjectFailed`."""
         timeout_left = self.server.start_timeout_s if timeout_s is None else timeout_s
         deadline = self._began + timeout_left
-        last, nonsense, pause = "nothing listens on its port", 0, 0.005
+        host = self._settings.reached_at
+        last, nonsense, pause = (
+            f"nothing listens on its port{'' if host == HOST else f' at {host}'}",
+            0,
+            0.005,
+        )
         while True:
             self._must_live("before it was ready")
             try:
                 left = max(0.05, min(ATTEMPT_TIMEOUT_S, deadline - time.monotonic()))
                 status = readiness_status(
+                    host,
                     self.port,
                     self.server.ready.path,
                     left,
@@ -354,10 +360,10 @@ class _ReaperLink:
 # --- ports and text -----------------------------------------------------------------------------------------
 
 
-def _port_for(server: Server) -> int:
+def _port_for(server: Server, host: str) -> int:
     if server.port is None:
-        return free_port()
-    if not is_free(server.port):
+        return free_port(host)
+    if not is_free(server.port, host):
         raise SubjectFailed(f"{server.name}: port {server.port} is taken by another process")
     return server.port
 

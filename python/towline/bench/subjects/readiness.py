@@ -8,7 +8,6 @@ import ssl
 import time
 
 from . import readiness_h2
-from .ports import HOST
 
 MAX_HEAD_BYTES = 64 * 1024
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5][0-9][0-9])(?: |\r?\n)")
@@ -19,15 +18,15 @@ class BadReply(Exception):
 
 
 def readiness_status(
-    port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1"
+    host: str, port: int, path: str, timeout_s: float, *, tls: bool = False, protocol: str = "h1"
 ) -> int:
     """Returns the status of a GET. Raises OSError (TimeoutError when the whole took longer), or `BadReply`."""
     due = time.monotonic() + timeout_s
-    with socket.create_connection((HOST, port), timeout_s) as plain:
+    with socket.create_connection((host, port), timeout_s) as plain:
         connection = _handshake(plain, due, protocol) if tls else plain
         with connection:
             of = _status_over_h2 if protocol == "h2" else _status_over_h1
-            return of(connection, f"{HOST}:{port}", path, due)
+            return of(connection, f"{host}:{port}", path, due)
 
 
 def _status_over_h1(connection: socket.socket, authority: str, path: str, due: float) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .installed import program
 from .model import PLACEHOLDER, Server, Variant
-from .ports import HOST
+from .ports import ANY_HOST, HOST
 
 APPS = Path(__file__).resolve().parent.parent / "apps"
 """Folder of the fixture applications: `asgi.py`, `wsgi.py`."""
@@ -41,12 +41,17 @@ class Settings:
     limits: Mapping[str, int] = field(default_factory=dict)
     """`requests_per_connection`, `concurrency`, and other limits of a definition."""
     host: str = HOST
-    """Address on which the subject listens. The bench's own requests come to 127.0.0.1."""
+    """Address on which the subject listens."""
     padding_bytes: int = 0
     """Bytes added to the environment, which move the stack: one unlucky layout must not affect every restart."""
     peers_bin: Path | None = None
     """A folder that is searched first for programs."""
     env: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reached_at(self) -> str:
+        """Address of the bench's own requests."""
+        return HOST if self.host == ANY_HOST else self.host
 
 
 @dataclass(frozen=True)
