@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import towline.state
 from towline.config import ServerConfig
 from towline.errors import ConfigError, StateFull, StateUnavailable, UsageError
+
+from tests.support.process import eventually
 
 SIZE = 1 << 20
 
@@ -171,6 +175,37 @@ def test_without_a_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         state.set("key", 1)
     with pytest.raises(UsageError, match="there is no store for nats://"):
         towline.state.open("nats://localhost")
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+def test_a_store_that_is_gone_is_not_used_on(tmp_path: Path, how: str) -> None:
+    """Another process would make a new one, and the counters and locks of the two would differ."""
+    path = tmp_path / "store"
+    with towline.state.open(str(path)) as state:
+        state.set("key", 1)
+        if how == "removed":
+            shutil.rmtree(path)
+        else:
+            path.rename(tmp_path / "elsewhere")
+        if how == "replaced":
+            shutil.copytree(tmp_path / "elsewhere", path)
+
+        def is_refused(operation: Callable[[], object]) -> bool:
+            try:
+                operation()
+            except StateUnavailable as error:
+                return "was removed or replaced while it was open" in str(error)
+            return False
+
+        eventually(lambda: is_refused(lambda: state.get("key")), "the refusal of a read")
+        assert is_refused(lambda: state.set("key", 2))
+        assert is_refused(lambda: state.increment("count"))
+        assert is_refused(lambda: state.publish("channel", 1))
+        # In the same process, too, a store that is opened now is the one in the directory.
+        with towline.state.open(str(path)) as other:
+            assert other.get("key") == (1 if how == "replaced" else None)
+            other.set("key", 3)
+        assert is_refused(lambda: state.get("key"))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,10 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Full { size } => write!(f, "the store is full: its size is {size} bytes"),
+            Self::Full { size } => write!(
+                f,
+                "the store is full: its size is {size} bytes; a new one takes `size`, and `when_full=\"evict\"`"
+            ),
             Self::Busy => f.write_str("the store is in use by another writer"),
             Self::Refused(text) | Self::Argument(text) => f.write_str(text),
             Self::NotInteger => f.write_str("the value, or the sum, is not an integer of 64 bits"),

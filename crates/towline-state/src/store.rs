@@ -2,6 +2,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
@@ -31,6 +32,8 @@ const REMOVAL_ROUNDS: usize = 64;
 /// its thread has lost the processor.
 const READERS_WAIT: Duration = Duration::from_secs(1);
 const READERS_PAUSE: Duration = Duration::from_millis(2);
+/// Interval between looks at whether the files are still in their directory.
+const LOOK_INTERVAL_MS: u64 = 100;
 
 /// Whether a call may wait for other writers and work for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,8 @@ pub struct OpenFiles {
     pub settings: Settings,
     folder: PathBuf,
     data: File,
+    /// Time of the next look at whether it is still in the directory, in milliseconds of the coarse clock.
+    next_look: AtomicU64,
     /// Bytes of the file that are known to have space on the disk. Writing to a hole of a full disk ends the process.
     allocated: AtomicU64,
     /// Time of the next removal of expired values, in milliseconds.
@@ -109,8 +114,8 @@ impl Store {
         open.retain(|(of, _, opened)| *of == generation && opened.strong_count() > 0);
         let known = open
             .iter()
-            .find(|(_, path, _)| *path == folder)
-            .and_then(|(_, _, opened)| opened.upgrade());
+            .filter(|(_, path, _)| *path == folder)
+            .find_map(|(_, _, opened)| opened.upgrade().filter(|opened| opened.is_in_place()));
         let opened = if let Some(opened) = known {
             if opened.settings.with(options) != opened.settings {
                 return Err(other_settings(&folder, opened.settings));
@@ -147,7 +152,9 @@ impl Store {
 
     /// Run `read` on a snapshot. It may run again.
     pub fn read<T>(&self, read: impl FnMut(&Txn<'_>) -> Result<T>) -> Result<T> {
-        self.opened()?.env.read(read)
+        let opened = self.opened()?;
+        opened.check_place()?;
+        opened.env.read(read)
     }
 
     pub fn info(&self) -> Result<Info> {
@@ -239,6 +246,7 @@ impl OpenFiles {
             settings,
             folder: folder.into(),
             data,
+            next_look: AtomicU64::new(0),
             allocated: AtomicU64::new(0),
             next_sweep: AtomicU64::new(0),
             hand: Mutex::default(),
@@ -267,6 +275,7 @@ impl OpenFiles {
         if change.bytes as u64 > self.settings.size {
             return Err(self.full());
         }
+        self.check_place()?;
         let _guard = self.lock(change.blocking)?;
         let mut readers_until = None;
         let mut rounds = 0;
@@ -329,6 +338,37 @@ impl OpenFiles {
             }
             Err(Error::Full { .. }) => Ok(Attempt::FileFull),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Refuses a store whose files are not in the directory any more, now and then: a process that opens the store later has
+    /// another one, and counters or locks of the two would differ.
+    fn check_place(&self) -> Result<()> {
+        let now = coarse_ms();
+        if now < self.next_look.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        if !self.is_in_place() {
+            return Err(Error::Refused(format!(
+                "{}: the store was removed or replaced while it was open; open it again",
+                self.folder.display()
+            )));
+        }
+        self.next_look
+            .store(now + LOOK_INTERVAL_MS, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Whether the directory still has the file that is open. Where that cannot be known, it has.
+    fn is_in_place(&self) -> bool {
+        let of = |found: std::fs::Metadata| (found.dev(), found.ino());
+        match (
+            self.data.metadata(),
+            std::fs::metadata(self.folder.join("data.mdb")),
+        ) {
+            (Ok(open), Ok(there)) => of(open) == of(there),
+            (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            (Err(_), Ok(_)) => true,
         }
     }
 
@@ -405,6 +445,17 @@ impl OpenFiles {
         self.allocated.store(end, Ordering::Relaxed);
         Ok(())
     }
+}
+
+/// Milliseconds of a clock that is a few milliseconds behind, and is read in some nanoseconds.
+fn coarse_ms() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: fills the structure given to it.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
+    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
 }
 
 /// Milliseconds since 1970.
