@@ -191,7 +191,7 @@ def test_too_early_is_sent_again_after_the_handshake(backend: Make, tmp_path: Pa
     app = App()
     with serving_own(kind, app.of(kind), tmp_path, http3_early_data=True) as (server, certificates):
         caller = early_client(backend, server.port, str(certificates.ca))
-        early = caller.get("/early")
+        early = early_to_the_application(caller, app, "/early")
         assert (early.content, early.early_data) == (b"GET /early 1 0", True)
         response = early_to_the_application(caller, app, "/refuse")
         assert (response.status_code, response.content) == (200, b"GET /refuse  0")
