@@ -92,12 +92,13 @@ pythons: ## tests on CPython 3.14 and 3.15 in a Debian chroot (root; PYTHONS="3.
 	scripts/pythons.sh $(PYTHONS)
 
 # Two goals at the same time, where one alone leaves a processor idle: pip waits for the network, mypy has one thread, and
-# a build ends with crates that wait for each other. The output of the first is shown when both have ended.
+# a build ends with crates that wait for each other. The output of the first is shown when both have ended. A
+# background process ignores Ctrl-C, so that it is ended here.
 define both
-	@log=$$(mktemp); trap 'rm -f "$$log"' EXIT; \
+	@log=$$(mktemp); first=; trap 'rm -f "$$log"; [ -z "$$first" ] || kill "$$first"' EXIT; \
 	$(MAKE) --no-print-directory $(1) >"$$log" 2>&1 & first=$$!; \
 	status=0; $(MAKE) --no-print-directory $(2) || status=$$?; \
-	wait $$first || status=$$?; \
+	wait $$first || status=$$?; first=; \
 	cat "$$log"; exit $$status
 endef
 
