@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import tomllib
 
 from tests.conftest import FIRST
 
@@ -16,6 +17,18 @@ def load(name):
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_the_fuzz_targets_use_the_profile_of_the_extension():
+    """Otherwise `make fuzz-build` compiles every dependency again."""
+    ours, fuzz = (
+        tomllib.loads((ROOT / path).read_text())["profile"] for path in ("Cargo.toml", "fuzz/Cargo.toml")
+    )
+    packages = fuzz["quick"].pop("package")
+    assert fuzz["quick"] == ours["quick"]
+    locked = tomllib.loads((ROOT / "fuzz/Cargo.lock").read_text())["package"]
+    used = {package["name"] for package in locked}
+    assert packages == {name: how for name, how in ours["release"]["package"].items() if name in used}
 
 
 def test_files_that_begin_first_exist():
