@@ -1,5 +1,6 @@
 """The native responder as a process, and that it ends with its parent."""
 
+import json
 import resource
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import urllib.request
 
 import pytest
+import towline
 from towline.bench._helper_process import HelperFailed
 from towline.bench.responder import Responder
 
@@ -48,6 +50,22 @@ def test_signals_end_it(number):
         assert process.stdout.readline().startswith("127.0.0.1:")
         process.send_signal(number)
         assert process.wait(20) == 0
+
+
+def test_each_line_of_its_input_has_a_reply():
+    with Responder() as responder:
+        first = responder.ask()
+        assert first["version"] == towline.__version__
+        assert responder.ask()["cpu_s"] >= first["cpu_s"] > 0
+        assert responder._process.stdin is not None
+        responder._process.stdin.write(b"half a line, \n and two lines\n\nno line")
+        responder._process.stdin.flush()
+        replies = [json.loads(responder.read_line()) for _ in range(3)]
+        assert [reply["version"] for reply in replies] == [towline.__version__] * 3
+        responder._process.stdin.close()
+        assert responder._process.wait(10) == 0
+        assert responder._process.stdout is not None
+        assert responder._held + responder._process.stdout.read() == b""
 
 
 def test_the_end_of_its_input_ends_it():

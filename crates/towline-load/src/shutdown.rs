@@ -29,11 +29,11 @@ pub struct ShutdownSignal {
 }
 
 impl ShutdownSignal {
-    /// Calls `wake`, which must be async-signal-safe, when a shutdown is requested, and `on_input` in another thread
-    /// when a piped standard input has something. The previous signal handlers are restored on drop.
+    /// Calls `wake`, which must be async-signal-safe, when a shutdown is requested, and `on_line` in another thread
+    /// for each line of a piped standard input. The previous signal handlers are restored on drop.
     pub fn install(
         wake: impl Fn() + Send + Sync + 'static,
-        on_input: impl Fn() + Send + 'static,
+        on_line: impl Fn() + Send + 'static,
     ) -> Self {
         // A few bytes per call, and a process calls this once.
         let request: &'static ShutdownRequest = Box::leak(Box::new(ShutdownRequest {
@@ -50,8 +50,10 @@ impl ShutdownSignal {
             // The thread ends with the process, if not before.
             std::thread::spawn(move || {
                 let mut space = [0; 64];
-                while let Ok(1..) = io::stdin().read(&mut space) {
-                    on_input();
+                while let Ok(count @ 1..) = io::stdin().read(&mut space) {
+                    for _ in space[..count].iter().filter(|byte| **byte == b'\n') {
+                        on_line();
+                    }
                 }
                 request.set();
             });

@@ -7,7 +7,6 @@ import os
 import resource
 import select
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -24,20 +23,13 @@ class HelperFailed(Exception):
 
 
 class HelperProcess:
-    """`python -m MODULE OPTIONS`, or `command` with these options, which prints its address first; pinned to `cores` if
-    given; ended by `stop`."""
+    """A command that prints its address first; pinned to `cores` if given; ended by `stop`."""
 
-    def __init__(
-        self,
-        module: str,
-        *options: str,
-        cores: Sequence[int] | None = None,
-        command: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, *command: str, cores: Sequence[int] | None = None) -> None:
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (closed by stop)
         self._held = b""
         self._process = subprocess.Popen(
-            [*(command or (sys.executable, "-m", module)), *options],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -158,9 +158,8 @@ class Netem(HelperProcess):
             port = int(to.rpartition(":")[2])
             name, own = f"towline{port}", _own_address(port)
             to, interface = f"{own}:{port}", ["--interface", name]
-        super().__init__(
-            "towline.bench.netem", "--to", to, *interface, *conditions.options(seed), cores=cores
-        )
+        options = ("--to", to, *interface, *conditions.options(seed))
+        super().__init__(sys.executable, "-m", "towline.bench.netem", *options, cores=cores)
         if conditions.packets:
             try:
                 _ip("address", "add", f"{own}/30", "dev", name)

@@ -21,6 +21,7 @@ from .subjects.resources import waited_s
 __all__ = ["InjectedFaults", "Responder", "ResponderElsewhere", "ResponderFailed", "pinned_to"]
 
 ResponderFailed = HelperFailed
+PROGRAM = (sys.executable, "-m", "towline.bench.responder")
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,10 @@ class InjectedFaults:
 class Responder(HelperProcess):
     """A responder; `options` are those of the command line."""
 
-    def __init__(self, *options: str, cores: Sequence[int] | None = None) -> None:
-        super().__init__("towline.bench.responder", *options, cores=cores)
+    def __init__(
+        self, *options: str, cores: Sequence[int] | None = None, program: Sequence[str] = PROGRAM
+    ) -> None:
+        super().__init__(*program, *options, cores=cores)
         scheme = "https" if "--cert" in options else "http"
         self.base_url = f"{scheme}://{self.address}"
 
@@ -67,8 +70,7 @@ class ResponderElsewhere(Responder):
 
     def __init__(self, command: Sequence[str], *options: str) -> None:
         """Raises `ResponderFailed`, also for another version."""
-        HelperProcess.__init__(self, "", *options, command=command)
-        self.base_url = f"http://{self.address}"
+        super().__init__(*options, program=command)
         try:
             version = self.ask().get("version")
         except ResponderFailed:
