@@ -27,11 +27,9 @@ from statistics import median
 from typing import Any
 
 from towline.bench.responder import Responder
-from towline.bench.subjects.ports import free_port
 
 from benches import report
-from tests.bench.namespaces import machines
-from tests.bench.sshd import AGENT, client_config, keys, server
+from tests.bench.sshd import AGENT, on_machines
 
 ALL_CORES = os.sched_getaffinity(0)
 AGENTS, RATE_PER_S, GOAL_US = 4, 20_000, 100.0
@@ -148,23 +146,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in given.only}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        keys(folder)
-        port = free_port()
-        hosts = {}
-        for letter, (name, inner, _) in zip(
-            "abcd", stack.enter_context(machines(AGENTS, "10gbit")), strict=True
-        ):
-            prefix = ("ip", "netns", "exec", name)
-            stack.enter_context(server(folder, inner, port, prefix))
-            hosts[letter] = inner
-        client_config(folder, hosts, port)
+        sshd, machines = stack.enter_context(on_machines(folder, AGENTS, "10gbit"))
         with Responder("--host", "0.0.0.0") as responder:
             # Each namespace reaches this machine at any of its addresses.
-            url = f"http://10.213.0.1:{responder.port}/"
+            url = f"http://{machines[0][2]}:{responder.port}/"
             for _ in range(given.rounds):
                 for name, found in rounds.items():
                     leave_a_core(name, responder)
-                    one = figures(measure(name, f"ssh -F {folder / 'config'}", url, given.seconds))
+                    one = figures(measure(name, sshd.ssh, url, given.seconds))
                     found.append(one)
                     print(
                         f"{name}: " + ", ".join(f"{key} {value:.4g}" for key, value in one.items()),

@@ -10,8 +10,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from towline.bench.subjects.ports import free_port
+
+from .namespaces import machines
 
 SSHD = shutil.which("sshd", path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
 AGENT = f"{sys.executable} -m towline load --agent"
@@ -52,6 +56,31 @@ def client_config(folder: Path, hosts: dict[str, str], port: int) -> None:
     entries = [f"Host {name}\n  HostName {address}\n{common}" for name, address in hosts.items()]
     entries.append(f"Host jumped\n  HostName {first}\n  ProxyJump a\n{common}")
     (folder / "config").write_text("".join(entries))
+
+
+@contextmanager
+def on_loopback(folder: Path) -> Iterator[SshServer]:
+    """Hosts `a` to `d`, which are one server."""
+    keys(folder)
+    port = free_port()
+    client_config(folder, dict.fromkeys("abcd", "127.0.0.1"), port)
+    with server(folder, "127.0.0.1", port):
+        yield SshServer(folder, "127.0.0.1", port)
+
+
+@contextmanager
+def on_machines(
+    folder: Path, count: int, rate: str = "1gbit"
+) -> Iterator[tuple[SshServer, list[tuple[str, str, str]]]]:
+    """Hosts `a` to at most `d`, each a network namespace (`machines`) with a server of its own, and the namespaces."""
+    keys(folder)
+    port = free_port()
+    with machines(count, rate) as made, ExitStack() as stack:
+        for name, inner, _ in made:
+            stack.enter_context(server(folder, inner, port, ("ip", "netns", "exec", name)))
+        hosts = {letter: inner for letter, (_, inner, _) in zip("abcd", made, strict=False)}
+        client_config(folder, hosts, port)
+        yield SshServer(folder, made[0][1], port), made
 
 
 @contextmanager

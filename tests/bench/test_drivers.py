@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from towline.bench import record as records
 from towline.bench.record import ExperimentRecord
 from towline.bench.runner.plan import Options
-from towline.bench.subjects.ports import free_port
 from towline.errors import ConfigError
 
 from tests.bench import namespaces
 from tests.bench.loads import until_no_agent
-from tests.bench.sshd import SSHD, client_config, keys, server
+from tests.bench.sshd import SSHD, on_loopback, on_machines
 from tests.bench.test_compare_servers import APP, compared, running, script
 from tests.bench.test_run import program
 
@@ -31,12 +29,9 @@ NO_SSHD = pytest.mark.skipif(SSHD is None, reason="no sshd (Debian: openssh-serv
 def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[list[str]]:
     """Options for hosts `a` and `b`, whose agents have the name of the test as an argument; none is left."""
     mark: str = request.node.name.partition("[")[0]
-    keys(tmp_path)
-    port = free_port()
-    client_config(tmp_path, dict.fromkeys("ab", "127.0.0.1"), port)
     agent = f"{sys.executable} -X {mark} -m towline load --agent"
-    with server(tmp_path, "127.0.0.1", port):
-        yield ["--hosts", "a,b", "--ssh", f"ssh -F {tmp_path / 'config'}", "--agent-command", agent]
+    with on_loopback(tmp_path) as sshd:
+        yield ["--hosts", "a,b", "--ssh", sshd.ssh, "--agent-command", agent]
         until_no_agent(mark)
 
 
@@ -176,14 +171,7 @@ def test_a_server_that_does_not_listen_at_the_address_is_named(tmp_path: Path) -
 )
 def test_drivers_with_networks_of_their_own(tmp_path: Path) -> None:
     """The catalogue from two namespaces, for which this machine is another one."""
-    keys(tmp_path)
-    port = free_port()
-    with ExitStack() as stack:
-        machines = stack.enter_context(namespaces.machines(2, "200mbit"))
-        for name, inner, _ in machines:
-            stack.enter_context(server(tmp_path, inner, port, ("ip", "netns", "exec", name)))
-        client_config(tmp_path, dict(zip("ab", (inner for _, inner, _ in machines), strict=True)), port)
-        agent = f"{sys.executable} -m towline load --agent"
+    with on_machines(tmp_path, 2, "200mbit") as (sshd, machines):
         experiments, _ = measured(
             tmp_path,
             *(
@@ -198,7 +186,7 @@ def test_drivers_with_networks_of_their_own(tmp_path: Path) -> None:
                 "h1",
                 "--no-latency",
             ),
-            *("--hosts", "a,b", "--ssh", f"ssh -F {tmp_path / 'config'}", "--agent-command", agent),
+            *("--hosts", "a,b", *sshd.options()),
             *("--address", machines[0][2]),
         )
         (experiment,) = experiments

@@ -8,30 +8,24 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from towline.bench.responder import Responder
-from towline.bench.subjects.ports import free_port
 
 from tests.support.process import eventually
 
 from . import namespaces
 from .loads import LOAD, agents, processes, run, running, until_no_agent
-from .sshd import SSHD, SshServer, client_config, keys, server
+from .sshd import SSHD, SshServer, client_config, keys, on_loopback, on_machines
 
 pytestmark = pytest.mark.skipif(SSHD is None, reason="no sshd (Debian: openssh-server)")
 
 
 @pytest.fixture(scope="module")
 def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
-    folder = tmp_path_factory.mktemp("sshd")
-    keys(folder)
-    port = free_port()
-    client_config(folder, dict.fromkeys("abcd", "127.0.0.1"), port)
-    with server(folder, "127.0.0.1", port):
-        yield SshServer(folder, "127.0.0.1", port)
+    with on_loopback(tmp_path_factory.mktemp("sshd")) as sshd:
+        yield sshd
 
 
 @pytest.fixture(scope="module")
@@ -169,16 +163,8 @@ def test_a_killed_agent_is_named(sshd: SshServer, responder: Responder) -> None:
 @pytest.mark.skipif(not namespaces.are_available(), reason="needs root and network namespaces")
 def test_machines_with_networks_of_their_own(tmp_path: Path) -> None:
     """Four namespaces with an interface and an sshd each; the server is outside of them."""
-    keys(tmp_path)
-    port = free_port()
-    with ExitStack() as stack:
-        machines = stack.enter_context(namespaces.machines(4, "200mbit"))
-        for name, inner, _ in machines:
-            stack.enter_context(server(tmp_path, inner, port, ("ip", "netns", "exec", name)))
-        client_config(tmp_path, dict(zip("abcd", (inner for _, inner, _ in machines), strict=True)), port)
-        responder = stack.enter_context(Responder("--host", "0.0.0.0"))
+    with on_machines(tmp_path, 4, "200mbit") as (sshd, machines), Responder("--host", "0.0.0.0") as responder:
         url = f"http://{machines[0][2]}:{responder.port}/"
-        sshd = SshServer(tmp_path, machines[0][1], port)
         status, report, stderr = run(*on_hosts(sshd, "a,b,c,d", "-R", "2000", "-d", "2", "-c", "8", url))
         assert status == 0, stderr
         assert [agent["answered"] for agent in report["agents"]] == [1000] * 4
