@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from towline.bench import Analysis, Estimate, analyse, load
-from towline.bench.analysis import ExperimentAnalysis, is_of_pages
+from towline.bench.analysis import ExperimentAnalysis
 from towline.bench.record import FILE, PAGE
 
 from benches.report import RESULTS, table
@@ -240,7 +240,7 @@ def block(name: str, analysis: Analysis) -> str:
     ]
     record = analysis.record
     machine = f"{record.machine.get('cpu')}, {record.machine.get('cores')} cores, kernel {record.machine.get('kernel')}"
-    of_pages = any(is_of_pages(one.experiment) for one in experiments)
+    of_pages = any(one.experiment.is_of_pages for one in experiments)
     alternating = "pages" if of_pages else "slices"
     return (
         f"{'Milliseconds of a page, on average' if of_pages else 'Requests per second'} · CPU microseconds of the subject "

@@ -250,7 +250,7 @@ def uneven(
     experiment: ExperimentRecord, baseline: str, others: Sequence[str], by_subject: dict[str, list[Slice]]
 ) -> list[str]:
     """Where the rate over all slices is not that of the usual slice."""
-    if experiment.question != "capacity" or is_of_pages(experiment):
+    if experiment.question != "capacity" or experiment.is_of_pages:
         return []
     found = []
     for name in (baseline, *others):
@@ -270,14 +270,9 @@ def uneven(
     ]
 
 
-def is_of_pages(experiment: ExperimentRecord) -> bool:
-    """Whether each slice is a page."""
-    return bool(experiment.load.get("page"))
-
-
 def page_times(experiment: ExperimentRecord, by_subject: dict[str, list[Slice]]) -> list[str]:
     """The time of a page, mean and quartiles, of each subject; none if the experiment is not of pages."""
-    if not is_of_pages(experiment):
+    if not experiment.is_of_pages:
         return []
     lines = []
     for name, slices in by_subject.items():

@@ -116,7 +116,7 @@ def _too_short(
     total = sum(one.measured_s for one in slices)
     if total < MIN_S:
         yield Lint("{} s of load in all is too short", total, "{:.2f}")
-    if experiment.load.get("page"):
+    if experiment.is_of_pages:
         return
     length = median(one.measured_s for one in slices)
     p50 = median(one.response.p50_us for one in slices) / 1e6
@@ -137,7 +137,7 @@ def _little(experiment: ExperimentRecord, subject: SubjectRecord, slices: Sequen
     connections = experiment.load.get("connections")
     if experiment.question != "capacity" or not isinstance(connections, int) or subject.kind != "server":
         return
-    if experiment.load.get("page"):
+    if experiment.is_of_pages:
         return  # connecting, and the ends of a page, are without requests
     under_way = connections * int(experiment.load.get("pipeline") or experiment.load.get("streams") or 1)
     count = sum(one.response.count for one in slices)

@@ -156,6 +156,11 @@ class ExperimentRecord:
     baseline: str | None = None
     """The baseline of this experiment if the requested one is not in it."""
 
+    @property
+    def is_of_pages(self) -> bool:
+        """Whether each slice is a page."""
+        return bool(self.load.get("page"))
+
 
 @dataclass(frozen=True)
 class Record:

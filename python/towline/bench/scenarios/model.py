@@ -221,10 +221,10 @@ class Scenario:
     """HTTP/2 and HTTP/3: the same."""
     requests_per_connection: int | None = None
     barrier: bool = False
+    """All connections are opened, and send, at the same moment."""
     page: int | None = None
     """The load consists of pages: so many requests on new connections, timed from the first attempt to connect to the
     last byte."""
-    """All connections are opened, and send, at the same moment."""
     admits: int | None = None
     """Requests that the server admits at once: refusals are counted apart."""
     limits: Limits = Limits()
