@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 import towline.state
-from towline._state_variable import STATE_VARIABLE
+from towline._state_location import STATE_VARIABLE
 
 blocking = towline.state.open()
 shared = towline.state.open_async()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import towline.state
-from towline._state_variable import STATE_VARIABLE
+from towline._state_location import STATE_VARIABLE
 from towline.config import ServerConfig
 from towline.server import state_store
 from towline.server.process import Owner

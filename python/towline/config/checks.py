@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from .._options import Option, listed
-from .._state_variable import scheme_of
+from .._state_location import scheme_of
 from .._values import CERT_REQS, CODINGS, statsd_target
 from ..errors import ConfigError, UsageError
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .._state_variable import STATE_VARIABLE
+from .._state_location import STATE_VARIABLE
 from ..config import ServerConfig
 from .process import Owner, owner
 

@@ -6,19 +6,9 @@ import os
 from importlib import import_module
 from typing import Any, cast
 
-from .._state_variable import STATE_VARIABLE, scheme_of
+from .._state_location import STATE_VARIABLE, scheme_of
 from ..errors import StateError
 from .backend import AsyncBackend, Backend
-
-MODULES: dict[str, str] = {
-    "file": ".embedded",
-    "redis": ".redis",
-    "rediss": ".redis",
-    "unix": ".redis",
-    "valkey": ".redis",
-    "valkeys": ".redis",
-}
-"""Scheme of a URL -> module with `connect(url, **options)` and `connect_async(url, **options)`."""
 
 
 def connect(url: str | None, **options: Any) -> Backend:
@@ -44,4 +34,5 @@ def found(url: str | None) -> str:
 
 
 def _module(url: str) -> Any:
-    return import_module(MODULES[scheme_of(url)], __package__)
+    """The module with `connect(url, **options)` and `connect_async(url, **options)`."""
+    return import_module(".embedded" if scheme_of(url) == "file" else ".redis", __package__)

@@ -25,12 +25,12 @@ from limits.storage.base import TimestampedSlidingWindow
 
 import towline.state
 
+from ..._state_location import SCHEMES as STORES
 from ...errors import StateError
-from ..locations import MODULES
 from ._shared import short_name
 
 NAMESPACE = "limits"
-SCHEMES = ["towline", *(f"towline+{kind}" for kind in MODULES if kind != "file")]
+SCHEMES = ["towline", *(f"towline+{kind}" for kind in STORES if kind != "file")]
 ASYNC_SCHEMES = [f"async+{scheme}" for scheme in SCHEMES]
 
 

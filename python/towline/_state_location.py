@@ -1,4 +1,4 @@
-"""The environment variable through which a server names its store to its workers and their children, and what a name may be."""
+"""Location of a store: the environment variable through which a server passes it to its workers, and which kinds there are."""
 
 from __future__ import annotations
 
