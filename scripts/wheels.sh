@@ -45,6 +45,8 @@ for pair in "$PWD=towline" "$CARGO_TARGET_DIR=target" "${CARGO_HOME:-$HOME/.carg
     c_names+=("-ffile-prefix-map=$pair")
 done
 export RUSTFLAGS="${rust_names[*]} ${RUSTFLAGS:-}" CFLAGS="${c_names[*]} ${CFLAGS:-}"
+# A wheel of 5.9 MB, where thin LTO makes one of 6.1; it takes a minute and a half more for each.
+export CARGO_PROFILE_RELEASE_LTO=fat
 
 # build TARGET VERSION PLATFORM_TAG: one wheel into $CARGO_TARGET_DIR/built.
 build() {
