@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons test check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit docs wheels autobahn conformance clean
+.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit docs wheels autobahn conformance clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,6 +110,17 @@ test: $(VENV)/.stamp-tools ## everything CI runs: check, Rust tests, Python test
 	@$(MAKE) --no-print-directory pytest
 	@$(MAKE) --no-print-directory fuzz-build
 
+# What differs from SINCE, uncommitted files included; scripts/changed_tests.py has the areas.
+SINCE ?= main
+
+test-change: $(VENV)/.stamp-tools ## check, and the Rust and Python tests of what has changed since SINCE (main)
+	$(call both,$(VENV)/.stamp-test,$(VENV)/.stamp-native)
+	$(call both,check-sources,check-package check-rust)
+	@crates=$$($(BIN)/python scripts/changed_tests.py rust --since $(SINCE)) || exit; \
+		[ -z "$$crates" ] || $(MAKE) --no-print-directory cargo-test CARGO_TEST_CRATES="$$crates"
+	@tests=$$($(BIN)/python scripts/changed_tests.py python --since $(SINCE)) || exit; \
+		$(MAKE) --no-print-directory pytest PYTEST_ARGS="$$tests $(PYTEST_ARGS)"
+
 # examples/api, hello and llm are as short as they can be, without types. A folder whose files import each other is in MYPYPATH.
 TYPED_EXAMPLES := $(wildcard $(addprefix examples/,$(addsuffix /*.py,chat deployment fastapi_service files gateway https_records webhooks)))
 
@@ -166,7 +177,8 @@ endif
 
 # The profile of the extension, whose dependencies are compiled once for both. All crates, although the extension's has no
 # tests: a dependency has the features that any of them needs.
-CARGO_TEST := cargo test --quiet --locked --workspace --profile quick --config scripts/rust_tests.toml
+CARGO_TEST_CRATES ?= --workspace
+CARGO_TEST = cargo test --quiet --locked $(CARGO_TEST_CRATES) --profile quick --config scripts/rust_tests.toml
 
 cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
 	$(call say,Rust tests)

@@ -1,6 +1,7 @@
 """The project's own checks find what they are for."""
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -240,3 +241,79 @@ def test_workflows_that_keep_the_rules():
         "      - run: bash new/examples/ci/measure.sh",
     ]
     assert list(load("check_workflows").problems_of("\n".join(lines))) == []
+
+
+@pytest.fixture(scope="module")
+def changed_tests():
+    return load("changed_tests")
+
+
+def test_the_areas_of_changed_tests_are_there(changed_tests):
+    files = [
+        str(path.relative_to(ROOT))
+        for folder in ("python", "crates")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file()
+    ]
+    tracked = [*files, *(path.name for path in ROOT.iterdir())]
+    for area in changed_tests.AREAS:
+        for start in area.files:
+            assert any(name.startswith(start) for name in tracked) or (ROOT / start).exists(), start
+        for test in area.tests:
+            assert (ROOT / test).exists(), test
+        for crate in area.crates:
+            assert (ROOT / "crates" / crate).is_dir(), crate
+
+
+@pytest.mark.parametrize(
+    ("file", "crates", "tests", "left_out"),
+    [
+        ("crates/towline-proto/src/lib.rs", ["--workspace"], {"tests"}, set()),
+        ("crates/towline-load/src/run.rs", ["--package", "towline-load"], {"tests/bench"}, {"tests/server"}),
+        (
+            "crates/towline-py/src/server/mod.rs",
+            [],
+            {"tests/server", "tests/lifecycle", "tests/wire"},
+            {"tests/bench"},
+        ),
+        ("python/towline/client/flow.py", [], {"tests/client", "tests/faults"}, {"tests/server"}),
+        ("python/towline/errors.py", [], {"tests"}, set()),
+        ("pyproject.toml", [], {"tests"}, set()),
+        ("tests/server/test_tls.py", [], {"tests/server/test_tls.py"}, {"tests/server"}),
+        ("tests/bench/sshd.py", [], {"tests/bench"}, {"tests"}),
+        ("tests/support/redis_servers.py", [], {"tests/state", "tests/cli/test_state.py"}, {"tests"}),
+        ("tests/support/limited_h2_server.py", [], {"tests/client/test_http2_stream_limits.py"}, {"tests"}),
+        ("benches/results/hello.md", [], {"tests/test_house.py"}, {"tests/bench"}),
+    ],
+)
+def test_a_change_needs_the_tests_of_its_area(changed_tests, file, crates, tests, left_out):
+    assert changed_tests.crates([file]) == crates
+    needed = set(changed_tests.tests([file]))
+    assert tests <= needed
+    assert not left_out & needed
+
+
+def test_changes_are_those_since_the_common_ancestor(changed_tests, tmp_path, monkeypatch):
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q", "-b", "main")
+    for name in ("kept", "deleted", "edited", "of main"):
+        (tmp_path / name).write_text(name)
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    git("checkout", "-q", "-b", "work")
+    (tmp_path / "committed").touch()
+    git("add", ".")
+    git("commit", "-q", "-m", "second")
+    git("checkout", "-q", "main")
+    git("rm", "-q", "of main")
+    git("commit", "-q", "-m", "third")
+    git("checkout", "-q", "work")
+    (tmp_path / "edited").write_text("other")
+    (tmp_path / "deleted").unlink()
+    (tmp_path / "new").touch()
+    monkeypatch.setattr(changed_tests, "ROOT", tmp_path)
+    assert changed_tests.changed("main") == ["committed", "deleted", "edited", "new"]
+    assert changed_tests.main(["python", "--since", "nothing"]) == 2
