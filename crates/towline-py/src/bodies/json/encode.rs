@@ -130,16 +130,12 @@ fn push_float(text: &mut Vec<u8>, number: f64) -> Option<()> {
 
 /// The digits of `float.__repr__` itself.
 fn push_repr(text: &mut Vec<u8>, number: f64) -> Option<()> {
+    // Signed on x86-64, unsigned on AArch64.
+    let repr = std::ffi::c_char::from_ne_bytes([b'r']);
     let no_kind = std::ptr::null_mut();
     // SAFETY: the GIL is held; the result is null or a string with a final NUL, to be freed here.
     unsafe {
-        let digits = ffi::PyOS_double_to_string(
-            number,
-            b'r'.cast_signed(),
-            0,
-            ffi::Py_DTSF_ADD_DOT_0,
-            no_kind,
-        );
+        let digits = ffi::PyOS_double_to_string(number, repr, 0, ffi::Py_DTSF_ADD_DOT_0, no_kind);
         if digits.is_null() {
             ffi::PyErr_Clear();
             return None;
