@@ -40,6 +40,8 @@ SHORT_OF = {
 """Options for a short run, by kind of command: Towline alone, and of the webhooks one row."""
 
 ASGI = ("-S", "towline,granian,uvicorn-httptools,hypercorn", "--interface", "asgi", "--no-latency")
+TWO_PEERS = ("-S", "towline,granian,uvicorn-httptools", "--interface", "asgi", "--no-latency")
+"""As many as in that document."""
 CLIENTS = (
     "-S",
     "towline,towline-sync,aiohttp,httpx,httpx-sync,httpcore,httpcore-sync,httpcorexyz,httpcorexyz-sync,urllib3",
@@ -63,7 +65,7 @@ class FullRun:
 
 FULL = {
     "Roadrunner: its published matrix": FullRun("roadrunner_matrix", (*ASGI, "--no-control"), 34),
-    "Roadrunner: all its scenarios": FullRun("roadrunner_all", (*ASGI, *RUNS, "--duration", "1"), 30),
+    "Roadrunner: all its scenarios": FullRun("roadrunner_all", (*TWO_PEERS, *RUNS, "--duration", "0.5"), 25),
     "Hornbeam: its quick bench of ASGI applications": FullRun("hornbeam_quick", ("--no-latency", *RUNS), 4),
     "Hornbeam: the comparison table with gunicorn": FullRun("hornbeam_gunicorn", ("--no-latency", *RUNS), 5),
     "httpcorexyz: GETs, asynchronous and threads": FullRun("httpcorexyz_get", (*CLIENTS, *RUNS), 6),
