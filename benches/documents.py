@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
+from towline.bench import load
 from towline.bench.record import FILE
 
 from benches.report import RESULTS
@@ -171,14 +172,14 @@ def write_index() -> None:
         "Written by `python -m benches.documents`. The commands are those of [docs/measure.md](../../../docs/measure.md); each page has its own with "
         "the options that were added, and each record is read by `towline bench report`.",
         "",
-        "| script | report | record | kept |",
+        "| script | report | record | measured |",
         "|---|---|---|---|",
     ]
     for name, script in names.items():
         path = FOLDER / f"{name}.json.gz"
         if path.exists():
-            kept = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).date()
-            lines.append(f"| {script} | [{name}.md]({name}.md) | [{path.name}]({path.name}) | {kept} |")
+            measured = datetime.fromtimestamp(load(path).began_unix_s, timezone.utc).date()
+            lines.append(f"| {script} | [{name}.md]({name}.md) | [{path.name}]({path.name}) | {measured} |")
     (FOLDER / "index.md").write_text("\n".join([*lines, ""]))
 
 
