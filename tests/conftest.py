@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from collections import Counter
 
 import pytest
 from hypothesis import settings
+
+# A shell starts what runs in the background with Ctrl-C ignored, and the programs under test would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is slow now and then; what hangs meets pytest's own timeout. In CI, Hypothesis's profile for it stays.
 settings.register_profile("towline", parent=settings(), deadline=None)
