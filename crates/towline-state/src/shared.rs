@@ -189,7 +189,7 @@ impl Shared {
         // SAFETY: an out pointer.
         unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
         let nanoseconds = u128::from(until.tv_nsec.unsigned_abs()) + timeout.as_nanos();
-        until.tv_sec += (nanoseconds / 1_000_000_000) as libc::time_t;
+        until.tv_sec += (nanoseconds / 1_000_000_000) as i64;
         until.tv_nsec = (nanoseconds % 1_000_000_000) as libc::c_long;
         // SAFETY: an initialised robust mutex.
         self.locked(unsafe { libc::pthread_mutex_timedlock(self.mutex(), &raw const until) })

@@ -35,7 +35,7 @@ impl PreciseWait {
         }
         self.events.reserve(self.max_events);
         let wait = libc::timespec {
-            tv_sec: wait.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+            tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: wait.subsec_nanos().into(),
         };
         // SAFETY: `events` has room for `max_events`, the timespec is that of the kernel on 64-bit

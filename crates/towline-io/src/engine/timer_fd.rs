@@ -46,7 +46,7 @@ mod linux {
         pub(crate) fn set(&mut self, at: Instant, now: Instant) {
             let after = at.saturating_duration_since(now) + SLACK;
             let value = libc::timespec {
-                tv_sec: after.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+                tv_sec: after.as_secs().try_into().unwrap_or(i64::MAX),
                 tv_nsec: after.subsec_nanos().into(),
             };
             let never = libc::timespec {

@@ -22,7 +22,7 @@ use super::shaper::{DATAGRAM_HEADER_BYTES, Shaper};
 use super::transit::Transit;
 
 const DEVICE: &str = "/dev/net/tun";
-const SET_INTERFACE: libc::c_ulong = 0x4004_54ca;
+const SET_INTERFACE: libc::Ioctl = 0x4004_54ca;
 const IFF_TUN: libc::c_short = 1;
 /// Packets without a header of the interface's own.
 const IFF_NO_PI: libc::c_short = 0x1000;

@@ -9,7 +9,7 @@ use std::time::Duration;
 #[cfg(target_os = "linux")]
 pub(super) fn await_readable(fd: RawFd, wait: Duration) -> io::Result<bool> {
     let wait = libc::timespec {
-        tv_sec: wait.as_secs().try_into().unwrap_or(libc::time_t::MAX),
+        tv_sec: wait.as_secs().try_into().unwrap_or(i64::MAX),
         tv_nsec: wait.subsec_nanos().into(),
     };
     let mut entry = libc::pollfd {
