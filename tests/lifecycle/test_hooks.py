@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -161,7 +162,7 @@ def test_a_worker_that_dies_is_reported(app: str, directory: Path) -> None:
     with running(f"hooked:{app}", "-c", "gunicorn.conf.py", cwd=directory) as program:
         ready(program, directory)
         victim = program.children()[0]
-        subprocess.run(["kill", "-KILL", str(victim)], check=True)
+        os.kill(victim, signal.SIGKILL)
         eventually(lambda: f"child_exit {victim}" in events(directory, program.pid), "child_exit")
         assert "worker_exit" not in events(directory, victim)
         eventually(lambda: "pre_fork 3 [booting] True" in events(directory, program.pid), "another one")
