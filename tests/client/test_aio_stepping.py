@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import inspect
 import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -43,10 +44,20 @@ KINDS: dict[str, Callable[[Any], None]] = {
 }
 if eager() is None:
     del KINDS["eager"]
+CASES = [
+    (backend, kind)
+    for backend in LOOPS
+    for kind in KINDS
+    # uvloop passes `eager_start` on from CPython 3.13 on, whose first patches have a factory without it.
+    if not (
+        (backend, kind) == ("uvloop", "eager")
+        and sys.version_info >= (3, 13)
+        and "eager_start" not in inspect.signature(eager()).parameters
+    )
+]
 
 
-@pytest.mark.parametrize("backend", LOOPS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("backend", "kind"), CASES)
 def test_tasks_of_every_kind(backend: str, kind: str, upstream: Upstream) -> None:
     variable: contextvars.ContextVar[int] = contextvars.ContextVar("mine")
     stepped: list[Any] = []
@@ -84,8 +95,7 @@ def test_tasks_of_every_kind(backend: str, kind: str, upstream: Upstream) -> Non
     assert (OwnTask in stepped) == (kind == "own")
 
 
-@pytest.mark.parametrize("backend", LOOPS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("backend", "kind"), CASES)
 def test_tasks_that_cancel_themselves_and_others(backend: str, kind: str, upstream: Upstream) -> None:
     async def main() -> None:
         KINDS[kind](asyncio.get_running_loop())
