@@ -28,15 +28,19 @@ SERVED = (
     "tests/frameworks",
     "tests/deploy",
 )
+BENCH = r"towline\.bench|towline load|\bbenches\b"
+STATE = r"towline\.state|_state_location"
 
 
 @dataclass(frozen=True)
 class Area:
-    """Files that begin with `files`, and the crates and the tests that use them."""
+    """Files that begin with `files`, the crates and the tests that use them, and what other tests that use them contain."""
 
     files: tuple[str, ...]
     tests: tuple[str, ...]
     crates: tuple[str, ...] = ()
+    named: str = ""
+    """A regular expression."""
 
 
 AREAS = (
@@ -44,6 +48,7 @@ AREAS = (
         ("crates/towline-load/",),
         ("tests/bench", "tests/cli", "tests/pages"),
         ("towline-load",),
+        BENCH,
     ),
     Area(
         (
@@ -52,8 +57,14 @@ AREAS = (
             *("crates/towline-py/src/bench_processes.rs", "crates/towline-py/src/pool_bench.rs"),
         ),
         ("tests/bench", "tests/cli", "tests/pages", "tests/examples/test_ci.py"),
+        named=BENCH,
     ),
-    Area(("crates/towline-state/",), ("tests/state", "tests/examples/test_chat.py"), ("towline-state",)),
+    Area(
+        ("crates/towline-state/",),
+        ("tests/state", "tests/cli", "tests/examples/test_chat.py"),
+        ("towline-state",),
+        STATE,
+    ),
     Area(
         (
             *(
@@ -64,6 +75,7 @@ AREAS = (
             *("python/towline/cli/state", "crates/towline-py/src/state/"),
         ),
         ("tests/state", "tests/cli", "tests/examples/test_chat.py"),
+        named=STATE,
     ),
     Area(
         (
@@ -93,16 +105,16 @@ AREAS = (
     ),
     Area(("crates/towline-io/src/serve/",), SERVED, ("towline-io",)),
     Area(
-        ("python/towline/cli/", "python/towline/_suggest.py", "python/towline/_options.py"),
+        ("python/towline/cli/", "python/towline/_suggest.py"),
         ("tests/cli", "tests/lifecycle", "tests/pages"),
     ),
     Area(("deploy/",), ("tests/deploy",)),
     Area(("examples/",), ("tests/examples", "tests/pages", "tests/http3")),
+    Area(("docs/", "mkdocs.yml"), ("tests/pages", "tests/test_docs_site.py"), named=r"\bdocs\b"),
     Area(
-        ("docs/", "mkdocs.yml"), ("tests/pages", "tests/test_docs_site.py", "tests/client/test_call_page.py")
-    ),
-    Area(
-        ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md"), ("tests/pages",)
+        ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "SECURITY.md"),
+        ("tests/pages",),
+        named=r"(README|CHANGELOG|CONTRIBUTING|ARCHITECTURE|SECURITY)\.md",
     ),
     Area(
         (
@@ -178,10 +190,14 @@ def tests(files: Iterable[str]) -> list[str]:
     needed = set(ALWAYS)
     for file in files:
         if not file.startswith(WITHOUT_TESTS):
-            needed.update(of_test_file(file) if file.startswith("tests/") else area(file).tests)
+            needed.update(of_test_file(file) if file.startswith("tests/") else of_area(area(file)))
     return sorted(
         one for one in needed if not any(one != other and Path(one).is_relative_to(other) for other in needed)
     )
+
+
+def of_area(found: Area) -> list[str]:
+    return [*found.tests, *(naming(found.named, set()) if found.named else ())]
 
 
 def of_test_file(file: str) -> Sequence[str]:
@@ -205,18 +221,24 @@ def users(module: str, seen: set[str]) -> list[str]:
         rf"\bsupport[./]{module}\b",
         rf"\b{module}(\.py\b|:)",
     )
-    imports = re.compile("|".join(names), re.MULTILINE)
+    return naming("|".join(names), seen)
+
+
+def naming(pattern: str, seen: set[str]) -> list[str]:
+    """Test files that contain `pattern`, or use a helper that does; `seen` ends circles of helpers."""
+    contained = re.compile(pattern, re.MULTILINE)
     found = []
     for path in sorted((ROOT / "tests").rglob("*.py")):
         name = str(path.relative_to(ROOT))
-        if name not in seen and imports.search(path.read_text()):
+        if name not in seen and contained.search(path.read_text()):
             seen.add(name)
             if path.name.startswith("test_"):
                 found.append(name)
-            elif path.name == "conftest.py":
-                found.append(str(Path(name).parent))
-            else:
+            elif name.startswith("tests/support/"):
                 found += users(path.stem, seen)
+            else:
+                # A helper of a folder.
+                found.append(str(Path(name).parent))
     return found
 
 

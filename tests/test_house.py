@@ -283,6 +283,19 @@ def test_the_areas_of_changed_tests_are_there(changed_tests):
         ("tests/bench/sshd.py", [], {"tests/bench"}, {"tests"}),
         ("tests/support/redis_servers.py", [], {"tests/state", "tests/cli/test_state.py"}, {"tests"}),
         ("tests/support/limited_h2_server.py", [], {"tests/client/test_http2_stream_limits.py"}, {"tests"}),
+        (
+            "python/towline/bench/record.py",
+            [],
+            {"tests/bench", "tests/client", "tests/lifecycle/test_metrics.py"},
+            {"tests/server", "tests"},
+        ),
+        (
+            "docs/measure.md",
+            [],
+            {"tests/pages", "tests/bench/test_source_documents.py", "tests/client/test_call_page.py"},
+            {"tests/server", "tests"},
+        ),
+        ("python/towline/_options.py", [], {"tests"}, set()),
         ("benches/results/hello.md", [], {"tests/test_house.py"}, {"tests/bench"}),
     ],
 )
