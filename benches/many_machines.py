@@ -128,7 +128,7 @@ def page(rounds: dict[str, list[dict[str, float]]], conditions: str) -> list[str
     lines += [
         "",
         "The wait is that of the thread that waited longest for a core, over all its requests; `stolen` is the hypervisor's share of both",
-        "cores. One agent on a core of its own hardly waits for it, and half of its requests start on time; its p99 is the hypervisor's: a core",
+        "cores. One agent on a core of its own hardly waits for it, and half of its requests start on time; its p99 goes with the stolen share: a core",
         "that is taken away for 1 % of the time delays 1 % of the requests or more.",
         "",
         "Four machines, a server and the controller share two cores here. A thread that wakes without real-time priority waits",
