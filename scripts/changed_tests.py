@@ -132,7 +132,7 @@ AREAS = (
     Area(("conformance/",), ALWAYS, ("towline-proto",)),
 )
 """The longest beginning of a file's name decides."""
-EVERYTHING = Area((), ("tests",), ())
+EVERYTHING = Area((), ("tests",))
 ALL_CRATES = "--workspace"
 
 
