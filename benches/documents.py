@@ -72,10 +72,10 @@ FULL = {
     "httpcorexyz: GETs, asynchronous and threads": FullRun("httpcorexyz_get", (*CLIENTS, *RUNS), 6),
     "httpcorexyz: uploads": FullRun("httpcorexyz_post", (*CLIENTS, *RUNS), 8),
     "httpcorexyz: streams with 1 to 200 threads": FullRun("httpcorexyz_stream", (*CLIENTS, *RUNS), 30),
-    "httpcorexyz: the pool and partial writes": FullRun("httpcorexyz_pool", RUNS, 6),
+    "httpcorexyz: the pool and partial writes": FullRun("httpcorexyz_pool", RUNS, 37),
     "Nous: Req against Hackney": FullRun("nous", RUNS, 21),
     "Nous: a real endpoint": FullRun("nous_endpoint", ("--scale", "0.25"), 6),
-    "HTTPotion: the webhook table, 40 to 4,000 at a time": FullRun("httpotion", (*RELAYS, "--runs", "3"), 30),
+    "HTTPotion: the webhook table, 40 to 4,000 at a time": FullRun("httpotion", (*RELAYS, "--runs", "3"), 33),
 }
 """Full runs by their rows in docs/measure.md."""
 POSTGRESQL = "httpotion_postgresql"
