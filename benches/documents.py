@@ -3,7 +3,7 @@
 Each measuring command of the table there runs in full, with at least three restarts, against the peers that its
 document names or that are nearest to them, and its record and report are kept as benches/results/documents/NAME.json.gz
 and NAME.md. `--list` shows commands and estimates. `--quick` makes all of them short and keeps nothing: it shows that they
-run to their end, and gives no figures. The webhook table runs on PostgreSQL, too, if `--postgresql URL` is given.
+run to their end, and gives no figures. `--pages` writes the reports again from their records. The webhook table runs on PostgreSQL, too, if `--postgresql URL` is given.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from towline.bench import load
+from towline.bench.analysis import analyse
 from towline.bench.record import FILE
+from towline.bench.report.markdown import markdown
 
 from benches.report import RESULTS
 
@@ -116,9 +118,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", metavar="NAMES", help="of " + ", ".join(one.name for one in FULL.values()))
     parser.add_argument("--list", action="store_true", help="show commands and estimates")
     parser.add_argument("--quick", action="store_true", help="short runs, which keep nothing")
+    parser.add_argument(
+        "--pages", action="store_true", help="write the reports again from their records, without measuring"
+    )
     parser.add_argument("--postgresql", metavar="URL", help="the webhook table on this server, too")
     options = parser.parse_args(arguments)
     names = options.only.split(",") if options.only else None
+    if options.pages:
+        write_pages(names)
+        return 0
     jobs = [
         (run.name, commands()[script], options_of(script, short=options.quick), run.minutes)
         for script, run in FULL.items()
@@ -160,6 +168,16 @@ def finish(name: str, command: str, more: tuple[str, ...], *, keep: bool) -> boo
             head = f"<!-- python -m benches.documents --only {name} -->\n`{shown}`, {minutes:.1f} min\n\n"
             (FOLDER / f"{name}.md").write_text(head + (folder / "report.md").read_text())
     return True
+
+
+def write_pages(names: Sequence[str] | None) -> None:
+    """The reports again from their records; the first lines, with the command and its time, stay."""
+    for path in sorted(FOLDER.glob("*.json.gz")):
+        name = path.name.partition(".")[0]
+        if names is None or name in names:
+            page = FOLDER / f"{name}.md"
+            head = page.read_text().partition("### ")[0]
+            page.write_text(head + markdown(analyse(load(path))))
 
 
 def write_index() -> None:

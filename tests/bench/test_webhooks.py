@@ -10,11 +10,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from towline.bench.analysis import analyse
+from towline.bench.record import FORWARDED_AFTER
 from towline.bench.runner.agent import Agent
 from towline.bench.runner.plan import NothingToDo, Options
 from towline.bench.runner.protocol import Failed, SliceSpec, StartConfig
 from towline.bench.scenarios import catalogue, session_config
 from towline.bench.subjects import installed, servers
+from towline.bench.verdict import Verdict
 from towline.bench.webhooks import PAIRS, WebhookSubject, pairs, webhook_experiments
 from towline.bench.webhooks.run import chosen_pairs, chosen_rows
 from towline.bench.webhooks.subject import APPLICATION
@@ -22,6 +25,8 @@ from towline.cli.bench import main as bench_command
 
 from tests.examples import postgres
 from tests.support.databases import rows
+
+from .synthetic import Truth, experiment, record
 
 PLACE = StartConfig(cores=None, padding_bytes=100, seed=1)
 CONFIG = partial(session_config, catalogue()["webhooks"], connections=10)
@@ -50,7 +55,7 @@ def test_every_installed_pair_stores_and_forwards_all_accepted_webhooks(name: st
             assert (one.answered, one.failed, one.first_failure) == (60, 0, None)
             assert one.extra["stored"] == one.extra["forwarded"] == 60
             assert one.extra["lost"] == 0
-            assert one.extra["forwarded_per_s"] > 0
+            assert one.finished_s == one.extra["forwarded_after_s"] >= one.measured_s * 0.99
             assert one.subject_cpu_s > 0
     finally:
         failure = running.stop()
@@ -176,6 +181,25 @@ def test_the_rows_of_the_catalogue_are_experiments(agent: Agent) -> None:
     ]
     with pytest.raises(ValueError, match="no row of webhooks"):
         webhook_experiments(servers(), agent, loads=["1x1"])
+
+
+def test_forwarding_after_the_response_counts_in_the_rate() -> None:
+    """A pair that accepts more per second and forwards later is the slower one."""
+    whole = experiment("webhooks 800x40", (Truth("towline", 2_500), Truth("late", 3_500)), restarts=5)
+    slices = [
+        replace(one, extra={FORWARDED_AFTER: one.measured_s * (10 if one.subject == "late" else 1)})
+        for one in whole.slices
+    ]
+    analysed = analyse(record(replace(whole, slices=slices))).experiments[0]
+    found = analysed.comparison("towline", "late")
+    assert found is not None
+    assert found.verdict is Verdict.FASTER
+    assert found.ratio == pytest.approx(25 / 3.5, rel=0.1)
+    (late,) = (one for one in analysed.subjects if one.name == "late")
+    assert late.figures["per_s"].value == pytest.approx(350, rel=0.1)
+    (line,) = (one for one in analysed.lints if one.startswith("requests/s: "))
+    assert "accepted alone: towline 2," in line
+    assert ", late 3," in line
 
 
 def test_rows_and_pairs_as_the_command_line_chooses_them() -> None:

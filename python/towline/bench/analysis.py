@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median, quantiles
@@ -20,7 +20,7 @@ from . import statistics
 from .guards import refusal
 from .hdr import NotAHistogram, merged
 from .lints import lint, lint_record
-from .record import PAGE, ExperimentRecord, Record, Slice
+from .record import FORWARDED_AFTER, PAGE, ExperimentRecord, Record, Slice
 from .statistics.paired import PairedRatio, Part, paired_ratio
 from .verdict import ALPHA, MARGIN, LogDifference, Verdict, decide
 
@@ -137,7 +137,10 @@ def analyse_experiment(
     elif experiment.baseline is not None and all(one.name != baseline for one in experiment.subjects):
         baseline = experiment.baseline
     measured = [one.name for one in experiment.subjects if one.failure is None and by_subject.get(one.name)]
-    comparisons, notes = [], [*page_times(experiment, by_subject), *lint(experiment)]
+    comparisons, notes = (
+        [],
+        [*page_times(experiment, by_subject), *acceptance(experiment, by_subject), *lint(experiment)],
+    )
     if baseline in measured:
         others = [name for name in measured if name != baseline]
         notes += uneven(experiment, baseline, others, by_subject)
@@ -286,6 +289,21 @@ def page_times(experiment: ExperimentRecord, by_subject: dict[str, list[Slice]])
     return lines
 
 
+def acceptance(experiment: ExperimentRecord, by_subject: Mapping[str, Sequence[Slice]]) -> list[str]:
+    """What an application accepted per second, where requests/s counts the work that it does after its response as well."""
+    rates = []
+    for subject in experiment.subjects:
+        slices = by_subject.get(subject.name, [])
+        measured_s = sum(one.measured_s for one in slices)
+        if measured_s and any(FORWARDED_AFTER in one.extra for one in slices):
+            rates.append(f"{subject.name} {sum(one.answered for one in slices) / measured_s:,.0f}/s")
+    if not rates:
+        return []
+    return [
+        f"requests/s: accepted, stored and forwarded, until the last one; accepted alone: {', '.join(rates)}"
+    ]
+
+
 def log_ratios(ours: Sequence[Slice], theirs: Sequence[Slice], metric: str) -> list[float]:
     """One value per restart, whose mean is the log ratio of the two figures. Their slices alternate, so that the
     state of the machine affects both."""
@@ -356,7 +374,7 @@ def _pause_share(slices: Sequence[Slice]) -> float:
 
 
 def _rate_of(slices: Sequence[Slice]) -> Part:
-    return Part(sum(one.answered for one in slices), sum(one.measured_s for one in slices))
+    return Part(sum(one.answered for one in slices), sum(one.finished_s for one in slices))
 
 
 def _cost_of(slices: Sequence[Slice]) -> Part:
@@ -391,8 +409,8 @@ def restart_value(slices: Sequence[Slice], metric: str) -> float | None:
     without a response counts as zero. Percentiles are those of the merged histogram.
     """
     if metric == "per_s":
-        measured_s = sum(one.measured_s for one in slices)
-        return sum(one.answered for one in slices) / measured_s if measured_s else None
+        finished_s = sum(one.finished_s for one in slices)
+        return sum(one.answered for one in slices) / finished_s if finished_s else None
     if metric == "cpu_us":
         answered = sum(one.answered for one in slices)
         return sum(one.subject_cpu_s for one in slices) / answered * 1e6 if answered else None

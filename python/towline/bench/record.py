@@ -93,9 +93,14 @@ class Slice:
     """Figures of special scenarios (first token, buffered bytes ...), with units in the names."""
 
     @property
+    def finished_s(self) -> float:
+        """The time until all that was sent was done: with the last response, or in the background after it."""
+        return self.extra.get(FORWARDED_AFTER, self.measured_s)
+
+    @property
     def per_s(self) -> float:
-        """Verified responses per second."""
-        return self.answered / self.measured_s if self.measured_s else 0.0
+        """Verified responses per second, until all was done."""
+        return self.answered / self.finished_s if self.finished_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -186,6 +191,8 @@ class Record:
 
 PAGE = "page_ms"
 """Entry of `Slice.extra`: the slice is a page, which took so long."""
+FORWARDED_AFTER = "forwarded_after_s"
+"""Entry of `Slice.extra`: the last of the slice's webhooks was forwarded after so long, which may be after the last response."""
 CHOSEN = frozenset({"slice_s", "rounds"})
 """Entries of an experiment's load that the bench chose from the speed of the subjects."""
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..record import Slice, SubjectRecord
+from ..record import FORWARDED_AFTER, Slice, SubjectRecord
 from ..responder import Responder, ResponderFailed
 from ..runner.agent import Agent, AgentFailed, slice_of
 from ..runner.protocol import Failed, Memory, SliceSpec, StartConfig
@@ -133,7 +133,7 @@ class RunningWebhooks:
         self._known += found.stored
 
     def slice(self, work: SliceSpec) -> Slice:
-        """Runs the load; then, outside the measured time, waits until all is forwarded, and checks the database."""
+        """Runs the load; then waits until all is forwarded, which counts in the rate and the cost, and checks the database."""
         self._open()
         before = self._process.usage()
         try:
@@ -166,8 +166,7 @@ class RunningWebhooks:
                 "stored": float(found.stored),
                 "forwarded": float(found.forwarded),
                 "lost": float(lost),
-                "forwarded_after_s": drained_s,
-                "forwarded_per_s": found.forwarded / drained_s,
+                FORWARDED_AFTER: drained_s,
             },
         )
 
