@@ -26,10 +26,8 @@ need debootstrap debootstrap
 need unshare util-linux
 need "$emulator" qemu-user-static
 
-# The mounts below belong to this process alone and go with it.
-if [ -z "${AARCH64_INSIDE:-}" ]; then
-    AARCH64_INSIDE=1 exec unshare --mount --propagation private "$0" "$wheel" "${tests[@]}"
-fi
+. scripts/chroot.sh
+private_mounts AARCH64_INSIDE scripts/aarch64.sh "$wheel" "${tests[@]}"
 
 if [ ! -e "$root/.complete" ]; then
     say "Debian bookworm for arm64 into $root"
@@ -53,29 +51,10 @@ fi
 trap 'echo -1 >"$registry/towline-aarch64"' EXIT
 
 say "sources and packages"
-mkdir -p "$root"/{src,proc,dev,tmp,etc/ssl/certs}
-mount --rbind /dev "$root/dev"
-mount -t proc proc "$root/proc"
-cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-find "$root/src" -mindepth 1 -maxdepth 1 -exec rm -rf {} +
-git ls-files -z --cached --others --exclude-standard \
-    | tar --create --null --ignore-failed-read --files-from - 2>/dev/null | tar --extract --directory "$root/src"
+prepare_chroot
 cp "$wheel" "$root/src/"
 environment=(PATH=/venv/bin:/usr/bin:/bin HOME=/root LANG=C.UTF-8 PYTHONDONTWRITEBYTECODE=1)
-while IFS='=' read -r -d '' name value; do
-    case $name in
-        PIP_REQUIRE_VIRTUALENV) ;;
-        PIP_* | *_proxy | *_PROXY | SSL_CERT_FILE)
-            environment+=("$name=$value")
-            if [ "${value#/}" != "$value" ] && [ -e "$value" ] && [ ! -e "$root$value" ]; then
-                mkdir -p "$(dirname "$root$value")"
-                cp -rL "$value" "$root$value"
-            fi
-            ;;
-    esac
-done < <(env -0)
-inside() { chroot "$root" /usr/bin/env -i "${environment[@]}" "$@"; }
+add_registry_settings
 
 inside sh -c 'test -x /venv/bin/python || /usr/bin/python3.11 -m venv --without-pip /venv'
 # By this machine's pip: emulated, each of its starts takes seconds.

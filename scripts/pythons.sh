@@ -26,10 +26,8 @@ need debootstrap "apt-get install debootstrap"
 need unshare "apt-get install util-linux"
 need cargo "https://rustup.rs"
 
-# The mounts below belong to this process alone and go with it.
-if [ -z "${PYTHONS_INSIDE:-}" ]; then
-    PYTHONS_INSIDE=1 exec unshare --mount --propagation private "$0" "${versions[@]}"
-fi
+. scripts/chroot.sh
+private_mounts PYTHONS_INSIDE scripts/pythons.sh "${versions[@]}"
 
 if [ ! -e "$root/.complete" ]; then
     say "Debian sid into $root"
@@ -43,19 +41,10 @@ root=$(realpath "$root")
 say "sources and toolchain"
 rust=$(rustc --print sysroot)
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
-mkdir -p "$root"/{src,opt/rust,opt/cargo,proc,dev} "$cargo_home"
+prepare_chroot
+mkdir -p "$root"/opt/{rust,cargo} "$cargo_home"
 mount --bind "$rust" "$root/opt/rust"
 mount --bind "$cargo_home" "$root/opt/cargo"
-mount --rbind /dev "$root/dev"
-mount -t proc proc "$root/proc"
-cp -L /etc/resolv.conf /etc/hosts "$root/etc/"
-if [ -e /etc/ssl/certs/ca-certificates.crt ]; then
-    cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/"
-fi
-# Removed files must not stay; what was built does.
-find "$root/src" -mindepth 1 -maxdepth 1 ! -name '.venv-*' -exec rm -rf {} +
-git ls-files -z --cached --others --exclude-standard \
-    | tar --create --null --ignore-failed-read --files-from - 2>/dev/null | tar --extract --directory "$root/src"
 if [ -n "${WHEELS:-}" ]; then
     mkdir -p "$root/src/dist"
     cp "$WHEELS"/*.whl "$root/src/dist/"
@@ -63,20 +52,7 @@ fi
 
 environment=(PATH=/opt/rust/bin:/usr/bin:/bin:/usr/sbin:/sbin HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive
     CARGO_HOME=/opt/cargo CARGO_TARGET_DIR=/target "WHEELS=${WHEELS:+/src/dist}")
-while IFS='=' read -r -d '' name value; do
-    case $name in
-        CARGO_HOME | CARGO_TARGET_DIR | PIP_REQUIRE_VIRTUALENV) ;;
-        PIP_* | CARGO_* | *_proxy | *_PROXY | SSL_CERT_FILE)
-            environment+=("$name=$value")
-            # A setting that names a file or a folder: it must be there inside as well.
-            if [ "${value#/}" != "$value" ] && [ -e "$value" ] && [ ! -e "$root$value" ]; then
-                mkdir -p "$(dirname "$root$value")"
-                cp -rL "$value" "$root$value"
-            fi
-            ;;
-    esac
-done < <(env -0)
-inside() { chroot "$root" /usr/bin/env -i "${environment[@]}" "$@"; }
+add_registry_settings
 
 failed=()
 for version in "${versions[@]}"; do
