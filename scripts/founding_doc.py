@@ -49,6 +49,8 @@ RUN_OF_SCENARIO = {
 """Runs of `benches.documents` for scenarios that the run of their section does not have."""
 COMMANDS = {"streaming_pull": "towline bench clients -s streaming_pull"}
 """Commands for scenarios that no run has."""
+SEPARATORS = {"webhooks": "; "}
+"""Between the subjects of a row, where the figures of one have commas."""
 NOT_SERVERS = {"floor", "native"}
 HEAD = """# The five founding documents
 
@@ -129,16 +131,21 @@ def rate(value: float) -> str:
 
 def published(scenario: Scenario) -> Iterator[tuple[str, str, str]]:
     """Protocol, unit and figures of each row of the source."""
-    for one in scenario.published:
-        figures = ", ".join(f"{name} {value:,g}" for name, value in one.figures)
-        yield one.protocol, one.unit, figures
+    rows = [
+        (one.protocol, one.unit, ", ".join(f"{name} {value:,g}" for name, value in one.figures))
+        for one in scenario.published
+    ]
+    if scenario.kind == "webhooks":  # the source has them for all of its loads together
+        yield "h1", "", "all rows: " + "; ".join(f"{figures} {unit}" for _, unit, figures in rows)
+        return
+    yield from rows
     if not scenario.published:
         yield "h1", "", ""
 
 
 def ours(scenario: Scenario, protocol: str, all_measured: list[Measured]) -> list[Measured]:
     """The experiments of a scenario, each from the record with the most subjects, or the first of these."""
-    suffix = "" if protocol == "h1" else f"_{protocol}"
+    suffix = "" if protocol == "h1" or scenario.name.endswith(f"_{protocol}") else f"_{protocol}"
     wanted = {f"{scenario.name}{suffix}"}
     if scenario.section == "B":  # its peer, gunicorn, is a WSGI server
         wanted.add(f"{scenario.name}_wsgi")
@@ -165,16 +172,23 @@ def row(section: Section, scenario: Scenario, all_measured: list[Measured]) -> I
             yield f"| {name} | {theirs} | `{command}` | |\n"
         count = next((load.count for load in scenario.loads if load.count), None) if unit == "s" else None
         for one in found:
-            shown = one.name.removesuffix("_h2")
-            label = name if shown == scenario.name else f"{name}, {shown.removeprefix(scenario.name + '_')}"
-            yield f"| {label} | {theirs} | {', '.join(cells(scenario, one, count))} | {link(one)} |\n"
+            shown = one.name if one.name == scenario.name else one.name.removesuffix("_h2")
+            label = (
+                name
+                if shown == scenario.name
+                else f"{name}, {shown.removeprefix(scenario.name).lstrip('_ ')}"
+            )
+            if scenario.kind == "webhooks" and one is not found[0]:
+                theirs = ""
+            yield f"| {label} | {theirs} | {SEPARATORS.get(scenario.kind, ', ').join(cells(scenario, one, count))} | {link(one)} |\n"
 
 
 def cells(scenario: Scenario, one: Measured, count: int | None) -> Iterator[str]:
     """The figures of all subjects; with `count` as the seconds for so many calls, as the source has them."""
     if scenario.kind == "webhooks":
         for name, failed in one.failed.items():
-            yield f"{name} {failed:,} failed of {failed + one.answered[name]:,}"
+            shown = f"{name} {rate(one.rates[name].value)}/s" if name in one.rates else name
+            yield f"{shown}, {failed:,} of {failed + one.answered[name]:,} failed"
         return
     if scenario.kind == "llm":
         yield "latencies: in the record"
@@ -196,7 +210,9 @@ def link(one: Measured) -> str:
 def part(section: Section, all_measured: list[Measured]) -> str:
     shown = [one for one in section.scenarios if one.published or section.letter in "CDE"]
     machine = f" Machine of the published figures: {section.machine}." if section.machine else ""
-    unit = {"E": "whole runs"}.get(section.letter, "per second: responses, calls or batches")
+    unit = {"E": "accepted, stored and forwarded per second"}.get(
+        section.letter, "per second: responses, calls or batches"
+    )
     return (
         f"\n## {section.letter}. {section.source}\n\n{section.title}.{machine} Ours: {unit}.\n\n"
         "| scenario | published there | ours, measured together | record |\n|---|---|---|---|\n"
