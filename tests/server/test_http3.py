@@ -151,7 +151,7 @@ def test_an_unread_upload_is_stopped_after_the_answer(kind: str, tmp_path: Path)
     with connected(kind, APPS[kind], tmp_path, wsgi_request_buffer=0) as client:
         stream = client.begin("POST", "/ignored", end=False)
         # The library refuses bytes for a stream that the server has stopped.
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError, AssertionError):
             client.write(stream, payload(100_000))
         response = client.finish(stream)[0]
         assert (response.status, response.body) == (200, b"/ignored")

@@ -27,13 +27,16 @@ OF_HTTP1 = {"host", "connection", "upgrade", "sec-websocket-key"}
 
 def tunnel(address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> socket.socket:
     """Returns a socket for an HTTP/1.1 client; its data goes over an HTTP/2 connection to `address`."""
-    near, far = socket.socketpair()
+    # Not a pair of unix sockets: websockets before 17 sets an option of TCP.
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
     threading.Thread(target=run_tunnel, args=(far, address), kwargs={"tls": tls}, daemon=True).start()
     return near
 
 
 def run_tunnel(far: socket.socket, address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> None:
-    """Forwards one connection until it ends. `far`: the tunnel's end of the socket pair."""
+    """Forwards one connection until it ends. `far`: the tunnel's end of the connection to the client."""
     with contextlib.suppress(OSError), far, Client(address, tls=tls) as client:
         far.settimeout(MAX_WAIT)
         request = b""

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import importlib
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -26,6 +27,8 @@ MAX_WAIT = 20.0
 """Seconds that anything may take on a busy machine."""
 
 LIBRARIES = ("aioquic", "qh3")
+HAS_INTERIM = sys.version_info >= (3, 11)
+"""Whether aioquic has interim responses: its last version for CPython 3.10 refuses them."""
 CONTROL_STREAM, GOAWAY = 0x00, 0x07
 """Kind of a unidirectional stream, and of a frame (RFC 9114 6.2.1, 7.2.6)."""
 Fields = Iterable[tuple[str, str]]
