@@ -27,9 +27,15 @@ OF_HTTP1 = {"host", "connection", "upgrade", "sec-websocket-key"}
 
 def tunnel(address: tuple[str, int], *, tls: ssl.SSLContext | None = None) -> socket.socket:
     """Returns a socket for an HTTP/1.1 client; its data goes over an HTTP/2 connection to `address`."""
-    # Not a pair of unix sockets: websockets before 17 sets an option of TCP.
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        near = socket.create_connection(listener.getsockname())
+    # Not a pair of unix sockets: websockets before 17 sets an option of TCP. Its buffers are as small as those would be.
+    near = socket.socket()
+    with socket.socket() as listener:
+        for one in (near, listener):
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, PIECE)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, PIECE)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(1)
+        near.connect(listener.getsockname())
         far, _ = listener.accept()
     threading.Thread(target=run_tunnel, args=(far, address), kwargs={"tls": tls}, daemon=True).start()
     return near
