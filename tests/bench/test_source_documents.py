@@ -31,7 +31,7 @@ def test_the_full_runs_are_listed_with_their_time(capsys: pytest.CaptureFixture[
     assert documents.main(["--list", "--postgresql", "postgresql://127.0.0.1/x"]) == 0
     shown = capsys.readouterr().out
     names = [one.name for one in FULL.values()]
-    assert all(f"{name}: about " in shown for name in [*names, documents.POSTGRESQL])
+    assert all(f"{name}: about " in shown for name in [*names, documents.POSTGRESQL.name])
     assert "RUNS=3 DURATION=5 towline bench servers -s tag:matrix -S towline," in shown
     assert "--database postgresql://127.0.0.1/x" in shown
     assert "in all about " in shown
