@@ -290,7 +290,7 @@ def page_times(experiment: ExperimentRecord, by_subject: dict[str, list[Slice]])
 
 
 def acceptance(experiment: ExperimentRecord, by_subject: Mapping[str, Sequence[Slice]]) -> list[str]:
-    """What an application accepted per second, where requests/s counts the work that it does after its response as well."""
+    """Acceptances per second, where requests/s counts the work that it does after its response as well."""
     rates = []
     for subject in experiment.subjects:
         slices = by_subject.get(subject.name, [])
