@@ -3,7 +3,8 @@
 Each measuring command of the table there runs in full, with at least three restarts, against the peers that its
 document names or that are nearest to them, and its record and report are kept as benches/results/documents/NAME.json.gz
 and NAME.md. `--list` shows commands and estimates. `--quick` makes all of them short and keeps nothing: it shows that they
-run to their end, and gives no figures. `--pages` writes the reports again from their records. The webhook table runs on PostgreSQL, too, if `--postgresql URL` is given.
+run to their end, and gives no figures. `--pages` writes the reports again from their records. The webhook table runs on
+PostgreSQL, too, if `--postgresql URL` is given.
 """
 
 from __future__ import annotations
@@ -109,9 +110,8 @@ def run(command: str, folder: Path, *more: str) -> subprocess.CompletedProcess[s
     )
 
 
-def options_of(script: str, *, short: bool) -> tuple[str, ...]:
-    command = commands()[script]
-    return (*SHORT, *SHORT_OF[kind_of(command)]) if short else (*FULL[script].options, "--no-history")
+def options_of(script: str, full: FullRun, *, short: bool) -> tuple[str, ...]:
+    return (*SHORT, *SHORT_OF[kind_of(commands()[script])]) if short else (*full.options, "--no-history")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -129,18 +129,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_pages(names)
         return 0
     jobs = [
-        (run.name, commands()[script], options_of(script, short=options.quick), run.minutes)
-        for script, run in FULL.items()
-        if names is None or run.name in names
+        (full.name, commands()[script], options_of(script, full, short=options.quick), full.minutes)
+        for script, full in FULL.items()
+        if names is None or full.name in names
     ]
     if options.postgresql and (names is None or POSTGRESQL.name in names):
         script = next(script for script, run in FULL.items() if run.name == "httpotion")
-        short = (*SHORT, *SHORT_OF["webhooks"])
-        more = (
-            *(short if options.quick else (*POSTGRESQL.options, "--no-history")),
-            "--database",
-            options.postgresql,
-        )
+        more = options_of(script, POSTGRESQL, short=options.quick)
+        more += ("--database", options.postgresql)
         jobs.append((POSTGRESQL.name, commands()[script], more, POSTGRESQL.minutes))
     if options.list:
         for name, command, more, minutes in jobs:

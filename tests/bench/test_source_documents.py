@@ -41,7 +41,7 @@ def test_the_full_runs_are_listed_with_their_time(capsys: pytest.CaptureFixture[
 def test_a_script_runs_to_its_end(script: str, tmp_path: Path) -> None:
     command = COMMANDS[script]
     output = () if "FOLDER" in command else ("-o", str(tmp_path))
-    done = run(command, tmp_path, *options_of(script, short=True), *output)
+    done = run(command, tmp_path, *options_of(script, FULL[script], short=True), *output)
     assert done.returncode == 0, done.stdout + done.stderr
     verdicts = json.loads((tmp_path / "verdicts.json").read_text())
     assert verdicts["experiments"]
