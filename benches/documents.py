@@ -166,7 +166,8 @@ def finish(name: str, command: str, more: tuple[str, ...], *, keep: bool) -> boo
         if keep:
             FOLDER.mkdir(parents=True, exist_ok=True)
             (FOLDER / f"{name}.json.gz").write_bytes((folder / FILE).read_bytes())
-            shown = f"{command} {shlex.join(more)}"
+            # Where the database was is of no use to a reader.
+            shown = re.sub(r"'?postgresql:\S+", "postgresql://...", f"{command} {shlex.join(more)}")
             head = f"<!-- python -m benches.documents --only {name} -->\n`{shown}`, {minutes:.1f} min\n\n"
             (FOLDER / f"{name}.md").write_text(head + (folder / "report.md").read_text())
     return True
