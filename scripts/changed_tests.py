@@ -28,6 +28,14 @@ SERVED = (
     "tests/frameworks",
     "tests/deploy",
 )
+WIRE = (
+    *("tests/wire", "tests/server", "tests/client", "tests/faults", "tests/frameworks"),
+    *("tests/lifecycle/test_http2.py", "tests/lifecycle/test_stopping.py"),
+    *("tests/bench/test_checker.py", "tests/bench/test_loop.py", "tests/bench/test_responder_catalogue.py"),
+)
+"""Both ends, and a load over each protocol: what a parser, a state machine or a socket can break. The comparisons of the bench, the
+state and the supervisor of workers run the same code."""
+PROTOCOLS = ("towline-proto", "towline-io", "towline-load")
 BENCH = r"towline\.bench|towline load|\bbenches\b"
 STATE = r"towline\.state|_state_location"
 
@@ -93,6 +101,13 @@ AREAS = (
             *("python/towline/_pytest_plugin.py", "crates/towline-py/src/client/"),
         ),
         ("tests/client", "tests/faults", "tests/http3", "tests/cli", "tests/examples", "tests/pages"),
+    ),
+    Area(("crates/towline-proto/",), (*WIRE, "tests/http3"), PROTOCOLS),
+    Area(("crates/towline-proto/src/h1/",), WIRE, PROTOCOLS),
+    Area(
+        ("crates/towline-io/",),
+        (*WIRE, "tests/http3", "tests/lifecycle/test_reloads.py", "tests/lifecycle/test_embedding.py"),
+        ("towline-io", "towline-load"),
     ),
     Area(
         ("crates/towline-io/src/client/",),
@@ -234,11 +249,11 @@ def naming(pattern: str, seen: set[str]) -> list[str]:
             seen.add(name)
             if path.name.startswith("test_"):
                 found.append(name)
-            elif name.startswith("tests/support/"):
-                found += users(path.stem, seen)
-            else:
-                # A helper of a folder.
+            elif path.name in ("conftest.py", "__init__.py"):
                 found.append(str(Path(name).parent))
+            else:
+                # A helper, or a program that no test runs.
+                found += users(path.stem, seen)
     return found
 
 

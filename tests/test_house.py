@@ -268,7 +268,19 @@ def test_the_areas_of_changed_tests_are_there(changed_tests):
 @pytest.mark.parametrize(
     ("file", "crates", "tests", "left_out"),
     [
-        ("crates/towline-proto/src/lib.rs", ["--workspace"], {"tests"}, set()),
+        ("Cargo.lock", ["--workspace"], {"tests"}, set()),
+        (
+            "crates/towline-proto/src/h1/parse.rs",
+            ["--package", "towline-io", "--package", "towline-load", "--package", "towline-proto"],
+            {"tests/wire", "tests/server", "tests/client", "tests/bench/test_loop.py"},
+            {"tests", "tests/bench", "tests/http3"},
+        ),
+        (
+            "crates/towline-io/src/quic/mod.rs",
+            ["--package", "towline-io", "--package", "towline-load"],
+            {"tests/http3", "tests/wire", "tests/lifecycle/test_reloads.py"},
+            {"tests/bench", "tests/state", "tests/lifecycle"},
+        ),
         ("crates/towline-load/src/run.rs", ["--package", "towline-load"], {"tests/bench"}, {"tests/server"}),
         (
             "crates/towline-py/src/server/mod.rs",
@@ -286,8 +298,8 @@ def test_the_areas_of_changed_tests_are_there(changed_tests):
         (
             "python/towline/bench/record.py",
             [],
-            {"tests/bench", "tests/client", "tests/lifecycle/test_metrics.py"},
-            {"tests/server", "tests"},
+            {"tests/bench", "tests/client/test_http2_stream_limits.py", "tests/lifecycle/test_metrics.py"},
+            {"tests/server", "tests/client", "tests"},
         ),
         (
             "docs/measure.md",
