@@ -35,7 +35,6 @@ WIRE = (
 )
 """Both ends, and a load over each protocol: what a parser, a state machine or a socket can break. The comparisons of the bench, the
 state and the supervisor of workers run the same code."""
-PROTOCOLS = ("towline-proto", "towline-io", "towline-load")
 BENCH = r"towline\.bench|towline load|\bbenches\b"
 STATE = r"towline\.state|_state_location"
 
@@ -47,6 +46,7 @@ class Area:
     files: tuple[str, ...]
     tests: tuple[str, ...]
     crates: tuple[str, ...] = ()
+    """None, for a file of a crate: all. A choice of crates has dependencies with other features, compiled once more."""
     named: str = ""
     """A regular expression."""
 
@@ -102,8 +102,8 @@ AREAS = (
         ),
         ("tests/client", "tests/faults", "tests/http3", "tests/cli", "tests/examples", "tests/pages"),
     ),
-    Area(("crates/towline-proto/",), (*WIRE, "tests/http3"), PROTOCOLS),
-    Area(("crates/towline-proto/src/h1/",), WIRE, PROTOCOLS),
+    Area(("crates/towline-proto/",), (*WIRE, "tests/http3")),
+    Area(("crates/towline-proto/src/h1/",), WIRE),
     Area(
         ("crates/towline-io/",),
         (*WIRE, "tests/http3", "tests/lifecycle/test_reloads.py", "tests/lifecycle/test_embedding.py"),

@@ -271,7 +271,7 @@ def test_the_areas_of_changed_tests_are_there(changed_tests):
         ("Cargo.lock", ["--workspace"], {"tests"}, set()),
         (
             "crates/towline-proto/src/h1/parse.rs",
-            ["--package", "towline-io", "--package", "towline-load", "--package", "towline-proto"],
+            ["--workspace"],
             {"tests/wire", "tests/server", "tests/client", "tests/bench/test_loop.py"},
             {"tests", "tests/bench", "tests/http3"},
         ),
