@@ -57,6 +57,22 @@ def test_an_interpreter_without_gil_is_refused() -> None:
     assert "ImportError: towline needs the GIL, which PYTHON_GIL=0 or -X gil=0 keeps off" in done.stderr
 
 
+def test_a_system_without_support_is_refused_before_anything_of_ours_is_compiled(tmp_path: Path) -> None:
+    program = tmp_path / "build"
+    script = Path(__file__).parent.parent / "crates" / "towline-io" / "build.rs"
+    subprocess.run(["rustc", "--edition=2024", "-o", program, script], timeout=60, check=True)
+
+    def said(**variables: str) -> list[str]:
+        done = subprocess.run(
+            [program], env=variables, capture_output=True, text=True, timeout=60, check=True
+        )
+        return [line for line in done.stdout.splitlines() if "error" in line]
+
+    assert said(CARGO_CFG_UNIX="", CARGO_CFG_TARGET_OS="macos") == []
+    [line] = said(CARGO_CFG_TARGET_OS="windows")
+    assert line.startswith("cargo::error=Towline runs on Linux, not on windows: use WSL 2")
+
+
 METADATA = "towline-0.2.0.dist-info"
 GOOD_BOM = {
     "bomFormat": "CycloneDX",
