@@ -62,14 +62,14 @@ def test_a_system_without_support_is_refused_before_anything_of_ours_is_compiled
     script = Path(__file__).parent.parent / "crates" / "towline-io" / "build.rs"
     subprocess.run(["rustc", "--edition=2024", "-o", program, script], timeout=60, check=True)
 
-    def said(**variables: str) -> list[str]:
+    def errors_of(**variables: str) -> list[str]:
         done = subprocess.run(
             [program], env=variables, capture_output=True, text=True, timeout=60, check=True
         )
         return [line for line in done.stdout.splitlines() if "error" in line]
 
-    assert said(CARGO_CFG_UNIX="", CARGO_CFG_TARGET_OS="macos") == []
-    [line] = said(CARGO_CFG_TARGET_OS="windows")
+    assert errors_of(CARGO_CFG_UNIX="", CARGO_CFG_TARGET_OS="macos") == []
+    [line] = errors_of(CARGO_CFG_TARGET_OS="windows")
     assert line.startswith("cargo::error=Towline runs on Linux, not on windows: use WSL 2")
 
 
