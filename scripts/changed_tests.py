@@ -228,11 +228,12 @@ def of_test_file(file: str) -> Sequence[str]:
 
 
 def users(module: str, seen: set[str]) -> list[str]:
-    """Test files that name a module of tests/support, or a helper that does."""
+    """Test files that name a helper, or another helper that does."""
     names = (
         rf"^ *(from|import) [^\n(]*\b{module}\b",
         rf"^ *from [\w.]+ import \([^)]*\b{module}\b",
         # A module or a path in a command.
+        rf"\btests[./][\w./]*\b{module}\b",
         rf"\bsupport[./]{module}\b",
         rf"\b{module}(\.py\b|:)",
     )
