@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
 import subprocess
 import sys
@@ -181,7 +183,9 @@ def test_a_port_in_use_is_named(directory: Path) -> None:
         port = taken.getsockname()[1]
         completed = towline(directory, "serve", "good:app", "--port", str(port))
     assert completed.returncode == 3
-    assert completed.stderr == f"towline: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+    # musl has words of its own.
+    reason = os.strerror(errno.EADDRINUSE)
+    assert completed.stderr == f"towline: cannot listen on 127.0.0.1:{port}: {reason}\n"
 
 
 def test_an_unreadable_certificate_is_named(directory: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -199,7 +200,7 @@ def test_two_servers_that_start_at_once_do_not_share_a_port(slow: Path) -> None:
         eventually(lambda: any(process.poll() is not None for process in processes), "the end of one")
         (refused,) = [process for process in processes if process.poll() is not None]
         assert refused.returncode == 3
-        assert "Address already in use" in refused.communicate(timeout=MAX_WAIT)[1]
+        assert os.strerror(errno.EADDRINUSE) in refused.communicate(timeout=MAX_WAIT)[1]
         eventually(lambda: _serves(port), "the other one")
     finally:
         for process in processes:
