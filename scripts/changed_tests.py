@@ -35,7 +35,8 @@ WIRE = (
 )
 """Both ends, and a load over each protocol: what a parser, a state machine or a socket can break. The comparisons of the bench, the
 state and the supervisor of workers run the same code."""
-BENCH = r"towline\.bench|towline load|\bbenches\b"
+BENCH = r"towline\.bench(?!\.subjects\.ports)|towline load|\"load\"|\bbenches\b"
+"""Without `free_port`, which many tests import and the bench's own use as well."""
 STATE = r"towline\.state|_state_location"
 
 
