@@ -179,7 +179,9 @@ endif
 # tests: a dependency has the features that any of them needs.
 CARGO_TEST_CRATES ?= --workspace
 # Tests over sockets mostly wait: with one thread for each processor, two cores were idle for two thirds of three minutes.
-export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+ifndef RUST_TEST_THREADS
+export RUST_TEST_THREADS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
+endif
 CARGO_TEST = cargo test --quiet --locked $(CARGO_TEST_CRATES) --profile quick --config scripts/rust_tests.toml
 
 cargo-test: | $(VENV)/.stamp-tools ## Rust tests only

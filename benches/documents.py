@@ -125,6 +125,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--postgresql", metavar="URL", help="the webhook table on this server, too")
     options = parser.parse_args(arguments)
     names = options.only.split(",") if options.only else None
+    known = {*(full.name for full in FULL.values()), POSTGRESQL.name}
+    if unknown := sorted(set(names or ()) - known):
+        parser.error(f"--only: there is no {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    if names and POSTGRESQL.name in names and not (options.postgresql or options.pages):
+        parser.error(f"{POSTGRESQL.name} needs a server: --postgresql URL")
     if options.pages:
         write_pages(names)
         return 0
@@ -168,7 +173,8 @@ def finish(name: str, command: str, more: tuple[str, ...], *, keep: bool) -> boo
             (FOLDER / f"{name}.json.gz").write_bytes((folder / FILE).read_bytes())
             # Where the database was is of no use to a reader.
             shown = re.sub(r"'?postgresql:\S+", "postgresql://...", f"{command} {shlex.join(more)}")
-            head = f"<!-- python -m benches.documents --only {name} -->\n`{shown}`, {minutes:.1f} min\n\n"
+            chosen = f"{name} --postgresql URL" if name == POSTGRESQL.name else name
+            head = f"<!-- python -m benches.documents --only {chosen} -->\n`{shown}`, {minutes:.1f} min\n\n"
             (FOLDER / f"{name}.md").write_text(head + (folder / "report.md").read_text())
     return True
 

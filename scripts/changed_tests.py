@@ -33,8 +33,8 @@ WIRE = (
     *("tests/lifecycle/test_http2.py", "tests/lifecycle/test_stopping.py"),
     *("tests/bench/test_checker.py", "tests/bench/test_loop.py", "tests/bench/test_responder_catalogue.py"),
 )
-"""Both ends, and a load over each protocol: what a parser, a state machine or a socket can break. The comparisons of the bench, the
-state and the supervisor of workers run the same code."""
+"""What a parser, a state machine or a socket can break: both ends, and a load over each protocol. The bench's comparisons, the state
+and the supervisor of workers are left out, since they use the wire as these do."""
 BENCH = r"towline\.bench(?!\.subjects\.ports)|towline load|\"load\"|\bbenches\b"
 """Without `free_port`, which many tests import and the bench's own use as well."""
 STATE = r"towline\.state|_state_location"
@@ -47,7 +47,8 @@ class Area:
     files: tuple[str, ...]
     tests: tuple[str, ...]
     crates: tuple[str, ...] = ()
-    """None, for a file of a crate: all. A choice of crates has dependencies with other features, compiled once more."""
+    """None: for a file of a crate, but the extension's, all. A choice of crates has dependencies with other features than all of
+    them have, compiled once more."""
     named: str = ""
     """A regular expression."""
 

@@ -37,6 +37,22 @@ def test_the_full_runs_are_listed_with_their_time(capsys: pytest.CaptureFixture[
     assert "in all about " in shown
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("httpotion,relay", "there is no relay; there are "),
+        ("httpotion_postgresql", "needs a server: --postgresql URL"),
+    ],
+)
+def test_a_run_that_would_do_nothing_is_refused(
+    names: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        documents.main(["--only", names])
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("script", FULL)
 def test_a_script_runs_to_its_end(script: str, tmp_path: Path) -> None:
     command = COMMANDS[script]
