@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import struct
 import threading
@@ -16,9 +17,12 @@ import towline
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
 from tests.support.http2_server import (
     CANCEL,
+    ENHANCE_YOUR_CALM,
+    INADEQUATE_SECURITY,
     INTERNAL_ERROR,
     MAX_STREAMS,
     NO_ERROR,
+    PROTOCOL_ERROR,
     REFUSED_STREAM,
     Peer,
     ReceivedRequest,
@@ -232,13 +236,15 @@ def test_a_request_that_cannot_be_resent_fails_with_its_reason(h2_client: Open) 
     assert len(server.peers) == 2
 
 
-def test_refused_calls_are_sent_again_up_to_eight_times(h2_client: Open) -> None:  # noqa: F811
+def test_refused_calls_are_sent_again_up_to_six_times_ever_later(h2_client: Open) -> None:  # noqa: F811
     seen: list[str] = []
+    times: list[float] = []
 
     def script(peer: Peer, number: int) -> None:
         while True:
             request = peer.next_request()
             seen.append(request[":path"])
+            times.append(time.monotonic())
             refusals = int(request[":path"][1:])
             if seen.count(request[":path"]) <= refusals:
                 peer.reset(request, REFUSED_STREAM)
@@ -247,14 +253,90 @@ def test_refused_calls_are_sent_again_up_to_eight_times(h2_client: Open) -> None
 
     with serving(script) as server:
         backend = h2_client(base_url=server.url)
-        assert backend.call("POST", "/8", content=b"body").text == "good"
+        assert backend.call("POST", "/6", content=b"body").text == "good"
+        pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert all(pause >= least for pause, least in zip(pauses, (0, 0.1, 0.2, 0.4, 0.8, 1.6), strict=True))
         with pytest.raises(towline.RemoteProtocolError, match="REFUSED_STREAM") as caught:
-            backend.call("POST", "/9", content=b"body")
+            backend.call("POST", "/7", content=b"body")
         assert caught.value.retryable
         with pytest.raises(towline.RemoteProtocolError, match="REFUSED_STREAM"):
             backend.get("/1", retries=None)
-    assert [seen.count(path) for path in ("/8", "/9", "/1")] == [9, 9, 1]
+        # The pause counts against the total timeout.
+        with pytest.raises(towline.TotalTimeout):
+            backend.get("/5", timeout=towline.Timeout(5, total=0.5))
+    assert [seen.count(path) for path in ("/6", "/7", "/1")] == [7, 7, 1]
     assert len(server.peers) == 1
+
+
+@pytest.mark.parametrize("code", [PROTOCOL_ERROR, ENHANCE_YOUR_CALM, INADEQUATE_SECURITY])
+def test_a_connection_refused_with_an_error_gets_no_second_request(h2_client: Open, code: int) -> None:  # noqa: F811
+    seen: list[str] = []
+
+    def script(peer: Peer, number: int) -> None:
+        seen.append(peer.next_request()[":method"])
+        peer.send_goaway(0, code, b"too_many_pings\x00\xff")
+        peer.until_closed()
+
+    with serving(script) as server:
+        backend = h2_client(base_url=server.url)
+        for method in ("GET", "POST"):
+            with pytest.raises(towline.RemoteProtocolError, match="not process") as caught:
+                backend.call(method, "/")
+            assert caught.value.retryable
+            # Code and debug data, of which only printable characters are shown.
+            name = {PROTOCOL_ERROR: "PROTOCOL", ENHANCE_YOUR_CALM: "CALM", INADEQUATE_SECURITY: "SECURITY"}[
+                code
+            ]
+            assert name in str(caught.value)
+            assert r'"too_many_pings\x00\xff"' in str(caught.value)
+    assert seen == ["GET", "POST"]
+
+
+def test_a_busy_server_gets_the_request_after_a_second(h2_client: Open) -> None:  # noqa: F811
+    times: list[float] = []
+
+    def script(peer: Peer, number: int) -> None:
+        peer.respond(peer.next_request(), b"good")
+        if number == 0:
+            first = peer.next_request()
+            times.append(time.monotonic())
+            peer.send_goaway(first.stream - 2, ENHANCE_YOUR_CALM)
+        else:
+            times.append(time.monotonic())
+        peer.until_closed()
+
+    with serving(script) as server:
+        backend = h2_client(base_url=server.url)
+        assert backend.get("/").text == "good"
+        assert backend.call("POST", "/", content=b"body").text == "good"
+    assert times[1] - times[0] >= 1
+
+
+def test_an_error_that_ends_a_request_in_progress_is_named(h2_client: Open) -> None:  # noqa: F811
+    def script(peer: Peer, number: int) -> None:
+        request = peer.next_request()
+        peer.send_goaway(request.stream, INTERNAL_ERROR, b"out of memory")
+
+    with serving(script) as server:
+        backend = h2_client(base_url=server.url)
+        with pytest.raises(towline.RemoteProtocolError, match='INTERNAL_ERROR: "out of memory"') as caught:
+            backend.call("POST", "/", content=b"body")
+        assert not caught.value.retryable
+
+
+def test_a_polite_end_on_each_connection_is_no_endless_loop(h2_client: Open) -> None:  # noqa: F811
+    seen: list[str] = []
+
+    def script(peer: Peer, number: int) -> None:
+        seen.append(peer.next_request()[":path"])
+        peer.send_goaway(0)
+        peer.until_closed()
+
+    with serving(script) as server:
+        backend = h2_client(base_url=server.url)
+        with pytest.raises(towline.RemoteProtocolError, match="GOAWAY"):
+            backend.get("/")
+    assert len(seen) == 7
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])

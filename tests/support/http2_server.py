@@ -24,7 +24,8 @@ MAX_WAIT = 20.0
 
 MAX_STREAMS = h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS
 WINDOW = h2.settings.SettingCodes.INITIAL_WINDOW_SIZE
-NO_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL, HTTP_1_1_REQUIRED = 0, 2, 7, 8, 13
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, REFUSED_STREAM, CANCEL = 0, 1, 2, 7, 8
+ENHANCE_YOUR_CALM, INADEQUATE_SECURITY, HTTP_1_1_REQUIRED = 11, 12, 13
 
 Fields = Iterable[tuple[str, str]]
 
@@ -220,9 +221,9 @@ class Peer:
         self.conn.update_settings(values)
         self.flush()
 
-    def send_goaway(self, last: int, code: int = NO_ERROR) -> None:
+    def send_goaway(self, last: int, code: int = NO_ERROR, debug: bytes = b"") -> None:
         """Sends GOAWAY directly on the socket: the package would close the connection."""
-        frame = hyperframe.frame.GoAwayFrame(0, last_stream_id=last, error_code=code)
+        frame = hyperframe.frame.GoAwayFrame(0, last_stream_id=last, error_code=code, additional_data=debug)
         self.socket.sendall(frame.serialize())
 
 

@@ -100,9 +100,16 @@ pub enum StreamError {
     Reset,
     /// The peer reset the stream.
     ResetByPeer(ErrorCode),
-    /// The peer did not process the request and never will: `REFUSED_STREAM`, `H3_REQUEST_REJECTED`, or its GOAWAY
-    /// excludes the stream. The request may be sent again elsewhere.
+    /// The peer did not process the request and never will: `REFUSED_STREAM`, `H3_REQUEST_REJECTED`, or an HTTP/3
+    /// GOAWAY excludes the stream. The request may be sent again elsewhere.
     Refused(&'static str),
+    /// The peer ended the connection, and said why.
+    ClosedByPeer {
+        /// The request was not processed: its stream is above the last one of the GOAWAY.
+        unprocessed: bool,
+        /// What the peer said.
+        close: Arc<PeerClose>,
+    },
     /// The server requires HTTP/1.1 for the request: it ended the stream, or over HTTP/2 the connection, with the
     /// code for that.
     Http1Required {
@@ -127,6 +134,10 @@ impl StreamError {
         matches!(
             self,
             Self::Refused(_)
+                | Self::ClosedByPeer {
+                    unprocessed: true,
+                    ..
+                }
                 | Self::Http1Required {
                     unprocessed: true,
                     ..
@@ -142,6 +153,11 @@ impl fmt::Display for StreamError {
             Self::Reset => f.write_str("aborted by the program"),
             Self::ResetByPeer(code) => write!(f, "peer: stream reset: {code}"),
             Self::Refused(rule) => write!(f, "peer: not processed: {rule}"),
+            Self::ClosedByPeer {
+                unprocessed: true,
+                close,
+            } => write!(f, "peer: not processed: above the last stream of {close}"),
+            Self::ClosedByPeer { close, .. } => write!(f, "peer: closed: {close}"),
             Self::Http1Required {
                 unprocessed: true,
                 code,
@@ -152,6 +168,64 @@ impl fmt::Display for StreamError {
             } => write!(f, "peer: closed with {code}"),
             Self::Broken { rule, .. } => write!(f, "peer: {rule}"),
         }
+    }
+}
+
+/// Why the peer ended a connection, in its own words: GOAWAY of HTTP/2 (RFC 9113 6.8), `CONNECTION_CLOSE` of HTTP/3
+/// (RFC 9114 8).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerClose {
+    /// The code.
+    pub code: ErrorCode,
+    /// Debug data, or the reason phrase of QUIC: shortened, and only of printable ASCII characters.
+    pub debug: Box<str>,
+    /// GOAWAY says that no request of this connection was processed.
+    pub processed_none: bool,
+}
+
+impl PeerClose {
+    /// Bytes of debug data that are kept: enough for a sentence, too few for an attack on a log.
+    pub const MAX_DEBUG_BYTES: usize = 256;
+
+    pub(crate) fn new(code: ErrorCode, debug: &[u8], processed_none: bool) -> Self {
+        let kept = &debug[..debug.len().min(Self::MAX_DEBUG_BYTES)];
+        Self {
+            code,
+            debug: kept.escape_ascii().to_string().into(),
+            processed_none,
+        }
+    }
+
+    /// Whether the peer ended the connection because of an error.
+    pub fn is_error(&self) -> bool {
+        !matches!(self.code, ErrorCode::NO_ERROR | ErrorCode::H3_NO_ERROR)
+    }
+
+    /// Whether the peer wants fewer requests, or a safer connection: sending again at once can only make it worse.
+    pub fn forbids_haste(&self) -> bool {
+        matches!(
+            self.code,
+            ErrorCode::ENHANCE_YOUR_CALM
+                | ErrorCode::INADEQUATE_SECURITY
+                | ErrorCode::H3_EXCESSIVE_LOAD
+        )
+    }
+}
+
+impl fmt::Display for PeerClose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.code.is_http3() {
+            "CONNECTION_CLOSE (RFC 9114 8)"
+        } else {
+            "GOAWAY (RFC 9113 6.8)"
+        })?;
+        if self.is_error() {
+            write!(f, ", {}", self.code)?;
+        }
+        if !self.debug.is_empty() {
+            write!(f, ": \"{}\"", self.debug)?;
+        }
+        Ok(())
     }
 }
 

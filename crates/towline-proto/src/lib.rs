@@ -53,7 +53,9 @@ pub mod ws;
 pub use body::BodySize;
 pub use buffer::BufferPool;
 pub use connection::{Connection, StreamMut};
-pub use error::{CloseReason, ConnectionError, ErrorCode, ErrorSource, StreamError, UserError};
+pub use error::{
+    CloseReason, ConnectionError, ErrorCode, ErrorSource, PeerClose, StreamError, UserError,
+};
 pub use event::{
     Event, Interest, Protocol, ProtocolPolicy, Side, StreamId, StreamRead, StreamStats,
 };

@@ -79,10 +79,15 @@ pub enum QuicCommand {
 }
 
 /// How a QUIC connection ended that this end did not close.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuicClose {
-    /// The peer's program closed it, with this code.
-    ByApplication(u64),
+    /// The peer's program closed it.
+    ByApplication {
+        /// Error code of the application (RFC 9114 8.1).
+        code: u64,
+        /// Reason phrase, which may be empty.
+        reason: Bytes,
+    },
     /// The peer's transport, or our own, found an error, or the peer has forgotten the connection (stateless reset).
     ByTransport(&'static str),
     /// Nothing was received for the idle timeout of the transport (RFC 9000 10.1).

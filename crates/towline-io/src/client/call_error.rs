@@ -150,6 +150,18 @@ pub(super) fn stream_failure(error: &StreamError, phase: CallPhase) -> CallError
             CallErrorKind::RemoteProtocol,
             format!("the server did not process the request: {rule}").into(),
         ),
+        StreamError::ClosedByPeer {
+            unprocessed: true,
+            close,
+        } => (
+            CallErrorKind::RemoteProtocol,
+            format!("the server did not process the request: above the last stream of {close}")
+                .into(),
+        ),
+        StreamError::ClosedByPeer { close, .. } => (
+            CallErrorKind::ServerDisconnected,
+            format!("the server ended the connection: {close}").into(),
+        ),
         StreamError::Broken { reason, rule } => match reason {
             CloseReason::Timeout => (CallErrorKind::ReadTimeout, (*rule).into()),
             _ => (CallErrorKind::RemoteProtocol, (*rule).into()),

@@ -2,6 +2,7 @@
 //! blocking HTTP/1 and HTTP/2 paths all decide here.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
 
 use towline_proto::{ProtocolPolicy, StreamError};
 
@@ -11,11 +12,18 @@ use super::request::{CallError, CallErrorKind, CallOptions, OutgoingRequest, Sta
 const MAX_RESENDS: u8 = 3;
 
 /// Maximum resends of a request that the server refused unprocessed: a server that closes each connection after a number
-/// of requests refuses those in progress each time.
-const MAX_UNPROCESSED_RESENDS: u8 = 8;
+/// of requests refuses those in progress each time. The same as in Go's transport.
+const MAX_UNPROCESSED_RESENDS: u8 = 6;
+
+/// Pause before the second such resend, doubled for each further one: all of them take 3 s.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pause before the first resend to a server that asks for fewer requests.
+const FIRST_CALM_PAUSE: Duration = Duration::from_secs(1);
 
 /// State of a call whose exchange has ended, as far as resending depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 pub(super) struct RetryContext {
     /// The connection had carried an exchange before.
     pub reused: bool,
@@ -23,6 +31,8 @@ pub(super) struct RetryContext {
     pub response_started: bool,
     /// The server has declared that it did not process the request and will not (RFC 9113 8.7).
     pub unprocessed: bool,
+    /// The server asks for fewer requests: the request is not sent again at once.
+    pub calm: bool,
     /// Number of times the request has been resent.
     pub resends: u8,
 }
@@ -38,6 +48,7 @@ impl RetryContext {
             reused: error.reused,
             response_started: error.bytes_received > 0,
             unprocessed: false,
+            calm: false,
             resends,
         })
     }
@@ -47,6 +58,16 @@ impl RetryContext {
     pub(super) fn failed(self, why: &StreamError, protocols: ProtocolPolicy) -> Option<Self> {
         match why {
             StreamError::Connection(_) => Some(self),
+            // A connection on which the server refuses everything because of an error: the next one would be the same.
+            StreamError::ClosedByPeer {
+                unprocessed: true,
+                close,
+            } if close.is_error() && close.processed_none => None,
+            StreamError::ClosedByPeer { unprocessed, close } => Some(Self {
+                unprocessed: *unprocessed,
+                calm: close.forbids_haste(),
+                ..self
+            }),
             StreamError::Http1Required { unprocessed, .. } => {
                 wants_http1(why, protocols).then_some(Self {
                     unprocessed: *unprocessed,
@@ -59,6 +80,18 @@ impl RetryContext {
                 unprocessed: true,
                 ..self
             }),
+        }
+    }
+
+    /// Pause before the request is sent again: none the first time, so that the end of one connection costs no time,
+    /// then longer each time, so that a server that refuses everything gets no storm of requests.
+    #[must_use]
+    pub(super) fn pause(self) -> Duration {
+        let doubled = |pause: Duration, times: u8| pause.saturating_mul(1 << times.min(16));
+        match (self.calm, self.unprocessed, self.resends) {
+            (true, _, resends) => doubled(FIRST_CALM_PAUSE, resends),
+            (false, false, _) | (false, true, 0) => Duration::ZERO,
+            (false, true, resends) => doubled(FIRST_PAUSE, resends - 1),
         }
     }
 }
@@ -110,6 +143,7 @@ mod tests {
     use std::sync::Arc;
 
     use bytes::Bytes;
+    use towline_proto::{ErrorCode, PeerClose};
 
     use super::*;
     use crate::client::request::CallPhase;
@@ -119,6 +153,7 @@ mod tests {
         reused: true,
         response_started: false,
         unprocessed: false,
+        calm: false,
         resends: 0,
     };
 
@@ -230,6 +265,41 @@ mod tests {
             STALE.failed(&StreamError::Reset, ProtocolPolicy::Either),
             None
         );
+    }
+
+    #[test]
+    fn a_first_request_refused_with_an_error_is_not_resent() {
+        let go_away = |code, processed_none| StreamError::ClosedByPeer {
+            unprocessed: true,
+            close: Arc::new(PeerClose {
+                code,
+                debug: "".into(),
+                processed_none,
+            }),
+        };
+        let after = |why: &StreamError| STALE.failed(why, ProtocolPolicy::Http2);
+        let calm = ErrorCode::ENHANCE_YOUR_CALM;
+        assert_eq!(after(&go_away(calm, true)), None);
+        assert_eq!(after(&go_away(ErrorCode::PROTOCOL_ERROR, true)), None);
+        let polite = after(&go_away(ErrorCode::NO_ERROR, true)).unwrap();
+        assert_eq!(polite.pause(), Duration::ZERO);
+        let later = after(&go_away(calm, false)).unwrap();
+        assert!(later.unprocessed);
+        assert_eq!(later.pause(), FIRST_CALM_PAUSE);
+    }
+
+    #[test]
+    fn pauses_between_resends_grow() {
+        let refused = |resends| RetryContext {
+            unprocessed: true,
+            resends,
+            ..STALE
+        };
+        let pauses: Vec<_> = (0..MAX_UNPROCESSED_RESENDS)
+            .map(|resends| refused(resends).pause().as_millis())
+            .collect();
+        assert_eq!(pauses, [0, 100, 200, 400, 800, 1600]);
+        assert_eq!(STALE.pause(), Duration::ZERO);
     }
 
     #[test]

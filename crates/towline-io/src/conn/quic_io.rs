@@ -383,9 +383,10 @@ fn write_streams(
 
 fn describe(reason: &ConnectionError) -> QuicClose {
     match reason {
-        ConnectionError::ApplicationClosed(close) => {
-            QuicClose::ByApplication(close.error_code.into_inner())
-        }
+        ConnectionError::ApplicationClosed(close) => QuicClose::ByApplication {
+            code: close.error_code.into_inner(),
+            reason: close.reason.clone(),
+        },
         ConnectionError::TimedOut => QuicClose::IdleTimeout,
         ConnectionError::Reset => {
             QuicClose::ByTransport("the peer has forgotten the connection (RFC 9000 10.3)")

@@ -193,11 +193,15 @@ pub(crate) fn failure_of(error: &ConnectionError) -> Failure {
 pub(crate) fn failure_on_stream(error: &StreamError) -> Option<Failure> {
     match error {
         StreamError::ResetByPeer(_) => Some(Failure::StreamReset),
-        StreamError::Refused(_) | StreamError::Http1Required { .. } => Some(Failure::Unprocessed),
+        StreamError::Refused(_)
+        | StreamError::ClosedByPeer {
+            unprocessed: true, ..
+        }
+        | StreamError::Http1Required { .. } => Some(Failure::Unprocessed),
         StreamError::Broken { reason, .. } => Some(match reason {
             CloseReason::Timeout => Failure::Timeout,
             _ => Failure::Protocol,
         }),
-        StreamError::Connection(_) | StreamError::Reset => None,
+        StreamError::Connection(_) | StreamError::ClosedByPeer { .. } | StreamError::Reset => None,
     }
 }

@@ -193,7 +193,9 @@ impl Worker {
         let pending = std::mem::take(&mut conn_state.pending);
         let may_refuse = !self.config.refusal_statuses.is_empty();
         let was_refused = conn_state.refused;
-        let has_responses = self.slots[slot as usize].used > pending.len() as u64;
+        let used_slot = &self.slots[slot as usize];
+        let unanswered = pending.len() as u64 + used_slot.failed;
+        let has_responses = used_slot.used > unanswered;
         self.live -= 1;
         self.in_flight -= pending.len() as u64;
         if !pending.is_empty() {
@@ -220,7 +222,10 @@ impl Worker {
             return self.slots[slot as usize].closed(None);
         }
         let state = &mut self.slots[slot as usize];
-        if was_refused || (!has_responses && !pending.is_empty()) {
+        if has_responses {
+            state.reset_pause();
+        }
+        if was_refused || (!has_responses && unanswered > 0) {
             // Back off from a server that closes without a response, or refuses.
             let at = state.retry_at(now);
             return state.closed(Some(at));

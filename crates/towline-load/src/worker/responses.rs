@@ -144,6 +144,7 @@ impl Worker {
             return;
         };
         conn_state.pending_send = PendingSend::Nothing;
+        self.slots[slot as usize].failed += 1;
         self.in_flight -= 1;
         self.restart_session(slot);
         self.on_failed(Some(request.target), request.intended, failure, now);

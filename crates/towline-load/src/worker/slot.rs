@@ -51,6 +51,8 @@ pub(super) struct Slot {
     pub(super) serial: u32,
     /// Requests sent on the connection.
     pub(super) used: u64,
+    /// Those of them whose stream failed alone.
+    pub(super) failed: u64,
     pub(super) was_open: bool,
     pause: Duration,
 }
@@ -62,6 +64,7 @@ impl Slot {
             state: State::Absent { due },
             serial: 0,
             used: 0,
+            failed: 0,
             was_open: false,
             pause: FIRST_PAUSE,
         }
@@ -71,13 +74,18 @@ impl Slot {
         self.state = State::Open(id);
         self.serial = self.serial.wrapping_add(1);
         self.used = 0;
+        self.failed = 0;
         self.was_open = true;
-        self.pause = FIRST_PAUSE;
     }
 
     pub(super) fn closed(&mut self, due: Option<Instant>) {
         self.state = State::Absent { due };
         self.serial = self.serial.wrapping_add(1);
+    }
+
+    /// The server has answered: the next failure is the first again.
+    pub(super) fn reset_pause(&mut self) {
+        self.pause = FIRST_PAUSE;
     }
 
     /// When to try again after a failure.

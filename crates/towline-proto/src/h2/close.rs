@@ -7,7 +7,7 @@ use crate::error::CloseReason;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::streams::StreamKey;
-use crate::{ConnectionError, ErrorCode, Refusal, Side, StreamError, StreamId};
+use crate::{ConnectionError, ErrorCode, PeerClose, Refusal, Side, StreamError, StreamId};
 
 use super::frame;
 use super::rules::{self, Fault};
@@ -263,18 +263,31 @@ impl Connection {
     }
 
     /// Handles the peer's GOAWAY.
-    pub(super) fn on_peer_go_away(&mut self, last: u32, code: ErrorCode) {
-        let before = self.peer_go_away;
-        let last = before.map_or(last, |before| before.last.min(last));
-        let wants_http1 =
-            code == ErrorCode::HTTP_1_1_REQUIRED || before.is_some_and(|before| before.wants_http1);
-        self.peer_go_away = Some(PeerGoAway { last, wants_http1 });
+    pub(super) fn on_peer_go_away(&mut self, last: u32, close: PeerClose) {
+        let go_away = match self.peer_go_away.take() {
+            None => PeerGoAway {
+                last,
+                close: Arc::new(close),
+            },
+            Some(before) => PeerGoAway {
+                last: before.last.min(last),
+                close: if before.close.is_error() {
+                    before.close
+                } else {
+                    Arc::new(close)
+                },
+            },
+        };
+        let last = go_away.last;
         if self.side == Side::Client {
             self.conn_events.going_away = Some(last);
-            let error = if wants_http1 {
+            let error = if go_away.wants_http1() {
                 rules::http1_required(true)
             } else {
-                StreamError::Refused(rules::BY_GOAWAY)
+                StreamError::ClosedByPeer {
+                    unprocessed: true,
+                    close: Arc::clone(&go_away.close),
+                }
             };
             for key in self.streams.iter() {
                 let stream = self.streams.get(key);
@@ -283,6 +296,7 @@ impl Connection {
                 }
             }
         }
+        self.peer_go_away = Some(go_away);
         self.close_if_drained();
     }
 
@@ -418,8 +432,10 @@ impl Connection {
             lingered: 0,
         };
         let error = Arc::clone(self.error.get_or_insert_with(|| Arc::new(error)));
-        let wants_http1 =
-            self.side == Side::Client && self.peer_go_away.is_some_and(|left| left.wants_http1);
+        let go_away = self
+            .peer_go_away
+            .clone()
+            .filter(|go_away| self.side == Side::Client && go_away.close.is_error());
         for key in self.streams.iter() {
             let stream = self.streams.get(key);
             if stream.is_closed || stream.has_failed() {
@@ -431,11 +447,20 @@ impl Connection {
             );
             if self.side == Side::Client && has_response {
                 self.stop_sending(key);
-            } else if wants_http1 && stream.exchange.recv_state == RecvState::Head {
-                self.fail(key, rules::http1_required(false));
-            } else {
-                self.fail(key, StreamError::Connection(Arc::clone(&error)));
+                continue;
             }
+            let awaits_head = stream.exchange.recv_state == RecvState::Head;
+            let error = match &go_away {
+                Some(go_away) if go_away.wants_http1() && awaits_head => {
+                    rules::http1_required(false)
+                }
+                Some(go_away) => StreamError::ClosedByPeer {
+                    unprocessed: false,
+                    close: Arc::clone(&go_away.close),
+                },
+                None => StreamError::Connection(Arc::clone(&error)),
+            };
+            self.fail(key, error);
         }
         self.timers.stop();
         self.recv.clear();

@@ -47,7 +47,10 @@ use crate::multiplexed::response::HeadCache;
 use crate::multiplexed::send_queue::SendQueue;
 use crate::multiplexed::streams::{StreamKey, Streams};
 use crate::protocol_switch::ProtocolSwitch;
-use crate::{BufferPool, ConnectionError, Interest, Limits, Protocol, Side, StreamId, UserError};
+use crate::{
+    BufferPool, ConnectionError, ErrorCode, Interest, Limits, PeerClose, Protocol, Side, StreamId,
+    UserError,
+};
 
 use frame::{HEADER_BYTES, PREFACE};
 use hpack::{Decoder, Encoder};
@@ -156,12 +159,19 @@ enum GoAwayState {
 }
 
 /// The peer's GOAWAY, one or several (RFC 9113 6.8).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct PeerGoAway {
     /// The last stream that it may process.
     last: u32,
-    /// It requires HTTP/1.1 (`HTTP_1_1_REQUIRED`, RFC 9113 7).
-    wants_http1: bool,
+    /// The reason: that of the first GOAWAY with an error, if there was one.
+    close: Arc<PeerClose>,
+}
+
+impl PeerGoAway {
+    /// It requires HTTP/1.1 (RFC 9113 7).
+    fn wants_http1(&self) -> bool {
+        self.close.code == ErrorCode::HTTP_1_1_REQUIRED
+    }
 }
 
 /// Pending events of the connection itself.

@@ -5,7 +5,7 @@ use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::priority::Priority;
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
-use crate::{Event, Side, StreamError, StreamId};
+use crate::{ErrorCode, Event, PeerClose, Side, StreamError, StreamId};
 
 use super::frame::{self, FrameHeader, FrameType, HEADER_BYTES, PREFACE, flag};
 use super::rules::{self, Fault};
@@ -256,9 +256,10 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         self.charge_control()?;
-        let payload = self.recv.consumed(at, 8);
+        let payload = self.recv.consumed(at, header.len as usize);
         let (last, code) = (frame::number(payload, 0), frame::word(payload, 4));
-        self.on_peer_go_away(last, crate::ErrorCode(u64::from(code)));
+        let close = PeerClose::new(ErrorCode(u64::from(code)), &payload[8..], last == 0);
+        self.on_peer_go_away(last, close);
         Ok(())
     }
 

@@ -154,7 +154,6 @@ pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
 
 /// Why a stream was not processed.
 pub(super) const BY_REFUSED_STREAM: &str = "REFUSED_STREAM (RFC 9113 8.7)";
-pub(super) const BY_GOAWAY: &str = "above the last stream of GOAWAY (RFC 9113 6.8)";
 
 /// The server requires HTTP/1.1.
 pub(super) fn http1_required(unprocessed: bool) -> StreamError {

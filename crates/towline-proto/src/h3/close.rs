@@ -7,7 +7,9 @@ use crate::error::CloseReason;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::streams::StreamKey;
-use crate::{ConnectionError, ErrorCode, QuicCommand, Refusal, Side, StreamError, StreamId};
+use crate::{
+    ConnectionError, ErrorCode, PeerClose, QuicCommand, Refusal, Side, StreamError, StreamId,
+};
 
 use super::qpack::cancel_stream;
 use super::rules::{self, Fault};
@@ -506,6 +508,14 @@ impl Connection {
     fn fail_streams(&mut self, error: ConnectionError) {
         let error = Arc::clone(self.error.get_or_insert_with(|| Arc::new(error)));
         let is_early = self.side == Side::Client && self.early_data.is_open;
+        let peer_close = self.peer_close.take().filter(PeerClose::is_error);
+        let failure = match peer_close {
+            Some(close) if self.side == Side::Client => StreamError::ClosedByPeer {
+                unprocessed: false,
+                close: Arc::new(close),
+            },
+            _ => StreamError::Connection(error),
+        };
         for key in self.streams.iter() {
             let stream = self.streams.get(key);
             if stream.is_closed || stream.has_failed() {
@@ -525,7 +535,7 @@ impl Connection {
                 // What was sent is safe, so that it may be sent again.
                 self.fail(key, StreamError::Refused(rules::IN_EARLY_DATA));
             } else {
-                self.fail(key, StreamError::Connection(Arc::clone(&error)));
+                self.fail(key, failure.clone());
             }
         }
         self.timers.stop();

@@ -48,7 +48,8 @@ use crate::multiplexed::response::HeadCache;
 use crate::multiplexed::send_queue::SendQueue;
 use crate::multiplexed::streams::{MAX_IDLE_SLOTS, StreamKey, Streams};
 use crate::{
-    BufferPool, ConnectionError, Interest, Limits, Protocol, QuicCommand, Side, StreamId, UserError,
+    BufferPool, ConnectionError, Interest, Limits, PeerClose, Protocol, QuicCommand, Side,
+    StreamId, UserError,
 };
 
 pub use early_data::EarlyData;
@@ -163,6 +164,8 @@ pub struct Connection {
     error: Option<Arc<ConnectionError>>,
     /// Client: why QUIC has closed, while streams are read that it has bytes of.
     lost: Option<ConnectionError>,
+    /// What the peer's program said when it closed.
+    peer_close: Option<PeerClose>,
     /// Server: the refusals that the program has not taken.
     refusals: Refusals,
     early_data: EarlyData,
@@ -216,6 +219,7 @@ impl Connection {
             timers: Timers::new(now),
             error: None,
             lost: None,
+            peer_close: None,
             refusals: Refusals::of(Protocol::Http3),
             early_data: EarlyData::default(),
             limits,

@@ -4,7 +4,9 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::{ConnectionError, QuicClose, QuicCommand, Side, StreamRecv, StreamSend};
+use crate::{
+    ConnectionError, ErrorCode, PeerClose, QuicClose, QuicCommand, Side, StreamRecv, StreamSend,
+};
 
 use super::opened::Order;
 use super::rules::{self, Fault};
@@ -220,7 +222,10 @@ impl Connection {
             return;
         }
         let error = match close {
-            QuicClose::ByApplication(code) => closed_with(code),
+            QuicClose::ByApplication { code, reason } => {
+                self.peer_close = Some(PeerClose::new(ErrorCode(code), &reason, false));
+                closed_with(code)
+            }
             QuicClose::ByTransport(rule) => rules::aborted(rule),
             QuicClose::IdleTimeout => rules::QUIC_IDLE,
         };

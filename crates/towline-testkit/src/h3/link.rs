@@ -6,9 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use towline_proto::{
-    BufferPool, Connection, Limits, Protocol, ProtocolPolicy, QuicClose, QuicCommand, Side,
-};
+use towline_proto::{BufferPool, Connection, Limits, Protocol, ProtocolPolicy, QuicCommand, Side};
 
 use crate::{Clock, Random};
 
@@ -194,7 +192,7 @@ impl QuicPair {
                 return self.deliver_stop(from);
             }
             if let Some(code) = wire.close.take() {
-                receiver.quic_closed(now, QuicClose::ByApplication(code));
+                receiver.quic_closed(now, super::closed_with(code));
                 return true;
             }
             return false;

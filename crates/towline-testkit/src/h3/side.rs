@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use bytes::Bytes;
-use towline_proto::{Connection, ErrorCode, QuicClose, QuicCommand};
+use towline_proto::{Connection, ErrorCode, QuicCommand};
 
 use super::frames::{self, read_varint};
 use super::notation::Arrival;
@@ -55,7 +55,7 @@ impl QuicSide {
                 conn.stream_readable(now, id);
             }
             Arrival::Stop(id, code) => conn.stream_stop_received(now, id, code),
-            Arrival::Close(code) => conn.quic_closed(now, QuicClose::ByApplication(code)),
+            Arrival::Close(code) => conn.quic_closed(now, super::closed_with(code)),
         }
     }
 

@@ -1,7 +1,7 @@
 //! A call on the calling thread.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use towline_proto::{Field, OwnedHead, StreamMut};
@@ -13,14 +13,14 @@ use super::h2_call::{H2Call, Refused};
 use super::pooled_conn::ConnKind;
 use super::read_buffer::ReadBuffer;
 use super::shared_pool::{Acquired, SharedPool};
-use super::wait_policy::WaitPolicy;
+use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::connection_log::{self, ConnectionEvent};
-use crate::client::fork;
 use crate::client::request::{
     CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timings,
 };
 use crate::client::retry_policy::{self, RetryContext};
+use crate::client::{call_error, fork};
 
 /// Name and value of a trailer field.
 pub type Trailer = (Box<[u8]>, Box<[u8]>);
@@ -208,9 +208,18 @@ impl BlockingCall {
                     }
                     return Ok(head);
                 }
-                Err(BlockingError::Failed(error)) if self.may_resend(&error) => {
+                Err(BlockingError::Failed(error)) => {
+                    let Some(pause) = self.may_resend(&error) else {
+                        self.abort();
+                        return Err(BlockingError::Failed(error));
+                    };
                     self.resends += 1;
                     self.abort();
+                    policy.rest(pause).map_err(|stop| match stop {
+                        Stop::Interrupted => BlockingError::Interrupted,
+                        _ => Box::new(call_error::acquire_timeout(CallErrorKind::TotalTimeout))
+                            .into(),
+                    })?;
                     connection_log::record(ConnectionEvent::Resent, &self.info);
                     let (route, now) = (&self.request.route, Instant::now());
                     let acquired = self.pool.acquire(route, &self.options, true, policy, now)?;
@@ -234,8 +243,8 @@ impl BlockingCall {
         }
     }
 
-    /// Whether the request is sent again after `error`.
-    fn may_resend(&mut self, error: &CallError) -> bool {
+    /// Whether the request is sent again after `error`, and after which pause.
+    fn may_resend(&mut self, error: &CallError) -> Option<Duration> {
         let retry_context: Option<RetryContext> = match &mut self.kind {
             None => None,
             Some(CallKind::H1(_)) => RetryContext::after(error, self.resends),
@@ -247,9 +256,11 @@ impl BlockingCall {
                 }
             }),
         };
-        retry_context.is_some_and(|retry_context| {
-            retry_policy::may_resend(&self.request, &self.options, retry_context)
-        })
+        retry_context
+            .filter(|&retry_context| {
+                retry_policy::may_resend(&self.request, &self.options, retry_context)
+            })
+            .map(RetryContext::pause)
     }
 
     /// Interim responses received so far.

@@ -1,5 +1,6 @@
 //! How long a thread may wait, and what interrupts its wait.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest slice of a wait, so that the usual timeouts need the same `SO_RCVTIMEO`.
@@ -46,6 +47,23 @@ impl<'a> WaitPolicy<'a> {
             interrupted: &mut *self.interrupted,
             check_interval: self.check_interval,
             total: None,
+        }
+    }
+
+    /// Sleeps for `pause`, at most until the total timeout.
+    pub(super) fn rest(&mut self, pause: Duration) -> Result<(), Stop> {
+        if pause.is_zero() {
+            return Ok(());
+        }
+        let mut phase = self.phase(Instant::now(), Some(pause));
+        let mut slice = phase.first_slice();
+        loop {
+            thread::sleep(slice);
+            match phase.next_slice() {
+                Ok(next) => slice = next,
+                Err(Stop::Phase) => return Ok(()),
+                Err(stop) => return Err(stop),
+            }
         }
     }
 

@@ -112,6 +112,7 @@ impl ClientDriver {
             reused: true,
             response_started: false,
             unprocessed: false,
+            calm: false,
             resends: call.resends,
         };
         // If no turn has run for a while (the loop was busy or stopped), unsolicited bytes may have arrived on an

@@ -196,7 +196,7 @@ impl ClientDriver {
         let handle = match (&call.stage, &call.error) {
             (_, Some(error)) => return Err(error.clone()),
             (Stage::Over, None) => return Ok(None),
-            (Stage::Waiting(_) | Stage::AwaitingSettings(_), None) => {
+            (Stage::Waiting(_) | Stage::AwaitingSettings(_) | Stage::Resting(_), None) => {
                 return Err(Box::new(CallError::new(
                     CallErrorKind::LocalProtocol,
                     CallPhase::Pool,
@@ -231,7 +231,7 @@ impl ClientDriver {
             return;
         };
         match call.stage {
-            Stage::Over => {}
+            Stage::Over | Stage::Resting(_) => {}
             Stage::Waiting(waiter) => {
                 self.pool.cancel(waiter);
             }

@@ -22,6 +22,7 @@ use crate::conn::id::ConnId;
 ///     │  └──► AwaitingSettings ▲  (a WebSocket over HTTP/2, until the server's SETTINGS)
 ///     ▲                        │
 ///     └──stale, resent─────────┴──failed──► Over
+///     └◄─ Resting ◄──refused, again─┘
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Stage {
@@ -29,6 +30,8 @@ pub(super) enum Stage {
     Waiting(WaiterId),
     /// On an HTTP/2 connection whose server has not yet sent whether it allows `WebSockets` (RFC 8441 3).
     AwaitingSettings(Lease<ConnId>),
+    /// Waits to be sent again.
+    Resting(Instant),
     /// On a connection.
     Active(StreamHandle),
     /// Ended; only accessors work.
@@ -166,13 +169,23 @@ impl Call {
     pub(super) fn handle(&self) -> Option<StreamHandle> {
         match self.stage {
             Stage::Active(handle) => Some(handle),
-            Stage::Waiting(_) | Stage::AwaitingSettings(_) | Stage::Over => None,
+            Stage::Waiting(_) | Stage::AwaitingSettings(_) | Stage::Resting(_) | Stage::Over => {
+                None
+            }
+        }
+    }
+
+    /// When the call is due to be sent again after a pause.
+    pub(super) fn rests_until(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Resting(until) => Some(until),
+            _ => None,
         }
     }
 
     /// The phase that an error of this call reports, `bytes_sent` bytes of its request having been sent.
     pub(super) fn phase(&self, bytes_sent: u64) -> CallPhase {
-        if let Stage::Waiting(_) = self.stage {
+        if let Stage::Waiting(_) | Stage::Resting(_) = self.stage {
             return CallPhase::Pool;
         }
         let size = match self.continue_deadline {

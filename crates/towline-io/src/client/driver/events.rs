@@ -1,6 +1,7 @@
 //! Turns the events of connections into events of their calls.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use towline_proto::{Event, StreamError};
 
@@ -134,6 +135,7 @@ impl ClientDriver {
             reused: call.reused,
             response_started: call.has_head || error.bytes_received > 0,
             unprocessed: false,
+            calm: false,
             resends: call.resends,
         };
         let retry_context = retry_context.failed(why, protocols);
@@ -150,12 +152,24 @@ impl ClientDriver {
             }
         }
         self.remove(handle);
-        if again {
+        let pause = retry_context.map_or(Duration::ZERO, RetryContext::pause);
+        if again && pause > Duration::ZERO {
+            self.rest(id, pause);
+        } else if again {
             self.resend(id);
         } else {
             self.fail(id, error);
         }
         self.run_pool_actions();
+    }
+
+    /// Sends the request again after a pause.
+    fn rest(&mut self, id: CallId, pause: Duration) {
+        let until = self.now() + pause;
+        if let Some(call) = self.call_mut(id) {
+            call.stage = Stage::Resting(until);
+        }
+        self.schedule_deadline(id);
     }
 
     pub(super) fn resend(&mut self, id: CallId) {

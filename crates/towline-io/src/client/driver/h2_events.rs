@@ -120,6 +120,7 @@ impl ClientDriver {
             reused: call.reused,
             response_started: false,
             unprocessed: true,
+            calm: false,
             resends: call.resends,
         };
         let is_plain = call.websocket.is_none();

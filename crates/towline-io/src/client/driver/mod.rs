@@ -328,7 +328,19 @@ impl ClientDriver {
         self.closed = true;
         self.dial.save_alternatives();
         self.close_websockets();
-        for call in self.pool.close() {
+        let rested = self
+            .calls
+            .iter()
+            .filter(|(_, call)| call.rests_until().is_some());
+        let rested = rested.map(|(index, call)| CallId {
+            index: index as u32,
+            generation: call.generation,
+        });
+        for call in rested
+            .collect::<Vec<_>>()
+            .into_iter()
+            .chain(self.pool.close())
+        {
             self.fail(call, CallError::closed());
         }
         self.run_pool_actions();

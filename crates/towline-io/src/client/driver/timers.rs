@@ -64,6 +64,7 @@ fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
     let phase = match call.stage {
         Stage::Over => return None,
         Stage::Waiting(_) => call.acquire_timer.bound(timeouts),
+        Stage::Resting(_) => None,
         // Waiting for 100 (Continue); `continue_deadline` bounds it.
         Stage::Active(_) if call.continue_deadline.is_some() => None,
         Stage::Active(_) if unsent => since_progress(timeouts.write, CallErrorKind::WriteTimeout),
@@ -95,6 +96,7 @@ impl ClientDriver {
         let timeouts = &call.options.timeouts;
         let phase = match call.stage {
             Stage::Waiting(_) => call.acquire_timer.bound(timeouts).map(|(at, _)| at),
+            Stage::Resting(until) => Some(until),
             _ if call.continue_deadline.is_some() => call.continue_deadline,
             // Whether bytes are unsent is not known here: the shorter timeout is early enough.
             _ => {
@@ -167,6 +169,11 @@ impl ClientDriver {
             ),
             None => (false, false),
         };
+        let call = self.calls.get(index as usize)?;
+        if call.rests_until().is_some_and(|until| until <= now) {
+            self.resend(id);
+            self.run_pool_actions();
+        }
         let continue_deadline = self.calls.get(index as usize)?.continue_deadline;
         if continue_deadline.is_some_and(|until| until <= now) {
             self.release_body(id);
@@ -177,10 +184,14 @@ impl ClientDriver {
         }
         let call = self.calls.get(index as usize)?;
         // Other deadlines of the call.
-        let other = [call.continue_deadline, call.websocket_deadline()]
-            .into_iter()
-            .flatten()
-            .min();
+        let other = [
+            call.continue_deadline,
+            call.websocket_deadline(),
+            call.rests_until(),
+        ]
+        .into_iter()
+        .flatten()
+        .min();
         let Some((at, kind)) = deadline(call, unsent) else {
             // The program's next read or write schedules the deadline again.
             return other;
@@ -200,8 +211,10 @@ impl ClientDriver {
         let Some(call) = self.call(id) else {
             return;
         };
-        if let Stage::Waiting(waiter) = call.stage {
-            self.pool.cancel(waiter);
+        if let Stage::Waiting(_) | Stage::Resting(_) = call.stage {
+            if let Stage::Waiting(waiter) = call.stage {
+                self.pool.cancel(waiter);
+            }
             self.fail(id, call_error::acquire_timeout(kind));
             return self.run_pool_actions();
         }
