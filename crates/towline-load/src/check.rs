@@ -6,7 +6,7 @@ use flate2::bufread::{MultiGzDecoder, ZlibDecoder};
 use sha2::{Digest, Sha256};
 use towline_proto::Field;
 
-use crate::capture::Captured;
+use crate::capture::{Captured, Lack};
 use crate::target::{Coding, Expect};
 
 /// Limit of coded and decoded bodies whose expected size is unknown.
@@ -26,8 +26,8 @@ pub(crate) enum Mismatch {
     /// Not the expected body after decoding, or not decodable.
     Coding,
     Content,
-    /// The value of this index is not in the response.
-    Capture(usize),
+    /// The response lacks the value of this index.
+    Capture(usize, Lack),
 }
 
 /// The last coded body that was verified: an equal one needs no decoding.

@@ -221,6 +221,56 @@ fn a_session_begins_again_after_a_failure() {
     }
 }
 
+/// A number, and an object from a coded body, are written everywhere as the response has them.
+#[test]
+fn captured_values_keep_their_text_everywhere() {
+    let json = r#"{"price":1.50,"id":12345678901234567890123,"o":{"k": 1.0},"s":"a \"b\""}"#;
+    let mut coded = Vec::new();
+    let mut encoder =
+        flate2::bufread::GzEncoder::new(json.as_bytes(), flate2::Compression::default());
+    std::io::Read::read_to_end(&mut encoder, &mut coded).unwrap();
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+        coded.len()
+    );
+    let login: &'static [u8] = Box::leak([head.as_bytes(), &coded].concat().into_boxed_slice());
+    let received = RequestLog::default();
+    let seen = Arc::clone(&received);
+    let server = Server::new(move |call| {
+        let request = String::from_utf8_lossy(call.request).into_owned();
+        let is_login = request.starts_with("GET /login ");
+        seen.lock().unwrap().push(request);
+        Reply::Send(if is_login {
+            login
+        } else {
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+        })
+    });
+    let url = server.url();
+    let scenario = json!({
+        "mix": "session", "connections": 1,
+        "targets": [
+            {"url": format!("{url}login"),
+             "capture": {"price": "json:price", "id": "json:id", "o": "json:o", "s": "json:s"}},
+            {"url": format!("{url}p/{{{{price}}}}/{{{{s}}}}?id={{{{id}}}}&o={{{{o}}}}"), "method": "POST",
+             "fields": [["X-Price", "{{price}}"], ["X-O", "{{o}}"]],
+             "body": {"text": "{\"id\":{{id}},\"o\":{{o}},\"t\":\"{{o:json}}\",\"s\":\"{{s:json}}\"}"}},
+        ],
+    });
+    let path = file("everywhere.json", &scenario.to_string());
+    let output = load(&["-n", "2", "--json", "--scenario", path.to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let sent = received.lock().unwrap()[1].clone();
+    for part in [
+        "POST /p/1.50/a%20%22b%22?id=12345678901234567890123&o=%7B%22k%22%3A%201.0%7D HTTP/1.1\r\n",
+        "\r\nX-Price: 1.50\r\nX-O: {\"k\": 1.0}\r\n",
+        r#"{"id":12345678901234567890123,"o":{"k": 1.0},"t":"{\"k\": 1.0}","s":"a \"b\""}"#,
+    ] {
+        assert!(sent.contains(part), "{sent}");
+    }
+    std::fs::remove_file(path).unwrap();
+}
+
 #[test]
 fn mistakes_are_named() {
     let data = file("mistakes.csv", "user\nu0\n");

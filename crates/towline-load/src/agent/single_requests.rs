@@ -77,9 +77,8 @@ pub(super) fn send_each_once(config: &Config) -> Result<Vec<SingleResponse>, Loa
             }
             if request.response.failure.is_none()
                 && let Some(captured) = request.captured.take()
-                && let Err(name) = values.keep(index, captured)
+                && let Err(rule) = values.keep(index, captured)
             {
-                let rule = format!("the value {name} is not in the response");
                 request.fail(Failure::Content.name(), &rule);
             }
             Ok(request.into_response())

@@ -38,10 +38,11 @@ impl<'a> Values<'a> {
             .transpose()
     }
 
-    /// Keeps the values of a response; `Err` is the name of the first that is missing.
-    pub(super) fn keep(&mut self, target: usize, found: Captured) -> Result<(), &'a str> {
+    /// Keeps the values of a response; `Err` names the first that is missing.
+    pub(super) fn keep(&mut self, target: usize, found: Captured) -> Result<(), String> {
         let captures = &self.config.targets[target].expect.captures;
-        let values = (found.end(captures)).map_err(|missing| &*captures[missing].name)?;
+        let values =
+            (found.end(captures)).map_err(|(index, lack)| captures[index].failure(lack))?;
         let places = &mut self.by_variable[self.first_capture[target]..];
         for (place, value) in places.iter_mut().zip(values) {
             *place = value;

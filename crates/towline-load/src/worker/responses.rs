@@ -209,10 +209,7 @@ impl Worker {
                 let name = expect.fields.get(at).map_or("", |(name, _)| name);
                 format!("the header {name} is not the expected one")
             }
-            Mismatch::Capture(at) => {
-                let name = expect.captures.get(at).map_or("", |capture| &capture.name);
-                format!("the value {name} is not in the response")
-            }
+            Mismatch::Capture(at, lack) => expect.captures[at].failure(lack),
             Mismatch::Coding => {
                 let coding = expect.coding.map_or("", crate::Coding::name);
                 format!("a body of {body_bytes} bytes is not the expected one in {coding}")

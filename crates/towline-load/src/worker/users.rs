@@ -94,7 +94,7 @@ impl Users {
         let user = &mut self.by_slot[slot as usize];
         if let Some(captured) = check.take_captured() {
             match captured.end(captures) {
-                Err(missing) => return Some(Mismatch::Capture(missing)),
+                Err((index, lack)) => return Some(Mismatch::Capture(index, lack)),
                 Ok(values) => {
                     let places = &mut user.captured[self.first_capture[target]..];
                     for (place, value) in places.iter_mut().zip(values) {
