@@ -703,8 +703,8 @@ def netem_main(arguments: Sequence[str]) -> int:
 class StateStore:
     """An open embedded store, a `towline.state.Backend` but for `subscribe`. Safe to use after a fork.
 
-    `short`: a call that would wait for another writer, or work for more than about 0.1 ms, raises BlockingIOError instead. The
-    other arguments are settings of the store; None leaves those that it has. Raises StateUnavailable and UsageError.
+    `short`: a call that would wait for another writer, or work for more than about 0.1 ms, raises BlockingIOError instead.
+    `workers`: a user whose directory a process of root may use. The other arguments are settings of the store; None leaves those that it has. Raises StateUnavailable and UsageError.
     """
     def __new__(
         cls,
@@ -713,6 +713,7 @@ class StateStore:
         size: int | None = None,
         when_full: str | None = None,
         sync: bool | None = None,
+        workers: int | None = None,
         short: bool = False,
     ) -> StateStore: ...
     @property

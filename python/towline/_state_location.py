@@ -7,6 +7,8 @@ import re
 from .errors import UsageError
 
 STATE_VARIABLE = "TOWLINE_STATE"
+workers_user: int | None = None
+"""User of the workers of this process's server. Root opens a store of this user, when it imports the application (`--preload`)."""
 SCHEMES = ("file", "redis", "rediss", "unix", "valkey", "valkeys")
 _ADDRESS = re.compile(r"[\w.-]+:\d+(/\d*)?")
 

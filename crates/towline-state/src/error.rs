@@ -2,6 +2,8 @@
 use std::fmt;
 use std::io;
 
+use lmdb_master_sys as sys;
+
 /// Reason why an operation has not been carried out. Nothing has changed then.
 #[derive(Debug)]
 pub enum Error {
@@ -15,6 +17,8 @@ pub enum Error {
     Argument(String),
     /// The value is not a decimal integer of 64 bits, or the sum is not.
     NotInteger,
+    /// An item of `data.mdb` cannot be what the store has written.
+    Damaged,
     /// A system call failed; the text says which and on what.
     Io(String, io::Error),
     /// An error of LMDB that has no case above.
@@ -28,6 +32,22 @@ impl Error {
     pub fn io(action: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Io(action.into(), error)
     }
+
+    /// The damage of `data.mdb`, if this error reports one.
+    pub fn damage(&self) -> Option<String> {
+        const CODES: [i32; 5] = [
+            sys::MDB_PAGE_NOTFOUND,
+            sys::MDB_CORRUPTED,
+            sys::MDB_INVALID,
+            sys::MDB_INCOMPATIBLE,
+            sys::MDB_BAD_TXN,
+        ];
+        match self {
+            Self::Damaged => Some("an item is too short".into()),
+            Self::Lmdb(code, text) if CODES.contains(code) => Some(format!("LMDB reports {text}")),
+            _ => None,
+        }
+    }
 }
 
 impl fmt::Display for Error {
@@ -40,6 +60,7 @@ impl fmt::Display for Error {
             Self::Busy => f.write_str("the store is in use by another writer"),
             Self::Refused(text) | Self::Argument(text) => f.write_str(text),
             Self::NotInteger => f.write_str("the value, or the sum, is not an integer of 64 bits"),
+            Self::Damaged => f.write_str("data.mdb is damaged"),
             Self::Io(action, error) => write!(f, "{action}: {error}"),
             Self::Lmdb(code, text) => write!(f, "LMDB reports {text} ({code})"),
         }
@@ -50,5 +71,5 @@ impl std::error::Error for Error {}
 
 /// For items of the file that cannot be what the store has written.
 pub fn damaged() -> Error {
-    Error::Refused("data.mdb is damaged: an item is too short".into())
+    Error::Damaged
 }

@@ -1,12 +1,13 @@
 //! The directory of a store and its settings: what is made, and what is refused before LMDB opens it.
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Read as _};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
 use crate::error::{Error, Result};
+use crate::folder::{FIFOS, Folder};
+use crate::verify::{self, Fault};
 
 /// Version of the layout (`record.rs`) and of the other files.
 const FORMAT: u32 = 1;
@@ -16,6 +17,9 @@ const DEFAULT_SIZE: u64 = 64 * MIB;
 const MIN_SIZE: u64 = MIB;
 /// Files of a directory in which no store has been made yet; `owner` is the lock of a server.
 const OWN_FILES: [&str; 3] = ["opening", "format.new", "owner"];
+/// Files that may be there, too, when the process that made the store was killed before it had finished.
+const UNFINISHED: [&str; 3] = ["data.mdb", "lock.mdb", "shared"];
+const FORMAT_BYTES: u64 = 4096;
 
 /// The rule for a full store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +54,8 @@ pub struct Options {
     pub when_full: Option<WhenFull>,
     /// Each write reaches the disk before it is acknowledged, against power cuts.
     pub sync: Option<bool>,
+    /// A user whose directory root may use: the one of its server's workers.
+    pub workers: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,35 +125,9 @@ impl Settings {
     }
 }
 
-pub fn make_folder(folder: &Path) -> Result<()> {
-    if folder.exists() && !folder.is_dir() {
-        return Err(Error::Refused(format!(
-            "{} is not a directory; a store is one",
-            folder.display()
-        )));
-    }
-    let made = fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder);
-    made.map_err(Error::io(format!(
-        "{}: cannot make the directory",
-        folder.display()
-    )))
-}
-
 /// One process at a time opens a store.
-pub fn lock_opening(folder: &Path) -> Result<File> {
-    let path = folder.join("opening");
-    let failed = || Error::io(format!("{}: cannot lock it", path.display()));
-    let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(failed())?;
+pub fn lock_opening(folder: &Folder) -> Result<File> {
+    let file = folder.open_file("opening", true)?;
     loop {
         // SAFETY: an open descriptor.
         if unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) } == 0 {
@@ -155,44 +135,46 @@ pub fn lock_opening(folder: &Path) -> Result<File> {
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
-            return Err(failed()(error));
+            return Err(folder.failed("opening", "lock it")(error));
         }
     }
 }
 
 /// The settings of the store in the directory; `None` if there is no store yet. Refuses everything else.
-pub fn existing_settings(folder: &Path) -> Result<Option<Settings>> {
-    let refused = |text: String| Err(Error::Refused(format!("{}: {text}", folder.display())));
-    let data = folder.join("data.mdb");
-    let text = match fs::read(folder.join("format")) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            if data.exists() {
-                return refused(
-                    "data.mdb is not of Towline: there is no file `format` beside it".into(),
-                );
-            }
-            let other = fs::read_dir(folder)
-                .map_err(Error::io(format!("{}", folder.display())))?
-                .flatten()
-                .find(|entry| !OWN_FILES.iter().any(|own| entry.file_name() == *own));
-            return match other {
-                Some(entry) => refused(format!(
-                    "the directory has other files ({})",
-                    entry.file_name().display()
-                )),
-                None => Ok(None),
-            };
+///
+/// The file `format` comes last into a new store, so that a store with one is whole.
+pub fn existing_settings(folder: &Folder) -> Result<Option<Settings>> {
+    let refused = |text: String| Err(Error::Refused(format!("{}: {text}", folder.path.display())));
+    folder.check_files()?;
+    let names = folder.names()?;
+    let has = |name: &str| names.iter().any(|one| one == name);
+    if !has("format") {
+        if has("format.new") {
+            remove_unfinished(folder, &names);
+        } else if has("data.mdb") {
+            return refused(
+                "data.mdb is not of Towline: there is no file `format` beside it".into(),
+            );
         }
-        Err(error) => return Err(Error::io(format!("{}", folder.display()))(error)),
-    };
-    match Settings::read(&text) {
-        Some(Ok(settings)) => {
-            if data.exists() {
-                check_data(&data)?;
-            }
-            Ok(Some(settings))
+        let is_own = |name: &String| {
+            OWN_FILES.contains(&name.as_str()) || has("format.new") && is_unfinished(name)
+        };
+        return match names.iter().find(|name| !is_own(name)) {
+            Some(other) => refused(format!("the directory has other files ({other})")),
+            None => Ok(None),
+        };
+    }
+    let mut bytes = Vec::new();
+    folder
+        .open_file("format", false)?
+        .take(FORMAT_BYTES)
+        .read_to_end(&mut bytes)
+        .map_err(folder.failed("format", "read it"))?;
+    match Settings::read(&String::from_utf8_lossy(&bytes)) {
+        Some(Ok(_)) if !has("data.mdb") => {
+            refused("data.mdb is missing: its values are lost".into())
         }
+        Some(Ok(settings)) => Ok(Some(settings)),
         Some(Err(version)) => refused(format!(
             "the store has format {version}, and this version of Towline reads {FORMAT}"
         )),
@@ -200,46 +182,37 @@ pub fn existing_settings(folder: &Path) -> Result<Option<Settings>> {
     }
 }
 
-/// Check the two pages from which LMDB starts, and that the file is as long as they say.
-fn check_data(path: &Path) -> Result<()> {
-    const MAGIC: u32 = 0xBEEF_C0DE;
-    let failed = || Error::io(format!("{}: cannot read it", path.display()));
-    let damaged = |text: &str| {
-        Err(Error::Refused(format!(
-            "{} is damaged: {text}",
-            path.display()
-        )))
-    };
-    let file = File::open(path).map_err(failed())?;
-    let len = file.metadata().map_err(failed())?.len();
-    if len == 0 {
-        return Ok(()); // its maker was killed before the first transaction
-    }
-    if len < 2 * PAGE {
-        return damaged("it ends within its first pages");
-    }
-    let mut newest = (0, 0);
-    for page in 0..2 {
-        let mut meta = [0; 152];
-        file.read_exact_at(&mut meta, page * PAGE)
-            .map_err(failed())?;
-        let number =
-            |at: usize| u64::from_le_bytes(meta[at..at + 8].try_into().expect("eight bytes"));
-        let (magic, version) = (number(16) as u32, (number(16) >> 32) as u32);
-        if magic != MAGIC || version != 1 {
-            return damaged("it does not begin as a file of LMDB does");
-        }
-        newest = newest.max((number(144), number(136)));
-    }
-    if len < (newest.1 + 1) * PAGE {
-        return damaged("it is shorter than its contents");
-    }
-    Ok(())
+fn is_unfinished(name: &str) -> bool {
+    UNFINISHED.contains(&name) || name.starts_with(FIFOS)
 }
 
-pub fn write_settings(folder: &Path, settings: Settings) -> Result<()> {
-    let (new, path) = (folder.join("format.new"), folder.join("format"));
-    let failed = || Error::io(format!("{}: cannot write it", path.display()));
+fn remove_unfinished(folder: &Folder, names: &[String]) {
+    for name in names.iter().filter(|name| is_unfinished(name)) {
+        let _ = fs::remove_file(folder.base.join(name));
+    }
+}
+
+/// Check the file of values before it is mapped: all of it, if no process has it open.
+pub fn check_data(folder: &Folder, is_alone: bool) -> Result<()> {
+    let file = folder.open_file("data.mdb", false)?;
+    let checked = if is_alone {
+        verify::pages(&file)
+    } else {
+        verify::heads(&file)
+    };
+    checked.map_err(|fault| match fault {
+        Fault::Damaged(text) => Error::Refused(format!(
+            "{} is damaged: {text}",
+            folder.path.join("data.mdb").display()
+        )),
+        Fault::Io(error) => folder.failed("data.mdb", "read it")(error),
+    })
+}
+
+/// Write the settings beside the file that has them. `finish_settings` puts them into force.
+pub fn write_settings(folder: &Folder, settings: Settings) -> Result<()> {
+    let failed = || folder.failed("format", "write it");
+    let new = folder.base.join("format.new");
     let _ = fs::remove_file(&new);
     let file = OpenOptions::new()
         .write(true)
@@ -248,11 +221,15 @@ pub fn write_settings(folder: &Path, settings: Settings) -> Result<()> {
         .open(&new)
         .map_err(failed())?;
     file.write_all_at(settings.text().as_bytes(), 0)
-        .map_err(failed())?;
-    fs::rename(&new, &path).map_err(failed())
+        .map_err(failed())
 }
 
-pub fn other_settings(folder: &Path, settings: Settings) -> Error {
+pub fn finish_settings(folder: &Folder) -> Result<()> {
+    fs::rename(folder.base.join("format.new"), folder.base.join("format"))
+        .map_err(folder.failed("format", "write it"))
+}
+
+pub fn other_settings(folder: &Folder, settings: Settings) -> Error {
     let Settings {
         size,
         when_full,
@@ -260,7 +237,7 @@ pub fn other_settings(folder: &Path, settings: Settings) -> Error {
     } = settings;
     Error::Argument(format!(
         "{} is open with other settings: size {size}, when full {}, sync {sync}",
-        folder.display(),
+        folder.path.display(),
         when_full.name()
     ))
 }

@@ -16,7 +16,11 @@
 //! | `lmdb.rs` | the calls of LMDB that the store uses, made safe |
 //! | `shared.rs` | the writers' mutex and the slots, in shared memory |
 //! | `record.rs` | layout of keys and values |
-//! | `files.rs` | the directory, its settings, and what is refused |
+//! | `folder.rs` | the directory, and whose files are trusted |
+//! | `files.rs` | the settings, and what is refused |
+//! | `verify.rs` | the structure of `data.mdb`, before LMDB maps it |
+//! | `reserve.rs`, `disk.rs` | space on the disk |
+//! | `clock.rs` | the clock that nobody sets |
 //! | `store.rs` | opening, forks, read and write transactions, the bound of the size |
 //! | `values.rs` | operations on values |
 //! | `space.rs` | removal of expired values, eviction |
@@ -25,16 +29,21 @@
 //!
 //! Linux only: other systems have no robust mutexes, so that a killed writer would stop all others. The crate is empty there.
 #![cfg(target_os = "linux")]
+mod clock;
+mod disk;
 mod error;
 mod files;
+mod folder;
 mod limits;
 mod lmdb;
 mod messages;
 mod record;
+mod reserve;
 mod shared;
 mod space;
 mod store;
 mod values;
+mod verify;
 
 pub use error::Error;
 pub use files::{Options, WhenFull};

@@ -2,7 +2,7 @@
 //!
 //! `heed` is not used, because the store needs two things that it does not offer: read transactions that are kept and renewed
 //! (a read is then two stores to the table of readers), and an environment that a forked child may open again.
-use std::ffi::CString;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::marker::PhantomData;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -11,10 +11,13 @@ use std::sync::Mutex;
 
 use lmdb_master_sys as sys;
 
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 
 /// Reader slots: one for each thread that reads at the same time, in all processes.
 const MAX_READERS: u32 = 2048;
+/// Length of LMDB's table of readers: a line of the cache for each, and its head.
+pub const LOCK_BYTES: u64 = (MAX_READERS as u64 * 64 + 1024).next_multiple_of(4096);
 /// Kept read transactions of a process. More threads than these at once open one each time.
 const KEPT_READS: usize = 64;
 /// The unnamed database, and those with names.
@@ -35,6 +38,7 @@ pub struct Env {
     raw: *mut sys::MDB_env,
     handles: [sys::MDB_dbi; DATABASES as usize],
     reads: Mutex<Vec<KeptRead>>,
+    pub clock: Clock,
 }
 
 // SAFETY: LMDB's environment may be used by several threads; a write transaction stays on its thread (`WriteTxn` is not
@@ -50,8 +54,8 @@ struct KeptRead(*mut sys::MDB_txn);
 unsafe impl Send for KeptRead {}
 
 impl Env {
-    /// Open or create the files in `folder`, whose permissions become 0600.
-    pub fn open(folder: &Path, map_bytes: u64, sync: bool) -> Result<Self> {
+    /// Open or create the files in `folder`, whose permissions become 0600. `open_databases` comes next.
+    pub fn open(folder: &Path, map_bytes: u64, sync: bool, clock: Clock) -> Result<Self> {
         let path = CString::new(folder.as_os_str().as_bytes())
             .map_err(|_| Error::Argument("a path has no zero byte".into()))?;
         let mut flags = sys::MDB_NOTLS | sys::MDB_WRITEMAP | sys::MDB_NORDAHEAD;
@@ -68,17 +72,17 @@ impl Env {
                 .and_then(|()| check(sys::mdb_env_set_maxdbs(raw, DATABASES)))
                 .and_then(|()| check(sys::mdb_env_open(raw, path.as_ptr(), flags, 0o600)))
         };
-        let mut env = Self {
+        let env = Self {
             raw,
             handles: [0; DATABASES as usize],
             reads: Mutex::new(Vec::new()),
+            clock,
         };
         opened?; // dropping `env` closes it
-        env.open_databases()?;
         Ok(env)
     }
 
-    fn open_databases(&mut self) -> Result<()> {
+    pub fn open_databases(&mut self) -> Result<()> {
         let mut raw = ptr::null_mut();
         // SAFETY: an open environment and an out pointer.
         check(unsafe { sys::mdb_txn_begin(self.raw, ptr::null_mut(), 0, &raw mut raw) })?;
@@ -86,7 +90,7 @@ impl Env {
             .into_iter()
             .enumerate()
         {
-            let name = name.map_or(ptr::null(), std::ffi::CStr::as_ptr);
+            let name = name.map_or(ptr::null(), CStr::as_ptr);
             // SAFETY: a write transaction of this thread, a name that ends with zero or is null, an out pointer.
             let code =
                 unsafe { sys::mdb_dbi_open(raw, name, sys::MDB_CREATE, &raw mut self.handles[at]) };
@@ -190,6 +194,26 @@ impl Env {
         Ok(dead)
     }
 
+    /// Number of free pages that the next change may use. The caller is the only writer.
+    pub fn free_pages(&self) -> Result<u64> {
+        let mut oldest = u64::MAX;
+        // SAFETY: an open environment; `keep_oldest` gets a pointer to `oldest`.
+        unsafe { sys::mdb_reader_list(self.raw, Some(keep_oldest), (&raw mut oldest).cast()) };
+        self.read(|txn| {
+            // SAFETY: an active transaction. Its number is that of the last change, whose pages the next one must not use.
+            let oldest = oldest.min(unsafe { sys::mdb_txn_id(txn.raw) } as u64);
+            let mut cursor = txn.cursor_of(FREE_PAGES)?;
+            let mut free = 0;
+            while let Some((transaction, list)) = cursor.next()? {
+                if word(transaction) >= oldest {
+                    break;
+                }
+                free += word(list);
+            }
+            Ok(free)
+        })
+    }
+
     /// Number of pages of the file that have been used so far.
     pub fn used_pages(&self) -> Result<u64> {
         // SAFETY: a plain structure of numbers and a pointer, for which zeros are valid.
@@ -215,6 +239,27 @@ impl Drop for Env {
     }
 }
 
+/// Handle of LMDB's list of free pages: by transaction, a count and their numbers.
+const FREE_PAGES: sys::MDB_dbi = 0;
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes
+        .first_chunk::<8>()
+        .map_or(0, |word| u64::from_ne_bytes(*word))
+}
+
+/// Take the snapshot's number from a line of the table of readers: process, thread, snapshot. It is `-` between two reads.
+unsafe extern "C" fn keep_oldest(line: *const c_char, oldest: *mut c_void) -> c_int {
+    // SAFETY: LMDB gives a text that ends with zero, and the pointer of its caller.
+    let (line, oldest) = unsafe { (CStr::from_ptr(line), &mut *oldest.cast::<u64>()) };
+    let snapshot = line
+        .to_str()
+        .ok()
+        .and_then(|line| line.split_whitespace().last()?.parse().ok());
+    *oldest = snapshot.unwrap_or(u64::MAX).min(*oldest);
+    0
+}
+
 /// A transaction, for reading. Its slices end with it, or with the next change.
 pub struct Txn<'e> {
     raw: *mut sys::MDB_txn,
@@ -228,9 +273,16 @@ pub struct Txn<'e> {
 pub struct Size {
     pub entries: u64,
     pub pages: u64,
+    /// Pages of the tree: those but the ones of large values.
+    pub tree_pages: u64,
 }
 
 impl Txn<'_> {
+    /// Time of the store, in milliseconds.
+    pub fn now(&self) -> u64 {
+        self.env.clock.now()
+    }
+
     fn handle(&self, db: Db) -> sys::MDB_dbi {
         self.env.handles[db as usize]
     }
@@ -250,17 +302,23 @@ impl Txn<'_> {
         let mut stat: sys::MDB_stat = unsafe { std::mem::zeroed() };
         // SAFETY: an active transaction, a handle of its environment, an out pointer.
         check(unsafe { sys::mdb_stat(self.raw, self.handle(db), &raw mut stat) })?;
+        let tree_pages = (stat.ms_branch_pages + stat.ms_leaf_pages) as u64;
         Ok(Size {
             entries: stat.ms_entries as u64,
-            pages: (stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages) as u64,
+            pages: tree_pages + stat.ms_overflow_pages as u64,
+            tree_pages,
         })
     }
 
     /// A cursor before the first item.
     pub fn cursor(&self, db: Db) -> Result<Cursor<'_>> {
+        self.cursor_of(self.handle(db))
+    }
+
+    fn cursor_of(&self, handle: sys::MDB_dbi) -> Result<Cursor<'_>> {
         let mut raw = ptr::null_mut();
         // SAFETY: an active transaction, a handle of its environment, an out pointer.
-        check(unsafe { sys::mdb_cursor_open(self.raw, self.handle(db), &raw mut raw) })?;
+        check(unsafe { sys::mdb_cursor_open(self.raw, handle, &raw mut raw) })?;
         Ok(Cursor {
             raw,
             txn: PhantomData,
@@ -429,7 +487,7 @@ fn check(code: i32) -> Result<()> {
         )),
         code => {
             // SAFETY: a static text that ends with zero.
-            let text = unsafe { std::ffi::CStr::from_ptr(sys::mdb_strerror(code)) };
+            let text = unsafe { CStr::from_ptr(sys::mdb_strerror(code)) };
             Err(Error::Lmdb(code, text.to_string_lossy().into_owned()))
         }
     }

@@ -62,9 +62,9 @@ pub fn expiry_of(stored: &[u8]) -> Option<(u64, &[u8])> {
 /// A value with its times.
 #[derive(Clone, Copy)]
 pub struct Record<'a> {
-    /// Milliseconds since 1970, or 0.
+    /// Milliseconds of the store's clock (`clock.rs`), or 0.
     pub expires: u64,
-    /// Seconds since 1970.
+    /// Seconds of the same clock.
     pub written: u32,
     pub value: &'a [u8],
 }

@@ -9,21 +9,23 @@
 //!    ▲─────────────────────┴────────── released, or its FIFO has no reader any more
 //! ```
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
+use crate::clock::{Clock, Record};
+use crate::disk;
 use crate::error::{Error, Result};
+use crate::folder::{FIFOS, Folder};
 
-const MAGIC: u64 = 0x3145_5441_5453_4c54; // "TLSTATE1"
+const MAGIC: u64 = 0x3245_5441_5453_4c54; // "TLSTATE2"
 /// Subscribing processes (and event loops) of one store.
 pub const SLOTS: usize = 256;
 
@@ -55,12 +57,16 @@ struct Layout {
     padding: [u8; 32],
     mutex: libc::pthread_mutex_t,
     slots: [Slot; SLOTS],
+    /// Written by the holder of the mutex; read before anybody else has it, and its constant part later.
+    clock: Record,
 }
 
 /// The mapped file.
 pub struct Shared {
     layout: NonNull<Layout>,
+    /// Of the FIFOs.
     folder: PathBuf,
+    clock: Clock,
     /// Holds the lock that says that the store is open.
     file: File,
     /// FIFOs that this process has written to, by slot.
@@ -84,42 +90,67 @@ impl Shared {
     ///
     /// Only one process at a time may call this for a folder (`store.rs` holds the lock of `opening`). Also returns whether
     /// this one was alone.
-    pub fn open(folder: &Path) -> Result<(Self, bool)> {
-        let path = folder.join("shared");
-        let failed = |action: &str| Error::io(format!("{}: cannot {action}", path.display()));
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(failed("open it"))?;
+    pub fn open(folder: &Folder) -> Result<(Self, bool)> {
+        const BYTES: u64 = size_of::<Layout>() as u64;
+        let refused = |text: &str| {
+            let path = folder.path.join("shared");
+            Err(Error::Refused(format!("{} {text}", path.display())))
+        };
+        let failed = |action| folder.failed("shared", action);
+        let file = folder.open_file("shared", true)?;
         // SAFETY: an open descriptor.
         let is_alone = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0;
-        file.set_len(size_of::<Layout>() as u64)
-            .map_err(failed("extend it"))?;
+        let len = file.metadata().map_err(failed("read its length"))?.len();
+        if is_alone {
+            file.set_len(BYTES).map_err(failed("extend it"))?;
+        } else if len != BYTES {
+            return refused("is damaged, or of another version of Towline: it has another length");
+        }
+        disk::reserve(&file, 0, BYTES, is_alone && len == 0)
+            .map_err(failed("reserve its space"))?;
         let layout = map(&file).map_err(failed("map it"))?;
-        let shared = Self {
+        let mut shared = Self {
             layout,
-            folder: folder.into(),
+            folder: folder.base.clone(),
+            clock: Clock::default(),
             file,
             fifos: Mutex::default(),
         };
+        let is_ours = shared.header().magic.load(Ordering::Acquire) == MAGIC;
+        let record = shared.clock_record();
         if is_alone {
+            shared.clock = Clock::new(record.checked().filter(|_| is_ours));
             shared.reset().map_err(failed("make its mutex"))?;
             shared.remove_fifos();
-        } else if shared.header().magic.load(Ordering::Acquire) != MAGIC {
-            return Err(Error::Refused(format!(
-                "{} is of another version of Towline",
-                path.display()
-            )));
+        } else if !is_ours {
+            return refused("is of another version of Towline");
+        } else if let Some(clock) = Clock::join(record) {
+            shared.clock = clock;
+        } else {
+            return refused(
+                "is in use in another time namespace, whose clock differs from this one's",
+            );
         }
         // SAFETY: an open descriptor. The lock stays until the last copy of the descriptor is closed.
         if unsafe { libc::flock(shared.file.as_raw_fd(), libc::LOCK_SH) } != 0 {
             return Err(failed("lock it")(io::Error::last_os_error()));
         }
         Ok((shared, is_alone))
+    }
+
+    fn clock_record(&self) -> Record {
+        // SAFETY: a field of the mapping, for which all bytes are valid. Only its constant part counts while others write.
+        unsafe { (&raw const (*self.layout.as_ptr()).clock).read_volatile() }
+    }
+
+    /// Note the time, from which the clock goes on after a restart of the machine. The caller is the only writer.
+    pub fn record_clock(&self) {
+        // SAFETY: a field of the mapping, which only the holder of the mutex writes.
+        unsafe { (&raw mut (*self.layout.as_ptr()).clock).write_volatile(self.clock.record()) };
+    }
+
+    pub fn clock(&self) -> Clock {
+        self.clock
     }
 
     fn header(&self) -> &Header {
@@ -156,6 +187,7 @@ impl Shared {
         if code != 0 {
             return Err(io::Error::from_raw_os_error(code));
         }
+        self.record_clock();
         self.header().magic.store(MAGIC, Ordering::Release);
         Ok(())
     }
@@ -166,7 +198,7 @@ impl Shared {
             .flatten()
             .flatten()
         {
-            if entry.file_name().as_bytes().starts_with(b"wake-") {
+            if entry.file_name().as_bytes().starts_with(FIFOS.as_bytes()) {
                 let _ = std::fs::remove_file(entry.path());
             }
         }
@@ -182,17 +214,8 @@ impl Shared {
 
     /// Lock, or give up after some time.
     pub fn lock(&self, timeout: Duration) -> Result<Option<WriteGuard<'_>>> {
-        let mut until = libc::timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        // SAFETY: an out pointer.
-        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
-        let nanoseconds = u128::from(until.tv_nsec.unsigned_abs()) + timeout.as_nanos();
-        until.tv_sec += (nanoseconds / 1_000_000_000) as i64;
-        until.tv_nsec = (nanoseconds % 1_000_000_000) as libc::c_long;
         // SAFETY: an initialised robust mutex.
-        self.locked(unsafe { libc::pthread_mutex_timedlock(self.mutex(), &raw const until) })
+        self.locked(unsafe { lock_until(self.mutex(), timeout) })
     }
 
     fn locked(&self, code: i32) -> Result<Option<WriteGuard<'_>>> {
@@ -296,7 +319,7 @@ impl Shared {
     }
 
     fn fifo(&self, slot: usize, claim: u64) -> PathBuf {
-        self.folder.join(format!("wake-{slot}-{claim}"))
+        self.folder.join(format!("{FIFOS}{slot}-{claim}"))
     }
 
     // Figures.
@@ -329,6 +352,58 @@ impl Drop for WriteGuard<'_> {
         // SAFETY: this thread has locked it.
         unsafe { libc::pthread_mutex_unlock(self.shared.mutex()) };
     }
+}
+
+type ClockLock = unsafe extern "C" fn(
+    *mut libc::pthread_mutex_t,
+    libc::clockid_t,
+    *const libc::timespec,
+) -> libc::c_int;
+
+/// Lock, or return `ETIMEDOUT`. The older function of POSIX waits by the wall clock, so it is used only where the newer one
+/// (glibc 2.30) is missing, and for short waits.
+///
+/// SAFETY: the mutex is initialised.
+unsafe fn lock_until(mutex: *mut libc::pthread_mutex_t, timeout: Duration) -> libc::c_int {
+    const SHORT: Duration = Duration::from_millis(20);
+    static NEWER: OnceLock<Option<ClockLock>> = OnceLock::new();
+    let newer = NEWER.get_or_init(|| {
+        // SAFETY: a name that ends with zero; the function of this name has this type.
+        unsafe {
+            let found = libc::dlsym(libc::RTLD_DEFAULT, c"pthread_mutex_clocklock".as_ptr());
+            std::mem::transmute::<*mut libc::c_void, Option<ClockLock>>(found)
+        }
+    });
+    let start = Instant::now();
+    loop {
+        let left = timeout.saturating_sub(start.elapsed());
+        let code = if let Some(lock) = newer {
+            let until = in_time(libc::CLOCK_MONOTONIC, left);
+            // SAFETY: of the caller.
+            unsafe { lock(mutex, libc::CLOCK_MONOTONIC, &raw const until) }
+        } else {
+            let until = in_time(libc::CLOCK_REALTIME, left.min(SHORT));
+            // SAFETY: of the caller.
+            unsafe { libc::pthread_mutex_timedlock(mutex, &raw const until) }
+        };
+        if code != libc::ETIMEDOUT || left.is_zero() {
+            return code;
+        }
+    }
+}
+
+/// The time of a clock, and some more.
+fn in_time(clock: libc::clockid_t, more: Duration) -> libc::timespec {
+    let mut until = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: an out pointer.
+    unsafe { libc::clock_gettime(clock, &raw mut until) };
+    let nanoseconds = u128::from(until.tv_nsec.unsigned_abs()) + more.as_nanos();
+    until.tv_sec += (nanoseconds / 1_000_000_000) as i64;
+    until.tv_nsec = (nanoseconds % 1_000_000_000) as libc::c_long;
+    until
 }
 
 fn map(file: &File) -> io::Result<NonNull<Layout>> {

@@ -5,7 +5,7 @@ use crate::error::{Result, damaged};
 use crate::files::WhenFull;
 use crate::lmdb::{Db, WriteTxn};
 use crate::record::{FIRST_KEY, Record, StoredKey, expiry_of, key_of};
-use crate::store::OpenFiles;
+use crate::store::{Blocking, Change, OpenFiles};
 use crate::values::remove;
 
 /// Milliseconds between two removals of expired values by one process.
@@ -22,6 +22,7 @@ impl OpenFiles {
             return Ok(());
         }
         let removed = remove_expired(txn, now, SWEEP_ITEMS)?;
+        self.shared.record_clock();
         let next = if removed == SWEEP_ITEMS {
             now
         } else {
@@ -34,6 +35,11 @@ impl OpenFiles {
     /// Remove values from a full store, as it allows; false if nothing was to be removed. The caller is the only writer.
     pub fn make_space(&self, now: u64) -> Result<bool> {
         self.env.remove_dead_readers()?;
+        self.reserve(Change {
+            blocking: Blocking::Wait,
+            bytes: 0,
+            items: EVICTION_SAMPLE,
+        })?;
         let mut txn = self.env.write()?;
         let mut removed = remove_expired(&mut txn, now, EVICTION_SAMPLE)?;
         if removed == 0 && self.settings.when_full == WhenFull::Evict {

@@ -1,19 +1,21 @@
 //! A store: its directory, the environment of this process, and the course of a read and of a write.
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
+use crate::clock::coarse_ms;
+use crate::disk;
 use crate::error::{Error, Result};
 use crate::files::{
-    Options, PAGE, Settings, WhenFull, existing_settings, lock_opening, make_folder,
-    other_settings, write_settings,
+    Options, PAGE, Settings, WhenFull, check_data, existing_settings, finish_settings,
+    lock_opening, other_settings, write_settings,
 };
-use crate::lmdb::{Db, Env, Txn, WriteTxn};
+use crate::folder::Folder;
+use crate::lmdb::{Db, Env, LOCK_BYTES, Txn, WriteTxn};
 use crate::shared::{Shared, WriteGuard};
 
 /// A writer that gets no turn for this long reports it: the process that has the lock is stopped, not busy.
@@ -23,9 +25,6 @@ const SPIN: Duration = Duration::from_micros(30);
 /// Bytes and items that a call may handle without waiting being allowed: about 0.1 ms of copying.
 pub const SHORT_BYTES: usize = 256 * 1024;
 pub const SHORT_ITEMS: usize = 128;
-/// Space in the file that a transaction may need beside its values: copies of the tree's pages.
-const TREE_RESERVE: u64 = 256 * PAGE;
-const ALLOCATION_STEP: u64 = 256 * 1024;
 /// Rounds of removal that one write makes before it is refused.
 const REMOVAL_ROUNDS: usize = 64;
 /// Time that a write waits for readers whose snapshots keep old pages, when these fill the file: a read takes microseconds, unless
@@ -63,12 +62,16 @@ pub struct OpenFiles {
     pub env: Env,
     pub shared: Shared,
     pub settings: Settings,
-    folder: PathBuf,
-    data: File,
+    pub folder: Folder,
+    pub data: File,
     /// Time of the next look at whether it is still in the directory, in milliseconds of the coarse clock.
     next_look: AtomicU64,
-    /// Bytes of the file that are known to have space on the disk. Writing to a hole of a full disk ends the process.
-    allocated: AtomicU64,
+    /// Pages of the file that are known to have space on the disk (`reserve.rs`).
+    pub reserved: AtomicU64,
+    /// Pages of the trees after the last write of this process.
+    pub tree_pages: AtomicU64,
+    /// Users whose directory root may use, for openings after a fork.
+    workers: Option<u32>,
     /// Time of the next removal of expired values, in milliseconds.
     pub next_sweep: AtomicU64,
     /// Where the last eviction ended: the next goes on from there.
@@ -103,10 +106,7 @@ impl Store {
         WATCH_FORKS.call_once(|| unsafe {
             libc::pthread_atfork(None, None, Some(count_fork));
         });
-        make_folder(folder)?;
-        let folder = folder
-            .canonicalize()
-            .map_err(Error::io(format!("{}", folder.display())))?;
+        let folder = Folder::open(folder, options.workers)?;
         let mut open = OPEN
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -114,7 +114,7 @@ impl Store {
         open.retain(|(of, _, opened)| *of == generation && opened.strong_count() > 0);
         let known = open
             .iter()
-            .filter(|(_, path, _)| *path == folder)
+            .filter(|(_, path, _)| *path == folder.path)
             .find_map(|(_, _, opened)| opened.upgrade().filter(|opened| opened.is_in_place()));
         let opened = if let Some(opened) = known {
             if opened.settings.with(options) != opened.settings {
@@ -122,8 +122,9 @@ impl Store {
             }
             opened
         } else {
-            let opened = Arc::new(OpenFiles::open(&folder, options)?);
-            open.push((generation, folder, Arc::downgrade(&opened)));
+            let path = folder.path.clone();
+            let opened = Arc::new(OpenFiles::open(folder, options)?);
+            open.push((generation, path, Arc::downgrade(&opened)));
             opened
         };
         Ok(Self {
@@ -139,7 +140,7 @@ impl Store {
             return Ok(&self.opened);
         }
         if self.reopened.get().is_none() {
-            let store = Box::new(Self::open(&self.opened.folder, Options::default())?);
+            let store = Box::new(Self::open(&self.opened.folder.path, self.opened.same())?);
             let _ = self.reopened.set(store); // another thread may have been faster
         }
         self.reopened.get().expect("has been set").opened()
@@ -147,14 +148,15 @@ impl Store {
 
     /// The same store for another owner.
     pub fn share(&self) -> Result<Self> {
-        Self::open(&self.opened()?.folder, Options::default())
+        let opened = self.opened()?;
+        Self::open(&opened.folder.path, opened.same())
     }
 
     /// Run `read` on a snapshot. It may run again.
     pub fn read<T>(&self, read: impl FnMut(&Txn<'_>) -> Result<T>) -> Result<T> {
         let opened = self.opened()?;
         opened.check_place()?;
-        opened.env.read(read)
+        opened.env.read(read).map_err(|error| opened.named(error))
     }
 
     pub fn info(&self) -> Result<Info> {
@@ -214,55 +216,87 @@ enum Attempt<T> {
 }
 
 impl OpenFiles {
-    fn open(folder: &Path, options: Options) -> Result<Self> {
-        let opening = lock_opening(folder)?;
-        let existing = existing_settings(folder)?;
+    fn open(folder: Folder, options: Options) -> Result<Self> {
+        let opening = lock_opening(&folder)?;
+        let existing = existing_settings(&folder)?;
         let settings = existing.unwrap_or(Settings::DEFAULT).with(options);
         settings.check()?;
         if existing.is_none() {
-            write_settings(folder, settings)?;
+            write_settings(&folder, settings)?;
         }
-        let (shared, is_alone) = Shared::open(folder)?;
-        if existing.is_some_and(|existing| existing != settings) {
+        let (shared, is_alone) = Shared::open(&folder)?;
+        if existing.is_some() {
+            check_data(&folder, is_alone)?;
+        }
+        if let Some(existing) = existing.filter(|existing| *existing != settings) {
             if !is_alone {
-                return Err(other_settings(
-                    folder,
-                    existing.unwrap_or(Settings::DEFAULT),
-                ));
+                return Err(other_settings(&folder, existing));
             }
-            write_settings(folder, settings)?;
+            write_settings(&folder, settings)?;
+            finish_settings(&folder)?;
         }
-        let env = Env::open(folder, settings.map_bytes(), settings.sync)?;
-        let path = folder.join("data.mdb");
-        let data = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .map_err(Error::io(format!("{}: cannot open it", path.display())))?;
-        drop(opening);
-        let opened = Self {
+        reserve_lock_file(&folder, is_alone)?;
+        let env = Env::open(
+            &folder.base,
+            settings.map_bytes(),
+            settings.sync,
+            shared.clock(),
+        )?;
+        let data = folder.open_file("data.mdb", false)?;
+        env.remove_dead_readers()?;
+        let mut opened = Self {
             env,
             shared,
             settings,
-            folder: folder.into(),
+            folder,
             data,
             next_look: AtomicU64::new(0),
-            allocated: AtomicU64::new(0),
+            reserved: AtomicU64::new(0),
+            tree_pages: AtomicU64::new(0),
+            workers: options.workers,
             next_sweep: AtomicU64::new(0),
             hand: Mutex::default(),
         };
-        opened.env.remove_dead_readers()?;
-        // For the pages that exist: it takes long for many, and writes must not.
-        opened.allocate(Change {
-            blocking: Blocking::Wait,
-            bytes: 0,
-            items: 0,
-        })?;
+        opened.reserve_at_open(existing.is_none())?;
+        opened.env.open_databases()?;
+        opened.env.read(|txn| opened.note_tree(txn))?;
+        if existing.is_none() {
+            finish_settings(&opened.folder)?;
+        }
+        drop(opening);
         Ok(opened)
+    }
+
+    /// Options with which this process opens the store again.
+    fn same(&self) -> Options {
+        Options {
+            workers: self.workers,
+            ..Options::default()
+        }
     }
 
     /// Run `change` as the only writer and commit it. It runs again after an eviction.
     pub fn write<T>(
+        &self,
+        change: Change,
+        function: impl FnMut(&mut WriteTxn<'_>, u64) -> Result<Outcome<T>>,
+    ) -> Result<T> {
+        self.write_unnamed(change, function)
+            .map_err(|error| self.named(error))
+    }
+
+    /// The error with the file's name, if the file is damaged.
+    fn named(&self, error: Error) -> Error {
+        match error.damage() {
+            Some(what) => {
+                let path = self.folder.path.join("data.mdb");
+                Error::Refused(format!("{} is damaged: {what}", path.display()))
+            }
+            None => error,
+        }
+    }
+
+    fn write_unnamed<T>(
         &self,
         change: Change,
         mut function: impl FnMut(&mut WriteTxn<'_>, u64) -> Result<Outcome<T>>,
@@ -280,7 +314,7 @@ impl OpenFiles {
         let mut readers_until = None;
         let mut rounds = 0;
         while rounds < REMOVAL_ROUNDS {
-            let now = now_ms();
+            let now = self.env.clock.now();
             match self.try_write(change, now, &mut function)? {
                 Attempt::Done(value) => return Ok(value),
                 Attempt::FileFull => {
@@ -316,7 +350,7 @@ impl OpenFiles {
         now: u64,
         function: &mut impl FnMut(&mut WriteTxn<'_>, u64) -> Result<Outcome<T>>,
     ) -> Result<Attempt<T>> {
-        self.allocate(change)?;
+        self.reserve(change)?;
         let mut txn = self.env.write()?;
         let value = match function(&mut txn, now) {
             Ok(Outcome::Changed(value)) => value,
@@ -350,8 +384,8 @@ impl OpenFiles {
         }
         if !self.is_in_place() {
             return Err(Error::Refused(format!(
-                "{}: the store was removed or replaced while it was open; open it again",
-                self.folder.display()
+                "{}: the store was removed or replaced while it was open, or its file cut; open it again",
+                self.folder.path.display()
             )));
         }
         self.next_look
@@ -359,14 +393,16 @@ impl OpenFiles {
         Ok(())
     }
 
-    /// Whether the directory still has the file that is open. Where that cannot be known, it has.
+    /// Whether the directory still has the file that is open, and all of it. Where that cannot be known, it has.
     fn is_in_place(&self) -> bool {
-        let of = |found: std::fs::Metadata| (found.dev(), found.ino());
+        let of = |found: &std::fs::Metadata| (found.dev(), found.ino());
         match (
             self.data.metadata(),
-            std::fs::metadata(self.folder.join("data.mdb")),
+            std::fs::metadata(self.folder.path.join("data.mdb")),
         ) {
-            (Ok(open), Ok(there)) => of(open) == of(there),
+            (Ok(open), Ok(there)) => {
+                of(&open) == of(&there) && open.len() >= self.settings.map_bytes()
+            }
             (_, Err(error)) => error.kind() != io::ErrorKind::NotFound,
             (Err(_), Ok(_)) => true,
         }
@@ -379,12 +415,10 @@ impl OpenFiles {
     }
 
     fn is_over_size(&self, txn: &Txn<'_>) -> Result<bool> {
-        let bound = self.settings.size / PAGE;
-        let mut pages = txn.size(Db::Values)?.pages;
-        if pages > bound / 2 {
-            pages += txn.size(Db::Expiry)?.pages;
-        }
-        Ok(pages > bound)
+        let (values, expiry) = (txn.size(Db::Values)?, txn.size(Db::Expiry)?);
+        self.tree_pages
+            .store(values.tree_pages + expiry.tree_pages, Ordering::Relaxed);
+        Ok(values.pages + expiry.pages > self.settings.size / PAGE)
     }
 
     /// Become the only writer.
@@ -406,63 +440,30 @@ impl OpenFiles {
         }
         self.shared.lock(LOCK_TIMEOUT)?.ok_or(Error::Busy)
     }
+}
 
-    /// Make sure that the disk has space for the pages that the transaction may use. The caller is the only writer.
-    fn allocate(&self, change: Change) -> Result<()> {
-        let pages = (change.bytes as u64).div_ceil(PAGE) + change.items as u64 * 8;
-        let needed = (self.env.used_pages()? + pages) * PAGE + TREE_RESERVE;
-        let needed = needed.min(self.settings.map_bytes());
-        let known = self.allocated.load(Ordering::Relaxed);
-        if needed <= known {
-            return Ok(());
-        }
-        let end = needed
-            .next_multiple_of(ALLOCATION_STEP)
-            .min(self.settings.map_bytes());
-        // SAFETY: an open descriptor.
-        let failed = unsafe {
-            libc::fallocate(
-                self.data.as_raw_fd(),
-                0,
-                known.cast_signed(),
-                (end - known).cast_signed(),
-            )
-        } != 0;
-        if failed {
-            let error = io::Error::last_os_error();
-            match error.raw_os_error() {
-                // A file system without allocation, where a full disk cannot be found out in advance.
-                Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL) => {}
-                Some(libc::EINTR) => return self.allocate(change),
-                _ => {
-                    return Err(Error::io(format!(
-                        "{}: no space for the store",
-                        self.folder.display()
-                    ))(error));
-                }
-            }
-        }
-        self.allocated.store(end, Ordering::Relaxed);
-        Ok(())
+/// Give LMDB's table of readers its length and its space: LMDB maps it as it is.
+fn reserve_lock_file(folder: &Folder, is_alone: bool) -> Result<()> {
+    const NAME: &str = "lock.mdb";
+    let file = folder.open_file(NAME, true)?;
+    let len = file
+        .metadata()
+        .map_err(folder.failed(NAME, "read its length"))?
+        .len();
+    if !is_alone && len < LOCK_BYTES {
+        let path = folder.path.join(NAME);
+        return Err(Error::Refused(format!(
+            "{} is damaged: it is shorter than its contents",
+            path.display()
+        )));
     }
-}
-
-/// Milliseconds of a clock that is a few milliseconds behind, and is read in some nanoseconds.
-fn coarse_ms() -> u64 {
-    let mut now = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: fills the structure given to it.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut now) };
-    now.tv_sec.cast_unsigned() * 1000 + now.tv_nsec.cast_unsigned() / 1_000_000
-}
-
-/// Milliseconds since 1970.
-pub fn now_ms() -> u64 {
-    SystemTime::now()
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .map_or(0, |since| since.as_millis() as u64)
+    if is_alone {
+        // LMDB makes it new.
+        file.set_len(0).map_err(folder.failed(NAME, "empty it"))?;
+    }
+    disk::reserve(&file, 0, LOCK_BYTES, is_alone)
+        .map(drop)
+        .map_err(folder.failed(NAME, "reserve its space"))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use crate::limits::{Bucket, Grant, Window};
 use crate::lmdb::{Db, Place, Txn, WriteTxn};
 use crate::messages::{self, Post};
 use crate::record::{FIRST_KEY, HEADER_BYTES, MAX_KEY_BYTES, Record, StoredKey, key_of};
-use crate::store::{Blocking, Change, Outcome, SHORT_BYTES, SHORT_ITEMS, Store, now_ms};
+use crate::store::{Blocking, Change, Outcome, SHORT_BYTES, SHORT_ITEMS, Store};
 
 /// How long a written value lives.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -75,8 +75,8 @@ impl Store {
             return Err(Error::Busy);
         }
         keys.iter().try_for_each(|key| check_key(key))?;
-        let now = now_ms();
         self.read(|txn| {
+            let now = txn.now();
             let mut bytes = 0;
             let mut values = Vec::with_capacity(keys.len());
             for key in keys {
@@ -204,8 +204,8 @@ impl Store {
 
     pub fn remaining(&self, key: &[u8]) -> Result<Remaining> {
         check_key(key)?;
-        let now = now_ms();
         self.read(|txn| {
+            let now = txn.now();
             Ok(match live(txn, &StoredKey::value(key), Some(now))? {
                 None => Remaining::Missing,
                 Some(record) if record.expires == 0 => Remaining::Forever,
@@ -217,12 +217,18 @@ impl Store {
     /// Change the lifetime of a key; false if it does not exist.
     pub fn expire(&self, blocking: Blocking, key: &[u8], lifetime: Lifetime) -> Result<bool> {
         check_key(key)?;
+        let opened = self.opened()?;
         self.change(blocking, 0, 1, |txn, now| {
             let Some(value) =
                 live(txn, &StoredKey::value(key), Some(now))?.map(|record| record.value.to_vec())
             else {
                 return Ok(Outcome::Unchanged(false));
             };
+            opened.reserve(Change {
+                blocking,
+                bytes: value.len(),
+                items: 1,
+            })?;
             put(
                 txn,
                 Write {
@@ -252,8 +258,8 @@ impl Store {
         from.map_or(Ok(()), check_prefix)?;
         let begin = if prefix.is_empty() { FIRST_KEY } else { prefix };
         let stored = StoredKey::value(from.unwrap_or(begin));
-        let now = now_ms();
         self.read(|txn| {
+            let now = txn.now();
             let mut page = Page::default();
             let mut cursor = txn.cursor(Db::Values)?;
             let mut item = cursor.seek(stored.as_bytes())?;
@@ -384,7 +390,7 @@ fn live<'t>(txn: &'t Txn<'_>, key: &StoredKey, now: Option<u64>) -> Result<Optio
         return Ok(None);
     };
     let record = Record::read(bytes).ok_or_else(damaged)?;
-    let is_live = record.expires == 0 || record.is_live(now.unwrap_or_else(now_ms));
+    let is_live = record.expires == 0 || record.is_live(now.unwrap_or_else(|| txn.now()));
     Ok(is_live.then_some(record))
 }
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .. import _state_location
 from .._state_location import STATE_VARIABLE
 from ..config import ServerConfig
 from .process import Owner, owner
@@ -36,6 +37,8 @@ LONGEST_MAKING_S = 60
 def server_store(config: ServerConfig) -> Iterator[None]:
     """Name a store to the processes of the server: that of `--state`, or one of its own."""
     before = os.environ.get(STATE_VARIABLE)
+    workers = owner(config)
+    _state_location.workers_user = None if workers is None else workers.uid
     if config.state is not None:
         with _variable(config.state if "://" in config.state else os.path.abspath(config.state), before):
             yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol, TypeVar
 
 from .. import _native
-from ..errors import UsageError
+from ..errors import StateError, UsageError
 
 V = TypeVar("V")
 
@@ -42,7 +42,10 @@ class JsonCodec:
             raise TypeError(f"{error}{hint}") from None
 
     def loads(self, data: bytes, /) -> Any:
-        return _native.load_json(data)
+        try:
+            return _native.load_json(data)
+        except ValueError as error:
+            raise _unreadable("JSON", data, error) from None
 
 
 class MsgpackCodec:
@@ -63,7 +66,16 @@ class MsgpackCodec:
         return packed
 
     def loads(self, data: bytes, /) -> Any:
-        return int(data) if data[:1] in FIRST_OF_INTEGER else self._unpack(data)
+        try:
+            return int(data) if data[:1] in FIRST_OF_INTEGER else self._unpack(data)
+        except Exception as error:  # of msgpack, which has a class for each kind
+            raise _unreadable("MessagePack", data, error) from None
+
+
+def _unreadable(kind: str, data: bytes, error: Exception) -> StateError:
+    return StateError(
+        f"a value of {len(data)} bytes is not {kind} ({error}): another codec has written it, or the store is damaged"
+    )
 
 
 FIRST_OF_INTEGER = frozenset(bytes([byte]) for byte in b"-0123456789")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal, TypeVar
 
-from .. import _native
+from .. import _native, _state_location
 from ..errors import StateUnavailable, UsageError
 from .backend import Check, Grant, Post, WhenFull, Write, closed
 from .delivery import LoopQueue, LoopReader, ThreadQueue, ThreadReader
@@ -46,7 +46,7 @@ def _store(url: str, **options: Any) -> _native.StateStore:
         raise StateUnavailable(
             "the store in a directory needs Linux; use redis:// or valkey:// on other systems"
         )
-    return _native.StateStore(path_of(url), **options)
+    return _native.StateStore(path_of(url), workers=_state_location.workers_user, **options)
 
 
 def path_of(url: str) -> str:

@@ -15,7 +15,7 @@ fn to_python(error: Error) -> PyErr {
         Error::Full { .. } => StateFull::new_err(text),
         Error::Busy => PyBlockingIOError::new_err(text),
         Error::Argument(_) => UsageError::new_err(text),
-        Error::Refused(_) | Error::Io(..) => StateUnavailable::new_err(text),
+        Error::Refused(_) | Error::Damaged | Error::Io(..) => StateUnavailable::new_err(text),
         Error::NotInteger | Error::Lmdb(..) => StateError::new_err(text),
     }
 }

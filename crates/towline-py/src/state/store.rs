@@ -37,12 +37,13 @@ type Grant = (bool, f64, f64);
 #[pymethods]
 impl StateStore {
     #[new]
-    #[pyo3(signature = (path, *, size=None, when_full=None, sync=None, short=false))]
+    #[pyo3(signature = (path, *, size=None, when_full=None, sync=None, workers=None, short=false))]
     fn new(
         path: PathBuf,
         size: Option<u64>,
         when_full: Option<&str>,
         sync: Option<bool>,
+        workers: Option<u32>,
         short: bool,
     ) -> PyResult<Self> {
         let rule = |name: &str| {
@@ -58,6 +59,7 @@ impl StateStore {
                 size,
                 when_full,
                 sync,
+                workers,
             },
         )
         .map_err(to_python)?;
