@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import ConfigError
 from ..scenarios import PROTOCOLS, Body, Expect, Request, Scenario
-from ..scenarios.imports import content_of, request_of
+from ..scenarios.imported import content_of, request_of
 from ..scenarios.request_files import from_file
 from ..subjects.attached import Address
 from .options import CompareOptions

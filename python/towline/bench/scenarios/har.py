@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from .imports import ANY, Imported, imported, request_of
+from .imported import ANY, Imported, imported, request_of
 from .model import OF_CONNECTIONS, Expect
 from .table import ScenarioError
 

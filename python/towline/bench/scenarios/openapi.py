@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from .imports import Imported, imported, request_of
+from .imported import Imported, imported, request_of
 from .model import Request
 from .table import ScenarioError
 

@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from .har import from_har
-from .imports import Imported, from_curl, from_vegeta
+from .imported import Imported, malformed
+from .imports import from_curl, from_vegeta
 from .openapi import from_openapi
+from .shell import commands
 from .table import ScenarioError
 from .yaml_file import read_yaml
 
 MAX_BYTES = 256 << 20
 """Larger files are refused: the whole content is held in memory."""
-CURL = re.compile(r"^[ \t]*(?:\$[ \t]+)?(?=curl[ \t])", re.MULTILINE)
+POWERSHELL = re.compile(
+    r"^[ \t]*(?:\$\w+[ \t]*=[ \t]*)?(?:Invoke-(?:WebRequest|RestMethod)|New-Object)\b", re.MULTILINE
+)
 VEGETA = re.compile(r"^[A-Z]+\s+\S+://\S+", re.MULTILINE)
 OPENAPI_YAML = re.compile(r"^[\"']?(?:openapi|swagger)[\"']?[ \t]*:", re.MULTILINE)
 FORMATS = (
@@ -26,14 +30,20 @@ FORMATS = (
 
 def from_file(path: Path) -> Imported:
     """Raises `ScenarioError` for a file that cannot be read, or has none of the formats."""
-    text = _text(path)
+    with malformed(path.name):
+        return _from_text(_text(path), path)
+
+
+def _from_text(text: str, path: Path) -> Imported:
     if text.lstrip().startswith("{"):
         return _from_json(text, path)
     # First: its texts may have examples of command lines.
     if OPENAPI_YAML.search(text):
         return _from_description(read_yaml(text, path.name), path)
-    if CURL.search(text):
-        return from_curl(_commands(text), path.name)
+    if POWERSHELL.search(text):
+        raise ScenarioError(f"{path.name}: PowerShell is not imported; copy the requests as cURL (bash)")
+    if next(commands(text, "curl"), None) is not None:
+        return from_curl([text], path.name)
     if VEGETA.search(text):
         return from_vegeta(path, path.name)
     raise ScenarioError(f"{path.name}: is none of {FORMATS}")
@@ -43,7 +53,8 @@ def _text(path: Path) -> str:
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ScenarioError(f"{path.name}: is larger than {MAX_BYTES >> 20} MiB")
-        return path.read_text(encoding="utf-8-sig")
+        # Line ends inside a body are the body's.
+        return path.read_bytes().decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as error:
         raise ScenarioError(f"cannot read {path.name}: {error.strerror or error}") from None
     except UnicodeDecodeError:
@@ -72,19 +83,3 @@ def _from_description(plain: Any, path: Path) -> Imported:
     if not isinstance(plain, dict):
         raise ScenarioError(f"{path.name}: is none of {FORMATS}")
     return from_openapi(plain, path.name)
-
-
-def _commands(text: str) -> list[str]:
-    """The command lines of a script; what browsers put between them is dropped."""
-    starts = [found.end() for found in CURL.finditer(text)]
-    parts = [text[start:end] for start, end in zip(starts, [*starts[1:], len(text)], strict=True)]
-    found = []
-    for part in parts:
-        # A comment, or the prompt of the next line, after the end of the command.
-        lines = part.splitlines()
-        while lines and (
-            not lines[-1].strip() or lines[-1].lstrip().startswith("#") or lines[-1].strip() == "$"
-        ):
-            lines.pop()
-        found.append(re.sub(r"\s*[;&]+\s*$", "", "\n".join(lines)))
-    return found
