@@ -336,6 +336,7 @@ def needs_of(path: Path) -> Iterator[tuple[int, str]]:
 def main() -> int:
     os.chdir(ROOT)
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["TOWLINE_STATE"] = f"{folder}/state"  # the store of the page's server
         page = Page(ROOT / sys.argv[1], Path(folder))
         try:
             page.run()
