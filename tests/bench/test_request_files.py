@@ -73,7 +73,7 @@ def test_a_har_file(tmp_path: Path) -> None:
     assert (page.expect.status, page.expect.body) == (None, None)
     assert cart.body is not None
     assert cart.body.whole() == "é".encode()
-    assert cart.fields == (HOST, ("Content-Length", "2"))
+    assert cart.fields == (HOST, ("Content-Type", "text/plain"), ("Content-Length", "2"))
     assert form.body is not None
     assert form.body.whole() == b"a=1+2"
     assert raw.body is not None

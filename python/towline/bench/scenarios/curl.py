@@ -17,7 +17,16 @@ from urllib.parse import quote, unquote
 from .curl_files import Variables, config_words, file_cookies
 from .curl_form import form_body
 from .curl_options import IGNORED, IGNORED_VALUED, PLAIN, PROTOCOLS, SHORT, VALUED
-from .imported import MAX_REQUESTS, Imported, content_of, graphic, imported, request_of, url_parts
+from .imported import (
+    MAX_REQUESTS,
+    Imported,
+    content_of,
+    graphic,
+    imported,
+    request_of,
+    same_origin,
+    url_parts,
+)
 from .model import Request
 from .shell import commands as commands_of
 from .table import ScenarioError
@@ -250,7 +259,7 @@ class _Curl:
         fields += [("Content-Type", content_type)] if content_type else []
         origin, request = request_of(
             self.where,
-            f"{parts.scheme}://{authority}/",
+            f"{same_origin(f'{parts.scheme}://{authority}')}/",
             options.get("request") or default,
             self._replaced(transfer.headers, fields),
             body,
