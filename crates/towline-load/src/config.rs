@@ -15,7 +15,7 @@ use crate::hosts::serialized;
 use crate::schedule::Rate;
 use crate::stages::Stages;
 use crate::target::{Destination, Messages, SendMode, Target};
-use crate::template::sample;
+use crate::template::{has_places, sample};
 use crate::websocket::{Handshake, OWN_FIELDS};
 
 /// More targets than these are counted together: each has histograms of its own.
@@ -295,12 +295,20 @@ impl Config {
     }
 }
 
-/// The target with a letter in place of each value.
+/// The target with a letter in place of each value, without fields whose values follow from the body: a letter is no
+/// length.
 fn with_samples(target: &Target) -> Target {
+    let framing = ["content-length", "transfer-encoding"];
+    let is_judged_later = |(name, value): &&(Box<str>, Box<[u8]>)| {
+        has_places(value) && framing.iter().any(|one| name.eq_ignore_ascii_case(one))
+    };
     let field = |(name, value): &(Box<str>, Box<[u8]>)| (name.clone(), sample(value).into());
     Target {
         path: String::from_utf8_lossy(&sample(target.path.as_bytes())).into(),
-        fields: target.fields.iter().map(field).collect(),
+        fields: (target.fields.iter())
+            .filter(|field| !is_judged_later(field))
+            .map(field)
+            .collect(),
         ..target.clone()
     }
 }

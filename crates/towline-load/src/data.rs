@@ -21,7 +21,15 @@ pub struct Data {
     next: AtomicUsize,
 }
 
-type Row = Box<[Box<str>]>;
+/// One row.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Row {
+    /// Among the rows of the file, from 1.
+    number: usize,
+    /// The line of the file on which it begins, from 1.
+    line: usize,
+    values: Box<[Box<str>]>,
+}
 
 impl Data {
     /// Reads `.csv`, whose first line has the names (RFC 4180), or `.jsonl`, `.ndjson` or `.json`: an object per
@@ -72,7 +80,13 @@ impl Data {
     }
 
     pub(crate) fn row(&self, index: usize) -> &[Box<str>] {
-        &self.rows[index]
+        &self.rows[index].values
+    }
+
+    /// Where a row is, for a message.
+    pub(crate) fn place(&self, index: usize) -> String {
+        let row = &self.rows[index];
+        format!("row {} of the data (line {})", row.number, row.line)
     }
 
     /// The index of the next row.
@@ -86,11 +100,13 @@ fn csv(text: &str) -> Result<(Vec<Box<str>>, Vec<Row>), String> {
         rest: text,
         line: 1,
     };
+    records.skip_blank_lines();
     let names = records
         .next()
         .ok_or("the line with the names is missing")??;
     let mut rows = Vec::new();
     loop {
+        records.skip_blank_lines();
         let line = records.line;
         let Some(row) = records.next() else {
             return Ok((names, rows));
@@ -100,7 +116,11 @@ fn csv(text: &str) -> Result<(Vec<Box<str>>, Vec<Row>), String> {
             let (found, expected) = (row.len(), names.len());
             return Err(format!("line {line}: {found} values for {expected} names"));
         }
-        rows.push(row.into());
+        rows.push(Row {
+            number: rows.len() + 1,
+            line,
+            values: row.into(),
+        });
     }
 }
 
@@ -136,6 +156,16 @@ impl Iterator for Records<'_> {
 }
 
 impl Records<'_> {
+    /// Skips empty lines, which are no records; a line of `""` is a record with one empty value.
+    fn skip_blank_lines(&mut self) {
+        while let Some(rest) =
+            (self.rest.strip_prefix("\r\n")).or_else(|| self.rest.strip_prefix('\n'))
+        {
+            self.rest = rest;
+            self.line += 1;
+        }
+    }
+
     /// One value, and whether the record ends with it.
     fn value(&mut self) -> Result<(Box<str>, bool), String> {
         let value = if let Some(quoted) = self.rest.strip_prefix('"') {
@@ -206,12 +236,13 @@ fn json_lines(text: &str) -> Result<(Vec<Box<str>>, Vec<Row>), String> {
                 .map(text_of)
                 .ok_or_else(|| format!("line {number}: {name:?} is missing"))
         };
-        rows.push(
-            names
-                .iter()
-                .map(|name| value(name))
-                .collect::<Result<_, _>>()?,
-        );
+        let values = names.iter().map(|name| value(name));
+        let values = values.collect::<Result<_, _>>()?;
+        rows.push(Row {
+            number: rows.len() + 1,
+            line: number,
+            values,
+        });
     }
     Ok((names, rows))
 }
@@ -233,8 +264,8 @@ mod tests {
     fn csv_has_quotes_and_both_line_ends() {
         let (names, rows) = csv("user,note\r\nann,\"a, \"\"b\"\"\nc\"\r\nbob,\n").unwrap();
         assert_eq!(names, ["user".into(), "note".into()]);
-        assert_eq!(&*rows[0], ["ann".into(), "a, \"b\"\nc".into()]);
-        assert_eq!(&*rows[1], ["bob".into(), "".into()]);
+        assert_eq!(&*rows[0].values, ["ann".into(), "a, \"b\"\nc".into()]);
+        assert_eq!(&*rows[1].values, ["bob".into(), "".into()]);
         assert_eq!(rows.len(), 2);
         for (text, part) in [
             ("a,b\n1\n", "line 2: 1 values for 2 names"),
@@ -247,6 +278,29 @@ mod tests {
     }
 
     #[test]
+    fn blank_lines_are_no_rows() {
+        let rows = |text: &str| -> Vec<(usize, usize, String)> {
+            let (_, rows) = csv(text).unwrap();
+            let row = |row: &Row| (row.number, row.line, row.values.join("|"));
+            rows.iter().map(row).collect()
+        };
+        let of = |number, line, text: &str| (number, line, text.to_owned());
+        assert_eq!(
+            rows("\nuser\n\nann\n\r\n\nbob\n\n"),
+            [of(1, 4, "ann"), of(2, 7, "bob")]
+        );
+        // A quoted value that is empty, and spaces, are values.
+        assert_eq!(
+            rows("user\r\n\"\"\r\n\r\n  \r\n"),
+            [of(1, 2, ""), of(2, 4, "  ")]
+        );
+        assert_eq!(
+            rows("a,b\n\n\"x\n\ny\",\n\n,\n"),
+            [of(1, 3, "x\n\ny|"), of(2, 7, "|")]
+        );
+    }
+
+    #[test]
     fn parts_hold_each_row_once() {
         let rows = |text: &str| {
             let (names, rows) = csv(text).unwrap();
@@ -256,10 +310,15 @@ mod tests {
         let data = rows("n\n0\n1\n2\n3\n4\n");
         let part = |index, of| -> Vec<String> {
             let part = data.part(Share { index, of });
-            part.rows.iter().map(|row| row[0].to_string()).collect()
+            part.rows
+                .iter()
+                .map(|row| row.values[0].to_string())
+                .collect()
         };
         assert_eq!(part(0, 2), ["0", "2", "4"]);
         assert_eq!(part(1, 2), ["1", "3"]);
+        let second = data.part(Share { index: 1, of: 2 });
+        assert_eq!(second.place(1), "row 4 of the data (line 5)");
         // More agents than rows: each has one.
         assert_eq!(
             (part(4, 7), part(6, 7)),
@@ -275,7 +334,7 @@ mod tests {
         assert_eq!(names.len(), 2);
         let of = |row: usize, name: &str| {
             let at = names.iter().position(|known| &**known == name).unwrap();
-            &*rows[row][at]
+            &*rows[row].values[at]
         };
         assert_eq!((of(0, "a"), of(0, "b")), ("x", "1"));
         assert_eq!((of(1, "a"), of(1, "b")), ("", "{\"c\":[2]}"));

@@ -21,6 +21,7 @@ pub const FAILURE_CLASSES: [&str; FAILURES] = [
     "content",
     "stream reset",
     "unprocessed",
+    "invalid",
 ];
 
 /// Monitor of one run. Clones share it.
@@ -46,6 +47,8 @@ pub(crate) struct LiveCounters {
     received_bytes: AtomicU64,
     live: AtomicU64,
     in_flight: AtomicU64,
+    /// In nanoseconds.
+    oldest: AtomicU64,
     draining: AtomicBool,
     seconds: Mutex<Vec<Interval>>,
     /// Nothing more comes from it: its agent was lost.
@@ -85,6 +88,9 @@ pub struct Snapshot {
     pub received_bytes: u64,
     pub live_connections: u64,
     pub in_flight: u64,
+    /// How long the oldest request in flight has waited.
+    #[serde(default)]
+    pub oldest: Duration,
     /// Nothing is sent any more; the last responses are awaited.
     pub is_draining: bool,
 }
@@ -167,16 +173,13 @@ impl Monitor {
 
 impl LiveCounters {
     /// Called by the worker only.
-    pub(crate) fn publish(&self, tally: &Tally, live: u64, in_flight: u64, draining: bool) {
+    pub(crate) fn publish(&self, tally: &Tally, now: &Snapshot) {
         self.store(&Snapshot {
-            elapsed: None,
             answered: tally.answers(),
             failed: tally.failures,
             refused: tally.refused,
             received_bytes: tally.received_bytes,
-            live_connections: live,
-            in_flight,
-            is_draining: draining,
+            ..now.clone()
         });
         if let Some(failure) = &tally.first_failure {
             self.first_failure.get_or_init(|| failure.clone());
@@ -194,6 +197,7 @@ impl LiveCounters {
         put(&self.received_bytes, snapshot.received_bytes);
         put(&self.live, snapshot.live_connections);
         put(&self.in_flight, snapshot.in_flight);
+        put(&self.oldest, snapshot.oldest.as_nanos() as u64);
         self.draining.store(snapshot.is_draining, Ordering::Relaxed);
     }
 
@@ -207,6 +211,7 @@ impl LiveCounters {
         self.gone.store(true, Ordering::Relaxed);
         self.live.store(0, Ordering::Relaxed);
         self.in_flight.store(0, Ordering::Relaxed);
+        self.oldest.store(0, Ordering::Relaxed);
     }
 
     /// Publishes seconds that have ended; false if a reader holds the lock: the next tick tries again.
@@ -229,6 +234,8 @@ impl LiveCounters {
         snapshot.received_bytes += of(&self.received_bytes);
         snapshot.live_connections += of(&self.live);
         snapshot.in_flight += of(&self.in_flight);
+        let oldest = Duration::from_nanos(of(&self.oldest));
+        snapshot.oldest = snapshot.oldest.max(oldest);
         snapshot.is_draining |= self.draining.load(Ordering::Relaxed);
     }
 }

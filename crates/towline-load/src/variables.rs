@@ -14,6 +14,8 @@ use crate::template::{Place, Template, has_places};
 /// A request with values.
 #[derive(Debug)]
 pub(crate) struct VariableRequest {
+    /// The name of the target in reports.
+    name: String,
     method: Box<[u8]>,
     path: Template,
     fields: Vec<(Box<[u8]>, Template)>,
@@ -21,7 +23,7 @@ pub(crate) struct VariableRequest {
 }
 
 /// The names of all variables: the columns of the data, then the captures in the order of the targets.
-fn names(config: &Config) -> Vec<Box<str>> {
+pub(crate) fn names(config: &Config) -> Vec<Box<str>> {
     let columns = config.data.iter().flat_map(|data| data.names());
     let captures = captures(config).map(|(_, capture)| &capture.name);
     columns.chain(captures).cloned().collect()
@@ -134,6 +136,7 @@ impl VariableRequest {
         let body = target.body.as_deref();
         let body = body.map(|body| Template::parse(body, names, Place::Body));
         Ok(Some(Self {
+            name: target.step_name(),
             method: target.method.as_bytes().into(),
             path: Template::parse(target.path.as_bytes(), names, Place::Path)?,
             fields: (target.whole_fields().iter())
@@ -141,6 +144,34 @@ impl VariableRequest {
                 .collect::<Result<_, String>>()?,
             body: body.transpose()?,
         }))
+    }
+
+    /// Describes why a request with these values is invalid, which `error` says: the variables that each make it
+    /// invalid alone, or all.
+    pub(crate) fn mistake<'v>(
+        &self,
+        error: UserError,
+        value: impl Fn(usize) -> &'v [u8],
+        describe: impl Fn(&[usize]) -> String,
+    ) -> String {
+        let mut used: Vec<_> = self.variables().collect();
+        used.sort_unstable();
+        used.dedup();
+        let is_wrong = |one: &usize| {
+            let alone = |variable| {
+                if variable == *one {
+                    value(variable)
+                } else {
+                    b"x"
+                }
+            };
+            self.prepared(false, alone).err() == Some(error)
+        };
+        let mut wrong: Vec<_> = used.iter().copied().filter(is_wrong).collect();
+        if wrong.is_empty() {
+            wrong = used;
+        }
+        format!("{}: {}: {error}", self.name, describe(&wrong))
     }
 
     fn variables(&self) -> impl Iterator<Item = usize> {

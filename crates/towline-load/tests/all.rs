@@ -4,6 +4,7 @@
 mod agents;
 mod divided_slices;
 mod errors;
+mod hangs;
 mod http2;
 mod http3;
 mod options;

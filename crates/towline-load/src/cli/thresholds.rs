@@ -203,12 +203,18 @@ impl Metric {
     fn value(self, report: &Report) -> f64 {
         match self {
             Self::Latency(which, figure) => {
+                let all = report.with_timeouts.as_ref();
                 let latency = match which {
-                    Which::Response => &report.response,
-                    Which::Service => &report.service,
-                    Which::FirstByte => &report.first_byte,
+                    Which::Response => all.map_or(&report.response, |all| &all.response),
+                    Which::Service => all.map_or(&report.service, |all| &all.service),
+                    Which::FirstByte => all.map_or(&report.first_byte, |all| &all.first_byte),
                     Which::Connect => &report.connect,
                 };
+                // A request in flight at the end takes at least as long as it has waited.
+                let is_of_requests = matches!(which, Which::Response | Which::Service);
+                if figure == Figure::Max && is_of_requests {
+                    return latency.max_us.max(report.in_flight.age.max_us);
+                }
                 figure.of(latency)
             }
             Self::Rate => report.requests_per_s,
@@ -233,16 +239,17 @@ impl Metric {
     /// The figure of one target, for the metrics that `of_step` admits.
     #[expect(clippy::cast_precision_loss, reason = "counts stay far below 2^53")]
     fn value_of(self, step: &Step) -> f64 {
+        if let Self::Latency(which, figure) = self {
+            let all = step.with_timeouts.as_ref();
+            return figure.of(match which {
+                Which::FirstByte => all.map_or(&step.first_byte, |all| &all.first_byte),
+                _ => all.map_or(&step.response, |all| &all.response),
+            });
+        }
+        let (failed, all) = (step.failed as f64, (step.answered + step.failed) as f64);
         match self {
-            Self::Latency(Which::FirstByte, figure) => figure.of(&step.first_byte),
-            Self::Latency(_, figure) => figure.of(&step.response),
-            _ => {
-                let (failed, all) = (step.failed as f64, (step.answered + step.failed) as f64);
-                match self {
-                    Self::Count(_, Unit::Share) if all > 0.0 => failed / all,
-                    _ => failed,
-                }
-            }
+            Self::Count(_, Unit::Share) if all > 0.0 => failed / all,
+            _ => failed,
         }
     }
 
@@ -293,7 +300,7 @@ fn share(value: &str) -> Result<f64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{Percentile, sample};
+    use crate::report::{Latencies, Percentile, sample};
 
     fn constant(us: f64) -> Latency {
         Latency {
@@ -329,6 +336,7 @@ mod tests {
             failed,
             response: constant(us),
             first_byte: constant(us / 2.0),
+            with_timeouts: None,
         };
         report.steps = vec![step("login", 1, 1500.0), step("GET /a.html", 0, 500.0)];
         for (text, fails) in [
@@ -360,6 +368,27 @@ mod tests {
         }
         let failure = Threshold::parse("errors>0.05%").unwrap().failure(&report);
         assert_eq!(failure.unwrap(), "errors>0.05%: it is 0.100 %");
+    }
+
+    #[test]
+    fn latencies_include_what_was_never_answered() {
+        let holds = |text: &str, report: &Report| {
+            let threshold = Threshold::parse(text).unwrap();
+            threshold.failure(report).is_some()
+        };
+        // The slowest response took 1 ms; a request in flight at the end had waited for 2 ms.
+        let mut report = sample(500);
+        report.in_flight.age = constant(2000.0);
+        assert!(holds("max>1.9ms", &report) && holds("service.max>1.9ms", &report));
+        assert!(!holds("max>2ms", &report) && !holds("first_byte.max>1.1ms", &report));
+        report.with_timeouts = Some(Latencies {
+            response: constant(3000.0),
+            service: constant(3000.0),
+            first_byte: constant(3000.0),
+        });
+        for figure in ["p99", "service.p99", "first_byte.p99", "mean", "max"] {
+            assert!(holds(&format!("{figure}>2ms"), &report), "{figure}");
+        }
     }
 
     #[test]

@@ -65,6 +65,9 @@ impl Run<'_> {
         for text in texts.into_iter().flatten() {
             *text = format!("{}: {text}", member.name);
         }
+        for what in &mut part.tally.invalid {
+            *what = format!("{}: {what}", member.name);
+        }
         tally.merge(&part.tally);
         let delay = own.iter().map(|result| result.start_delay).max();
         results.extend(own);

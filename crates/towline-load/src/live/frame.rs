@@ -9,6 +9,9 @@
 //!   1.02ms ██████████  62.1 %   p50     1.02ms
 //! ```
 
+use std::fmt::Write as _;
+use std::time::Duration;
+
 use hdrhistogram::Histogram;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -25,6 +28,8 @@ use crate::report::{bytes, digits, time};
 const MIN_SIZE: (u16, u16) = (60, 12);
 /// Buckets of the distribution.
 const BUCKETS: usize = 8;
+/// The age of the oldest request in flight is shown from here on.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 pub(super) fn draw(state: &State, area: Rect, to: &mut Buffer) {
     match (area.width, area.height) {
@@ -253,12 +258,17 @@ fn status_lines(state: &State) -> Vec<Line<'static>> {
     let snapshot = &state.snapshot;
     #[expect(clippy::cast_precision_loss, reason = "for the eye")]
     let received = bytes(snapshot.received_bytes as f64);
+    let mut in_flight = format!(
+        "{} of {} connections, {} in flight",
+        snapshot.live_connections, state.connections, snapshot.in_flight
+    );
+    if snapshot.oldest >= LONG_WAIT {
+        let seconds = snapshot.oldest.as_secs_f64();
+        let _ = write!(in_flight, ", {seconds:.0} s");
+    }
     let mut lines = vec![
         Line::raw(format!("{} responses, {received}", snapshot.answered)),
-        Line::raw(format!(
-            "{} of {} connections, {} in flight",
-            snapshot.live_connections, state.connections, snapshot.in_flight
-        )),
+        Line::raw(in_flight),
     ];
     if snapshot.refused > 0 {
         lines.push(Line::raw(format!("refused {}", snapshot.refused)));

@@ -234,7 +234,12 @@ pub(super) mod tests {
             };
             for tally in &tallies {
                 let counters = LiveCounters::default();
-                counters.publish(tally, 25, 1, false);
+                let now = Snapshot {
+                    live_connections: 25,
+                    in_flight: 1,
+                    ..Snapshot::default()
+                };
+                counters.publish(tally, &now);
                 counters.add_to(&mut snapshot);
             }
             state.observe(snapshot, ended_seconds, at);

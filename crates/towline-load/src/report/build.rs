@@ -4,14 +4,15 @@ use std::time::{Duration, SystemTime};
 
 use towline_proto::Protocol;
 
+use super::text::time;
 use super::{
-    AgentFigures, Errors, Generator, Latency, LiveConnections, OpenLoop, Percentile, Quic, Report,
-    Second, Setup, StatusCount, Step,
+    AgentFigures, Errors, Generator, InFlight, Latencies, Latency, LiveConnections, OpenLoop,
+    Percentile, Quic, Report, Second, Setup, StatusCount, Step,
 };
 use crate::config::{Config, LoopMode, Until};
 use crate::schedule::Arrivals;
 use crate::slice::Slice;
-use crate::stats::{self, FAILURES, Failure, Interval, Tally, Times};
+use crate::stats::{self, AtEnd, FAILURES, Failure, Interval, Sums, Tally, Times};
 use crate::target::Target;
 use crate::usage;
 use crate::worker::ThreadResult;
@@ -87,6 +88,9 @@ pub(crate) fn from_results(
         errors,
         refused: tally.refused,
         first_failure: tally.first_failure.clone(),
+        invalid: tally.invalid.clone(),
+        in_flight: in_flight(&tally.at_end),
+        with_timeouts: tally.with_unanswered().as_ref().map(latencies),
         changed: tally.changed,
         first_change: tally.first_change.clone(),
         ended_early: (results.iter()).find_map(|thread_result| thread_result.gave_up.clone()),
@@ -168,6 +172,23 @@ pub(super) fn latency(times: &Times) -> Latency {
     }
 }
 
+fn latencies(sums: &Sums) -> Latencies {
+    Latencies {
+        response: latency(&sums.response),
+        service: latency(&sums.service),
+        first_byte: latency(&sums.first_byte),
+    }
+}
+
+fn in_flight(at_end: &AtEnd) -> InFlight {
+    InFlight {
+        age: latency(&at_end.ages),
+        connections: at_end.connections,
+        overdue: at_end.overdue,
+        overdue_after_us: at_end.patience.as_secs_f64() * 1e6,
+    }
+}
+
 /// The figures of each target, if they are counted apart.
 fn steps(config: &Config, tally: &Tally) -> Vec<Step> {
     let step = |(target, counts): (&Target, &stats::Step)| Step {
@@ -176,6 +197,7 @@ fn steps(config: &Config, tally: &Tally) -> Vec<Step> {
         failed: counts.failed,
         response: latency(&counts.sums.response),
         first_byte: latency(&counts.sums.first_byte),
+        with_timeouts: counts.with_unanswered().as_ref().map(latencies),
     };
     config.targets.iter().zip(tally.steps()).map(step).collect()
 }
@@ -209,6 +231,7 @@ pub(crate) fn errors(counts: &[u64; FAILURES]) -> Errors {
         content: of(Failure::Content),
         stream_reset: of(Failure::StreamReset),
         unprocessed: of(Failure::Unprocessed),
+        invalid: of(Failure::Invalid),
     }
 }
 
@@ -263,7 +286,8 @@ fn generator(results: &[ThreadResult], tally: &Tally) -> Generator {
 pub(super) fn limit(report: &Report) -> Option<String> {
     let generator = &report.generator;
     let achieved = (report.open_loop.as_ref()).is_some_and(|open| open.achieved_share >= ACHIEVED);
-    if achieved {
+    // What cannot be sent is no limit of the generator.
+    if achieved || report.errors.invalid > 0 {
         return None;
     }
     if generator.busiest_share >= BUSY_SHARE {
@@ -336,7 +360,31 @@ pub(crate) fn warnings(report: &Report) -> Vec<String> {
             "{failed} failures, none of them in the rate; the first: {first}"
         ));
     }
+    warnings.extend(end_warning(report));
+    let others =
+        (report.invalid.iter()).filter(|what| Some(*what) != report.first_failure.as_ref());
+    warnings.extend(others.map(|what| format!("not sent: {what}")));
     warnings
+}
+
+/// A warning about what hung at the end of the load.
+fn end_warning(report: &Report) -> Option<String> {
+    let InFlight { age, overdue, .. } = &report.in_flight;
+    if *overdue == 0 {
+        return None;
+    }
+    let after = time(report.in_flight.overdue_after_us);
+    let (count, oldest) = (age.count, time(age.max_us));
+    let nothing = if report.answered == 0 {
+        "no request was answered; "
+    } else {
+        ""
+    };
+    Some(format!(
+        "{nothing}{overdue} of {} in flight at the end, the oldest for {oldest}, had no response after {after}, and \
+         count as errors",
+        count + report.in_flight.connections
+    ))
 }
 
 /// Conditions that concern one agent of several.

@@ -47,6 +47,17 @@ pub struct Report {
     pub refused: u64,
     /// Description of the first failure.
     pub first_failure: Option<String>,
+    /// Descriptions of what made requests invalid, such as the row and the column of a value: each once, the first ten. They were not
+    /// sent.
+    #[serde(default)]
+    pub invalid: Vec<String>,
+    /// Requests in flight when the measured time ended.
+    #[serde(default)]
+    pub in_flight: InFlight,
+    /// The latencies with those of the requests that timed out, at the time that they had waited: thresholds judge
+    /// these. `None`: no request timed out.
+    #[serde(default)]
+    pub with_timeouts: Option<Latencies>,
     /// Responses with another status or length than the first successful one of their target, where
     /// nothing else is expected: no errors.
     #[serde(default)]
@@ -72,6 +83,28 @@ pub struct Report {
     /// The agents that shared the load; none if it was sent from here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<AgentFigures>,
+}
+
+/// The three latencies of requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Latencies {
+    pub response: Latency,
+    pub service: Latency,
+    pub first_byte: Latency,
+}
+
+/// Requests without a response when the measured time ended, and what became of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct InFlight {
+    /// How long they had waited then; `count` is their number.
+    pub age: Latency,
+    /// Connections that were being opened then, or on which the server allowed no request.
+    pub connections: u64,
+    /// Requests and connections of these that got no response, or were not open, within `overdue_after_us` of their start: they are among the
+    /// errors.
+    pub overdue: u64,
+    /// The timeout; at the end of a closed loop a multiple of the response times, if that is less.
+    pub overdue_after_us: f64,
 }
 
 /// One of the agents that shared a load. Figures of a lost agent are those of its last sign of life, without latencies;
@@ -207,6 +240,9 @@ pub struct Step {
     pub failed: u64,
     pub response: Latency,
     pub first_byte: Latency,
+    /// As in [`Report`].
+    #[serde(default)]
+    pub with_timeouts: Option<Latencies>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -261,13 +297,16 @@ pub struct Errors {
     pub stream_reset: u64,
     /// HTTP/2: not processed by the server: reset with `REFUSED_STREAM`, or above the last stream of its GOAWAY.
     pub unprocessed: u64,
+    /// Not sent: the values of the request make no valid one.
+    #[serde(default)]
+    pub invalid: u64,
 }
 
 impl Errors {
     pub fn total(&self) -> u64 {
         let of_connections = self.connect + self.timeout + self.reset + self.protocol;
         let of_streams = self.stream_reset + self.unprocessed;
-        of_connections + of_streams + self.status + self.content
+        of_connections + of_streams + self.status + self.content + self.invalid
     }
 }
 

@@ -99,12 +99,18 @@ impl Report {
         )?;
         if let Some(open) = &self.open_loop {
             row(f, "response", &self.response)?;
+            if let Some(all) = &self.with_timeouts {
+                row(f, "with timeouts", &all.response)?;
+            }
             row(f, "service", &self.service)?;
             row(f, "first byte", &self.first_byte)?;
             row(f, "lag", &open.lag)?;
             row(f, "no connection", &open.connection_wait)?;
         } else {
             row(f, "service", &self.service)?;
+            if let Some(all) = &self.with_timeouts {
+                row(f, "with timeouts", &all.service)?;
+            }
             row(f, "first byte", &self.first_byte)?;
         }
         row(f, "connect", &self.connect)
@@ -161,7 +167,21 @@ impl Report {
             let (reset, unprocessed) = (errors.stream_reset, errors.unprocessed);
             write!(f, ", streams reset {reset}, unprocessed {unprocessed}")?;
         }
+        if errors.invalid > 0 {
+            write!(f, ", invalid {}", errors.invalid)?;
+        }
         writeln!(f)?;
+        let (in_flight, age) = (&self.in_flight, &self.in_flight.age);
+        if age.count + in_flight.connections > 0 {
+            writeln!(
+                f,
+                "in flight    {} at the end for up to {}, {} opening, {} overdue",
+                counted(age.count, self.unit().trim_end_matches('s')),
+                time(age.max_us),
+                counted(in_flight.connections, "connection"),
+                in_flight.overdue
+            )?;
+        }
         let live = &self.live_connections;
         writeln!(
             f,

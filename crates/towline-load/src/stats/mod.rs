@@ -1,5 +1,7 @@
 //! Counts of one thread, and merging them. Pure: times are arguments.
 
+mod at_end;
+mod failure;
 mod steps;
 mod times;
 
@@ -12,45 +14,14 @@ use towline_io::quic::QuicCounts;
 
 use crate::hosts::serialized;
 
+pub(crate) use at_end::AtEnd;
+pub(crate) use failure::{FAILURES, Failure};
 pub(crate) use steps::{Step, Sums};
 pub(crate) use times::Times;
 use times::{add, encoded, histogram};
 
-/// The class of a failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failure {
-    Connect,
-    Timeout,
-    /// The connection ended before the response was complete.
-    Reset,
-    Protocol,
-    Status,
-    /// Length or bytes differ from the expected ones.
-    Content,
-    /// HTTP/2: the server reset the stream.
-    StreamReset,
-    /// HTTP/2: the server did not process the request: `REFUSED_STREAM`, or GOAWAY with a lower id.
-    Unprocessed,
-}
-
-impl Failure {
-    /// The name of the class in reports.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Connect => "connect",
-            Self::Timeout => "timeout",
-            Self::Reset => "reset",
-            Self::Protocol => "protocol",
-            Self::Status => "status",
-            Self::Content => "content",
-            Self::StreamReset => "stream_reset",
-            Self::Unprocessed => "unprocessed",
-        }
-    }
-}
-
-/// The number of [`Failure`] classes.
-pub(crate) const FAILURES: usize = 8;
+/// Descriptions of invalid requests that are kept.
+const MAX_INVALID: usize = 10;
 
 /// The times of a complete response that passed its check.
 #[derive(Clone, Copy, Debug)]
@@ -112,6 +83,9 @@ pub(crate) struct Tally {
     pub(crate) refused: u64,
     /// Description of the first failure.
     pub(crate) first_failure: Option<String>,
+    /// Descriptions of what made requests invalid: the first, each once.
+    pub(crate) invalid: Vec<String>,
+    pub(crate) at_end: AtEnd,
     /// Responses that differ from the first one of their target, and the first difference.
     pub(crate) changed: u64,
     pub(crate) first_change: Option<String>,
@@ -152,6 +126,8 @@ impl Tally {
             failures: [0; FAILURES],
             refused: 0,
             first_failure: None,
+            invalid: Vec::new(),
+            at_end: AtEnd::default(),
             changed: 0,
             first_change: None,
             statuses: Vec::new(),
@@ -184,6 +160,8 @@ impl Tally {
         }
         self.failures = [0; FAILURES];
         self.first_failure = None;
+        self.invalid.clear();
+        self.at_end = AtEnd::default();
         self.first_change = None;
         self.statuses.clear();
         self.series.clear();
@@ -256,6 +234,45 @@ impl Tally {
         self.first_failure.get_or_insert_with(say);
     }
 
+    /// Counts the time that a request has waited in vain, at which its latency is at least.
+    pub(crate) fn count_unanswered(&mut self, target: usize, waited: &ResponseTimes) {
+        self.step(target).record_unanswered(waited);
+    }
+
+    /// Describes what makes a request invalid.
+    pub(crate) fn note_invalid(&mut self, what: String) {
+        if self.invalid.len() < MAX_INVALID && !self.invalid.contains(&what) {
+            self.invalid.push(what);
+        }
+    }
+
+    /// The median and the maximum of the service times so far, if there is any response.
+    pub(crate) fn usual_and_longest(&self) -> Option<(Duration, Duration)> {
+        let mut sums = self.total.clone();
+        self.steps
+            .iter()
+            .for_each(|step| step.add_second(&mut sums));
+        let times = &sums.service.0;
+        let at = |percent| Duration::from_nanos(times.value_at_percentile(percent));
+        (!times.is_empty()).then(|| (at(50.0), at(100.0)))
+    }
+
+    /// Whether responses to a target are counted apart, and there is none.
+    pub(crate) fn lacks_responses_to(&self, target: usize) -> bool {
+        (self.steps().get(target)).is_some_and(|step| step.answered == 0)
+    }
+
+    /// All latencies, with those of requests without a response at the time that they have waited. `None`: there are
+    /// no such requests.
+    pub(crate) fn with_unanswered(&self) -> Option<Sums> {
+        let mut all = self.total.clone();
+        let unanswered: Vec<_> = self.steps.iter().filter_map(Step::unanswered).collect();
+        for sums in &unanswered {
+            all.merge(sums);
+        }
+        (!unanswered.is_empty()).then_some(all)
+    }
+
     /// Counts a response that differs from the first one of its target.
     pub(crate) fn count_changed(&mut self, say: impl FnOnce() -> String) {
         self.changed += 1;
@@ -317,6 +334,10 @@ impl Tally {
         if let Some(failure) = &other.first_failure {
             self.note(|| failure.clone());
         }
+        for what in &other.invalid {
+            self.note_invalid(what.clone());
+        }
+        self.at_end.merge(&other.at_end);
         for (status, count) in &other.statuses {
             match self.statuses.iter_mut().find(|(known, _)| known == status) {
                 Some((_, sum)) => *sum += count,
@@ -494,7 +515,7 @@ mod tests {
         one.count_failure(None, Failure::Content);
         one.merge(&other);
         assert_eq!(one.statuses, [(200, 2), (503, 1)]);
-        assert_eq!(one.failures, [0, 0, 0, 0, 1, 1, 0, 0]);
+        assert_eq!(one.failures, [0, 0, 0, 0, 1, 1, 0, 0, 0]);
     }
     #[test]
     fn each_time_is_in_the_histograms_of_its_step_and_of_all() {

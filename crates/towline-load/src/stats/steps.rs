@@ -35,6 +35,8 @@ pub(crate) struct Step {
     pub(crate) answered: u64,
     pub(crate) failed: u64,
     pub(crate) sums: Sums,
+    /// How long requests have waited in vain; `None`: no request has.
+    unanswered: Option<Box<Sums>>,
     #[serde(skip)]
     second: OfSecond,
 }
@@ -105,6 +107,31 @@ impl Step {
         self.second.record(times);
     }
 
+    /// Adds this second's times, which are not added yet, to `total`.
+    pub(super) fn add_second(&self, total: &mut Sums) {
+        total.add(&self.second);
+    }
+
+    pub(super) fn record_unanswered(&mut self, waited: &ResponseTimes) {
+        let sums = self.unanswered.get_or_insert_default();
+        sums.response.record(waited.response);
+        sums.service.record(waited.service);
+        sums.first_byte.record(waited.first_byte);
+    }
+
+    pub(super) fn unanswered(&self) -> Option<&Sums> {
+        self.unanswered.as_deref()
+    }
+
+    /// The latencies of this step with those of requests without a response; `None`: there are no such requests.
+    pub(crate) fn with_unanswered(&self) -> Option<Sums> {
+        self.unanswered.as_deref().map(|unanswered| {
+            let mut all = self.sums.clone();
+            all.merge(unanswered);
+            all
+        })
+    }
+
     /// Adds this second's times to `total`, to the sums of the step if it is one of several, and `response` to
     /// `of_second`.
     pub(super) fn end_second(
@@ -128,11 +155,15 @@ impl Step {
         self.answered += other.answered;
         self.failed += other.failed;
         self.sums.merge(&other.sums);
+        if let Some(more) = &other.unanswered {
+            self.unanswered.get_or_insert_default().merge(more);
+        }
     }
 
     pub(super) fn reset(&mut self) {
         (self.answered, self.failed) = (0, 0);
         self.sums.clear();
+        self.unanswered = None;
         self.second.clear();
     }
 }

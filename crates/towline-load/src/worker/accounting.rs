@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::slot::State;
 use super::{FOREVER, Phase, Worker};
 use crate::config::Until;
-use crate::monitor::{LiveCounters, Monitor};
+use crate::monitor::{LiveCounters, Monitor, Snapshot};
 use crate::stats::Tally;
 use crate::usage::Usage;
 
@@ -56,7 +56,14 @@ impl Worker {
             return;
         };
         let draining = self.phase == Phase::Draining;
-        (monitored.counters).publish(&self.tally, self.live, self.in_flight, draining);
+        let snapshot = Snapshot {
+            live_connections: self.live,
+            in_flight: self.in_flight,
+            oldest: self.oldest,
+            is_draining: draining,
+            ..Snapshot::default()
+        };
+        (monitored.counters).publish(&self.tally, &snapshot);
         let ended = self
             .tally
             .series

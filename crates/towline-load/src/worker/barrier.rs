@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::send::Used;
 use super::slot::State;
 use super::{Phase, Worker};
 
@@ -33,7 +34,9 @@ impl Worker {
             if self.budget == Some(0) {
                 return;
             }
-            self.use_permit(permit, now, now);
+            if self.use_permit(permit, now, now) == Used::Invalid {
+                self.permits.push_back(permit);
+            }
             if let State::Open(id) = self.slots[permit.slot as usize].state {
                 self.engine.flush_and_rearm(id);
             }

@@ -61,6 +61,8 @@ pub(super) struct ConnState {
     pub(super) pending: VecDeque<InFlight>,
     /// Permits that found no stream free: the server allows fewer streams than configured.
     pub(super) deferred_permits: usize,
+    /// Since when the connection is barred, as far as it has been noticed.
+    pub(super) barred_since: Option<Instant>,
     /// When bytes were last received.
     pub(super) last_received_at: Option<Instant>,
     /// The unsent part of the current request.
@@ -94,6 +96,11 @@ pub(super) enum ConnEvent {
 }
 
 impl ConnState {
+    /// Whether the server allows no request, although none is in flight.
+    pub(super) fn is_barred(&self) -> bool {
+        self.pending.is_empty() && self.deferred_permits > 0
+    }
+
     /// Index of the request on `stream`.
     fn index(&self, stream: StreamId) -> Option<usize> {
         if self.pending.front()?.stream == stream {

@@ -11,7 +11,7 @@ use towline_proto::{Http2Limits, Http3Limits, Limits, Protocol, ProtocolPolicy};
 use super::slot::{QueuedRequest, State};
 use super::{Phase, Worker};
 use crate::config::Config;
-use crate::stats::Failure;
+use crate::stats::{Failure, ResponseTimes};
 
 impl Worker {
     /// Dials for `slot`; `queued` is the request that waits for this connection.
@@ -119,7 +119,7 @@ impl Worker {
         }
         match queued {
             // Counted as in flight since the dial.
-            Some(queued) => _ = self.send(slot, id, queued, queued.follows.unwrap_or(begun)),
+            Some(queued) => self.send_queued(slot, id, queued, queued.follows.unwrap_or(begun)),
             None => self.grant_permits(slot, now),
         }
         self.engine.flush_and_rearm(id);
@@ -141,7 +141,7 @@ impl Worker {
             return if refused {
                 self.on_refused(queued.intended, now);
             } else {
-                self.on_failed(Some(queued.target), queued.intended, failure, now);
+                self.on_queued_failed(&queued, failure, now);
             };
         }
         self.align(now);
@@ -153,8 +153,25 @@ impl Worker {
             self.tally.refused += 1;
         } else if refused {
             self.on_refused(now, now);
-        } else if self.phase == Phase::Connecting || self.counts(now, now) {
+        } else if self.phase == Phase::Connecting || self.is_end() || self.counts(now, now) {
             self.tally.count_failure(None, failure);
+            let is_overdue = self.is_end() && failure == Failure::Timeout;
+            self.tally.at_end.overdue += u64::from(is_overdue);
+        }
+    }
+
+    /// Counts a request whose connection could not be opened.
+    fn on_queued_failed(&mut self, queued: &QueuedRequest, failure: Failure, now: Instant) {
+        let counted = self.on_failed(Some(queued.target), queued.intended, failure, now);
+        if counted && failure == Failure::Timeout {
+            let waited = now.saturating_duration_since(queued.intended);
+            let times = ResponseTimes {
+                response: waited,
+                service: waited,
+                first_byte: waited,
+                body_bytes: 0,
+            };
+            self.count_unanswered(queued.target, &times);
         }
     }
 
@@ -206,7 +223,7 @@ impl Worker {
             if may_refuse && failure == Failure::Reset && !has_responses && was_silent {
                 self.on_refused(request.intended, now);
             } else {
-                self.on_failed(Some(request.target), request.intended, failure, now);
+                self.on_request_failed(request, failure, now);
                 self.tally.note(|| rule.into());
             }
         }

@@ -14,6 +14,7 @@ mod barrier;
 mod batch_flush;
 mod conn_state;
 mod connect;
+mod ending;
 mod first_response;
 mod origins;
 mod outage;
@@ -132,6 +133,12 @@ pub(crate) struct Worker {
     budget: Option<u64>,
     until: Until,
     window: Window,
+    /// How long a request may take: the timeout, or less at the end of the load.
+    patience: Duration,
+    /// The age of the oldest request in flight, at the last tick.
+    oldest: Duration,
+    /// Permits that wait for the next tick, since all their last requests were invalid.
+    paused: Vec<SendPermit>,
     /// When late requests are no longer sent.
     late_until: Instant,
     phase: Phase,
@@ -202,6 +209,9 @@ impl Worker {
             budget: None,
             until: Until::Requests(0),
             window: Window::far(now),
+            patience: config.timeout,
+            oldest: Duration::ZERO,
+            paused: Vec::new(),
             late_until: now,
             phase: Phase::Connecting,
             tick_at: now,
@@ -224,6 +234,8 @@ impl Worker {
         self.tally.reset();
         self.window = Window::far(Instant::now());
         self.permits.clear();
+        self.paused.clear();
+        self.patience = self.config.timeout;
         self.schedule = match slice.loop_mode {
             LoopMode::Closed => None,
             LoopMode::Open(rate) => Some(match &self.config.stages {
@@ -286,13 +298,13 @@ impl Worker {
             let now = self.engine.clock();
             self.close_without_response(now);
             if stop.is_requested() || self.gave_up.is_some() {
-                self.window.to = self.window.to.min(now);
-                self.count_unsent();
+                self.interrupt(now);
                 return Ok(self.thread_result(now));
             }
             if self.phase == Phase::Running && now >= self.window.to {
                 self.phase = Phase::Late;
                 self.late_until = now + self.config.timeout;
+                self.begin_end(now, false);
             }
             if self.phase == Phase::Late && (now >= self.late_until || !self.has_backlog()) {
                 self.phase = Phase::Draining;
@@ -367,16 +379,13 @@ impl Worker {
         self.open_due(now);
     }
 
-    fn is_over(&self) -> bool {
+    fn is_over(&mut self) -> bool {
         match self.phase {
             Phase::Connecting | Phase::Late => false,
             Phase::Running => self.budget == Some(0) && self.in_flight == 0,
-            // A plain run does not count requests of a closed loop that are in flight at its end.
-            Phase::Draining => {
-                let counts_rest =
-                    self.schedule.is_some() || self.window.alignment != Alignment::Fixed;
-                !counts_rest || self.in_flight == 0
-            }
+            // Connections between slices are opened before the next one.
+            Phase::Draining if self.window.alignment != Alignment::Fixed => self.in_flight == 0,
+            Phase::Draining => self.is_idle(),
         }
     }
 
@@ -513,6 +522,7 @@ impl Worker {
             self.tally.sample_live(self.live);
         }
         self.expire(now);
+        self.resume_paused(now);
         if self.phase == Phase::Running {
             self.check_outages(now);
             self.follow_stages(now);

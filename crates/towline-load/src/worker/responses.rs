@@ -7,8 +7,7 @@ use towline_proto::Protocol;
 
 use super::conn_state::InFlight;
 use super::send_modes::PendingSend;
-use super::slot::State;
-use super::{Alignment, GRACE_PART, Phase, SHORTEST_GRACE, Worker};
+use super::{GRACE_PART, Phase, SHORTEST_GRACE, Worker};
 use crate::check::Mismatch;
 use crate::stats::Failure;
 
@@ -147,45 +146,9 @@ impl Worker {
         self.slots[slot as usize].failed += 1;
         self.in_flight -= 1;
         self.restart_session(slot);
-        self.on_failed(Some(request.target), request.intended, failure, now);
+        self.on_request_failed(&request, failure, now);
         self.tally.note(|| rule);
         self.permit(slot, now);
-    }
-
-    /// Fails the requests that have timed out: over HTTP/1.1 with their connection, over HTTP/2 alone if
-    /// the connection is alive.
-    pub(super) fn expire(&mut self, now: Instant) {
-        const RULE: &str = "no response in time";
-        for index in 0..self.slots.len() {
-            if self.upgrade_timed_out(index, now) {
-                continue;
-            }
-            let State::Open(id) = self.slots[index].state else {
-                continue;
-            };
-            while let Some(conn) = self.engine.conn(id) {
-                let Some(oldest) = conn.state.pending.front() else {
-                    break;
-                };
-                if now < oldest.sent + self.config.timeout {
-                    break;
-                }
-                let is_alive = conn
-                    .state
-                    .last_received_at
-                    .is_some_and(|at| at > oldest.sent);
-                if self.config.protocol == Protocol::Http1 || !is_alive {
-                    self.on_closed(id, Failure::Timeout, RULE, now);
-                    self.engine.abort(id);
-                    break;
-                }
-                if let Ok(mut stream) = conn.proto.stream(oldest.stream) {
-                    stream.reset();
-                }
-                self.on_stream_failed(id, 0, Failure::Timeout, RULE.into(), now);
-                self.engine.flush_and_rearm(id);
-            }
-        }
     }
 
     fn count_mismatch(
@@ -227,22 +190,23 @@ impl Worker {
         }
     }
 
-    /// Counts a failed request; without `target` it is the server's alone.
+    /// Counts a failed request; without `target` it is the server's alone. Returns whether it counts.
     pub(super) fn on_failed(
         &mut self,
         target: Option<u32>,
         intended: Instant,
         failure: Failure,
         now: Instant,
-    ) {
+    ) -> bool {
         self.on_server_active(now);
         self.align(now);
         // A request that was in flight at the end of a slice and fails afterwards counts in the slice.
-        let is_rest = self.window.alignment == Alignment::Closed && self.schedule.is_none();
-        if is_rest || self.counts(intended, now) {
+        let counts = self.is_rest() || self.counts(intended, now);
+        if counts {
             let target = target.map(|target| target as usize);
             self.tally.count_failure(target, failure);
         }
+        counts
     }
 
     /// Counts a connection that ended before any response, where the server may refuse.

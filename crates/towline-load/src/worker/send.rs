@@ -13,8 +13,42 @@ use super::slot::{QueuedRequest, SendPermit, State};
 use crate::check::Check;
 use crate::config::Config;
 use crate::schedule::Delay;
+use crate::stats::Failure;
 use crate::target::{SendMode, Target, WholeFields};
 use crate::template::has_places;
+
+/// Requests that are invalid one after the other before the connection pauses until the next tick.
+const MAX_INVALID_AT_ONCE: usize = 16;
+
+/// Why a request is not sent.
+#[derive(Debug)]
+pub(super) enum NotSent {
+    /// The connection takes no request now; its events tell more.
+    Unavailable,
+    /// The request is invalid, for this reason.
+    Invalid(String),
+}
+
+impl NotSent {
+    pub(super) fn of(error: UserError) -> Self {
+        match error {
+            UserError::NotIdle | UserError::StreamFailed | UserError::UnknownStream => {
+                Self::Unavailable
+            }
+            _ => Self::Invalid(error.to_string()),
+        }
+    }
+}
+
+/// The outcome of a permit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Used {
+    Sent,
+    /// The request was invalid, and has failed; the permit allows another one.
+    Invalid,
+    /// The connection has changed, or takes no more requests.
+    Void,
+}
 
 /// The prepared requests of all targets.
 pub(super) struct RequestTemplates {
@@ -161,9 +195,7 @@ impl Worker {
             since: now,
         };
         if self.uses_permits {
-            if self.budget != Some(0) {
-                self.use_permit(permit, now, now);
-            }
+            self.use_until_sent(permit, now);
         } else if self.schedule.is_some() || self.config.barrier {
             let may_be_used = self
                 .config
@@ -173,7 +205,29 @@ impl Worker {
                 self.permits.push_back(permit);
             }
         } else if (slot as usize) < self.active {
-            self.use_permit(permit, now, now);
+            self.use_until_sent(permit, now);
+        }
+    }
+
+    /// Uses a permit of a closed loop for the first valid request of the next ones.
+    fn use_until_sent(&mut self, permit: SendPermit, now: Instant) {
+        for _ in 0..MAX_INVALID_AT_ONCE {
+            if self.budget == Some(0) || self.use_permit(permit, now, now) != Used::Invalid {
+                return;
+            }
+        }
+        self.paused.push(permit);
+    }
+
+    /// Uses the permits whose requests were all invalid at the last tick.
+    pub(super) fn resume_paused(&mut self, now: Instant) {
+        for permit in std::mem::take(&mut self.paused) {
+            if self.phase.sends() {
+                self.use_until_sent(permit, now);
+            }
+            if let State::Open(id) = self.slots[permit.slot as usize].state {
+                self.engine.flush_and_rearm(id);
+            }
         }
     }
 
@@ -203,8 +257,11 @@ impl Worker {
                 return;
             };
             self.engine.set_clock(now);
-            if self.use_permit(permit, intended, now) {
-                if self.counts(intended, now) {
+            let used = self.use_permit(permit, intended, now);
+            if used != Used::Void {
+                if used == Used::Invalid {
+                    self.permits.push_front(permit);
+                } else if self.counts(intended, now) {
                     let delay = Delay::of(intended, permit.since, now);
                     self.tally.wait.record(delay.wait);
                     self.tally.lag.record(delay.lag);
@@ -224,16 +281,16 @@ impl Worker {
         }
     }
 
-    /// Starts one request. Returns false if the connection has changed, or takes no more requests.
+    /// Starts one request.
     pub(super) fn use_permit(
         &mut self,
         permit: SendPermit,
         intended: Instant,
         now: Instant,
-    ) -> bool {
+    ) -> Used {
         let slot = &self.slots[permit.slot as usize];
         if slot.serial != permit.serial {
-            return false;
+            return Used::Void;
         }
         let target = self.origins[slot.origin].next;
         let queued = QueuedRequest {
@@ -245,22 +302,64 @@ impl Worker {
             State::Open(id) => self.send(permit.slot, id, queued, now),
             State::Absent { .. } if self.config.is_fresh() => {
                 self.dial(permit.slot, Some(queued), now);
-                true
+                Ok(())
             }
-            _ => false,
+            _ => Err(NotSent::Unavailable),
         };
-        if started {
-            let origin = self.slots[permit.slot as usize].origin;
-            self.origins[origin].advance();
-            self.in_flight += 1;
-            if let Some(budget) = &mut self.budget {
-                *budget -= 1;
+        if matches!(started, Err(NotSent::Unavailable)) {
+            return Used::Void;
+        }
+        let origin = self.slots[permit.slot as usize].origin;
+        self.origins[origin].advance();
+        if let Some(budget) = &mut self.budget {
+            *budget -= 1;
+        }
+        if self.counts(intended, now) {
+            self.tally.sent += 1;
+        }
+        if let Err(NotSent::Invalid(why)) = started {
+            self.on_invalid(permit.slot, queued, why, now);
+            return Used::Invalid;
+        }
+        self.in_flight += 1;
+        Used::Sent
+    }
+
+    /// Fails a request that is invalid.
+    #[cold]
+    fn on_invalid(&mut self, slot: u32, queued: QueuedRequest, why: String, now: Instant) {
+        if self.counts(queued.intended, now) {
+            let target = Some(queued.target as usize);
+            self.tally.count_failure(target, Failure::Invalid);
+            self.tally.note(|| why.clone());
+            self.tally.note_invalid(why);
+        }
+        self.restart_session(slot);
+    }
+
+    /// Sends the request for which a connection was opened.
+    pub(super) fn send_queued(
+        &mut self,
+        slot: u32,
+        id: ConnId,
+        queued: QueuedRequest,
+        sent: Instant,
+    ) {
+        let Err(not_sent) = self.send(slot, id, queued, sent) else {
+            return;
+        };
+        let now = self.engine.clock();
+        self.in_flight -= 1;
+        match not_sent {
+            NotSent::Invalid(why) => {
+                self.on_invalid(slot, queued, why, now);
+                self.permit(slot, now);
             }
-            if self.counts(intended, now) {
-                self.tally.sent += 1;
+            NotSent::Unavailable => {
+                let target = Some(queued.target);
+                self.on_failed(target, queued.intended, Failure::Unprocessed, now);
             }
         }
-        started
     }
 
     /// Writes a request to its connection; `sent` is when its service time begins.
@@ -270,41 +369,40 @@ impl Worker {
         id: ConnId,
         queued: QueuedRequest,
         sent: Instant,
-    ) -> bool {
+    ) -> Result<(), NotSent> {
         let Some(conn) = self.engine.conn(id) else {
-            return false;
+            return Err(NotSent::Unavailable);
         };
         let used = &mut self.slots[slot as usize].used;
         let most = self.config.requests_per_connection;
         if most.is_some_and(|most| *used >= most) {
-            return false;
+            return Err(NotSent::Unavailable);
         }
         let has_streams = self.config.protocol != Protocol::Http1;
         // The server's first bytes announce its stream limit; until then one stream is used.
         let is_known = conn.received_bytes() > 0 || conn.state.pending.is_empty();
         if has_streams && !(is_known && conn.proto.stream_capacity() > 0) {
             conn.state.deferred_permits += 1;
-            return false;
+            return Err(NotSent::Unavailable);
         }
         let template = &self.templates.templates[queued.target as usize];
         // Only HTTP/1.1 announces the last request.
         let is_last = !has_streams && most == Some(*used + 1);
-        let begun = if let Some(stream) = conn.send_again() {
-            Some(stream)
+        let stream = if let Some(stream) = conn.send_again() {
+            stream
         } else if conn.state.socket.is_some() {
             let target = &self.config.targets[queued.target as usize];
-            self.ws_context.send(conn, target)
+            let begun = self.ws_context.send(conn, target);
+            begun.ok_or(NotSent::Unavailable)?
+        } else if let Some(users) = &mut self.users
+            && let Some(begun) = users.begin(conn, slot, queued.target, is_last)
+        {
+            begun?
         } else {
             let begun = send_modes::begin(conn, template, is_last, queued.follows.is_some());
-            begun.ok().inspect(|stream| conn.track_request(*stream))
-        };
-        let begun = begun.or_else(|| {
-            let users = self.users.as_mut()?;
-            users.begin(conn, slot, queued.target, is_last)
-        });
-        // Refused only by a connection that is ending; its events report that.
-        let Some(stream) = begun else {
-            return false;
+            let stream = begun.map_err(NotSent::of)?;
+            conn.track_request(stream);
+            stream
         };
         *used += 1;
         conn.state.pending.push_back(InFlight {
@@ -320,7 +418,7 @@ impl Worker {
             // The turn may have begun long ago.
             self.schedule_pending(slot, pending_send, Instant::now());
         }
-        true
+        Ok(())
     }
 
     /// Whether a request was due in the measured time and is not sent yet.

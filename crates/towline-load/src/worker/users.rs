@@ -12,6 +12,7 @@ use towline_proto::StreamId;
 
 use super::Worker;
 use super::conn_state::ConnState;
+use super::send::NotSent;
 use crate::check::{Check, Mismatch};
 use crate::config::{Config, Mix};
 use crate::data::Data;
@@ -23,6 +24,8 @@ pub(super) struct Users {
     is_session: bool,
     /// By target.
     requests: Vec<Option<VariableRequest>>,
+    /// Of all variables.
+    names: Vec<Box<str>>,
     /// The place of each target's first capture among all.
     first_capture: Vec<usize>,
     /// By slot.
@@ -51,19 +54,20 @@ impl Users {
             data: config.data.clone(),
             is_session,
             requests: variables::requests(config)?,
+            names: variables::names(config),
             first_capture,
             by_slot: vec![user; slots],
         }))
     }
 
-    /// Writes the request of a target that has values. `None`: it has none, or the connection takes no request.
+    /// Writes the request of a target that has values. `None`: it has none.
     pub(super) fn begin(
         &mut self,
         conn: &mut Conn<ConnState>,
         slot: u32,
         target: u32,
         is_last: bool,
-    ) -> Option<StreamId> {
+    ) -> Option<Result<StreamId, NotSent>> {
         let request = self.requests[target as usize].as_ref()?;
         let user = &mut self.by_slot[slot as usize];
         let mut row: &[Box<str>] = &[];
@@ -73,13 +77,46 @@ impl Users {
             }
             row = data.row(*user.row.get_or_insert_with(|| data.next()));
         }
-        let captured = &user.captured;
+        let (row_index, captured) = (user.row, &self.by_slot[slot as usize].captured);
         let value = |variable: usize| match row.get(variable) {
             Some(value) => value.as_bytes(),
             None => &*captured[variable - row.len()],
         };
-        let prepared = request.prepared(is_last, value).ok()?;
-        conn.proto.request_prepared(&prepared).ok()
+        let begun = (request.prepared(is_last, value))
+            .and_then(|prepared| conn.proto.request_prepared(&prepared));
+        Some(begun.map_err(|error| match NotSent::of(error) {
+            NotSent::Invalid(_) => {
+                let place = |variables: &[usize]| self.place(row_index, variables);
+                NotSent::Invalid(request.mistake(error, value, place))
+            }
+            not_sent @ NotSent::Unavailable => not_sent,
+        }))
+    }
+
+    /// Where these variables come from.
+    fn place(&self, row: Option<usize>, variables: &[usize]) -> String {
+        let columns = (self.data.as_ref()).map_or(0, |data| data.names().len());
+        let names = |of: &dyn Fn(usize) -> bool| -> Vec<_> {
+            let of = variables.iter().filter(|variable| of(**variable));
+            of.map(|variable| format!("{:?}", self.names[*variable]))
+                .collect()
+        };
+        let (columns, captured) = (
+            names(&|variable| variable < columns),
+            names(&|variable| variable >= columns),
+        );
+        let mut places = Vec::new();
+        if let (Some(row), Some(data), false) = (row, &self.data, columns.is_empty()) {
+            places.push(format!(
+                "{}, column {}",
+                data.place(row),
+                columns.join(", ")
+            ));
+        }
+        if !captured.is_empty() {
+            places.push(format!("taken from a response: {}", captured.join(", ")));
+        }
+        places.join("; ")
     }
 
     /// Keeps the values of a response, and ends the session with its last one.

@@ -237,19 +237,6 @@ impl Worker {
         self.on_connect_failed(slot, queued, failure, refused, now);
     }
 
-    /// Fails a handshake that takes too long; returns whether it did.
-    pub(super) fn upgrade_timed_out(&mut self, slot: usize, now: Instant) -> bool {
-        let State::Upgrading { id, begun, .. } = self.slots[slot].state else {
-            return false;
-        };
-        if now < begun + self.config.connect_timeout {
-            return false;
-        }
-        self.on_closed(id, Failure::Timeout, "no WebSocket handshake in time", now);
-        self.engine.abort(id);
-        true
-    }
-
     /// Handles the end of a WebSocket.
     pub(super) fn on_ws_failed(&mut self, id: ConnId, ws_failure: &WsFailure, now: Instant) {
         if let Some(code) = ws_failure.code

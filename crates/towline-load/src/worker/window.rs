@@ -113,6 +113,7 @@ impl Worker {
         self.window.to = now;
         self.window.alignment = Alignment::Closed;
         self.window.usage_after = Some((now, Usage::of_this_thread()));
+        self.note_in_flight(now);
         if self.schedule.is_some() {
             self.phase = Phase::Late;
             self.late_until = now + self.config.timeout;
