@@ -17,6 +17,7 @@ import pytest
 from towline.bench import record as records
 from towline.bench.analysis import Comparison
 from towline.bench.compare_servers.options import GROUPS, CompareOptions, estimated_s, seconds_within
+from towline.bench.compare_servers.requests import requests_of, title_for
 from towline.bench.compare_servers.run import sentence
 from towline.bench.compare_servers.subjects import is_url, named
 from towline.bench.record import Record
@@ -135,16 +136,30 @@ def test_two_running_servers(tmp_path: Path) -> None:
 
 def test_two_paths_of_one_server(tmp_path: Path) -> None:
     with running(script(tmp_path, "quick")) as port:
-        _, record = compared(
+        lines, record = compared(
             tmp_path, f"http://127.0.0.1:{port}/a", f"http://127.0.0.1:{port}/bb?x=1", "--no-control"
         )
     (experiment,) = record.experiments
     host = f"127.0.0.1:{port}"
+    assert f"{host}/a and {host}/bb?x=1: GET /a, /bb?x=1, 4 connections" in lines[0]
+    assert experiment.title == "GET /a, /bb?x=1"
     assert [one.name for one in experiment.subjects] == [f"{host}/a", f"{host}/bb?x=1"]
     sizes = {one.subject: one.body_bytes / one.answered for one in experiment.slices}
     # Responses after the end of a slice are in body_bytes only.
     assert sizes[f"{host}/a"] == pytest.approx(len(f"/a {host}"), rel=0.05)
     assert sizes[f"{host}/bb?x=1"] == pytest.approx(len(f"/bb?x=1 {host}"), rel=0.05)
+
+
+def test_the_title_has_the_paths_of_the_urls() -> None:
+    scenario = requests_of(CompareOptions(path="/p", method="PUT")).scenario
+    for own_targets, title in (
+        ({"a": None, "b": None}, "PUT /p"),
+        ({"a": "/x?y=1", "b": "/x?y=1"}, "PUT /x?y=1"),
+        ({"a": "/x", "b": None}, "PUT /x (a), /p (b)"),
+        ({"h:1/x": "/x", "h:1/y": "/y", "z": "/y"}, "PUT /x, /y, /y (z)"),
+        ({"a": "/"}, "PUT /"),
+    ):
+        assert title_for(scenario, own_targets) == title
 
 
 def test_servers_of_http_1_0(tmp_path: Path) -> None:

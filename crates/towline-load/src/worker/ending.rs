@@ -149,7 +149,8 @@ impl Worker {
                 self.oldest = self.oldest.max(waited);
                 return;
             }
-            let responses = self.slots[index].used - conn.state.pending.len() as u64;
+            let unanswered = conn.state.pending.len() as u64 + self.slots[index].failed;
+            let responses = self.slots[index].used.saturating_sub(unanswered);
             let name = self.config.targets[oldest.target as usize].step_name();
             let rule = timeout_rule(oldest, &name, waited, responses);
             let is_alive = conn.state.last_received_at.is_some_and(|at| at > sent);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from ...errors import ConfigError
@@ -48,14 +48,14 @@ def _loaded(scenario: Scenario, options: CompareOptions) -> Scenario:
     )
 
 
-def for_address(scenario: Scenario, address: Address, *, own_path: bool) -> Scenario:
-    """The scenario for a running server: its own Host, and the path of its URL if `own_path`."""
+def for_address(scenario: Scenario, address: Address, own_target: str | None) -> Scenario:
+    """The scenario for a running server: its own Host, and its own path and query, if it has them."""
     return replace(
         scenario,
         requests=tuple(
             replace(
                 request,
-                target=address.target if own_path else request.target,
+                target=own_target or request.target,
                 fields=tuple(
                     (name, address.authority if name.lower() == "host" else value)
                     for name, value in request.fields
@@ -70,6 +70,22 @@ def title_of(requests: tuple[Request, ...]) -> str:
     """`GET /items and 3 more, in turn`."""
     first = f"{requests[0].method} {requests[0].target:.60}"
     return first + (f" and {len(requests) - 1} more, in turn" if len(requests) > 1 else "")
+
+
+def title_for(scenario: Scenario, own_targets: Mapping[str, str | None]) -> str:
+    """The title of a measurement of these subjects: their own paths, by name, in place of the path of the scenario.
+
+    `GET /items`, or `GET /a (old), /b (new)`.
+    """
+    if not any(own_targets.values()):
+        return scenario.title
+    request = scenario.requests[0]
+    targets = {name: own or request.target for name, own in own_targets.items()}
+    if len(set(targets.values())) == 1:
+        return title_of((replace(request, target=next(iter(targets.values()))),))
+    # The name of one of several URLs with the same origin ends with its path.
+    words = [f"{one:.60}" if name.endswith(one) else f"{one:.60} ({name})" for name, one in targets.items()]
+    return f"{request.method} {', '.join(words)}"
 
 
 def _one_request(options: CompareOptions) -> Scenario:

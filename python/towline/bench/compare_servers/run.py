@@ -31,7 +31,7 @@ from ..subjects import make_certificate
 from ..subjects.work_trees import Range
 from ..verdict import Verdict
 from .options import CompareOptions, estimated_s
-from .requests import Requests, requests_of, without
+from .requests import Requests, requests_of, title_for, without
 from .subjects import NamedSubject, apps, attached, check_servers, commands, unique
 
 TRIAL_S = 0.2
@@ -65,6 +65,9 @@ class Comparison:
         """Starts in each restart."""
         return self.options.started(len(self.names))
 
+    def title(self, subjects: Sequence[NamedSubject]) -> str:
+        return title_for(self.scenario, {one.name: one.own_target for one in subjects})
+
     def announcement(self) -> str:
         """One line: what is compared, how, and how long it takes."""
         names = self.names
@@ -76,7 +79,7 @@ class Comparison:
             load += f", {self.options.rate:g} requests/s"
         most = "at most" if rule.kind != "fixed" else "about"
         return (
-            f"compares {', '.join(names[:-1])} and {names[-1]}: {self.scenario.title}, {load}; "
+            f"compares {', '.join(names[:-1])} and {names[-1]}: {self.title(self.subjects)}, {load}; "
             f"{how} with {design.seconds:g} s of load on each"
             f"{'' if self.options.no_control else ', a control'}; "
             f"{most} {duration(estimated_s(design, self.starts))}"
@@ -172,7 +175,7 @@ def _plan(comparison: Comparison, binding: Binding, notes: tuple[str, ...]) -> E
     return ExperimentPlan(
         name=scenario.name,
         scenario=scenario.name,
-        title=scenario.title,
+        title=comparison.title(comparison.subjects),
         section=scenario.section,
         subjects=tuple(one.make(one.name, binding) for one in comparison.subjects),
         question="capacity" if options.rate is None else "latency",
@@ -189,6 +192,7 @@ def _control(comparison: Comparison, binding: Binding, plan: ExperimentPlan) -> 
     return replace(
         plan,
         name=f"{plan.name} control",
+        title=comparison.title([one]),
         subjects=(one.make(one.name, binding), one.make(f"{one.name} again", binding)),
         control=True,
         notes=("the same server twice: any difference is the bench's own",),

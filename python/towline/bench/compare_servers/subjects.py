@@ -42,6 +42,8 @@ class NamedSubject:
     make: Make
     running: bool = False
     """It was started by somebody else."""
+    own_target: str | None = None
+    """The path and query of its URL, if they are not those of the requests."""
     note: str | None = None
     """A remark for the result."""
 
@@ -87,9 +89,11 @@ def attached(options: CompareOptions) -> list[NamedSubject]:
         if why := address.connect():
             raise ConfigError(f"{address.origin}: {why}")
         own_path = options.requests is None and (address.target != "/" or options.path is None)
+        own_target = address.target if own_path else None
         # The path is part of the name only where two URLs have the same origin.
         usual = address.authority + (address.target if origins.count(address.authority) > 1 else "")
-        found.append(NamedSubject(name or usual, _attach(address, own_path=own_path), running=True))
+        make = _attach(address, own_target)
+        found.append(NamedSubject(name or usual, make, running=True, own_target=own_target))
     return found
 
 
@@ -99,9 +103,9 @@ def _whole_url(text: str, secure: bool) -> str:
     return f"http{'s' if secure else ''}://{'127.0.0.1' if text.startswith(':') else ''}{text}"
 
 
-def _attach(address: Address, *, own_path: bool) -> Make:
+def _attach(address: Address, own_target: str | None) -> Make:
     def make(name: str, binding: Binding) -> ServerSubject | AttachedSubject:
-        scenario = for_address(binding.scenario, address, own_path=own_path)
+        scenario = for_address(binding.scenario, address, own_target)
         return AttachedSubject(name, address, replace(binding, scenario=scenario))
 
     return make
