@@ -169,6 +169,8 @@ def test_the_constructor(kind):
             "stream_window",
             "max_stream_window",
             "max_header_size",
+            "max_header_count",
+            "max_interim_responses",
             "max_response_size",
             "max_decompressed_size",
             "tcp_keepalive",

@@ -19,7 +19,7 @@ REMOTE = towline.RemoteProtocolError
 
 # script: the error, and a word of its rule where it has one
 REFUSED: dict[str, tuple[type[towline.Error], str]] = {
-    "endless_head": (REMOTE, "head|fields"),
+    "endless_head": (REMOTE, "head|field"),
     "endless_line": (REMOTE, "field"),
     "endless_start": (REMOTE, "start line|status line"),
     "endless_1xx": (REMOTE, "interim"),

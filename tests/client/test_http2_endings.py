@@ -316,6 +316,9 @@ def test_an_error_that_ends_a_request_in_progress_is_named(h2_client: Open) -> N
     def script(peer: Peer, number: int) -> None:
         request = peer.next_request()
         peer.send_goaway(request.stream, INTERNAL_ERROR, b"out of memory")
+        # Not a reset, which could overtake the frame.
+        peer.socket.shutdown(socket.SHUT_WR)
+        peer.until_closed()
 
     with serving(script) as server:
         backend = h2_client(base_url=server.url)

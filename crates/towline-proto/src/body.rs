@@ -33,9 +33,11 @@ pub(crate) enum Length {
     Absent,
     Bytes(u64),
     Malformed,
-    /// More than one line. Equal values are refused too: intermediaries may treat a list and a repeated line
-    /// differently.
+    /// More than one line or value.
     Repeated,
+    /// The same, and all values are equal. A request is refused for it: intermediaries may treat a list and a repeated
+    /// line differently.
+    Equal(u64),
 }
 
 /// Value of the Transfer-Encoding lines of a head.
@@ -141,7 +143,7 @@ fn announced(
         (Coding::Absent, Length::Absent) => Ok(None),
         (Coding::Absent, Length::Bytes(n)) => Ok(Some(Framing::Length(n))),
         (Coding::Absent, Length::Malformed) => Err(LENGTH),
-        (Coding::Absent, Length::Repeated) => Err(LENGTHS),
+        (Coding::Absent, Length::Repeated | Length::Equal(_)) => Err(LENGTHS),
     }
 }
 
@@ -150,10 +152,33 @@ impl Length {
     pub fn add(&mut self, value: &[u8]) {
         *self = match (*self, parse_length(value)) {
             (Self::Absent, Some(bytes)) => Self::Bytes(bytes),
-            (Self::Absent, None) => Self::Malformed,
+            (Self::Absent, None) => equal_values(value).map_or(Self::Malformed, Self::Equal),
+            (Self::Bytes(before) | Self::Equal(before), bytes)
+                if bytes.or_else(|| equal_values(value)) == Some(before) =>
+            {
+                Self::Equal(before)
+            }
             _ => Self::Repeated,
         };
     }
+
+    /// The length of a response, in which equal values are one (RFC 9110 8.6).
+    pub fn merged(self) -> Self {
+        match self {
+            Self::Equal(bytes) => Self::Bytes(bytes),
+            other => other,
+        }
+    }
+}
+
+/// The value of a list of equal ones: `5, 5`.
+#[cold]
+fn equal_values(list: &[u8]) -> Option<u64> {
+    let mut values = list
+        .split(|&byte| byte == b',')
+        .map(|value| parse_length(trim_ows(value)));
+    let first = values.next()??;
+    values.all(|value| value == Some(first)).then_some(first)
 }
 
 /// `1*DIGIT` up to 2^63 - 1: the largest value that every intermediary can represent.
@@ -248,6 +273,39 @@ mod tests {
             "99999999999999999999",
         ] {
             assert_eq!(parse_length(text.as_bytes()), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn equal_lengths_are_one() {
+        let of = |values: &[&str]| {
+            let mut length = Length::Absent;
+            for value in values {
+                length.add(value.as_bytes());
+            }
+            length
+        };
+        for values in [
+            &["5", "5"][..],
+            &["5, 5"],
+            &["5", "5,\t5"],
+            &["5,5", "5"],
+            &["5", "5", "05"],
+        ] {
+            assert_eq!(of(values), Length::Equal(5), "{values:?}");
+            assert_eq!(of(values).merged(), Length::Bytes(5));
+        }
+        for values in [
+            &["5", "6"][..],
+            &["5", ""],
+            &["5, 5", "6"],
+            &["5", "5", "6"],
+            &["6", "5", "5"],
+        ] {
+            assert_eq!(of(values), Length::Repeated, "{values:?}");
+        }
+        for value in ["5,", ",5", "5, 6", "5,,5", "5 5", "+5, +5"] {
+            assert_eq!(of(&[value]), Length::Malformed, "{value}");
         }
     }
 

@@ -148,6 +148,14 @@ impl RecvBuffer {
         )
     }
 
+    /// The same, to change the head.
+    pub fn parse_parts_mut(&mut self) -> (&mut [u8], &mut Vec<FieldSpan>) {
+        (
+            &mut self.buffer.bytes[self.start..self.end],
+            &mut self.buffer.spans,
+        )
+    }
+
     pub fn spans(&self) -> &[FieldSpan] {
         &self.buffer.spans
     }

@@ -107,7 +107,7 @@ pub enum StreamError {
     ClosedByPeer {
         /// The request was not processed: its stream is above the last one of the GOAWAY.
         unprocessed: bool,
-        /// What the peer said.
+        /// The peer's reason.
         close: Arc<PeerClose>,
     },
     /// The server requires HTTP/1.1 for the request: it ended the stream, or over HTTP/2 the connection, with the
@@ -202,7 +202,7 @@ impl PeerClose {
     }
 
     /// Whether the peer wants fewer requests, or a safer connection: sending again at once can only make it worse.
-    pub fn forbids_haste(&self) -> bool {
+    pub fn asks_for_less(&self) -> bool {
         matches!(
             self.code,
             ErrorCode::ENHANCE_YOUR_CALM

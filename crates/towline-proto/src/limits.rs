@@ -26,7 +26,7 @@ pub struct Limits {
     /// Empty lines skipped before a start line (RFC 9112 2.2 asks for at least one).
     pub max_empty_lines: u8,
     /// Interim (1xx) responses to one request, client side.
-    pub max_interim_responses: u8,
+    pub max_interim_responses: u32,
     /// Bytes buffered that the program has not read: the only read-ahead there is.
     pub window_bytes: usize,
     /// High-water mark of unsent bytes; `StreamMut::send_capacity` counts down from it. With HTTP/2 each
@@ -201,11 +201,15 @@ impl Http3Limits {
     /// The defaults of a client: as [`Http2Limits::client`].
     pub const fn client() -> Self {
         let mut limits = Self::server();
+        limits.max_fields = MAX_RESPONSE_FIELDS;
         limits.max_concurrent_streams = 1024;
         limits.max_unsent_bytes = usize::MAX;
         limits
     }
 }
+
+/// Fields of a response: curl's bound. The bytes of a head bound them as well.
+const MAX_RESPONSE_FIELDS: u32 = 5000;
 
 /// Parameters of a token bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -252,6 +256,7 @@ impl Http2Limits {
     /// servers. No timeouts, as with [`Limits::client`].
     pub const fn client() -> Self {
         let mut limits = Self::server();
+        limits.max_fields = MAX_RESPONSE_FIELDS;
         limits.max_concurrent_streams = 1024;
         limits.stream_window_bytes = 1024 * 1024;
         limits.max_stream_window_bytes = 4 * 1024 * 1024;
@@ -275,7 +280,7 @@ impl Limits {
             max_chunk_extension_bytes: 16 * 1024,
             max_chunk_overhead_ratio: 16,
             max_empty_lines: 4,
-            max_interim_responses: 16,
+            max_interim_responses: 100,
             window_bytes: 64 * 1024,
             send_window_bytes: 64 * 1024,
             max_drain_bytes: 64 * 1024,
@@ -294,12 +299,13 @@ impl Limits {
         }
     }
 
-    /// The defaults of a client: heads up to 64 KiB (cookies and policies of real sites), and no
-    /// timeout, since the client's own phases (read, write, total) decide those.
+    /// The defaults of a client: heads up to 64 KiB (cookies and policies of real sites), as many fields as curl
+    /// accepts, and no timeout, since the client's own phases (read, write, total) decide those.
     pub const fn client() -> Self {
         let mut limits = Self::server();
         limits.max_field_line_bytes = 64 * 1024;
         limits.max_head_bytes = 64 * 1024;
+        limits.max_fields = MAX_RESPONSE_FIELDS;
         limits.header_timeout = None;
         limits.body_timeout = None;
         limits.min_bytes_per_s = 0;

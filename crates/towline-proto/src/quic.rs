@@ -208,7 +208,7 @@ impl Connection {
     }
 
     /// The connection is over. Nothing more is sent or received.
-    pub fn quic_closed(&mut self, now: Instant, close: QuicClose) {
+    pub fn quic_closed(&mut self, now: Instant, close: &QuicClose) {
         if let Some(conn) = self.h3() {
             conn.quic_closed(now, close);
         }

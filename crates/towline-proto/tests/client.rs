@@ -260,10 +260,10 @@ fn interim_responses_are_events_and_bounded() {
     end.push(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n");
     assert_eq!(end.events(), ["interim 100", "interim 103", "200 end"]);
     let mut end = client_with_request("GET");
-    end.push(&b"HTTP/1.1 102 Processing\r\n\r\n".repeat(20));
+    end.push(&b"HTTP/1.1 102 Processing\r\n\r\n".repeat(101));
     let events = end.events();
-    assert_eq!(events.len(), 18);
-    assert!(events[16].contains("too many interim"), "{events:?}");
+    assert_eq!(events.len(), 102);
+    assert!(events[100].contains("too many interim"), "{events:?}");
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn bodies_over_the_limit_fail_with_every_framing() {
 fn smuggling_responses_end_the_connection() {
     for fields in [
         "content-length: 5\r\ntransfer-encoding: chunked\r\n",
-        "content-length: 5\r\ncontent-length: 5\r\n",
+        "content-length: 5\r\ncontent-length: 6\r\n",
         "content-length: +5\r\n",
         "transfer-encoding: gzip, chunked\r\n",
         "transfer-encoding: chunked, identity\r\n",

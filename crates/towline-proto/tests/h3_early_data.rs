@@ -210,7 +210,7 @@ fn a_connection_that_ends_delivers_nothing_that_waits() {
     pair.run();
     let now = pair.clock.now();
     pair.server
-        .quic_closed(now, towline_proto::QuicClose::ByTransport("lost"));
+        .quic_closed(now, &towline_proto::QuicClose::ByTransport("lost"));
     pair.server.end_early_data();
     while let Some(event) = pair.server.next_event() {
         assert!(!matches!(event, Event::Head { .. }));
@@ -281,7 +281,7 @@ fn requests_of_a_connection_that_fails_before_its_handshake_can_be_sent_again() 
     pair.run();
     let now = pair.clock.now();
     pair.client
-        .quic_closed(now, towline_proto::QuicClose::ByTransport("lost"));
+        .quic_closed(now, &towline_proto::QuicClose::ByTransport("lost"));
     let mut failed = 0;
     while let Some(event) = pair.client.next_event() {
         if let Event::Failed(_, error) = event {

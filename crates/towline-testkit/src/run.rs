@@ -107,6 +107,7 @@ fn option_of_http(http: &mut Http, limits: &mut Limits, name: &str, value: &str)
             http.methods = methods.map(str::to_owned).collect();
         }
         "wait" => http.wait = seconds(value)?,
+        "limit_interim" => limits.max_interim_responses = value.parse().ok()?,
         "limit_body" => limits.max_body_bytes = Some(value.parse().ok()?),
         "limit_streams" => {
             limits.http2.max_concurrent_streams = value.parse().ok()?;

@@ -375,6 +375,8 @@ class PoolOptions:
       allow 300 Mbit/s at 100 ms. Not above stream_window: the window does not grow. HTTP/3: the window of every
       response, 1 MiB at most (80 Mbit/s at 100 ms), since it cannot grow
     - max_header_size: 100 KiB for the head of a response, as in h11 and httpx
+    - max_header_count: fields of a response, 5000 as in curl
+    - max_interim_responses: 1xx responses before the final one, 100 as in http.client
     - max_response_size, max_decompressed_size: a larger body is an error while it is read
     - tcp_keepalive: (idle s, interval s, count). On by default, since NAT drops silent connections without notice
     - happy_eyeballs_delay: 0.25 s between connection attempts (RFC 8305 5)
@@ -397,6 +399,8 @@ class PoolOptions:
     stream_window: int = 65536
     max_stream_window: int = 4194304
     max_header_size: int = 102400
+    max_header_count: int = 5000
+    max_interim_responses: int = 100
     max_response_size: int | None = None
     max_decompressed_size: int | None = None
     tcp_keepalive: tuple[int, int, int] | None = (60, 30, 5)
@@ -421,6 +425,8 @@ class PoolOptions:
         _count("stream_window", self.stream_window, 1024)
         _count("max_stream_window", self.max_stream_window, 0)
         _count("max_header_size", self.max_header_size, 256)
+        _count("max_header_count", self.max_header_count, 1)
+        _count("max_interim_responses", self.max_interim_responses)
         _count("max_response_size", self.max_response_size)
         _count("max_decompressed_size", self.max_decompressed_size)
         _seconds("happy_eyeballs_delay", self.happy_eyeballs_delay)

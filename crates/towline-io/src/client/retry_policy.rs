@@ -65,7 +65,7 @@ impl RetryContext {
             } if close.is_error() && close.processed_none => None,
             StreamError::ClosedByPeer { unprocessed, close } => Some(Self {
                 unprocessed: *unprocessed,
-                calm: close.forbids_haste(),
+                calm: close.asks_for_less(),
                 ..self
             }),
             StreamError::Http1Required { unprocessed, .. } => {

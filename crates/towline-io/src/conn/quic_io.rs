@@ -46,7 +46,7 @@ impl<S> Conn<S> {
         if quic.is_refused() {
             quic.is_lost = true;
             let rule = "nothing listens on the server's UDP port any more (RFC 792, RFC 4443)";
-            self.proto.quic_closed(now, QuicClose::ByTransport(rule));
+            self.proto.quic_closed(now, &QuicClose::ByTransport(rule));
         }
         if quic.is_unanswered(now) {
             let rule = "no answer to early data (RFC 9001 4.6)";
@@ -168,7 +168,7 @@ fn on_event(proto: &mut Connection, quic: &mut QuicTransport, event: Event, now:
             if let Some(early) = quic.early.take() {
                 early.forget_tickets();
             }
-            proto.quic_closed(now, describe(&reason));
+            proto.quic_closed(now, &describe(&reason));
         }
         Event::Connected => {
             quic.is_connected = true;
@@ -206,7 +206,7 @@ fn lose_early(proto: &mut Connection, quic: &mut QuicTransport, now: Instant, ru
     quic.close(now, H3_NO_ERROR, "");
     quic.send(now, usize::MAX);
     quic.is_lost = true;
-    proto.quic_closed(now, QuicClose::ByTransport(rule));
+    proto.quic_closed(now, &QuicClose::ByTransport(rule));
 }
 
 fn on_stream_event(
@@ -334,7 +334,7 @@ fn open_streams(proto: &mut Connection, quic: &mut QuicTransport, now: Instant) 
         let rule = "fewer than three unidirectional streams (RFC 9114 6.2)";
         quic.unopened.clear();
         quic.close(now, H3_GENERAL_PROTOCOL_ERROR, rule);
-        proto.quic_closed(now, QuicClose::ByTransport(rule));
+        proto.quic_closed(now, &QuicClose::ByTransport(rule));
     }
 }
 

@@ -51,7 +51,7 @@ pub(super) struct Slot {
     pub(super) serial: u32,
     /// Requests sent on the connection.
     pub(super) used: u64,
-    /// Those of them whose stream failed alone.
+    /// Requests among them whose stream failed alone.
     pub(super) failed: u64,
     pub(super) was_open: bool,
     pause: Duration,

@@ -1,5 +1,6 @@
 //! The chunked coding, received (RFC 9112 7.1): framing is parsed byte by byte, in linear time however the input
-//! is cut, and as strictly as the grammar.
+//! is cut, and as strictly as the grammar. In a response, whitespace may follow a size, and an extension may be any
+//! text: it is ignored, and cannot change the size.
 //!
 //! ```text
 //!  Size ─;─► Extension ─┐
@@ -11,7 +12,7 @@
 //!  Data(n) ─► DataCr ─► DataLf ─► Size
 //! ```
 
-use crate::{ConnectionError, Limits};
+use crate::{ConnectionError, Limits, Side};
 
 const SIZE: ConnectionError = ConnectionError::peer(400, "malformed chunk size (RFC 9112 7.1)");
 const SIZE_END: ConnectionError =
@@ -62,6 +63,8 @@ enum Extension {
 #[derive(Debug, Clone)]
 pub(super) struct Decoder {
     state: State,
+    /// Of a client.
+    is_lenient: bool,
     /// The size being parsed, then the remaining bytes of the chunk.
     left: u64,
     extension_bytes: u32,
@@ -81,9 +84,10 @@ pub(super) enum Next {
 }
 
 impl Decoder {
-    pub fn new() -> Self {
+    pub fn new(side: Side) -> Self {
         Self {
             state: State::Size { digits: 0 },
+            is_lenient: side == Side::Client,
             left: 0,
             extension_bytes: 0,
             overhead_bytes: 0,
@@ -190,6 +194,16 @@ impl Decoder {
         }
         let token = crate::byte_class::is_token(byte);
         let text = byte == b'\t' || (byte >= b' ' && byte != 0x7f);
+        if self.is_lenient {
+            return match (at, byte) {
+                (_, b'\r') => Ok(State::SizeLf),
+                (_, b';') => Ok(State::Extension(Extension::Name)),
+                (Extension::End, b' ' | b'\t') => Ok(State::Extension(at)),
+                (Extension::End, _) => Err(EXTENSION),
+                _ if text => Ok(State::Extension(at)),
+                _ => Err(EXTENSION),
+            };
+        }
         Ok(State::Extension(match (at, byte) {
             (Extension::Name | Extension::Value | Extension::QuotedEnd, b'\r') => {
                 return Ok(State::SizeLf);
@@ -225,8 +239,12 @@ mod tests {
 
     /// Decodes as far as possible; true when the last chunk was seen.
     fn decode(input: &[u8], step: usize) -> Result<(Vec<u8>, bool), &'static str> {
+        decode_by(Side::Server, input, step)
+    }
+
+    fn decode_by(side: Side, input: &[u8], step: usize) -> Result<(Vec<u8>, bool), &'static str> {
         let limits = Limits::server();
-        let mut decoder = Decoder::new();
+        let mut decoder = Decoder::new(side);
         let mut data = Vec::new();
         for piece in input.chunks(step) {
             let mut rest = piece;
@@ -311,6 +329,44 @@ mod tests {
                     "{}",
                     wire.escape_ascii()
                 );
+            }
+        }
+    }
+
+    #[test]
+    fn whitespace_after_a_size_and_any_extension_are_good_in_a_response() {
+        for wire in [
+            &b"5 \r\nhello\r\n0\r\n"[..],
+            b"5 \t  \r\nhello\r\n0 \r\n",
+            b"5;a=b \r\nhello\r\n0\r\n",
+            b"5;\r\nhello\r\n0;\r\n",
+            b"5 ; a b \"c\r\nhello\r\n0\r\n",
+        ] {
+            for step in 1..=wire.len() {
+                let expected = Ok((b"hello".to_vec(), true));
+                assert_eq!(
+                    decode_by(Side::Client, wire, step),
+                    expected,
+                    "{}",
+                    wire.escape_ascii()
+                );
+            }
+        }
+        // What could change the size, or the end of its line, stays an error.
+        for (wire, error) in [
+            (&b"5 5\r\nhello"[..], &EXTENSION),
+            (b" 5\r\nhello", &SIZE),
+            (b"+5\r\nhello", &SIZE),
+            (b"5\nhello", &SIZE_END),
+            (b"5 \nhello", &EXTENSION),
+            (b"5;a\nhello", &EXTENSION),
+            (b"5;a\r\rhello", &SIZE_END),
+            (b"5;\0\r\nhello", &EXTENSION),
+            (b"5\r\nhello\n0", &DATA_END),
+        ] {
+            for step in 1..=wire.len() {
+                let result = decode_by(Side::Client, wire, step);
+                assert_eq!(result, Err(error.rule), "{}", wire.escape_ascii());
             }
         }
     }

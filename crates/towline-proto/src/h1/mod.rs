@@ -19,6 +19,7 @@ mod chunked;
 mod close;
 pub mod encode;
 mod head_info;
+mod lenient;
 mod parse;
 mod pending_events;
 mod prepared;
@@ -29,6 +30,7 @@ mod scan;
 mod send;
 mod start_line;
 pub mod target;
+mod trailers;
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -52,7 +54,7 @@ pub use parse::HeadScratch;
 use pending_events::PendingEvents;
 pub(crate) use prepared::Parts;
 pub use prepared::PreparedRequest;
-use recv::Trailers;
+use trailers::Trailers;
 
 /// Send buffer kept by an idle client connection for its next head and a small body.
 const CLIENT_SEND_BYTES: usize = 8 * 1024;
@@ -129,7 +131,7 @@ struct Exchange {
     may_upgrade: bool,
     /// The client waits for `100 Continue` before it sends its body.
     awaits_continue: bool,
-    interim_responses: u8,
+    interim_responses: u32,
     body_bytes: u64,
     drained_bytes: u64,
 }

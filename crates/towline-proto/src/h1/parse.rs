@@ -8,19 +8,13 @@ use crate::head::{FieldSpan, StartLine};
 use crate::{ConnectionError, Limits, Side};
 
 use super::head_info::HeadInfo;
-use super::scan::{LINE_END, Scan, Stop};
+use super::lenient::{self, Line, is_framing};
+use super::scan::{FOLD, LINE_END, Scan, Stop, VALUE, bad_name};
 use super::start_line::{request_line, status_line};
 use crate::byte_class::{not_visible, token_end, value_end};
 
 const EMPTY_LINES: ConnectionError =
     ConnectionError::peer(400, "empty lines instead of a start line (RFC 9112 2.2)");
-const NAME: ConnectionError =
-    ConnectionError::peer(400, "field name is not a token (RFC 9110 5.1)");
-const COLON: ConnectionError =
-    ConnectionError::peer(400, "whitespace before the colon (RFC 9112 5.1)");
-const FOLD: ConnectionError = ConnectionError::peer(400, "folded field line (RFC 9112 5.2)");
-const VALUE: ConnectionError =
-    ConnectionError::peer(400, "control byte in a field value (RFC 9110 5.5)");
 const LONG_TARGET: ConnectionError = ConnectionError::limit(414, "request line too long");
 const LONG_START: ConnectionError = ConnectionError::limit(400, "start line too long");
 const LONG_FIELD: ConnectionError = ConnectionError::limit(431, "field line too long");
@@ -60,6 +54,8 @@ pub(super) struct HeadParser {
     scanned: u32,
     /// Offset of the fields.
     fields_at: u32,
+    /// A value continues on further lines, which its span contains.
+    folded: bool,
     pub line: StartLine,
     pub info: HeadInfo,
 }
@@ -82,7 +78,9 @@ impl HeadParser {
         if self.stage == Stage::StartLine {
             let line = match side {
                 Side::Server => request_line(bytes),
-                Side::Client => status_line(bytes),
+                Side::Client => {
+                    status_line(bytes).or_else(|stop| lenient::status_line(bytes, stop))
+                }
             };
             match line {
                 Ok((line, end)) if end - 2 <= limits.max_start_line_bytes as usize => {
@@ -97,7 +95,26 @@ impl HeadParser {
                 Err(stop) => return self.start_line_stopped(bytes, stop, limits, side),
             }
         }
-        self.fields(bytes, spans, limits)
+        self.fields(bytes, spans, limits, side)
+    }
+
+    /// Joins folded values of a complete head, and examines its fields again.
+    pub fn unfold(&mut self, bytes: &mut [u8], spans: &mut [FieldSpan]) {
+        if !std::mem::take(&mut self.folded) {
+            return;
+        }
+        lenient::unfold(bytes, spans);
+        self.info = HeadInfo::default();
+        for (index, span) in spans.iter().enumerate() {
+            self.record(bytes, *span, index);
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, bytes: &[u8], span: FieldSpan, index: usize) {
+        let name = &bytes[span.name as usize..(span.name + span.name_len) as usize];
+        let value = &bytes[span.value as usize..(span.value + span.value_len) as usize];
+        self.info.record(name, value, index);
     }
 
     /// Number of bytes scanned of an incomplete head.
@@ -177,10 +194,12 @@ impl HeadParser {
         bytes: &[u8],
         spans: &mut Vec<FieldSpan>,
         limits: &Limits,
+        side: Side,
     ) -> Result<Parsed, ConnectionError> {
         let mut at = self.at as usize;
         let fields_at = self.fields_at as usize;
         let last = fields_at + limits.max_head_bytes as usize;
+        let bounds = Bounds { last, limits };
         loop {
             if bytes.get(at) == Some(&b'\r') {
                 return match bytes.get(at + 1) {
@@ -194,23 +213,54 @@ impl HeadParser {
             }
             match field_line(bytes, at) {
                 Ok((span, end)) => {
-                    if end - at - 2 > limits.max_field_line_bytes as usize {
-                        return Err(LONG_FIELD);
-                    }
-                    if end > last {
-                        return Err(LONG_HEAD);
-                    }
-                    if spans.len() == limits.max_fields as usize {
-                        return Err(FIELDS);
-                    }
-                    let name = &bytes[span.name as usize..(span.name + span.name_len) as usize];
-                    let value = &bytes[span.value as usize..(span.value + span.value_len) as usize];
-                    self.info.record(name, value, spans.len());
+                    bounds.check(at, end, spans.len())?;
+                    self.record(bytes, span, spans.len());
                     spans.push(span);
                     at = end;
                 }
+                Err(Stop::Wrong(..)) if side == Side::Client => {
+                    let line = match lenient::field_line(bytes, at, spans.is_empty()) {
+                        Ok(Line::Empty(end)) => {
+                            self.stage = Stage::Done;
+                            return Ok(Parsed::Complete(end));
+                        }
+                        Ok(line) => line,
+                        Err(stop) => return self.field_stopped(bytes, at, last, stop, limits),
+                    };
+                    at = self.lenient_line(bytes, &line, spans, &bounds)?;
+                }
                 Err(stop) => return self.field_stopped(bytes, at, last, stop, limits),
             }
+        }
+    }
+
+    /// Keeps a line of a response that only the lenient parser accepts; returns the start of the next one.
+    #[cold]
+    fn lenient_line(
+        &mut self,
+        bytes: &[u8],
+        line: &Line,
+        spans: &mut Vec<FieldSpan>,
+        bounds: &Bounds<'_>,
+    ) -> Result<usize, ConnectionError> {
+        match (*line, spans.last_mut()) {
+            (Line::Field(span, end), _) => {
+                bounds.check(span.name as usize, end, spans.len())?;
+                self.record(bytes, span, spans.len());
+                spans.push(span);
+                Ok(end)
+            }
+            (Line::Fold { content_end, end }, Some(span)) => {
+                let name = span.name as usize;
+                if is_framing(&bytes[name..name + span.name_len as usize]) {
+                    return Err(FOLD);
+                }
+                bounds.check(name, end, 0)?;
+                span.value_len = content_end as u32 - span.value;
+                self.folded = true;
+                Ok(end)
+            }
+            (Line::Fold { .. } | Line::Empty(_), _) => Err(FOLD),
         }
     }
 
@@ -245,6 +295,30 @@ impl HeadParser {
     }
 }
 
+/// The limits of a field section.
+struct Bounds<'a> {
+    /// Its largest end.
+    last: usize,
+    limits: &'a Limits,
+}
+
+impl Bounds<'_> {
+    /// Checks a line from `at` to `end`, before which there are `fields` fields.
+    #[inline]
+    fn check(&self, at: usize, end: usize, fields: usize) -> Result<(), ConnectionError> {
+        if end - at - 2 > self.limits.max_field_line_bytes as usize {
+            return Err(LONG_FIELD);
+        }
+        if end > self.last {
+            return Err(LONG_HEAD);
+        }
+        if fields == self.limits.max_fields as usize {
+            return Err(FIELDS);
+        }
+        Ok(())
+    }
+}
+
 /// A parser with its spans, outside of a connection: for benchmarks.
 #[derive(Debug, Default)]
 pub struct HeadScratch {
@@ -268,16 +342,20 @@ pub(super) fn empty_lines(
     bytes: &[u8],
     seen: &mut u8,
     limits: &Limits,
+    side: Side,
 ) -> Result<usize, ConnectionError> {
     let mut at = 0;
-    while bytes[at..].starts_with(b"\r\n") {
+    loop {
+        at += match (side, &bytes[at..]) {
+            (_, [b'\r', b'\n', ..]) => 2,
+            (Side::Client, [b'\n', ..]) => 1,
+            _ => return Ok(at),
+        };
         *seen += 1;
-        at += 2;
         if *seen > limits.max_empty_lines {
             return Err(EMPTY_LINES);
         }
     }
-    Ok(at)
 }
 
 #[cold]
@@ -325,18 +403,6 @@ pub(super) fn field_line(bytes: &[u8], at: usize) -> Scan<(FieldSpan, usize)> {
 }
 
 #[cold]
-fn bad_name(bytes: &[u8], at: usize, end: usize) -> Stop {
-    let error = match bytes.get(end) {
-        None => return Stop::Partial,
-        Some(b' ' | b'\t') if end == at => FOLD,
-        Some(b' ' | b'\t') => COLON,
-        Some(b'\n') if end == at => LINE_END,
-        Some(_) => NAME,
-    };
-    Stop::Wrong(error, end)
-}
-
-#[cold]
 fn bad_value(bytes: &[u8], end: usize) -> Stop {
     match (bytes.get(end), bytes.get(end + 1)) {
         (None, _) | (Some(b'\r'), None) => Stop::Partial,
@@ -347,6 +413,7 @@ fn bad_value(bytes: &[u8], end: usize) -> Stop {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scan::*;
     use super::super::start_line::*;
     use super::*;
 
@@ -438,16 +505,13 @@ mod tests {
         let bad: &[(&[u8], &ConnectionError)] = &[
             (b"HTP/1.1 200 OK\r\n\r\n", &STATUS_LINE),
             (b"\rHTTP/1.1 200 OK\r\n\r\n", &STATUS_LINE),
-            (b"HTTP/1.1\t200 OK\r\n\r\n", &STATUS_LINE),
             (b"HTTP/01.1 200 OK\r\n\r\n", &VERSION),
             (b"HTTP/5.6 200 OK\r\n\r\n", &VERSION_OTHER),
-            (b"HTTP/1.1  200 OK\r\n\r\n", &STATUS),
             (b"HTTP/1.1 2 OK\r\n\r\n", &STATUS),
             (b"HTTP/1.1 +20 OK\r\n\r\n", &STATUS),
             (b"HTTP/1.1 099 OK\r\n\r\n", &STATUS),
             (b"HTTP/1.1 2000 OK\r\n\r\n", &STATUS),
-            (b"HTTP/1.1 200 OK\rX: 0\r\n\r\n", &LINE_END),
-            (b"HTTP/1.1 200 OK\nX: 0\n\n", &LINE_END),
+            (b"HTTP/1.1 200 OK\rX: 0\r\n\r\n", &REASON),
             (b"HTTP/1.1 200 O\0K\r\n\r\n", &REASON),
         ];
         for (wire, error) in bad {

@@ -1,27 +1,15 @@
 //! Receiving: heads become events, bodies are read by the program.
 
 use crate::body::{Framing, Length, Method, request_framing, response_framing};
-use crate::head::{FieldSpan, StartLine};
+use crate::head::StartLine;
 use crate::idle_timer::IdleTimer;
 use crate::{ConnectionError, Event, Fields, HeadRef, Side, StreamId, StreamRead, Version};
 
 use super::chunked::{Decoder, Next};
-use super::encode::is_forbidden_trailer;
 use super::head_info::{Expect, HeadInfo, Host};
-use super::parse::{Parsed, empty_lines, field_line};
-use super::scan::Stop;
+use super::parse::{Parsed, empty_lines};
 use super::target::{check_host, check_target};
 use super::{Connection, PendingEvents, Phase, RecvState, SendState, rules};
-
-/// Trailer fields, copied out of the receive buffer.
-#[derive(Debug, Default)]
-pub(super) struct Trailers {
-    bytes: Vec<u8>,
-    spans: Vec<FieldSpan>,
-    /// Wire bytes and lines, dropped fields included.
-    section_bytes: usize,
-    lines: u32,
-}
 
 /// An event without borrows.
 enum Signal {
@@ -141,7 +129,11 @@ impl Connection {
             (Ok(Parsed::Partial), _) if self.eof => Err(self.truncated(rules::TRUNCATED_HEAD)),
             (Ok(Parsed::Partial), _) => return None,
             (Ok(Parsed::Complete(len)), Side::Server) => self.begin_request(len),
-            (Ok(Parsed::Complete(len)), Side::Client) => self.begin_response(len),
+            (Ok(Parsed::Complete(len)), Side::Client) => {
+                let (bytes, spans) = self.recv.parse_parts_mut();
+                self.parser.unfold(bytes, spans);
+                self.begin_response(len)
+            }
             (Err(error), _) => Err(error),
         };
         match result {
@@ -154,11 +146,9 @@ impl Connection {
     }
 
     fn skip_empty_lines(&mut self) -> Result<(), ConnectionError> {
-        if self.recv.unread().first() == Some(&b'\r')
-            && self.parser.is_fresh()
-            && self.side == Side::Server
-        {
-            let n = empty_lines(self.recv.unread(), &mut self.empty_lines, &self.limits)?;
+        if matches!(self.recv.unread(), [b'\r' | b'\n', ..]) && self.parser.is_fresh() {
+            let unread = self.recv.unread();
+            let n = empty_lines(unread, &mut self.empty_lines, &self.limits, self.side)?;
             self.recv.consume(n);
         }
         Ok(())
@@ -267,13 +257,9 @@ impl Connection {
             version, status, ..
         } = self.parser.line;
         let info = self.parser.info;
-        let framing = response_framing(
-            self.exchange.method,
-            status,
-            version,
-            info.length,
-            info.coding,
-        )?;
+        // Equal values are one (RFC 9110 8.6).
+        let length = info.length.merged();
+        let framing = response_framing(self.exchange.method, status, version, length, info.coding)?;
         if (100..=199).contains(&status) && status != 101 {
             self.exchange.interim_responses += 1;
             if self.exchange.interim_responses > self.limits.max_interim_responses {
@@ -288,8 +274,9 @@ impl Connection {
             return Err(rules::UNREQUESTED_SWITCH);
         }
         if framing != Framing::None {
-            self.check_body_limit(info.length)?;
+            self.check_body_limit(length)?;
         }
+        self.empty_lines = 0;
         self.exchange.version = version;
         self.exchange.keep_alive &= peer_keeps_alive(version, &info);
         let at = self.recv.consume(len);
@@ -307,7 +294,7 @@ impl Connection {
         self.recv_state = match framing {
             Framing::None => RecvState::Complete,
             Framing::Length(bytes) => RecvState::Length(bytes),
-            Framing::Chunked => RecvState::Chunked(Decoder::new()),
+            Framing::Chunked => RecvState::Chunked(Decoder::new(self.side)),
             Framing::UntilClose => RecvState::UntilClose,
             Framing::Switch => RecvState::Raw,
         };
@@ -515,62 +502,6 @@ impl Connection {
                 BodyFront::End | BodyFront::Pending | BodyFront::Failed => return,
             }
         }
-    }
-
-    // Trailers.
-
-    /// Reads complete trailer lines; true when the section has ended.
-    fn read_trailers(&mut self) -> Result<bool, ConnectionError> {
-        loop {
-            let bytes = self.recv.unread();
-            match bytes {
-                [b'\r', b'\n', ..] => {
-                    self.recv.consume(2);
-                    return Ok(true);
-                }
-                [] | [b'\r'] => return Ok(false),
-                _ => {}
-            }
-            let longest = self.limits.max_field_line_bytes as usize;
-            // Only whole lines are parsed, so that a line arriving in small pieces costs linear time.
-            let Some(end) = memchr::memchr(b'\n', bytes) else {
-                return if bytes.len() > longest + 1 {
-                    Err(rules::TRAILERS)
-                } else {
-                    Ok(false)
-                };
-            };
-            match field_line(bytes, 0) {
-                Ok((span, end)) if end - 2 <= longest => self.keep_trailer(span, end)?,
-                Ok(_) => return Err(rules::TRAILERS),
-                Err(_) if end > longest + 1 => return Err(rules::TRAILERS),
-                Err(Stop::Wrong(..) | Stop::Partial) => return Err(rules::TRAILER),
-            }
-        }
-    }
-
-    /// Stores one trailer line of `len` bytes, unless its field is forbidden in trailers.
-    fn keep_trailer(&mut self, span: FieldSpan, len: usize) -> Result<(), ConnectionError> {
-        let trailers = self.trailers.get_or_insert_default();
-        trailers.section_bytes += len;
-        trailers.lines += 1;
-        if trailers.section_bytes > self.limits.max_head_bytes as usize
-            || trailers.lines > self.limits.max_fields
-        {
-            return Err(rules::TRAILERS);
-        }
-        let at = self.recv.consume(len);
-        let line = self.recv.consumed(at, len);
-        if !is_forbidden_trailer(&line[..span.name_len as usize]) {
-            let base = trailers.bytes.len() as u32;
-            trailers.bytes.extend_from_slice(line);
-            trailers.spans.push(FieldSpan {
-                name: base + span.name,
-                value: base + span.value,
-                ..span
-            });
-        }
-        Ok(())
     }
 }
 

@@ -265,17 +265,13 @@ impl Connection {
     /// Handles the peer's GOAWAY.
     pub(super) fn on_peer_go_away(&mut self, last: u32, close: PeerClose) {
         let go_away = match self.peer_go_away.take() {
-            None => PeerGoAway {
-                last,
-                close: Arc::new(close),
-            },
-            Some(before) => PeerGoAway {
+            Some(before) if before.close.is_error() => PeerGoAway {
                 last: before.last.min(last),
-                close: if before.close.is_error() {
-                    before.close
-                } else {
-                    Arc::new(close)
-                },
+                ..*before
+            },
+            before => PeerGoAway {
+                last: before.map_or(last, |before| before.last.min(last)),
+                close: Arc::new(close),
             },
         };
         let last = go_away.last;
@@ -296,7 +292,7 @@ impl Connection {
                 }
             }
         }
-        self.peer_go_away = Some(go_away);
+        self.peer_go_away = Some(Box::new(go_away));
         self.close_if_drained();
     }
 

@@ -240,7 +240,7 @@ pub struct Connection {
     next_id: u32,
     go_away: GoAwayState,
     /// The peer's GOAWAY.
-    peer_go_away: Option<PeerGoAway>,
+    peer_go_away: Option<Box<PeerGoAway>>,
     conn_events: ConnectionEvents,
     resets: TokenBucket,
     control: TokenBucket,

@@ -14,7 +14,7 @@ use crate::{
 use super::qpack::cancel_stream;
 use super::rules::{self, Fault};
 use super::stream::{EndStream, RecvSide, RecvState, SendSide, SendState, Tunnel};
-use super::{ANY_REQUEST, Connection, GoAwayState, Phase};
+use super::{ANY_REQUEST, Connection, GoAwayState, Loss, Phase};
 
 impl Connection {
     // Streams.
@@ -421,7 +421,7 @@ impl Connection {
             progress: self.now,
             until: longest.map(|longest| self.now + longest),
         };
-        self.fail_streams(error);
+        self.fail_streams(Loss { error, close: None });
         if self.side == Side::Client {
             // Responses are here, so that nothing that was sent is needed.
             return self.finish_closing();
@@ -470,11 +470,11 @@ impl Connection {
 
     /// QUIC has closed. Streams of which it still has bytes can be read to their end: a server closes when all that it
     /// has sent is acknowledged, not when it is read.
-    pub(super) fn lose_connection(&mut self, error: ConnectionError) {
+    pub(super) fn lose_connection(&mut self, loss: Loss) {
         if self.lost.is_some() {
             return;
         }
-        self.lost = Some(error);
+        self.lost = Some(Box::new(loss));
         self.timers.stop();
         self.check_lost();
     }
@@ -489,26 +489,30 @@ impl Connection {
             let stream = self.streams.get(key);
             stream.is_closed || !(stream.is_readable || stream.is_ready)
         });
-        if is_read && let Some(error) = self.lost.take() {
-            self.end_connection(error);
+        if is_read && let Some(loss) = self.lost.take() {
+            self.end(*loss);
         }
     }
 
-    /// Nothing more is sent or received.
     pub(super) fn end_connection(&mut self, error: ConnectionError) {
+        self.end(Loss { error, close: None });
+    }
+
+    /// Nothing more is sent or received.
+    fn end(&mut self, loss: Loss) {
         let was_open = self.phase == Phase::Open;
         self.phase = Phase::Closed;
         if was_open {
-            self.fail_streams(error);
+            self.fail_streams(loss);
         }
         self.own_streams.clear();
     }
 
     /// Fails every incomplete stream.
-    fn fail_streams(&mut self, error: ConnectionError) {
-        let error = Arc::clone(self.error.get_or_insert_with(|| Arc::new(error)));
+    fn fail_streams(&mut self, loss: Loss) {
+        let error = Arc::clone(self.error.get_or_insert_with(|| Arc::new(loss.error)));
         let is_early = self.side == Side::Client && self.early_data.is_open;
-        let peer_close = self.peer_close.take().filter(PeerClose::is_error);
+        let peer_close = loss.close.filter(PeerClose::is_error);
         let failure = match peer_close {
             Some(close) if self.side == Side::Client => StreamError::ClosedByPeer {
                 unprocessed: false,

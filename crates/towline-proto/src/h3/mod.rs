@@ -61,6 +61,13 @@ use stream::{RequestId, Stream};
 use timers::Timers;
 use unidirectional::{EarlyPriority, OwnStreams, PeerStream};
 
+/// Why QUIC has closed, and what the peer's program said about it.
+#[derive(Debug)]
+struct Loss {
+    error: ConnectionError,
+    close: Option<PeerClose>,
+}
+
 /// The number of no request: a GOAWAY with it only announces the end (RFC 9114 5.2).
 const ANY_REQUEST: u64 = (1 << 62) - 4;
 
@@ -163,9 +170,7 @@ pub struct Connection {
     timers: Timers,
     error: Option<Arc<ConnectionError>>,
     /// Client: why QUIC has closed, while streams are read that it has bytes of.
-    lost: Option<ConnectionError>,
-    /// What the peer's program said when it closed.
-    peer_close: Option<PeerClose>,
+    lost: Option<Box<Loss>>,
     /// Server: the refusals that the program has not taken.
     refusals: Refusals,
     early_data: EarlyData,
@@ -219,7 +224,6 @@ impl Connection {
             timers: Timers::new(now),
             error: None,
             lost: None,
-            peer_close: None,
             refusals: Refusals::of(Protocol::Http3),
             early_data: EarlyData::default(),
             limits,

@@ -12,7 +12,7 @@ use super::opened::Order;
 use super::rules::{self, Fault};
 use super::stream::{RecvSide, RequestId};
 use super::unidirectional::{DECODER, ENCODER, PeerStream};
-use super::{Connection, Phase};
+use super::{Connection, Loss, Phase};
 
 /// Bytes of a unidirectional stream that are read at once.
 const MAX_RECV_BYTES: usize = 16 * 1024;
@@ -216,15 +216,16 @@ impl Connection {
         self.credit = bidi_available;
     }
 
-    pub fn quic_closed(&mut self, now: Instant, close: QuicClose) {
+    pub fn quic_closed(&mut self, now: Instant, close: &QuicClose) {
         self.set_now(now);
         if self.phase == Phase::Closed {
             return;
         }
+        let mut peer_close = None;
         let error = match close {
             QuicClose::ByApplication { code, reason } => {
-                self.peer_close = Some(PeerClose::new(ErrorCode(code), &reason, false));
-                closed_with(code)
+                peer_close = Some(PeerClose::new(ErrorCode(*code), reason, false));
+                closed_with(*code)
             }
             QuicClose::ByTransport(rule) => rules::aborted(rule),
             QuicClose::IdleTimeout => rules::QUIC_IDLE,
@@ -232,13 +233,16 @@ impl Connection {
         self.commands.clear();
         if self.side == Side::Client && self.phase == Phase::Open {
             // What has arrived can still be read.
-            return self.lose_connection(error);
+            return self.lose_connection(Loss {
+                error,
+                close: peer_close,
+            });
         }
         self.end_connection(error);
     }
 
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
-        self.quic_closed(now, QuicClose::ByTransport(rule));
+        self.quic_closed(now, &QuicClose::ByTransport(rule));
     }
 
     // To QUIC.

@@ -23,7 +23,7 @@ pub(crate) struct Exchange {
     pub pending: PendingEvents,
     /// The client waits for `100 Continue` before it sends its body.
     pub awaits_continue: bool,
-    interim_responses: u8,
+    interim_responses: u32,
     /// Announced body bytes that are still to come.
     pub announced: Option<u64>,
     pub received_bytes: u64,

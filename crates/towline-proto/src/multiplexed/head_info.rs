@@ -134,6 +134,6 @@ pub(super) fn announced(length: Length) -> Result<Option<u64>, &'static str> {
         Length::Absent => Ok(None),
         Length::Bytes(bytes) => Ok(Some(bytes)),
         Length::Malformed => Err("malformed content-length (RFC 9110 8.6)"),
-        Length::Repeated => Err("several content-lengths (RFC 9110 8.6)"),
+        Length::Repeated | Length::Equal(_) => Err("several content-lengths (RFC 9110 8.6)"),
     }
 }

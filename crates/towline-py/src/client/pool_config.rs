@@ -227,6 +227,17 @@ fn wire_limits(options: &Bound<'_, PyAny>) -> PyResult<Limits> {
     let head: u32 = options.getattr(intern!(py, "max_header_size"))?.extract()?;
     limits.max_head_bytes = head;
     limits.max_field_line_bytes = head;
+    let count = |name: &Bound<'_, PyString>| -> PyResult<u32> {
+        let count: Option<u32> = options.getattr(name)?.extract()?;
+        Ok(count.unwrap_or(u32::MAX))
+    };
+    limits.max_fields = count(intern!(py, "max_header_count"))?;
+    limits.max_interim_responses = count(intern!(py, "max_interim_responses"))?;
+    limits.http2.max_fields = limits.max_fields;
+    limits.http3.max_fields = limits.max_fields;
+    limits.http3.max_field_section_bytes = head;
+    let encoded = limits.http3.max_encoded_section_bytes;
+    limits.http3.max_encoded_section_bytes = encoded.max(head.saturating_mul(2));
     limits.window_bytes = options.getattr(intern!(py, "stream_window"))?.extract()?;
     let http2 = &mut limits.http2;
     http2.max_header_list_bytes = head;

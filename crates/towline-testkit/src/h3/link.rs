@@ -192,7 +192,7 @@ impl QuicPair {
                 return self.deliver_stop(from);
             }
             if let Some(code) = wire.close.take() {
-                receiver.quic_closed(now, super::closed_with(code));
+                receiver.quic_closed(now, &super::closed_with(code));
                 return true;
             }
             return false;

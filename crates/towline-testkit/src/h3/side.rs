@@ -55,7 +55,7 @@ impl QuicSide {
                 conn.stream_readable(now, id);
             }
             Arrival::Stop(id, code) => conn.stream_stop_received(now, id, code),
-            Arrival::Close(code) => conn.quic_closed(now, super::closed_with(code)),
+            Arrival::Close(code) => conn.quic_closed(now, &super::closed_with(code)),
         }
     }
 
