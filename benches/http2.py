@@ -2,22 +2,21 @@
 
 `slow`: request rate of fast streams on a connection, alone and together with slow streams: responses that are read at
 1 KiB every 100 ms, uploads that the application does not read. Slices of all three alternate.
-`attacks`: p99 of another client's requests, with and without an attacker that starts an attack of tests/wire ten times
-a second. Slices alternate, and the smallest p99 of each kind counts: other load on the machine can only increase it.
+`attacks`: CPU time of the server for each connection and for each frame of an attack of tests/wire, in five runs. Nothing else uses
+the server meanwhile. After each run another client makes ten requests, which must succeed.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import os
 import random
 import socket
 import struct
 import sys
-import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -40,6 +39,7 @@ from tests.wire.http2_attacks import (
     PREFACE,
     RST_STREAM,
     SETTINGS,
+    Outcome,
     attack,
     frame,
     settings,
@@ -53,16 +53,17 @@ WAIT = b"\x83\x86\x04\x05/wait" + b"\x01\x01x"
 WINDOW = ServerConfig("").http2_initial_stream_window_size
 SLOW_STREAMS, FAST_STREAMS = 16, 16
 CREDIT_BYTES, CREDIT_EVERY_S = 1024, 0.1
-RATE_PER_S = 1000.0
-PAUSE_S = 0.1
-"""Pause between two attacks; without it, the measurement would show the load of their requests."""
+PROBE_S, PROBE_RATE_PER_S = 0.05, 200.0
+SETTLE_S = 0.05
+"""Time in which the server handles what has arrived."""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benches.http2", description=__doc__.split("\n\n")[0])
     parser.add_argument("questions", nargs="*", default=["slow", "attacks"], help="slow, attacks (both)")
     parser.add_argument("--only", nargs="+", choices=ATTACKS, metavar="ATTACK", default=list(ATTACKS))
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=7, help="slices of each kind (7)")
+    parser.add_argument("--runs", type=int, default=5, help="of each attack (5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of each slice")
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
@@ -81,8 +82,8 @@ def main() -> int:
             entries["slow"] = slow(subject, options.rounds, options.seconds) | conditions
         if "attacks" in options.questions:
             for name in options.only:
-                entries[name] = attacked(subject, name, options.rounds, options.seconds) | conditions
-                print(name, entries[name]["p99_us"], entries[name]["ratio"], flush=True)
+                entries[name] = attacked(subject, name, options.runs, options.seconds) | conditions
+                print(name, *row(entries[name]), sep=" | ", flush=True)
     if options.save:
         report.save("http2", entries)
         write_tables()
@@ -175,60 +176,59 @@ def slow(subject: Process, rounds: int, seconds: float) -> dict[str, Any]:
     return {"streams": SLOW_STREAMS, "rates": rates, "ratios": ratios, "grown_mib": grown}
 
 
-def attacked(subject: Process, name: str, rounds: int, seconds: float) -> dict[str, Any]:
-    p99: dict[str, list[float]] = {"without": [], "with": []}
-    attacker = Attacker(subject.port, name)
+def attacked(subject: Process, name: str, runs: int, seconds: float) -> dict[str, Any]:
+    found: list[dict[str, float]] = []
+    ends: Counter[str] = Counter()
     with Agent() as agent:  # on our core
         target = {"url": f"{subject.base_url}/", "method": "GET", "expect": {"status": 200}}
-        agent.open(name, {"targets": [target], "connections": 4, "protocol": "h2"})
-        p99_us(agent, name, seconds)
-        for number in range(rounds):
-            for kind in ("without", "with") if number % 2 else ("with", "without"):
-                with attacker if kind == "with" else contextlib.nullcontext():
-                    p99[kind].append(p99_us(agent, name, seconds))
-    least = {kind: min(found) for kind, found in p99.items()}
+        agent.open(name, {"targets": [target], "connections": 1, "protocol": "h2"})
+        probe(agent, name)
+        before_bytes = subject.usage().rss_bytes
+        for _ in range(runs):
+            before, until = subject.usage(), time.monotonic() + seconds
+            outcomes = []
+            while time.monotonic() < until:
+                outcomes.append(attack(("127.0.0.1", subject.port), name))
+            time.sleep(SETTLE_S)
+            used = subject.usage().since(before)
+            frames = sum(one.frames for one in outcomes)
+            found.append({"cpu_s": round(used.cpu_s, 6), "frames": frames, "connections": len(outcomes)})
+            ends.update(shown_end(one) for one in outcomes)
+            probe(agent, name)
+        grown_mib = round((subject.usage().rss_bytes - before_bytes) / (1 << 20), 1)
     return {
-        "p99_us": p99,
-        "least_us": least,
-        "ratio": round(least["with"] / least["without"], 2),
-        "attacks_per_s": round(attacker.attacks / attacker.seconds, 1),
-        "frames_per_s": round(attacker.frames / attacker.seconds),
+        "runs": found,
+        "cpu_us_per_frame": report.spread([1e6 * one["cpu_s"] / one["frames"] for one in found]),
+        "cpu_ms_per_connection": report.spread([1e3 * one["cpu_s"] / one["connections"] for one in found]),
+        "frames_per_connection": round(
+            sum(one["frames"] for one in found) / sum(one["connections"] for one in found)
+        ),
+        "grown_mib": grown_mib,
+        "ends": dict(ends.most_common()),
     }
 
 
-class Attacker:
-    """Context that repeats an attack, with a pause after each."""
-
-    def __init__(self, port: int, name: str) -> None:
-        self.port, self.name = port, name
-        self.attacks, self.frames, self.seconds = 0, 0, 0.0
-
-    def __enter__(self) -> None:
-        self.over = threading.Event()
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        self.thread.join()
-
-    def run(self) -> None:
-        # It shares the core of the measured client, which must not wait for it. Affects this thread only.
-        os.nice(19)
-        started = time.monotonic()
-        while not self.over.is_set():
-            self.frames += attack(("127.0.0.1", self.port), self.name).frames
-            self.attacks += 1
-            self.over.wait(PAUSE_S)
-        self.seconds += time.monotonic() - started
+def shown_end(outcome: Outcome) -> str:
+    if outcome.error is not None:
+        return f"GOAWAY {outcome.error}"
+    return "closed" if outcome.is_cut else "borne"
 
 
-def p99_us(agent: Agent, session: str, seconds: float) -> float:
-    seen = agent.slice(session, SliceSpec(seconds, rate_per_s=RATE_PER_S))
+def probe(agent: Agent, session: str) -> None:
+    """Some requests of another client."""
+    seen = agent.slice(session, SliceSpec(PROBE_S, rate_per_s=PROBE_RATE_PER_S))
     if any(seen["errors"].values()):
         raise ValueError(f"the other client failed: {seen['first_failure']}")
-    found: list[float] = [one["us"] for one in seen["response"]["percentiles"] if one["percent"] == 99]
-    return found[0]
+
+
+def row(entry: dict[str, Any]) -> list[str]:
+    return [
+        report.shown(entry["cpu_us_per_frame"]),
+        report.shown(entry["cpu_ms_per_connection"]),
+        f"{entry['frames_per_connection']:,}",
+        f"{entry['grown_mib']:.1f}",
+        next(iter(entry["ends"])),
+    ]
 
 
 def write_tables() -> None:
@@ -245,19 +245,9 @@ def write_tables() -> None:
         ]
         head = [f"{SLOW_STREAMS} slow streams", "rate of the fast streams, ratio (goal > 0.9)", "memory, MiB"]
         parts.append(report.table(head, rows))
-    rows = [
-        [
-            name,
-            *(f"{found[name]['least_us'][kind]:.0f}" for kind in ("without", "with")),
-            f"{found[name]['ratio']:.2f}",
-            f"{found[name]['attacks_per_s']:g}",
-            f"{found[name]['frames_per_s']:,}",
-        ]
-        for name in ATTACKS
-        if name in found
-    ]
-    head = ["attack", "p99 without, us", "with, us", "ratio (goal < 2)", "attacks/s", "frames/s"]
-    parts.append(report.table(head, rows))
+    rows = [[name, *row(found[name])] for name in ATTACKS if "runs" in found.get(name, {})]
+    head = ["attack", "CPU us/frame: median (least to most)", "CPU ms/connection", "frames/connection"]
+    parts.append(report.table([*head, "memory, MiB", "most connections"], rows))
     about = {report.conditions(entry): None for entry in found.values()}
     parts.append("\n".join(about) + "\n")
     report.write_markdown("http2", "Effect of one HTTP/2 client on others", parts, "python -m benches.http2")

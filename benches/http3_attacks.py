@@ -1,10 +1,11 @@
-"""Attacks on HTTP/3 servers: `python -m benches.http3_attacks [--servers towline,nginx,caddy,hypercorn] [--only NAME...]`.
+"""Attacks on HTTP/3 servers: `python -m benches.http3_attacks [--servers towline,nginx,caddy] [--only NAME...]`.
 
-Each attack of tests/wire/http3_attacks.py runs against a fresh process of each server while another client sends 300
-requests per second (open loop). The server has the first core; the other client and, with what that leaves, the
-attacker share the last one. Slices with and without the attack alternate, and so do the servers; without it, a process
-of the same priority computes, so that the other client's core is as busy. The smaller p99 of each kind counts: other
-load on the machine can only increase it. An attack whose connection the server has ended begins again after 0.1 s.
+Each attack of tests/wire/http3_attacks.py runs five times against a process of each server, which has done nothing else. The
+figures are the server's CPU time, per connection of the attacker and per unit that it sent, and the growth of its memory.
+Nothing else uses the server meanwhile, so other work on the machine hardly changes them. Two rows are no attacks and show
+what honest clients cost: `connections` (handshake and end) and `requests`. The server has the first core, the attacker the
+last one. An attack whose connection the server has ended begins again after 0.1 s. After each run another client makes ten
+requests, of which the failed ones are counted; a server that answers none is not attacked again. All of it takes about nine minutes; a line shows the progress.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -34,18 +35,27 @@ from towline.bench.subjects import Process, Server, SubjectFailed, make_certific
 
 from benches import report
 from benches.bench_servers import chosen, running
-from tests.wire.http3_attacks import ATTACKS, BEFORE, Outcome, attack, first_packets, handshake_flood
+from tests.wire.http3_attacks import (
+    ATTACKS,
+    BEFORE,
+    HONEST,
+    Outcome,
+    attack,
+    first_packets,
+    handshake_flood,
+)
 
 APP = "asgi_suite:app"
-SERVERS = "towline,nginx,caddy,hypercorn"
-RATE_PER_S, CONNECTIONS = 300.0, 4
-"""Of the other client; what every server can do."""
+SERVERS = "towline,nginx,caddy"
+"""Hypercorn is still busy with some attacks long after their end."""
+PROBE_S, PROBE_RATE_PER_S = 0.05, 200.0
+"""Requests of another client after each run: the server still serves."""
 PAUSE_S = 0.1
 """Pause before an attack begins again; without it, the measurement would show the handshakes."""
-LEAD_S = 0.15
-"""Time that the attack runs before the slice, and after it."""
+SETTLE_S = 0.05
+"""Time in which the server handles what has arrived."""
 WAIT_S = 30.0
-KINDS = ("without", "with")
+ROWS = (*HONEST, *ATTACKS)
 ERRORS = {
     **{0x100 + number: f"H3_{name}" for number, name in enumerate(
         ("NO_ERROR", "GENERAL_PROTOCOL_ERROR", "INTERNAL_ERROR", "STREAM_CREATION_ERROR", "CLOSED_CRITICAL_STREAM",
@@ -70,9 +80,9 @@ def main() -> int:
         prog="python -m benches.http3_attacks", description=__doc__.split("\n\n")[0]
     )
     parser.add_argument("--servers", default=SERVERS, help="comma-separated names")
-    parser.add_argument("--only", nargs="+", choices=ATTACKS, metavar="ATTACK", default=list(ATTACKS))
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=0.8, help="of each slice")
+    parser.add_argument("--only", nargs="+", choices=ROWS, metavar="ATTACK", default=list(ROWS))
+    parser.add_argument("--runs", type=int, default=5, help="of each attack on each server (5)")
+    parser.add_argument("--seconds", type=float, default=0.7, help="of each run (0.7)")
     parser.add_argument("--no-save", dest="save", action="store_false", help="leave benches/results/ alone")
     options = parser.parse_args()
     servers = list(chosen(options.servers))
@@ -84,8 +94,11 @@ def main() -> int:
     }
     with tempfile.TemporaryDirectory() as folder, Attacker() as attacker:
         tls = make_certificate(Path(folder)).tls
+        progress = Progress(len(options.only) * len(servers) * options.runs)
+        design = Design(tls, options.runs, options.seconds, progress)
         for name in options.only:
-            found = measured(name, servers, tls, attacker, (options.rounds, options.seconds))
+            found = measured(name, servers, attacker, design)
+            progress.clear()
             print(name, *(f"{server}: {line(one)}" for server, one in found.items()), sep="\n  ", flush=True)
             if options.save:
                 report.save("http3_attacks", {name: {"servers": found} | conditions})
@@ -97,31 +110,62 @@ def shown_version(server: Server) -> str:
     return " ".join(versions(server).values())
 
 
+class Progress:
+    """A line on the terminal: how far the measurement is, and how long it still takes."""
+
+    def __init__(self, total: int) -> None:
+        self._total, self._done = total, 0
+        self._began = time.monotonic()
+
+    def step(self, text: str, count: int = 1) -> None:
+        self._done += count
+        left_s = (time.monotonic() - self._began) / self._done * (self._total - self._done)
+        self._show(f"run {self._done} of {self._total}: {text}, about {left_s / 60:.1f} min left")
+
+    def clear(self) -> None:
+        self._show("")
+
+    def _show(self, text: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+
 # --- one attack ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Design:
+    tls: tuple[Path, Path]
+    runs: int
+    seconds: float
+    progress: Progress
 
 
 @dataclass
 class Subject:
-    """A server under one attack, and its figures. Bytes are those of all its processes."""
+    """A server under one attack, and its figures. CPU time and bytes are those of all its processes."""
 
     process: Process
-    p99_us: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    cpu_share: dict[str, list[float]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
-    failed: dict[str, int] = field(default_factory=lambda: dict.fromkeys(KINDS, 0))
+    runs: list[dict[str, float]] = field(default_factory=list)
+    failed: int = 0
+    is_stuck: bool = False
+    """No request after a run was answered: further runs would measure nothing."""
     outcomes: list[Outcome] = field(default_factory=list)
     before_bytes: int = 0
 
     def figures(self) -> dict[str, Any]:
-        least = {kind: min(found) for kind, found in self.p99_us.items()}
         seconds = sum(one.seconds for one in self.outcomes) or 1.0
         ends = Counter(shown_end(one.closed) for one in self.outcomes)
         frames = sorted(one.frames for one in self.outcomes if one.closed is not None)
         return {
             "command": " ".join(self.process.command),
-            "p99_us": self.p99_us,
-            "ratio": round(least["with"] / least["without"], 2),
-            "cpu_share": self.cpu_share,
-            "cpu_more": round(_median(self.cpu_share["with"]) - _median(self.cpu_share["without"]), 3),
+            "runs": self.runs,
+            "cpu_us_per_unit": report.spread(
+                [1e6 * one["cpu_s"] / one["units"] for one in self.runs if one["units"]]
+            ),
+            "cpu_ms_per_connection": report.spread(
+                [1e3 * one["cpu_s"] / one["connections"] for one in self.runs if one["connections"]]
+            ),
             "grown_mib": round((self.process.peaks().rss_bytes - self.before_bytes) / (1 << 20), 1),
             "failed": self.failed,
             "ends": dict(ends.most_common()),
@@ -135,15 +179,8 @@ class Subject:
         }
 
 
-def measured(
-    name: str,
-    servers: Sequence[Server],
-    tls: tuple[Path, Path],
-    attacker: Attacker,
-    design: tuple[int, float],
-) -> dict[str, Any]:
-    """Figures by server. `design`: rounds, and seconds of each slice."""
-    rounds, seconds = design
+def measured(name: str, servers: Sequence[Server], attacker: Attacker, design: Design) -> dict[str, Any]:
+    """Figures by server."""
     chance = random.Random(name)
     with ExitStack() as stack:
         agent = stack.enter_context(Agent(Cores.divided().driver))
@@ -151,55 +188,58 @@ def measured(
         found: dict[str, Any] = {}
         for server in servers:
             try:
-                process = stack.enter_context(running(server, APP, http3=tls))
+                process = stack.enter_context(running(server, APP, http3=design.tls))
             except SubjectFailed as error:
                 found[server.name] = {"failure": str(error)}
+                design.progress.step(f"{name}, {server.name} does not start", design.runs)
                 continue
             subjects[server.name] = Subject(process)
             target = {"url": f"{process.base_url}/", "method": "GET", "expect": {"status": 200}}
             session = {
                 "targets": [target],
-                "connections": CONNECTIONS,
+                "connections": 1,
                 "protocol": "h3",
                 "trust": "any",
-                "timeout_s": 2.0,
+                "timeout_s": 1.0,
             }
             agent.open(server.name, session)
-            agent.slice(server.name, SliceSpec(seconds, rate_per_s=RATE_PER_S))
+            probe(subjects[server.name], (agent, server.name))
             process.reset_peaks()
             subjects[server.name].before_bytes = process.usage().rss_bytes
-        for number in range(rounds):
+        for _ in range(design.runs):
             for one in chance.sample(list(subjects), len(subjects)):
-                for kind in KINDS if number % 2 else KINDS[::-1]:
-                    attacked = name if kind == "with" else None
-                    take_slice(subjects[one], (agent, one), attacker, attacked, seconds)
+                if not subjects[one].is_stuck:
+                    take_run(subjects[one], attacker, name, design.seconds)
+                    probe(subjects[one], (agent, one))
+                design.progress.step(f"{name}, {one}")
         return found | {one: subject.figures() for one, subject in subjects.items()}
 
 
-def take_slice(
-    subject: Subject, session: tuple[Agent, str], attacker: Attacker, name: str | None, seconds: float
-) -> None:
-    """Requests of the other client, while `name` is done to the server; None: nothing."""
-    agent, kind = session[0], "without" if name is None else "with"
-    with attacker.at(name, subject.process.port, seconds + 2 * LEAD_S) as outcomes:
-        time.sleep(LEAD_S)
-        before = subject.process.usage()
-        found: list[float] = []
-        try:
-            seen = agent.slice(session[1], SliceSpec(seconds, rate_per_s=RATE_PER_S))
-            subject.failed[kind] += sum(seen["errors"].values())
-            found = [one["us"] for one in seen["response"]["percentiles"] if one["percent"] == 99]
-        except AgentFailed:
-            subject.failed[kind] += 1
-        used = subject.process.usage().since(before)
-    subject.cpu_share[kind].append(round(used.cpu_s / used.at_s, 4))
-    # Without any response: at least the slice.
-    subject.p99_us[kind].append(found[0] if found else seconds * 1e6)
+def take_run(subject: Subject, attacker: Attacker, name: str, seconds: float) -> None:
+    before = subject.process.usage()
+    outcomes = attacker.run(name, subject.process.port, seconds)
+    time.sleep(SETTLE_S)
+    used = subject.process.usage().since(before)
+    subject.runs.append(
+        {
+            "cpu_s": round(used.cpu_s, 6),
+            "units": sum(one.frames for one in outcomes),
+            "connections": 0 if name in BEFORE else len(outcomes),
+            "seconds": round(used.at_s, 3),
+        }
+    )
     subject.outcomes += outcomes
 
 
-def _median(values: Sequence[float]) -> float:
-    return sorted(values)[len(values) // 2]
+def probe(subject: Subject, session: tuple[Agent, str]) -> None:
+    """Some requests of another client."""
+    try:
+        seen = session[0].slice(session[1], SliceSpec(PROBE_S, rate_per_s=PROBE_RATE_PER_S))
+        failed = sum(seen["errors"].values())
+        subject.is_stuck = failed >= PROBE_S * PROBE_RATE_PER_S
+    except AgentFailed:
+        failed, subject.is_stuck = 1, True
+    subject.failed += failed
 
 
 def shown_end(closed: str | None) -> str:
@@ -216,7 +256,7 @@ def shown_end(closed: str | None) -> str:
 
 
 class Attacker:
-    """A process that runs when its core has nothing else to do, and attacks or computes."""
+    """A process of its own, on the driver's core."""
 
     def __enter__(self) -> Attacker:
         self._link, theirs = multiprocessing.Pipe()
@@ -232,27 +272,18 @@ class Attacker:
         self._process.terminate()
         self._process.join()
 
-    @contextmanager
-    def at(self, name: str | None, port: int, seconds: float) -> Any:
-        """Context during which an attack is under way, for so many seconds from its begin; the list is its outcomes then."""
-        outcomes: list[Outcome] = []
+    def run(self, name: str, port: int, seconds: float) -> list[Outcome]:
+        """Attack for some seconds, on one connection after the other."""
         self._link.send((name, port, seconds))
-        self._receive()
-        yield outcomes
-        outcomes += self._receive()
-
-    def _receive(self) -> Any:
         if not self._link.poll(WAIT_S):
             raise TimeoutError("the attacker does not respond")
         found = self._link.recv()
         if isinstance(found, BaseException):
             raise found
-        return found
+        return list(found)
 
 
 def _attack(link: Connection) -> None:
-    # Any other thread of its core goes first, at once.
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # The library reports each connection that a server ends.
     logging.disable(logging.ERROR)
     if core := Cores.divided().driver:
@@ -260,18 +291,15 @@ def _attack(link: Connection) -> None:
     while True:
         name, port, seconds = link.recv()
         packets = first_packets() if name == "handshake_flood" else []
-        link.send("began")
         until = time.monotonic() + seconds
         outcomes: list[Outcome] = []
         try:
             while (left := until - time.monotonic()) > 0:
-                if name is None:
-                    sum(range(1000))
-                elif name == "handshake_flood":
+                if name == "handshake_flood":
                     outcomes.append(handshake_flood(("127.0.0.1", port), left, packets))
                 else:
                     outcomes.append(attack(name, ("127.0.0.1", port), left))
-                    time.sleep(0 if name in BEFORE else PAUSE_S)
+                    time.sleep(PAUSE_S if name in ATTACKS and name not in BEFORE else 0)
             link.send(outcomes)
         except Exception as error:
             link.send(error)
@@ -284,8 +312,8 @@ def line(one: dict[str, Any]) -> str:
     if "failure" in one:
         return str(one["failure"])
     return (
-        f"p99 x {one['ratio']:.2f} ({min(one['p99_us']['without']):.0f} us), +{one['grown_mib']:.1f} MiB, "
-        f"+{one['cpu_more']:.0%} CPU, {one['frames_per_s']:,}/s, {end(one)}, {sum(one['failed'].values())} failed"
+        f"{report.shown(one['cpu_us_per_unit'])} us/unit, {report.shown(one['cpu_ms_per_connection'])} ms/connection, "
+        f"+{one['grown_mib']:.1f} MiB, {one['frames_per_s']:,}/s, {end(one)}, {one['failed']} failed"
     )
 
 
@@ -298,19 +326,25 @@ def end(one: dict[str, Any]) -> str:
 
 
 def write_tables() -> None:
-    found = {name: entry for name, entry in report.load("http3_attacks").items() if name in ATTACKS}
-    names = [name for name in ATTACKS if name in found]
+    found = {
+        name: entry
+        for name, entry in report.load("http3_attacks").items()
+        if name in ROWS and all("runs" in one or "failure" in one for one in entry["servers"].values())
+    }
+    names = [name for name in ROWS if name in found]
     servers = list(dict.fromkeys(server for name in names for server in found[name]["servers"]))
     parts = []
     for title, cell in {
-        "p99 of another client with the attack, as a multiple of that without (microseconds without)": lambda one: (
-            f"{one['ratio']:.2f} ({min(one['p99_us']['without']):.0f})"
-            + (f", {one['failed']['with']} failed" if one["failed"]["with"] else "")
+        "CPU time of the server for each unit that the attacker sent, microseconds: median of the runs (least to most)": lambda one: (
+            report.shown(one["cpu_us_per_unit"])
+        ),
+        "CPU time of the server for each connection of the attacker, milliseconds": lambda one: report.shown(
+            one["cpu_ms_per_connection"]
         ),
         "Growth of the server's resident memory, MiB": lambda one: f"{one['grown_mib']:.1f}",
-        "CPU time of the server in addition, % of a core": lambda one: f"{100 * one['cpu_more']:.0f}",
         "End of the attack's connection, and the units sent until then (median); units per second": lambda one: (
             f"{end(one)}; {one['frames_per_s']:,}/s"
+            + (f"; {one['failed']} requests of another client failed" if one["failed"] else "")
         ),
     }.items():
         rows = [

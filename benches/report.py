@@ -46,6 +46,22 @@ def ratio(ours: list[float], peer: list[float]) -> dict[str, Any]:
     return {name: round(math.exp(value), 3) for name, value in found.items()}
 
 
+def spread(values: list[float]) -> list[float] | None:
+    """Median, least and most."""
+    if not values:
+        return None
+    return [round(one, 3) for one in (statistics.median(values), min(values), max(values))]
+
+
+def shown(figure: list[float] | None) -> str:
+    """`12.3 (11.9 to 14.0)`: the median of the runs, the least and the most."""
+    if figure is None:
+        return ""
+    digits = 0 if figure[0] >= 100 else 1 if figure[0] >= 1 else 2
+    median, least, most = (f"{one:,.{digits}f}" for one in figure)
+    return f"{median} ({least} to {most})"
+
+
 def machine() -> dict[str, Any]:
     model = platform.processor()
     if Path("/proc/cpuinfo").exists():

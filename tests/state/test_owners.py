@@ -1,4 +1,4 @@
-"""Whose directories and files are a store: nobody else may be able to read, change or truncate the values."""
+"""Owners and modes of a store: nobody else may be able to read, change or truncate the values."""
 
 from __future__ import annotations
 

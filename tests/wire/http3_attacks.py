@@ -183,6 +183,26 @@ WAITING = object()
 """The server allows no further request at the moment."""
 
 
+# --- honest clients ------------------------------------------------------------------------------------------
+
+
+def connections(address: tuple[str, int], seconds: float) -> Outcome:
+    """One connection that does nothing."""
+    began = time.monotonic()
+    with Client(address) as client:
+        pass
+    return Outcome("connections", time.monotonic() - began, 1, client.sent_bytes, client.received_bytes)
+
+
+def requests(client: Client) -> Steps:
+    """Requests whose responses are read."""
+    while True:
+        while not client.can_open():
+            yield WAITING
+        client.request()
+        yield
+
+
 # --- attacks on one connection -------------------------------------------------------------------------------
 
 
@@ -517,12 +537,15 @@ BEFORE: dict[str, Callable[[tuple[str, int], float], Outcome]] = {
     "garbage": garbage,
 }
 ATTACKS = (*ON_CONNECTIONS, *BEFORE)
+HONEST = ("connections", "requests")
+"""Clients to compare with."""
 
 
 def attack(name: str, address: tuple[str, int], seconds: float, pid: int | None = None) -> Outcome:
     """Runs an attack for at most `seconds`; it ends earlier when the server ends its connection."""
     before = (cpu_seconds(pid), resident_bytes(pid)) if pid is not None else None
-    outcome = BEFORE[name](address, seconds) if name in BEFORE else _on_connection(name, address, seconds)
+    alone = BEFORE | {"connections": connections}
+    outcome = alone[name](address, seconds) if name in alone else _on_connection(name, address, seconds)
     if before is not None and pid is not None:
         outcome.cpu_s = cpu_seconds(pid) - before[0]
         outcome.rss_growth_bytes = resident_bytes(pid) - before[1]
@@ -537,7 +560,7 @@ def _on_connection(name: str, address: tuple[str, int], seconds: float) -> Outco
         until = began + seconds
         assert client.http
         client.step(0.05)
-        steps = ON_CONNECTIONS[name](client)
+        steps = (requests if name == "requests" else ON_CONNECTIONS[name])(client)
         while client.closed is None and time.monotonic() < until:
             if client.is_full():
                 client.step(0.005)
