@@ -23,6 +23,7 @@ from .imported import (
     content_of,
     graphic,
     imported,
+    malformed,
     request_of,
     same_origin,
     url_parts,
@@ -43,24 +44,25 @@ def from_curl(commands: Sequence[str], name: str = "curl") -> Imported:
     """A scenario from one or several command lines, or scripts of them, used in turn. Raises `ScenarioError`."""
     found: list[tuple[str, Request]] = []
     notes: dict[str, None] = {}
-    for text in commands:
-        where = f"curl: {line_of(text)}"
-        if re.search(r"\bcurl(?:\.exe)?[ \t]+[^'\"\n]{0,200}\^[\"\n]|\^\r?\n[ \t]+-", text):
-            raise ScenarioError(
-                f"{where}: quotes of Windows' cmd.exe are not imported; copy the request as cURL (bash)"
-            )
-        started = list(commands_of(text.replace("\r\n", "\n"), "curl"))
-        if not started:
-            raise ScenarioError(f"{where}: it is no command line of curl")
-        for command in started:
-            call = _Curl(f"curl: {line_of(command.text)}", command.notes)
-            if command.is_unclosed:
-                raise call.error("No closing quotation")
-            if command.problem:
-                raise call.error(f"{command.problem} needs a shell; write what it makes")
-            call.take(command.arguments_of("curl") or [])
-            found += call.requests()
-            notes |= dict.fromkeys(call.notes)
+    with malformed("curl"):
+        for text in commands:
+            where = f"curl: {line_of(text)}"
+            if re.search(r"\bcurl(?:\.exe)?[ \t]+[^'\"\n]{0,200}\^[\"\n]|\^\r?\n[ \t]+-", text):
+                raise ScenarioError(
+                    f"{where}: quotes of Windows' cmd.exe are not imported; copy the request as cURL (bash)"
+                )
+            started = list(commands_of(text.replace("\r\n", "\n"), "curl"))
+            if not started:
+                raise ScenarioError(f"{where}: it is no command line of curl")
+            for command in started:
+                call = _Curl(f"curl: {line_of(command.text)}", command.notes)
+                if command.is_unclosed:
+                    raise call.error("No closing quotation")
+                if command.problem:
+                    raise call.error(f"{command.problem} needs a shell; write what it makes")
+                call.take(command.arguments_of("curl") or [])
+                found += call.requests()
+                notes |= dict.fromkeys(call.notes)
     return imported(found, name, f"curl: {line_of(commands[0])}" if commands else "curl", tuple(notes))
 
 

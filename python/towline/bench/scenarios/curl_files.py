@@ -105,7 +105,7 @@ def config_words(content: bytes) -> Iterator[str]:
 def file_cookies(where: str, name: str, url: str, notes: list[str]) -> list[str]:
     """The cookies of a file that a request to `url` has: Netscape's format, or Set-Cookie lines of a response."""
     if not Path(name).is_file():
-        notes.append(f"There is no file {name}: its cookies are not sent.")
+        notes.append(f"There is no file {name!r:.80}: its cookies are not sent.")
         return []
     parts = urlsplit(url)
     host, path = (parts.hostname or "").lower(), parts.path or "/"

@@ -21,6 +21,7 @@ MAX_REQUESTS = 1000
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 NO_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 NO_HOST = re.compile(r"[^!-~]|[@\\^`{|}<>\"]")
+UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]+")
 
 
 @dataclass(frozen=True)
@@ -127,11 +128,11 @@ def content_of(where: str, name: str) -> bytes:
 
 @contextmanager
 def malformed(where: str) -> Iterator[None]:
-    """Makes one line of what Python raises for data of the wrong form."""
+    """Makes one line of every error, also of what Python raises for data of the wrong form."""
     try:
         yield
-    except ScenarioError:
-        raise
+    except ScenarioError as error:
+        raise ScenarioError(UNPRINTABLE.sub(" ", str(error))) from None
     except (
         ArithmeticError,
         AttributeError,

@@ -22,6 +22,8 @@ CORE = (
     ),
 )
 
+MERGE = "tag:yaml.org,2002:merge"
+
 
 def read_yaml(text: str, name: str) -> Any:
     """Raises `ScenarioError` for what is no YAML, and where PyYAML is not installed."""
@@ -33,11 +35,24 @@ def read_yaml(text: str, name: str) -> Any:
         ) from None
 
     # A class of its own: the tables of resolvers belong to the class.
-    loader: Any = type("CoreLoader", (yaml.SafeLoader,), {"yaml_implicit_resolvers": {}})
+    def flatten_mapping(self: Any, node: Any) -> None:
+        """Merges, and keeps the last of equal keys: without that, merges of merges grow without a bound."""
+        yaml.SafeLoader.flatten_mapping(self, node)
+        keys = {
+            (pair[0].tag, pair[0].value) if isinstance(pair[0].value, str) else id(pair): pair
+            for pair in node.value
+        }
+        node.value = list(keys.values())
+
+    members = {"yaml_implicit_resolvers": {}, "flatten_mapping": flatten_mapping}
+    loader: Any = type("CoreLoader", (yaml.SafeLoader,), members)
     for kind, pattern, first in CORE:
         whole = re.compile(rf"(?:{pattern})\Z")
         loader.add_implicit_resolver(f"tag:yaml.org,2002:{kind}", whole, first)
     loader.add_constructor("tag:yaml.org,2002:int", _integer)
+    # Merge keys are no part of YAML 1.2, and used in many descriptions. As a value, `<<` is a text.
+    loader.add_implicit_resolver(MERGE, re.compile(r"<<\Z"), ["<"])
+    loader.add_constructor(MERGE, yaml.SafeLoader.construct_yaml_str)
     try:
         return yaml.load(text, loader)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
