@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import socket
+import textwrap
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 from towline.errors import ClientDisconnected
 
+from tests.support.process import running
 from tests.support.sockets import read_all
 from tests.support.waiting import until
 from tests.support.wsgi_server import MODES, plain, serving
@@ -258,3 +262,45 @@ def test_input_kept_beyond_its_request(threads: int) -> None:
             read_all(conn)
         with pytest.raises(OSError):
             kept[0].read()
+
+
+STORING = """
+    import hashlib
+    PIECE = bytes(range(256)) * 256
+    def app(environ, start_response):
+        digest = hashlib.sha256(environ["wsgi.input"].read()).hexdigest()
+        start_response("200 OK", [("X-Digest", digest)])
+        return (PIECE for _ in range(100)) if environ["PATH_INFO"] == "/big" else [b"ok"]
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("--threads", "2")], ids=["inline", "threads"])
+@pytest.mark.parametrize("directory", ["absent", "full"])
+def test_bodies_are_streamed_without_a_temporary_directory(
+    options: tuple[str, ...], directory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is none, or no space in it: uploads arrive all the same, and so do responses to slow readers."""
+    (tmp_path / "storing.py").write_text(textwrap.dedent(STORING))
+    prefix = ""
+    if directory == "absent":
+        monkeypatch.setenv("TMPDIR", "/nonexistent")
+    else:
+        # Writes over this size fail, after a first part.
+        prefix = "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        prefix += "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, resource.RLIM_INFINITY))\n"
+    (tmp_path / "limited.py").write_text(f"{prefix}from storing import app\n")
+    body = bytes(range(256)) * 8000
+    with running("limited:app", *options, cwd=tmp_path) as program, contextlib.ExitStack() as stack:
+        slow = stack.enter_context(socket.socket())
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16384)
+        slow.settimeout(20)
+        slow.connect(("127.0.0.1", program.port))
+        slow.sendall(post(b"").replace(b"/ ", b"/big ", 1))
+        assert slow.recv(1) == b"H"
+        with socket.create_connection(("127.0.0.1", program.port), 20) as conn:
+            sender = threading.Thread(target=conn.sendall, args=(post(body),))
+            sender.start()
+            assert body_of(b"H" + read_all(slow)).count(bytes(range(256))) >= 100 * 255
+            response = read_all(conn)
+            sender.join(20)
+        assert hashlib.sha256(body).hexdigest().encode() in response

@@ -102,6 +102,11 @@ impl Files {
         next.is_some_and(|body| !body.must_copy && body.left > 0)
     }
 
+    fn growing(&self, stream: StreamId) -> Option<&FileBody> {
+        let mut bodies = self.queue.iter();
+        bodies.find(|body| body.stream == stream && body.grows)
+    }
+
     /// The spool of a stream whose writer has not finished.
     fn spool(&mut self, stream: StreamId) -> Option<&mut FileBody> {
         let mut bodies = self.queue.iter_mut();
@@ -173,10 +178,10 @@ impl<S> Conn<S> {
     /// Appends body bytes of `stream` to a temporary file, from which they are sent as the peer reads. Call it
     /// after `respond`; bytes written to the stream before are sent first. Nothing may be written to the
     /// stream while [`spooled_bytes`](Self::spooled_bytes) is not 0.
-    pub(crate) fn spool(&mut self, stream: StreamId, data: &[u8]) -> io::Result<()> {
+    pub(crate) fn spool(&mut self, stream: StreamId, data: &[u8]) {
         if self.files.spool(stream).is_none() {
             self.files.queue.push_back(FileBody {
-                source: Source::Spool(Box::new(Spool::create()?)),
+                source: Source::Spool(Box::default()),
                 offset: 0,
                 left: 0,
                 stream,
@@ -191,15 +196,14 @@ impl<S> Conn<S> {
             ..
         }) = self.files.spool(stream)
         else {
-            return Ok(());
+            return;
         };
         if *left == 0 && *offset > 0 {
-            spool.clear()?;
+            spool.clear();
             *offset = 0;
         }
-        spool.append(data)?;
+        spool.append(data);
         *left += data.len() as u64;
-        Ok(())
     }
 
     /// Ends the body of `stream` once its spool has been sent; false if it has no spool.
@@ -213,11 +217,16 @@ impl<S> Conn<S> {
         }
     }
 
-    /// Number of bytes of `stream` in its temporary file.
+    /// Number of bytes of `stream` in its temporary file that are still to be sent.
     pub fn spooled_bytes(&self, stream: StreamId) -> u64 {
-        let mut files = self.files.queue.iter();
-        let spool = files.find(|body| body.stream == stream && body.grows);
-        spool.map_or(0, |body| body.left)
+        self.files.growing(stream).map_or(0, |body| body.left)
+    }
+
+    /// Whether more of `stream` would stay in memory, because its temporary file has no space.
+    pub fn is_spool_full(&self, stream: StreamId) -> bool {
+        self.files
+            .growing(stream)
+            .is_some_and(|body| matches!(&body.source, Source::Spool(spool) if spool.is_full()))
     }
 
     /// Whether the file of this stream is still being sent.

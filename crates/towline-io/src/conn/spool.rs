@@ -8,45 +8,75 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Bytes in a temporary file without a name in `TMPDIR`: the kernel frees it with the last descriptor, also
-/// when the process is killed.
-#[derive(Debug)]
+/// when the process is killed. Where there is no directory or no space for it, what is appended stays in memory:
+/// append no more while `is_full`.
+#[derive(Debug, Default)]
 pub struct Spool {
-    file: File,
-    len: u64,
+    /// `None` until it is needed.
+    file: Option<File>,
+    file_len: u64,
+    /// Follows the file.
+    tail: Vec<u8>,
 }
 
 impl Spool {
-    pub fn create() -> io::Result<Self> {
-        static DIR: OnceLock<PathBuf> = OnceLock::new();
-        let dir = DIR.get_or_init(std::env::temp_dir);
-        let file = unnamed(dir).or_else(|_| unlinked(dir))?;
-        Ok(Self { file, len: 0 })
+    pub fn append(&mut self, data: &[u8]) {
+        if self.tail.is_empty() && self.append_to_file(data).is_ok() {
+            self.file_len += data.len() as u64;
+        } else {
+            self.tail.extend_from_slice(data);
+        }
     }
 
-    pub fn append(&mut self, data: &[u8]) -> io::Result<()> {
-        self.file.write_all_at(data, self.len)?;
-        self.len += data.len() as u64;
-        Ok(())
+    fn append_to_file(&mut self, data: &[u8]) -> io::Result<()> {
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(temporary_file()?),
+        };
+        file.write_all_at(data, self.file_len)
+    }
+
+    /// Whether there is no space for more in the file.
+    pub fn is_full(&self) -> bool {
+        !self.tail.is_empty()
     }
 
     pub fn len(&self) -> u64 {
-        self.len
+        self.file_len + self.tail.len() as u64
     }
 
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.len() == 0
     }
 
     /// Reads from `offset` and returns the number of bytes; 0 at the end.
     pub fn read_at(&self, space: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.file.read_at(space, offset)
+        let in_file = self.file_len.saturating_sub(offset);
+        if in_file > 0
+            && let Some(file) = &self.file
+        {
+            let wanted = usize::try_from(in_file).map_or(space.len(), |len| len.min(space.len()));
+            return file.read_at(&mut space[..wanted], offset);
+        }
+        let skipped = usize::try_from(offset.saturating_sub(self.file_len)).unwrap_or(usize::MAX);
+        let rest = self.tail.get(skipped..).unwrap_or_default();
+        let n = rest.len().min(space.len());
+        space[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
     }
 
     /// Removes all bytes and gives their disk space back.
-    pub(crate) fn clear(&mut self) -> io::Result<()> {
-        self.len = 0;
-        self.file.set_len(0)
+    pub(crate) fn clear(&mut self) {
+        self.tail = Vec::new();
+        self.file_len = 0;
+        self.file = self.file.take().filter(|file| file.set_len(0).is_ok());
     }
+}
+
+fn temporary_file() -> io::Result<File> {
+    static DIR: OnceLock<PathBuf> = OnceLock::new();
+    let dir = DIR.get_or_init(std::env::temp_dir);
+    unnamed(dir).or_else(|_| unlinked(dir))
 }
 
 #[cfg(target_os = "linux")]
@@ -92,15 +122,45 @@ mod tests {
             let Ok(file) = file(&std::env::temp_dir()) else {
                 continue;
             };
-            let mut spool = Spool { file, len: 0 };
-            spool.append(b"one").unwrap();
-            spool.append(b"two").unwrap();
+            let mut spool = Spool {
+                file: Some(file),
+                ..Spool::default()
+            };
+            spool.append(b"one");
+            spool.append(b"two");
             let mut space = [0; 8];
             assert_eq!(spool.read_at(&mut space, 2).unwrap(), 4);
             assert_eq!(&space[..4], b"etwo");
-            spool.clear().unwrap();
+            spool.clear();
             assert_eq!((spool.len(), spool.read_at(&mut space, 0).unwrap()), (0, 0));
         }
-        assert!(Spool::create().unwrap().is_empty());
+    }
+
+    #[test]
+    fn bytes_stay_in_memory_without_space() {
+        let path = std::env::temp_dir().join(format!("towline-full-{}", std::process::id()));
+        std::fs::write(&path, b"one").unwrap();
+        // Cannot be written to, as on a full disk.
+        let mut spool = Spool {
+            file: Some(File::open(&path).unwrap()),
+            file_len: 3,
+            tail: Vec::new(),
+        };
+        std::fs::remove_file(&path).unwrap();
+        spool.append(b"two");
+        assert!(spool.is_full());
+        let mut space = [0; 8];
+        let mut read = Vec::new();
+        loop {
+            let n = spool.read_at(&mut space, read.len() as u64).unwrap();
+            read.extend_from_slice(&space[..n]);
+            if n == 0 {
+                break;
+            }
+        }
+        assert_eq!((read.as_slice(), spool.len()), (&b"onetwo"[..], 6));
+        spool.clear();
+        spool.append(b"three");
+        assert_eq!((spool.is_full(), spool.len()), (false, 5));
     }
 }

@@ -5,8 +5,6 @@
 //!   └───── no room, or bytes in the spool ───► spool ──────▲
 //! ```
 
-use std::io;
-
 use bytes::Bytes;
 use towline_proto::{Field, StreamId, UserError};
 
@@ -17,21 +15,11 @@ use crate::serve::features::BodyWriter;
 pub struct SpooledResponse<'a, S> {
     conn: &'a mut Conn<S>,
     stream: StreamId,
-    error: Option<io::Error>,
 }
 
 impl<'a, S> SpooledResponse<'a, S> {
     pub fn new(conn: &'a mut Conn<S>, stream: StreamId) -> Self {
-        Self {
-            conn,
-            stream,
-            error: None,
-        }
-    }
-
-    /// Failure of the temporary file; the stream was reset because of it.
-    pub fn take_error(&mut self) -> Option<io::Error> {
-        self.error.take()
+        Self { conn, stream }
     }
 
     /// Whether the bytes have to go to the spool.
@@ -42,28 +30,21 @@ impl<'a, S> SpooledResponse<'a, S> {
         let has_room = stream.send_capacity() > 0;
         Ok(!has_room || self.conn.spooled_bytes(self.stream) > 0)
     }
-
-    fn spool(&mut self, data: &[u8]) -> Result<(), UserError> {
-        self.conn.spool(self.stream, data).map_err(|error| {
-            // The part that the peer has received must not look complete.
-            self.reset();
-            self.error = Some(error);
-            UserError::StreamFailed
-        })
-    }
 }
 
 impl<S> BodyWriter for SpooledResponse<'_, S> {
     fn write(&mut self, data: &[u8]) -> Result<(), UserError> {
         if self.is_full()? {
-            return self.spool(data);
+            self.conn.spool(self.stream, data);
+            return Ok(());
         }
         self.conn.proto.stream(self.stream)?.write(data)
     }
 
     fn write_shared(&mut self, data: Bytes) -> Result<(), UserError> {
         if self.is_full()? {
-            return self.spool(&data);
+            self.conn.spool(self.stream, &data);
+            return Ok(());
         }
         self.conn.proto.stream(self.stream)?.write_shared(data)
     }

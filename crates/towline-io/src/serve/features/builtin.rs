@@ -119,18 +119,13 @@ fn plain(status: u16, text: &'static str) -> BuiltinResponse {
 impl BuiltinResponse {
     /// 503 (RFC 9110 15.6.4): a request over `--limit-concurrency`.
     pub fn overloaded(line: &RequestLine<'_>) -> Self {
-        Self::unavailable(line, "more requests than --limit-concurrency")
-    }
-
-    /// 503: no temporary file for the request body.
-    pub fn no_space(line: &RequestLine<'_>) -> Self {
-        Self::unavailable(line, "no temporary file for the request body (TMPDIR)")
-    }
-
-    fn unavailable(line: &RequestLine<'_>, rule: &'static str) -> Self {
         let mut response = plain(503, "Service Unavailable");
         response.fields.push((b"retry-after", Cow::Borrowed(b"1")));
-        response.refuse(line, Reason::Overloaded, rule)
+        response.refuse(
+            line,
+            Reason::Overloaded,
+            "more requests than --limit-concurrency",
+        )
     }
 
     /// 501 (RFC 9110 15.6.2) to CONNECT: no tunnels (RFC 9110 9.3.6).

@@ -1,5 +1,5 @@
-//! Responses without the application: static files, the metrics page, 503 over the concurrency limit or without
-//! space for a request body, and 501 to CONNECT.
+//! Responses without the application: static files, the metrics page, 503 over the concurrency limit, and 501
+//! to CONNECT.
 use std::time::Instant;
 
 use towline_io::Conn;
@@ -30,9 +30,7 @@ impl BuiltinResponses {
     pub fn respond(&mut self, conn: &mut Conn<ConnState>, request: &Request) -> bool {
         let (line, fields) = (request.head.line(), request.head.fields());
         let metrics_only = conn.service().metrics_only;
-        let response = if request.is_refused {
-            Some(BuiltinResponse::no_space(&line))
-        } else if line.method == b"CONNECT" {
+        let response = if line.method == b"CONNECT" {
             // PEP 3333 has no tunnels.
             Some(BuiltinResponse::not_implemented(&line))
         } else {

@@ -13,7 +13,6 @@
 //! file, and never a thread. `--wsgi-request-buffer` bounds it; the rest of a longer body is received by
 //! `wsgi.input`.
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -104,8 +103,6 @@ pub struct Request {
     pub spool: Option<Box<Spool>>,
     /// The whole body has arrived.
     pub complete: bool,
-    /// There is no temporary file for the body (no space): the response is 503.
-    pub is_refused: bool,
 }
 
 /// Source of a connection's requests.
@@ -208,7 +205,6 @@ impl RequestReader {
                 body: Vec::new(),
                 spool: None,
                 complete: end,
-                is_refused: false,
             };
             if end || self.read_body(conn, &mut request) {
                 return Some(RequestEvent::Request(request));
@@ -253,7 +249,9 @@ impl RequestReader {
         let awaited = self.buffer_bytes.max(WINDOW_BYTES as u64);
         loop {
             let left = awaited.saturating_sub(request.arrived());
-            if request.complete || request.is_refused || left == 0 {
+            // Without space in the temporary file the rest is received by `wsgi.input`.
+            let is_full = request.spool.as_ref().is_some_and(|spool| spool.is_full());
+            if request.complete || is_full || left == 0 {
                 return true;
             }
             let Ok(mut stream) = conn.proto.stream(request.stream) else {
@@ -287,17 +285,8 @@ impl Request {
         self.body.extend_from_slice(&bytes[..in_memory]);
         let rest = &bytes[in_memory..];
         if !rest.is_empty() {
-            self.is_refused = self.append_to_spool(rest).is_err();
+            self.spool.get_or_insert_default().append(rest);
         }
-    }
-
-    fn append_to_spool(&mut self, bytes: &[u8]) -> io::Result<()> {
-        if self.spool.is_none() {
-            self.spool = Some(Box::new(Spool::create()?));
-        }
-        self.spool
-            .as_mut()
-            .map_or(Ok(()), |spool| spool.append(bytes))
     }
 }
 

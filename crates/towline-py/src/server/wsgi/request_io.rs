@@ -345,7 +345,11 @@ impl RequestIo {
     /// Whether the application may continue although the client has not read everything: another request waits
     /// for this thread, and there is room in the temporary file.
     fn may_run_ahead(&mut self) -> bool {
-        self.delays_others() && self.spooled_bytes() < self.bounds.buffer_bytes
+        let is_full = match (self.stream, self.peer()) {
+            (Some(stream), Some(peer)) => peer.is_spool_full(stream),
+            _ => false,
+        };
+        !is_full && self.delays_others() && self.spooled_bytes() < self.bounds.buffer_bytes
     }
 
     /// Counts time for which other requests have waited for this client. Over the bound the response is aborted.

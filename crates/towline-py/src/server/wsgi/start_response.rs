@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use pyo3::exceptions::{PyOSError, PyRuntimeError, PyTypeError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
@@ -444,13 +444,7 @@ fn spool_piece(
         .ok_or_else(client_disconnected)?;
     let peer = request_io.peer().ok_or_else(client_disconnected)?;
     let mut spooled = SpooledResponse::new(peer, stream);
-    let written = write_to(&mut spooled, state, (piece, bytes.len()));
-    match spooled.take_error() {
-        Some(error) => Err(PyOSError::new_err(format!(
-            "no temporary file for the response: {error}"
-        ))),
-        None => written.map_err(send_error),
-    }
+    write_to(&mut spooled, state, (piece, bytes.len())).map_err(send_error)
 }
 
 /// Writes the first `len` bytes of a piece.
