@@ -10,11 +10,13 @@ from . import _migration as migration
 from . import _options as kind
 from ._options import Option, options_of
 from ._suggest import closest
+from ._values import cert_reqs
 from .config import ServerConfig
 from .errors import ConfigError
 
 OPTIONAL = (kind.optional_integer, kind.optional_seconds)
 """Parsers of options for which None is a value; for others it means the default, as in uvicorn."""
+LEVELS = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 # uvicorn's plural names of repeatable options.
 RENAMED = {
     "reload_dirs": "reload_dir",
@@ -38,21 +40,31 @@ def fields(given: Mapping[str, Any]) -> dict[str, Any]:
         ):
             found.update(_parsed(f"{flag}={value}", name))
         elif value is not None or known[own][1] is None or known[own][0].parse in OPTIONAL:
-            found[own] = _adapted(known[own][0], value)
+            try:
+                found[own] = _adapted(known[own][0], value)
+            except ValueError as error:
+                raise ConfigError(f"{name}: {error}") from None
     return found
 
 
 def _adapted(option: Option, value: Any) -> Any:
-    """A value in the types that uvicorn takes: paths, True for a path or list, None for the default, text headers."""
+    """A value in the types that uvicorn takes: paths, numbers as text, True for a path or list, None for the default,
+    text headers, numbers of the modules ssl and logging."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if isinstance(value, str):
+        return option.parse(value.lower() if option.choices else value)
+    if option.parse is cert_reqs and isinstance(value, int):
+        return option.parse(str(int(value)))
+    if "critical" in option.choices and isinstance(value, int):
+        return next((name for name, level in LEVELS.items() if level >= value), "critical")
     if option.const is not None and isinstance(value, bool):
         off: Any = () if isinstance(option.const, tuple) else None
         return option.const if value else off
     if option.flag == "--header" and isinstance(value, (list, tuple)):
         return tuple(tuple(_latin(part) for part in pair) for pair in value)
-    if option.repeat and isinstance(value, list):
-        return tuple(value)
+    if option.repeat and isinstance(value, (list, tuple)):
+        return tuple(os.fspath(item) if isinstance(item, os.PathLike) else item for item in value)
     return value
 
 

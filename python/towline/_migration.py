@@ -113,19 +113,17 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         Row(
             U,
             "--reload-delay",
-            None,
+            "",
             "changes are reported by the kernel (watchfiles), or looked for each second",
         ),
         _switch(U, "--http2", "--http=auto", "always on; --http 1 switches it off"),
-        Row(
-            U, "--ws-max-queue", None, "one message is read ahead, more only as the application receives them"
-        ),
+        Row(U, "--ws-max-queue", "", "one message is read ahead, more only as the application receives them"),
         Row(
             f"{U} {N}", "--ssl-version", _tls_version, "TLS 1.2 and 1.3 together unless --ssl-min-version 1.3"
         ),
         Row(U, "--h11-max-incomplete-event-size", "--limit-request-head"),
         _switch(U, "--reset-contextvars", "", "each request has a fresh context"),
-        _switch(U, "--use-colors", None, "log lines have no colours"),
+        _switch(U, "--use-colors", "", "log lines have no colours"),
         _switch(U, "--no-use-colors", "", "log lines have no colours"),
     ),
     (
@@ -354,6 +352,7 @@ VALUES: dict[tuple[str, str], tuple[str, str]] = {
     ("--ws", "websockets-sansio"): ("--ws", U),
     ("--ws", "wsproto"): ("--ws", U),
     ("--ws", "none"): ("--no-ws", U),
+    ("--loop", "none"): ("--loop=asyncio", U),
     ("--interface", "asginl"): ("--interface=asgi --lifespan=off", G),
     ("--log-level", "warn"): ("--log-level=warning", G),
     ("--log-level", "notset"): ("--log-level=trace", G),

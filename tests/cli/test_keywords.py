@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,25 @@ from towline.errors import ConfigError
         ({"h11_max_incomplete_event_size": 9000}, {"limit_request_head": 9000}),
         ({"timeout": 90}, {"timeout_worker_healthcheck": 90.0}),
         ({"log_config": {"version": 1}}, {"log_config": {"version": 1}}),
+        ({"port": "9000", "fd": "3", "workers": "2"}, {"port": 9000, "fd": 3, "workers": 2}),
+        (
+            {"limit_concurrency": "10", "timeout_keep_alive": "5"},
+            {"limit_concurrency": 10, "timeout_keep_alive": 5.0},
+        ),
+        ({"log_level": 20}, {"log_level": "info"}),
+        ({"log_level": 25}, {"log_level": "warning"}),
+        ({"log_level": "INFO"}, {"log_level": "info"}),
+        ({"ssl_cert_reqs": ssl.CERT_NONE}, {"ssl_cert_reqs": "none"}),
+        ({"loop": "none"}, {"loop": "asyncio"}),
+        (
+            {"forwarded_allow_ips": "127.0.0.1,10.0.0.0/8"},
+            {"forwarded_allow_ips": ("127.0.0.1", "10.0.0.0/8")},
+        ),
+        (
+            {"reload_dirs": [Path("a")], "env_file": Path(".env")},
+            {"reload_dir": ("a",), "env_file": ".env"},
+        ),
+        ({"ws_max_queue": 16, "reload_delay": 0.5, "use_colors": True}, {}),
     ],
 )
 def test_arguments_of_uvicorn(keywords: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -52,7 +72,7 @@ def test_arguments_of_uvicorn(keywords: dict[str, Any], expected: dict[str, Any]
     ("keywords", "message"),
     [
         ({"wrokers": 2}, "wrokers: there is no such option; did you mean workers?"),
-        ({"ws_max_queue": 32}, "ws_max_queue: (uvicorn): one message is read ahead"),
+        ({"port": "http"}, "port: expected a whole number, not 'http'"),
         ({"loop": "rloop"}, "loop: rloop: there is asyncio and uvloop"),
         ({"limit_max_requests": -1}, "limit_max_requests: must be a number of at least 1"),
     ],

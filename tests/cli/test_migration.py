@@ -207,7 +207,6 @@ def test_variables_of_other_servers(capsys: pytest.CaptureFixture[str]) -> None:
         "UVICORN_RELOAD": "false",
         "UVICORN_RELOAD_DIR": "src lib",
         "UVICORN_HTTP": "httptools",
-        "UVICORN_USE_COLORS": "1",
         "GRANIAN_BLOCKING_THREADS": "3",
         "GUNICORN_CMD_ARGS": "--workers 4 --bind 0.0.0.0:80 -b unix:/a --worker-tmp-dir /dev/shm --max-requests 100",
     }
@@ -217,7 +216,6 @@ def test_variables_of_other_servers(capsys: pytest.CaptureFixture[str]) -> None:
     assert (config.bind, config.reload_dir) == (("0.0.0.0:80", "unix:/a"), ("src", "lib"))
     notices = capsys.readouterr().err.splitlines()
     assert [line.partition(" (")[0] for line in notices] == [
-        "towline serve: UVICORN_USE_COLORS: ignored: --use-colors",
         "towline serve: GUNICORN_CMD_ARGS: ignored: --worker-tmp-dir",
     ]
     assert configure([], {**environment, "TOWLINE_PORT": "9001"}).port == 9001

@@ -302,3 +302,46 @@ def test_the_groups_show_every_option() -> None:
     everything = pages.group("all") or ""
     for name, (option, _) in options_of(ServerConfig).items():
         assert pages.flags(name, option)[0].removeprefix("--") in everything
+
+
+SERVICE = {
+    "TOWLINE_SERVICE_HOST": "10.43.1.2",
+    "TOWLINE_SERVICE_PORT": "80",
+    "TOWLINE_SERVICE_PORT_HTTP": "80",
+    "TOWLINE_PORT": "tcp://10.43.1.2:80",
+    "TOWLINE_PORT_80_TCP": "tcp://10.43.1.2:80",
+    "TOWLINE_PORT_80_TCP_PROTO": "tcp",
+    "TOWLINE_PORT_80_TCP_PORT": "80",
+    "TOWLINE_PORT_80_TCP_ADDR": "10.43.1.2",
+    "TOWLINE_STATE_SERVICE_HOST": "10.43.1.3",
+    "TOWLINE_STATE_PORT": "udp://10.43.1.3:53",
+    "TOWLINE_STATE_PORT_53_UDP_ADDR": "10.43.1.3",
+}
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+@pytest.mark.parametrize(("arguments", "port"), [([], 8000), (["--port", "9000"], 9000)])
+def test_variables_of_a_kubernetes_service_of_our_name(
+    arguments: list[str], port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for prefix in ("TOWLINE", "UVICORN", "GRANIAN"):
+        environment = {name.replace("TOWLINE", prefix, 1): value for name, value in SERVICE.items()}
+        assert configure([APP, *arguments], environment).port == port
+        (notice,) = capsys.readouterr().err.splitlines()
+        assert notice.startswith(
+            f"towline serve: {prefix}_PORT=tcp://10.43.1.2:80 is ignored: Kubernetes sets it"
+        )
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+def test_overridden_values_are_not_checked() -> None:
+    bad = {"TOWLINE_PORT": "http", "TOWLINE_WORKERS": "many"}
+    Path("towline.toml").write_text("port = 'http'\nworkers = 'many'\nthreads = 2\n")
+    for source, environment in ([], bad), (["--config", "towline.toml"], {}):
+        for address in (["--port", "9000"], ["--bind", "127.0.0.1:9000"], ["--uds", "a"], ["--fd", "3"]):
+            config = configure([APP, *source, *address, "--workers", "2"], environment)
+            assert config.workers == 2
+        with pytest.raises(ConfigError, match=r"(?i)port: expected"):
+            configure([APP, *source, "--workers", "2"], environment)
+        with pytest.raises(ConfigError, match=r"(?i)workers: expected"):
+            configure([APP, *source, "--port", "9000"], environment)

@@ -63,17 +63,20 @@ def configure(arguments: Sequence[str], environment: Any) -> ServerConfig:
 
 def merged(command_line: dict[str, Any], environment: Any) -> ServerConfig:
     """The configuration from the fields of the command line and the other sources."""
-    path = command_line.pop("config", None) or environment.get(sources.PREFIX + "CONFIG")
     notices: list[str] = []
+    environment = sources.without_services(environment, (sources.PREFIX, *peer_settings.PREFIXES), notices)
+    path = command_line.pop("config", None) or environment.get(sources.PREFIX + "CONFIG")
+    overridden = _overridden(command_line)
     from_peers = peer_settings.from_environment(environment, notices)
     path = path or from_peers.pop("config", None)
     if peer_settings.is_python(path):
         from_file = peer_settings.from_python(path, notices)
     else:
-        from_file = sources.from_file(path)
+        from_file = sources.from_file(path, overridden)
     notices += sources.unknown_variables(environment)
-    result = sources.merge(command_line, sources.from_environment(environment), from_peers, from_file)
-    _addresses_override(result, command_line)
+    from_environment = sources.from_environment(environment, overridden)
+    lower = sources.merge(from_environment, from_peers, from_file)
+    result = {name: value for name, value in lower.items() if name not in overridden} | command_line
     for notice in notices:
         sys.stderr.write(f"towline serve: {notice}\n")
     app = result.get(sources.APP)
@@ -84,13 +87,13 @@ def merged(command_line: dict[str, Any], environment: Any) -> ServerConfig:
     return ServerConfig(**result)
 
 
-def _addresses_override(merged: dict[str, Any], command_line: dict[str, Any]) -> None:
-    """Remove addresses of a file or variable that the command line overrides, as `--port` does with `bind`."""
-    ways = ("bind", "uds", "fd")
-    if any(name in command_line for name in (*ways, "host", "port")):
-        for name in ways:
-            if name not in command_line:
-                merged.pop(name, None)
+def _overridden(command_line: dict[str, Any]) -> set[str]:
+    """The fields that the command line gives, and the other ways to name an address, as `bind` for `--port`."""
+    ways = {"bind", "uds", "fd"}
+    found = set(command_line)
+    if found & ways:
+        return found | ways | {"host", "port"}
+    return found | ways if found & {"host", "port"} else found
 
 
 def _help_wanted(arguments: Sequence[str]) -> str | None:

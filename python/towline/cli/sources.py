@@ -1,14 +1,15 @@
 """The sources of option values: command line, environment, file, default, in this order.
 
 A source is a dict from field names to the values that were given, so that merging is simple and a message can name
-the source of a bad value.
+the source of a bad value. A value that the command line overrides is not read, and so not checked.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from .._options import Option, options_of
@@ -19,18 +20,45 @@ from ..errors import ConfigError
 PREFIX = "TOWLINE_"
 # A key of the file, and a variable, without an option.
 APP = "app"
+OF_THE_BENCH = PREFIX + "BENCH_"
+SERVICE = re.compile(
+    r"\w+_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)=.*|\w+_PORT=(tcp|udp|sctp)://.*"
+)
+"""Variables of Kubernetes, with their values."""
 OTHER_VARIABLES = frozenset(PREFIX + name for name in ("APP", "CONFIG", "TRANSPORT", "STREAM_TRANSPORT"))
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+def without_services(
+    environment: Mapping[str, str], prefixes: Iterable[str], notices: list[str]
+) -> dict[str, str]:
+    """The variables without those that Kubernetes makes for Services, whose names may begin like ours.
+
+    There is a notice where one has the name of an option: TOWLINE_PORT for a Service called towline.
+    """
+    options = {prefix + "PORT" for prefix in prefixes}
+    found = {}
+    for variable, value in environment.items():
+        if SERVICE.fullmatch(f"{variable}={value}") is None:
+            found[variable] = value
+        elif variable in options:
+            notices.append(
+                f"{variable}={value} is ignored: Kubernetes sets it for a Service of this name "
+                "(`enableServiceLinks: false` in the Pod prevents it)"
+            )
+    return found
+
+
+def from_environment(environment: Mapping[str, str], overridden: Container[str]) -> dict[str, Any]:
     """Read variables: `TOWLINE_LIMIT_REQUEST_LINE=4096`, and names of other servers (`WEB_CONCURRENCY`).
 
-    A name with the prefix takes precedence. An empty variable is ignored.
+    A name with the prefix takes precedence. An empty variable is ignored, and one of an `overridden` field.
     """
     found: dict[str, Any] = {}
     if environment.get(PREFIX + "APP"):
         found[APP] = environment[PREFIX + "APP"]
     for name, (option, _) in options_of(ServerConfig).items():
+        if name in overridden:
+            continue
         for variable in (PREFIX + name.upper(), *option.variables):
             if environment.get(variable):
                 found[name] = _parse_list(option, variable, environment[variable])
@@ -39,14 +67,11 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """A notice for each variable with our prefix that is not an option, with the name that was probably meant.
-
-    Not an error: Kubernetes makes variables such as TOWLINE_SERVICE_HOST for a service called towline.
-    """
+    """A notice for each variable with our prefix that is not an option, with the name that was probably meant."""
     known = {PREFIX + name.upper() for name in options_of(ServerConfig)} | OTHER_VARIABLES
     notices = []
     for variable in sorted(environment):
-        if not variable.startswith(PREFIX) or variable in known or _of_others(variable):
+        if not variable.startswith(PREFIX) or variable in known or variable.startswith(OF_THE_BENCH):
             continue
         close = closest(variable, known)
         hint = f"; did you mean {close}?" if close else ""
@@ -54,12 +79,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     return notices
 
 
-def _of_others(variable: str) -> bool:
-    """Whether Kubernetes or the bench has made the variable."""
-    return variable.startswith(tuple(PREFIX + start for start in ("SERVICE_", "PORT_", "BENCH_")))
-
-
-def from_file(path: str | None) -> dict[str, Any]:
+def from_file(path: str | None, overridden: Container[str] = ()) -> dict[str, Any]:
     """Read the table `[tool.towline.serve]` of pyproject.toml, or of the file that `--config` names.
 
     In the latter the keys may also be at the top level. Without `--config`, a pyproject.toml in the
@@ -68,8 +88,8 @@ def from_file(path: str | None) -> dict[str, Any]:
     if path is None:
         if not os.path.isfile("pyproject.toml"):
             return {}
-        return _fields(_table(_load("pyproject.toml"), top=False), "pyproject.toml")
-    return _fields(_table(_load(path), top=True), path)
+        return _fields(_table(_load("pyproject.toml"), top=False), "pyproject.toml", overridden)
+    return _fields(_table(_load(path), top=True), path, overridden)
 
 
 def merge(*sources: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,13 +138,15 @@ def _table(document: dict[str, Any], *, top: bool) -> dict[str, Any]:
     return dict(table)
 
 
-def _fields(table: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _fields(table: Mapping[str, Any], path: str, overridden: Container[str]) -> dict[str, Any]:
     known = options_of(ServerConfig)
     found: dict[str, Any] = {}
     for key, value in table.items():
         name = _field_name(key, known)
         if name is None:
             raise ConfigError(f"{path}: unknown option {key!r}{_suggestion(key, known)}")
+        if name in overridden:
+            continue
         found[name] = value if name == APP else _from_toml(known[name][0], f"{path}: {key}", value)
     return found
 
