@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import threading
 import time
 from typing import Any
@@ -115,6 +116,53 @@ def test_serve_refuses_other_threads_and_wsgi_in_a_loop() -> None:
     thread.start()
     thread.join()
     assert "main thread" in str(caught[0])
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("app", [apps.asgi, apps.wsgi])
+def test_run_and_stop_in_other_threads(app: Any, loop: str) -> None:
+    handlers = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)]
+    server = towline.Server(towline.ServerConfig(app, port=0, loop=loop))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    assert server.started.wait(20)
+    port = int(server.addresses[0].rpartition(":")[2])
+    assert request(port, "/sleep/0").body == b"slept"
+    server.stop(close_idle=True)
+    thread.join(20)
+    assert not thread.is_alive()
+    server.stop()
+    assert [
+        signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    ] == handlers
+
+
+@pytest.mark.parametrize("app", [apps.asgi, apps.wsgi])
+def test_a_stop_before_the_start_is_not_lost(app: Any) -> None:
+    server = towline.Server(towline.ServerConfig(app, port=0))
+    server.stop()
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("app", [apps.asgi, apps.wsgi])
+def test_the_handlers_of_the_program_are_back_after_run(app: Any) -> None:
+    def own(number: int, frame: object) -> None:
+        pass
+
+    before = {
+        number: signal.signal(number, own) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+    }
+    try:
+        server = towline.Server(towline.ServerConfig(app, port=0))
+        threading.Thread(target=lambda: server.started.wait(20) and server.stop()).start()
+        server.run()
+        assert [signal.getsignal(number) for number in before] == [own] * 3
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def test_exported_names() -> None:

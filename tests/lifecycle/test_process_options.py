@@ -90,14 +90,39 @@ def test_chdir_env_and_umask(folder: Path, tmp_path_factory: pytest.TempPathFact
     [
         (["--chdir", "absent"], "--chdir: cannot enter absent: No such file or directory"),
         (["--env-file", "absent"], "--env-file: cannot read absent: No such file or directory"),
-        (["--env-file", "state.py"], "--env-file: state.py, line 2: expected NAME=VALUE"),
+        (["--env-file", "latin1"], "--env-file: cannot read latin1: not UTF-8"),
         (["--user", "nobody-at-all"], "--user: there is no user 'nobody-at-all'"),
         (["--group", "nobody-at-all"], "--group: there is no group 'nobody-at-all'"),
     ],
 )
 def test_an_unusable_value_is_one_line(folder: Path, options: list[str], message: str) -> None:
+    (folder / "latin1").write_bytes(b"A=\xe9\n")
     completed = towline(folder, "state:app", "--port", "0", *options)
     assert (completed.returncode, completed.stderr) == (3, f"towline: {message}\n")
+
+
+def test_an_env_file_is_read_as_python_dotenv_reads_it(folder: Path) -> None:
+    text = (
+        "\ufeffFIRST=1\r\nBASE=/srv\nPATHS=${BASE}/lib:${NOWHERE:-default}:${NOWHERE}\nMULTI='a\nb'\n"
+        'ESCAPED="a\\tb"\nHASH=a#b\nSPACES=a b # c\nNAME\nno assignment here\nLAST=$BASE\n'
+    )
+    (folder / ".env").write_text(text, encoding="utf-8", newline="")
+    (folder / "more").write_text("BASE=/other\nMORE=${BASE}\n")
+    with running("state:app", "--env-file", ".env", "--env-file", "more", cwd=folder) as program:
+        env = state(program)["env"]
+    assert isinstance(env, dict)
+    expected = {
+        "FIRST": "1",
+        "PATHS": "/srv/lib:default:",
+        "MULTI": "a\nb",
+        "ESCAPED": "a\tb",
+        "HASH": "a#b",
+        "SPACES": "a b",
+        "LAST": "$BASE",
+        "MORE": "/srv",
+    }
+    assert {name: env.get(name) for name in expected} == expected
+    assert "NAME" not in env
 
 
 @AS_ROOT

@@ -190,3 +190,49 @@ def descriptors(pid: int) -> list[str]:
         with contextlib.suppress(FileNotFoundError):  # a file that the worker has read and closed meanwhile
             found.append(os.readlink(entry))
     return found
+
+
+DISABLING = """
+    import logging.config
+    CONFIGURATION = {
+        "version": 1,
+        "handlers": {"own": {"class": "logging.StreamHandler"}},
+        "root": {"handlers": ["own"], "level": "INFO"},
+    }
+    # Disables all loggers that it does not name: that is the default.
+    if WHEN == "import":
+        logging.config.dictConfig(CONFIGURATION)
+
+    async def asgi(scope, receive, send):
+        if scope["type"] == "lifespan":
+            await receive()
+            if WHEN == "lifespan":
+                logging.config.dictConfig(CONFIGURATION)
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            raise ValueError("in the lifespan")
+        raise ValueError("in a request")
+
+    def wsgi(environ, start_response):
+        if WHEN == "lifespan":
+            logging.config.dictConfig(CONFIGURATION)
+        start_response("200 OK", [])
+        yield b"part"
+        raise ValueError("in a request")
+"""
+
+
+@pytest.mark.parametrize("when", ["import", "lifespan"])
+@pytest.mark.parametrize("app", ["asgi", "wsgi"])
+def test_errors_are_visible_when_the_application_disables_loggers(
+    app: str, when: str, tmp_path: Path
+) -> None:
+    (tmp_path / "disabling.py").write_text(f"WHEN = {when!r}\n{textwrap.dedent(DISABLING)}")
+    with running(f"disabling:{app}", cwd=tmp_path) as program:
+        with contextlib.suppress(OSError, AssertionError):
+            request(program.port, "/")
+        eventually(lambda: "ValueError: in a request" in program.log, "the error of the request")
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0
+    assert ("ValueError: in the lifespan" in program.log) == (app == "asgi")
+    assert " stopped after " in program.log

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from .._imports import collections_paused
+from .._standard_streams import open_standard_streams
 from .._suggest import closest
 
 
@@ -43,6 +44,7 @@ COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program; `arguments` defaults to the process's own. Returns the exit status."""
+    open_standard_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] == "help":
         given = _help(given[1:])

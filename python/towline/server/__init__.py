@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable
@@ -13,7 +14,11 @@ from ..config import ServerConfig
 from ..errors import ConfigError, StartupError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from .application import Application
+    from .asgi import AsgiWorker
+    from .wsgi import WsgiWorker
 
 __all__ = ["Server", "check", "run", "serve", "serve_config"]
 
@@ -27,7 +32,10 @@ def serve(app: Any, **options: Any) -> None:
     Raises `SystemExit(3)` if start-up fails and `ConfigError` for an invalid option.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise ConfigError("towline.serve() needs the main thread; use `await towline.Server(config).serve()`")
+        raise ConfigError(
+            "towline.serve() needs the main thread, because it forks: use towline.Server(config).run(), "
+            "or `await towline.Server(config).serve()`"
+        )
     status = serve_config(ServerConfig(app, **fields(options)))
     if status:
         raise SystemExit(status)
@@ -88,8 +96,8 @@ def check(config: ServerConfig) -> int:
 class Server:
     """One worker in this process, without a supervisor.
 
-    `run()` blocks and handles SIGTERM, SIGINT and, to reopen the access log, SIGUSR1. `serve()` runs an ASGI
-    application in the running event loop and handles no signals: cancel it, or call `stop()`.
+    `run()` blocks and, in the main thread, handles SIGTERM, SIGINT and, to reopen the access log, SIGUSR1. `serve()`
+    runs an ASGI application in the running event loop and handles no signals: cancel it, or call `stop()`.
     Options for several processes (workers, recycling, reload, pid file) have no effect here.
     """
 
@@ -98,42 +106,50 @@ class Server:
         self.addresses: list[str] = []
         """The addresses (`127.0.0.1:8000`), set once it listens."""
         self.started = threading.Event()
+        self._lock = threading.RLock()  # a signal may interrupt `stop`
+        self._early_stops: list[tuple[bool, bool]] = []
         self._stop: Callable[[bool, bool], None] | None = None
         self._signals = 0
 
     def stop(self, now: bool = False, close_idle: bool = False) -> None:
         """Shut down gracefully; `now` cancels requests in flight, `close_idle` closes idle connections at once.
 
-        From another thread use `loop.call_soon_threadsafe(server.stop)`.
+        From any thread, also before it serves: then it ends as soon as it has started.
         """
-        if self._stop is not None:
-            self._stop(now, close_idle)
+        with self._lock:
+            if self._stop is None:
+                self._early_stops.append((now, close_idle))
+            else:
+                self._stop(now, close_idle)
 
     def run(self) -> None:
         """Serve until SIGTERM, SIGINT or `stop()`. Raises `StartupError`."""
-        from . import logs
+        from . import logs, signal_handlers
         from .application import load
         from .state_store import server_store
 
         logs.configure(self.config.log_level, self.config.log_config, self.config.log_format)
         with server_store(self.config):
             application = load(self.config)
+            in_main_thread = threading.current_thread() is threading.main_thread()
             try:
-                self._run(application)
+                self._run(application, signals=in_main_thread)
             finally:
+                if in_main_thread:
+                    signal_handlers.restore()
                 if self.config.otel:
                     from .tracing import flush
 
                     flush()
 
-    def _run(self, application: Application) -> None:
+    def _run(self, application: Application, *, signals: bool) -> None:
         if application.interface == "wsgi":
-            self._run_wsgi(application.call)
+            self._run_wsgi(application.call, signals=signals)
             return
         from .asgi import new_loop, run_to_end
 
         loop, _ = new_loop(self.config.loop)
-        run_to_end(loop, self._serve_asgi(application.call, signals=True))
+        run_to_end(loop, self._serve_asgi(application.call, signals=signals))
 
     async def serve(self) -> None:
         """Serve an ASGI application in the running loop until cancelled or stopped. Raises `StartupError`."""
@@ -150,35 +166,58 @@ class Server:
         from . import listeners
         from .asgi import AsgiWorker
 
+        loop = asyncio.get_running_loop()
         opened = listeners.open_all(self.config)
         try:
             worker = AsgiWorker(app, self.config, opened.of_worker(0))
-            self._stop = worker.stop
+            self._accept_stops(worker.stop, loop)
             if signals:
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    asyncio.get_running_loop().add_signal_handler(number, self._signalled, number)
-                asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
+                self._handle_signals(worker, loop)
             await worker.serve(lambda: self._ready(opened))
         finally:
             opened.close()
             opened.remove_unix_sockets()
 
-    def _run_wsgi(self, app: Any) -> None:
+    def _run_wsgi(self, app: Any, *, signals: bool) -> None:
         from . import listeners
         from .wsgi import WsgiWorker
 
         opened = listeners.open_all(self.config)
         try:
             worker = WsgiWorker(app, self.config, opened.of_worker(0))
-            self._stop = worker.stop
-            if threading.current_thread() is threading.main_thread():
-                for number in (signal.SIGTERM, signal.SIGINT):
-                    signal.signal(number, lambda number, _: self._signalled(number))
-                signal.signal(signal.SIGUSR1, lambda *_: worker.reopen_logs())
+            self._accept_stops(worker.stop)
+            if signals:
+                self._handle_signals(worker)
             worker.serve(lambda: self._ready(opened))
         finally:
             opened.close()
             opened.remove_unix_sockets()
+
+    def _accept_stops(
+        self, stop: Callable[[bool, bool], None], loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """Let `stop()` call that of the worker, in its loop if there is one."""
+
+        def call(now: bool, close_idle: bool) -> None:
+            if loop is None:
+                stop(now, close_idle)
+            else:
+                with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
+                    loop.call_soon_threadsafe(stop, now, close_idle)
+
+        with self._lock:
+            self._stop = call
+            for early in self._early_stops:
+                call(*early)
+
+    def _handle_signals(
+        self, worker: AsgiWorker | WsgiWorker, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        from .signal_handlers import install
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            install(number, self._signalled, number, loop=loop)
+        install(signal.SIGUSR1, worker.reopen_logs, loop=loop)
 
     def _signalled(self, number: int) -> None:
         """Shut down gracefully; at the second signal, at once."""

@@ -44,6 +44,16 @@ def load(config: ServerConfig) -> Application:
     return Application(call, interface)
 
 
+def why_not_importable(config: ServerConfig) -> str | None:
+    """Why changed code of the application cannot be imported; None if it can."""
+    for app in (config.app, *(target for _, target in config.mount)):
+        if app is not None and not isinstance(app, str):
+            return f'the application is an object; give an import string ("module:app"), not {app!r}'
+        if app is not None and app.startswith("__main__:"):
+            return f'{app} is in the program that was started; give an import string ("module:app")'
+    return None
+
+
 def _tracing() -> type[Tracing]:
     """The class that makes spans. Raises `StartupError` without opentelemetry-api."""
     try:

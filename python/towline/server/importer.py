@@ -12,12 +12,15 @@ import os
 import pkgutil
 import sys
 import traceback
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
 from .._suggest import closest
 from ..errors import ImportFromStringError, StartupError
 from .signature import is_coroutine_function, signature_of
+
+INSTALLED = {"site-packages", "dist-packages"}
 
 
 class ApplicationImportError(StartupError):
@@ -62,6 +65,18 @@ def import_from_string(target: str, *, app_dir: str = ".") -> Any:
     for attribute in attributes.split("."):
         found = _attribute(found, attribute, module_name)
     return found
+
+
+def forget_modules(directories: Iterable[str]) -> None:
+    """Forget the modules in these directories, but not installed packages: they are imported again."""
+    roots = tuple(os.path.join(os.path.abspath(directory), "") for directory in directories)
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not isinstance(file, str) or name.partition(".")[0] in ("__main__", "towline"):
+            continue
+        path = os.path.abspath(file)
+        if path.startswith(roots) and not INSTALLED & {*path.split(os.sep)}:
+            del sys.modules[name]
 
 
 def _hint(target: str) -> str:

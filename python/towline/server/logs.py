@@ -16,10 +16,28 @@ from typing import IO, Any
 from ..errors import ConfigError
 
 LOGGER = "towline"
+SERVER_LOGGER = "towline.server"
 CLIENT_LOGGER = "towline.client"
 TRACE = 5
 FORMAT = "%(asctime)s [%(process)d] %(levelname)-7s %(message)s"
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
+
+
+class ServerLogger(logging.Logger):
+    """A logger that `logging.config` does not disable: that is its default for all loggers that a configuration does
+    not name, and would hide the errors of an application whose configuration knows nothing of the server."""
+
+    @property
+    def disabled(self) -> bool:
+        return False
+
+    @disabled.setter
+    def disabled(self, value: bool) -> None:
+        pass
+
+
+for name in (LOGGER, SERVER_LOGGER):
+    logging.getLogger(name).__class__ = ServerLogger
 
 
 class JsonFormatter(logging.Formatter):
@@ -62,7 +80,7 @@ def configure(level: str, log_config: Any, log_format: str = "text") -> None:
 
 def native_log(level: int, message: str, error: BaseException | None = None) -> None:
     """Log a message of a native server. `level` is one of the module `logging`."""
-    logging.getLogger("towline.server").log(level, message, exc_info=error)
+    logging.getLogger(SERVER_LOGGER).log(level, message, exc_info=error)
 
 
 def _apply(log_config: Any) -> None:
@@ -70,6 +88,10 @@ def _apply(log_config: Any) -> None:
 
     if isinstance(log_config, dict):
         logging.config.dictConfig(log_config)
+        return
+    if not isinstance(log_config, (str, os.PathLike)):
+        # A parser or an open file, as uvicorn takes.
+        logging.config.fileConfig(log_config, disable_existing_loggers=False)
         return
     path = os.fspath(log_config)
     try:

@@ -6,17 +6,15 @@ import dataclasses
 import grp
 import os
 import pwd
-import re
 
+from .._standard_streams import open_standard_streams
 from ..config import ServerConfig
 from ..errors import StartupError
-
-ASSIGNMENT = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_.]*)\s*=\s*(.*?)\s*")
-ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", '\\"': '"', "\\\\": "\\"}
 
 
 def prepare(config: ServerConfig) -> None:
     """Apply what all processes share, in the process that starts them. Raises `StartupError`."""
+    open_standard_streams()
     if config.chdir is not None:
         try:
             os.chdir(config.chdir)
@@ -25,43 +23,21 @@ def prepare(config: ServerConfig) -> None:
     if config.umask is not None:
         os.umask(config.umask)
     for path in config.env_file:
-        for name, value in read_env_file(path):
-            os.environ.setdefault(name, value)
+        read_env_file(path)
     os.environ.update(config.env)
     owner(config)
 
 
-def read_env_file(path: str) -> list[tuple[str, str]]:
-    """The variables of a file of NAME=VALUE lines, with comments and quotes. Raises `StartupError`."""
+def read_env_file(path: str) -> None:
+    """Set the variables of a file that are not set yet, as python-dotenv reads it. Raises `StartupError`."""
+    import dotenv
+
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = file.read().splitlines()
+        with open(path, encoding="utf-8-sig") as file:
+            dotenv.load_dotenv(stream=file)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise StartupError(f"--env-file: cannot read {path}: {reason}") from None
-    found = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        match = ASSIGNMENT.fullmatch(line)
-        if match is None:
-            raise StartupError(f"--env-file: {path}, line {number}: expected NAME=VALUE")
-        found.append((match[1], _unquoted(match[2], f"{path}, line {number}")))
-    return found
-
-
-def _unquoted(value: str, where: str) -> str:
-    """A value: as it is in single quotes, with escapes in double quotes, else up to a comment after a space."""
-    if value[:1] not in ("'", '"'):
-        return re.split(r"\s+#", value, maxsplit=1)[0] if not value.startswith("#") else ""
-    quote = value[0]
-    body = r"((?:[^\"\\]|\\.)*)" if quote == '"' else r"([^']*)"
-    match = re.fullmatch(rf"{quote}{body}{quote}(?:\s*#.*)?", value)
-    if match is None:
-        raise StartupError(f"--env-file: {where}: the quote {quote} does not end on its line")
-    if quote == "'":
-        return match[1]
-    return re.sub(r"\\.", lambda found: ESCAPES.get(found[0], found[0]), match[1])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +70,15 @@ def owner(config: ServerConfig) -> Owner | None:
     if os.geteuid() != 0 and not (uid in (None, os.geteuid()) and gid in (None, os.getegid())):
         raise StartupError("--user and --group: only root can change them")
     return Owner(uid, gid, name)
+
+
+def is_terminal_open() -> bool:
+    """Whether this process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
 
 
 def become(target: Owner) -> None:

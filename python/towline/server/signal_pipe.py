@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import Any
+
+from . import signal_handlers
 
 WATCHED = (
     signal.SIGTERM,
@@ -25,7 +26,9 @@ class SignalPipe:
         self.read, self.write = os.pipe()
         os.set_blocking(self.read, False)
         os.set_blocking(self.write, False)
-        self._before: dict[signal.Signals, Any] = {n: signal.signal(n, self._ignore) for n in WATCHED}
+        for number in WATCHED:
+            # The interpreter writes the number to the wake-up descriptor if there is a handler.
+            signal_handlers.ignore(number)
         self._wakeup_before = signal.set_wakeup_fd(self.write, warn_on_full_buffer=False)
 
     def descriptors(self) -> tuple[int, int]:
@@ -40,11 +43,6 @@ class SignalPipe:
 
     def close(self) -> None:
         signal.set_wakeup_fd(self._wakeup_before)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        signal_handlers.restore()
         os.close(self.read)
         os.close(self.write)
-
-    @staticmethod
-    def _ignore(number: int, frame: Any) -> None:
-        """Do nothing: the interpreter writes the number to the wake-up descriptor if there is a handler."""

@@ -19,11 +19,13 @@ from collections.abc import Callable, Iterable
 
 from .. import _native
 from ..config import ServerConfig
+from . import signal_handlers
 from . import worker as worker_process
 from .application import Application
 from .health import Health, WorkerSlots, health
 from .hooks import HookCaller, HookWorker
 from .listeners import Listeners
+from .signal_pipe import WATCHED
 
 logger = logging.getLogger("towline.server")
 
@@ -93,12 +95,15 @@ class Worker:
             kind, _, text = line.decode("ascii").partition(" ")
             yield kind, text.encode("ascii").decode("unicode_escape")
 
-    def enforce_deadlines(self, startup_timeout: float, now: float) -> None:
-        """Kill it if it has not ended in time; abort it if it has not started in time."""
+    def enforce_deadlines(self, now: float) -> None:
+        """Kill it if it has not ended in time."""
         if self.kill_at is not None and now >= self.kill_at:
             logger.error("worker %d did not end in time: killed", self.pid)
             self.signal(signal.SIGKILL)
             self.kill_at = None
+
+    def enforce_startup(self, startup_timeout: float, now: float) -> None:
+        """Abort it if it has not started in time."""
         booting_for = now - self.started_at
         if self.state is State.BOOTING and booting_for > startup_timeout:
             self.failure = f"worker {self.pid} was not ready after {booting_for:.0f} s"
@@ -162,10 +167,11 @@ class WorkerSpawner:
     application: Application | None = None
     """Imported before the fork (`--preload`)."""
 
-    def spawn(self, udp_index: int, *, has_predecessor: bool = False) -> Worker:
+    def spawn(self, udp_index: int, *, has_predecessor: bool = False, imports_again: bool = False) -> Worker:
         """Fork one worker. `has_predecessor`: another one with these sockets serves until it is ready.
 
-        Raises OSError if the fork fails, IndexError if no slot is free, `StartupError` without UDP sockets.
+        `imports_again`: after a reload. Raises OSError if the fork fails, IndexError if no slot is free, `StartupError`
+        without UDP sockets.
         """
         self.listeners.udp.sockets(udp_index)
         slot = self.slots.acquire()
@@ -173,8 +179,20 @@ class WorkerSpawner:
         self.hooks.notify("pre_fork", self.hooks.server, for_hooks)
         read, write = os.pipe()
         os.set_blocking(read, False)
+        context = worker_process.WorkerContext(
+            self.config,
+            [],
+            slot,
+            write,
+            self.lifeline[0],
+            self.hooks,
+            for_hooks,
+            self.application,
+            has_predecessor,
+            imports_again,
+        )
         try:
-            pid = fork(lambda: self._child_main(slot, udp_index, read, write, for_hooks, has_predecessor))
+            pid = fork(lambda: self._child_main(context, udp_index, read))
         except OSError:
             os.close(read)
             self.slots.release(slot)
@@ -186,37 +204,19 @@ class WorkerSpawner:
             pid, slot, read, time.monotonic(), for_hooks, udp_index, connections_before=slot.connections
         )
 
-    def _child_main(
-        self,
-        slot: _native.Slot,
-        udp_index: int,
-        read: int,
-        write: int,
-        for_hooks: HookWorker,
-        has_predecessor: bool,
-    ) -> None:
+    def _child_main(self, context: worker_process.WorkerContext, udp_index: int, read: int) -> None:
         for fd in (*self.inherited(), self.lifeline[1], read):
             os.close(fd)
         binds = self.listeners.of_worker(udp_index)
         self.listeners.udp.close_except(udp_index)
-        for_hooks.pid = os.getpid()
-        worker_process.main(
-            worker_process.WorkerContext(
-                self.config,
-                binds,
-                slot,
-                write,
-                self.lifeline[0],
-                self.hooks,
-                for_hooks,
-                self.application,
-                has_predecessor,
-            )
-        )
+        context.for_hooks.pid = os.getpid()
+        worker_process.main(dataclasses.replace(context, binds=binds))
 
 
 def fork(child: Callable[[], None]) -> int:
-    """Fork with a clean signal state: `child` runs with default handlers and must never return."""
+    """Fork with a clean signal state: `child` must never return. It has default handlers, and ignores what is sent to
+    the whole process group, by Ctrl-C or when a terminal is closed: only the supervisor handles it. After `nohup` it
+    stays ignored in programs that the application starts."""
     handled = signal.valid_signals()
     signal.pthread_sigmask(signal.SIG_BLOCK, handled)
     try:
@@ -224,21 +224,14 @@ def fork(child: Callable[[], None]) -> int:
         if pid:
             return pid
         try:
-            signal.set_wakeup_fd(-1)
-            for number in (
-                signal.SIGTERM,
-                signal.SIGQUIT,
-                signal.SIGHUP,
-                signal.SIGCHLD,
-                signal.SIGTTIN,
-                signal.SIGTTOU,
-                worker_process.CLOSE_IDLE,
-            ):
-                signal.signal(number, signal.SIG_DFL)
-            # Ctrl-C is sent to the whole process group; only the supervisor handles it.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            # Its default action would end the worker before it has a log to reopen.
-            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+            nohup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+            for number in (*WATCHED, worker_process.CLOSE_IDLE):
+                if not (nohup and number is signal.SIGHUP):
+                    signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            # SIGUSR1 would end the worker before it has a log to reopen.
+            for number in (signal.SIGINT, signal.SIGUSR1, *(() if nohup else (signal.SIGHUP,))):
+                signal_handlers.ignore(number)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, handled)
             child()
         finally:

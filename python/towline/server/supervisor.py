@@ -9,7 +9,8 @@ workers as required.
 | TERM           | finish requests in flight, within `timeout_graceful_shutdown`, then exit       |
 | INT            | the same, but idle connections are closed at once; a second INT: QUIT          |
 | QUIT           | cancel requests in flight and exit                                             |
-| HUP            | start workers with new code; the old ones drain when those are ready           |
+| HUP            | start workers with new code; the old ones drain when those are ready; with     |
+|                | `--reload`, when the terminal was closed: INT                                  |
 | TTIN, TTOU     | one worker more, one fewer                                                     |
 """
 
@@ -29,12 +30,13 @@ from collections.abc import Iterator
 from .. import _native
 from .._imports import collections_paused
 from ..config import ServerConfig
-from ..errors import Error, StartupError
+from ..errors import ConfigError, Error, StartupError
 from . import listeners, reloader
-from .application import Application, load
+from .application import Application, load, why_not_importable
 from .health import MIB, SLOTS, WorkerSlots, resident_bytes
 from .hooks import HookCaller
 from .notify import Notifier
+from .process import is_terminal_open
 from .signal_pipe import SignalPipe
 from .spawner import QUICK_EXIT, State, Vacancy, Worker, WorkerSpawner, fork, restart_delay
 from .statsd import Statsd
@@ -62,6 +64,10 @@ class Supervisor:
             config = config.replace(workers=1)
         if config.reload:
             config = config.replace(timeout_drain_idle=min(config.timeout_drain_idle, RELOAD_GRACE / 2))
+            if unloadable := why_not_importable(config):
+                raise ConfigError(f"reload: {unloadable}")
+        # After `nohup` the end of the terminal is not that of the server.
+        self._has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and is_terminal_open()
         self._config = config
         self._target = config.workers
         self._workers: list[Worker] = []
@@ -76,6 +82,7 @@ class Supervisor:
         self._stopping_since = 0.0
         self._requests_before = 0  # completed when the stop began
         self._reloading = False
+        self._has_reloaded = False
         self._notifier = Notifier()
         self._statsd: Statsd | None = None
         self._hooks = HookCaller(config)
@@ -210,10 +217,7 @@ class Supervisor:
         elif number == signal.SIGQUIT:
             self._stop(quick=True)
         elif number == signal.SIGHUP and not self._stopping:
-            self._hooks.notify("on_reload", self._hooks.server)
-            self._reload(
-                "SIGHUP, with the code of the start (--preload)" if self._config.preload else "SIGHUP"
-            )
+            self._on_hangup()
         elif number == signal.SIGUSR1:
             for worker in self._workers:
                 worker.signal(signal.SIGUSR1)
@@ -221,6 +225,19 @@ class Supervisor:
             self._change_target(1)
         elif number == signal.SIGTTOU and self._target > 1:
             self._change_target(-1)
+
+    def _on_hangup(self) -> None:
+        if self._config.reload and self._has_terminal and not is_terminal_open():
+            logger.info("the terminal is closed")
+            self._stop(quick=False, close_idle=True)
+            return
+        unloadable = None if self._config.preload else why_not_importable(self._config)
+        if unloadable and not self._config.ssl_certfile:
+            logger.error("SIGHUP: refused: %s", unloadable)
+            return
+        self._hooks.notify("on_reload", self._hooks.server)
+        kept = unloadable or ("--preload" if self._config.preload else None)
+        self._reload(f"SIGHUP, with the code of the start ({kept})" if kept else "SIGHUP")
 
     def _change_target(self, change: int) -> None:
         self._target += change
@@ -343,13 +360,16 @@ class Supervisor:
 
     def _reconcile(self, now: float) -> None:
         for worker in list(self._workers):
-            worker.enforce_deadlines(self._config.timeout_worker_startup, now)
+            worker.enforce_deadlines(now)
+            if not self._config.reload:  # it may be at a breakpoint
+                worker.enforce_startup(self._config.timeout_worker_startup, now)
         if self._stopping:
             return
         self._check_reload()
         for worker in list(self._workers):
             if worker.state is State.SERVING:
-                worker.check_health(self._config.timeout_worker_healthcheck, now)
+                if not self._config.reload:
+                    worker.check_health(self._config.timeout_worker_healthcheck, now)
                 self._check_recycling(worker, now)
         if now >= self._next_memory_check:
             self._next_memory_check = now + MEMORY_POLL
@@ -393,7 +413,9 @@ class Supervisor:
         """
         try:
             own = self._free_udp_index() if udp_index is None else udp_index
-            worker = self._spawner.spawn(own, has_predecessor=udp_index is not None)
+            worker = self._spawner.spawn(
+                own, has_predecessor=udp_index is not None, imports_again=self._has_reloaded
+            )
         except (OSError, IndexError, StartupError) as error:
             logger.error("cannot start a worker: %s", error)
             return None
@@ -438,8 +460,14 @@ class Supervisor:
         for vacancy in self._vacancies:
             vacancy.failures, vacancy.due = 0, 0.0
         self._await_change = False
-        for worker in list(self._workers):
-            if worker.state is State.BOOTING:
+        self._has_reloaded = True
+        for worker in sorted(self._workers, key=lambda worker: worker.state is not State.BOOTING):
+            if worker.state is State.BOOTING and self._config.reload:
+                # It may wait for ever, at a breakpoint.
+                if worker.replaces is not None:
+                    worker.replaces.retiring, worker.replaces = False, None
+                self._drain(worker)
+            elif worker.state is State.BOOTING:
                 worker.outdated = True
             elif worker.state is State.SERVING:
                 worker.retire_after, worker.failed_replacements = 0.0, 0

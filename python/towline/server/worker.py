@@ -28,7 +28,9 @@ from ..config import Bind, ServerConfig
 from ..errors import Error
 from .application import Application, load
 from .hooks import HookCaller, HookWorker
+from .importer import forget_modules
 from .process import become, owner
+from .signal_handlers import install
 from .state_store import give_store
 
 logger = logging.getLogger("towline.server")
@@ -60,6 +62,8 @@ class WorkerContext:
     application: Application | None = None
     has_predecessor: bool = False
     """Another worker serves until this one is ready, and reads the same UDP sockets."""
+    imports_again: bool = False
+    """The code may have changed since the process that called `towline.serve` has imported some of it."""
 
     def report(self, kind: str, text: str) -> None:
         """Send one line to the supervisor. It is lost if the supervisor has ended."""
@@ -117,6 +121,8 @@ def _serve(context: WorkerContext) -> int:
     if target is not None:
         give_store(target)
         become(target)
+    if context.imports_again:
+        forget_modules((context.config.app_dir, *context.config.reload_dir))
     application = context.application or load(context.config)
     context.hooks.call("post_worker_init", context.for_hooks)
     try:
@@ -155,10 +161,10 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
             context.interrupted()
             worker.stop(True)
 
-        loop.add_signal_handler(signal.SIGTERM, worker.stop)
-        loop.add_signal_handler(CLOSE_IDLE, worker.stop, False, True)
-        loop.add_signal_handler(signal.SIGQUIT, interrupted)
-        loop.add_signal_handler(signal.SIGUSR1, worker.reopen_logs)
+        install(signal.SIGTERM, worker.stop, loop=loop)
+        install(CLOSE_IDLE, worker.stop, False, True, loop=loop)
+        install(signal.SIGQUIT, interrupted, loop=loop)
+        install(signal.SIGUSR1, worker.reopen_logs, loop=loop)
         loop.add_reader(context.lifeline, orphaned)
         tick()
         try:
@@ -178,10 +184,10 @@ def _serve_wsgi(app: Callable[..., object], context: WorkerContext) -> None:
         context.interrupted()
         worker.stop(True)
 
-    signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-    signal.signal(CLOSE_IDLE, lambda *_: worker.stop(close_idle=True))
-    signal.signal(signal.SIGQUIT, lambda *_: interrupted())
-    signal.signal(signal.SIGUSR1, lambda *_: worker.reopen_logs())
+    install(signal.SIGTERM, worker.stop)
+    install(CLOSE_IDLE, worker.stop, False, True)
+    install(signal.SIGQUIT, interrupted)
+    install(signal.SIGUSR1, worker.reopen_logs)
 
     def watch_lifeline() -> None:
         poller = select.poll()

@@ -1,0 +1,155 @@
+"""What stands behind stdin, stdout and stderr: nothing, a terminal that is closed, a debugger's prompt."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import select
+import signal
+import socket
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.support.process import HERE, MAX_WAIT, alive, eventually, request
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def serves(port: int) -> bool:
+    try:
+        return request(port, "/pid").status == 200
+    except OSError:
+        return False
+
+
+def command(app: str, port: int, *options: str) -> list[str]:
+    return [sys.executable, "-m", "towline", "serve", app, "--port", str(port), *options]
+
+
+def end(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    eventually(lambda: os.waitpid(pid, os.WNOHANG)[0], "the end")
+
+
+@pytest.mark.parametrize("app", ["apps:asgi", "apps:wsgi"])
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2), (1, 2)])
+def test_a_server_without_standard_streams(app: str, closed: Sequence[int], tmp_path: Path) -> None:
+    port = free_port()
+    output = tmp_path / "output"
+    with output.open("w") as file:
+        pid = os.fork()
+        if pid == 0:
+            os.chdir(HERE)
+            os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+            for fd in closed:
+                os.close(fd)
+            os.closerange(3, 100)
+            os.execv(sys.executable, command(app, port, "--access-log"))
+    eventually(lambda: serves(port), "the server")
+    # What they have are no sockets.
+    for fd in closed:
+        assert os.readlink(f"/proc/{pid}/fd/{fd}") == os.devnull
+    os.kill(pid, signal.SIGTERM)
+    found: list[int] = []
+    eventually(lambda: found.extend(os.waitpid(pid, os.WNOHANG)) or found[-2], "the end")
+    assert os.waitstatus_to_exitcode(found[-1]) == 0
+    assert "Traceback" not in output.read_text()
+
+
+@contextlib.contextmanager
+def in_terminal(arguments: Sequence[str], cwd: Path) -> Iterator[tuple[int, int]]:
+    """A program with a terminal of its own: its process id, and the other side of the terminal."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(cwd)
+        os.execvp(arguments[0], arguments)
+    try:
+        yield pid, terminal
+    finally:
+        with contextlib.suppress(OSError):
+            os.close(terminal)
+        with contextlib.suppress(ChildProcessError):
+            end(pid)
+
+
+@pytest.mark.parametrize("options", [("--reload",), ()], ids=["reload", "plain"])
+@pytest.mark.parametrize("nohup", [False, True], ids=["", "nohup"])
+def test_a_closed_terminal_ends_a_reloading_server(
+    options: tuple[str, ...], nohup: bool, tmp_path: Path
+) -> None:
+    port = free_port()
+    program = [*(["nohup"] if nohup else []), *command("apps:asgi", port, "--app-dir", str(HERE), *options)]
+    with in_terminal(program, tmp_path) as (pid, terminal):
+        eventually(lambda: serves(port), "the server")
+        before = request(port, "/pid").body
+        os.kill(pid, signal.SIGHUP)
+        eventually(lambda: serves(port) and request(port, "/pid").body != before, "a reload by SIGHUP")
+        os.close(terminal)  # its few lines of output are unread
+        if options and not nohup:
+            eventually(lambda: os.waitpid(pid, os.WNOHANG)[0], "the end")
+            assert not serves(port)
+        else:
+            assert serves(port)
+            assert alive(pid)
+
+
+BREAKPOINT = """
+    import os
+    if os.environ.get("AT") == "import":
+        breakpoint()
+    async def app(scope, receive, send):
+        assert scope["type"] == "http"
+        value = 41
+        if os.environ.get("AT") == "request":
+            breakpoint()
+        body = str(value).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"2")]})
+        await send({"type": "http.response.body", "body": body})
+"""
+
+
+@pytest.mark.parametrize("at", ["request", "import"])
+def test_a_developer_may_think_at_a_breakpoint(
+    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "debugged.py").write_text(textwrap.dedent(BREAKPOINT))
+    monkeypatch.setenv("AT", at)
+    port = free_port()
+    limits = ("--timeout-worker-healthcheck", "0.4", "--timeout-worker-startup", "0.4")
+    with in_terminal(command("debugged:app", port, "--reload", *limits), tmp_path) as (_, terminal):
+        responses: list[bytes] = []
+        thread = threading.Thread(target=lambda: responses.append(request(port, "/").body))
+        if at == "request":
+            _read_until(terminal, b"on http")
+            thread.start()
+        _read_until(terminal, b"(Pdb)")
+        time.sleep(2)  # several times the limits
+        os.write(terminal, b"value = 42\nc\n")
+        if at == "import":
+            _read_until(terminal, b"on http")
+            thread.start()
+        thread.join(MAX_WAIT)
+        assert responses == [b"42" if at == "request" else b"41"]
+
+
+def _read_until(terminal: int, text: bytes) -> None:
+    seen = b""
+    deadline = time.monotonic() + MAX_WAIT
+    while text not in seen:
+        left = deadline - time.monotonic()
+        assert select.select([terminal], [], [], max(0.0, left))[0], seen
+        seen += os.read(terminal, 4096)
