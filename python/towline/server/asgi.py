@@ -10,7 +10,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import operator
 from collections.abc import Callable, Coroutine, Sequence
 from importlib import import_module
 from types import ModuleType
@@ -87,6 +89,21 @@ def run_to_end(
             loop.close()
 
 
+class _NoContext:
+    """Stands for the context of a callback. A context cannot be entered twice, as it would be where an application runs
+    the loop inside a request (nest_asyncio), and every request has a context of its own."""
+
+    run = staticmethod(getattr(operator, "call", lambda function, *arguments: function(*arguments)))
+
+
+def _add_reader(loop: asyncio.AbstractEventLoop, fd: int, callback: Callable[[], object]) -> None:
+    """`loop.add_reader` with a callback that the loop of asyncio may call while it runs."""
+    loop.add_reader(fd, callback)
+    with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):  # another loop
+        reader, _ = loop._selector.get_key(fd).data  # type: ignore[attr-defined]
+        reader._context = _NoContext
+
+
 class AsgiWorker:
     """Serves `app` on open sockets in the running loop."""
 
@@ -130,7 +147,7 @@ class AsgiWorker:
     async def _serve(self, state: dict[str, Any], on_ready: Callable[[], None]) -> None:
         loop = asyncio.get_running_loop()
         native = self._native = self._open(loop, state)
-        loop.add_reader(native.fileno(), native.turn)
+        _add_reader(loop, native.fileno(), native.turn)
         try:
             self.is_serving = True
             if self._config.metrics or self._config.metrics_address is not None:

@@ -7,6 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 
 use super::exchange::{Exchange, WaitFor};
+use super::nested;
 use super::receive;
 use crate::coroutine::exception;
 use crate::gil::GilCell;
@@ -112,6 +113,7 @@ impl PendingAwaitable {
         if let Some(value) = receive::poll(self.exchange.bind(py), self.wait_for)? {
             return Ok(Err(value));
         }
+        nested::before_waiting(exchange.server.get(), py);
         let future = exchange.create_future(py)?;
         future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
         exchange.add_waiter(py, future.clone().unbind(), self.wait_for);

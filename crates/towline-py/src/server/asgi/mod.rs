@@ -8,6 +8,7 @@
 //! exchange      one request and its response; cfunctions: its `receive` and `send`
 //! send          over messages (parsed), response (to the protocol core), pending_head (until the first body)
 //! receive       over awaitables
+//! nested        applications that run the loop inside a request
 //! flush         when output is sent; eager_flush: when it must not wait
 //! notify        which waiters are woken, wake_queue: in a later turn
 //! websocket     receive and send in websocket scopes
@@ -21,6 +22,7 @@ mod finish;
 mod flush;
 mod interned;
 mod messages;
+mod nested;
 mod notify;
 mod outcome;
 mod part_batch;

@@ -1,4 +1,5 @@
 //! Running one request: the first step in the turn, the rest in the task that adopts it.
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use pyo3::exceptions::PyTypeError;
@@ -54,7 +55,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
         }
     }
     let context = copy_context(py, &this.base_context)?;
-    if this.has_task_factory {
+    if this.runs_in_tasks.load(Relaxed) {
         return run_in_new_task(server, &request, handle, context).map(|()| StepOutcome::Suspended);
     }
     let (idle_task, current_task) = acquire_idle_task(this, py)?;

@@ -1,5 +1,6 @@
 //! The Python methods of `AsgiServer`: one engine, registered once in the running event loop.
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -62,7 +63,7 @@ impl AsgiServer {
         let asyncio = Asyncio::new(&r#loop)?;
         Ok(Self {
             app,
-            has_task_factory: asyncio.has_task_factory(py)?,
+            runs_in_tasks: AtomicBool::new(asyncio.runs_in_tasks(py)?),
             asyncio,
             refusals: feature_config.refusals.clone(),
             scopes: Scopes::new(py, &config, state)?,

@@ -3,6 +3,8 @@ use std::cell::RefMut;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -129,8 +131,9 @@ pub struct AsgiServer {
     pub base_context: Py<PyAny>,
     pub limit_concurrency: usize,
     pub server_cert: Option<String>,
-    /// The loop has a task factory: each request gets a task made by it.
-    pub has_task_factory: bool,
+    /// Each request gets a task of its own, made by the loop: it has a task factory, or applications run it inside
+    /// a request (`nested`).
+    pub runs_in_tasks: AtomicBool,
     pub event_loop: Py<PyAny>,
     pub logger: Option<Py<PyAny>>,
     pub ready: Py<PyAny>,
@@ -171,10 +174,12 @@ impl AsgiServer {
 
     /// Notes that the application of `handle` is about to be stepped. Pass the result to `leave_exchange`.
     pub fn enter_exchange(&self, py: Python<'_>, handle: &ExchangeHandle) -> usize {
-        std::mem::replace(
-            &mut self.state.open(py).stepped,
-            handle.exchange.as_ptr() as usize,
-        )
+        let stepped = if self.runs_in_tasks.load(Relaxed) {
+            0
+        } else {
+            handle.exchange.as_ptr() as usize
+        };
+        std::mem::replace(&mut self.state.open(py).stepped, stepped)
     }
 
     pub fn leave_exchange(&self, py: Python<'_>, outer: usize) {

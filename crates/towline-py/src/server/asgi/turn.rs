@@ -9,6 +9,7 @@ use towline_io::ConnId;
 use super::dispatch::{Action, next_action};
 use super::exchange::ExchangeEvent;
 use super::flush::{notify_files_sent, take_sent_files};
+use super::nested;
 use super::notify::notify;
 use super::run::{self, StepOutcome};
 use super::state::{AsgiServer, ServerState};
@@ -31,10 +32,8 @@ const EVENTS_PER_CLOCK_READ: usize = 16;
 pub fn turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
     let py = server.py();
     let this = server.get();
-    if std::mem::replace(&mut this.state.open(py).in_turn, true) {
-        // An application runs the loop inside the loop: the outer turn continues when it returns.
-        return Ok(());
-    }
+    nested::leave_step(this, py);
+    this.state.open(py).in_turn = true;
     let result = run_turn(server);
     let left = run::leave_current_task(this, py);
     this.state.open(py).in_turn = false;

@@ -5,6 +5,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
+use super::super::nested;
 use super::coroutine::{AdoptedRequest, TaskCoroutine, Work};
 use super::step::{self, Step, in_context};
 use crate::errors::CancelledError;
@@ -47,6 +48,7 @@ impl TaskCoroutine {
             }
             (input, _) => {
                 let server = request.server.get();
+                nested::leave_step(server, py);
                 let outer = server.enter_exchange(py, &request.handle);
                 let coroutine = request.coroutine.bind(py);
                 let stepped = in_context(py, &request.context, || match input {

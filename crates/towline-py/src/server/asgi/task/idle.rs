@@ -69,13 +69,11 @@ impl Asyncio {
             .call(arguments, Some(self.task_arguments.bind(py)))
     }
 
-    /// Whether the loop has a task factory (`loop.set_task_factory`).
-    pub fn has_task_factory(&self, py: Python<'_>) -> PyResult<bool> {
-        Ok(!self
-            .event_loop
-            .bind(py)
-            .call_method0(intern!(py, "get_task_factory"))?
-            .is_none())
+    /// Whether the loop has a task factory (`loop.set_task_factory`), or can be run inside a request.
+    pub fn runs_in_tasks(&self, py: Python<'_>) -> PyResult<bool> {
+        let event_loop = self.event_loop.bind(py);
+        let factory = event_loop.call_method0(intern!(py, "get_task_factory"))?;
+        Ok(!factory.is_none() || event_loop.hasattr(intern!(py, "_nest_patched"))?)
     }
 
     /// Makes `task` the current one and returns the task that it replaces. There is none in a callback of the
