@@ -62,6 +62,13 @@ def without_userinfo(text: str) -> str:
     return _USERINFO.sub(rf"\1{HIDDEN}@", text) if "@" in text else text
 
 
+def without_credentials(url: str) -> str:
+    """Hides everything before the host of a URL but its scheme, even if the URL cannot be parsed."""
+    _, at, rest = url.rpartition("@")
+    scheme = re.match(r"[A-Za-z][A-Za-z0-9+.\-]*://", url)
+    return f"{scheme[0] if scheme else ''}{HIDDEN}@{rest}" if at else url
+
+
 def without_secret_parameters(url: str, hidden: str = HIDDEN) -> str:
     """Hides the values of query parameters that carry credentials."""
     return re.sub(_SECRET_PARAMETER, rf"\1={hidden}", url) if "=" in url else url

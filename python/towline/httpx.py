@@ -18,7 +18,7 @@ from ._dropins import _httpx as shared
 
 __all__ = ["AsyncClient", "AsyncTransport", "Client", "Transport"]
 
-_PACKAGE = shared.Package(httpx)
+_PACKAGE = shared.Package(httpx, "0.23")
 
 
 class _Body(shared.SyncBody, httpx.SyncByteStream):

@@ -18,7 +18,7 @@ from ._dropins import _httpx as shared
 
 __all__ = ["AsyncClient", "AsyncTransport", "Client", "Transport"]
 
-_PACKAGE = shared.Package(httpx2)
+_PACKAGE = shared.Package(httpx2, "2.0")
 
 
 class _Body(shared.SyncBody, httpx2.SyncByteStream):

@@ -17,8 +17,8 @@ import functools
 import io
 import os
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
-from importlib import metadata
 from types import TracebackType
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -30,23 +30,40 @@ from requests.adapters import DEFAULT_POOLBLOCK, HTTPAdapter
 from requests.structures import CaseInsensitiveDict
 from requests.utils import prepend_scheme_if_needed, select_proxy
 from urllib3 import exceptions as wrapped
-from urllib3.util import SKIP_HEADER, Retry, parse_url
+from urllib3.util import Retry, parse_url
 
 from . import _native, errors
 from ._dropins._pools import keepalive_of
 from ._dropins._seams import Seam
 from ._dropins._urllib3 import Raw
+from ._redact import without_credentials
+from .client.environment import variable_with
 from .client.options import Limits, PoolOptions, Proxy, tls_of
 from .client.options import Retry as NativeRetry
 
 __all__ = ["Adapter"]
 
-if int(metadata.version("urllib3").split(".")[0]) < 2:
-    raise ImportError("towline.requests needs urllib3 2 or later")
+_INSTALLED: str = vars(urllib3)["__version__"]
+_VERSION = tuple(int(part) for part in _INSTALLED.split(".")[:3] if part.isdecimal())
+if _VERSION < (1, 26):
+    raise ImportError(
+        f"towline.requests needs urllib3 1.26 or later, not {_INSTALLED}: pip install -U urllib3"
+    )
+if _VERSION[2:] >= (900,):  # the numbers of its releases
+    warnings.warn(
+        f"urllib3-future {_INSTALLED}, of niquests, has replaced urllib3 in this environment; towline.requests is tested "
+        "with urllib3 itself: pip install --force-reinstall urllib3",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 
 MAX_POOLS = 32  # with different TLS settings and proxies; the oldest one is removed
 _PORTS = {"http": 80, "https": 443}
 _SEND = Seam(HTTPAdapter, "send")
+# Since urllib3 2.
+_NameError: Any = getattr(
+    wrapped, "NameResolutionError", lambda host, call, error: wrapped.NewConnectionError(call, str(error))
+)
 # VCR.py replaces the classes of urllib3's connections.
 _CONNECTIONS = (urllib3.HTTPConnectionPool.ConnectionCls, urllib3.HTTPSConnectionPool.ConnectionCls)
 
@@ -107,8 +124,6 @@ class Adapter(HTTPAdapter):
         self, request: requests.PreparedRequest, scheme: str, verify: Any, cert: Any, proxies: Any
     ) -> tuple[Any, bool]:
         proxy = select_proxy(request.url or "", proxies) if proxies else None
-        if proxy:
-            proxy = prepend_scheme_if_needed(proxy, "http")
         key = (verify, cert, proxy) if scheme == "https" else (True, None, proxy)
         pool = self.poolmanager.find(key)
         if pool is not None:
@@ -117,17 +132,23 @@ class Adapter(HTTPAdapter):
             _check_files(verify, cert)
         return self.poolmanager.make(key, self._proxy(proxy) if proxy else None), bool(proxy)
 
-    def _proxy(self, proxy: str) -> Proxy:
+    def _proxy(self, value: str) -> Proxy:
         """Creates a Proxy; `proxy_headers`, which subclasses may override, sets Proxy-Authorization."""
-        parsed = parse_url(proxy)
-        if not parsed.host:
-            raise theirs.InvalidProxyURL(
-                "Please check proxy URL. It is malformed and could be missing the host."
-            )
+        variable = variable_with(value)
         try:
+            proxy = prepend_scheme_if_needed(value, "http")
+            parsed = parse_url(proxy)
+            if not parsed.host:
+                raise wrapped.LocationValueError
             if (parsed.scheme or "").startswith("socks"):
-                return Proxy(proxy)
-            return Proxy(parsed._replace(auth=None).url, headers=self.proxy_headers(proxy))
+                return Proxy(proxy, variable=variable)
+            without_auth = parsed._replace(auth=None).url
+            return Proxy(without_auth, headers=self.proxy_headers(proxy), variable=variable)
+        except (wrapped.LocationValueError, TypeError):  # the text may have a part of the password
+            shown = without_credentials(value)
+            raise theirs.InvalidProxyURL(
+                f"{variable or 'proxies'}: Please check proxy URL {shown!r}. It is malformed and could be missing the host."
+            ) from None
         except errors.ConfigError as error:
             raise theirs.InvalidProxyURL(str(error)) from error
 
@@ -201,7 +222,16 @@ class _Pools:
         ssl_context: Any = None,
         source_address: tuple[str, int] | None = None,
         socket_options: Iterable[Any] | None = None,
+        **others: Any,
     ) -> None:
+        if others:
+            raise TypeError(
+                f"init_poolmanager: {', '.join(others)} cannot be used with towline.requests, "
+                "only ssl_context, source_address and socket_options"
+            )
+        # Attributes of urllib3's PoolManager that subclasses of HTTPAdapter read, and elastic-transport sets.
+        self.connection_pool_kw = {"maxsize": maxsize, "block": block, "ssl_context": ssl_context}
+        self.pool_classes_by_scheme: dict[str, Any] = {}
         self._ssl_context = ssl_context
         self._settings: dict[str, Any] = {
             "limits": Limits(
@@ -338,7 +368,7 @@ def _as_urllib3(error: errors.TransportError, call: Any) -> Exception:
     elif isinstance(error, errors.TimeoutError):
         failure = wrapped.ReadTimeoutError(call, call.target, f"Read timed out. {message}")
     elif isinstance(error, errors.DNSError):
-        failure = wrapped.NameResolutionError(call.host, call, error)  # type: ignore[arg-type]
+        failure = _NameError(call.host, call, error)
     elif isinstance(error, errors.TLSError):
         failure = wrapped.SSLError(error)
     elif isinstance(error, errors.ConnectError):
@@ -393,10 +423,14 @@ def _headers(headers: Any, origin: _Origin) -> list[tuple[bytes, bytes]]:
     pairs = headers._store.values() if type(headers) is CaseInsensitiveDict else headers.items()
     try:
         fields += [
-            (name.encode("latin-1"), value.encode("latin-1")) for name, value in pairs if value != SKIP_HEADER
+            (name.encode("latin-1"), value.encode("latin-1"))
+            for name, value in pairs
+            if value != urllib3.util.SKIP_HEADER
         ]
     except AttributeError:  # not text
-        fields += [(_encode(name), _encode(value)) for name, value in pairs if value != SKIP_HEADER]
+        fields += [
+            (_encode(name), _encode(value)) for name, value in pairs if value != urllib3.util.SKIP_HEADER
+        ]
     return fields
 
 

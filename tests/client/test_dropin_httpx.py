@@ -581,9 +581,22 @@ def test_an_unsupported_option_is_refused(ours: ModuleType) -> None:
 def test_an_unknown_release_is_refused_at_import() -> None:
     from towline._dropins import _httpx
 
-    other = SimpleNamespace(Client=object, AsyncClient=object, __name__="httpx9")
-    with pytest.raises(ImportError, match="httpx9"):
-        _httpx.Package(other)  # type: ignore[arg-type]
+    for version, message in (
+        ("9.1.0", "does not know httpx 9.1.0"),
+        ("0.22.0", "httpx 0.23 or later, not 0.22.0"),
+    ):
+        other = SimpleNamespace(Client=object, AsyncClient=object, __name__="httpx", __version__=version)
+        with pytest.raises(ImportError, match=message):
+            _httpx.Package(other, "0.23")  # type: ignore[arg-type]
+
+
+def test_a_client_of_an_older_release_may_have_an_app(package: ModuleType) -> None:
+    """Until httpx 0.27 a client takes `app=`, and passes it on with every transport."""
+    ours = importlib.import_module(f"towline.{package.__name__}")
+    with ours.Client() as client:
+        made = client._init_transport(verify=True, transport=None, app=None)
+        assert isinstance(made, ours.Transport)
+        made.close()
 
 
 def test_importing_towline_imports_none_of_them() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -348,3 +349,48 @@ def test_a_cassette_of_requests(origin: Origin, session: requests.Session, tmp_p
     assert (tape.play_count, origin.hits) == (2, 2)
     assert session.get(origin.url).text == "served"
     assert origin.hits == 3
+
+
+def test_pytest_httpx_distinguishes_proxies(httpx_mock: HTTPXMock) -> None:
+    """It reads the URL of the proxy and its credentials from the pool of the transport."""
+    proxy = "http://user:secret@127.0.0.1:9/"
+    httpx_mock.add_response(url="http://a.test/", proxy_url=proxy, text="through")
+    httpx_mock.add_response(url="http://a.test/", text="direct")
+    for settings, text in (({"proxy": proxy}, "through"), ({}, "direct")):
+        with towline.httpx.Client(trust_env=False, **settings) as client:
+            assert client.get("http://a.test/").text == text
+
+
+def test_the_pool_has_the_settings_of_the_original() -> None:
+    """Test suites read them, that of elastic-transport among others."""
+    context = ssl.create_default_context()
+    limits = httpx.Limits(max_connections=3)
+    for ours, theirs in (
+        (towline.httpx.Client, httpx.Client),
+        (towline.httpx.AsyncClient, httpx.AsyncClient),
+    ):
+        pools = [made(verify=context, limits=limits)._transport._pool for made in (ours, theirs)]
+        assert pools[0]._ssl_context is context
+        assert [pool._max_connections for pool in pools] == [3, 3]
+        assert isinstance(pools[0], type(pools[1]))
+        proxied = ours(proxy="http://127.0.0.1:9")._mounts
+        assert {type(one._pool).__mro__[1].__name__ for one in proxied.values()} <= {
+            "HTTPProxy",
+            "AsyncHTTPProxy",
+        }
+    with requests.Session() as session:
+        adapter = towline.requests.Adapter()
+        adapter.init_poolmanager(1, 2, ssl_context=context)
+        session.mount("https://", adapter)
+        assert adapter.poolmanager.connection_pool_kw["ssl_context"] is context
+        adapter.poolmanager.pool_classes_by_scheme["https"] = object
+    with pytest.raises(TypeError, match="assert_fingerprint cannot be used"):
+        adapter.init_poolmanager(1, 1, assert_fingerprint="00")
+
+
+def test_an_error_of_tls_has_the_cause_that_programs_look_for(origin: Origin) -> None:
+    with towline.httpx.Client() as client, pytest.raises(httpx.ConnectError) as caught:
+        client.get(origin.url.replace("http:", "https:"))
+    cause = caught.value.__cause__
+    assert cause is not None
+    assert isinstance(cause.__context__, ssl.SSLError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from types import ModuleType
 from typing import Any
 
@@ -47,5 +48,8 @@ class ErrorMap:
             if name is None:
                 raise error
             theirs = self._classes[kind] = getattr(self._package, name)
+        if isinstance(error, errors.TLSError):
+            # Where programs find it with the package's own transport: `error.__cause__.__context__`.
+            error.__context__ = ssl.SSLError(str(error))
         translated: Exception = theirs(str(error), request=request)
         return translated

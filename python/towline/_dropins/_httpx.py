@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Literal
 from .. import _native, errors
 from .._network import NetworkStream
 from .._trace import Event, TraceEvents
-from ..client.options import AltSvcTypes, Limits
+from ..client.environment import read_proxies, variable_of
+from ..client.options import TLS, AltSvcTypes, Limits
 from ._errors import ErrorMap
 from ._pools import pool_options
 from ._seams import CoreRequest, OriginalPool, Seams
@@ -24,17 +25,24 @@ READ_BYTES = 65536
 _LIMITS = Limits(
     max_connections=100, max_connections_per_host=None, max_keepalive_connections=20, keepalive_expiry=5.0
 )
+# Methods of a client that `ClientTransports` overrides.
+_METHODS = ("_get_proxy_map", "_init_transport", "_init_proxy_transport")
 _NO_TIMEOUT: dict[str, float | None] = {}
 
 
 class Package:
     """The classes of httpx or httpx2. Raises ImportError for a release with another internal interface."""
 
-    def __init__(self, module: ModuleType) -> None:
+    def __init__(self, module: ModuleType, oldest: str) -> None:
+        name, version = module.__name__, module.__version__
+        if [int(part) for part in version.split(".")[:2]] < [int(part) for part in oldest.split(".")]:
+            raise ImportError(
+                f"towline.{name} needs {name} {oldest} or later, not {version}: pip install -U {name}"
+            )
         for client in (module.Client, module.AsyncClient):
-            if not hasattr(client, "_init_transport") or not hasattr(client, "_init_proxy_transport"):
+            if any(not hasattr(client, method) for method in _METHODS):
                 raise ImportError(
-                    f"this release of {module.__name__} is not supported: it creates transports in another way"
+                    f"towline.{name} does not know {name} {version}, whose clients create transports in another way"
                 )
         self.module = module
         self.Response = module.Response
@@ -109,21 +117,26 @@ class _Settings:
         early_data: bool = False,
         alt_svc: AltSvcTypes | None = None,
     ) -> None:
+        # For the pool of the package, which mocks and test suites read.
+        self._arguments: dict[str, Any] = {
+            "verify": verify,
+            "cert": cert,
+            "http1": http1,
+            "http2": http2,
+            "proxy": proxy,
+            "uds": uds,
+            "local_address": local_address,
+            "retries": retries,
+            "socket_options": socket_options,
+        }
+        if limits is not None:
+            self._arguments["limits"] = limits
         options = pool_options(
-            verify=verify,
-            cert=cert,
-            http1=http1,
-            http2=http2,
-            http3=http3,
-            early_data=early_data,
-            alt_svc=alt_svc,
-            limits=_LIMITS if limits is None else limits,
-            proxy=proxy,
-            uds=uds,
-            local_address=local_address,
-            retries=retries,
-            socket_options=socket_options,
+            **{"limits": _LIMITS, **self._arguments}, http3=http3, early_data=early_data, alt_svc=alt_svc
         )
+        self._arguments["trust_env"] = trust_env
+        if isinstance(verify, TLS):
+            self._arguments["verify"] = True
         self._engine = self.pool_type(options)
         self._http1, self._http2 = http1, http2
 
@@ -295,9 +308,48 @@ class ClientTransports:
 
     transport_type: ClassVar[Any]
 
+    def _get_proxy_map(self, proxy: Any, allow_env_proxies: bool) -> dict[str, Any]:
+        """As the package reads the environment, but errors name the variable, and NO_PROXY may have brackets around an
+        address of IPv6.
+        """
+        module = self.transport_type.package.module
+        try:
+            found: dict[str, Any] = super()._get_proxy_map(proxy, allow_env_proxies)  # type: ignore[misc]
+        except (ValueError, module.InvalidURL) as error:
+            if proxy is None:
+                self._name_variable(error)
+            raise
+        if proxy is not None:
+            return found
+        proxies = {}
+        for key, value in found.items():
+            if value is not None:
+                value.variable = variable_of(key.partition(":")[0])
+            pattern = key.replace("://*[", "://[")
+            try:
+                module.URL(pattern)
+            except module.InvalidURL as error:
+                message = (
+                    f"{variable_of('no')}: {module.__name__} does not read the entry of {pattern!r}: {error}"
+                )
+                raise module.InvalidURL(message) from None
+            proxies[pattern] = value
+        return proxies
+
+    def _name_variable(self, error: Exception) -> None:
+        """Raises the error of a variable that cannot be read, without the secrets in it."""
+        try:
+            read_proxies()
+        except errors.ConfigError as named:
+            raise type(error)(str(named)) from None
+
     def _init_transport(self, *args: Any, **settings: Any) -> Any:
-        given = settings.pop("transport", None)
-        return self.transport_type(*args, **settings) if given is None else given
+        # `app`: until httpx 0.27.
+        if settings.get("transport") is not None or settings.get("app") is not None:
+            return super()._init_transport(*args, **settings)  # type: ignore[misc]
+        for name in ("transport", "app"):
+            settings.pop(name, None)
+        return self.transport_type(*args, **settings)
 
     def _init_proxy_transport(self, proxy: Any, *args: Any, **settings: Any) -> Any:
         return self.transport_type(*args, proxy=proxy, **settings)

@@ -5,6 +5,8 @@ sends, of its transport, or of the pool of httpcore below it. A drop-in override
 replacement, and a test suite would call the real servers without a word. It therefore compares the method with the
 original for each request, and if they differ, calls the method of the package on itself. The original code of the package
 then finds `CorePool` in place of httpcore's pool; that is how requests that a mock lets through return to the engine.
+`CorePool` has the settings of the pool that it replaces, since mocks and test suites read them (pytest-httpx the proxy,
+elastic-transport the `ssl.SSLContext`).
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ class Seam:
 class Seams:
     """The sending method of a transport class of httpx or httpx2, and that of httpcore's pool below it."""
 
-    __slots__ = ("_core", "_core_name", "_lock", "_method", "_pool", "_pool_type", "_transport", "original")
+    __slots__ = ("_core", "_core_name", "_lock", "_method", "_pool", "_pool_types", "_transport", "original")
 
     def __init__(self, module: ModuleType, original: type, method: str, pool: str) -> None:
         self.original = original
@@ -52,7 +54,7 @@ class Seams:
         self._transport = Seam(original, method)
         self._core_name = module.__name__.replace("httpx", "httpcore")
         self._core: Seam | None = None
-        self._pool_type: Any = None
+        self._pool_types: dict[type, Any] = {}
         self._lock = threading.Lock()
 
     def are_replaced(self) -> bool:
@@ -73,14 +75,19 @@ class Seams:
         return getattr(self.original, self._method)(transport, request)
 
     def pool_for(self, transport: Any) -> Any:
-        """Returns a pool of httpcore whose connections are Towline's."""
+        """Returns a pool of httpcore with the settings of the original transport, whose connections are Towline's."""
+        # Older releases do not have every argument.
+        given = {name: value for name, value in transport._arguments.items() if value is not None}
+        original = self.original(**given)._pool
         with self._lock:
-            if self._pool_type is None:
-                __import__(self._core_name)
+            base = type(original)
+            if base not in self._pool_types:
                 core = sys.modules[self._core_name]
                 make = _async_pool_type if self._pool.startswith("Async") else _sync_pool_type
-                self._pool_type = make(core, getattr(core, self._pool))
-        return self._pool_type(transport)
+                self._pool_types[base] = make(core, base, Seam(getattr(core, self._pool), self._method))
+            pool = object.__new__(self._pool_types[base])
+        vars(pool).update(vars(original), transport=transport)
+        return pool
 
 
 class OriginalPool:
@@ -152,15 +159,11 @@ class _Connection:
         return True
 
 
-def _sync_pool_type(core: ModuleType, base: Any) -> Any:
-    seam = Seam(base, "handle_request")
-
+def _sync_pool_type(core: ModuleType, base: Any, seam: Seam) -> Any:
     class CorePool(base):  # type: ignore[misc]
         """httpcore's pool for code that is called while its methods are replaced."""
 
-        def __init__(self, transport: Any) -> None:
-            super().__init__()
-            self.transport = transport
+        transport: Any
 
         def create_connection(self, origin: Any) -> _Connection:
             return _Connection(self)
@@ -180,15 +183,11 @@ def _sync_pool_type(core: ModuleType, base: Any) -> Any:
     return CorePool
 
 
-def _async_pool_type(core: ModuleType, base: Any) -> Any:
-    seam = Seam(base, "handle_async_request")
-
+def _async_pool_type(core: ModuleType, base: Any, seam: Seam) -> Any:
     class AsyncCorePool(base):  # type: ignore[misc]
         """httpcore's pool for code that is called while its methods are replaced."""
 
-        def __init__(self, transport: Any) -> None:
-            super().__init__()
-            self.transport = transport
+        transport: Any
 
         def create_connection(self, origin: Any) -> _Connection:
             return _Connection(self)

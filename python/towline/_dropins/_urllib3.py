@@ -1,7 +1,7 @@
 """A reply as `urllib3.HTTPResponse`, the type of `response.raw` in requests.
 
 The class of urllib3 does the decoding and has the whole interface; this module replaces the http.client response below
-it.
+it. It works with every urllib3 that requests allows, from 1.26 on.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import io
 from collections.abc import Iterator
 from typing import Any
 
-from urllib3 import HTTPHeaderDict, HTTPResponse
-from urllib3.response import BytesQueueBuffer
+from urllib3 import HTTPResponse, exceptions, response
+from urllib3._collections import HTTPHeaderDict
 
 from .. import errors
 from .._network import SocketInfo, TlsInfo
@@ -26,15 +26,19 @@ _VARIABLE = {
     *("headers", "status", "version", "version_string", "reason", "_retries", "_request_url", "_fp"),
     *("_original_response", "_connection", "chunked", "length_remaining", "_decoded_buffer"),
 }
+# Those of them that urllib3 has had since 2.0 and 2.2 only.
+_NEWER = {"_decoded_buffer", "version_string"}
+_new_buffer: Any = getattr(response, "BytesQueueBuffer", list)
+_HAS_READ1 = hasattr(HTTPResponse, "read1")  # since 2.2
 
 
 def _pattern() -> dict[str, Any] | None:
     """Returns the constant attributes, from a constructed response. None: this urllib3 has unknown attributes."""
-    response = HTTPResponse(body=io.BytesIO(), preload_content=False, decode_content=False)
-    made = vars(response)
+    kept = HTTPResponse(body=io.BytesIO(), preload_content=False, decode_content=False)
+    made = vars(kept)
     rest = {name: value for name, value in made.items() if name not in _VARIABLE}
     constant = all(value is None or type(value) in (bool, int, str) for value in rest.values())
-    known = constant and made.keys() >= _VARIABLE and vars(HTTPHeaderDict()) == {"_container": {}}
+    known = constant and made.keys() >= _VARIABLE - _NEWER and vars(HTTPHeaderDict()) == {"_container": {}}
     return rest if known else None
 
 
@@ -69,7 +73,7 @@ class Raw(HTTPResponse):
         state["_fp"] = body
         state["_original_response"] = _HttpResponse(body, headers)
         state["_connection"] = _Connection(reply)
-        state["_decoded_buffer"] = BytesQueueBuffer()
+        state["_decoded_buffer"] = _new_buffer()
         coding = fields.get("transfer-encoding")
         state["chunked"] = coding is not None and "chunked" in _list_of(coding[1:])
         length = fields.get("content-length")
@@ -94,7 +98,6 @@ class Raw(HTTPResponse):
             headers=headers,
             status=reply.status,
             version=_VERSIONS.get(reply.version, 11),
-            version_string=reply.version,
             reason=reply.reason.decode("latin-1"),
             preload_content=False,
             decode_content=False,
@@ -104,6 +107,7 @@ class Raw(HTTPResponse):
             request_method=method,
             request_url=url,
         )
+        self.version_string = reply.version
 
     def stream(self, amt: int | None = READ_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
         """As urllib3's. A body without coding and chunks of which nothing has been read is passed through directly."""
@@ -131,8 +135,21 @@ class Raw(HTTPResponse):
         return True
 
     def read_chunked(self, amt: int | None = None, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
-        while data := self.read1(amt, decode_content):
+        while data := self.read1(amt, decode_content) if _HAS_READ1 else self._read1(amt, decode_content):
             yield data
+
+    def _read1(self, amt: int | None, decode_content: bool | None) -> bytes:
+        """`read1` of urllib3 2.2 for older releases."""
+        self._init_decoder()
+        decode = self.decode_content if decode_content is None else decode_content
+        body: Any = self._fp
+        while True:
+            with self._error_catcher():
+                data = body.read1(amt)
+            self._fp_bytes_read += len(data)
+            decoded: bytes = self._decode(data, decode, not data)
+            if decoded or not data:
+                return decoded
 
 
 def _list_of(values: list[str]) -> list[str]:
@@ -173,8 +190,11 @@ class ReplyFile:
             data: bytes = self._reply.read(amount)
         except errors.ProtocolError as error:
             self.close()
-            raise http.client.HTTPException(str(error)) from error
-        except errors.Error:  # a TimeoutError or OSError already
+            raise exceptions.ProtocolError(f"Connection broken: {error!r}", error) from error
+        except errors.TimeoutError as error:
+            self.close()
+            raise exceptions.ReadTimeoutError(None, None, f"Read timed out. {error}") from error  # type: ignore[arg-type]
+        except errors.Error:  # an OSError already
             self.close()
             raise
         if not data:

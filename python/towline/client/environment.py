@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.request import getproxies_environment
 
+from ..errors import ConfigError, InvalidURL
 from .options import TLS, Proxy
 from .url import DEFAULT_PORTS, URL
 
@@ -68,14 +69,26 @@ class Proxies:
 
 
 def read_proxies() -> Proxies:
-    """Reads the proxy variables. Raises ConfigError for a malformed proxy URL."""
+    """Reads the proxy variables. Raises ConfigError for a malformed URL, with the name of its variable."""
     found = getproxies_environment()
-    by_scheme = {scheme: _proxy(found[scheme]) for scheme in ("http", "https") if found.get(scheme)}
-    always = _proxy(found["all"]) if found.get("all") else None
-    entries = [entry for entry in found.get("no", "").replace(",", " ").split() if entry]
-    return Proxies(
-        by_scheme, always, "*" in entries, tuple(parse_no_proxy(entry) for entry in entries if entry != "*")
-    )
+    proxies = {}
+    for name in ("http", "https", "all"):
+        if value := found.get(name):
+            url = value if "://" in value else f"http://{value}"
+            proxies[name] = Proxy(url, variable=variable_of(name))
+    always = proxies.pop("all", None)
+    entries = found.get("no", "").replace(",", " ").split()
+    try:
+        rules = tuple(parse_no_proxy(entry) for entry in entries if entry != "*")
+    except InvalidURL as error:
+        raise ConfigError(f"{variable_of('no')}: {error}") from None
+    return Proxies(proxies, always, "*" in entries, rules)
+
+
+def variable_of(name: str) -> str:
+    """The variable from which `getproxies_environment` has read a proxy: that in lower case precedes (http: `http_proxy`)."""
+    lower = f"{name}_proxy"
+    return next((key for key in os.environ if key.lower() == lower and lower not in os.environ), lower)
 
 
 def parse_no_proxy(entry: str) -> NoProxyRule:
@@ -98,6 +111,12 @@ def parse_no_proxy(entry: str) -> NoProxyRule:
     return NoProxyRule(entry.lstrip("*").lstrip(".").rstrip("."))
 
 
+def variable_with(value: str) -> str | None:
+    """The variable that has this proxy."""
+    found = getproxies_environment()
+    return next((variable_of(name) for name in ("http", "https", "all") if found.get(name) == value), None)
+
+
 def with_env_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
     """Replaces trust="system" with SSL_CERT_FILE or SSL_CERT_DIR, if set."""
     if isinstance(tls, TLS) and tls.trust == "system":
@@ -112,7 +131,3 @@ def with_platform_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
     if isinstance(tls, TLS) and tls.trust == "system":
         return dataclasses.replace(tls, trust="platform")
     return tls
-
-
-def _proxy(value: str) -> Proxy:
-    return Proxy(value if "://" in value else f"http://{value}")

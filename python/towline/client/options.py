@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from .._redact import HIDDEN, without_secrets, without_userinfo
+from .._redact import HIDDEN, without_credentials, without_secrets
 from ..errors import ConfigError, InvalidURL
 
 TimeoutTypes: TypeAlias = "float | tuple[float | None, ...] | Timeout | None"
@@ -274,7 +274,8 @@ class Proxy:
     """A proxy: `Proxy("http://user:secret@proxy.example:3128", headers={...})`.
 
     Schemes: http, https, socks5 (names are resolved locally), socks5h (names are resolved by the proxy). `auth` and
-    `headers` are sent to the proxy only; `tls` is for an https proxy. Raises ConfigError.
+    `headers` are sent to the proxy only; `tls` is for an https proxy. `variable`: the environment variable that it is
+    from, which messages name. Raises ConfigError.
     """
 
     scheme: str
@@ -283,6 +284,7 @@ class Proxy:
     auth: tuple[str, str] | None
     headers: tuple[tuple[bytes, bytes], ...]
     tls: TLS | ssl.SSLContext | None
+    variable: str | None = field(default=None, compare=False)
 
     def __init__(
         self,
@@ -292,18 +294,29 @@ class Proxy:
         headers: Any = None,
         tls: TLS | ssl.SSLContext | None = None,
         ssl_context: ssl.SSLContext | None = None,
+        variable: str | None = None,
     ) -> None:
         from .headers import Headers
         from .url import URL
 
-        url = URL(url)
+        text, name = str(url), variable or "proxy"
+        try:
+            url = URL(url)
+        except InvalidURL as error:
+            # The message may repeat a part of the password.
+            reason = "percent-encode / ? # @ and : in its user and password" if "@" in text else error
+            raise ConfigError(f"{name}: {without_credentials(text)!r} is not a URL: {reason}") from None
         if url.scheme not in _PROXY_PORTS or not url.host:
-            shown = without_userinfo(str(url))
             raise ConfigError(
-                f"proxy: expected http://, https://, socks5:// or socks5h:// and a host, not {shown!r}"
+                f"{name}: expected http://, https://, socks5:// or socks5h:// and a host, "
+                f"not {without_credentials(text)!r}"
             )
         if url.userinfo:
             auth = (url.username, url.password)
+        if auth is not None and not (len(auth) == 2 and all(isinstance(part, str) for part in auth)):
+            raise ConfigError(
+                f"{name}: auth is (user, password), two str; without a password write (user, '')"
+            )
         values = {
             "scheme": url.scheme,
             "host": url.host,
@@ -311,6 +324,7 @@ class Proxy:
             "auth": auth,
             "headers": tuple(Headers(headers).raw),
             "tls": tls if tls is not None else ssl_context,
+            "variable": variable,
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
@@ -335,7 +349,8 @@ class Proxy:
             return value
         if hasattr(value, "url"):
             context = getattr(value, "ssl_context", None)
-            return cls(str(value.url), auth=value.auth, headers=list(value.headers.raw), tls=context)
+            headers, variable = list(value.headers.raw), getattr(value, "variable", None)
+            return cls(str(value.url), auth=value.auth, headers=headers, tls=context, variable=variable)
         return cls(value)
 
     def __repr__(self) -> str:

@@ -349,6 +349,8 @@ pub struct CallError {
     pub bytes_received: u64,
     /// The connection had carried an exchange before.
     pub reused: bool,
+    /// The proxy of the route, for the text.
+    pub proxy: Option<Box<str>>,
 }
 
 impl CallError {
@@ -366,7 +368,15 @@ impl CallError {
             bytes_sent: 0,
             bytes_received: 0,
             reused: false,
+            proxy: None,
         }
+    }
+
+    /// Adds the proxy of the route, which the text then names.
+    #[must_use]
+    pub(super) fn through(mut self, route: &Route) -> Self {
+        self.proxy = route.proxy().map(|proxy| proxy.to_string().into());
+        self
     }
 
     /// A mistake of the program, found when the request was written.
@@ -411,7 +421,13 @@ impl CallError {
 
 impl fmt::Display for CallError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        match &self.proxy {
+            Some(proxy) if !self.message.contains(&**proxy) => {
+                write!(f, ", through the proxy {proxy}")
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -252,6 +252,8 @@ pub struct Proxy {
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
     /// TLS settings for an https proxy; those of the route if `None`.
     pub tls: Option<Arc<ClientTls>>,
+    /// The environment variable that names it, for messages.
+    pub variable: Option<Box<str>>,
 }
 
 impl Proxy {
@@ -263,21 +265,13 @@ impl Proxy {
             credentials: None,
             headers: Vec::new(),
             tls: None,
+            variable: None,
         }
     }
 
     /// Returns the value of `proxy-authorization`, if there are credentials (RFC 9110 11.7.2).
     pub fn authorization(&self) -> Option<Vec<u8>> {
         self.credentials.as_ref().map(Credentials::basic)
-    }
-
-    /// Returns the URL without credentials, for messages.
-    pub fn url(&self) -> String {
-        format!(
-            "{}://{}",
-            self.scheme.as_str(),
-            authority(&self.host, self.port)
-        )
     }
 
     /// Returns every field as one value to compare and hash.
@@ -306,11 +300,23 @@ impl Hash for Proxy {
     }
 }
 
+/// The URL without credentials, and the variable that it comes from.
+impl fmt::Display for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scheme, authority) = (self.scheme.as_str(), authority(&self.host, self.port));
+        write!(f, "{scheme}://{authority}")?;
+        match &self.variable {
+            Some(variable) => write!(f, " ({variable})"),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Header values may be tokens.
         f.debug_struct("Proxy")
-            .field("url", &self.url())
+            .field("url", &self.to_string())
             .field("credentials", &self.credentials)
             .finish_non_exhaustive()
     }

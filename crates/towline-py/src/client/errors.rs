@@ -63,7 +63,7 @@ fn try_call_error(py: Python<'_>, error: &CallError) -> PyResult<PyErr> {
     }
     let class = module.bind(py).getattr(class_name(error.kind))?;
     Ok(PyErr::from_value(
-        class.call((error.message.as_ref(),), Some(&details))?,
+        class.call((error.to_string(),), Some(&details))?,
     ))
 }
 

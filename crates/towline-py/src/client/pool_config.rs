@@ -415,6 +415,8 @@ fn read_proxy(proxy: &Bound<'_, PyAny>) -> PyResult<Proxy> {
         read.headers
             .push((name.as_bytes().into(), value.as_bytes().into()));
     }
+    let variable: Option<String> = proxy.getattr(intern!(py, "variable"))?.extract()?;
+    read.variable = variable.map(Into::into);
     let tls = proxy.getattr(intern!(py, "tls"))?;
     if !tls.is_none() {
         let check = tls.getattr_opt(intern!(py, "names_files"))?;

@@ -35,7 +35,7 @@ impl SharedPool {
             let acquired = match self.try_acquire(route, options, urgent, now)? {
                 AcquireOutcome::Free(acquired) => acquired,
                 AcquireOutcome::Wait(entry) => Acquired {
-                    lease: self.wait(&entry, policy)?,
+                    lease: (self.wait(&entry, policy)).map_err(|ended| ended.through(route))?,
                     is_only_call: false,
                 },
             };

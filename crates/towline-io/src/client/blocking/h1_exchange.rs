@@ -11,6 +11,7 @@ use crate::client::call_error::{self, FailureContext};
 use crate::client::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
 };
+use crate::client::route::Route;
 
 /// State of the final response head.
 pub(super) enum HeadState {
@@ -47,6 +48,8 @@ pub(super) struct Exchange {
     pub(super) timeouts: Timeouts,
     /// Idempotence, replayability and reuse; `sent` counts the bytes.
     failure_context: FailureContext,
+    /// The route, if it has a proxy, which errors name.
+    proxied: Option<Arc<Route>>,
     size: BodySize,
     /// The program has not finished a streamed body.
     pub(super) uploading: bool,
@@ -73,6 +76,7 @@ impl Exchange {
             failure: None,
             timeouts: options.timeouts,
             failure_context: FailureContext::of(request, reused),
+            proxied: (request.route.proxy.as_ref()).map(|_| Arc::clone(&request.route)),
             size: request.body.size(),
             uploading: request.body.is_streamed(),
             awaits_continue: request.awaits_continue(),
@@ -223,7 +227,11 @@ impl Exchange {
             bytes_received: conn.received,
             ..self.failure_context
         };
-        BlockingError::Failed(Box::new(failure_context.with_context(error, false)))
+        let error = failure_context.with_context(error, false);
+        BlockingError::Failed(Box::new(match &self.proxied {
+            Some(route) => error.through(route),
+            None => error,
+        }))
     }
 }
 

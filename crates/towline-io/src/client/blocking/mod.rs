@@ -82,6 +82,16 @@ pub enum BlockingError {
     Failed(Box<CallError>),
 }
 
+impl BlockingError {
+    /// Adds the proxy of the route to an error.
+    pub(super) fn through(self, route: &Route) -> Self {
+        match self {
+            Self::Interrupted => self,
+            Self::Failed(error) => Self::Failed(Box::new(error.through(route))),
+        }
+    }
+}
+
 impl From<Box<CallError>> for BlockingError {
     fn from(error: Box<CallError>) -> Self {
         Self::Failed(error)

@@ -26,8 +26,8 @@ pub(super) struct SocketOptions {
 
 /// Attempts to connect to the addresses of one server.
 pub(super) struct Connecting {
-    /// `host:port`, for messages.
-    authority: String,
+    /// The server for messages: `host:port`, or the proxy.
+    peer: String,
     options: SocketOptions,
     happy_eyeballs: HappyEyeballs,
     attempts: Vec<Attempt>,
@@ -48,13 +48,9 @@ struct Attempt {
 }
 
 impl Connecting {
-    pub(super) fn new(
-        authority: String,
-        options: SocketOptions,
-        happy_eyeballs: HappyEyeballs,
-    ) -> Self {
+    pub(super) fn new(peer: String, options: SocketOptions, happy_eyeballs: HappyEyeballs) -> Self {
         Self {
-            authority,
+            peer,
             options,
             happy_eyeballs,
             attempts: Vec::new(),
@@ -125,11 +121,11 @@ impl Connecting {
     }
 
     fn connect_error(&self) -> DialError {
-        let mut message = format!("cannot connect to {}", self.authority);
+        let mut message = format!("cannot connect to {}", self.peer);
         for (index, (addr, error)) in self.failures.iter().enumerate() {
             let separator = if index == 0 { ": " } else { "; " };
             let _ = match addr.to_string() {
-                addr if addr == self.authority => {
+                addr if self.peer.contains(&addr) => {
                     write!(message, "{separator}{}", os_message(error))
                 }
                 addr => write!(message, "{separator}{addr}: {}", os_message(error)),

@@ -16,13 +16,13 @@ use super::stream_dial::{
     Establishing, Layer, LookupFor, Plan, Resolving, Stage, StreamDial, layers_of,
 };
 use super::{DialError, DialErrorKind, DialPhase, Established};
-use crate::client::route::{Proxy, ProxyScheme, Route, authority};
+use crate::client::route::{Proxy, ProxyScheme, Route};
 use crate::conn::ALPN_H2;
 use crate::conn::transport::Transport;
 use crate::tls::{ClientTls, HandshakeOutcome, RecvOutcome, explain};
 
-/// Bytes read from a proxy at a time.
-const PROXY_READ_BYTES: usize = 1024;
+/// Bytes read from a proxy at a time. A body after the head of a tunnel is dropped as far as it is in the same piece.
+const PROXY_READ_BYTES: usize = 16 * 1024;
 
 /// Result of a step.
 enum Flow {
@@ -113,6 +113,25 @@ impl StreamDial {
         }
     }
 
+    /// The server to look up and connect to, for messages.
+    fn peer(&self, lookup_for: LookupFor) -> String {
+        match (self.route.proxy(), lookup_for) {
+            (Some(proxy), LookupFor::Server) => format!("the proxy {proxy}"),
+            _ => self.route.authority(),
+        }
+    }
+
+    /// An error of a lookup, naming the proxy if it is about its host.
+    fn lookup_error(&self, lookup_for: LookupFor, error: DialError) -> DialError {
+        match self.route.proxy() {
+            Some(proxy) if lookup_for == LookupFor::Server => DialError {
+                message: format!("the proxy {proxy}: {}", error.message),
+                ..error
+            },
+            _ => error,
+        }
+    }
+
     /// Host and port to look up.
     fn lookup_target(&self, lookup_for: LookupFor) -> (&str, u16) {
         match self
@@ -141,7 +160,8 @@ impl StreamDial {
         if let Some(addrs) = addrs {
             return self.resolved(lookup_for, plan, &addrs, now);
         }
-        let lookup = self.config.resolver.lookup(host)?;
+        let lookup = self.config.resolver.lookup(host);
+        let lookup = lookup.map_err(|error| self.lookup_error(lookup_for, error))?;
         self.serial += 1;
         Ok(Flow::Next(Stage::Resolving(Resolving {
             lookup_for,
@@ -153,7 +173,9 @@ impl StreamDial {
 
     fn resolve(&mut self, resolving: Resolving, now: Instant) -> Result<Flow, DialError> {
         let target = self.lookup_target(resolving.lookup_for);
-        let Some(addrs) = resolve::found(&resolving.lookup, target)? else {
+        let found = resolve::found(&resolving.lookup, target);
+        let found = found.map_err(|error| self.lookup_error(resolving.lookup_for, error))?;
+        let Some(addrs) = found else {
             return Ok(Flow::Wait(Stage::Resolving(resolving)));
         };
         let spent = self.clock.end_phase(now);
@@ -173,13 +195,12 @@ impl StreamDial {
             plan.targets = addrs.iter().rev().copied().collect();
             return self.look_up(LookupFor::Server, plan, now);
         }
-        let (host, port) = self.lookup_target(lookup_for);
         let options = SocketOptions {
             local_address: self.route.local_address,
             keepalive: self.config.tcp_keepalive,
         };
         let happy_eyeballs = HappyEyeballs::new(addrs, self.config.happy_eyeballs_delay, now);
-        let connecting = Connecting::new(authority(host, port), options, happy_eyeballs);
+        let connecting = Connecting::new(self.peer(lookup_for), options, happy_eyeballs);
         Ok(Flow::Next(Stage::Connecting(connecting, plan)))
     }
 
@@ -325,26 +346,24 @@ impl StreamDial {
 
     fn tls_peer(&self, layer: Layer) -> String {
         match self.route.proxy().filter(|_| layer == Layer::ProxyTls) {
-            Some(proxy) => format!("the proxy {}", proxy.url()),
+            Some(proxy) => format!("the proxy {proxy}"),
             None => self.route.authority(),
         }
     }
 
     fn timed_out(&self, stage: &Stage, now: Instant) -> DialError {
         let within = self.clock.within(now);
-        let server = || {
-            let (host, port) = self.lookup_target(LookupFor::Server);
-            authority(host, port)
-        };
+        let server = || self.peer(LookupFor::Server);
         let (phase, message) = match stage {
             Stage::Backoff(_) | Stage::New | Stage::Resolving(_) | Stage::Over => {
                 let lookup_for = match stage {
                     Stage::Resolving(resolving) => resolving.lookup_for,
                     _ => LookupFor::Server,
                 };
-                return self
+                let slow = self
                     .clock
                     .slow_lookup(self.lookup_target(lookup_for).0, now);
+                return self.lookup_error(lookup_for, slow);
             }
             Stage::Connecting(connecting, _) => {
                 let attempts = connecting.attempts_text();
@@ -360,13 +379,10 @@ impl StreamDial {
                     format!("no connection to {path} {within}: its queue is full"),
                 )
             }
-            Stage::ProxyHandshake(..) => {
-                let url = self.route.proxy().map(Proxy::url).unwrap_or_default();
-                (
-                    DialPhase::Proxy,
-                    format!("no response from the proxy {url} {within}"),
-                )
-            }
+            Stage::ProxyHandshake(..) => (
+                DialPhase::Proxy,
+                format!("no response from {} {within}", server()),
+            ),
             Stage::LoadingTls(..) => return self.clock.slow_certificates(now),
             Stage::Handshaking(_, layer) => {
                 let peer = self.tls_peer(*layer);
@@ -414,7 +430,8 @@ fn exchange(
             }
         }
         transport.flush()?;
-        match transport.recv(&mut space)? {
+        let wanted = handshake.wanted().min(space.len());
+        match transport.recv(&mut space[..wanted])? {
             RecvOutcome::Data { bytes, .. } => match handshake.received(&space[..bytes]) {
                 Ok(Step::More) => {}
                 end => return Ok(end),
@@ -426,7 +443,7 @@ fn exchange(
 }
 
 fn refused(proxy: &Proxy, refusal: &Refusal) -> DialError {
-    let message = format!("the proxy {} {}", proxy.url(), refusal.text);
+    let message = format!("the proxy {proxy} {}", refusal.text);
     DialError {
         proxy_status: refusal.status,
         ..DialError::new(DialErrorKind::Proxy, message)

@@ -233,7 +233,7 @@ impl ClientDriver {
         call.stage = Stage::Over;
         call.upload = Upload::Done;
         call.times.over = Some(now);
-        let error = Box::new(error);
+        let error = Box::new(error.through(&call.request.route));
         call.error = Some(error.clone());
         self.push_event(id, CallEvent::Failed(error));
     }

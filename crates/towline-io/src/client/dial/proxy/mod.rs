@@ -20,7 +20,7 @@ use tunnel::Tunnel;
 pub(super) enum Step {
     /// The handshake goes on; there may be bytes to send.
     More,
-    /// The handshake is complete: further bytes come from the origin.
+    /// The handshake is complete: bytes read from now on come from the origin.
     Done,
 }
 
@@ -98,21 +98,20 @@ impl ProxyHandshake {
         }
     }
 
-    /// Handles bytes from the proxy.
+    /// Most bytes to read next. SOCKS has no more, since the origin's may follow; a tunnel's head has no known length.
+    pub(super) fn wanted(&self) -> usize {
+        match &self.protocol {
+            Protocol::Tunnel(_) => usize::MAX,
+            Protocol::Socks(socks) => socks.missing(),
+        }
+    }
+
+    /// Handles bytes from the proxy, `wanted` at most.
     pub(super) fn received(&mut self, bytes: &[u8]) -> Result<Step, Refusal> {
         match &mut self.protocol {
             Protocol::Tunnel(tunnel) => tunnel.received(bytes),
             Protocol::Socks(socks) => socks.received(bytes, &mut self.outbox),
         }
-    }
-}
-
-/// Ends the handshake. The client sends first, so bytes after the proxy's response violate the protocol.
-fn expect_end(rest: &[u8]) -> Result<Step, Refusal> {
-    if rest.is_empty() {
-        Ok(Step::Done)
-    } else {
-        Err(Refusal::new("sent bytes after its response"))
     }
 }
 

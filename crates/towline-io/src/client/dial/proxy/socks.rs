@@ -7,7 +7,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::{Refusal, Step, expect_end};
+use super::{Refusal, Step};
 use crate::client::route::Credentials;
 
 const VERSION: u8 = 5;
@@ -94,8 +94,7 @@ impl Socks {
         outbox: &mut Vec<u8>,
     ) -> Result<Step, Refusal> {
         loop {
-            let missing = self.expected_length() - self.message.len();
-            let (now, rest) = bytes.split_at(missing.min(bytes.len()));
+            let (now, rest) = bytes.split_at(self.missing().min(bytes.len()));
             self.message.extend_from_slice(now);
             bytes = rest;
             self.check()?;
@@ -115,9 +114,14 @@ impl Socks {
                     self.state = State::Reply;
                     outbox.append(&mut self.request);
                 }
-                State::Reply => return expect_end(bytes),
+                State::Reply => return Ok(Step::Done),
             }
         }
+    }
+
+    /// Bytes of the message that have not arrived, as far as its length is known.
+    pub(super) fn missing(&self) -> usize {
+        self.expected_length() - self.message.len()
     }
 
     /// Length of the message, as far as its first bytes determine it.
@@ -166,14 +170,21 @@ impl Socks {
     }
 }
 
-/// Encodes the user and the password (RFC 1929 2).
+/// Encodes the user and the password (RFC 1929 2). An empty password, of a URL like `user@host`, is sent as other
+/// clients do.
 fn login(credentials: &Credentials) -> Result<Vec<u8>, Refusal> {
     let mut bytes = vec![1];
-    push_with_length(credentials.user(), &mut bytes)
-        .and_then(|()| push_with_length(credentials.password(), &mut bytes))
-        .ok_or_else(|| {
-            Refusal::new("takes a user and a password of 1 to 255 bytes (RFC 1929 2)")
-        })?;
+    let password = credentials.password();
+    let pushed = push_with_length(credentials.user(), &mut bytes).and_then(|()| {
+        if password.is_empty() {
+            bytes.push(0);
+            return Some(());
+        }
+        push_with_length(password, &mut bytes)
+    });
+    pushed.ok_or_else(|| {
+        Refusal::new("takes a user and a password of 1 to 255 bytes (RFC 1929 2)")
+    })?;
     Ok(bytes)
 }
 

@@ -54,7 +54,7 @@ fn https_goes_through_a_tunnel() {
         drop(established);
         assert_eq!(
             requests.join().unwrap(),
-            "CONNECT origin:443 HTTP/1.1\r\nhost: origin:443\r\n\r\n"
+            "CONNECT origin:443 HTTP/1.1\r\nHost: origin:443\r\n\r\n"
         );
     }
 }
@@ -232,6 +232,51 @@ fn socks5_sends_an_address_and_socks5h_a_name() {
     let expected =
         format!("the proxy socks5h://{addr} cannot connect: connection refused (reply 5)");
     assert_eq!(error.message, expected);
+}
+
+#[test]
+fn bytes_of_the_origin_that_follow_a_socks_reply_are_kept() {
+    for client in CLIENTS {
+        let (addr, proxy) = serve(|mut stream| {
+            stream.read_exact(&mut [0; 3]).unwrap();
+            stream.write_all(b"\x05\x00").unwrap();
+            stream.read_exact(&mut [0; 13]).unwrap();
+            stream.write_all(&[GRANTED, b"first"].concat()).unwrap();
+        });
+        let route = through(&Route::plain("origin", 80), ProxyScheme::Socks5h, addr);
+        let mut established = dial(client, &route, &DialConfig::default()).unwrap();
+        assert_eq!(receive(&mut established, 5), b"first");
+        proxy.join().unwrap();
+    }
+}
+
+#[test]
+fn a_proxy_that_cannot_be_reached_is_named() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = closed.local_addr().unwrap();
+    drop(closed);
+    let unresolved = DialConfig {
+        resolver: Arc::new(Resolver::with(|_| Err(LookupError::NoSuchHost))),
+        ..DialConfig::default()
+    };
+    let origin = Route::plain("origin", 80);
+    let mut proxy = Proxy::new(ProxyScheme::Http, "127.0.0.1", addr.port());
+    proxy.credentials = Some(Credentials::new("user", "hunter2"));
+    proxy.variable = Some("HTTP_PROXY".into());
+    let error_of = |proxy: &Proxy| {
+        let mut route = origin.clone();
+        route.proxy = Some(Arc::new(proxy.clone()));
+        refused(&route, &unresolved)
+    };
+    assert_eq!(
+        error_of(&proxy).message,
+        format!("cannot connect to the proxy http://{addr} (HTTP_PROXY): Connection refused")
+    );
+    proxy = Proxy::new(ProxyScheme::Socks5h, "proxy.example", 1080);
+    assert_eq!(
+        error_of(&proxy).message,
+        "the proxy socks5h://proxy.example:1080: cannot resolve \"proxy.example\": no such host"
+    );
 }
 
 /// Refuses `times` connections with `code` and then grants one. The thread returns the requests.
