@@ -94,6 +94,10 @@ class BearerAuth(Auth):
     """Bearer tokens (RFC 6750). `token` may be a function, which is called for each request."""
 
     def __init__(self, token: str | Callable[[], str]) -> None:
+        if not isinstance(token, str) and not callable(token):
+            raise UsageError(
+                f"auth: a token is str or a function that returns it, not {type(token).__name__}"
+            )
         self._token = token
 
     def auth_flow(self, request: Request) -> Generator[Request, Response, None]:
@@ -130,7 +134,7 @@ class NetRCAuth(Auth):
 
 def basic(username: str | bytes, password: str | bytes) -> str:
     """Returns the Authorization value for a user and password."""
-    return "Basic " + b64encode(_utf8(username) + b":" + _utf8(password)).decode("ascii")
+    return "Basic " + b64encode(utf8(username) + b":" + utf8(password)).decode("ascii")
 
 
 def build_auth(auth: Any) -> Auth | None:
@@ -147,5 +151,12 @@ def build_auth(auth: Any) -> Auth | None:
     raise UsageError("auth: expected (user, password), towline.Auth, a function of the request, or None")
 
 
-def _utf8(value: str | bytes) -> bytes:
-    return value if isinstance(value, bytes) else value.encode("utf-8")
+def utf8(value: str | bytes) -> bytes:
+    """Encodes a user or a password. Raises UsageError for another type, such as None."""
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise UsageError(
+            f"auth: user and password are str or bytes, not {type(value).__name__}; without a password write (user, '')"
+        )
+    return value.encode("utf-8")

@@ -57,6 +57,11 @@ class Cookies(MutableMapping[str, str]):
 
     def set(self, name: str, value: str, domain: str = "", path: str = "/") -> None:
         """Sets a cookie, for the lifetime of the client. Raises UsageError."""
+        for part, given in (("a name", name), ("a value", value)):
+            if not isinstance(given, str):
+                raise UsageError(
+                    f"cookie {name!r}: {part} is str, not {type(given).__name__}; write str(...)"
+                )
         try:
             (name + value).encode("utf-8")
             wrong = _CONTROL.search(name + value) or ";" in name + value or "=" in name

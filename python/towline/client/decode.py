@@ -139,6 +139,8 @@ class NdjsonParser:
         values: list[Any] = []
         for line in lines:
             self._number += 1
+            if self._number == 1:
+                line = line.removeprefix("\ufeff")  # a parser may ignore it (RFC 8259 8.1)
             if not line or line.isspace():
                 continue
             try:

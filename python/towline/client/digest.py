@@ -14,7 +14,7 @@ from urllib.request import parse_http_list
 
 from .._redact import HIDDEN
 from ..errors import UsageError
-from .auth import Auth
+from .auth import Auth, utf8
 from .request import Request
 from .response import Response
 
@@ -37,8 +37,7 @@ class DigestAuth(Auth):
     """
 
     def __init__(self, username: str | bytes, password: str | bytes) -> None:
-        self._username = username.encode("utf-8") if isinstance(username, str) else username
-        self._password = password.encode("utf-8") if isinstance(password, str) else password
+        self._username, self._password = utf8(username), utf8(password)
         self._challenges: dict[tuple[str, bytes], Challenge] = {}
         self._lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Redirects (RFC 9110 15.4, Fetch 4.4 "HTTP-redirect fetch")."""
+"""Redirects (RFC 9110 15.4, Fetch 4.4 "HTTP-redirect fetch"; the method is that of httpx and requests)."""
 
 from __future__ import annotations
 
@@ -93,11 +93,10 @@ def _redirect_error(request: Request, why: str) -> RemoteProtocolError:
 
 
 def _method(method: str, status: int) -> str:
-    if status in (301, 302) and method == "POST":
+    """As httpx, requests and Go: RFC 9110 15.4 lets clients change POST after 301 and 302, and they all change PUT too."""
+    if status == 301 and method == "POST":
         return "GET"
-    if status == 303 and method not in ("GET", "HEAD"):
-        return "GET"
-    return method
+    return "GET" if status in (302, 303) and method != "HEAD" else method
 
 
 def _extensions(request: Request, url: URL) -> dict[str, Any]:

@@ -31,7 +31,7 @@ _ENDS_IN_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)\.?")
 
 _SUB = "!$&'()*+,;="
 _PATH_SAFE = _SUB + ":@/[]|"
-_QUERY_SAFE = _SUB.replace("'", "") + ":@/?[]|{}^`\\"
+_QUERY_SAFE = _SUB + ":@/?[]|{}^`\\"
 _FRAGMENT_SAFE = _SUB + ":@/?[]|{}^\\#"
 _USER_SAFE = _SUB
 

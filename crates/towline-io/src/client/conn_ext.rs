@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use towline_proto::{
-    Event, Field, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError,
+    Event, Field, HeadRef, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError,
 };
 
 use super::request::{Body, OutgoingRequest};
@@ -17,6 +17,21 @@ pub(super) const MAX_SKIPPED_BODY_BYTES: usize = 64 * 1024;
 /// A body that waits for `100 Continue` is sent after this long without it: the server may not send one
 /// (RFC 9110 10.1.1). The same value as in curl.
 pub(super) const EXPECT_CONTINUE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection may be idle before another request, of a server that says when it closes it
+/// (`Keep-Alive: timeout=5`; RFC 2068 19.7.1.1). The rest is for the way of the request: it would be lost if it met
+/// the close, and only an idempotent one may be sent again.
+pub(super) fn announced_idle_time(head: &HeadRef<'_>) -> Option<Duration> {
+    const RESERVE: Duration = Duration::from_secs(1);
+    let value = std::str::from_utf8(head.field(b"keep-alive")?).ok()?;
+    let seconds = value.split(',').find_map(|parameter| {
+        let (name, value) = parameter.split_once('=')?;
+        let is_timeout = name.trim().eq_ignore_ascii_case("timeout");
+        is_timeout.then(|| value.trim().parse().ok()).flatten()
+    })?;
+    let timeout = Duration::from_secs(seconds);
+    Some(timeout.saturating_sub(RESERVE.min(timeout / 2)))
+}
 
 /// A stream event that does not borrow from the connection.
 pub(super) enum ConnEvent {

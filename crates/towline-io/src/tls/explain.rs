@@ -128,7 +128,10 @@ fn explain_certificate(why: &CertificateError) -> String {
             let names = names.collect::<Vec<_>>().join(", ");
             let expected = expected.to_str();
             if names.is_empty() {
-                format!("is not for the name {expected:?}, and names none")
+                format!(
+                    "is not for the name {expected:?}, and names none: a common name does not count (RFC 9110 4.3.4); \
+                     it needs a subjectAltName, or verify= an ssl.SSLContext that accepts it"
+                )
             } else {
                 format!("is not for the name {expected:?}, but for {names}")
             }

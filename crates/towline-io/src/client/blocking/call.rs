@@ -14,6 +14,7 @@ use super::pooled_conn::ConnKind;
 use super::read_buffer::ReadBuffer;
 use super::shared_pool::{Acquired, SharedPool};
 use super::wait_policy::{Stop, WaitPolicy};
+use crate::client::conn_ext::announced_idle_time;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::connection_log::{self, ConnectionEvent};
 use crate::client::request::{
@@ -200,6 +201,11 @@ impl BlockingCall {
                         (&self.kind, &self.pool.config.dial.http3)
                     {
                         http3.observe(&self.request.route, &head.view(), now);
+                    }
+                    if let Some(CallKind::H1(h1)) = &self.kind
+                        && let Some(most) = announced_idle_time(&head.view())
+                    {
+                        self.pool.limit_idle(h1.slot, most);
                     }
                     self.timings.first_byte = Some(now.saturating_duration_since(self.started));
                     self.note_early_data();

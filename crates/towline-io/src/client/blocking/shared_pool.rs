@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::BlockingConfig;
 use super::h2_driver::H2Driver;
@@ -171,6 +171,11 @@ impl SharedPool {
             state.pool.expire(now);
             state.pool.release(slot, now);
         });
+    }
+
+    /// Bounds the idle time of a connection, as its server has announced.
+    pub(super) fn limit_idle(&self, slot: SlotId, most: Duration) {
+        self.change(|state| state.pool.limit_idle(slot, most));
     }
 
     /// Removes a connection from the pool. Its descriptor is about to be closed.

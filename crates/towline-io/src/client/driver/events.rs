@@ -8,6 +8,7 @@ use towline_proto::{Event, StreamError};
 use super::call::{Call, Upload};
 use super::{CallEvent, CallId, ClientDriver, Stage};
 use crate::client::call_error::{self, FailureContext};
+use crate::client::conn_ext::announced_idle_time;
 use crate::client::connection_log::{self, ConnectionEvent};
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::client::retry_policy::{self, RetryContext};
@@ -45,6 +46,10 @@ impl ClientDriver {
                     violation = call.handle_head(&head, now).err();
                     if let Some(http3) = &self.dial.http3 {
                         http3.observe(&call.request.route, &head, now);
+                    }
+                    if let (Some(most), Some(slot)) = (announced_idle_time(&head), peer.state.slot)
+                    {
+                        self.pool.limit_idle(slot, most);
                     }
                     call.head = Some(head.to_owned_head());
                     call.has_head = true;

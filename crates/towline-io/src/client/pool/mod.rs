@@ -35,7 +35,7 @@ mod types;
 use std::collections::VecDeque;
 use std::hash::Hash;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use slab::Slab;
 
@@ -212,6 +212,7 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
             is_idle: false,
             since: now,
             idle_since: now,
+            most_idle: None,
         });
         self.make_available(index, now);
         self.serve(index);
@@ -253,6 +254,14 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
         }
         self.make_available(index, now);
         self.serve(index);
+    }
+
+    /// Bounds the idle time of a connection beyond `keepalive_expiry`, as its server has announced.
+    pub fn limit_idle(&mut self, slot: SlotId, most: Duration) {
+        let index = self.find(slot);
+        if let Some(open) = index.and_then(|index| self.slots[index].open.as_mut()) {
+            open.most_idle = Some(most);
+        }
     }
 
     /// Removes a connection or a dial that no longer exists.
@@ -475,13 +484,8 @@ impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     }
 
     fn is_outdated(&self, index: usize, now: Instant) -> bool {
-        let Some(open) = &self.slots[index].open else {
-            return false;
-        };
-        let idle = now.saturating_duration_since(open.idle_since);
-        let has_expired =
-            open.leases == 0 && (self.limits.keepalive_expiry).is_some_and(|expiry| idle >= expiry);
-        has_expired || self.is_too_old(index, now)
+        let (open, expiry) = (&self.slots[index].open, self.limits.keepalive_expiry);
+        matches!(open, Some(open) if open.has_expired(expiry, now)) || self.is_too_old(index, now)
     }
 
     fn is_too_old(&self, index: usize, now: Instant) -> bool {

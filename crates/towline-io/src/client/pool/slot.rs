@@ -1,6 +1,6 @@
 //! State per connection and per waiter.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::list::{Links, Node};
 use super::{SlotId, WaiterId};
@@ -35,11 +35,20 @@ pub(super) struct Open<C> {
     pub(super) is_idle: bool,
     pub(super) since: Instant,
     pub(super) idle_since: Instant,
+    /// The longest idle time that the server has announced.
+    pub(super) most_idle: Option<Duration>,
 }
 
 impl<C> Open<C> {
     pub(super) fn is_available(&self) -> bool {
         !self.retired && self.leases < self.capacity.unwrap_or(1)
+    }
+
+    /// Whether it has been idle for longer than the client or its server allows.
+    pub(super) fn has_expired(&self, expiry: Option<Duration>, now: Instant) -> bool {
+        let idle = now.saturating_duration_since(self.idle_since);
+        let mut limits = [expiry, self.most_idle].into_iter().flatten();
+        self.leases == 0 && limits.any(|limit| idle >= limit)
     }
 }
 
