@@ -58,6 +58,12 @@ def test_a_sound_record_passes_all_guards(capacity, latency):
     [
         ("slices", {"failed": 1, "first_failure": "reset"}, {"refused": 1}, "requests failed (reset)"),
         (
+            "starts",
+            {"warm_up_failed": 2, "warm_up_failure": "no response"},
+            {"steady": False},
+            "requests failed while it warmed up (no response)",
+        ),
+        (
             "slices",
             {"driver_busiest_share": 0.9, "subject_busiest_share": 0.6},
             {"driver_busiest_share": 0.9, "subject_busiest_share": 0.97},

@@ -30,6 +30,7 @@ from towline.bench.runner.loop import (
 from towline.bench.runner.protocol import SliceSpec
 from towline.bench.runner.session import Session
 from towline.bench.statistics.stopping import Rule
+from towline.bench.verdict import Verdict
 
 from tests.bench.simulator import Simulated, SimulatedMachine, SimulatedRunning, failing
 
@@ -146,6 +147,31 @@ def test_a_counted_slice_that_waited_for_timeouts_is_not_repeated(
     assert [one.failure for one in experiment.subjects] == [None, None]
     assert any("b: not sent again" in line for line in experiment.notes) == (expected == 1)
     assert machine.alive == set()
+
+
+def test_failures_of_the_warm_up_are_recorded_and_take_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    original = SimulatedRunning.slice
+
+    def slice_of(state: SimulatedRunning, work: SliceSpec) -> Slice:
+        one = original(state, work)
+        is_warm_up = work.discard_s == 0.0
+        return (
+            replace(one, failed=2, first_failure="it hangs")
+            if state.subject.name == "b" and is_warm_up
+            else one
+        )
+
+    monkeypatch.setattr(SimulatedRunning, "slice", slice_of)
+    machine = SimulatedMachine(1)
+    experiment = measured(DESIGN, *(Simulated(name, machine) for name in "ab"))
+    assert not any(one.failed for one in experiment.slices)
+    starts = {one.name: one.starts for one in experiment.subjects}
+    assert all(start.warm_up_failed >= 2 for start in starts["b"])
+    assert not any(start.warm_up_failed for start in starts["a"])
+    assert "b: requests failed while it warmed up: it hangs" in experiment.notes
+    found = analyse_experiment(experiment, "a").comparison("a", "b")
+    assert found is not None
+    assert found.verdict is Verdict.REFUSED
 
 
 OBJECTS = 100

@@ -32,6 +32,8 @@ def _unreliable(experiment: ExperimentRecord, metric: str, slices: Sequence[Slic
     if failed:
         why = next((one.first_failure for one in slices if one.first_failure), "see the errors by class")
         return f"{failed} requests failed ({why})"
+    if warm_up := _failed_before(experiment, slices[0].subject):
+        return warm_up
     if metric == "cpu_us":
         return None
     if _share(slices, "driver_busiest_share") > DRIVER_SHARE > _share(slices, "subject_busiest_share"):
@@ -44,6 +46,14 @@ def _unreliable(experiment: ExperimentRecord, metric: str, slices: Sequence[Slic
     if experiment.question == "latency":
         return _late(metric, slices)
     return None
+
+
+def _failed_before(experiment: ExperimentRecord, name: str) -> str | None:
+    """Failures in the warm-up: a subject that hangs, or closes connections, there is no better than one that does it later."""
+    starts = [start for one in experiment.subjects if one.name == name for start in one.starts]
+    failed = sum(start.warm_up_failed for start in starts)
+    why = next((start.warm_up_failure for start in starts if start.warm_up_failure), None)
+    return f"{failed} requests failed while it warmed up ({why})" if failed else None
 
 
 def _late(metric: str, slices: Sequence[Slice]) -> str | None:

@@ -118,6 +118,9 @@ class Start:
     pressure_cpu_share: float = 0.0
     """/proc/pressure/cpu `some` during the restart's slices."""
     steal_share: float = 0.0
+    warm_up_failed: int = 0
+    """Requests that failed in the warm-up, and why the first of them did."""
+    warm_up_failure: str | None = None
 
 
 @dataclass(frozen=True)

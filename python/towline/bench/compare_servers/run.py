@@ -227,6 +227,8 @@ def _trial(session: Session, comparison: Comparison, binding: Binding) -> tuple[
                 if any(found["version"] == "HTTP/1.0" for found in responses):
                     notes.append(f"{one.name} responds with HTTP/1.0")
                 look = running.slice(SliceSpec(TRIAL_S, 0.0, None, comparison.options.rate))
+                if look.failed:
+                    notes.append(f"{one.name}: requests failed when it was tried: {look.first_failure}")
                 median_s = max(median_s, look.response.p50_us / 1e6 if look.answered else TRIAL_S)
             finally:
                 with deferred():

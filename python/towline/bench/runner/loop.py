@@ -86,6 +86,16 @@ class _RunningState:
     warm_up_s: float = 0.0
     steady: bool = True
     median_s: float = 0.0
+    warm_up_failed: int = 0
+    warm_up_failure: str | None = None
+
+    def note_failures(self, name: str, one: Slice) -> str | None:
+        """Counts those of a slice of the warm-up. Returns a line about the first."""
+        self.warm_up_failed += one.failed
+        if not one.failed or self.warm_up_failure is not None:
+            return None
+        self.warm_up_failure = one.first_failure or "see the errors by class"
+        return f"{name}: requests failed while it warmed up: {self.warm_up_failure}"
 
 
 class ExperimentRun:
@@ -251,6 +261,8 @@ class ExperimentRun:
                 )
                 if one.failed and not one.answered:
                     raise Failed(f"no request succeeded: {one.first_failure}")
+                if line := state.note_failures(name, one):
+                    self._note(line)
                 took_s = time.monotonic() - sent
                 rates.append(one.per_s)
                 if one.answered:
@@ -273,6 +285,8 @@ class ExperimentRun:
                 one = self._measure(state.running, SliceSpec(0.0, requests=self.plan.page))
                 if not one.answered:
                     raise Failed(f"no request succeeded: {one.first_failure}")
+                if line := state.note_failures(name, one):
+                    self._note(line)
                 times.append(one.measured_s)
             state.warm_up_s, state.median_s = time.monotonic() - began, median(times)
 
@@ -364,6 +378,8 @@ class ExperimentRun:
             end,
             round(share[0], 5),
             round(share[1], 5),
+            state.warm_up_failed,
+            state.warm_up_failure,
         )
         self._records[name] = replace(self._records[name], starts=[*self._records[name].starts, start])
         if problem:
