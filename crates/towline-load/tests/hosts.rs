@@ -43,6 +43,42 @@ fn connections_and_requests_are_divided_and_figures_add_up() {
     hosts.await_end_of(&["a", "b"]);
 }
 
+#[test]
+fn hanging_and_invalid_requests_of_agents_are_errors_of_all() {
+    let server = Server::new(|call| match call.number {
+        6 => Reply::Silence,
+        _ => Reply::Send(HELLO),
+    });
+    let hosts = Hosts::new();
+    let data = hosts.folder.join("rows.csv");
+    fs::write(&data, "user\na\n\nb\nc\nd#\n").unwrap();
+    let (data, url) = (data.display().to_string(), server.url());
+    let url = format!("{url}{{{{user:raw}}}}");
+    let options = [
+        "-d",
+        "200ms",
+        "-c",
+        "4",
+        "--timeout",
+        "60s",
+        "--data",
+        &data,
+    ];
+    let more = ["--fail-if", "max>900ms", "errors>1000000000", "--", &url];
+    let run = hosts.run("a,b", &[&options[..], &more].concat());
+    // A condition on errors holds them; the latency of the request that hangs fails the run.
+    assert_eq!(run.status, Some(3), "{} {}", run.stderr, run.report);
+    let report = &run.report;
+    assert_eq!(report["errors"]["timeout"], 1, "{report:#}");
+    assert_eq!(report["in_flight"]["overdue"], 1, "{report:#}");
+    assert_eq!(report["in_flight"]["age"]["count"], 4, "{report:#}");
+    assert!(report["errors"]["invalid"].as_u64() > Some(0), "{report:#}");
+    // The row and line of the whole file, of which each agent has every other row.
+    let invalid = report["invalid"][0].as_str().unwrap();
+    let place = "b: GET /{{user:raw}}: row 4 of the data (line 6), column \"user\": ";
+    assert!(invalid.starts_with(place), "{invalid}");
+}
+
 /// Arrivals of requests, in seconds.
 fn arrivals(hosts: &str, more: &[&str]) -> (Vec<f64>, Run) {
     let times = Arc::new(Mutex::new(Vec::new()));

@@ -114,9 +114,12 @@ pub(crate) mod histogram {
     ) -> Result<Histogram<u64>, D::Error> {
         let text = String::deserialize(deserializer)?;
         let bytes = STANDARD.decode(text).map_err(D::Error::custom)?;
-        Decoder::new()
-            .deserialize(&mut &bytes[..])
-            .map_err(|error| D::Error::custom(format!("{error:?}")))
+        let decoded = Decoder::new().deserialize(&mut &bytes[..]);
+        let mut times: Histogram<u64> =
+            decoded.map_err(|error| D::Error::custom(format!("{error:?}")))?;
+        // It grows when others are added to it.
+        times.auto(true);
+        Ok(times)
     }
 }
 
