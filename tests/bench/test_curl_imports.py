@@ -227,7 +227,7 @@ def test_a_character_of_two_escapes_is_sent_whole(tmp_path: Path) -> None:
         ("curl --http2 --compressed -L http://a/", "/", 3),
     ],
 )
-def test_what_is_not_compared_with_curl(
+def test_newer_options_and_notes(
     script: str, target: str, notes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", "/home/me")
@@ -274,7 +274,7 @@ def test_what_is_not_compared_with_curl(
         ("curl http://a:99999/", "is no URL of http or https"),
     ],
 )
-def test_what_cannot_be_sent_is_named(
+def test_an_error_names_the_part_that_cannot_be_sent(
     script: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

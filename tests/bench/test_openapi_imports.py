@@ -220,7 +220,7 @@ def test_values(schema: Any, query: str, tmp_path: Path) -> None:
         True,
     ],
 )
-def test_what_has_no_value_is_left_out(schema: Any, tmp_path: Path) -> None:
+def test_operations_without_a_value_are_left_out(schema: Any, tmp_path: Path) -> None:
     parameter = {"name": "p", "in": "query", "required": True, "schema": schema}
     with pytest.raises(ScenarioError, match="left out, no value for a parameter: GET /"):
         read(tmp_path, described({"/": {"get": {"parameters": [parameter]}}}))

@@ -272,7 +272,7 @@ class _Curl:
         return origin, replace(request, target=exact)
 
     def _queries(self, transfer: _Transfer) -> list[str]:
-        """What is added to the query of each URL."""
+        """The additions to the query of each URL."""
         added = [one[1:] if one[:1] == "+" else self._urlencoded(one) for one in transfer.queries]
         if "get" in transfer.flags and transfer.data:
             added.append(b"".join(transfer.data).decode("utf-8", "surrogateescape"))

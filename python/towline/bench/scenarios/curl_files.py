@@ -1,4 +1,4 @@
-"""What curl reads beside its command line: variables (8.3), files of options (-K) and of cookies (-b)."""
+"""Inputs of curl beside its command line: variables (8.3), files of options (-K) and of cookies (-b)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every import makes: a scenario whose requests come from elsewhere.
+"""The result of every import: a scenario whose requests come from elsewhere.
 
 The files do not define the response: any 2xx or 3xx passes, with any body.
 """
