@@ -9,7 +9,6 @@
 //!
 //! Anything else is a [`Lack`]: null is one, and a missing key is another.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::time::SystemTime;
@@ -18,6 +17,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use towline_io::coding::decode::{DecodeError, Decoder};
 use towline_proto::Field;
+
+use crate::data;
 
 /// Limit of a decoded body from which a value is taken: it is held and parsed. Bounds the memory of a connection, and is
 /// far above the responses from which sessions take tokens.
@@ -240,17 +241,12 @@ fn parsed(body: &[u8]) -> Result<&RawValue, Lack> {
 
 /// The content of a string, the text of anything else.
 fn text_of(root: &RawValue, path: &[Box<str>]) -> Result<Box<[u8]>, Lack> {
-    let value = find(root, path).ok_or(Lack::Missing)?.get();
-    if value == "null" {
+    let value = find(root, path).ok_or(Lack::Missing)?;
+    if value.get() == "null" {
         return Err(Lack::Null);
     }
-    if value.starts_with('"') {
-        let text: Result<Cow<'_, str>, _> = serde_json::from_str(value);
-        return text
-            .map(|text| text.as_bytes().into())
-            .map_err(|_| Lack::NoText);
-    }
-    Ok(value.as_bytes().into())
+    let text = data::text_of(value).map_err(|_| Lack::NoText)?;
+    Ok(text.into_boxed_bytes())
 }
 
 /// The value at `path`. Of equal keys the last one counts, as in browsers. An index below 0 counts from the end. A key

@@ -1,10 +1,11 @@
 //! Rows of values from a CSV file or from JSON lines, for the templates of requests.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::error::LoadError;
 use crate::schedule::Share;
@@ -225,16 +226,15 @@ fn json_lines(text: &str) -> Result<(Vec<Box<str>>, Vec<Row>), String> {
         if line.trim().is_empty() {
             continue;
         }
-        let object: serde_json::Map<String, Value> =
+        let object: BTreeMap<String, &RawValue> =
             serde_json::from_str(line).map_err(|error| format!("line {number}: {error}"))?;
         if rows.is_empty() {
             names = object.keys().map(|name| name.as_str().into()).collect();
         }
         let value = |name: &str| {
             let value = object.get(name);
-            value
-                .map(text_of)
-                .ok_or_else(|| format!("line {number}: {name:?} is missing"))
+            let value = value.ok_or_else(|| format!("line {number}: {name:?} is missing"))?;
+            text_of(value).map_err(|error| format!("line {number}: {name:?}: {error}"))
         };
         let values = names.iter().map(|name| value(name));
         let values = values.collect::<Result<_, _>>()?;
@@ -247,12 +247,13 @@ fn json_lines(text: &str) -> Result<(Vec<Box<str>>, Vec<Row>), String> {
     Ok((names, rows))
 }
 
-/// A string itself, nothing for null, and anything else as JSON.
-pub(crate) fn text_of(value: &Value) -> Box<str> {
-    match value {
-        Value::String(text) => text.as_str().into(),
-        Value::Null => "".into(),
-        other => other.to_string().into(),
+/// A string itself, nothing for null, and the text of anything else: `1.50` and long numbers keep their digits.
+/// `Err`: the string has half of a surrogate pair.
+pub(crate) fn text_of(value: &RawValue) -> Result<Box<str>, serde_json::Error> {
+    match value.get() {
+        "null" => Ok("".into()),
+        text if text.starts_with('"') => serde_json::from_str(text),
+        text => Ok(text.into()),
     }
 }
 
@@ -338,6 +339,16 @@ mod tests {
         };
         assert_eq!((of(0, "a"), of(0, "b")), ("x", "1"));
         assert_eq!((of(1, "a"), of(1, "b")), ("", "{\"c\":[2]}"));
+        let (_, rows) = json_lines("{\"n\":1.50,\"o\":{\"k\": 12345678901234567890123}}").unwrap();
+        assert_eq!(
+            &*rows[0].values,
+            ["1.50".into(), "{\"k\": 12345678901234567890123}".into()]
+        );
+        assert!(
+            json_lines("{\"a\":\"\\ud83d\"}")
+                .unwrap_err()
+                .contains("line 1: \"a\"")
+        );
         assert!(
             json_lines("{\"a\":1}\n{}\n")
                 .unwrap_err()
