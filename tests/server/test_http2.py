@@ -199,8 +199,8 @@ def test_an_application_that_fails(kind: str) -> None:
 
 
 @every_kind
-def test_an_unread_upload_is_stopped_after_the_answer(kind: str) -> None:
-    with connected_client(kind, APPS[kind], wsgi_request_buffer=0) as client:
+def test_an_unread_upload_that_stands_still_is_stopped_after_the_answer(kind: str) -> None:
+    with connected_client(kind, APPS[kind], wsgi_request_buffer=0, timeout_request_body=1) as client:
         stream = client.begin("POST", "/ignored", end=False)
         client.write(stream, payload(100_000))
         response = client.finish(stream)[0]

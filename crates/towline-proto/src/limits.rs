@@ -32,10 +32,12 @@ pub struct Limits {
     /// High-water mark of unsent bytes; `StreamMut::send_capacity` counts down from it. With HTTP/2 each
     /// stream has as much, and the connection once more for frames that are ready to be sent.
     pub send_window_bytes: usize,
-    /// The unread rest of a request body is skipped up to this size to keep the connection.
-    pub max_drain_bytes: u64,
-    /// Bytes discarded while lingering after the own FIN, so that a reset does not destroy the response (RFC
-    /// 9112 9.6).
+    /// Time for the rest of a request body that the program does not read, and for input after our FIN (RFC 9112
+    /// 9.6), while it makes progress: many clients send the whole body before they read the response. Not a size:
+    /// skipped bytes cost no memory, and a response that promises to keep the connection comes before the size is
+    /// known. Five minutes are 30 MiB at 100 KiB/s.
+    pub discard_timeout: Duration,
+    /// HTTP/2: bytes discarded after a violation of the protocol, for the GOAWAY to be read.
     pub max_linger_bytes: u64,
     /// A whole head must arrive within this time, counted from accept or from its first byte; no
     /// further byte resets it (slowloris). 408.
@@ -54,7 +56,7 @@ pub struct Limits {
     /// connection at the moment in which it is closed loses the request. Three seconds cover the pauses of pooled
     /// connections under load, and are short compared with the time that requests in flight have.
     pub drain_idle_timeout: Duration,
-    /// Time to wait for the peer's FIN after the own one.
+    /// Time to wait for the peer's FIN after the own one, without any input.
     pub linger_timeout: Duration,
     /// The same after `drain` or `close` of a server: several round trips, for the last bytes to arrive.
     pub drain_linger_timeout: Duration,
@@ -283,7 +285,7 @@ impl Limits {
             max_interim_responses: 100,
             window_bytes: 64 * 1024,
             send_window_bytes: 64 * 1024,
-            max_drain_bytes: 64 * 1024,
+            discard_timeout: Duration::from_secs(300),
             max_linger_bytes: 4 * 1024 * 1024,
             header_timeout: Some(Duration::from_secs(15)),
             body_timeout: Some(Duration::from_secs(30)),

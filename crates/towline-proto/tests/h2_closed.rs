@@ -36,16 +36,27 @@ struct Server {
     conn: Connection,
     buffers: BufferPool,
     now: Instant,
+    /// Streams of which the program was told that they have failed.
+    failed: u32,
 }
 
 impl Server {
     /// After the preface and SETTINGS of its peer; its own first frames are read.
     fn new() -> Self {
+        Self::with(Limits::server())
+    }
+
+    fn with(limits: Limits) -> Self {
         let now = Instant::now();
-        let conn =
-            Connection::server_with_policy(Arc::new(Limits::server()), ProtocolPolicy::Http2, now);
+        let limits = Arc::new(limits);
+        let conn = Connection::server_with_policy(limits, ProtocolPolicy::Http2, now);
         let buffers = BufferPool::new(64 * 1024, 4);
-        let mut server = Self { conn, buffers, now };
+        let mut server = Self {
+            conn,
+            buffers,
+            now,
+            failed: 0,
+        };
         server.receive(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         server.receive(&frame(SETTINGS, 0, 0, &[]));
         server.sent();
@@ -58,8 +69,10 @@ impl Server {
         space[..bytes.len()].copy_from_slice(bytes);
         self.conn.received(self.now, bytes.len());
         while let Some(event) = self.conn.next_event() {
-            if let Event::Head { stream, .. } = event {
-                self.answer(stream);
+            match event {
+                Event::Head { stream, head, .. } if head.method() == b"GET" => self.answer(stream),
+                Event::Failed(..) => self.failed += 1,
+                _ => {}
             }
         }
     }
@@ -116,10 +129,13 @@ impl Server {
     }
 }
 
-/// The response ends before the request, so that the server itself closes the stream.
+/// The response ends before the request, and the rest of that does not come, so that the server itself closes the stream.
 fn closed_by_server() -> Server {
     let mut server = Server::new();
+    server.receive(&frame(SETTINGS, ACK, 0, &[]));
     server.receive(&frame(HEADERS, END_HEADERS, 1, GET));
+    server.now += Limits::server().body_timeout.unwrap();
+    server.conn.handle_timeout(server.now);
     let resets = server.sent().iter().filter(|f| f.0 == RST_STREAM).count();
     assert_eq!(resets, 1);
     server
@@ -167,6 +183,105 @@ fn invalid_frames_are_violations_on_a_closed_stream_too() {
     let mut server = closed_by_server();
     server.receive(&frame(PRIORITY, 0, 1, &[0; 4]));
     assert_eq!(server.ended_with(), Some(ErrorCode::FRAME_SIZE_ERROR));
+}
+
+/// Sends DATA of 8 KiB on stream 1, `count` times.
+fn upload(server: &mut Server, count: usize, end: bool) -> Vec<(u8, u8, u32, Vec<u8>)> {
+    let mut frames = Vec::new();
+    for at in 1..=count {
+        let flags = if end && at == count { END_STREAM } else { 0 };
+        server.receive(&frame(DATA, flags, 1, &[b'x'; 8 * 1024]));
+        frames.extend(server.sent());
+    }
+    frames
+}
+
+#[test]
+fn the_rest_of_an_answered_request_is_skipped_and_its_window_reopened() {
+    let mut server = Server::new();
+    server.receive(&frame(SETTINGS, ACK, 0, &[]));
+    server.receive(&frame(HEADERS, END_HEADERS, 1, GET));
+    let frames = upload(&mut server, 1280, false);
+    assert!(!frames.iter().any(|frame| frame.0 == RST_STREAM));
+    let credit = frames
+        .iter()
+        .filter(|(kind, _, stream, _)| *kind == WINDOW_UPDATE && *stream == 1)
+        .map(|(.., payload)| u32::from_be_bytes(payload[..].try_into().unwrap()))
+        .sum::<u32>();
+    assert!(credit > 9 * 1024 * 1024, "{credit}");
+    upload(&mut server, 1, true);
+    assert!(server.conn.is_idle());
+    assert_eq!(server.ended_with(), None);
+}
+
+#[test]
+fn the_rest_of_an_answered_request_is_bounded_in_time() {
+    let mut server = Server::new();
+    server.receive(&frame(SETTINGS, ACK, 0, &[]));
+    server.receive(&frame(HEADERS, END_HEADERS, 1, GET));
+    for _ in 0..299 {
+        server.now += std::time::Duration::from_secs(1);
+        upload(&mut server, 1, false);
+        server.conn.handle_timeout(server.now);
+        assert!(server.sent().iter().all(|frame| frame.0 != RST_STREAM));
+    }
+    server.now += std::time::Duration::from_secs(1);
+    server.conn.handle_timeout(server.now);
+    let reset = server
+        .sent()
+        .into_iter()
+        .find(|frame| frame.0 == RST_STREAM);
+    assert_eq!(reset.map(|frame| frame.3), Some(vec![0; 4]), "NO_ERROR");
+    assert!(server.conn.next_event().is_none() && server.conn.is_idle());
+}
+
+#[test]
+fn a_body_over_the_limit_is_skipped_after_the_413() {
+    for (ends, is_released) in [(true, true), (true, false), (false, true)] {
+        let limits = Limits {
+            max_body_bytes: Some(10_000),
+            ..Limits::server()
+        };
+        let mut server = Server::with(limits);
+        server.receive(&frame(SETTINGS, ACK, 0, &[]));
+        // Not answered by the program.
+        let post = frame(HEADERS, END_HEADERS, 1, b"\x83\x86\x84\x01\x01a");
+        server.receive(&post);
+        let mut frames = upload(&mut server, 2, false);
+        if is_released {
+            server.conn.stream(StreamId(1)).unwrap().reset();
+        }
+        frames.extend(upload(&mut server, 100, ends));
+        if !ends {
+            server.receive(&frame(RST_STREAM, 0, 1, &[0, 0, 0, 8]));
+        }
+        assert!(
+            !frames
+                .iter()
+                .any(|frame| matches!(frame.0, RST_STREAM | GOAWAY))
+        );
+        let heads = frames.iter().filter(|frame| frame.0 == HEADERS).count();
+        assert_eq!((heads, server.failed), (1, 1));
+        if !is_released {
+            server.conn.stream(StreamId(1)).unwrap().reset();
+        }
+        assert!(server.conn.next_event().is_none() && server.conn.is_idle());
+    }
+}
+
+#[test]
+fn a_stop_leaves_little_time_to_answered_requests() {
+    let mut server = Server::new();
+    server.receive(&frame(SETTINGS, ACK, 0, &[]));
+    server.receive(&frame(HEADERS, END_HEADERS, 1, GET));
+    server.conn.drain(server.now);
+    for _ in 0..3 {
+        assert!(server.sent().iter().all(|frame| frame.0 != RST_STREAM));
+        server.now += std::time::Duration::from_secs(1);
+        upload(&mut server, 1, false);
+        server.conn.handle_timeout(server.now);
+    }
+    assert!(server.sent().iter().any(|frame| frame.0 == RST_STREAM));
 }
 
 #[test]

@@ -109,40 +109,97 @@ fn an_unread_body_stops_reading() {
 }
 
 #[test]
-fn an_unread_body_is_drained_or_the_connection_closed() {
-    let mut end = End::server();
-    end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");
-    assert_eq!(end.events(), ["POST /"]);
-    end.send_response(1);
-    assert_eq!(end.sent(), OK);
-    end.push(&[b'x'; 1000]);
-    end.push(GET);
-    assert_eq!(end.events(), ["GET / end"]);
-
-    let mut end = End::server();
-    end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
-    assert_eq!(end.events(), ["POST /"]);
-    end.send_response(1);
-    assert_eq!(end.sent(), OK);
-    assert_eq!(
-        end.conn.interest(),
-        Interest {
-            read: true,
-            shutdown: true,
-            ..Interest::default()
+fn an_unread_body_of_any_size_is_skipped_and_the_next_request_served() {
+    const SIZE: usize = 8 * 1024 * 1024;
+    for is_chunked in [false, true] {
+        let mut end = End::server();
+        let (framing, piece): (_, &[u8]) = if is_chunked {
+            ("Transfer-Encoding: chunked".into(), b"8000\r\n")
+        } else {
+            (format!("Content-Length: {SIZE}"), b"")
+        };
+        end.push(format!("POST / HTTP/1.1\r\nHost: a\r\n{framing}\r\n\r\n").as_bytes());
+        assert_eq!(end.events(), ["POST /"]);
+        end.send_response(1);
+        assert_eq!(end.sent(), OK, "no close is announced");
+        for _ in 0..SIZE / 0x8000 {
+            end.push(piece);
+            assert_eq!(end.push(&vec![b'x'; 0x8000]), 0x8000);
+            if is_chunked {
+                end.push(b"\r\n");
+            }
+            end.wait(1);
         }
+        if is_chunked {
+            end.push(b"0\r\n\r\n");
+        }
+        end.push(GET);
+        assert_eq!(end.events(), ["GET / end"]);
+    }
+}
+
+/// A server whose response came before the body, and then one piece of it each second.
+fn skipped_for(end: &mut End, seconds: u32, piece: &[u8]) {
+    end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
+    end.events();
+    end.send_response(1);
+    end.sent();
+    for _ in 0..seconds {
+        end.push(piece);
+        end.wait(1);
+    }
+}
+
+#[test]
+fn an_unread_body_is_bounded_in_silence_rate_and_time() {
+    for (seconds, piece) in [(0, &b""[..]), (29, b"x"), (270, &[b'x'; 1000])] {
+        let mut end = End::server();
+        skipped_for(&mut end, seconds, piece);
+        assert_eq!(end.events(), [""; 0], "{seconds}");
+        assert!(end.conn.deadline().is_some());
+        end.wait(30);
+        assert_eq!(
+            end.events(),
+            ["closed: closed with the request body unread"]
+        );
+        assert!(end.conn.interest().shutdown);
+        assert_eq!(end.push(b"more"), 4, "lingering swallows");
+        end.wait(5);
+        assert!(end.conn.interest().closed);
+    }
+}
+
+#[test]
+fn an_upload_after_an_announced_close_is_received_while_it_makes_progress() {
+    let mut end = End::server();
+    end.push(
+        b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 1000000000\r\n\r\n",
     );
+    end.events();
+    end.send_response(1);
+    assert!(end.sent().contains("connection: close"));
+    for _ in 0..100 {
+        assert!(end.conn.interest().shutdown);
+        assert_eq!(end.push(&vec![b'x'; 0x8000]), 0x8000);
+        end.wait(2);
+    }
+    end.wait(3);
+    assert!(end.conn.interest().closed, "silence ends it");
+}
+
+#[test]
+fn a_stop_leaves_little_time_to_an_unread_body() {
+    let mut end = End::server();
+    skipped_for(&mut end, 1, b"x");
+    end.conn.drain(end.now);
+    end.push(b"x");
+    end.wait(2);
+    assert_eq!(end.events(), [""; 0]);
+    end.wait(1);
     assert_eq!(
         end.events(),
         ["closed: closed with the request body unread"]
     );
-    assert_eq!(
-        end.push(&vec![b'x'; 100_000]),
-        100_000,
-        "lingering swallows"
-    );
-    end.wait(5);
-    assert!(end.conn.interest().closed);
 }
 
 #[test]

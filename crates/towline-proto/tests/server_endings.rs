@@ -100,6 +100,19 @@ fn a_long_response_outlives_the_keep_alive_timeout() {
 }
 
 #[test]
+fn a_connection_that_is_never_kept_alive_says_so() {
+    let mut end = End::server_with(Limits {
+        keep_alive_timeout: Some(Duration::ZERO),
+        ..Limits::server()
+    });
+    end.push(GET);
+    end.events();
+    end.send_response(1);
+    assert!(end.sent().contains("connection: close"));
+    assert_eq!(end.events(), ["closed: closed in order"]);
+}
+
+#[test]
 fn close_does_not_wait_for_an_unread_body() {
     let mut end = End::server();
     end.push(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\n");

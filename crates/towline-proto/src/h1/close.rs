@@ -1,7 +1,7 @@
 //! Ends of exchanges and of the connection: orderly, or after a violation.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::{CloseReason, ErrorSource};
 use crate::idle_timer::IdleTimer;
@@ -17,6 +17,7 @@ impl Connection {
         self.now = now;
         if self.ending == Ending::None {
             self.ending = Ending::Drain;
+            self.shorten_discarding();
         }
         if self.phase == Phase::Open && self.awaits_head() && self.recv.is_empty() {
             self.idle_timer = IdleTimer::Draining(now);
@@ -25,6 +26,7 @@ impl Connection {
 
     pub fn close(&mut self) {
         self.ending = Ending::Close;
+        self.shorten_discarding();
         if self.phase == Phase::Open && self.is_discarding_body() {
             // Draining is only useful for the next exchange, and there will be none.
             return self.close_gracefully(rules::UNREAD_BODY);
@@ -109,15 +111,38 @@ impl Connection {
         };
     }
 
+    /// Time for the peer's FIN, which starts anew with each byte that comes before it. A server that stops does not
+    /// wait long for clients that keep their half open.
+    pub(super) fn linger_deadline(&self, since: Instant) -> Instant {
+        let silence = match self.ending {
+            Ending::None => self.limits.linger_timeout,
+            Ending::Drain | Ending::Close => self.limits.drain_linger_timeout,
+        };
+        self.discard_until.min(since + silence)
+    }
+
+    /// Time for all the input that nobody reads.
+    pub(super) fn discard_timeout(&self) -> Duration {
+        match self.ending {
+            Ending::None => self.limits.discard_timeout,
+            Ending::Drain => self.limits.drain_idle_timeout,
+            Ending::Close => self.limits.drain_linger_timeout,
+        }
+    }
+
+    /// Allows less time for it after `ending` has changed.
+    fn shorten_discarding(&mut self) {
+        let latest = self.now + self.discard_timeout();
+        self.discard_until = self.discard_until.min(latest);
+    }
+
     /// Orderly end: queued bytes are sent, and nothing more is read.
     pub(super) fn close_gracefully(&mut self, error: ConnectionError) {
         self.set_closed(error);
+        self.discard_until = self.now + self.discard_timeout();
         self.phase = match self.side {
             Side::Client => Phase::Closed { abort: false },
-            Side::Server => Phase::Closing {
-                since: self.now,
-                lingered: 0,
-            },
+            Side::Server => Phase::Closing { since: self.now },
         };
     }
 

@@ -35,7 +35,7 @@ mod trailers;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::body::Method;
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
@@ -97,11 +97,10 @@ enum SendState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Open,
-    /// Nothing more is parsed. Queued bytes are sent, then FIN; input is discarded until the peer's FIN or
-    /// `linger_timeout` after `since` (RFC 9112 9.6).
+    /// Nothing more is parsed. Queued bytes are sent, then FIN; input is discarded until the peer's FIN, until none
+    /// has come for `linger_timeout` after `since`, or until `discard_until` (RFC 9112 9.6).
     Closing {
         since: Instant,
-        lingered: u64,
     },
     Closed {
         abort: bool,
@@ -133,7 +132,6 @@ struct Exchange {
     awaits_continue: bool,
     interim_responses: u32,
     body_bytes: u64,
-    drained_bytes: u64,
 }
 
 /// One end of an HTTP/1 connection.
@@ -162,6 +160,8 @@ pub(crate) struct Connection {
     response_started: bool,
     /// The latest known instant: calls of the program carry none.
     now: Instant,
+    /// End of the time for input that nobody reads: the rest of a body, or what comes after our FIN.
+    discard_until: Instant,
     idle_timer: IdleTimer,
     recv_timer: ProgressTimer,
     send_timer: ProgressTimer,
@@ -192,7 +192,6 @@ impl Connection {
             awaits_continue: false,
             interim_responses: 0,
             body_bytes: 0,
-            drained_bytes: 0,
         };
         Self {
             limits,
@@ -212,6 +211,7 @@ impl Connection {
             ending: Ending::None,
             response_started: false,
             now,
+            discard_until: now,
             idle_timer,
             recv_timer: ProgressTimer::Off,
             send_timer: ProgressTimer::Off,
@@ -249,7 +249,7 @@ impl Connection {
         self.recv.received(n);
         self.response_started = true;
         if self.phase != Phase::Open {
-            return self.discard(n);
+            return self.discard();
         }
         match self.recv_state {
             RecvState::Head => {
@@ -277,13 +277,10 @@ impl Connection {
     }
 
     /// Input after the end: read only so that a reset does not destroy the last bytes sent.
-    fn discard(&mut self, n: usize) {
+    fn discard(&mut self) {
         self.recv.clear();
-        if let Phase::Closing { lingered, .. } = &mut self.phase {
-            *lingered += n as u64;
-            if *lingered > self.limits.max_linger_bytes {
-                self.phase = Phase::Closed { abort: false };
-            }
+        if let Phase::Closing { since } = &mut self.phase {
+            *since = self.now;
         }
     }
 
@@ -342,7 +339,7 @@ impl Connection {
             IdleTimer::Idle(since) | IdleTimer::Draining(since) => *since = self.now,
             IdleTimer::Head(_) | IdleTimer::Closing(_) | IdleTimer::Off => {}
         }
-        if let Phase::Closing { since, .. } = &mut self.phase {
+        if let Phase::Closing { since } = &mut self.phase {
             *since = self.now;
         }
     }
@@ -354,8 +351,8 @@ impl Connection {
         }
         match self.phase {
             Phase::Closed { .. } => {}
-            Phase::Closing { since, .. } => {
-                if self.send.pending() == 0 && now >= since + self.linger_timeout() {
+            Phase::Closing { since } => {
+                if self.send.pending() == 0 && now >= self.linger_deadline(since) {
                     self.phase = Phase::Closed { abort: false };
                 }
             }
@@ -364,7 +361,13 @@ impl Connection {
     }
 
     fn handle_timeout_while_open(&mut self, now: Instant) {
-        if self.awaits_body() && self.recv_timer.expired(now, &self.limits) {
+        let is_slow = self.awaits_body() && self.recv_timer.expired(now, &self.limits);
+        if self.is_discarding_body() && (is_slow || now >= self.discard_until) {
+            self.close_gracefully(rules::UNREAD_BODY);
+            self.discard_until = self.linger_deadline(now);
+            return;
+        }
+        if is_slow {
             return self.fail(rules::SLOW_BODY);
         }
         if !self.awaits_head() || self.idle_deadline().is_none_or(|deadline| now < deadline) {
@@ -436,10 +439,14 @@ impl Connection {
         let sending = self.send_timer.deadline(&self.limits);
         let receiving = match self.phase {
             Phase::Closed { .. } => return None,
-            Phase::Closing { since, .. } if self.send.pending() == 0 => {
-                Some(since + self.linger_timeout())
+            Phase::Closing { since } if self.send.pending() == 0 => {
+                Some(self.linger_deadline(since))
             }
             Phase::Open if self.awaits_head() => self.idle_deadline(),
+            Phase::Open if self.is_discarding_body() => {
+                let silent = self.recv_timer.deadline(&self.limits);
+                Some(silent.map_or(self.discard_until, |at| at.min(self.discard_until)))
+            }
             Phase::Open if self.awaits_body() => self.recv_timer.deadline(&self.limits),
             Phase::Closing { .. } | Phase::Open => None,
         };
@@ -526,14 +533,6 @@ impl Connection {
             IdleTimer::Idle(_) | IdleTimer::Draining(_) if self.send.pending() > 0 => None,
             _ if self.is_send_backlogged() => None,
             timer => timer.deadline(&self.limits),
-        }
-    }
-
-    /// Time for the peer's FIN. A server that stops does not wait long for clients that keep their half open.
-    fn linger_timeout(&self) -> Duration {
-        match (self.side, self.ending) {
-            (Side::Client, _) | (_, Ending::None) => self.limits.linger_timeout,
-            (Side::Server, _) => self.limits.drain_linger_timeout,
         }
     }
 

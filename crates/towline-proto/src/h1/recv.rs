@@ -134,6 +134,8 @@ impl Connection {
                 self.parser.unfold(bytes, spans);
                 self.begin_response(len)
             }
+            // A record of a TLS handshake (RFC 8446 5.1).
+            (Err(_), Side::Server) if self.recv.unread().starts_with(b"\x16") => Err(rules::TLS),
             (Err(error), _) => Err(error),
         };
         match result {
@@ -195,7 +197,6 @@ impl Connection {
             && version == Version::Http11
             && framing != Framing::None;
         exchange.body_bytes = 0;
-        exchange.drained_bytes = 0;
         self.empty_lines = 0;
         self.trailers = None;
         self.pending
@@ -481,26 +482,12 @@ impl Connection {
         }
     }
 
-    /// Skips a request body that will not be read, as long as that is cheaper than a new connection.
+    /// Skips a request body that will not be read: the response has promised that another request may follow it.
     pub(super) fn discard_body(&mut self) {
-        while self.is_discarding_body() {
-            let max = self
-                .limits
-                .max_drain_bytes
-                .saturating_sub(self.exchange.drained_bytes);
-            if matches!(self.recv_state, RecvState::Length(left) if left > max) {
-                return self.close_gracefully(rules::UNREAD_BODY);
-            }
-            match self.body_ready() {
-                BodyFront::Data(n) if n as u64 > max => {
-                    return self.close_gracefully(rules::UNREAD_BODY);
-                }
-                BodyFront::Data(n) => {
-                    self.exchange.drained_bytes += n as u64;
-                    self.take(n);
-                }
-                BodyFront::End | BodyFront::Pending | BodyFront::Failed => return,
-            }
+        while self.is_discarding_body()
+            && let BodyFront::Data(n) = self.body_ready()
+        {
+            self.take(n);
         }
     }
 }

@@ -70,6 +70,10 @@ pub(super) const UNSOLICITED: ConnectionError =
 pub(super) const INTERIM: ConnectionError = ConnectionError::limit(0, "too many interim responses");
 pub(super) const UNREQUESTED_SWITCH: ConnectionError =
     ConnectionError::peer(0, "101 without an upgrade request (RFC 9110 15.2.2)");
+pub(super) const TLS: ConnectionError = ConnectionError::peer(
+    400,
+    "a TLS handshake, sent to an address without TLS (RFC 8446 4.1.2)",
+);
 pub(super) const NO_HOST: ConnectionError =
     ConnectionError::peer(400, "missing Host (RFC 9112 3.2)");
 pub(super) const HOSTS: ConnectionError =

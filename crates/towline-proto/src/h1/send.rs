@@ -1,6 +1,6 @@
 //! Sending: heads and bodies of the program become bytes, framed once and always by the rules.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -182,6 +182,7 @@ impl Connection {
         // A client that has received no `100 Continue` may send its body or not: nothing can follow it. After
         // a refused CONNECT the client may have begun with the tunneled protocol.
         self.exchange.keep_alive
+            && self.limits.keep_alive_timeout != Some(Duration::ZERO)
             && self.ending == Ending::None
             && !self.exchange.awaits_continue
             && self.exchange.method != Method::Connect
@@ -388,6 +389,7 @@ impl Connection {
             // Draining is only useful for the next exchange, and there will be none: FIN at once.
             return self.close_gracefully(rules::UNREAD_BODY);
         }
+        self.discard_until = self.now + self.discard_timeout();
         self.recv_timer.start(self.now);
         self.discard_body();
     }

@@ -1,8 +1,9 @@
 //! Ends of streams and of the connection.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::body::Method;
 use crate::error::CloseReason;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::refusals::Refused;
@@ -11,7 +12,7 @@ use crate::{ConnectionError, ErrorCode, PeerClose, Refusal, Side, StreamError, S
 
 use super::frame;
 use super::rules::{self, Fault};
-use super::stream::{EndStream, RecvState, SendState, Tunnel};
+use super::stream::{Discard, EndStream, RecvState, SendState, Tunnel};
 use super::timers;
 use super::{Connection, GoAwayState, PeerGoAway, Phase, settings};
 
@@ -37,13 +38,81 @@ impl Connection {
         if !is_sent || !stream.exchange.is_complete(self.side) || stream.is_closed {
             return;
         }
-        if stream.exchange.recv_state == RecvState::Body {
-            // The response is complete: the rest of the request is not needed (RFC 9113 8.1).
-            let id = stream.id;
-            self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
-            self.remember_reset(id);
+        if stream.exchange.recv_state != RecvState::Body {
+            return self.mark_closed(key);
         }
-        self.mark_closed(key);
+        let exchange = &stream.exchange;
+        if exchange.method == Method::Connect || exchange.awaits_continue {
+            // The client waits, or has been told that the tunnel is over.
+            return self.stop_discarding(key);
+        }
+        if stream.discard.is_none() {
+            self.discard_body(key, true);
+        }
+    }
+
+    /// Skips what the client still sends of its request: the response is complete.
+    pub(super) fn discard_body(&mut self, key: StreamKey, is_released: bool) {
+        let n = self.buffered(key) as u32;
+        if self.chunk.is_some_and(|chunk| chunk.to == key) {
+            self.chunk = None;
+        }
+        let until = self.now + self.discard_timeout();
+        let stream = self.streams.get_mut(key);
+        stream.inbox.clear();
+        stream.discard = Some(Discard { until, is_released });
+        self.release_capacity(key, n);
+        self.watch_body(key);
+        self.timers.streams = timers::earliest(self.timers.streams, Some(until));
+    }
+
+    /// Time for the rest of a request that is skipped.
+    fn discard_timeout(&self) -> Duration {
+        if self.closing {
+            self.limits.drain_idle_timeout
+        } else {
+            self.limits.discard_timeout
+        }
+    }
+
+    /// The rest of a skipped request has come.
+    pub(super) fn discarded(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
+        if stream.exchange.lacks_bytes() {
+            // A client that has given up its upload: curl 7.88 notices the end of the stream by the next frame only.
+            return self.stop_discarding(key);
+        }
+        stream.recv_timer.stop();
+        if stream.exchange.recv_state == RecvState::Body {
+            stream.exchange.recv_state = RecvState::Ended;
+        }
+        if stream.take_discard() {
+            self.mark_closed(key);
+        }
+    }
+
+    /// The rest of the request is not waited for any longer (RFC 9113 8.1).
+    pub(super) fn stop_discarding(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
+        let id = stream.id;
+        stream.recv_timer.stop();
+        let is_released = stream.discard.is_none() || stream.take_discard();
+        self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
+        self.remember_reset(id);
+        if is_released {
+            self.mark_closed(key);
+        }
+    }
+
+    /// A server that stops leaves less time to requests that are skipped.
+    fn shorten_discarding(&mut self) {
+        let latest = self.now + self.discard_timeout();
+        for key in self.streams.iter() {
+            if let Some(discard) = &mut self.streams.get_mut(key).discard {
+                discard.until = discard.until.min(latest);
+                self.timers.streams = Some(self.now);
+            }
+        }
     }
 
     /// Marks a stream as closed: its slot is freed on the next call of `next_event`.
@@ -71,19 +140,23 @@ impl Connection {
     }
 
     /// Fails a stream. The program gets an event, unless it is done with the stream.
-    fn fail(&mut self, key: StreamKey, error: StreamError) {
+    pub(super) fn fail(&mut self, key: StreamKey, error: StreamError) {
         self.send_queue.remove(&mut self.streams, key);
         if self.chunk.is_some_and(|chunk| chunk.to == key) {
             self.chunk = None;
         }
         self.clear_outbox(key);
         let stream = self.streams.get_mut(key);
+        let had_failed = stream.has_failed();
         let is_used = stream.exchange.fail(self.side);
         stream.inbox.clear();
         stream.recv_timer.stop();
         stream.send_timer.stop();
-        if !is_used {
+        if stream.take_discard() || !is_used {
             return self.mark_closed(key);
+        }
+        if had_failed {
+            return;
         }
         stream.exchange.failure = Some(error);
         self.notify(key, PendingEvents::FAILED);
@@ -93,8 +166,7 @@ impl Connection {
     pub(super) fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault> {
         let id = self.streams.get(key).id;
         let stream = StreamId(u64::from(id));
-        let status = if fault == rules::BODY_REFUSED { 413 } else { 0 };
-        self.record_refusal(Refused::Stream(stream, fault.reason), status, fault.rule);
+        self.record_refusal(Refused::Stream(stream, fault.reason), 0, fault.rule);
         // Sent first: the connection may end with its last stream.
         let charged = self.reset_unopened(id, fault);
         self.fail(key, fault.stream_error());
@@ -185,6 +257,10 @@ impl Connection {
             // As after a response: what was sent is complete, and the rest is not needed.
             stream.exchange.tunnel = Tunnel::None;
             return self.check_closed(key);
+        }
+        if let Some(discard) = &mut stream.discard {
+            discard.is_released = true;
+            return;
         }
         if !stream.has_failed() {
             let id = stream.id;
@@ -306,6 +382,7 @@ impl Connection {
         if self.phase != Phase::Open || std::mem::replace(&mut self.closing, true) {
             return;
         }
+        self.shorten_discarding();
         match (self.side, self.timers.idle.closing()) {
             (Side::Client, _) => {
                 self.write_control(|out| frame::go_away(out, 0, ErrorCode::NO_ERROR, ""));

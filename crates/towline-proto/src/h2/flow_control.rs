@@ -16,9 +16,8 @@ impl Connection {
         let is_read = self.buffered(key) <= n as usize;
         let stream = self.streams.get_mut(key);
         // After the end the peer needs no more credit.
-        if stream.exchange.recv_state == RecvState::Body
-            && let Some(mut increment) = stream.recv_window.release(n)
-        {
+        let is_due = stream.exchange.recv_state == RecvState::Body || stream.discard.is_some();
+        if is_due && let Some(mut increment) = stream.recv_window.release(n) {
             // The reader has read everything, so the window limits the peer, not the reader.
             if is_read && let Some(more) = stream.recv_window.grow(max) {
                 increment += more;

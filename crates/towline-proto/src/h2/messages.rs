@@ -131,6 +131,12 @@ impl Connection {
         if self.is_reset_by_peer(key) {
             return Err(rules::CLOSED_STREAM);
         }
+        if self.streams.get(key).discard.is_some() {
+            if end {
+                self.discarded(key);
+            }
+            return Ok(Step::Next);
+        }
         if self_dependent {
             self.reset_stream(key, rules::SELF_DEPENDENCY)?;
             return Ok(Step::Next);

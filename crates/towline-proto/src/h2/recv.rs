@@ -269,7 +269,7 @@ impl Connection {
     /// knew.
     pub(super) fn find_open(&self, id: u32) -> Result<Option<StreamKey>, Fault> {
         match self.streams.find(id) {
-            Some(at) if self.streams.get(at).has_failed() => Ok(None),
+            Some(at) if self.streams.get(at).is_over() => Ok(None),
             Some(at) => Ok(Some(at)),
             None if self.is_idle_stream(id) => Err(rules::IDLE_STREAM),
             None => Ok(None),
@@ -387,7 +387,10 @@ impl Connection {
         self.streams.get_mut(at).stats.received += u64::from(front as u32 + padding);
         match self.admit_data(at, part, header.len) {
             Ok(()) => self.input = InputState::Data(part),
-            Err(fault) if fault == rules::BODY => self.reject_body(at)?,
+            Err(fault) if fault == rules::BODY => {
+                self.reject_body(at)?;
+                self.input = InputState::Data(part);
+            }
             Err(fault) => self.reset_stream(at, fault)?,
         }
         if framing > 0 {
@@ -415,6 +418,11 @@ impl Connection {
     /// Checks and accounts for DATA on an open stream.
     fn admit_data(&mut self, key: StreamKey, part: PartialData, len: u32) -> Result<(), Fault> {
         let stream = self.streams.get_mut(key);
+        if stream.discard.is_some() {
+            let announced = &mut stream.exchange.announced;
+            *announced = announced.map(|left| left.saturating_sub(part.left.into()));
+            return stream.recv_window.receive(len).map_err(|_| rules::WINDOW);
+        }
         match stream.exchange.recv_state {
             RecvState::Body => {}
             RecvState::Head => return Err(rules::DATA_FIRST),
@@ -453,6 +461,14 @@ impl Connection {
         };
         let stream = self.streams.get_mut(to);
         stream.stats.received += n as u64;
+        if stream.discard.is_some() {
+            stream.recv_timer.advance(self.now, n);
+            self.release_capacity(to, n as u32);
+            if is_whole && part.end {
+                self.discarded(to);
+            }
+            return Step::Next;
+        }
         if stream.exchange.recv_state != RecvState::Body {
             return Step::Next;
         }

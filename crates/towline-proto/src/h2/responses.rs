@@ -1,16 +1,17 @@
 //! Sending responses.
 
 use crate::multiplexed::pending_events::PendingEvents;
+use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::response::{
     CONTINUE, ContentLengths, EncodedBlock, HeadLookup, encode_response, with_own_head,
 };
 use crate::multiplexed::streams::StreamKey;
-use crate::{BodySize, ErrorCode, ResponseHead, Side, StreamId, UserError};
+use crate::{BodySize, ResponseHead, Side, StreamId, UserError};
 
 use super::Connection;
 use super::frame::{self, HEADER_BYTES};
 use super::rules::Fault;
-use super::stream::{EndStream, SendState};
+use super::stream::{EndStream, RecvState, SendState};
 
 impl Connection {
     pub fn respond(
@@ -115,8 +116,12 @@ impl Connection {
     pub(super) fn reject_request(&mut self, id: u32, status: u16, end: bool) -> Result<(), Fault> {
         self.write_refusal(id, status);
         if !end {
-            self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
-            self.remember_reset(id);
+            let key = self.begin_stream(id);
+            let stream = self.streams.get_mut(key);
+            stream.exchange.recv_state = RecvState::Body;
+            stream.exchange.send_state = SendState::Complete;
+            stream.outbox.end = EndStream::Sent;
+            self.discard_body(key, true);
         }
         self.charge_reset()
     }
@@ -137,7 +142,12 @@ impl Connection {
         }
         let id = stream.id;
         self.write_refusal(id, 413);
-        self.reset_stream(key, super::rules::BODY_REFUSED)
+        let refused = Refused::Stream(StreamId(u64::from(id)), fault.reason);
+        self.record_refusal(refused, 413, fault.rule);
+        let charged = self.charge_reset();
+        self.fail(key, fault.stream_error());
+        self.discard_body(key, false);
+        charged
     }
 
     pub(super) fn send_continue(&mut self, key: StreamKey) {

@@ -92,8 +92,6 @@ pub(super) const BODY_LENGTH: Fault = malformed(body_length(Version::Http2));
 pub(super) const INTERIM_END: Fault =
     malformed("interim response that ends the stream (RFC 9113 8.1)");
 pub(super) const BODY: Fault = limit(ErrorCode::CANCEL, BODY_TOO_LARGE);
-/// The same after a 413.
-pub(super) const BODY_REFUSED: Fault = limit(ErrorCode::NO_ERROR, BODY.rule);
 const INTERIM: Fault = limit(CALM, "too many interim responses");
 pub(super) const MESSAGES: MessageRules = MessageRules {
     interim: INTERIM,

@@ -104,6 +104,8 @@ impl Connection {
         for key in self.streams.iter() {
             let stream = self.streams.get_mut(key);
             stream.recv_window.resize(DEFAULT_WINDOW, window);
+            // Bytes that were read before may be half of the smaller window.
+            self.release_capacity(key, 0);
         }
         self.stream_window = window;
         self.decoder

@@ -2,11 +2,14 @@
 //!
 //! ```text
 //!  outbox.end    Open ──the program has finished──► Pending ──all sent──► Sent
+//!  discard       None ──the response is sent, the request is not over──► Some ──its end, or the bound──► closed
 //! ```
 //!
 //! The states of RFC 9113 5.1: *open* is neither `Ended` nor `Sent`; *half-closed (remote)* is `Ended`;
 //! *half-closed (local)* is `Sent`; a stream that is both, or failed, is *closed*, and exists only as long as the
 //! program uses it.
+
+use std::time::Instant;
 
 use crate::StreamStats;
 use crate::head::OwnedFields;
@@ -20,6 +23,15 @@ pub(super) use crate::multiplexed::states::{EndStream, RecvState, SendState, Tun
 use crate::multiplexed::streams::Slot;
 
 use super::window::{RecvWindow, SendWindow};
+
+/// A request whose response was sent before its end. Its bytes are skipped and its window is reopened, because clients
+/// that send the whole body before they read the response (curl 7.88, httpx) take a reset for a failure.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Discard {
+    pub until: Instant,
+    /// The program is done with the stream, which it knows until then.
+    pub is_released: bool,
+}
 
 /// A stream in use by the program, the peer or both. Its buffers are kept when it ends and reused by the next one
 /// in its slot.
@@ -39,6 +51,8 @@ pub(super) struct Stream {
     pub outbox: Outbox,
     pub recv_timer: ProgressTimer,
     pub send_timer: ProgressTimer,
+    /// The rest of the request is skipped.
+    pub discard: Option<Discard>,
     pub priority: Priority,
     pub link: QueueLink,
     /// Trailers to send after the body.
@@ -62,6 +76,7 @@ impl Stream {
             outbox: _,
             recv_timer,
             send_timer,
+            discard,
             priority,
             link,
             pending_trailers: _,
@@ -75,12 +90,24 @@ impl Stream {
         *stats = StreamStats::default();
         *recv_timer = ProgressTimer::default();
         *send_timer = ProgressTimer::default();
+        *discard = None;
         *priority = Priority::default();
         *link = QueueLink::default();
     }
 
     pub fn has_failed(&self) -> bool {
         self.exchange.has_failed()
+    }
+
+    /// It has failed, and nothing of it is waited for.
+    pub fn is_over(&self) -> bool {
+        self.has_failed() && self.discard.is_none()
+    }
+
+    /// Ends the skipping of the rest of the request; whether the program is done with the stream, too.
+    pub fn take_discard(&mut self) -> bool {
+        let discard = self.discard.take();
+        discard.is_some_and(|discard| discard.is_released)
     }
 
     /// There is something to send that only windows, buffer space or its turn hold back.

@@ -107,7 +107,7 @@ impl Timers {
     }
 }
 
-fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+pub(super) fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
     match (one, other) {
         (Some(one), Some(other)) => Some(one.min(other)),
         (one, other) => one.or(other),
@@ -296,7 +296,12 @@ impl Connection {
             if self.phase != Phase::Open {
                 return;
             }
-            if let Some(fault) = self.is_slow(key, now)
+            let stream = self.streams.get_mut(key);
+            if let Some(discard) = stream.discard
+                && (now >= discard.until || stream.recv_timer.expired(now, &self.limits))
+            {
+                self.stop_discarding(key);
+            } else if let Some(fault) = self.is_slow(key, now)
                 && let Err(fault) = self.reset_stream(key, fault)
             {
                 return self.fail_connection(fault);
@@ -308,10 +313,9 @@ impl Connection {
             .iter()
             .filter_map(|key| {
                 let stream = self.streams.get(key);
-                earliest(
-                    stream.recv_timer.deadline(limits),
-                    stream.send_timer.deadline(limits),
-                )
+                let recv = stream.recv_timer.deadline(limits);
+                let until = stream.discard.map(|discard| discard.until);
+                earliest(earliest(recv, until), stream.send_timer.deadline(limits))
             })
             .min();
     }

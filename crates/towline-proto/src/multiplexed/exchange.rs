@@ -339,7 +339,6 @@ impl Exchange {
         }
         let plan = response_plan(self.method, status, size, given)?;
         self.tunnel = Tunnel::None;
-        self.awaits_continue = false;
         self.send_state = plan.next;
         Ok(Some(plan))
     }

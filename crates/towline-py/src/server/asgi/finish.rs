@@ -290,6 +290,10 @@ fn end_response(
     }
     state.response = ResponsePhase::Complete;
     if let Ok(mut stream) = conn.proto.stream(state.stream) {
+        if stream.body_left() == Some(0) && stream.finish().is_ok() {
+            // Everything that was announced is sent, so that another request may follow on the connection.
+            return ResponseEnd::Complete;
+        }
         stream.reset();
     }
     ResponseEnd::Aborted

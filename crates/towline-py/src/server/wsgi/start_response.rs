@@ -23,7 +23,7 @@ use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use towline_io::serve::features::{BodyWriter, ExchangeRecord, Features, Payload};
 use towline_io::serve::forwarded::PeerIp;
 use towline_io::{Conn, SpooledResponse};
-use towline_proto::{BodySize, Field, Protocol, ResponseHead, StreamId, UserError};
+use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
 
 use super::application::RequestTimes;
 use super::pending_head::PendingHead;
@@ -326,11 +326,13 @@ impl Responder {
         finish(&mut request_io, &mut state)
     }
 
-    /// Aborts the exchange: the part that the client has received must not look complete.
+    /// Aborts the exchange: the part that the client has received must not look complete, unless it is.
     pub fn abort(&self, py: Python<'_>) {
         let serial = self.state(py).serial;
         let mut request_io = lock(py, &self.request_io);
-        if let Some(mut stream) = request_io.stream(serial) {
+        if let Some(mut stream) = request_io.stream(serial)
+            && !(stream.body_left() == Some(0) && stream.finish().is_ok())
+        {
             stream.reset();
         }
         request_io.flush();
@@ -504,8 +506,8 @@ fn finish(request_io: &mut RequestIo, state: &mut State) -> PyResult<()> {
         .map_err(send_error)
 }
 
-/// Ends a response whose application has written more than it announced: it is complete for the client, but the
-/// application is wrong, so that the connection is not used again.
+/// Ends a response whose application has written more than it announced: it is complete for the client, which may send
+/// another request.
 #[cold]
 fn finish_exceeded(
     peer: &mut Conn<ConnState>,
@@ -515,9 +517,6 @@ fn finish_exceeded(
     let mut spooled = SpooledResponse::new(peer, stream);
     let finished = state.features.finish(&mut state.record, &mut spooled, &[]);
     finished.map_err(send_error)?;
-    if peer.proto.protocol() == Some(Protocol::Http1) {
-        peer.proto.close();
-    }
     Err(send_error(UserError::BodyTooLong))
 }
 
