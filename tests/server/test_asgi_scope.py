@@ -171,6 +171,8 @@ def test_tls(tmp_path: Path) -> None:
     trustme = pytest.importorskip("trustme")
     import ssl
 
+    from cryptography import x509 as cryptography_x509
+
     authority = trustme.CA()
     certificate = authority.issue_cert("localhost", "127.0.0.1")
     chain, key, roots = tmp_path / "chain.pem", tmp_path / "key.pem", tmp_path / "ca.pem"
@@ -199,6 +201,9 @@ def test_tls(tmp_path: Path) -> None:
     assert tls["client_cert_chain"][0].startswith("-----BEGIN CERTIFICATE-----\n")
     assert ssl.PEM_cert_to_DER_cert(tls["client_cert_chain"][0])
     assert isinstance(tls["cipher_suite"], int)
+    shown = cryptography_x509.load_pem_x509_certificate(client.cert_chain_pems[0].bytes())
+    assert tls["client_cert_name"] == shown.subject.rfc4514_string() != ""
+    assert tls["client_cert_error"] is None
 
 
 COMMON_HEADERS = (

@@ -10,6 +10,7 @@ from wsgiref.validate import validator
 
 import pytest
 import trustme
+from cryptography import x509
 
 from tests.support.running_server import RunningServer
 from tests.support.sockets import read_all
@@ -232,6 +233,7 @@ def test_tls(threads: int, shows_certificate: bool, tmp_path: Path) -> None:
         assert environ["SSL_CLIENT_VERIFY"] == "SUCCESS"
         shown = ssl.PEM_cert_to_DER_cert(environ["SSL_CLIENT_CERT"])
         assert shown == ssl.PEM_cert_to_DER_cert(client.cert_chain_pems[0].bytes().decode())
+        assert environ["SSL_CLIENT_S_DN"] == x509.load_der_x509_certificate(shown).subject.rfc4514_string()
     else:
         assert environ["SSL_CLIENT_VERIFY"] == "NONE"
         assert not [key for key in environ if key.startswith("SSL_CLIENT_CERT")]

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod early_flight;
 pub(crate) mod file_body;
 pub(crate) mod flush;
+mod handshake;
 pub(crate) mod id;
 #[cfg(test)]
 mod network_tests;
@@ -474,7 +475,9 @@ impl<S> Conn<S> {
                 false
             }
             Err(error) => {
-                self.count_handshake_failure();
+                if self.io.is_handshaking() {
+                    self.handshake_failed(&error, now);
+                }
                 self.input.broken = Some(failure_rule(&error));
                 self.report_failure(now)
             }
@@ -493,13 +496,6 @@ impl<S> Conn<S> {
         }
         self.on_failure(now, rule);
         true
-    }
-
-    #[cold]
-    fn count_handshake_failure(&self) {
-        if let (Some(meter), true) = (&self.service.meter, self.io.is_handshaking()) {
-            meter.tls_handshake_failures.fetch_add(1, Relaxed);
-        }
     }
 
     /// Passes the refusals of the protocol to the counters and logs of the server.

@@ -20,6 +20,7 @@ use crate::conn::transport::Transport;
 use crate::conn::{Conn, Output};
 use crate::quic::{QuicCounts, ReceiveOutcome, SendOutcome};
 use crate::serve::metrics::SlotHandle;
+use crate::tls::text_lacks_client_certificate;
 
 impl<S> Conn<S> {
     /// Takes what QUIC has received, and handles its timers. Returns whether there was any input.
@@ -53,8 +54,12 @@ impl<S> Conn<S> {
             lose_early(&mut self.proto, quic, now, rule);
         }
         let mut news = false;
+        let mut failed = None;
         while let Some(event) = quic.conn.quic().poll() {
             news = true;
+            if let (Event::ConnectionLost { reason }, false) = (&event, quic.is_connected) {
+                failed = Some(text_lacks_client_certificate(&reason.to_string()));
+            }
             if let (false, Some(meter)) = (matches!(event, Event::Stream(_)), &self.service.meter) {
                 count(meter, quic, &self.proto, &event);
             }
@@ -76,6 +81,9 @@ impl<S> Conn<S> {
         if quic.is_lost {
             self.input.over = self.proto.interest().closed;
             self.files.clear();
+        }
+        if let (Some(is_absent), Side::Server) = (failed, self.proto.side()) {
+            self.log_refused_certificate(is_absent, now);
         }
         if received > 0 {
             self.count_received(received);

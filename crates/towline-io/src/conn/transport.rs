@@ -245,6 +245,23 @@ impl StreamTransport {
         }
     }
 
+    /// Answers a client that has sent HTTP without TLS, in place of an alert.
+    #[cold]
+    pub(crate) fn answer_plain_http(&mut self) {
+        const ANSWER: &[u8] =
+            b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 47\r\n\
+            connection: close\r\n\r\nThis address serves HTTPS: use an https:// URL\n";
+        self.tls = None;
+        let _ = self.socket.send_with_flags(ANSWER, SEND_FLAGS);
+        // Unread bytes would turn the close into a reset, which destroys the answer.
+        let mut rest = [0; 4096];
+        for _ in 0..16 {
+            if !matches!(Read::read(&mut &self.socket, &mut rest), Ok(1..)) {
+                break;
+            }
+        }
+    }
+
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }

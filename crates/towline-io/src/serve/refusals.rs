@@ -55,10 +55,14 @@ pub enum Reason {
     Http2Protocol,
     /// A limit of HTTP/2: too many streams, resets or control frames.
     Http2Limit,
+    /// The handshake fails: `--ssl-ca-certs`, `--ssl-cert-reqs`.
+    ClientCertificate,
+    /// 400: HTTP without TLS, sent to an address with TLS.
+    PlainHttp,
 }
 
 impl Reason {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::Malformed,
         Self::Truncated,
         Self::Timeout,
@@ -72,6 +76,8 @@ impl Reason {
         Self::WebSocket,
         Self::Http2Protocol,
         Self::Http2Limit,
+        Self::ClientCertificate,
+        Self::PlainHttp,
     ];
 
     /// The label of its counter, and its name in a JSON access log.
@@ -90,6 +96,8 @@ impl Reason {
             "websocket",
             "http2_protocol",
             "http2_limit",
+            "client_certificate",
+            "plain_http",
         ][self as usize]
     }
 
@@ -172,7 +180,19 @@ impl Refusals {
             let version = refusal.line.version.map_or("", version_name);
             self.log_access((refusal.status, refused), (&line, version), [], client);
         }
-        self.log(refused, refusal.status, &line, client, now);
+        self.log(reason, now, || {
+            server_line(refused, refusal.status, &line, client)
+        });
+    }
+
+    /// Handles a failed handshake of TLS. `what`: the sentence for the server log.
+    pub fn on_handshake(&self, reason: Reason, what: &str, client: Option<IpAddr>, now: Instant) {
+        self.count(reason);
+        self.log(reason, now, || {
+            let mut text = format!("refused: {what} ({})", reason.label());
+            write_client(&mut text, client);
+            text
+        });
     }
 
     /// Writes the access line of a request that a front end has received and not yet served. Its reason is counted
@@ -198,7 +218,9 @@ impl Refusals {
         client: Option<IpAddr>,
     ) {
         self.count(refused.reason);
-        self.log(refused, status, line, client, Instant::now());
+        self.log(refused.reason, Instant::now(), || {
+            server_line(refused, status, line, client)
+        });
     }
 
     fn count(&self, reason: Reason) {
@@ -237,21 +259,13 @@ impl Refusals {
         log.write(entry, &outcome);
     }
 
-    fn log(
-        &self,
-        refused: RefusedFor,
-        status: u16,
-        line: &RequestLine<'_>,
-        client: Option<IpAddr>,
-        now: Instant,
-    ) {
-        if !refused.reason.is_logged() {
+    fn log(&self, reason: Reason, now: Instant, text: impl FnOnce() -> String) {
+        if !reason.is_logged() {
             return;
         }
         let mut lines = self.lines();
-        if lines.admit(refused.reason, now) {
-            let text = server_line(refused, status, line, client);
-            lines.ready.push_back(text);
+        if lines.admit(reason, now) {
+            lines.ready.push_back(text());
         }
         self.has_lines.store(true, Relaxed);
     }
@@ -355,10 +369,14 @@ fn server_line(
             target.escape_ascii()
         );
     }
+    write_client(&mut text, client);
+    text
+}
+
+fn write_client(text: &mut String, client: Option<IpAddr>) {
     if let Some(client) = client {
         let _ = write!(text, " from {client}");
     }
-    text
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, SupportedProtocolVersion};
 
 use super::ciphers;
+use super::client_auth::ClientVerifier;
 use super::identity::{Identity, bad, certificates, read};
 use super::sni::ServerCerts;
 use super::x509::cert_info;
@@ -145,7 +146,8 @@ fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCe
     if settings.client_certs == ClientCerts::Optional {
         builder = builder.allow_unauthenticated();
     }
-    builder.build().map(Some).map_err(|error| bad(file, &error))
+    let verifier = builder.build().map_err(|error| bad(file, &error))?;
+    Ok(Some(Arc::new(ClientVerifier(verifier))))
 }
 
 fn revocation_lists(file: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {

@@ -63,6 +63,18 @@ pub(crate) fn late_alert(error: &io::Error) -> Option<&'static str> {
     }
 }
 
+pub(crate) const NO_CLIENT_CERTIFICATE: &str = "the client has sent no certificate";
+
+/// Whether a handshake has failed because the client sent no certificate.
+pub(crate) fn lacks_client_certificate(error: &io::Error) -> bool {
+    matches!(rustls_error(error), Some(Error::NoCertificatesPresented))
+}
+
+/// The same by rustls' text.
+pub(crate) fn text_lacks_client_certificate(text: &str) -> bool {
+    text.contains(&Error::NoCertificatesPresented.to_string())
+}
+
 fn is_about_our_certificate(alert: AlertDescription) -> bool {
     matches!(
         alert,
@@ -112,7 +124,7 @@ fn explain_tls(error: &Error, peer: &str) -> String {
 }
 
 /// Completes the sentence "the certificate of PEER".
-fn explain_certificate(why: &CertificateError) -> String {
+pub(super) fn explain_certificate(why: &CertificateError) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
             "has expired; if it should not have, check this machine's clock".into()

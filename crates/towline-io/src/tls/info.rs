@@ -2,6 +2,8 @@
 
 use rustls::pki_types::CertificateDer;
 
+use super::distinguished_name;
+
 /// The parameters that the handshake has negotiated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsInfo {
@@ -17,6 +19,11 @@ pub struct TlsInfo {
 }
 
 impl TlsInfo {
+    /// The subject of the peer's certificate (RFC 4514).
+    pub fn peer_subject(&self) -> Option<String> {
+        distinguished_name::subject(self.peer_certs.first()?)
+    }
+
     /// The name of the cipher suite in the IANA registry.
     pub fn cipher_name(&self) -> Option<String> {
         let suite = rustls::CipherSuite::from(self.cipher_suite);

@@ -2,7 +2,9 @@
 
 mod ciphers;
 mod client;
+mod client_auth;
 mod config;
+mod distinguished_name;
 mod explain;
 mod external;
 mod identity;
@@ -18,8 +20,12 @@ mod x509;
 
 pub(crate) use client::certificate_name;
 pub use client::{ClientTls, ClientTlsSettings, Trust};
+pub(crate) use client_auth::take_refused;
 pub use config::{ClientCerts, MinVersion, TlsConfig, TlsSettings, certificate_expiry};
-pub(crate) use explain::{explain, explain_text, late_alert};
+pub(crate) use explain::{
+    NO_CLIENT_CERTIFICATE, explain, explain_text, lacks_client_certificate, late_alert,
+    text_lacks_client_certificate,
+};
 pub use external::{ExternalTls, ExternalTlsContext};
 pub use identity::Identity;
 pub use info::TlsInfo;

@@ -36,6 +36,8 @@ pub(crate) struct Session {
     outer: Option<Box<Session>>,
     /// The last read from the socket filled its buffer, so there may be more.
     full_read: bool,
+    /// The first byte of the peer.
+    first_byte: Option<u8>,
     /// Plain bytes that are encrypted but not yet written, so not yet reported as sent.
     unsent: usize,
     /// A `close_notify` has been queued or sent.
@@ -61,6 +63,7 @@ impl Session {
             tls,
             outer,
             full_read: true,
+            first_byte: None,
             unsent: 0,
             closing: false,
         }
@@ -72,6 +75,14 @@ impl Session {
 
     pub(crate) fn info(&self) -> Option<TlsInfo> {
         self.tls.info()
+    }
+
+    /// Whether the peer has sent a method of HTTP in place of a `ClientHello`.
+    pub(crate) fn got_plain_http(&self) -> bool {
+        self.is_handshaking()
+            && self
+                .first_byte
+                .is_some_and(|byte| byte.is_ascii_uppercase())
     }
 
     /// Protocol that the server has chosen by ALPN.
@@ -159,10 +170,12 @@ impl Session {
         let mut wire = SocketReader {
             socket,
             full: false,
+            first_byte: self.first_byte,
         };
-        let bytes = self.tls.read_records(&mut wire)?;
+        let bytes = self.tls.read_records(&mut wire);
+        self.first_byte = wire.first_byte;
         self.full_read = wire.full;
-        Ok(bytes)
+        bytes
     }
 
     /// Whether plain bytes can be encrypted: no records are pending.
@@ -280,12 +293,14 @@ impl Write for OuterWriter<'_> {
 struct SocketReader<'a> {
     socket: &'a mut dyn Read,
     full: bool,
+    first_byte: Option<u8>,
 }
 
 impl Read for SocketReader<'_> {
     fn read(&mut self, space: &mut [u8]) -> io::Result<usize> {
         let n = self.socket.read(space)?;
         self.full = n == space.len();
+        self.first_byte = self.first_byte.or(space[..n].first().copied());
         Ok(n)
     }
 }

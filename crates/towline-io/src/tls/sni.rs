@@ -10,6 +10,7 @@ use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::identity::{Identity, bad};
+use super::x509::has_public_key;
 
 /// The certificates of a server; the first is for clients without a server name, or with one that none of them has.
 #[derive(Debug)]
@@ -33,8 +34,31 @@ impl ServerCerts {
 fn certified_key(identity: &Identity, provider: &CryptoProvider) -> io::Result<CertifiedKey> {
     let key_file = identity.key_file.as_deref().unwrap_or(&identity.cert_file);
     let (chain, key) = identity.read(key_file)?;
-    CertifiedKey::from_der(chain, key, provider).map_err(|error| bad(key_file, &error))
+    let key = provider.key_provider.load_private_key(key);
+    let key = key.map_err(|_| bad(key_file, &UNSUPPORTED_KEY))?;
+    // `CertifiedKey::from_der` would refuse a certificate of version 1, which clients may have pinned.
+    let matches = match key.public_key() {
+        Some(public) => has_public_key(&chain[0], &public),
+        None => Some(true),
+    };
+    match matches {
+        Some(true) => Ok(CertifiedKey::new(chain, key)),
+        Some(false) => Err(bad(
+            key_file,
+            &format_args!(
+                "the private key is not that of the certificate in {}",
+                identity.cert_file.display()
+            ),
+        )),
+        None => Err(bad(
+            &identity.cert_file,
+            &"the certificate is not X.509 (RFC 5280 4.1)",
+        )),
+    }
 }
+
+const UNSUPPORTED_KEY: &str = "the private key cannot be used: RSA keys of 2048 to 4096 bits and keys of P-256, P-384 and \
+    Ed25519 are supported, neither P-521 nor RSA-PSS";
 
 impl ResolvesServerCert for ServerCerts {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {

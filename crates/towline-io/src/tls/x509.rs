@@ -1,7 +1,7 @@
 //! Certificate fields that rustls does not expose: whether the certificate is self-issued, and its validity
-//! (RFC 5280 4.1, in DER of X.690).
+//! (RFC 5280 4.1, in DER of X.690), its subject and its public key.
 
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 /// `[0]` of the version, which may be absent.
@@ -16,29 +16,57 @@ pub(super) struct CertInfo {
 }
 
 pub(super) fn cert_info(certificate: &[u8]) -> Option<CertInfo> {
-    let mut outer = Der(Der(certificate).expect(SEQUENCE)?);
-    let mut tbs = Der(outer.expect(SEQUENCE)?);
-    if tbs.0.first() == Some(&VERSION) {
-        tbs.next()?;
-    }
-    let _serial = tbs.next()?;
-    let _algorithm = tbs.next()?;
-    let (_, issuer) = tbs.next()?;
-    let mut validity = Der(tbs.expect(SEQUENCE)?);
-    let (_, subject) = tbs.next()?;
+    let fields = Fields::of(certificate)?;
+    let mut validity = Der(fields.validity);
     Some(CertInfo {
-        self_issued: issuer == subject,
+        self_issued: fields.issuer == fields.subject,
         not_before: validity.time()?,
         not_after: validity.time()?,
     })
 }
 
+/// The contents of the subject's `Name`.
+pub(super) fn subject(certificate: &[u8]) -> Option<&[u8]> {
+    Some(Fields::of(certificate)?.subject)
+}
+
+/// Whether the certificate, of any version, has this public key (DER of `SubjectPublicKeyInfo`).
+pub(super) fn has_public_key(certificate: &[u8], key: &[u8]) -> Option<bool> {
+    Some(Fields::of(certificate)?.public_key == Der(key).expect(SEQUENCE)?)
+}
+
+/// Contents of fields of a certificate.
+struct Fields<'a> {
+    issuer: &'a [u8],
+    validity: &'a [u8],
+    subject: &'a [u8],
+    public_key: &'a [u8],
+}
+
+impl<'a> Fields<'a> {
+    fn of(certificate: &'a [u8]) -> Option<Self> {
+        let mut outer = Der(Der(certificate).expect(SEQUENCE)?);
+        let mut tbs = Der(outer.expect(SEQUENCE)?);
+        if tbs.0.first() == Some(&VERSION) {
+            tbs.next()?;
+        }
+        let _serial = tbs.next()?;
+        let _algorithm = tbs.next()?;
+        Some(Self {
+            issuer: tbs.expect(SEQUENCE)?,
+            validity: tbs.expect(SEQUENCE)?,
+            subject: tbs.expect(SEQUENCE)?,
+            public_key: tbs.expect(SEQUENCE)?,
+        })
+    }
+}
+
 /// The DER bytes still to be parsed.
-struct Der<'a>(&'a [u8]);
+pub(super) struct Der<'a>(pub &'a [u8]);
 
 impl<'a> Der<'a> {
     /// Tag and contents of the next element. Supports tags of one byte only.
-    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+    pub(super) fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut rest) = rest.split_first()?;
         let mut length = usize::from(first);
@@ -58,7 +86,7 @@ impl<'a> Der<'a> {
         Some((tag, contents))
     }
 
-    fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
+    pub(super) fn expect(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.next()
             .filter(|&(found, _)| found == tag)
             .map(|(_, contents)| contents)

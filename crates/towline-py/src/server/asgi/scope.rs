@@ -286,7 +286,8 @@ fn tls_extension(py: Python<'_>, tls: Tls<'_>) -> PyResult<Py<PyDict>> {
             .collect::<Vec<_>>()
     });
     dict.set_item("client_cert_chain", chain.unwrap_or_default())?;
-    dict.set_item("client_cert_name", py.None())?;
+    let subject = tls.info.as_ref().and_then(TlsInfo::peer_subject);
+    dict.set_item("client_cert_name", subject)?;
     dict.set_item("client_cert_error", py.None())?;
     dict.set_item("tls_version", tls.info.as_ref().map(|info| info.version))?;
     dict.set_item(

@@ -68,6 +68,7 @@ impl ClientInfo {
             return environ.set_item("SSL_CLIENT_VERIFY", "NONE");
         };
         environ.set_item("SSL_CLIENT_VERIFY", "SUCCESS")?;
+        environ.set_item("SSL_CLIENT_S_DN", tls.peer_subject())?;
         environ.set_item("SSL_CLIENT_CERT", pem(leaf.as_ref()))?;
         for (index, certificate) in chain.iter().enumerate() {
             environ.set_item(
