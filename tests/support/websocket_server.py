@@ -167,10 +167,14 @@ class Raw:
 
     def close_code(self) -> int | None:
         """Expects a close frame (`None`: without a code), then the end of the connection."""
+        return self.close_frame()[0]
+
+    def close_frame(self) -> tuple[int | None, str]:
+        """The same, with the reason."""
         first, payload = self.frame()
         assert first == 0x80 | CLOSE, (first, payload)
         self.expect_end()
-        return struct.unpack("!H", payload[:2])[0] if payload else None
+        return struct.unpack("!H", payload[:2])[0] if payload else None, payload[2:].decode()
 
     def expect_end(self) -> None:
         with contextlib.suppress(EOFError):

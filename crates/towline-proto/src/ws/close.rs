@@ -28,11 +28,12 @@ impl CloseFrame {
         })
     }
 
-    /// The reply to the peer's close frame: with the same code (RFC 6455 5.5.1).
-    pub fn echo(code: u16) -> Self {
+    /// The reply to the peer's close frame: with the same code (RFC 6455 5.5.1), and with its reason as the packages
+    /// `websockets` and wsproto send it.
+    pub fn echo(code: u16, reason: &str) -> Self {
         Self {
             code: (code != NO_STATUS).then_some(code),
-            reason: Box::default(),
+            reason: reason.into(),
         }
     }
 
@@ -108,7 +109,7 @@ mod tests {
             CloseFrame::new(1000, &format!("{long}x")),
             Err(SendError::TooLong)
         );
-        assert_eq!(CloseFrame::echo(NO_STATUS).payload(), b"");
-        assert_eq!(CloseFrame::echo(1001).payload(), b"\x03\xe9");
+        assert_eq!(CloseFrame::echo(NO_STATUS, "").payload(), b"");
+        assert_eq!(CloseFrame::echo(1001, "bye").payload(), b"\x03\xe9bye");
     }
 }

@@ -247,9 +247,9 @@ impl WebSocket {
     }
 
     fn receive_close(&mut self, now: Instant) -> Result<(), Violation> {
-        let (code, _) = close::parse(&self.control)?;
+        let (code, reason) = close::parse(&self.control)?;
         if self.phase == Phase::Open {
-            self.outbox.close = Some(CloseFrame::echo(code));
+            self.outbox.close = Some(CloseFrame::echo(code, reason));
         }
         (self.outbox.ping, self.outbox.pong) = (None, None);
         self.phase = match self.side {

@@ -82,7 +82,7 @@ fn the_closing_handshake() {
     assert_eq!(server.status(), Status::Finished);
     assert_eq!(
         events(&mut client, &wire, 1, scratch),
-        ["Close { code: 1000, reason: \"\" }"]
+        ["Close { code: 1000, reason: \"bye\" }"]
     );
     assert_eq!(client.status(), Status::Closing);
     client.received_eof(now);
