@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,15 +135,74 @@ def test_a_request_that_hangs_in_python_is_killed_after_the_deadline() -> None:
         assert not any(map(alive, workers))
 
 
-def test_a_second_sigint_is_quick() -> None:
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_is_quick(first: signal.Signals, second: signal.Signals) -> None:
     with running("apps:asgi", "--workers", "2") as program:
         with connect(program.port) as conn:
             conn.send("/endless")
             conn.head()
-            program.signal(signal.SIGINT)
+            program.signal(first)
             eventually(lambda: "stopping" in program.log, "the log")
-            program.signal(signal.SIGINT)
+            program.signal(second)
             assert program.wait(10) == 0
+
+
+EVENTS = """
+import asyncio, threading
+from sse_starlette import EventSourceResponse
+from towline import Server, ServerConfig
+
+async def events():
+    while True:
+        yield {"data": "x"}
+        await asyncio.sleep(0.05)
+
+async def app(scope, receive, send):
+    if scope["type"] == "http":
+        await EventSourceResponse(events())(scope, receive, send)
+
+if __name__ == "__main__":
+    server = Server(ServerConfig(app, port=0, lifespan="off", timeout_graceful_shutdown=60))
+    threading.Thread(target=lambda: server.started.wait() and print(server.addresses[0], flush=True)).start()
+    server.run()
+"""
+
+
+def read_events(port: int) -> socket.socket:
+    conn = socket.create_connection(("127.0.0.1", port), 20)
+    conn.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    data = b""
+    while b"data: x" not in data:
+        data += conn.recv(65536)
+    return conn
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_streams_of_sse_starlette_end_at_the_stop(number: signal.Signals, tmp_path: Path) -> None:
+    """It looks for the server behind the handler of SIGTERM, as uvicorn's is."""
+    pytest.importorskip("sse_starlette")
+    (tmp_path / "events.py").write_text(EVENTS)
+    options = ["--app-dir", str(tmp_path), "--timeout-graceful-shutdown", "60", "--lifespan", "off"]
+    with running("events:app", "--workers", "2", *options) as program, read_events(program.port):
+        program.signal(number)
+        assert program.wait(20) == 0
+        assert "cancelling" not in program.log
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_streams_of_sse_starlette_end_with_a_server_in_this_process(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    pytest.importorskip("sse_starlette")
+    (tmp_path / "events.py").write_text(EVENTS)
+    command = [sys.executable, "events.py"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().rpartition(":")[2])
+        with read_events(port):
+            process.send_signal(number)
+            assert process.wait(20) == 0
 
 
 def test_sigquit_is_quick() -> None:

@@ -215,8 +215,9 @@ class Server:
     ) -> None:
         from .signal_handlers import install
 
+        shown = getattr(worker, "handle_exit", None)
         for number in (signal.SIGTERM, signal.SIGINT):
-            install(number, self._signalled, number, loop=loop)
+            install(number, self._signalled, number, loop=loop, shown=shown)
         install(signal.SIGUSR1, worker.reopen_logs, loop=loop)
 
     def _signalled(self, number: int) -> None:

@@ -124,6 +124,18 @@ class AsgiWorker:
         if self._native is not None:
             self._native.reopen_logs()
 
+    def handle_exit(self, number: int, frame: object) -> None:
+        """Do nothing at a signal, whose handler of the loop follows.
+
+        sse-starlette ends its streams when the object behind the handler of SIGTERM says that it `should_exit`, as
+        uvicorn's server does.
+        """
+
+    @property
+    def should_exit(self) -> bool:
+        """Whether the server has begun to stop."""
+        return self._stopping.is_set()
+
     def stop(self, now: bool = False, close_idle: bool = False) -> None:
         """Start the shutdown, from the loop's thread. `now`: cancel requests in flight instead of finishing them.
 

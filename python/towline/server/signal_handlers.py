@@ -26,11 +26,18 @@ def install(
     action: Callable[..., object],
     *arguments: object,
     loop: asyncio.AbstractEventLoop | None = None,
+    shown: Callable[[int, object], None] | None = None,
 ) -> None:
-    """Call `action` for a signal, from `loop` if one is given; only in the main thread."""
+    """Call `action` for a signal, from `loop` if one is given; only in the main thread.
+
+    `shown`: the handler that `signal.getsignal` finds. A loop gets its signals through a descriptor beside it.
+    """
     before = signal.getsignal(number)
     if loop is not None:
         loop.add_signal_handler(number, action, *arguments)
+        if shown is not None:
+            signal.signal(number, shown)
+            signal.siginterrupt(number, False)  # as the loop does
     else:
         signal.signal(number, lambda *_: action(*arguments))
         # As if the signal were ignored, for system calls of the application.

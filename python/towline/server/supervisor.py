@@ -213,7 +213,7 @@ class Supervisor:
         if number in (signal.SIGTERM, signal.SIGINT):
             # Ctrl-C: somebody waits for the prompt, and no load balancer for the last response.
             is_interrupt = number == signal.SIGINT
-            self._stop(quick=self._stopping and is_interrupt, close_idle=is_interrupt)
+            self._stop(quick=self._stopping, close_idle=is_interrupt)
         elif number == signal.SIGQUIT:
             self._stop(quick=True)
         elif number == signal.SIGHUP and not self._stopping:

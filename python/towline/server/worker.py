@@ -161,7 +161,7 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
             context.interrupted()
             worker.stop(True)
 
-        install(signal.SIGTERM, worker.stop, loop=loop)
+        install(signal.SIGTERM, worker.stop, loop=loop, shown=worker.handle_exit)
         install(CLOSE_IDLE, worker.stop, False, True, loop=loop)
         install(signal.SIGQUIT, interrupted, loop=loop)
         install(signal.SIGUSR1, worker.reopen_logs, loop=loop)
