@@ -3,6 +3,7 @@
 from asyncio import AbstractEventLoop
 from collections.abc import Callable, Generator, Sequence
 from datetime import timedelta
+from os import PathLike
 from types import GenericAlias
 from typing import Any, Generic, TypeAlias, TypeVar, final
 
@@ -45,6 +46,7 @@ __all__ = [
     "netem_main",
     "observe_calls",
     "open_listeners",
+    "open_output",
     "open_stream",
     "responder_main",
     "take_connection_events",
@@ -128,6 +130,12 @@ def open_stream(
 
 def load_main(arguments: Sequence[str]) -> int:
     """Runs the load generator with these arguments and returns its exit status. It handles SIGINT itself."""
+
+def open_output(path: str | PathLike[str], mode: int = 0o666, /) -> int:
+    """Open a file to replace its content; returns a descriptor.
+
+    In a directory that all users may write to, the file or link of another user is refused (PermissionError).
+    """
 
 def open_listeners(address: str, backlog: int, unix_mode: int | None = None) -> list[int]:
     """Open the listening sockets of `host:port`, `[v6]:port`, `:port`, `unix:PATH` or `fd://N`; returns descriptors.

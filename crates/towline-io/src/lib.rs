@@ -33,6 +33,7 @@
 
 pub mod client;
 pub mod coding;
+pub mod output_file;
 pub mod quic;
 pub mod serve;
 pub mod text;

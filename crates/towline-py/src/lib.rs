@@ -10,6 +10,7 @@ mod coroutine;
 mod errors;
 mod gil;
 mod load;
+mod output_file;
 mod pool_bench;
 mod server;
 #[cfg(target_os = "linux")]
@@ -60,6 +61,8 @@ mod _native {
     use super::client::websocket::Handshake;
     #[pymodule_export]
     use super::load::{load_main, test_certificate};
+    #[pymodule_export]
+    use super::output_file::open_output;
     #[pymodule_export]
     use super::pool_bench::PoolBench;
     #[pymodule_export]

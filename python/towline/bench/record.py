@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from .. import _native
 from ._json_data import from_plain, to_plain
 
 FORMAT = 2
@@ -211,7 +212,8 @@ def save(record: Record, path: Path) -> None:
         data = gzip.compress(data, mtime=0)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
+    with open(_native.open_output(part), "wb") as file:
+        file.write(data)
     part.replace(path)
 
 

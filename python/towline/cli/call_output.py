@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, TextIO
 
-from .. import errors
+from .. import _native, errors
 from .._redact import without_secrets
 from .call_options import CallOptions
 
@@ -82,7 +82,10 @@ class Output:
         is_regular = not os.path.exists(path) or os.path.isfile(path)
         written = f"{path}.part" if is_regular else path
         try:
-            with open(written, "wb") as file, _progress(response, self.options) as progress:
+            with (
+                open(_native.open_output(written), "wb") as file,
+                _progress(response, self.options) as progress,
+            ):
                 for piece in response.iter_bytes():
                     file.write(piece)
                     progress.add(len(piece))

@@ -139,7 +139,7 @@ def _on_kubernetes(given: Given) -> int:
         if path == "-":
             sys.stdout.write(text)
         else:
-            with open(path, "w") as file:
+            with open(_native.open_output(path), "w") as file:
                 file.write(text)
         return 0
     with JobPlacement(options) as job:

@@ -51,7 +51,7 @@ class Listeners:
         """Remove the socket files, after the last process that uses them has ended."""
         for path in self.unix_paths:
             try:
-                if stat.S_ISSOCK(os.stat(path).st_mode):
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
                     os.unlink(path)
             except OSError:
                 pass  # already removed
@@ -184,7 +184,7 @@ def _give_to_owner(address: str, config: ServerConfig) -> None:
     if target is None or path == address or path.startswith("@"):
         return
     uid, gid = target.uid, target.gid
-    os.chown(path, -1 if uid is None else uid, -1 if gid is None else gid)
+    os.chown(path, -1 if uid is None else uid, -1 if gid is None else gid, follow_symlinks=False)
 
 
 def _name(fd: int, address: str) -> str:

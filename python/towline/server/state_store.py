@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,7 +100,9 @@ def give_store(target: Owner) -> None:
     if os.geteuid() != 0 or not os.path.basename(folder).startswith(NAME) or not os.path.isdir(folder):
         return
     for path in (folder, *(entry.path for entry in os.scandir(folder))):
-        _chown(path, target)
+        status = os.lstat(path)
+        if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:  # not a second name of another file
+            _chown(path, target)
 
 
 def _chown(path: str | Path, target: Owner) -> None:

@@ -533,10 +533,21 @@ class Supervisor:
         if path is None:
             return
         try:
-            with open(path, "w", encoding="ascii") as file:
+            with open(_native.open_output(path), "w", encoding="ascii") as file:
                 file.write(f"{os.getpid()}\n")
         except OSError as error:
-            raise Error(f"cannot write the pid file {path}: {error.strerror}") from None
+            raise Error(f"cannot write the pid file {path}: {error.strerror or error}") from None
+
+    def _remove_pid_file(self, path: str) -> None:
+        try:
+            with open(path, encoding="ascii") as file:
+                is_ours = (
+                    file.read(32) == f"{os.getpid()}\n"
+                )  # not that of a server that was started meanwhile
+            if is_ours:
+                os.unlink(path)
+        except (OSError, ValueError):
+            pass
 
     def _start_watcher(self) -> None:
         read, write = os.pipe()
@@ -580,10 +591,7 @@ class Supervisor:
             self._statsd.send(self._spawner.slots.stats, len(self._workers))
             self._statsd.close()
         if self._config.pid_file is not None:
-            try:
-                os.unlink(self._config.pid_file)
-            except OSError:
-                pass
+            self._remove_pid_file(self._config.pid_file)
 
 
 def _cause(code: int) -> str:

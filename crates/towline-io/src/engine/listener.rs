@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
@@ -103,7 +103,7 @@ impl Listener {
             socket.bind(&addr)?;
         }
         if let Some(mode) = mode {
-            fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
+            set_mode(path, mode)?;
         }
         Self::prepared(
             socket,
@@ -189,6 +189,21 @@ impl Drop for Listener {
 }
 
 /// Whether `path` is a socket file on which no process listens.
+/// Change the permissions of the socket that has been bound. A link in its place is not followed.
+fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
+    let socket = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(libc::O_PATH | libc::O_NOFOLLOW)
+        .open(path)?;
+    if !socket.metadata()?.file_type().is_socket() {
+        return Err(io::Error::other("the socket was replaced"));
+    }
+    let mode = fs::Permissions::from_mode(mode);
+    let by_descriptor = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    // Without /proc by its name.
+    fs::set_permissions(by_descriptor, mode.clone()).or_else(|_| fs::set_permissions(path, mode))
+}
+
 fn is_stale(path: &Path) -> bool {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
     is_socket

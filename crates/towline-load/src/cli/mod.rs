@@ -21,6 +21,8 @@ pub use args::parse;
 pub use job::{Command, Job, Output};
 pub use thresholds::Threshold;
 
+use towline_io::output_file;
+
 use crate::agent;
 use crate::config::Config;
 use crate::error::LoadError;
@@ -186,7 +188,8 @@ fn status_of(report: &Report, thresholds: &[Threshold]) -> u8 {
 
 fn show(job: &Job, outcome: &Outcome, out: &mut impl Write) -> Result<(), LoadError> {
     if let Some(path) = &job.hdr_log {
-        std::fs::write(path, hdr_log(outcome))
+        output_file::open(path, output_file::Output::Replace, 0o666)
+            .and_then(|mut file| file.write_all(hdr_log(outcome).as_bytes()))
             .map_err(|error| LoadError::Config(format!("{}: {error}", path.display())))?;
     }
     match job.output {

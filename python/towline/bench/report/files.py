@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from ... import _native
 from .. import record as records
 from ..analysis import Analysis, analyse
 from ..verdict import MARGIN
@@ -61,7 +62,8 @@ def render(
         for name, content in MAKERS[chosen](analysis, history).items():
             path = out_dir / name
             part = path.with_name(name + ".part")
-            part.write_bytes(content if isinstance(content, bytes) else content.encode())
+            with open(_native.open_output(part), "wb") as file:
+                file.write(content if isinstance(content, bytes) else content.encode())
             part.replace(path)
             written.append(path)
     return written

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from limits.aio.storage import (
@@ -41,25 +42,40 @@ def _location(uri: str | None) -> str | None:
     return f"{kind}://{rest}" if kind else rest or None
 
 
+def _clock_of(state: towline.state.State[Any] | towline.state.AsyncState[Any]) -> Callable[[], float]:
+    """The clock that the users of a store share. That of a machine is not set by anybody; several machines have the wall clock."""
+    if state._backend.name == "embedded":
+        return partial(time.clock_gettime, time.CLOCK_BOOTTIME)
+    return time.time
+
+
+def _recent(times: list[float] | None, expiry: int, now: float) -> list[float]:
+    """Times within a window. Much later ones are of the boot before; others may be of a machine whose clock is ahead."""
+    return [each for each in times or [] if now - expiry < each < now + expiry]
+
+
 class _Windows(TimestampedSlidingWindow):
     """Arithmetic of both storages."""
+
+    _now: Callable[[], float]
 
     @staticmethod
     def _moving(limit: int, expiry: int, amount: int, now: float) -> Callable[[Any], Any]:
         """A change of the times of the last requests, newest first. Raises `_Refused`."""
 
         def change(times: list[float] | None) -> list[float]:
-            recent = [each for each in times or [] if each > now - expiry]
+            recent = _recent(times, expiry, now)
             if len(recent) + amount > limit:
                 raise _Refused
             return [now] * amount + recent
 
         return change
 
-    @staticmethod
-    def _started(times: list[float] | None, expiry: int, now: float) -> tuple[float, int]:
-        recent = [each for each in times or [] if each > now - expiry]
-        return (recent[-1], len(recent)) if recent else (now, 0)
+    def _started(self, times: list[float] | None, expiry: int) -> tuple[float, int]:
+        """Time of the wall clock at which the window began, which callers compare with it, and the number of requests."""
+        now = self._now()
+        recent = _recent(times, expiry, now)
+        return time.time() - (now - recent[-1] if recent else 0), len(recent)
 
     @staticmethod
     def _weighted(previous: int, current: int, expiry: int, now: float) -> tuple[int, float, int, float]:
@@ -82,6 +98,7 @@ class StateStorage(_Windows, Storage, SlidingWindowCounterSupport, MovingWindowS
         self._state: towline.state.State[Any] = towline.state.open(
             _location(uri), namespace=NAMESPACE, **options
         )
+        self._now = _clock_of(self._state)
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -112,17 +129,17 @@ class StateStorage(_Windows, Storage, SlidingWindowCounterSupport, MovingWindowS
     def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         try:
             self._state.update(
-                short_name(f"moving/{key}"), self._moving(limit, expiry, amount, time.time()), ttl=expiry
+                short_name(f"moving/{key}"), self._moving(limit, expiry, amount, self._now()), ttl=expiry
             )
         except _Refused:
             return False
         return True
 
     def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        return self._started(self._state.get(short_name(f"moving/{key}")), expiry, time.time())
+        return self._started(self._state.get(short_name(f"moving/{key}")), expiry)
 
     def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        now = time.time()
+        now = self._now()
         previous, current = map(short_name, self.sliding_window_keys(key, expiry, now))
 
         def take(changes: towline.state.Transaction[Any]) -> bool:
@@ -135,13 +152,13 @@ class StateStorage(_Windows, Storage, SlidingWindowCounterSupport, MovingWindowS
         return self._state.transact(take)
 
     def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        now = time.time()
+        now = self._now()
         previous, current = map(short_name, self.sliding_window_keys(key, expiry, now))
         found = self._state.get_many([previous, current])
         return self._weighted(found.get(previous, 0), found.get(current, 0), expiry, now)
 
     def clear_sliding_window(self, key: str, expiry: int) -> None:
-        self._state.delete(*map(short_name, self.sliding_window_keys(key, expiry, time.time())))
+        self._state.delete(*map(short_name, self.sliding_window_keys(key, expiry, self._now())))
 
 
 class AsyncStateStorage(_Windows, AsyncStorage, AsyncSlidingWindowCounterSupport, AsyncMovingWindowSupport):
@@ -154,6 +171,7 @@ class AsyncStateStorage(_Windows, AsyncStorage, AsyncSlidingWindowCounterSupport
         self._state: towline.state.AsyncState[Any] = towline.state.open_async(
             _location(uri), namespace=NAMESPACE, **options
         )
+        self._now = _clock_of(self._state)
 
     @property
     def base_exceptions(self) -> type[Exception]:
@@ -184,17 +202,17 @@ class AsyncStateStorage(_Windows, AsyncStorage, AsyncSlidingWindowCounterSupport
     async def acquire_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
         try:
             await self._state.update(
-                short_name(f"moving/{key}"), self._moving(limit, expiry, amount, time.time()), ttl=expiry
+                short_name(f"moving/{key}"), self._moving(limit, expiry, amount, self._now()), ttl=expiry
             )
         except _Refused:
             return False
         return True
 
     async def get_moving_window(self, key: str, limit: int, expiry: int) -> tuple[float, int]:
-        return self._started(await self._state.get(short_name(f"moving/{key}")), expiry, time.time())
+        return self._started(await self._state.get(short_name(f"moving/{key}")), expiry)
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        now = time.time()
+        now = self._now()
         previous, current = map(short_name, self.sliding_window_keys(key, expiry, now))
 
         async def take(changes: towline.state.AsyncTransaction[Any]) -> bool:
@@ -207,10 +225,10 @@ class AsyncStateStorage(_Windows, AsyncStorage, AsyncSlidingWindowCounterSupport
         return await self._state.transact(take)
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
-        now = time.time()
+        now = self._now()
         previous, current = map(short_name, self.sliding_window_keys(key, expiry, now))
         found = await self._state.get_many([previous, current])
         return self._weighted(found.get(previous, 0), found.get(current, 0), expiry, now)
 
     async def clear_sliding_window(self, key: str, expiry: int) -> None:
-        await self._state.delete(*map(short_name, self.sliding_window_keys(key, expiry, time.time())))
+        await self._state.delete(*map(short_name, self.sliding_window_keys(key, expiry, self._now())))

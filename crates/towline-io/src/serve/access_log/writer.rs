@@ -6,14 +6,16 @@
 //! sleeps briefly after each wake-up, so that a busy server wakes it a few dozen times a second rather
 //! than once per request.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::output_file::{self, Output};
 
 /// Size of the buffer: about 10,000 lines, a tenth of a second at full load.
 pub const DEFAULT_BUFFER_BYTES: usize = 1024 * 1024;
@@ -61,13 +63,7 @@ impl Sink {
             Self::Lines(sink) => return Ok(Target::Lines(sink.clone())),
             Self::Stdout => duplicate(libc::STDOUT_FILENO)?,
             Self::Stderr => duplicate(libc::STDERR_FILENO)?,
-            // Non-blocking for a FIFO: opening one without a reader would block.
-            Self::File(path) => OpenOptions::new()
-                .append(true)
-                .create(true)
-                .mode(0o640)
-                .custom_flags(libc::O_NONBLOCK)
-                .open(path)?,
+            Self::File(path) => output_file::open(path, Output::Append, 0o640)?,
         };
         let is_pipe = file.metadata().is_ok_and(|data| data.file_type().is_fifo());
         let piece_bytes = if is_pipe { PIPE_BYTES } else { usize::MAX };
