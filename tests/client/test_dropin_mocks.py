@@ -361,6 +361,13 @@ def test_pytest_httpx_distinguishes_proxies(httpx_mock: HTTPXMock) -> None:
             assert client.get("http://a.test/").text == text
 
 
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:9", "socks5://127.0.0.1:9"])
+def test_respx_sees_requests_through_a_proxy(proxy: str) -> None:
+    with respx.mock, towline.httpx.Client(proxy=proxy, trust_env=False) as client:
+        respx.get("http://a.test/").respond(text="mocked")
+        assert client.get("http://a.test/").text == "mocked"
+
+
 def test_the_pool_has_the_settings_of_the_original() -> None:
     """Test suites read them, that of elastic-transport among others."""
     context = ssl.create_default_context()

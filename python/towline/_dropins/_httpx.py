@@ -15,7 +15,7 @@ from .. import _native, errors
 from .._network import NetworkStream
 from .._trace import Event, TraceEvents
 from ..client.environment import read_proxies, variable_of
-from ..client.options import TLS, AltSvcTypes, Limits
+from ..client.options import TLS, AltSvcTypes, Limits, Proxy
 from ._errors import ErrorMap
 from ._pools import pool_options
 from ._seams import CoreRequest, OriginalPool, Seams
@@ -316,8 +316,11 @@ class ClientTransports:
         try:
             found: dict[str, Any] = super()._get_proxy_map(proxy, allow_env_proxies)  # type: ignore[misc]
         except (ValueError, module.InvalidURL) as error:
-            if proxy is None:
-                self._name_variable(error)
+            # Its text may have a part of the password.
+            try:
+                read_proxies() if proxy is None else Proxy.of(proxy)
+            except errors.ConfigError as named:
+                raise type(error)(str(named)) from None
             raise
         if proxy is not None:
             return found
@@ -335,13 +338,6 @@ class ClientTransports:
                 raise module.InvalidURL(message) from None
             proxies[pattern] = value
         return proxies
-
-    def _name_variable(self, error: Exception) -> None:
-        """Raises the error of a variable that cannot be read, without the secrets in it."""
-        try:
-            read_proxies()
-        except errors.ConfigError as named:
-            raise type(error)(str(named)) from None
 
     def _init_transport(self, *args: Any, **settings: Any) -> Any:
         # `app`: until httpx 0.27.

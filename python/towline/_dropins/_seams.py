@@ -78,7 +78,11 @@ class Seams:
         """Returns a pool of httpcore with the settings of the original transport, whose connections are Towline's."""
         # Older releases do not have every argument.
         given = {name: value for name, value in transport._arguments.items() if value is not None}
-        original = self.original(**given)._pool
+        try:
+            original = self.original(**given)._pool
+        except ImportError:  # socksio, without which the package has no SOCKS proxies
+            given.pop("proxy")
+            original = self.original(**given)._pool
         with self._lock:
             base = type(original)
             if base not in self._pool_types:

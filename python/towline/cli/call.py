@@ -191,7 +191,7 @@ class Call:
             "http1": options.http in ("auto", "1.1"),
             "http2": options.http in ("auto", "2"),
             "http3": options.http == "3",
-            **({"proxy": options.proxy} if options.proxy else {}),
+            **({"proxy": _whole_url(options.proxy)} if options.proxy else {}),
             **({"uds": options.unix_socket} if options.unix_socket else {}),
         }
 
