@@ -1,7 +1,7 @@
 """Types of the native module. `mypy.stubtest` compares them with the module."""
 
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Sequence
 from datetime import timedelta
 from os import PathLike
 from types import GenericAlias
@@ -274,8 +274,11 @@ class AsyncReply(Reply):
         self, *, decode: bool = True, max_size: int | None = None, max_decoded: int | None = None
     ) -> Call[bytes]:
         """Reads the rest of the body. `decode`: decodes its Content-Encoding. Sizes are in bytes, None: unlimited."""
-    def close(self) -> None:
-        """Releases the connection if the rest of the body is small and has been received, otherwise closes it."""
+    def close(self) -> Awaitable[None] | None:
+        """Releases the connection if the rest of the body is small and has been received, otherwise closes it.
+
+        Returns an awaitable of the end of the upload if the request body is still being sent, which ends now.
+        """
     @property
     def closed(self) -> bool: ...
 

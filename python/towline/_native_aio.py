@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from ._aio import Task
 
 if TYPE_CHECKING:
     from ._native import AsyncReply
@@ -53,15 +56,34 @@ def _abort(succeeded: Any, operation: Any, _raise_cancel: Any) -> Any:
 
 
 async def upload(sender: Any, body: Any) -> AsyncReply:
-    """Sends the pieces of `body` as flow control allows, until its end or until the server responds."""
+    """Waits for the response while a background task sends the pieces of `body`, also while the response is read."""
+    task = UploadTask(partial(_send_all, sender, body))
+    try:
+        reply: AsyncReply = await sender.reply(task)
+    except BaseException:
+        sender.cancel()
+        task.cancel()
+        await task.wait()
+        raise
+    return reply
+
+
+class UploadTask(Task):
+    def end(self) -> Awaitable[None] | None:
+        """Cancels the task unless it has ended. Returns an awaitable of its end."""
+        if self.done:
+            return None
+        self.cancel()
+        return self.wait()
+
+
+async def _send_all(sender: Any, body: Any) -> None:
+    """Sends the pieces as flow control allows, until their end or until the server does not want the rest."""
     try:
         if await _write_all(sender, body):
             sender.finish()
-        reply: AsyncReply = await sender.reply()
-    except BaseException:
-        sender.cancel()
-        raise
-    return reply
+    except BaseException as error:
+        sender.fail(error)  # to the reader of the response; after the end of the call to nobody
 
 
 async def _write_all(sender: Any, body: Any) -> bool:

@@ -18,7 +18,7 @@ from towline import (
     UsageError,
     WSGITransport,
 )
-from towline.client import aio
+from towline import _aio as aio
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -146,7 +146,10 @@ class Peer:
 
     def chunks(self) -> list[bytes]:
         """Chunks of a chunked body, up to its last one."""
-        found = []
+        return list(self.iter_chunks())
+
+    def iter_chunks(self) -> Iterator[bytes]:
+        """As `chunks`, as they come."""
         while True:
             while b"\r\n" not in self.buffer:
                 self.buffer += self.sock.recv(65536) or _closed()
@@ -154,8 +157,8 @@ class Peer:
             data = self.body(int(size, 16))
             assert self.body(2) == b"\r\n"
             if not data:
-                return found
-            found.append(data)
+                return
+            yield data
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)

@@ -14,6 +14,7 @@ from typing import Any
 import h2.config
 import h2.connection
 import h2.events
+import h2.exceptions
 import h2.settings
 import hyperframe.frame
 
@@ -140,7 +141,8 @@ class Peer:
                 if self.auto_credit and event.flow_controlled_length:
                     # At once: the package would wait for more bytes than a small window allows.
                     self.conn.increment_flow_control_window(event.flow_controlled_length)
-                    if event.stream_ended is None:
+                    with contextlib.suppress(KeyError, h2.exceptions.StreamClosedError):
+                        # Its end may have been received together with the data.
                         self.conn.increment_flow_control_window(event.flow_controlled_length, stream)
             case h2.events.TrailersReceived():
                 assert stream is not None

@@ -1,4 +1,4 @@
-"""ASGI application that any server can run: a small response, a large one, and an echo."""
+"""ASGI application that any server can run: a small response, a large one, an echo, and one that begins at once."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ LARGE = bytes(range(256)) * 12_000
 
 async def app(scope: Any, receive: Any, send: Any) -> None:
     assert scope["type"] == "http", "run it without lifespan"
+    if scope["path"] == "/talk":
+        await talk(receive, send)
+        return
     body = {"/small": SMALL, "/large": LARGE}.get(scope["path"])
     if scope["path"] == "/echo":
         body = await received(receive)
@@ -31,3 +34,14 @@ async def received(receive: Any) -> bytes:
         body += message["body"]
         if not message["more_body"]:
             return body
+
+
+async def talk(receive: Any, send: Any) -> None:
+    """Sends the head, then each piece of the request body as it comes."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    while (message := await receive())["type"] == "http.request":
+        more = message["more_body"]
+        await send({"type": "http.response.body", "body": message["body"], "more_body": more})
+        if not more:
+            return

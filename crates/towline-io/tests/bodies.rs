@@ -143,10 +143,11 @@ fn an_early_response_to_an_upload_is_read() {
 }
 
 #[test]
-fn a_response_before_the_request_is_complete_ends_the_upload() {
+fn a_refusal_before_the_request_is_complete_ends_the_upload() {
     let server = Scripted::new(|_, mut stream| {
         head(&mut stream);
-        send(&mut stream, &ok("enough"));
+        let refusal = "HTTP/1.1 413 No\r\ncontent-length: 6\r\n\r\nenough";
+        send(&mut stream, refusal);
         let _ = stream.read_to_end(&mut Vec::new());
     });
     let route = route(server.addr);
@@ -158,7 +159,7 @@ fn a_response_before_the_request_is_complete_ends_the_upload() {
         .write(call, Bytes::from_static(b"some"))
         .unwrap();
     assert!(matches!(harness.event(call), CallEvent::Head { .. }));
-    assert_eq!(harness.body(call, 200).response().1, b"enough");
+    assert_eq!(harness.body(call, 413).response().1, b"enough");
     // The data is discarded, and the write does not wait.
     assert!(
         harness

@@ -526,6 +526,16 @@ impl<'a> StreamMut<'a> {
         }
     }
 
+    /// Whether the peer does not need the rest of the body: what is written is discarded (RFC 9113 8.1, RFC 9114 4.1).
+    /// Always false for HTTP/1.
+    pub fn is_body_unwanted(&self) -> bool {
+        match &self.inner {
+            StreamRef::H1(_) => false,
+            StreamRef::H2(conn, key) => conn.is_body_unwanted(*key),
+            StreamRef::H3(conn, key) => conn.is_body_unwanted(*key),
+        }
+    }
+
     /// HTTP/2, client: byte counts of the stream's frames. `None` for HTTP/1, where the exchange has the
     /// connection to itself and the transport counts its bytes.
     pub fn stats(&self) -> Option<StreamStats> {

@@ -78,7 +78,7 @@ pub enum Event<'a> {
     /// Body bytes, the end or the failure can be read now. Delivered once after each [`StreamRead::Pending`].
     Readable(StreamId),
     /// Less than half of the send window, or little of the connection's bound, is queued again. Delivered once after
-    /// `send_capacity()` was 0.
+    /// `send_capacity()` was 0. Also when the peer does not need the rest: `is_body_unwanted()`.
     Writable(StreamId),
     /// The peer sent its FIN while its exchange is open, or ended a stream on which it requested a tunnel
     /// (CONNECT) before the response; the response can still be sent.

@@ -298,7 +298,8 @@ class AsyncBody:
     async def aclose(self) -> None:
         if self._trace is not None:
             await _anotify(self._trace, [self._trace.closed("started")])
-        self._reply.close()
+        if (upload_ends := self._reply.close()) is not None:
+            await upload_ends
         if self._trace is not None:
             await _anotify(self._trace, [self._trace.closed("complete")])
 

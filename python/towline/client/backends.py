@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from .._aio import sleep
 from ..errors import Error, UsageError
 from . import observe
-from .aio import sleep
 from .auth import Auth
 from .body_sources import maybe_await
 from .options import UNSET

@@ -109,8 +109,16 @@ class IterableBody(Body):
 
     def __iter__(self) -> Iterator[bytes]:
         _check_single_use(self)
+        if isinstance(self._pieces, Generator):
+            return self._generate()
         pieces = _read_pieces(self._pieces) if hasattr(self._pieces, "read") else self._pieces
         return map(_as_bytes, pieces)
+
+    def _generate(self) -> Iterator[bytes]:
+        try:
+            yield from map(_as_bytes, self._pieces)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Closes a generator, so that it cleans up now and not when it is collected."""
@@ -129,8 +137,11 @@ class AsyncIterableBody(Body):
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         _check_single_use(self)
-        async for piece in self._pieces:
-            yield _as_bytes(piece)
+        try:
+            async for piece in self._pieces:
+                yield _as_bytes(piece)
+        finally:
+            await self.aclose()
 
     async def aclose(self) -> None:
         """As IterableBody.close."""

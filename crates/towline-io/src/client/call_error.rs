@@ -14,10 +14,15 @@
 //! Its phase is `Body` once the response head has arrived, `Send` while part of the request is unsent, else `Head`.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use towline_proto::{BodySize, CloseReason, ConnectionError, ErrorSource, StreamError};
 
 use super::request::{CallError, CallErrorKind, CallPhase, OutgoingRequest};
+
+const NOTHING_ACCEPTED: &str =
+    "the write timeout expired: the server accepted no byte of the request";
+const NOTHING_ARRIVED: &str = "the read timeout expired: no byte of the response arrived";
 
 /// State of an exchange that decides whether its error is retryable, and is reported by it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +50,18 @@ impl FailureContext {
     pub(super) fn with_context(self, error: CallError, unprocessed: bool) -> CallError {
         let is_safe = self.idempotent || self.bytes_sent == 0 || unprocessed;
         let is_own_fault = error.kind == CallErrorKind::LocalProtocol;
+        let message = match &*error.message {
+            NOTHING_ACCEPTED if self.bytes_sent > 0 => {
+                "the write timeout expired: the server accepted no further byte of the request"
+                    .into()
+            }
+            NOTHING_ARRIVED if self.bytes_received > 0 => {
+                "the read timeout expired: no further byte of the response arrived".into()
+            }
+            _ => error.message,
+        };
         CallError {
+            message,
             retryable: self.replayable && is_safe && !is_own_fault,
             bytes_sent: self.bytes_sent,
             bytes_received: self.bytes_received,
@@ -75,12 +91,8 @@ pub(super) fn timeout(kind: CallErrorKind, phase: CallPhase) -> CallError {
         (CallErrorKind::ConnectTimeout, _) => {
             "the connect timeout expired: no connection was established"
         }
-        (CallErrorKind::WriteTimeout, _) => {
-            "the write timeout expired: the server accepted no byte of the request"
-        }
-        (CallErrorKind::ReadTimeout, _) => {
-            "the read timeout expired: no byte of the response arrived"
-        }
+        (CallErrorKind::WriteTimeout, _) => NOTHING_ACCEPTED,
+        (CallErrorKind::ReadTimeout, _) => NOTHING_ARRIVED,
         (_, CallPhase::Pool) => "the total timeout expired while waiting for a connection",
         _ => "the total timeout expired",
     };
@@ -108,6 +120,22 @@ pub(super) fn queue_full() -> CallError {
             CallPhase::Pool,
             "as many calls are waiting for a connection as max_queue allows",
         )
+    }
+}
+
+/// The error of a call whose new connection got `error`, or the end of input, before its request was sent.
+pub(super) fn before_request(error: Option<&Arc<ConnectionError>>) -> CallError {
+    let error = match error {
+        Some(error) if error.reason == CloseReason::Protocol => failure(error, CallPhase::Send),
+        _ => CallError::new(
+            CallErrorKind::ServerDisconnected,
+            CallPhase::Send,
+            "the server closed the new connection before the request was sent",
+        ),
+    };
+    CallError {
+        retryable: true,
+        ..error
     }
 }
 

@@ -33,6 +33,12 @@ pub(super) fn announced_idle_time(head: &HeadRef<'_>) -> Option<Duration> {
     Some(timeout.saturating_sub(RESERVE.min(timeout / 2)))
 }
 
+/// Whether the rest of a request body is not sent once the final response has this status (RFC 9112 9.5). Nothing is
+/// uploaded to a URL that redirects.
+pub(super) fn refuses_body(status: u16) -> bool {
+    status >= 300
+}
+
 /// A stream event that does not borrow from the connection.
 pub(super) enum ConnEvent {
     Head { head: OwnedHead, end: bool },

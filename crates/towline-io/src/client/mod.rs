@@ -18,8 +18,8 @@ pub mod websocket;
 pub use crate::fork;
 pub use alt_svc::{Http3, Http3Policy};
 pub use blocking::{
-    BlockingCall, BlockingClient, BlockingConfig, BlockingError, BlockingWebSocket, ReadOutcome,
-    Trailer, UpgradeOutcome, WaitPolicy, WriteOutcome, WsRecvOutcome,
+    BlockingCall, BlockingClient, BlockingConfig, BlockingError, BlockingWebSocket, FillOutcome,
+    ReadOutcome, Trailer, UpgradeOutcome, WaitPolicy, WriteOutcome, WsRecvOutcome,
 };
 pub use connection_info::ConnectionInfo;
 pub use dial::{

@@ -238,8 +238,7 @@ impl Connection {
         stream.send_timer.stop();
         if stream.exchange.send_state != SendState::Complete {
             stream.exchange.send_state = SendState::Discard;
-        }
-        if stream.exchange.pending.take(PendingEvents::WRITER_WAITS) {
+            stream.exchange.pending.take(PendingEvents::WRITER_WAITS);
             self.notify(key, PendingEvents::WRITABLE);
         }
         self.check_closed(key);
@@ -248,7 +247,8 @@ impl Connection {
     /// Resets a stream for the program, or releases one that has failed.
     pub fn reset(&mut self, key: StreamKey) {
         let stream = self.streams.get_mut(key);
-        if stream.is_closed {
+        if stream.is_closed || self.side == Side::Client && stream.exchange.is_complete(self.side) {
+            // Closed, or as soon as the rest of the request has been sent.
             return;
         }
         if stream.exchange.send_state == SendState::Complete

@@ -404,6 +404,10 @@ impl Connection {
         self.streams.get(key).exchange.end_received()
     }
 
+    pub fn is_body_unwanted(&self, key: StreamKey) -> bool {
+        self.streams.get(key).exchange.is_unwanted()
+    }
+
     pub fn buffered(&self, key: StreamKey) -> usize {
         let chunk = self.chunk.filter(|chunk| chunk.to == key);
         self.streams.get(key).inbox.len() + chunk.map_or(0, |chunk| chunk.len)

@@ -317,6 +317,10 @@ impl Connection {
         self.streams.get(key).exchange.end_received()
     }
 
+    pub fn is_body_unwanted(&self, key: StreamKey) -> bool {
+        self.streams.get(key).exchange.is_unwanted()
+    }
+
     pub fn buffered(&self, key: StreamKey) -> usize {
         self.streams.get(key).held()
     }

@@ -128,6 +128,11 @@ impl Exchange {
         self.recv_state == RecvState::Failed
     }
 
+    /// Whether everything that the program writes is discarded.
+    pub fn is_unwanted(&self) -> bool {
+        self.send_state == SendState::Discard
+    }
+
     /// Whether the program has finished its message and needs no more of the other one.
     #[inline]
     pub fn is_complete(&self, side: Side) -> bool {

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
+from ..._aio import Signal, Task, sleep
 from ...errors import ClientDisconnected, RemoteProtocolError, ServerDisconnected
-from ..aio import Signal, Task, sleep
 from ..body_sources import AsyncByteStream
 from ..encode import AsyncIterableBody
 from ..request import Request

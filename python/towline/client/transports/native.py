@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing
 from typing import Any
 
 from ...errors import InvalidURL
@@ -133,10 +134,11 @@ def _with_progress(stream: Any, progress: Any, total: int | None) -> Iterator[by
 
 async def _awith_progress(stream: Any, progress: Any, total: int | None) -> AsyncIterator[bytes]:
     done = 0
-    async for piece in stream:
-        yield piece
-        done += len(piece)
-        progress(Progress("upload", done, total))
+    async with aclosing(stream.__aiter__()) as pieces:
+        async for piece in pieces:
+            yield piece
+            done += len(piece)
+            progress(Progress("upload", done, total))
 
 
 def _split(stream: Any, size: int = 65536) -> Iterator[bytes]:

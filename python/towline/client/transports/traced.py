@@ -134,7 +134,7 @@ class AsyncTracedSource(_Traced):
         try:
             await _anotify(self._trace, [self._trace.closed("started")])
         finally:
-            self._source.close()
+            await maybe_await(self._source.close())
         await _anotify(self._trace, [self._trace.closed("complete")])
 
 

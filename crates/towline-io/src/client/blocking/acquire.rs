@@ -14,6 +14,7 @@ use super::wait_policy::{Stop, WaitPolicy};
 use super::waiter_mailbox::PendingDial;
 use crate::client::call_error;
 use crate::client::dial::{Dial, DialError, Established, Progress};
+use crate::client::pool::Lease;
 use crate::client::request::{CallError, CallErrorKind, CallOptions};
 use crate::client::route::Route;
 use crate::conn::Conn;
@@ -32,28 +33,45 @@ impl SharedPool {
     ) -> Result<Acquired, BlockingError> {
         let mut urgent = urgent;
         loop {
-            let acquired = match self.try_acquire(route, options, urgent, now)? {
-                AcquireOutcome::Free(acquired) => acquired,
-                AcquireOutcome::Wait(entry) => Acquired {
-                    lease: (self.wait(&entry, policy)).map_err(|ended| ended.through(route))?,
-                    is_only_call: false,
-                },
+            let (acquired, waited) = match self.try_acquire(route, options, urgent, now)? {
+                AcquireOutcome::Free(acquired) => (acquired, false),
+                AcquireOutcome::Wait(entry) => {
+                    let lease =
+                        (self.wait(&entry, policy)).map_err(|ended| ended.through(route))?;
+                    let is_only_call = false;
+                    (
+                        Acquired {
+                            lease,
+                            is_only_call,
+                        },
+                        true,
+                    )
+                }
             };
             let lease = &acquired.lease;
-            if !lease.reused || self.is_usable(&lease.conn, now) {
+            if self.is_usable(lease, now) {
                 return Ok(acquired);
             }
-            // Its end, or bytes that no request asked for, arrived while it was idle.
+            // Its end, or bytes that no request asked for, arrived before the request.
             match &lease.conn.kind {
-                ConnKind::H1(_) => self.remove(lease.slot, lease.conn.fd),
+                ConnKind::H1(conn) => {
+                    self.remove(lease.slot, lease.conn.fd);
+                    if waited && !lease.reused {
+                        // Opened for this call: the server does so each time.
+                        let conn = pooled_conn::open(conn);
+                        let error = call_error::before_request(conn.peer.proto.error());
+                        return Err(BlockingError::Failed(Box::new(error)).through(route));
+                    }
+                }
                 ConnKind::H2(_) => self.release(lease.slot, now),
             }
             urgent = true;
         }
     }
 
-    fn is_usable(&self, conn: &PooledConn, now: Instant) -> bool {
-        match &conn.kind {
+    fn is_usable(&self, lease: &Lease<PooledConn>, now: Instant) -> bool {
+        match &lease.conn.kind {
+            ConnKind::H2(_) if !lease.reused => true,
             ConnKind::H1(conn) => {
                 with_buffers(|buffers| pooled_conn::open(conn).is_quiet(buffers, now))
             }

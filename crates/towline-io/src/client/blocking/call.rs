@@ -8,7 +8,7 @@ use towline_proto::{Field, OwnedHead, StreamMut};
 
 use super::BlockingError;
 use super::h1_call::H1Call;
-use super::h1_exchange::Exchange;
+use super::h1_exchange::{Exchange, HeadState};
 use super::h2_call::{H2Call, Refused};
 use super::pooled_conn::ConnKind;
 use super::read_buffer::ReadBuffer;
@@ -41,8 +41,18 @@ pub enum ReadOutcome<T> {
 pub enum WriteOutcome {
     /// More may be written.
     Continue,
-    /// The server has responded and does not want the rest of the body.
+    /// The head of the response is here. [`BlockingCall::wants_body`]: the rest is to be written while the body of
+    /// the response is read.
     Responded,
+}
+
+/// The result of [`BlockingCall::fill`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FillOutcome {
+    /// [`BlockingCall::take`] may return something.
+    Filled,
+    /// A piece of the request body can be written, or its end, without waiting.
+    Writable,
 }
 
 /// The call on its connection.
@@ -295,6 +305,45 @@ impl BlockingCall {
         result.inspect_err(|_| self.abort())
     }
 
+    /// Whether the rest of a streamed body is to be written.
+    pub fn wants_body(&mut self) -> bool {
+        match &mut self.kind {
+            None => false,
+            Some(CallKind::H1(h1)) => h1.exchange.wants_body(),
+            Some(CallKind::H2(h2)) => h2.wants_body(),
+        }
+    }
+
+    /// Whether the response has ended with its head, as far as is known without reading its body.
+    pub fn is_response_complete(&mut self) -> bool {
+        match &mut self.kind {
+            None => true,
+            Some(CallKind::H1(h1)) => {
+                matches!(h1.exchange.head_state, HeadState::Taken { end: true })
+            }
+            Some(CallKind::H2(h2)) => self.buffer.is_empty() && h2.is_received(),
+        }
+    }
+
+    /// Queues a piece of a streamed body after [`FillOutcome::Writable`], and sends what the connection accepts.
+    pub fn queue(&mut self, data: Bytes) -> Result<(), BlockingError> {
+        let result = match &mut self.kind {
+            None => return Err(over()),
+            Some(CallKind::H1(h1)) => h1.queue(data),
+            Some(CallKind::H2(h2)) => h2.queue(data),
+        };
+        result.inspect_err(|_| self.abort())
+    }
+
+    /// Whether a piece of a streamed body can be written at once.
+    pub fn is_writable(&mut self) -> bool {
+        match &mut self.kind {
+            None => false,
+            Some(CallKind::H1(h1)) => h1.is_writable(),
+            Some(CallKind::H2(h2)) => h2.is_writable(),
+        }
+    }
+
     /// Ends a streamed body.
     pub fn finish(
         &mut self,
@@ -346,26 +395,29 @@ impl BlockingCall {
         }
     }
 
-    /// Waits until more of the body, its end or its failure has arrived.
-    pub fn fill(&mut self, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
+    /// Waits until more of the body, its end or its failure has arrived, or until the request body can be continued.
+    pub fn fill(&mut self, policy: &mut WaitPolicy<'_>) -> Result<FillOutcome, BlockingError> {
         policy.set_total(self.deadline);
         let result = match &mut self.kind {
-            None => return Ok(()),
-            Some(CallKind::H1(h1)) => h1.fill(policy).map(|()| false),
+            None => return Ok(FillOutcome::Filled),
+            Some(CallKind::H1(h1)) => h1.fill(policy).map(|outcome| (outcome, false)),
             Some(CallKind::H2(h2)) => h2.fill(&mut self.buffer, policy),
         };
         match result {
-            Ok(false) => {}
-            Ok(true) => self.release(Instant::now()),
+            Ok((outcome, is_over)) => {
+                if is_over {
+                    self.release(Instant::now());
+                }
+                Ok(outcome)
+            }
             Err(ended) => {
                 self.abort();
-                return Err(ended);
+                Err(ended)
             }
         }
-        Ok(())
     }
 
-    /// Appends the rest of the body to `out`.
+    /// Appends the rest of the body to `out`; the request has been written.
     pub fn read_all(
         &mut self,
         out: &mut Vec<u8>,
@@ -374,7 +426,9 @@ impl BlockingCall {
         loop {
             match self.take(usize::MAX, |data| out.extend_from_slice(data))? {
                 ReadOutcome::Data(()) => {}
-                ReadOutcome::Pending => self.fill(policy)?,
+                ReadOutcome::Pending => {
+                    self.fill(policy)?;
+                }
                 ReadOutcome::End => return Ok(()),
             }
         }

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use towline_proto::{Field, OwnedHead, StreamRead};
 
 use super::BlockingError;
-use super::call::{self, ReadOutcome, Trailer, WriteOutcome};
+use super::call::{self, FillOutcome, ReadOutcome, Trailer, WriteOutcome};
 use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
-use super::h1_exchange::{Exchange, HeadState, refresh_clock};
+use super::h1_exchange::{Exchange, HeadState, Upload, refresh_clock};
 use super::pooled_conn::open;
 use super::shared_pool::SharedPool;
 use super::wait_policy::WaitPolicy;
@@ -36,8 +36,8 @@ impl H1Call {
         let mut conn = open(&self.conn);
         conn.now = conn.now.max(begun);
         let started = self.exchange.start(&mut conn, request);
-        // A streamed body's first bytes are sent together with the head.
-        if started.is_ok() && (!request.body.is_streamed() || request.awaits_continue()) {
+        // Also before a streamed body: what arrives from now on may be the response.
+        if started.is_ok() {
             self.exchange.flush(&mut conn);
         }
         started
@@ -52,7 +52,8 @@ impl H1Call {
         let mut conn = open(&self.conn);
         self.exchange.await_continue(&mut conn, body, policy)?;
         let head = self.exchange.await_head(&mut conn, policy)?;
-        let is_over = matches!(self.exchange.head_state, HeadState::Taken { end: true });
+        let is_over = matches!(self.exchange.head_state, HeadState::Taken { end: true })
+            && !self.exchange.is_sending(&conn);
         Ok((head, is_over, conn.now))
     }
 
@@ -66,18 +67,22 @@ impl H1Call {
     ) -> Result<WriteOutcome, BlockingError> {
         let (exchange, mut conn) = (&mut self.exchange, open(&self.conn));
         refresh_clock(&mut conn);
-        if !exchange.await_continue(&mut conn, body, policy)? {
+        let is_wanted = exchange.await_continue(&mut conn, body, policy)?;
+        if !is_wanted {
             return Ok(WriteOutcome::Responded);
         }
-        let before = conn.peer.proto.pending_bytes();
-        let stream = conn.peer.proto.stream(exchange.stream);
-        let written = stream.and_then(|mut stream| stream.write_shared(data));
-        exchange.count_queued(before, &conn);
-        if let Err(error) = written {
-            return Err(BlockingError::Failed(Box::new(CallError::local(error))));
-        }
-        exchange.flush(&mut conn);
+        exchange.queue(&mut conn, data)?;
         exchange.await_room(&mut conn, policy)
+    }
+
+    pub(super) fn queue(&mut self, data: Bytes) -> Result<(), BlockingError> {
+        let mut conn = open(&self.conn);
+        refresh_clock(&mut conn);
+        self.exchange.queue(&mut conn, data)
+    }
+
+    pub(super) fn is_writable(&mut self) -> bool {
+        self.exchange.is_writable(&mut open(&self.conn))
     }
 
     pub(super) fn finish(
@@ -96,7 +101,7 @@ impl H1Call {
         let finished = stream.and_then(|mut stream| stream.finish_with(trailers));
         exchange.count_queued(before, &conn);
         exchange.flush(&mut conn);
-        exchange.uploading = false;
+        exchange.upload = Upload::Done;
         finished.map_err(|error| BlockingError::Failed(Box::new(CallError::local(error))))
     }
 
@@ -119,6 +124,11 @@ impl H1Call {
             StreamRead::Pending => return Ok((ReadOutcome::Pending, None)),
             StreamRead::End => {
                 *trailers = call::trailers_of(&stream);
+                self.exchange.is_read = true;
+                if self.exchange.is_sending(&conn) {
+                    // The call is over when its request has been sent, too.
+                    return Ok((ReadOutcome::Pending, None));
+                }
                 ReadOutcome::End
             }
             StreamRead::Failed => return Err(self.exchange.body_failed(&mut conn)),
@@ -128,17 +138,32 @@ impl H1Call {
         Ok((taken, is_over.then_some(conn.now)))
     }
 
-    /// Waits until more of the body, its end or its failure has arrived.
-    pub(super) fn fill(&mut self, policy: &mut WaitPolicy<'_>) -> Result<(), BlockingError> {
-        let mut conn = open(&self.conn);
+    /// Waits until more of the body, its end or its failure has arrived, or until the request body can be continued.
+    pub(super) fn fill(
+        &mut self,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<FillOutcome, BlockingError> {
+        let (exchange, mut conn) = (&mut self.exchange, open(&self.conn));
         refresh_clock(&mut conn);
-        self.exchange.step(&mut conn, CallPhase::Body, policy)
+        if exchange.wants_body() {
+            if recv_at_once(&mut conn) {
+                return Ok(FillOutcome::Filled);
+            }
+            if exchange.is_writable(&mut conn) {
+                return Ok(FillOutcome::Writable);
+            }
+        }
+        match exchange.step_writing(&mut conn, CallPhase::Body, policy) {
+            // The response is complete: the rest of the request is not needed.
+            Err(BlockingError::Failed(_)) if exchange.is_read => exchange.upload = Upload::GivenUp,
+            stepped => stepped?,
+        }
+        Ok(FillOutcome::Filled)
     }
 
     /// Reads without waiting. Whether more of the body arrived.
     fn fill_at_once(&mut self) -> bool {
-        let mut conn = open(&self.conn);
-        with_buffers(|buffers| conn.recv_at_once(buffers)) == RecvProgress::Received
+        recv_at_once(&mut open(&self.conn))
     }
 
     pub(super) fn buffered(&self) -> usize {
@@ -185,25 +210,52 @@ impl H1Call {
 }
 
 impl Exchange {
-    /// Waits until more may be queued.
+    /// Waits until more may be queued, or until the final head has arrived.
     fn await_room(
         &mut self,
         conn: &mut H1Conn,
         policy: &mut WaitPolicy<'_>,
     ) -> Result<WriteOutcome, BlockingError> {
+        recv_at_once(conn);
         loop {
             self.take_events(conn);
-            if let HeadState::Here { head, .. } = &self.head_state
-                && (head.view().status() >= 300 || conn.has_send_failed())
-            {
+            if let HeadState::Here { .. } = &self.head_state {
                 return Ok(WriteOutcome::Responded);
             }
             self.check(conn, CallPhase::Send)?;
-            let room = conn.peer.proto.stream(self.stream);
-            if room.is_ok_and(|mut stream| stream.send_capacity() > 0) && !conn.has_send_failed() {
+            if self.is_writable(conn) {
                 return Ok(WriteOutcome::Continue);
             }
-            self.step(conn, CallPhase::Head, policy)?;
+            self.step_writing(conn, CallPhase::Head, policy)?;
         }
     }
+
+    /// Queues a piece of the body and sends what the kernel accepts.
+    fn queue(&mut self, conn: &mut H1Conn, data: Bytes) -> Result<(), BlockingError> {
+        let before = conn.peer.proto.pending_bytes();
+        let stream = conn.peer.proto.stream(self.stream);
+        let written = stream.and_then(|mut stream| stream.write_shared(data));
+        self.count_queued(before, conn);
+        written.map_err(|error| BlockingError::Failed(Box::new(CallError::local(error))))?;
+        self.flush(conn);
+        Ok(())
+    }
+
+    /// Whether there is room for a piece of the body.
+    fn is_writable(&mut self, conn: &mut H1Conn) -> bool {
+        self.flush(conn);
+        if conn.has_send_failed() {
+            // A response that the server sent before may still be readable.
+            self.upload = Upload::GivenUp;
+            return false;
+        }
+        let stream = conn.peer.proto.stream(self.stream);
+        stream.is_ok_and(|mut stream| stream.send_capacity() > 0)
+    }
+}
+
+/// Receives without waiting. Whether anything has arrived.
+fn recv_at_once(conn: &mut H1Conn) -> bool {
+    conn.peer.proto.interest().read
+        && with_buffers(|buffers| conn.recv_at_once(buffers)) == RecvProgress::Received
 }

@@ -8,6 +8,7 @@ use towline_proto::{BodySize, ConnectionError, Event, OwnedHead, StreamError, St
 use super::BlockingError;
 use super::h1_conn::H1Conn;
 use crate::client::call_error::{self, FailureContext};
+use crate::client::conn_ext::refuses_body;
 use crate::client::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
 };
@@ -39,6 +40,17 @@ impl HeadState {
     }
 }
 
+/// State of the request body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Upload {
+    /// Given with the request, or finished.
+    Done,
+    /// Being written by the program.
+    Open,
+    /// The rest cannot be sent, or is not wanted.
+    GivenUp,
+}
+
 /// The state of an exchange on its connection.
 pub(super) struct Exchange {
     pub(super) stream: StreamId,
@@ -51,8 +63,9 @@ pub(super) struct Exchange {
     /// The route, if it has a proxy, which errors name.
     proxied: Option<Arc<Route>>,
     size: BodySize,
-    /// The program has not finished a streamed body.
-    pub(super) uploading: bool,
+    pub(super) upload: Upload,
+    /// The end of the response has been read.
+    pub(super) is_read: bool,
     /// The body waits for `100 Continue`.
     pub(super) awaits_continue: bool,
     /// No other call of this client is in progress, so no other thread here needs the CPU time spent polling.
@@ -78,7 +91,12 @@ impl Exchange {
             failure_context: FailureContext::of(request, reused),
             proxied: (request.route.proxy.as_ref()).map(|_| Arc::clone(&request.route)),
             size: request.body.size(),
-            uploading: request.body.is_streamed(),
+            upload: if request.body.is_streamed() {
+                Upload::Open
+            } else {
+                Upload::Done
+            },
+            is_read: false,
             awaits_continue: request.awaits_continue(),
             is_only_call,
             queued: 0,
@@ -140,6 +158,22 @@ impl Exchange {
         blocked
     }
 
+    /// Whether the program is to write more of a streamed body.
+    pub(super) fn wants_body(&self) -> bool {
+        self.upload == Upload::Open
+    }
+
+    /// Whether the request is still being sent, to a server that has not refused it.
+    pub(super) fn is_sending(&self, conn: &H1Conn) -> bool {
+        let has_unsent = conn.peer.proto.pending_bytes() > 0 || conn.peer.is_sending_files();
+        match self.upload {
+            Upload::GivenUp => false,
+            _ if conn.has_send_failed() => false,
+            Upload::Open => true,
+            Upload::Done => has_unsent,
+        }
+    }
+
     /// Counts bytes that were queued.
     pub(super) fn count_queued(&mut self, pending_before: usize, conn: &H1Conn) {
         let added = conn
@@ -159,6 +193,9 @@ impl Exchange {
             match event {
                 Event::Head { head, end, .. } => {
                     let head = head.to_owned_head();
+                    if refuses_body(head.view().status()) {
+                        self.upload = Upload::GivenUp;
+                    }
                     self.head_state = HeadState::Here { head, end };
                     // The events after it belong to the body.
                     return;
@@ -188,7 +225,8 @@ impl Exchange {
                 } else {
                     self.size
                 };
-                let phase = call_error::phase(has_head, self.uploading, size, self.sent);
+                let phase =
+                    call_error::phase(has_head, self.upload == Upload::Open, size, self.sent);
                 Err(self.ended(conn, call_error::failure(error, phase)))
             }
         }

@@ -6,7 +6,7 @@ use towline_proto::OwnedHead;
 
 use super::BlockingError;
 use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
-use super::h1_exchange::{Exchange, HeadState};
+use super::h1_exchange::{Exchange, HeadState, Upload};
 use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::call_error;
 use crate::client::conn_ext::EXPECT_CONTINUE_TIMEOUT;
@@ -29,7 +29,11 @@ impl Exchange {
             let known = self.informational.len();
             self.take_events(conn);
             if !matches!(self.head_state, HeadState::Awaited) {
-                return Ok(false);
+                if self.upload == Upload::GivenUp {
+                    return Ok(false);
+                }
+                // A success instead of 100 (Continue): the server takes the body all the same.
+                break;
             }
             self.check(conn, CallPhase::Head)?;
             let new = &self.informational[known..];
@@ -90,6 +94,31 @@ impl Exchange {
         policy: &mut WaitPolicy<'_>,
     ) -> Result<(), BlockingError> {
         let sending = self.flush(conn);
+        self.wait(conn, sending, phase, policy)
+    }
+
+    /// As `step`, while the request is being written: what is sent at once may be all that the caller waits for.
+    pub(super) fn step_writing(
+        &mut self,
+        conn: &mut H1Conn,
+        phase: CallPhase,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
+        let sending = self.flush(conn);
+        if !sending && (self.is_read || self.wants_body()) && !conn.has_send_failed() {
+            return Ok(());
+        }
+        self.wait(conn, sending, phase, policy)
+    }
+
+    /// Waits until bytes could be sent (`sending`: some are left) or received.
+    fn wait(
+        &mut self,
+        conn: &mut H1Conn,
+        sending: bool,
+        phase: CallPhase,
+        policy: &mut WaitPolicy<'_>,
+    ) -> Result<(), BlockingError> {
         let (doing, timeout) = if sending {
             (CallPhase::Send, self.timeouts.write)
         } else {

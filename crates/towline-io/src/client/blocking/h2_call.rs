@@ -7,7 +7,7 @@ use bytes::Bytes;
 use towline_proto::{Field, OwnedHead};
 
 use super::BlockingError;
-use super::call::{self, WriteOutcome};
+use super::call::{self, FillOutcome, WriteOutcome};
 use super::h2_driver::{DriverState, H2Conn};
 use super::read_buffer::ReadBuffer;
 use super::shared_pool::SharedPool;
@@ -98,29 +98,34 @@ impl H2Call {
         self.wait(policy, |state| {
             let slot = state.calls.get_mut(call)?;
             informational.append(&mut slot.informational);
-            let Some((head, end)) = slot.head.take() else {
+            let Some(head) = slot.head.take() else {
                 return slot.failure.take().map(Err);
             };
-            let is_over = end
-                || (state.driver.is_received(call, MOST_PULLED)
-                    && pull(state, call, MOST_PULLED, buffer).is_ok_and(|is_over| is_over));
+            let is_over = state.driver.is_received(call, MOST_PULLED)
+                && pull(state, call, MOST_PULLED, buffer).is_ok_and(|is_over| is_over);
             Some(Ok((head, is_over)))
         })
     }
 
-    /// Waits until more of the body has arrived and takes as much as `buffer` wants. Whether that was the
-    /// end.
+    /// Waits until more of the body has arrived and takes as much as `buffer` wants, or until the request body can be
+    /// continued. Also returns whether the call is over.
     pub(super) fn fill(
         &mut self,
         buffer: &mut ReadBuffer,
         policy: &mut WaitPolicy<'_>,
-    ) -> Result<bool, BlockingError> {
+    ) -> Result<(FillOutcome, bool), BlockingError> {
         let call = self.call;
         let most = buffer.wanted.clamp(1, MOST_PULLED);
+        if self.wants_body() {
+            self.conn.driver.turn_at_once(&self.pool);
+        }
         self.wait(policy, |state| match pull(state, call, most, buffer) {
-            Ok(true) => Some(Ok(true)),
-            _ if !buffer.is_empty() => Some(Ok(false)),
-            Ok(false) => None,
+            Ok(true) => Some(Ok((FillOutcome::Filled, true))),
+            _ if !buffer.is_empty() => Some(Ok((FillOutcome::Filled, false))),
+            Ok(false) => {
+                let is_writable = state.driver.wants_body(call) && state.driver.room(call) > 0;
+                is_writable.then_some(Ok((FillOutcome::Writable, false)))
+            }
             Err(error) => Some(Err(error)),
         })
     }
@@ -158,28 +163,56 @@ impl H2Call {
         if !self.await_continue(informational, policy)? {
             return Ok(WriteOutcome::Responded);
         }
+        self.conn.driver.turn_at_once(&self.pool);
         let call = self.call;
         let mut data = Some(data);
         self.wait(policy, |state| {
-            let slot = state.calls.get_mut(call)?;
-            if let Some((head, _)) = &slot.head
-                && head.view().status() >= 300
+            let is_wanted = state.driver.wants_body(call);
+            if let Some(data) = data.take()
+                && is_wanted
+                && let Err(error) = state.driver.write(call, data)
             {
+                return Some(Err(error));
+            }
+            let slot = state.calls.get_mut(call)?;
+            if slot.head.is_some() {
                 return Some(Ok(WriteOutcome::Responded));
             }
             if let Some(failure) = slot.failure.take() {
                 return Some(Err(failure));
             }
-            if let Some(data) = data.take() {
-                return match state.driver.write(call, data) {
-                    Ok(0) => None,
-                    Ok(usize::MAX) => Some(Ok(WriteOutcome::Responded)),
-                    Ok(_) => Some(Ok(WriteOutcome::Continue)),
-                    Err(error) => Some(Err(error)),
-                };
+            if !is_wanted {
+                return Some(Ok(WriteOutcome::Responded));
             }
             (state.driver.room(call) > 0).then_some(Ok(WriteOutcome::Continue))
         })
+    }
+
+    /// Queues a piece of a streamed body.
+    pub(super) fn queue(&mut self, data: Bytes) -> Result<(), BlockingError> {
+        let call = self.call;
+        let write = |state: &mut DriverState| state.driver.write(call, data);
+        let written = self.conn.driver.with(&self.pool, write);
+        written.map(drop).map_err(BlockingError::Failed)
+    }
+
+    pub(super) fn wants_body(&mut self) -> bool {
+        let call = self.call;
+        let wants = |state: &mut DriverState| state.driver.wants_body(call);
+        self.conn.driver.with(&self.pool, wants)
+    }
+
+    /// Whether the whole response is here and has been taken.
+    pub(super) fn is_received(&mut self) -> bool {
+        let call = self.call;
+        let is_received = |state: &mut DriverState| state.driver.is_received(call, 0);
+        self.conn.driver.with(&self.pool, is_received)
+    }
+
+    pub(super) fn is_writable(&mut self) -> bool {
+        let call = self.call;
+        let room = |state: &mut DriverState| state.driver.room(call);
+        self.wants_body() && self.conn.driver.with(&self.pool, room) > 0
     }
 
     /// Ends a streamed body.
@@ -210,8 +243,12 @@ impl H2Call {
         let is_wanted = self.wait(policy, |state| {
             let slot = state.calls.get_mut(call)?;
             informational.append(&mut slot.informational);
-            if slot.head.is_some() || slot.failure.is_some() {
+            if slot.failure.is_some() {
                 return Some(Ok(false));
+            }
+            if slot.head.is_some() {
+                // The driver releases the body after a success.
+                return Some(Ok(state.driver.wants_body(call)));
             }
             (!state.driver.awaits_continue(call)).then_some(Ok(true))
         })?;

@@ -88,8 +88,8 @@ impl CallSlots {
 /// Events of a call that its thread has not taken yet.
 #[derive(Default)]
 pub(super) struct CallSlot {
-    /// The final head, and whether the response ends with it.
-    pub(super) head: Option<(OwnedHead, bool)>,
+    /// The final head.
+    pub(super) head: Option<OwnedHead>,
     pub(super) informational: Vec<OwnedHead>,
     pub(super) failure: Option<Box<CallError>>,
     /// The thread to unpark when something arrives.
@@ -152,6 +152,16 @@ impl H2Driver {
         value
     }
 
+    /// Processes what has arrived, unless another thread does.
+    pub(super) fn turn_at_once(&self, pool: &SharedPool) {
+        let mut wake = Vec::new();
+        let mut state = self.lock();
+        if state.leader == Leader::None {
+            state.turn(&mut wake);
+        }
+        self.unlock(state, pool, wake);
+    }
+
     pub(super) fn unlock(
         &self,
         mut state: MutexGuard<'_, DriverState>,
@@ -206,9 +216,7 @@ impl DriverState {
                 continue;
             };
             match event {
-                CallEvent::Head { end } => {
-                    slot.head = self.driver.take_head(call).map(|head| (head, end));
-                }
+                CallEvent::Head { .. } => slot.head = self.driver.take_head(call),
                 CallEvent::Informational(head) => slot.informational.push(head),
                 CallEvent::Failed(error) => slot.failure = Some(error),
                 CallEvent::Readable | CallEvent::Writable | CallEvent::Switched => {}

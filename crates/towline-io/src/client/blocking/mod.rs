@@ -49,7 +49,7 @@ use super::pool::{PoolLimits, PoolStatus};
 use super::request::{CallError, CallOptions, OutgoingRequest};
 use super::route::Route;
 
-pub use call::{BlockingCall, ReadOutcome, Trailer, WriteOutcome};
+pub use call::{BlockingCall, FillOutcome, ReadOutcome, Trailer, WriteOutcome};
 pub use wait_policy::WaitPolicy;
 pub use websocket::{BlockingWebSocket, UpgradeOutcome, WsRecvOutcome};
 

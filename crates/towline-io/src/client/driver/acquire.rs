@@ -122,7 +122,7 @@ impl ClientDriver {
             || unpolled
             || !retry_policy::may_resend(&call.request, &call.options, retry_context);
         while let Some(lease) = self.pool.acquire(origin, now) {
-            if checks && lease.reused && !self.is_alive(lease.conn, now) {
+            if (checks || !lease.reused) && !self.is_alive(lease.conn, now) {
                 self.pool.remove(lease.slot);
                 self.engine.close(lease.conn);
                 continue;
@@ -169,15 +169,25 @@ impl ClientDriver {
         lease: &Lease<ConnId>,
         now: Instant,
     ) -> Result<(), CallError> {
-        let Some(call) = self.calls.get_mut(id.index as usize) else {
+        if !self.calls.contains(id.index as usize) {
             self.pool.release(lease.slot, now);
             return Ok(());
-        };
+        }
         let Some(peer) = self.engine.conn(lease.conn) else {
             self.pool.remove(lease.slot);
             return self.find_connection(id, true, now);
         };
         let is_shared = peer.is_shared();
+        // Input before the request is not the response to it.
+        if !is_shared && (!lease.reused || peer.input.readable) && !self.is_alive(lease.conn, now) {
+            return self.leave_spoiled(id, lease, now);
+        }
+        let (Some(call), Some(peer)) = (
+            self.calls.get_mut(id.index as usize),
+            self.engine.conn(lease.conn),
+        ) else {
+            return Ok(());
+        };
         if is_shared && call.websocket.is_some() {
             match peer.proto.extended_connect() {
                 Some(true) => {}
@@ -233,6 +243,27 @@ impl ClientDriver {
         self.schedule_deadline(id);
         self.schedule_flush(lease.conn);
         Ok(())
+    }
+
+    /// Gives up an HTTP/1 connection whose server has sent something, or has closed it, before the request. Another one
+    /// is used, unless it was opened for this call: the server does so each time.
+    fn leave_spoiled(
+        &mut self,
+        id: CallId,
+        lease: &Lease<ConnId>,
+        now: Instant,
+    ) -> Result<(), CallError> {
+        let peer = self.engine.conn(lease.conn);
+        let error = peer.map(|peer| call_error::before_request(peer.proto.error()));
+        self.pool.remove(lease.slot);
+        self.engine.close(lease.conn);
+        match (error, self.call_mut(id)) {
+            (Some(error), Some(call)) if !lease.reused => {
+                call.stage = Stage::Over;
+                Err(error)
+            }
+            _ => self.find_connection(id, true, now),
+        }
     }
 
     /// Sends a body that waited for 100 (Continue), which has arrived or has timed out (RFC 9110 10.1.1).

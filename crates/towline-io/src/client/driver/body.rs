@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use towline_proto::{Field, StreamError, StreamRead, UserError};
 
-use super::call::{StreamHandle, Upload};
-use super::{CallId, CallRead, ClientDriver, Stage};
+use super::call::{ResponseState, StreamHandle, Upload};
+use super::{CallEvent, CallId, CallRead, ClientDriver, Stage};
 use crate::client::conn_ext::MAX_SKIPPED_BODY_BYTES;
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::conn::id::ConnId;
@@ -29,6 +29,10 @@ impl ClientDriver {
         match self.step(id, conn) {
             Step::Data => {}
             Step::Pending => return CallRead::Pending,
+            Step::End if self.is_sending(id) => {
+                self.await_upload(id);
+                return CallRead::Pending;
+            }
             Step::End => {
                 self.complete(id);
                 return CallRead::End;
@@ -86,7 +90,7 @@ impl ClientDriver {
         let Some(StreamHandle { stream, .. }) = call.handle() else {
             return Step::End;
         };
-        if !call.has_head {
+        if !call.has_head() {
             // The head comes first, as an event.
             return Step::Pending;
         }
@@ -115,6 +119,63 @@ impl ClientDriver {
         self.flush_touched();
         self.schedule_deadline(id);
         Step::Pending
+    }
+
+    /// Whether the request is still being sent, to a server that has not refused it. The call is not over before that,
+    /// even if its response is complete.
+    pub(in crate::client) fn is_sending(&mut self, id: CallId) -> bool {
+        let Some(call) = self.calls.get(id.index as usize) else {
+            return false;
+        };
+        let (Some(handle), false) = (call.handle(), call.response == ResponseState::Refusal) else {
+            return false;
+        };
+        let Some(peer) = self.engine.conn(handle.conn) else {
+            return false;
+        };
+        // HTTP/2 and HTTP/3 send what is queued when the call is over; an HTTP/1 connection is free only then.
+        let has_unsent =
+            !peer.is_shared() && (peer.proto.pending_bytes() > 0 || peer.is_sending_files());
+        peer.input.broken.is_none() && (has_unsent || self.wants_body(id))
+    }
+
+    /// Whether more of a streamed body is to be written. False also if the server does not need the rest.
+    pub fn wants_body(&mut self, id: CallId) -> bool {
+        let Some(call) = self.call(id) else {
+            return false;
+        };
+        match call.stage {
+            Stage::Over => false,
+            Stage::Waiting(_) | Stage::Resting(_) | Stage::AwaitingSettings(_) => true,
+            Stage::Active(handle) => {
+                let is_open = call.upload == Upload::Open;
+                let peer = self.engine.conn(handle.conn).filter(|_| is_open);
+                let body = peer.and_then(|peer| peer.proto.stream(handle.stream).ok());
+                body.is_some_and(|body| !body.is_body_unwanted())
+            }
+        }
+    }
+
+    /// The program has read the end of the response and waits for that of its request.
+    fn await_upload(&mut self, id: CallId) {
+        if let Some(call) = self.call_mut(id) {
+            (call.response, call.reader_waits) = (ResponseState::End, true);
+        }
+        self.flush_touched();
+        self.schedule_deadline(id);
+    }
+
+    /// Wakes the reader of a complete response when the request has been sent.
+    pub(super) fn wake_at_end(&mut self, id: CallId) {
+        let waits = self
+            .call(id)
+            .is_some_and(|call| call.is_read() && call.reader_waits);
+        if waits && !self.is_sending(id) {
+            if let Some(call) = self.call_mut(id) {
+                call.reader_waits = false;
+            }
+            self.push_event(id, CallEvent::Readable);
+        }
     }
 
     fn read_failure(&mut self, id: CallId, conn: ConnId) -> CallRead<'_> {
@@ -180,6 +241,7 @@ impl ClientDriver {
         if let Some(call) = self.call_mut(id) {
             call.upload = Upload::Done;
         }
+        self.wake_at_end(id);
         self.schedule_deadline(id);
         Ok(())
     }
@@ -237,7 +299,7 @@ impl ClientDriver {
             }
             Stage::AwaitingSettings(_) => self.release_unused(id),
             Stage::Active(handle) => {
-                if call.has_head && call.upload == Upload::Done {
+                if call.has_head() && call.upload == Upload::Done {
                     self.drain(handle);
                 }
                 let now = self.now();

@@ -9,6 +9,7 @@ use super::websocket_state::{OpenWebSocket, WsCall, WsPhase};
 
 use crate::client::acquire_timer::AcquireTimer;
 use crate::client::call_error::{self, FailureContext};
+use crate::client::conn_ext::refuses_body;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
 use crate::client::pool::{Lease, SlotId, WaiterId};
@@ -50,11 +51,24 @@ pub(super) struct StreamHandle {
 /// State of the request body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Upload {
-    /// Complete: given with the request, or finished.
+    /// Complete: given with the request, finished, or not wanted by the server.
     #[default]
     Done,
     /// Being written by the program.
     Open,
+    /// No body: bytes, or messages, go both ways.
+    Tunnel,
+}
+
+/// How much of the response has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ResponseState {
+    Nothing,
+    Head,
+    /// The head of a response after which the rest of the request body is not sent.
+    Refusal,
+    /// The program has read the end, while the request was still being sent.
+    End,
 }
 
 pub(super) struct Call {
@@ -64,7 +78,7 @@ pub(super) struct Call {
     pub(super) options: CallOptions,
     pub(super) upload: Upload,
     pub(super) head: Option<OwnedHead>,
-    pub(super) has_head: bool,
+    pub(super) response: ResponseState,
     /// The program's last read returned `Pending`.
     pub(super) reader_waits: bool,
     pub(super) reused: bool,
@@ -149,7 +163,7 @@ impl Call {
             options,
             upload: Upload::Done,
             head: None,
-            has_head: false,
+            response: ResponseState::Nothing,
             reader_waits: false,
             reused: false,
             info: None,
@@ -183,6 +197,15 @@ impl Call {
         }
     }
 
+    pub(super) fn has_head(&self) -> bool {
+        self.response != ResponseState::Nothing
+    }
+
+    /// Whether the response has been read while the request was still being sent.
+    pub(super) fn is_read(&self) -> bool {
+        self.response == ResponseState::End
+    }
+
     /// The phase that an error of this call reports, `bytes_sent` bytes of its request having been sent.
     pub(super) fn phase(&self, bytes_sent: u64) -> CallPhase {
         if let Stage::Waiting(_) | Stage::Resting(_) = self.stage {
@@ -192,7 +215,12 @@ impl Call {
             Some(_) => BodySize::Empty,
             None => self.request.body.size(),
         };
-        call_error::phase(self.has_head, self.upload == Upload::Open, size, bytes_sent)
+        call_error::phase(
+            self.has_head(),
+            self.upload == Upload::Open,
+            size,
+            bytes_sent,
+        )
     }
 
     pub(super) fn failure_context(&self) -> FailureContext {
@@ -228,11 +256,17 @@ impl Call {
         head: &HeadRef<'_>,
         now: Instant,
     ) -> Result<(), &'static str> {
+        self.response = ResponseState::Head;
+        if refuses_body(head.status()) {
+            self.response = ResponseState::Refusal;
+            self.continue_deadline = None;
+            self.upload = Upload::Done;
+        }
         let Some(websocket) = self.websocket.as_deref_mut() else {
             return Ok(());
         };
         if websocket.open_if_granted(head, now)? {
-            self.upload = Upload::Open;
+            self.upload = Upload::Tunnel;
             // The timeouts of the handshake do not apply to messages.
             (self.options.timeouts.read, self.options.timeouts.total) = (None, None);
         }

@@ -41,8 +41,8 @@ impl ClientDriver {
         {
             let event = match event {
                 Event::Head { head, end, .. } => {
-                    // A final response instead of 100 (Continue): the body is not sent.
-                    call.continue_deadline = None;
+                    // A success instead of 100 (Continue): the server takes the body all the same.
+                    got_continue = true;
                     violation = call.handle_head(&head, now).err();
                     if let Some(http3) = &self.dial.http3 {
                         http3.observe(&call.request.route, &head, now);
@@ -52,7 +52,6 @@ impl ClientDriver {
                         self.pool.limit_idle(slot, most);
                     }
                     call.head = Some(head.to_owned_head());
-                    call.has_head = true;
                     call.times.head = Some(now);
                     is_complete = end;
                     CallEvent::Head { end }
@@ -69,9 +68,9 @@ impl ClientDriver {
                     call.reader_waits = false;
                     CallEvent::Readable
                 }
-                Event::Writable(_) if call.upload == Upload::Open => CallEvent::Writable,
+                Event::Writable(_) if call.upload != Upload::Done => CallEvent::Writable,
                 Event::Switched { .. } => {
-                    call.upload = Upload::Open;
+                    call.upload = Upload::Tunnel;
                     CallEvent::Switched
                 }
                 Event::Failed(_, error @ StreamError::Connection(_)) => {
@@ -95,13 +94,15 @@ impl ClientDriver {
                 peer.keep_open = true;
             }
             self.drive_websocket(id);
-        } else if is_complete {
+        } else if is_complete && !self.is_sending(id) {
             // The response is complete: a failure behind it does not matter.
             self.complete(id);
         } else if let Some(error) = failure {
             self.on_exchange_failed(id, &error);
         } else if got_continue {
             self.release_body(id);
+        } else {
+            self.wake_at_end(id);
         }
     }
 
@@ -128,6 +129,10 @@ impl ClientDriver {
         let Some(handle) = call.handle() else {
             return;
         };
+        if call.is_read() {
+            // The response is complete: the rest of the request is not needed.
+            return self.give_up_upload(id);
+        }
         let failure_context = self.failure_context(id);
         let protocols = self.dial.protocols;
         let Some(call) = self.call(id) else {
@@ -138,7 +143,7 @@ impl ClientDriver {
             .with_context(call_error::stream_failure(why, phase), why.is_unprocessed());
         let retry_context = RetryContext {
             reused: call.reused,
-            response_started: call.has_head || error.bytes_received > 0,
+            response_started: call.has_head() || error.bytes_received > 0,
             unprocessed: false,
             calm: false,
             resends: call.resends,
@@ -266,5 +271,11 @@ impl ClientDriver {
         }
         self.release(handle, now);
         self.run_pool_actions();
+    }
+
+    /// Completes a call whose response has been read, without the rest of its request.
+    pub(super) fn give_up_upload(&mut self, id: CallId) {
+        self.complete(id);
+        self.push_event(id, CallEvent::Readable);
     }
 }

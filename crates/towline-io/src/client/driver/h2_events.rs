@@ -76,11 +76,16 @@ impl ClientDriver {
                 return self.finish_h2_events(conn, now);
             };
             match ConnEvent::of(event) {
-                Some((stream, event)) => {
-                    if let Some(&id) = state.h2.calls.get(stream) {
-                        self.on_stream_event(id, event, now);
+                Some((stream, event)) => match (state.h2.calls.get(stream), event) {
+                    (Some(&id), event) => self.on_stream_event(id, event, now),
+                    // The end of a request whose response has been read could not be sent.
+                    (None, ConnEvent::Failed(_)) => {
+                        if let Ok(mut stream) = wire.stream(stream) {
+                            stream.reset();
+                        }
                     }
-                }
+                    (None, _) => {}
+                },
                 None => self.retire_conn(conn),
             }
         }
@@ -173,8 +178,6 @@ impl ClientDriver {
         call.times.progress = now;
         match event {
             ConnEvent::Head { head, end } => {
-                // A final response instead of 100 (Continue): the body is not sent.
-                call.continue_deadline = None;
                 if let Err(rule) = call.handle_head(&head.view(), now) {
                     return self.reject_upgrade(id, rule);
                 }
@@ -182,10 +185,11 @@ impl ClientDriver {
                     http3.observe(&call.request.route, &head.view(), now);
                 }
                 call.head = Some(head);
-                call.has_head = true;
                 call.times.head = Some(now);
                 self.events.push_back((id, CallEvent::Head { end }));
-                if end {
+                // A success instead of 100 (Continue): the server takes the body all the same.
+                self.release_body(id);
+                if end && !self.is_sending(id) {
                     self.complete(id);
                 }
             }
@@ -205,15 +209,16 @@ impl ClientDriver {
             }
             ConnEvent::Writable => {
                 let is_websocket = call.open_websocket().is_some();
-                if call.upload == Upload::Open {
+                if call.upload != Upload::Done {
                     self.events.push_back((id, CallEvent::Writable));
                 }
+                self.wake_at_end(id);
                 if is_websocket {
                     self.drive_websocket(id);
                 }
             }
             ConnEvent::Switched => {
-                call.upload = Upload::Open;
+                call.upload = Upload::Tunnel;
                 let is_websocket = call.open_websocket().is_some();
                 self.events.push_back((id, CallEvent::Switched));
                 if is_websocket {

@@ -67,10 +67,16 @@ fn deadline(call: &Call, unsent: bool) -> Option<(Instant, CallErrorKind)> {
         Stage::Resting(_) => None,
         // Waiting for 100 (Continue); `continue_deadline` bounds it.
         Stage::Active(_) if call.continue_deadline.is_some() => None,
+        // The program is to read: no timeout runs, since the server may wait for that with its own reading.
+        Stage::Active(_)
+            if call.has_head() && !call.reader_waits && call.upload != Upload::Tunnel =>
+        {
+            None
+        }
         Stage::Active(_) if unsent => since_progress(timeouts.write, CallErrorKind::WriteTimeout),
-        // The program is to write, or to read: no timeout runs.
-        Stage::Active(_) if call.upload == Upload::Open && !call.reader_waits => None,
-        Stage::Active(_) if call.has_head && !call.reader_waits => None,
+        // The program is to write, and the server may wait for that.
+        Stage::Active(_) if call.upload == Upload::Open => None,
+        Stage::Active(_) if call.has_head() && !call.reader_waits => None,
         Stage::Active(_) | Stage::AwaitingSettings(_) => {
             since_progress(timeouts.read, CallErrorKind::ReadTimeout)
         }
@@ -211,6 +217,10 @@ impl ClientDriver {
         let Some(call) = self.call(id) else {
             return;
         };
+        if call.is_read() && kind == CallErrorKind::WriteTimeout {
+            // The response is complete: the rest of the request is not needed.
+            return self.give_up_upload(id);
+        }
         if let Stage::Waiting(_) | Stage::Resting(_) = call.stage {
             if let Stage::Waiting(waiter) = call.stage {
                 self.pool.cancel(waiter);
@@ -220,7 +230,7 @@ impl ClientDriver {
         }
         let phase = match kind {
             CallErrorKind::WriteTimeout => CallPhase::Send,
-            CallErrorKind::ReadTimeout if call.has_head => CallPhase::Body,
+            CallErrorKind::ReadTimeout if call.has_head() => CallPhase::Body,
             CallErrorKind::ReadTimeout => CallPhase::Head,
             _ => call.phase(failure_context.bytes_sent),
         };

@@ -2,6 +2,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use towline_io::client::{CallId, ConnectionInfo};
@@ -24,6 +25,8 @@ pub struct AsyncBody {
     state: GilCell<State>,
     /// An [`ExclusiveReader`] waits for bytes.
     has_waiting_reader: AtomicBool,
+    /// The task that sends the request body.
+    upload: GilCell<Option<Py<PyAny>>>,
 }
 
 enum State {
@@ -35,7 +38,12 @@ enum State {
 type Trailers = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl AsyncBody {
-    pub fn new(py: Python<'_>, loop_driver: Py<LoopDriver>, id: CallId) -> Self {
+    pub fn new(
+        py: Python<'_>,
+        loop_driver: Py<LoopDriver>,
+        id: CallId,
+        upload: Option<Py<PyAny>>,
+    ) -> Self {
         let calls = loop_driver.get().calls(py);
         let connection = calls.ok().and_then(|calls| calls.driver.info(id).cloned());
         Self {
@@ -44,7 +52,16 @@ impl AsyncBody {
             connection,
             state: GilCell::new(State::Open),
             has_waiting_reader: AtomicBool::new(false),
+            upload: GilCell::new(upload),
         }
+    }
+
+    /// Has the upload end, if it has not. Returns an awaitable of that.
+    pub fn end_upload(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        let Some(task) = self.upload.open(py).take() else {
+            return Ok(None);
+        };
+        task.call_method0(py, intern!(py, "end")).map(Some)
     }
 
     /// Reads at most `max_bytes`.
@@ -201,6 +218,14 @@ impl ReplyBody for AsyncBody {
 
 impl Drop for AsyncBody {
     fn drop(&mut self) {
-        Python::attach(|py| self.close(py));
+        Python::attach(|py| {
+            self.close(py);
+            if let Some(task) = self.upload.open(py).take() {
+                // A finaliser may run in any thread. Nothing is left to cancel once the loop is closed.
+                let cancel = task.getattr(py, intern!(py, "cancel"));
+                let event_loop = &self.loop_driver.get().event_loop;
+                let _ = cancel.and_then(|cancel| event_loop.call_from_thread(py, cancel.bind(py)));
+            }
+        });
     }
 }

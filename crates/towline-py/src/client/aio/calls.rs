@@ -76,6 +76,8 @@ pub type WsHandshake = (Arc<Head>, Option<Vec<u8>>);
 pub enum CallFailure {
     Call(Box<CallError>),
     Body(BodyError),
+    /// The iterator of the request body has raised an exception.
+    Program(PyErr),
 }
 
 impl CallFailure {
@@ -83,6 +85,7 @@ impl CallFailure {
         match self {
             Self::Call(error) => errors::call_error(py, error),
             Self::Body(error) => error.to_error(),
+            Self::Program(error) => error.clone_ref(py),
         }
     }
 }
@@ -329,10 +332,15 @@ impl CallTable {
         }
     }
 
-    /// Whether a response or a failure has arrived, although the request body may not have been sent completely.
-    pub fn has_response(&mut self, id: CallId) -> bool {
-        self.slot(id)
-            .is_none_or(|slot| !matches!(slot.stage, Stage::AwaitingHead(_)))
+    /// Ends a call whose request body the program cannot complete. Returns the waiters to wake.
+    pub fn fail(&mut self, id: CallId, error: PyErr) -> Vec<Py<TaskFuture>> {
+        let Some(slot) = self.slot(id) else {
+            return Vec::new();
+        };
+        slot.stage = Stage::Failed(CallFailure::Program(error));
+        self.driver.cancel(id);
+        self.wake_all(id);
+        std::mem::take(&mut self.woken)
     }
 
     /// Reads at most `max_bytes` of a streamed body.
@@ -342,6 +350,11 @@ impl CallTable {
         id: CallId,
         max_bytes: usize,
     ) -> Result<ReadOutcome, CallFailure> {
+        if let Some(slot) = self.slot(id)
+            && let Stage::Failed(CallFailure::Program(error)) = &slot.stage
+        {
+            return Err(CallFailure::Program(error.clone_ref(py)));
+        }
         match self.driver.read(id, max_bytes) {
             CallRead::Data(data) => {
                 let data = PyBytes::new(py, data).unbind();

@@ -153,7 +153,7 @@ impl AsyncPool {
         )?;
         match (started, pieces) {
             (Err(error), _) => Call::failed(py, errors::call_error(py, &error)),
-            (Ok(id), None) => Call::native(py, loop_driver, ReplyOp(id)),
+            (Ok(id), None) => Call::native(py, loop_driver, ReplyOp { id, upload: None }),
             (Ok(id), Some(pieces)) => Upload::start(py, loop_driver, id, pieces),
         }
     }

@@ -65,8 +65,10 @@ impl AsyncReply {
         slf.get().call(slf.py(), op)
     }
 
-    fn close(&self, py: Python<'_>) {
+    /// Returns an awaitable of the end of the upload if that has to be ended.
+    fn close(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
         self.body.close(py);
+        self.body.end_upload(py)
     }
 
     #[getter]
@@ -76,7 +78,11 @@ impl AsyncReply {
 }
 
 /// Waits for a response head, and returns an [`AsyncReply`].
-pub struct ReplyOp(pub CallId);
+pub struct ReplyOp {
+    pub id: CallId,
+    /// The task that sends the request body.
+    pub upload: Option<Py<PyAny>>,
+}
 
 impl PendingOp for ReplyOp {
     fn poll(
@@ -84,12 +90,12 @@ impl PendingOp for ReplyOp {
         py: Python<'_>,
         loop_driver: &Py<LoopDriver>,
     ) -> PyResult<Option<OpOutcome>> {
-        let head = loop_driver.get().calls(py)?.take_streamed_head(self.0);
+        let head = loop_driver.get().calls(py)?.take_streamed_head(self.id);
         let Some(head) = head else {
             return Ok(None);
         };
         let head = head.map_err(|failure| failure.to_error(py))?;
-        let body = AsyncBody::new(py, loop_driver.clone_ref(py), self.0);
+        let body = AsyncBody::new(py, loop_driver.clone_ref(py), self.id, self.upload.take());
         let reply = AsyncReply::make(py, head, body)?;
         Ok(Some(OpOutcome::Done(reply.into_any())))
     }
@@ -100,10 +106,10 @@ impl PendingOp for ReplyOp {
         loop_driver: &LoopDriver,
         waiter: Py<TaskFuture>,
     ) -> PyResult<()> {
-        loop_driver.set_read_waiter(py, self.0, waiter)
+        loop_driver.set_read_waiter(py, self.id, waiter)
     }
 
     fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {
-        loop_driver.cancel(py, self.0);
+        loop_driver.cancel(py, self.id);
     }
 }

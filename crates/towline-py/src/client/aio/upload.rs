@@ -13,7 +13,8 @@ use super::reply::ReplyOp;
 use super::task_future::TaskFuture;
 use crate::gil::GilCell;
 
-/// Failures of the connection are not raised here: the server may have responded before, and `reply()` returns that response.
+/// Failures of the connection are not raised here: the server may have responded before, and the reader of the response
+/// gets them.
 #[pyclass(frozen, module = "towline._native")]
 pub struct Upload {
     loop_driver: Py<LoopDriver>,
@@ -23,7 +24,7 @@ pub struct Upload {
 }
 
 impl Upload {
-    /// Returns an awaitable that sends `pieces` as the body of call `id`, then waits for the response head.
+    /// Returns an awaitable of the response to call `id`. A background task sends `pieces` as its body.
     pub fn start(
         py: Python<'_>,
         loop_driver: Py<LoopDriver>,
@@ -55,7 +56,7 @@ impl Upload {
 
 #[pymethods]
 impl Upload {
-    /// Queues a piece. False: there is no room, or no connection yet, and nothing was taken.
+    /// Queues a piece. False: there is no room, or no connection yet, or the rest is not wanted: nothing was taken.
     fn write(&self, data: &Bound<'_, PyAny>) -> PyResult<bool> {
         let py = data.py();
         let bytes = match data.cast::<PyBytes>() {
@@ -68,7 +69,7 @@ impl Upload {
         let loop_driver = self.loop_driver.bind(py);
         let written = {
             let mut calls = loop_driver.get().calls(py)?;
-            if calls.has_response(self.id) || calls.driver.room(self.id) == 0 {
+            if !calls.driver.wants_body(self.id) || calls.driver.room(self.id) == 0 {
                 return Ok(false);
             }
             calls.driver.write(self.id, bytes)
@@ -79,7 +80,7 @@ impl Upload {
         }
     }
 
-    /// Waits for room. False: the server has responded already, or the connection has failed.
+    /// Waits for room. False: the server does not want the rest, or the call is over.
     fn room(&self, py: Python<'_>) -> PyResult<Py<Call>> {
         if *self.failed.open(py) {
             return Call::ready(py, py_bool(py, false)?);
@@ -95,8 +96,27 @@ impl Upload {
         finished.or_else(|error| self.on_failure(py, &error))
     }
 
-    fn reply(&self, py: Python<'_>) -> PyResult<Py<Call>> {
-        Call::native(py, self.loop_driver.clone_ref(py), ReplyOp(self.id))
+    /// Ends the call: the program cannot go on with the body. The reader of the response gets the exception.
+    fn fail(&self, py: Python<'_>, error: &Bound<'_, PyAny>) -> PyResult<()> {
+        let error = PyErr::from_value(error.clone());
+        let woken = self.loop_driver.get().calls(py)?.fail(self.id, error);
+        for waiter in woken {
+            TaskFuture::wake(waiter.bind(py), false)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the response. `task` sends the body.
+    fn reply(&self, py: Python<'_>, task: Py<PyAny>) -> PyResult<Py<Call>> {
+        let upload = Some(task);
+        Call::native(
+            py,
+            self.loop_driver.clone_ref(py),
+            ReplyOp {
+                id: self.id,
+                upload,
+            },
+        )
     }
 
     fn cancel(&self, py: Python<'_>) {
@@ -104,7 +124,7 @@ impl Upload {
     }
 }
 
-/// Waits until more of the body can be written. False: the server has responded already.
+/// Waits until more of the body can be written. False: the rest is not wanted.
 struct RoomOp(CallId);
 
 impl PendingOp for RoomOp {
@@ -114,12 +134,12 @@ impl PendingOp for RoomOp {
         loop_driver: &Py<LoopDriver>,
     ) -> PyResult<Option<OpOutcome>> {
         let mut calls = loop_driver.get().calls(py)?;
-        let has_response = calls.has_response(self.0);
-        if !has_response && calls.driver.room(self.0) == 0 {
+        let is_wanted = calls.driver.wants_body(self.0);
+        if is_wanted && calls.driver.room(self.0) == 0 {
             return Ok(None);
         }
         drop(calls);
-        Ok(Some(OpOutcome::Done(py_bool(py, !has_response)?)))
+        Ok(Some(OpOutcome::Done(py_bool(py, is_wanted)?)))
     }
 
     fn wait(

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList, PyTuple};
-use towline_io::client::{BlockingCall, ConnectionInfo, ReadOutcome, Trailer};
+use towline_io::client::{BlockingCall, ConnectionInfo, Trailer};
 
 use super::super::collector::{BodyLimits, Collector};
 use super::super::head::Head;
 use super::super::reply::{CallInfo, ReplyBody};
-use super::wait::{detached, to_error};
+use super::upload::{Upload, read_on};
 use crate::errors::StreamConsumed;
 use crate::gil::GilCell;
 
@@ -19,11 +19,14 @@ use crate::gil::GilCell;
 ///   └─ close, failure ──► Closed
 /// ```
 pub enum State {
-    Open(Box<BlockingCall>),
+    Open(Box<BlockingCall>, Option<Box<Upload>>),
     Reading,
     BlockingError(CallInfo, Box<[Trailer]>),
     Closed(CallInfo),
 }
+
+/// A call, and the rest of its request body.
+type OpenCall = (Box<BlockingCall>, Option<Box<Upload>>);
 
 pub struct SyncBody {
     connection: Arc<ConnectionInfo>,
@@ -38,10 +41,11 @@ pub fn info_of(call: &BlockingCall) -> CallInfo {
 }
 
 impl SyncBody {
-    pub fn new(call: Box<BlockingCall>) -> Self {
+    /// `upload`: the rest of the request body.
+    pub fn new(call: Box<BlockingCall>, upload: Option<Box<Upload>>) -> Self {
         Self {
             connection: Arc::clone(call.info()),
-            state: GilCell::new(State::Open(call)),
+            state: GilCell::new(State::Open(call, upload)),
         }
     }
 
@@ -52,34 +56,17 @@ impl SyncBody {
         max_bytes: usize,
         sink: impl FnOnce(&[u8]) -> T,
     ) -> PyResult<Option<T>> {
-        let Some(mut call) = self.take_call(py)? else {
+        let Some((mut call, mut upload)) = self.take_call(py)? else {
             return Ok(None);
         };
-        let mut sink = Some(sink);
-        loop {
-            let outcome = call.take(max_bytes, |data| sink.take().map(|sink| sink(data)));
-            match outcome {
-                Ok(ReadOutcome::Data(value)) => {
-                    self.return_call(py, call);
-                    return Ok(value);
-                }
-                Ok(ReadOutcome::End) => {
-                    let trailers = call.trailers().into();
-                    self.set_state(py, State::BlockingError(info_of(&call), trailers));
-                    return Ok(None);
-                }
-                Ok(ReadOutcome::Pending) => {
-                    if let Err(error) = detached(py, |wait| call.fill(wait)) {
-                        self.set_state(py, State::Closed(info_of(&call)));
-                        return Err(error);
-                    }
-                }
-                Err(ended) => {
-                    self.set_state(py, State::Closed(info_of(&call)));
-                    return Err(to_error(py, &ended));
-                }
-            }
-        }
+        let taken = read_on(py, &mut call, &mut upload, max_bytes, sink);
+        let state = match &taken {
+            Ok(Some(_)) => State::Open(call, upload),
+            Ok(None) => State::BlockingError(info_of(&call), call.trailers().into()),
+            Err(_) => State::Closed(info_of(&call)),
+        };
+        self.set_state(py, state);
+        taken
     }
 
     /// Reads the rest of the body.
@@ -100,10 +87,10 @@ impl SyncBody {
     }
 
     /// Takes the call out, for this thread. `None`: the body has been read to its end.
-    fn take_call(&self, py: Python<'_>) -> PyResult<Option<Box<BlockingCall>>> {
+    fn take_call(&self, py: Python<'_>) -> PyResult<Option<OpenCall>> {
         let mut state = self.state.open(py);
         match std::mem::replace(&mut *state, State::Reading) {
-            State::Open(call) => Ok(Some(call)),
+            State::Open(call, upload) => Ok(Some((call, upload))),
             State::Reading => Err(PyRuntimeError::new_err(
                 "another thread is reading this response",
             )),
@@ -118,10 +105,6 @@ impl SyncBody {
         }
     }
 
-    fn return_call(&self, py: Python<'_>, call: Box<BlockingCall>) {
-        self.set_state(py, State::Open(call));
-    }
-
     fn set_state(&self, py: Python<'_>, state: State) {
         let before = std::mem::replace(&mut *self.state.open(py), state);
         drop(before);
@@ -130,7 +113,7 @@ impl SyncBody {
     pub fn close(&self, py: Python<'_>) {
         let before = {
             let mut state = self.state.open(py);
-            let State::Open(call) = &*state else {
+            let State::Open(call, _) = &*state else {
                 return;
             };
             let info = info_of(call);
@@ -150,7 +133,7 @@ impl SyncBody {
 impl ReplyBody for SyncBody {
     fn info(&self, py: Python<'_>) -> CallInfo {
         match &*self.state.open(py) {
-            State::Open(call) => info_of(call),
+            State::Open(call, _) => info_of(call),
             State::Reading => CallInfo::default(),
             State::BlockingError(info, _) | State::Closed(info) => *info,
         }
@@ -158,7 +141,7 @@ impl ReplyBody for SyncBody {
 
     fn buffered(&self, py: Python<'_>) -> usize {
         match &*self.state.open(py) {
-            State::Open(call) => call.buffered(),
+            State::Open(call, _) => call.buffered(),
             _ => 0,
         }
     }

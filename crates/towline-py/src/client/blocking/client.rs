@@ -80,8 +80,8 @@ impl ClientCore {
 fn exchange(py: Python<'_>, fast: FastCall<'_, SyncPool>) -> PyResult<BufferedResponse> {
     let limits = fast.config.limits();
     let pool = fast.pool.get();
-    let (call, head) = pool.call(py, fast.request, fast.options, None)?;
-    let body = SyncBody::new(call);
+    let (call, head) = pool.call(py, fast.request, fast.options)?;
+    let body = SyncBody::new(call, None);
     let content = body.read_all(py, &head, limits)?;
     Ok(BufferedResponse {
         head: Arc::new(head),

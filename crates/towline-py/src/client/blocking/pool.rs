@@ -18,7 +18,7 @@ use super::super::request::{self, Origin, RequestParts, RouteCache};
 use super::super::websocket::{self, Handshake};
 use super::body::SyncBody;
 use super::reply::SyncReply;
-use super::upload::upload;
+use super::upload::{Upload, read_on};
 use super::wait::detached;
 use crate::gil::GilCell;
 
@@ -71,20 +71,34 @@ impl SyncPool {
         py: Python<'_>,
         prepared: OutgoingRequest,
         options: CallOptions,
-        streamed: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<(Box<BlockingCall>, Head)> {
         let blocking = self.blocking(py)?;
-        let Some(body) = streamed else {
-            return detached(py, |wait| {
-                let mut call = blocking.begin(prepared, options, wait)?;
-                let head = await_head(&mut call, wait)?;
-                Ok((Box::new(call), head))
-            });
-        };
-        let mut call = detached(py, |wait| blocking.begin(prepared, options, wait))?;
-        upload(&mut call, body)?;
+        detached(py, |wait| {
+            let mut call = blocking.begin(prepared, options, wait)?;
+            let head = await_head(&mut call, wait)?;
+            Ok((Box::new(call), head))
+        })
+    }
+
+    /// As `call`, with a body in pieces. Also returns the rest of it.
+    fn call_streamed(
+        &self,
+        py: Python<'_>,
+        prepared: OutgoingRequest,
+        options: CallOptions,
+        body: &Bound<'_, PyAny>,
+    ) -> PyResult<(Box<BlockingCall>, Head, Option<Box<Upload>>)> {
+        let blocking = self.blocking(py)?;
+        let call = detached(py, |wait| blocking.begin(prepared, options, wait))?;
+        let mut call = Box::new(call);
+        let rest = Upload::start(&mut call, body)?;
         let head = detached(py, |wait| await_head(&mut call, wait))?;
-        Ok((Box::new(call), head))
+        let mut rest = rest.filter(|_| call.wants_body());
+        if rest.is_some() && call.is_response_complete() {
+            // Nobody reads a response without content.
+            read_on(py, &mut call, &mut rest, 1, |_| ())?;
+        }
+        Ok((call, head, rest))
     }
 }
 
@@ -140,14 +154,20 @@ impl SyncPool {
             headers,
             body,
         };
-        let (mut call, head) = self.call(py, parts.prepare()?, options, streamed.as_ref())?;
+        let prepared = parts.prepare()?;
+        let (mut call, head, upload) = if let Some(body) = streamed {
+            self.call_streamed(py, prepared, options, &body)?
+        } else {
+            let (call, head) = self.call(py, prepared, options)?;
+            (call, head, None)
+        };
         if let Some(callback) = on_informational {
             for interim in call.take_informational() {
                 let view = interim.view();
                 callback.call1((view.status(), view_to_list(py, &view)?))?;
             }
         }
-        SyncReply::make(py, Arc::new(head), Arc::new(SyncBody::new(call)))
+        SyncReply::make(py, Arc::new(head), Arc::new(SyncBody::new(call, upload)))
     }
 
     #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]

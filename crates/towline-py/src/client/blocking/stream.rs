@@ -40,12 +40,12 @@ pub fn open_stream(
         return Ok(None);
     };
     let sent = SentRequest::new(&fast.request, &fast.options, fast.follow_redirects);
-    let called = fast.pool.get().call(py, fast.request, fast.options, None);
+    let called = fast.pool.get().call(py, fast.request, fast.options);
     let (call, head) = called.map_err(|error| sent.attach(client.as_any(), error))?;
     let needs_flow = needs_flow(&head, &fast.config, fast.follow_redirects);
     let (timings, reused) = (call.timings(), call.is_reused());
     let head = Arc::new(head);
-    let reply = SyncReply::make(py, Arc::clone(&head), Arc::new(SyncBody::new(call)))?;
+    let reply = SyncReply::make(py, Arc::clone(&head), Arc::new(SyncBody::new(call, None)))?;
     let state = State {
         head: Some(head),
         config: Some(Arc::clone(&fast.config)),
