@@ -33,12 +33,12 @@ from urllib3 import exceptions as wrapped
 from urllib3.util import Retry, parse_url
 
 from . import _native, errors
-from ._dropins._pools import keepalive_of
+from ._dropins._pools import dropin_tls, keepalive_of
 from ._dropins._seams import Seam
 from ._dropins._urllib3 import Raw
 from ._redact import without_credentials
 from .client.environment import variable_with
-from .client.options import Limits, PoolOptions, Proxy, tls_of
+from .client.options import Limits, PoolOptions, Proxy
 from .client.options import Retry as NativeRetry
 
 __all__ = ["Adapter"]
@@ -250,7 +250,8 @@ class _Pools:
 
     def make(self, key: tuple[Any, Any, Any], proxy: Proxy | None) -> Any:
         verify, cert, _ = key
-        tls = tls_of(verify, cert) if self._ssl_context is None or verify is False else self._ssl_context
+        given = self._ssl_context
+        tls = dropin_tls(verify, cert) if given is None or verify is False else given
         pool = _native.SyncPool(PoolOptions(tls=tls, proxy=proxy, **self._settings))
         with self._lock:
             if len(self._pools) >= MAX_POOLS:

@@ -1,4 +1,4 @@
-"""What clients and drop-ins accept of an HTTP/1 response although a server would refuse it in a request, and its bounds.
+"""HTTP/1 responses that clients and drop-ins accept although a server would refuse the same in a request, and bounds.
 
 `conformance/http1/response_leniency.md` has each rule at every cut of the bytes.
 """

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import os
 import socket
 import ssl
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..client.options import AltSvcTypes, Limits, PoolOptions, Proxy, Retry, tls_of
+from ..client.options import TLS, AltSvcTypes, Limits, PoolOptions, Proxy, Retry, tls_of
 
 # Socket option -> index in `tcp_keepalive=(idle, interval, count)`.
 _KEEPALIVE = {
@@ -39,7 +42,7 @@ def pool_options(
     if socket_options is not None:
         optional["tcp_keepalive"] = keepalive_of(socket_options)
     return PoolOptions(
-        tls=tls_of(verify, cert),
+        tls=dropin_tls(verify, cert),
         proxy=Proxy.of(proxy),
         http1=http1,
         http2=http2,
@@ -57,6 +60,41 @@ def pool_options(
         uds=uds,
         **optional,
     )
+
+
+@dataclass(frozen=True)
+class DropInTLS(TLS):
+    """TLS of a drop-in: OpenSSL is used for servers with which rustls has nothing in common."""
+
+    def legacy_context(self) -> ssl.SSLContext:
+        """The context with which the replaced package would connect: it has CBC ciphers and keys of P-521."""
+        cafile = capath = None
+        if self.trust not in ("system", "platform", "environment", "certifi"):
+            cafile, capath = (None, self.trust) if os.path.isdir(self.trust) else (self.trust, None)
+        elif self.trust == "certifi" or not _has_system_store():
+            cafile = importlib.import_module("certifi").where()
+        context = ssl.create_default_context(cafile=cafile, capath=capath)
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if self.cert:
+            context.load_cert_chain(self.cert, self.key, self.password)
+        if self.min_version == "1.3":
+            context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+
+def _has_system_store() -> bool:
+    paths = ssl.get_default_verify_paths()
+    return bool(paths.cafile or paths.capath)
+
+
+def dropin_tls(verify: Any, cert: Any) -> TLS | ssl.SSLContext:
+    """`tls_of` for a drop-in. An `ssl.SSLContext` or a `TLS` of the program stays as it is."""
+    tls = tls_of(verify, cert)
+    if tls is verify or not isinstance(tls, TLS):
+        return tls
+    return DropInTLS(**vars(tls))
 
 
 def keepalive_of(socket_options: Iterable[Any]) -> tuple[int, int, int] | None:

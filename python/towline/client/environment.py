@@ -118,11 +118,10 @@ def variable_with(value: str) -> str | None:
 
 
 def with_env_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
-    """Replaces trust="system" with SSL_CERT_FILE or SSL_CERT_DIR, if set."""
-    if isinstance(tls, TLS) and tls.trust == "system":
-        for name in ("SSL_CERT_FILE", "SSL_CERT_DIR"):
-            if path := os.environ.get(name):
-                return dataclasses.replace(tls, trust=path)
+    """Replaces trust="system" with "environment" if SSL_CERT_FILE or SSL_CERT_DIR is set."""
+    is_set = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
+    if is_set and isinstance(tls, TLS) and tls.trust == "system":
+        return dataclasses.replace(tls, trust="environment")
     return tls
 
 

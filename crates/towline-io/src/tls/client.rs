@@ -1,5 +1,6 @@
 //! TLS configuration of a client: trust, client certificate and versions.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::io;
@@ -13,6 +14,7 @@ use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 
 use super::config::MinVersion;
+use super::explain::is_beyond_rustls;
 use super::external::ExternalTlsContext;
 use super::identity::{Identity, bad};
 use super::session::Session;
@@ -24,6 +26,9 @@ use crate::thread_pool::{FILES, Task, TaskHandle};
 /// Servers whose tickets are kept for QUIC; as many as rustls keeps for TCP.
 const QUIC_SESSIONS: usize = 256;
 
+/// Servers that are remembered to need the legacy implementation.
+const LEGACY_SERVERS: usize = 1024;
+
 /// Certificates that a client trusts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
@@ -32,6 +37,8 @@ pub enum Trust {
     System,
     /// The system's store, independent of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     Platform,
+    /// The file and folders that `SSL_CERT_FILE` and `SSL_CERT_DIR` name when it is loaded.
+    Environment,
     /// A PEM file, or a directory of such files.
     Path(PathBuf),
     /// The certificate of the peer is not verified.
@@ -67,6 +74,14 @@ struct LazyConfig {
     quic_tickets: OnceLock<Arc<ClientSessionMemoryCache>>,
     /// Loading task in progress, with the fork generation that started it.
     loading: Mutex<(u64, Weak<Task<()>>)>,
+    legacy: Option<Legacy>,
+}
+
+/// An implementation for servers whose ciphers, keys or certificates rustls does not have.
+struct Legacy {
+    context: Box<dyn ExternalTlsContext>,
+    /// Their names.
+    servers: Mutex<HashSet<String>>,
 }
 
 impl ClientTls {
@@ -81,6 +96,36 @@ impl ClientTls {
     /// TLS by an external implementation, with its own trust and certificates.
     pub fn external(context: Box<dyn ExternalTlsContext>) -> Self {
         Self(Provider::External(context))
+    }
+
+    /// Creates the configuration with another implementation for servers with which rustls has nothing in common, as the
+    /// drop-ins have it: they connect to what the replaced packages connect to.
+    pub fn with_legacy(settings: ClientTlsSettings, context: Box<dyn ExternalTlsContext>) -> Self {
+        Self(Provider::Rustls(Box::new(LazyConfig {
+            settings,
+            legacy: Some(Legacy {
+                context,
+                servers: Mutex::default(),
+            }),
+            ..LazyConfig::default()
+        })))
+    }
+
+    /// After a failed handshake: whether another one, with the legacy implementation, may succeed.
+    pub(crate) fn falls_back(&self, server_name: &str, error: &io::Error) -> bool {
+        let Provider::Rustls(lazy) = &self.0 else {
+            return false;
+        };
+        // Held by a thread of the parent process, if at all.
+        let Some(mut servers) =
+            (lazy.legacy.as_ref()).and_then(|legacy| legacy.servers.try_lock().ok())
+        else {
+            return false;
+        };
+        if servers.len() >= LEGACY_SERVERS {
+            servers.clear();
+        }
+        is_beyond_rustls(error) && servers.insert(server_name.to_owned())
     }
 
     /// Reads the files now, on this thread. `Err` is a message with the file's name.
@@ -147,14 +192,18 @@ impl ClientTls {
         alpn: &[Vec<u8>],
         outer: Option<Box<Session>>,
     ) -> Result<Session, String> {
+        let external = |context: &dyn ExternalTlsContext, outer| {
+            let tls = context.connect(server_name, alpn);
+            let tls = tls.map_err(|error| error.to_string())?;
+            Ok(Session::external(tls, outer))
+        };
         let lazy = match &self.0 {
             Provider::Rustls(lazy) => lazy,
-            Provider::External(context) => {
-                let tls = context.connect(server_name, alpn);
-                let tls = tls.map_err(|error| error.to_string())?;
-                return Ok(Session::external(tls, outer));
-            }
+            Provider::External(context) => return external(&**context, outer),
         };
+        if let Some(legacy) = lazy.legacy_of(server_name) {
+            return external(legacy, outer);
+        }
         let config = lazy.config()?;
         let name = identity_of(server_name)?;
         rustls::ClientConnection::new_with_alpn(config, name, alpn.to_vec())
@@ -164,6 +213,13 @@ impl ClientTls {
 }
 
 impl LazyConfig {
+    /// The legacy implementation, if this server needs it.
+    fn legacy_of(&self, server_name: &str) -> Option<&dyn ExternalTlsContext> {
+        let legacy = self.legacy.as_ref()?;
+        let servers = legacy.servers.try_lock().ok()?;
+        servers.contains(server_name).then_some(&*legacy.context)
+    }
+
     fn config(&self) -> Result<Arc<ClientConfig>, String> {
         if let Some(loaded) = self.loaded.get() {
             return loaded.clone();
@@ -201,6 +257,7 @@ impl ClientTlsSettings {
             Trust::Platform => {
                 Verifier::new(trust::platform(self.fallback.as_deref())?, Vec::new())
             }
+            Trust::Environment => Verifier::new(trust::environment()?, Vec::new()),
             Trust::Path(path) => {
                 trust::path(path).and_then(|(roots, given)| Verifier::new(roots, given))
             }

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::CertificateRevocationListDer;
-use rustls::pki_types::pem::PemObject;
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, SupportedProtocolVersion};
@@ -17,6 +16,7 @@ use rustls::{RootCertStore, SupportedProtocolVersion};
 use super::ciphers;
 use super::client_auth::ClientVerifier;
 use super::identity::{Identity, bad, certificates, read};
+use super::pem;
 use super::sni::ServerCerts;
 use super::x509::cert_info;
 
@@ -135,9 +135,9 @@ fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCe
         )
     })?;
     let mut roots = RootCertStore::empty();
-    for cert in certificates(file)? {
-        roots.add(cert).map_err(|error| bad(file, &error))?;
-    }
+    pem::certificates(&read(file)?)
+        .and_then(|found| pem::trust(&mut roots, &found))
+        .map_err(|error| bad(file, &error))?;
     let provider = Arc::new(ring::default_provider());
     let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     for crl_file in &settings.crl_files {
@@ -151,14 +151,5 @@ fn client_verifier(settings: &TlsSettings) -> io::Result<Option<Arc<dyn ClientCe
 }
 
 fn revocation_lists(file: &Path) -> io::Result<Vec<CertificateRevocationListDer<'static>>> {
-    let lists: Vec<_> = CertificateRevocationListDer::pem_slice_iter(&read(file)?)
-        .collect::<Result<_, _>>()
-        .map_err(|error| bad(file, &error))?;
-    if lists.is_empty() {
-        return Err(bad(
-            file,
-            &"no revocation list (PEM section X509 CRL) in it",
-        ));
-    }
-    Ok(lists)
+    pem::revocation_lists(&read(file)?).map_err(|error| bad(file, &error))
 }

@@ -12,7 +12,12 @@ use super::verify::SelfSigned;
 /// Describes the failure of a handshake with `peer`.
 pub(crate) fn explain(error: &io::Error, peer: &str) -> String {
     if let Some(tls) = rustls_error(error) {
-        return explain_tls(tls, peer);
+        let text = explain_tls(tls, peer);
+        return if is_beyond_rustls(error) {
+            text + HINT
+        } else {
+            text
+        };
     }
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
@@ -27,8 +32,46 @@ pub(crate) fn explain(error: &io::Error, peer: &str) -> String {
     }
 }
 
+/// Follows a failure in which rustls and the server have nothing in common.
+const HINT: &str = "; rustls has no CBC ciphers and no keys of P-521 or of RSA below 2048 bits: a client with \
+     verify=ssl.create_default_context() uses OpenSSL, which may have what the server needs";
+
 fn no_tls(peer: &str) -> String {
     format!("{peer} does not speak TLS; is it http://?")
+}
+
+/// Whether a handshake failed because of something that rustls does not have, such as CBC ciphers or keys of P-521, or
+/// that the server did not find in its offer. Never for a certificate that is not to be trusted.
+pub(super) fn is_beyond_rustls(error: &io::Error) -> bool {
+    match rustls_error(error) {
+        // OpenSSL has no other versions by default.
+        Some(Error::PeerIncompatible(why)) => !is_about_versions(why),
+        Some(Error::AlertReceived(alert)) => matches!(
+            alert,
+            AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity
+        ),
+        Some(Error::InvalidCertificate(why)) => match why {
+            CertificateError::Other(other) => !other.0.is::<SelfSigned>(),
+            CertificateError::BadEncoding
+            | CertificateError::BadSignature
+            | CertificateError::UnhandledCriticalExtension
+            | CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+            | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => true,
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+fn is_about_versions(why: &PeerIncompatible) -> bool {
+    matches!(
+        why,
+        PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::Tls13RequiredForQuic
+            | PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
+    )
 }
 
 /// Describes a failure of which only rustls' text is left, as of QUIC: for some errors it is an identifier.
@@ -109,13 +152,9 @@ fn explain_tls(error: &Error, peer: &str) -> String {
                 explain_alert(*alert)
             )
         }
-        Error::PeerIncompatible(
-            PeerIncompatible::Tls12NotOffered
-            | PeerIncompatible::Tls12NotOfferedOrEnabled
-            | PeerIncompatible::Tls13RequiredForQuic
-            | PeerIncompatible::ServerDoesNotSupportTls12Or13
-            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
-        ) => format!("{peer} speaks no version of TLS that is allowed here"),
+        Error::PeerIncompatible(why) if is_about_versions(why) => {
+            format!("{peer} speaks no version of TLS that is allowed here")
+        }
         Error::NoApplicationProtocol => {
             format!("{peer} chose a protocol that was not offered (ALPN)")
         }
@@ -153,7 +192,7 @@ pub(super) fn explain_certificate(why: &CertificateError) -> String {
             "is signed by an authority that is not trusted here (unknown CA)".into()
         }
         CertificateError::Revoked => "has been revoked".into(),
-        CertificateError::BadSignature => "has a wrong signature".into(),
+        CertificateError::BadSignature => "has a wrong signature, or a key that is too weak".into(),
         CertificateError::Other(other) if other.0.is::<SelfSigned>() => {
             "is self-signed; name it as a CA file to trust it".into()
         }

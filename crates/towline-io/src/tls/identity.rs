@@ -4,10 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use super::key::{Password, private_key, without_encrypted_keys};
+use super::key::{Password, private_key};
+use super::pem;
 
 /// A certificate with its key, of a client or of a server.
 #[derive(Clone, Debug, Default)]
@@ -30,14 +30,11 @@ impl Identity {
 }
 
 pub(super) fn certificates(file: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
-    let text = without_encrypted_keys(&read(file)?);
-    let certs: Vec<_> = CertificateDer::pem_slice_iter(&text)
-        .collect::<Result<_, _>>()
-        .map_err(|error| bad(file, &error))?;
-    if certs.is_empty() {
-        return Err(bad(file, &"no certificate (PEM section CERTIFICATE) in it"));
-    }
-    Ok(certs)
+    let found = pem::certificates(&read(file)?).map_err(|error| bad(file, &error))?;
+    Ok(found
+        .into_iter()
+        .map(|(_, certificate)| certificate)
+        .collect())
 }
 
 pub(super) fn read(file: &Path) -> io::Result<Vec<u8>> {

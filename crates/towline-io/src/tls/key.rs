@@ -2,14 +2,14 @@
 //! has its cipher in header lines of the PEM section (RFC 1421 4.6).
 
 use std::fmt;
-use std::ops::Range;
 
 use cbc::cipher::{BlockModeDecrypt, InnerIvInit, KeyInit, block_padding::Pkcs7};
 use md5::{Digest, Md5};
 use pkcs8::EncryptedPrivateKeyInfoRef;
-use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs1KeyDer, PrivatePkcs8KeyDer, PrivateSec1KeyDer};
 use zeroize::Zeroizing;
+
+use super::pem::{self, PemError, Section};
 
 /// A password. It is wiped from memory on drop, and never printed.
 #[derive(Clone)]
@@ -38,6 +38,12 @@ pub(super) enum KeyError {
     Malformed(String),
 }
 
+impl From<PemError> for KeyError {
+    fn from(error: PemError) -> Self {
+        Self::Malformed(error.to_string())
+    }
+}
+
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -59,104 +65,80 @@ impl fmt::Display for KeyError {
     }
 }
 
-/// Reads the first private key of a PEM file, preferably an unencrypted one.
+/// Reads the first private key of a file, preferably an unencrypted one.
 pub(super) fn private_key(
-    text: &[u8],
+    bytes: &[u8],
     password: Option<&Password>,
 ) -> Result<PrivateKeyDer<'static>, KeyError> {
-    let Some(section) = EncryptedSection::find(text) else {
-        return PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
-            pem::Error::NoItemsFound => KeyError::Absent,
-            other => KeyError::Malformed(other.to_string()),
-        });
-    };
-    if let Ok(key) = PrivateKeyDer::from_pem_slice(&without_encrypted_keys(text)) {
-        return Ok(key);
+    if pem::is_der(bytes) {
+        return private_key_of_der(bytes, password);
     }
-    let password = password.ok_or(KeyError::PasswordMissing)?;
-    section.decrypt(&password.0)
+    let sections = pem::sections(bytes)?;
+    let is_encrypted = |section: &&Section| {
+        let procedure = section.header("Proc-Type").unwrap_or_default();
+        section.label == PKCS8_LABEL || procedure.ends_with("ENCRYPTED")
+    };
+    let mut plain = sections.iter().filter(|section| !is_encrypted(section));
+    if let Some(key) =
+        plain.find_map(|section| key_of(&section.label, || section.der()).transpose())
+    {
+        return key;
+    }
+    if let Some(section) = sections.iter().find(is_encrypted) {
+        return decrypt(section, &password.ok_or(KeyError::PasswordMissing)?.0);
+    }
+    if sections
+        .iter()
+        .any(|section| section.label == "OPENSSH PRIVATE KEY")
+    {
+        let why = "it has the format of OpenSSH; ssh-keygen -p -m PEM -f FILE changes that";
+        return Err(KeyError::Malformed(why.into()));
+    }
+    Err(KeyError::Absent)
 }
 
-/// The file without its encrypted keys, whose header lines break the parsers of other sections.
-pub(super) fn without_encrypted_keys(text: &[u8]) -> Vec<u8> {
-    let mut rest = text.to_vec();
-    while let Some(section) = EncryptedSection::find(&rest).map(|section| section.range) {
-        rest.drain(section);
+/// The key of a section with this label; `None` if it is no unencrypted key.
+fn key_of(
+    label: &str,
+    der: impl FnOnce() -> Result<Vec<u8>, PemError>,
+) -> Result<Option<PrivateKeyDer<'static>>, KeyError> {
+    Ok(Some(match label {
+        "PRIVATE KEY" => PrivatePkcs8KeyDer::from(der()?).into(),
+        "RSA PRIVATE KEY" => PrivatePkcs1KeyDer::from(der()?).into(),
+        "EC PRIVATE KEY" => PrivateSec1KeyDer::from(der()?).into(),
+        _ => return Ok(None),
+    }))
+}
+
+fn private_key_of_der(
+    der: &[u8],
+    password: Option<&Password>,
+) -> Result<PrivateKeyDer<'static>, KeyError> {
+    if let Ok(key) = PrivateKeyDer::try_from(der.to_vec()) {
+        return Ok(key);
     }
-    rest
+    let is_encrypted = EncryptedPrivateKeyInfoRef::try_from(der).is_ok();
+    match password {
+        Some(password) if is_encrypted => decrypt_pkcs8(der, &password.0),
+        None if is_encrypted => Err(KeyError::PasswordMissing),
+        _ => Err(KeyError::Malformed(
+            "not PEM, and not a private key in DER (a file of PKCS #12? openssl pkcs12 -nodes makes PEM of it)"
+                .into(),
+        )),
+    }
 }
 
 const PKCS8_LABEL: &str = "ENCRYPTED PRIVATE KEY";
 
-/// Section of an encrypted key in its file.
-struct EncryptedSection<'a> {
-    range: Range<usize>,
-    label: &'a str,
-    /// Header lines of the traditional format, then base64.
-    inside: &'a str,
-}
-
-impl<'a> EncryptedSection<'a> {
-    fn find(text: &'a [u8]) -> Option<Self> {
-        // Text between sections may have any encoding; the sections themselves are ASCII.
-        let mut from = 0;
-        while let Some(start) = position(&text[from..], b"-----BEGIN ").map(|at| from + at) {
-            from = start + 11;
-            let label_end = from + position(&text[from..], b"-----")?;
-            let label = std::str::from_utf8(&text[from..label_end]).ok()?;
-            let end_line = format!("-----END {label}-----");
-            let Some(end) = position(&text[label_end..], end_line.as_bytes()) else {
-                continue;
-            };
-            let inside = std::str::from_utf8(&text[label_end + 5..label_end + end]);
-            let range = start..label_end + end + end_line.len();
-            from = range.end;
-            let Ok(inside) = inside else { continue };
-            if label == PKCS8_LABEL || inside.contains("Proc-Type: 4,ENCRYPTED") {
-                return Some(Self {
-                    range,
-                    label,
-                    inside,
-                });
-            }
-        }
-        None
+fn decrypt(section: &Section, password: &[u8]) -> Result<PrivateKeyDer<'static>, KeyError> {
+    let der = section.der()?;
+    if section.label == PKCS8_LABEL {
+        return decrypt_pkcs8(&der, password);
     }
-
-    fn decrypt(&self, password: &[u8]) -> Result<PrivateKeyDer<'static>, KeyError> {
-        if self.label == PKCS8_LABEL {
-            return decrypt_pkcs8(&decode(self.inside)?, password);
-        }
-        let cipher = self.header("DEK-Info").unwrap_or_default();
-        // An empty line ends the headers (RFC 1421 4.4).
-        let headers_end = ["\n\n", "\n\r\n"].map(|gap| self.inside.find(gap));
-        let headers_end = headers_end.into_iter().flatten().min();
-        let base64 = &self.inside[headers_end.unwrap_or(self.inside.len())..];
-        let der = decrypt_traditional(cipher, &decode(base64)?, password)?;
-        Ok(match self.label {
-            "RSA PRIVATE KEY" => PrivatePkcs1KeyDer::from(der).into(),
-            "EC PRIVATE KEY" => PrivateSec1KeyDer::from(der).into(),
-            other => return Err(KeyError::Unsupported(other.to_owned())),
-        })
-    }
-
-    fn header(&self, name: &str) -> Option<&'a str> {
-        let mut lines = self.inside.lines();
-        lines.find_map(|line| Some(line.strip_prefix(name)?.strip_prefix(':')?.trim()))
-    }
-}
-
-fn position(text: &[u8], word: &[u8]) -> Option<usize> {
-    text.windows(word.len()).position(|window| window == word)
-}
-
-/// Decodes the base64 of a section, by the PEM parser used for all others.
-fn decode(base64: &str) -> Result<Vec<u8>, KeyError> {
-    let section =
-        format!("-----BEGIN PRIVATE KEY-----\n{base64}\n-----END PRIVATE KEY-----\n").into_bytes();
-    PrivatePkcs8KeyDer::from_pem_slice(&section)
-        .map(|der| der.secret_pkcs8_der().to_vec())
-        .map_err(|error| KeyError::Malformed(error.to_string()))
+    let cipher = section.header("DEK-Info").unwrap_or_default();
+    let plain = decrypt_traditional(cipher, &der, password)?;
+    key_of(&section.label, || Ok(plain))?
+        .ok_or_else(|| KeyError::Unsupported(section.label.clone()))
 }
 
 fn decrypt_pkcs8(der: &[u8], password: &[u8]) -> Result<PrivateKeyDer<'static>, KeyError> {
@@ -242,23 +224,9 @@ fn hex(text: &str) -> Option<Vec<u8>> {
     )
 }
 
-/// Whether `der` is one SEQUENCE whose length fills it (X.690 8.1.3).
+/// Whether `der` is one SEQUENCE, and nothing else.
 fn is_der_sequence(der: &[u8]) -> bool {
-    let [0x30, length, rest @ ..] = der else {
-        return false;
-    };
-    if *length < 0x80 {
-        return rest.len() == usize::from(*length);
-    }
-    let count = usize::from(*length & 0x7f);
-    if count == 0 || count > 4 || rest.len() < count {
-        return false;
-    }
-    let (length, content) = rest.split_at(count);
-    let length = length
-        .iter()
-        .fold(0usize, |length, &byte| length << 8 | usize::from(byte));
-    content.len() == length
+    pem::sequence(der).is_some_and(|sequence| sequence.len() == der.len())
 }
 
 #[cfg(test)]

@@ -1,7 +1,6 @@
 //! Keys of the traditional format, encrypted here; `tests/server/test_tls.py` has those of OpenSSL.
 
 use cbc::cipher::{BlockCipherEncrypt, BlockModeEncrypt};
-use rustls::pki_types::CertificateDer;
 
 use super::*;
 
@@ -100,35 +99,34 @@ fn damaged_keys_are_malformed() {
 }
 
 #[test]
-fn sections_are_found_and_cut_out() {
+fn a_plain_key_is_preferred_and_the_first_counts() {
     let section = |label: &str, inside: &str| {
-        format!("-----BEGIN {label}-----\n{inside}\n-----END {label}-----\n").into_bytes()
+        format!("-----BEGIN {label}-----\n{inside}\n-----END {label}-----\n")
     };
-    let plain = section("CERTIFICATE", "AAAA");
+    let certificate = section("CERTIFICATE", "MAIwAA==");
     let headers = "Proc-Type: 4,ENCRYPTED\nDEK-Info: AES-128-CBC,00\n\nAAAA";
-    let remark = b"a remark in Latin-1: \xe9\n".to_vec();
-    let file = [
-        remark.clone(),
-        plain.clone(),
-        section("RSA PRIVATE KEY", headers),
-        section(PKCS8_LABEL, "AAAA"),
-        plain.clone(),
-    ]
-    .concat();
-    let found = EncryptedSection::find(&file).unwrap();
+    let encrypted = section("RSA PRIVATE KEY", headers) + &section(PKCS8_LABEL, "AAAA");
+    let file = certificate.clone() + &encrypted;
     assert_eq!(
-        (found.label, found.header("DEK-Info")),
-        ("RSA PRIVATE KEY", Some("AES-128-CBC,00"))
+        private_key(file.as_bytes(), None),
+        Err(KeyError::PasswordMissing)
     );
-    let rest = without_encrypted_keys(&file);
+    let file = file + &section("EC PRIVATE KEY", "MAIwAA==") + &section("PRIVATE KEY", "MAIwAQ==");
+    let key = private_key(file.as_bytes(), None).unwrap();
     assert_eq!(
-        CertificateDer::pem_slice_iter(&rest)
-            .filter_map(Result::ok)
-            .count(),
-        2
+        key,
+        PrivateSec1KeyDer::from(b"\x30\x02\x30\x00".to_vec()).into()
     );
-    assert_eq!(private_key(&file, None), Err(KeyError::PasswordMissing));
-    assert_eq!(private_key(&plain, None), Err(KeyError::Absent));
+    assert_eq!(
+        private_key(certificate.as_bytes(), None),
+        Err(KeyError::Absent)
+    );
+    let openssh = section("OPENSSH PRIVATE KEY", "AAAA");
+    let error = private_key(openssh.as_bytes(), None).unwrap_err();
+    assert!(error.to_string().contains("ssh-keygen"), "{error}");
+    let broken = certificate + &section("PRIVATE KEY", "MAIwAA==\n%");
+    let error = private_key(broken.as_bytes(), None).unwrap_err();
+    assert!(error.to_string().contains("line 6: not base64"), "{error}");
 }
 
 #[test]

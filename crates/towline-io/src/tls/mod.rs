@@ -10,6 +10,7 @@ mod external;
 mod identity;
 mod info;
 mod key;
+mod pem;
 mod record_layer;
 mod seed;
 mod session;

@@ -12,7 +12,7 @@ use super::start_line::{REASON, STATUS};
 
 /// A line that the strict parser refuses in a field section.
 #[derive(Clone, Copy)]
-pub(super) enum Line {
+pub(super) enum FieldLine {
     /// The field, and the start of the next line.
     Field(FieldSpan, usize),
     /// More of the value of the line before (RFC 9112 5.2): the end of its content, and the start of the next line.
@@ -24,13 +24,13 @@ pub(super) enum Line {
 /// A line that starts at `at`. Lines may end in LF alone (RFC 9112 2.2), a value may hold control bytes other than CR,
 /// LF and NUL (RFC 9110 5.5), and whitespace before the colon is removed (RFC 9112 5.1).
 #[cold]
-pub(super) fn field_line(bytes: &[u8], at: usize, is_first: bool) -> Scan<Line> {
+pub(super) fn field_line(bytes: &[u8], at: usize, is_first: bool) -> Scan<FieldLine> {
     match bytes.get(at) {
-        Some(b'\n') => return Ok(Line::Empty(at + 1)),
+        Some(b'\n') => return Ok(FieldLine::Empty(at + 1)),
         // Before the first field it continues nothing (RFC 9112 2.2).
         Some(b' ' | b'\t') if !is_first => {
             let (content_end, end) = rest_of_line(bytes, at)?;
-            return Ok(Line::Fold { content_end, end });
+            return Ok(FieldLine::Fold { content_end, end });
         }
         _ => {}
     }
@@ -52,7 +52,7 @@ pub(super) fn field_line(bytes: &[u8], at: usize, is_first: bool) -> Scan<Line> 
         value: value as u32,
         value_len: (content_end - value) as u32,
     };
-    Ok(Line::Field(span, end))
+    Ok(FieldLine::Field(span, end))
 }
 
 /// A status line that the strict parser has refused because of `stop`: of a later minor version, which is processed as

@@ -8,7 +8,7 @@ use crate::head::{FieldSpan, StartLine};
 use crate::{ConnectionError, Limits, Side};
 
 use super::head_info::HeadInfo;
-use super::lenient::{self, Line, is_framing};
+use super::lenient::{self, FieldLine, is_framing};
 use super::scan::{FOLD, LINE_END, Scan, Stop, VALUE, bad_name};
 use super::start_line::{request_line, status_line};
 use crate::byte_class::{not_visible, token_end, value_end};
@@ -220,7 +220,7 @@ impl HeadParser {
                 }
                 Err(Stop::Wrong(..)) if side == Side::Client => {
                     let line = match lenient::field_line(bytes, at, spans.is_empty()) {
-                        Ok(Line::Empty(end)) => {
+                        Ok(FieldLine::Empty(end)) => {
                             self.stage = Stage::Done;
                             return Ok(Parsed::Complete(end));
                         }
@@ -239,18 +239,18 @@ impl HeadParser {
     fn lenient_line(
         &mut self,
         bytes: &[u8],
-        line: &Line,
+        line: &FieldLine,
         spans: &mut Vec<FieldSpan>,
         bounds: &Bounds<'_>,
     ) -> Result<usize, ConnectionError> {
         match (*line, spans.last_mut()) {
-            (Line::Field(span, end), _) => {
+            (FieldLine::Field(span, end), _) => {
                 bounds.check(span.name as usize, end, spans.len())?;
                 self.record(bytes, span, spans.len());
                 spans.push(span);
                 Ok(end)
             }
-            (Line::Fold { content_end, end }, Some(span)) => {
+            (FieldLine::Fold { content_end, end }, Some(span)) => {
                 let name = span.name as usize;
                 if is_framing(&bytes[name..name + span.name_len as usize]) {
                     return Err(FOLD);
@@ -260,7 +260,7 @@ impl HeadParser {
                 self.folded = true;
                 Ok(end)
             }
-            (Line::Fold { .. } | Line::Empty(_), _) => Err(FOLD),
+            (FieldLine::Fold { .. } | FieldLine::Empty(_), _) => Err(FOLD),
         }
     }
 

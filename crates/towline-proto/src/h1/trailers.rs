@@ -4,7 +4,7 @@ use crate::head::FieldSpan;
 use crate::{ConnectionError, Limits, Side};
 
 use super::encode::is_forbidden_trailer;
-use super::lenient::{self, Line};
+use super::lenient::{self, FieldLine};
 use super::parse::field_line;
 use super::scan::Stop;
 use super::{Connection, rules};
@@ -92,14 +92,14 @@ impl Connection {
             .as_ref()
             .is_none_or(|trailers| trailers.lines == 0);
         match lenient::field_line(self.recv.unread(), 0, is_first) {
-            Ok(Line::Field(span, end)) => self.keep_trailer(span, end),
-            Ok(Line::Fold { content_end, end }) => {
+            Ok(FieldLine::Field(span, end)) => self.keep_trailer(span, end),
+            Ok(FieldLine::Fold { content_end, end }) => {
                 let at = self.recv.consume(end);
                 let line = self.recv.consumed(at, content_end);
                 let trailers = self.trailers.get_or_insert_default();
                 trailers.fold(line, &self.limits)
             }
-            Ok(Line::Empty(_)) | Err(_) => Err(rules::TRAILER),
+            Ok(FieldLine::Empty(_)) | Err(_) => Err(rules::TRAILER),
         }
     }
 

@@ -341,7 +341,11 @@ pub fn client_tls(tls: &Bound<'_, PyAny>, check: bool) -> PyResult<Arc<ClientTls
             ))));
         }
     }
-    let made = ClientTls::new(tls_settings(tls)?);
+    let settings = tls_settings(tls)?;
+    let made = match tls.getattr_opt(intern!(py, "legacy_context"))? {
+        Some(make) => ClientTls::with_legacy(settings, super::ssl_context::context_of(make)),
+        None => ClientTls::new(settings),
+    };
     if check {
         made.check()
             .map_err(|message| ConfigError::new_err(format!("tls: {message}")))?;
@@ -357,6 +361,7 @@ fn tls_settings(tls: &Bound<'_, PyAny>) -> PyResult<ClientTlsSettings> {
         (false, _) => Trust::Insecure,
         (_, "system") => Trust::System,
         (_, "platform") => Trust::Platform,
+        (_, "environment") => Trust::Environment,
         (_, "certifi") => Trust::Path(certifi(py)?),
         (_, path) => Trust::Path(path.into()),
     };

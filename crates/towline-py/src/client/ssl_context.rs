@@ -12,6 +12,31 @@ pub fn context(context: &Bound<'_, PyAny>) -> Box<dyn ExternalTlsContext> {
     Box::new(PythonContext(context.clone().unbind()))
 }
 
+/// The same for a context that `make` creates when it is first needed.
+pub fn context_of(make: Bound<'_, PyAny>) -> Box<dyn ExternalTlsContext> {
+    Box::new(LazyContext {
+        make: make.unbind(),
+        made: PyOnceLock::new(),
+    })
+}
+
+struct LazyContext {
+    make: Py<PyAny>,
+    made: PyOnceLock<Py<PyAny>>,
+}
+
+impl ExternalTlsContext for LazyContext {
+    fn connect(&self, server_name: &str, alpn: &[Vec<u8>]) -> io::Result<Box<dyn ExternalTls>> {
+        let context = Python::attach(|py| {
+            let context = self.made.get_or_try_init(py, || self.make.call0(py));
+            context
+                .map(|context| context.clone_ref(py))
+                .map_err(|error| io_error(py, &error))
+        })?;
+        PythonContext(context).connect(server_name, alpn)
+    }
+}
+
 struct PythonContext(Py<PyAny>);
 
 impl ExternalTlsContext for PythonContext {

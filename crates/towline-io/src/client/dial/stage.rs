@@ -318,6 +318,13 @@ impl StreamDial {
                 self.next_layer(establishing)
             }
             Err(error) => {
+                let route = Arc::clone(&self.route);
+                let tls = tls_of(&route, layer)?;
+                if layer == Layer::Tls
+                    && tls.is_some_and(|tls| tls.falls_back(route.server_name(), &error))
+                {
+                    return Ok(Flow::Next(Stage::New));
+                }
                 let message = explain(&error, &self.tls_peer(layer));
                 Err(DialError::new(DialErrorKind::Tls, message).because(&error))
             }
