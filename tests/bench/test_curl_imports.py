@@ -92,6 +92,12 @@ SAME = {
     "form with a type": "curl -H 'Content-Type: multipart/form-data' -F a=b URL/",
     "next": "curl URL/1 -d a -H 'X: 1' --next URL/2 -d b -: --next -I URL/3",
     "options of a file": "curl -K options.cfg URL/2",
+    "no scheme": "curl HOST/x HOST/y?to=http://other/",
+    "variable of the line": 'BASE=URL; curl "$BASE/x" -d "a${BASE}b"',
+    "odd URLs": "curl 'URL/%zz?%' URL/a//b/./ 'URL/a;b=c?d;e' 'URL/?a=b#c?d' 'URL?'",
+    "odd forms": "curl -F 'e=' -F 'n\"q=v' -F 'c=\"q;r\"' -F 'd= e ' -F 'a=@body.txt;filename=' URL/",
+    "odd data": "curl -d @body.txt --json '' -d =b --data-urlencode '' --data-urlencode a= URL/",
+    "quotes without spaces": r"""curl URL/ -d $'a'"b"'c'd\ e -d "it's \"x\" \\ \n" -H $'X: a\tb ' 2>&1 >out -d last""",
     "ignored": "curl -sS -o /dev/null -w '%{http_code}' -m 5 --retry 2 --connect-timeout 3 --no-keepalive --no-buffer -4 -N -f "
     "--cacert none --tlsv1.2 --http1.1 --no-progress-meter URL/",
 }
@@ -264,6 +270,8 @@ def test_newer_options_and_notes(
         ("curl 'http://a/{}'", "a bad set"),
         ("curl 'http://a/x}'", "a bracket that nothing opens"),
         ("curl -d a -F b=c http://a/", "curl refuses more than one of"),
+        ("curl -G -d a -T /dev/null http://a/", "curl refuses more than one of"),
+        ("curl http:/a/x", "is no URL of http or https"),
         ("curl -u me http://a/", "curl asks for the password"),
         ("curl --digest http://a/", "--digest is not imported"),
         ("curl -F 'a=(x' http://a/", "-F 'a=(x' is not imported"),

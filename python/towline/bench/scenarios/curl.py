@@ -232,7 +232,7 @@ class _Curl:
         flags = transfer.flags
         has_data = bool(transfer.data) and "get" not in flags
         bodies = [bool(transfer.uploads), has_data, bool(transfer.form), "head" in flags]
-        if sum(bodies) > 1 or ("get" in flags and transfer.form):
+        if sum(bodies) > 1 or ("get" in flags and (transfer.form or transfer.uploads)):
             raise self.error("curl refuses more than one of -d, -F, -T and -I")
         if "location" in flags or "location-trusted" in flags:
             self.notes.append("Redirects are not followed: each is a response.")

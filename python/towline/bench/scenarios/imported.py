@@ -21,6 +21,7 @@ MAX_REQUESTS = 1000
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 NO_VALUE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]")
 NO_HOST = re.compile(r"[^!-~]|[@\\^`{|}<>\"]")
+SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f\u2028\u2029\ud800-\udfff]+")
 
 
@@ -68,7 +69,7 @@ def url_parts(where: str, url: str) -> SplitResult:
     """The parts of a URL of http or https. Raises `ScenarioError`."""
     try:
         url.encode("utf-8", "surrogateescape")
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        parts = urlsplit(url if SCHEME.match(url) else f"http://{url}")
         host = parts.hostname
         valid = bool(host) and parts.scheme in ("http", "https") and parts.port != 0
     except ValueError:
