@@ -7,6 +7,7 @@ use towline_proto::{Field, PreparedRequest, RequestHead, UserError};
 
 use crate::capture::Capture;
 use crate::config::{Config, Mix};
+use crate::data::Data;
 use crate::error::LoadError;
 use crate::target::{SendMode, Target};
 use crate::template::{Place, Template, has_places};
@@ -27,6 +28,33 @@ pub(crate) fn names(config: &Config) -> Vec<Box<str>> {
     let columns = config.data.iter().flat_map(|data| data.names());
     let captures = captures(config).map(|(_, capture)| &capture.name);
     columns.chain(captures).cloned().collect()
+}
+
+/// Where these variables come from: a row of the data, by its columns, or responses.
+pub(crate) fn place(
+    names: &[Box<str>],
+    row: Option<(&Data, usize)>,
+    variables: &[usize],
+) -> String {
+    let columns = row.map_or(0, |(data, _)| data.names().len());
+    let quoted = |is_column: bool| -> Vec<_> {
+        let of = variables
+            .iter()
+            .filter(|one| (**one < columns) == is_column);
+        of.map(|variable| format!("{:?}", names[*variable]))
+            .collect()
+    };
+    let (columns, captured) = (quoted(true).join(", "), quoted(false).join(", "));
+    let mut places = Vec::new();
+    if let Some((data, index)) = row
+        && !columns.is_empty()
+    {
+        places.push(format!("{}, column {columns}", data.place(index)));
+    }
+    if !captured.is_empty() {
+        places.push(format!("taken from a response: {captured}"));
+    }
+    places.join("; ")
 }
 
 /// All captures, with the index of their target.

@@ -7,6 +7,7 @@ mod errors;
 mod hangs;
 mod http2;
 mod http3;
+mod invalid_rows;
 mod options;
 mod repeated;
 mod responder;

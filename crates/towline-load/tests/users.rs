@@ -9,9 +9,9 @@ use crate::scripted::{Reply, Server};
 use serde_json::{Value, json};
 
 /// The requests that a server has received.
-type RequestLog = Arc<Mutex<Vec<String>>>;
+pub type RequestLog = Arc<Mutex<Vec<String>>>;
 
-fn server(respond: impl Fn(&str) -> String + Send + Sync + 'static) -> (Server, RequestLog) {
+pub fn server(respond: impl Fn(&str) -> String + Send + Sync + 'static) -> (Server, RequestLog) {
     let received = RequestLog::default();
     let seen = Arc::clone(&received);
     let server = Server::new(move |call| {
@@ -23,14 +23,14 @@ fn server(respond: impl Fn(&str) -> String + Send + Sync + 'static) -> (Server, 
     (server, received)
 }
 
-fn ok(fields: &str, body: &str) -> String {
+pub fn ok(fields: &str, body: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\n{fields}Content-Length: {}\r\n\r\n{body}",
         body.len()
     )
 }
 
-fn file(name: &str, text: &str) -> PathBuf {
+pub fn file(name: &str, text: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let unique = format!("towline-{}-{number}-{name}", std::process::id());
@@ -39,14 +39,14 @@ fn file(name: &str, text: &str) -> PathBuf {
     path
 }
 
-fn load(arguments: &[&str]) -> Output {
+pub fn load(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_towline-load"))
         .args(arguments)
         .output()
         .unwrap()
 }
 
-fn report(output: &Output) -> Value {
+pub fn report(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
@@ -271,150 +271,6 @@ fn captured_values_keep_their_text_everywhere() {
     std::fs::remove_file(path).unwrap();
 }
 
-/// Runs a load with these rows of one column, `user`, and returns its report.
-fn with_rows(rows: &str, arguments: &[&str]) -> Value {
-    let data = file("invalid.csv", &format!("user\n{rows}"));
-    let output = load(
-        &[
-            &["--json", "-c", "1", "--data", data.to_str().unwrap()],
-            arguments,
-        ]
-        .concat(),
-    );
-    std::fs::remove_file(data).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    report(&output)
-}
-
-#[test]
-fn a_row_that_makes_an_invalid_request_is_an_error_and_the_load_goes_on() {
-    let (server, received) = server(|_| ok("", "fine"));
-    let (url, path) = (server.url(), format!("{}{{{{user:raw}}}}", server.url()));
-    let (target, host) = (
-        "malformed request target (RFC 9112 3.2)",
-        "valid Host (RFC 9112 3.2)",
-    );
-    let (length, coding) = ("(RFC 9110 8.6)", "(RFC 9112 6.1)");
-    let closed = ["-n", "6", &path];
-    let open = ["-n", "6", "-R", "200", &path];
-    let fresh = ["-n", "6", "--fresh", &path];
-    let of_host = ["-n", "6", "-H", "Host: {{user}}", &url];
-    let of_length = [
-        "-n",
-        "6",
-        "--body",
-        "x",
-        "-H",
-        "Content-Length: {{user}}",
-        &url,
-    ];
-    let of_coding = [
-        "-n",
-        "6",
-        "-H",
-        "Transfer-Encoding: {{user}}",
-        "--body",
-        "x",
-        &url,
-    ];
-    for (rows, arguments, rule, answered) in [
-        ("a\nb#c\nd\n", &closed[..], target, 4),
-        ("a\nb#c\nd\n", &open, target, 4),
-        ("a\nb#c\nd\n", &fresh, target, 4),
-        ("a\nb/c d\ne\n", &of_host, host, 4),
-        ("1\n2\n1\n", &of_length, length, 4),
-        ("gzip\ngzip\ngzip\n", &of_coding, coding, 0),
-    ] {
-        let report = with_rows(rows, arguments);
-        let invalid = 6 - answered;
-        assert_eq!(report["answered"], answered, "{arguments:?}: {report:#}");
-        assert_eq!(report["errors"]["invalid"], invalid, "{report:#}");
-        assert_eq!(
-            std::mem::take(&mut *received.lock().unwrap()).len(),
-            answered
-        );
-        let places = report["invalid"].as_array().unwrap();
-        let number = if answered > 0 { 1 } else { 3 };
-        assert_eq!(places.len(), number, "{report:#}");
-        let place = places[number - 1].as_str().unwrap();
-        let row = if answered > 0 {
-            "row 2 of the data (line 3)"
-        } else {
-            "row 3 of the data (line 4)"
-        };
-        assert!(
-            place.contains(&format!(": {row}, column \"user\": ")),
-            "{place}"
-        );
-        assert!(place.contains(rule), "{place}");
-        assert_eq!(report["first_failure"], places[0]);
-    }
-}
-
-#[test]
-fn a_load_whose_rows_are_all_invalid_ends() {
-    let (server, received) = server(|_| ok("", "fine"));
-    let path = format!("{}{{{{user:raw}}}}", server.url());
-    for arguments in [
-        &["-n", "100"][..],
-        &["-d", "200ms"],
-        &["-d", "200ms", "-R", "100"],
-    ] {
-        let report = with_rows("#\n##\n", &[arguments, &[path.as_str()]].concat());
-        assert_eq!(report["answered"], 0);
-        assert!(
-            report["errors"]["invalid"].as_u64().unwrap() > 15,
-            "{report:#}"
-        );
-        if arguments.len() == 2 && arguments[0] == "-n" {
-            assert_eq!(report["errors"]["invalid"], 100);
-        }
-    }
-    assert_eq!(received.lock().unwrap().len(), 0);
-}
-
-#[test]
-fn a_value_of_a_response_that_makes_an_invalid_request_is_named() {
-    let (server, received) = server(|request| {
-        let next = if request.contains("u1") { "a#b" } else { "ok" };
-        ok(&format!("X-Next: {next}\r\n"), "fine")
-    });
-    let url = server.url();
-    let data = file("captured.csv", "user\nu0\nu1\n");
-    let scenario = json!({
-        "mix": "session", "connections": 1, "data": data,
-        "targets": [
-            {"url": format!("{url}{{{{user}}}}"), "capture": {"next": "header:X-Next"}},
-            {"url": format!("{url}items/{{{{next:raw}}}}")},
-        ],
-    });
-    let path = file("captured.json", &scenario.to_string());
-    let output = load(&["-n", "8", "--json", "--scenario", path.to_str().unwrap()]);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let report = report(&output);
-    assert_eq!(
-        (&report["answered"], &report["errors"]["invalid"]),
-        (&6.into(), &2.into())
-    );
-    let place = report["invalid"][0].as_str().unwrap();
-    assert!(
-        place.contains("taken from a response: \"next\": malformed request target"),
-        "{place}"
-    );
-    let seen = received.lock().unwrap();
-    let lines: Vec<_> = seen
-        .iter()
-        .map(|request| request.split(' ').nth(1).unwrap())
-        .collect();
-    assert_eq!(
-        lines,
-        ["/u0", "/items/ok", "/u1", "/u0", "/items/ok", "/u1"]
-    );
-    for path in [path, data] {
-        std::fs::remove_file(path).unwrap();
-    }
-}
-
 #[test]
 fn mistakes_are_named() {
     let data = file("mistakes.csv", "user\nu0\n");
@@ -478,6 +334,17 @@ fn mistakes_are_named() {
     }
 }
 
+/// The reply to a probe of a session with this configuration.
+pub fn probe(config: &str) -> Value {
+    let input = format!(
+        "{{\"op\":\"open\",\"session\":\"a\",\"config\":{config}}}\n{{\"op\":\"probe\",\"session\":\"a\"}}\n"
+    );
+    let mut output = Vec::new();
+    towline_load::agent::serve(input.as_bytes(), &mut output).unwrap();
+    let replies = String::from_utf8(output).unwrap();
+    serde_json::from_str(replies.lines().nth(1).unwrap()).unwrap()
+}
+
 /// A probe, such as the bench's before a measurement, sends the values of the first row and carries those of responses.
 #[test]
 fn a_probe_has_the_values_of_a_session() {
@@ -485,15 +352,6 @@ fn a_probe_has_the_values_of_a_session() {
     let (server, received) = server(shop);
     let path = scenario(&server, data.to_str().unwrap());
     let config = std::fs::read_to_string(&path).unwrap();
-    let probe = |config: &str| -> Value {
-        let input = format!(
-            "{{\"op\":\"open\",\"session\":\"a\",\"config\":{config}}}\n{{\"op\":\"probe\",\"session\":\"a\"}}\n"
-        );
-        let mut output = Vec::new();
-        towline_load::agent::serve(input.as_bytes(), &mut output).unwrap();
-        let replies = String::from_utf8(output).unwrap();
-        serde_json::from_str(replies.lines().nth(1).unwrap()).unwrap()
-    };
     for _ in 0..2 {
         let responses = probe(&config);
         for (step, body) in ["eyJhdXRoIjp7InRva2VuIjoidDMifX0=", "ZmluZQ==", "ZmluZQ=="]

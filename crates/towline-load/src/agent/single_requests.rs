@@ -73,7 +73,7 @@ pub(super) fn send_each_once(config: &Config) -> Result<Vec<SingleResponse>, Loa
                     request.prepared = prepared;
                     requests.send(&mut request)?;
                 }
-                Err(error) => request.fail("request", &error.to_string()),
+                Err(error) => request.fail(Failure::Invalid.name(), &error),
             }
             if request.response.failure.is_none()
                 && let Some(captured) = request.captured.take()

@@ -1,6 +1,6 @@
 //! Values of the requests that a probe sends: those of the first row, then those of the responses before.
 
-use towline_proto::{PreparedRequest, UserError};
+use towline_proto::PreparedRequest;
 
 use crate::capture::Captured;
 use crate::config::Config;
@@ -10,6 +10,7 @@ use crate::variables::{self, VariableRequest};
 pub(super) struct Values<'a> {
     config: &'a Config,
     requests: Vec<Option<VariableRequest>>,
+    names: Vec<Box<str>>,
     first_capture: Vec<usize>,
     /// By variable; empty before the response from which one is taken.
     by_variable: Vec<Box<[u8]>>,
@@ -25,17 +26,24 @@ impl<'a> Values<'a> {
         Ok(Self {
             config,
             requests: variables::requests(config)?,
+            names: variables::names(config),
             first_capture: first_capture.iter().map(|at| columns + at).collect(),
             by_variable: values,
         })
     }
 
-    /// The request of a target that has values.
-    pub(super) fn request(&self, target: usize) -> Result<Option<PreparedRequest>, UserError> {
-        let request = self.requests[target].as_ref();
-        request
-            .map(|request| request.prepared(false, |variable| &self.by_variable[variable]))
-            .transpose()
+    /// The request of a target that has values. `Err`: which of them make it invalid.
+    pub(super) fn request(&self, target: usize) -> Result<Option<PreparedRequest>, String> {
+        let Some(request) = &self.requests[target] else {
+            return Ok(None);
+        };
+        let value = |variable: usize| &*self.by_variable[variable];
+        let row = self.config.data.as_deref().map(|data| (data, 0));
+        let place = |variables: &[usize]| variables::place(&self.names, row, variables);
+        let prepared = request.prepared(false, value);
+        prepared
+            .map(Some)
+            .map_err(|error| request.mistake(error, value, place))
     }
 
     /// Keeps the values of a response; `Err` names the first that is missing.

@@ -9,7 +9,6 @@
 //!   1.02ms ██████████  62.1 %   p50     1.02ms
 //! ```
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -258,18 +257,17 @@ fn status_lines(state: &State) -> Vec<Line<'static>> {
     let snapshot = &state.snapshot;
     #[expect(clippy::cast_precision_loss, reason = "for the eye")]
     let received = bytes(snapshot.received_bytes as f64);
-    let mut in_flight = format!(
-        "{} of {} connections, {} in flight",
-        snapshot.live_connections, state.connections, snapshot.in_flight
-    );
-    if snapshot.oldest >= LONG_WAIT {
-        let seconds = snapshot.oldest.as_secs_f64();
-        let _ = write!(in_flight, ", {seconds:.0} s");
-    }
     let mut lines = vec![
         Line::raw(format!("{} responses, {received}", snapshot.answered)),
-        Line::raw(in_flight),
+        Line::raw(format!(
+            "{} of {} connections, {} in flight",
+            snapshot.live_connections, state.connections, snapshot.in_flight
+        )),
     ];
+    if snapshot.oldest >= LONG_WAIT {
+        let seconds = snapshot.oldest.as_secs();
+        lines.push(Line::raw(format!("the oldest waits for {seconds} s")));
+    }
     if snapshot.refused > 0 {
         lines.push(Line::raw(format!("refused {}", snapshot.refused)));
     }
@@ -362,6 +360,19 @@ mod tests {
         }
         let shares = lines.iter().filter(|line| line.contains(" %")).count();
         assert_eq!(shares, BUCKETS, "{text}");
+    }
+
+    #[test]
+    fn a_request_that_hangs_is_seen_by_its_age() {
+        let mut state = sample(Until::Time(Duration::from_secs(20)));
+        let is_shown = |state: &State| {
+            drawn(state, 80, 17)
+                .join("\n")
+                .contains("the oldest waits for 4 s")
+        };
+        assert!(!is_shown(&state));
+        state.snapshot.oldest = Duration::from_millis(4100);
+        assert!(is_shown(&state));
     }
 
     #[test]

@@ -86,37 +86,12 @@ impl Users {
             .and_then(|prepared| conn.proto.request_prepared(&prepared));
         Some(begun.map_err(|error| match NotSent::of(error) {
             NotSent::Invalid(_) => {
-                let place = |variables: &[usize]| self.place(row_index, variables);
+                let row = self.data.as_deref().zip(row_index);
+                let place = |variables: &[usize]| variables::place(&self.names, row, variables);
                 NotSent::Invalid(request.mistake(error, value, place))
             }
             not_sent @ NotSent::Unavailable => not_sent,
         }))
-    }
-
-    /// Where these variables come from.
-    fn place(&self, row: Option<usize>, variables: &[usize]) -> String {
-        let columns = (self.data.as_ref()).map_or(0, |data| data.names().len());
-        let names = |of: &dyn Fn(usize) -> bool| -> Vec<_> {
-            let of = variables.iter().filter(|variable| of(**variable));
-            of.map(|variable| format!("{:?}", self.names[*variable]))
-                .collect()
-        };
-        let (columns, captured) = (
-            names(&|variable| variable < columns),
-            names(&|variable| variable >= columns),
-        );
-        let mut places = Vec::new();
-        if let (Some(row), Some(data), false) = (row, &self.data, columns.is_empty()) {
-            places.push(format!(
-                "{}, column {}",
-                data.place(row),
-                columns.join(", ")
-            ));
-        }
-        if !captured.is_empty() {
-            places.push(format!("taken from a response: {}", captured.join(", ")));
-        }
-        places.join("; ")
     }
 
     /// Keeps the values of a response, and ends the session with its last one.
