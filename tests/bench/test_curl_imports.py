@@ -31,6 +31,9 @@ FILES = {
     "cookies.txt": "# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t0\tsid\tone\n#HttpOnly_127.0.0.1\tFALSE\t/a\tFALSE\t0"
     "\tdeep\ttwo\n127.0.0.1\tFALSE\t/\tFALSE\t1\told\tx\nelsewhere.example\tTRUE\t/\tFALSE\t0\tother\tx\n"
     "127.0.0.1\tFALSE\t/\tTRUE\t0\tsecure\tx\n",
+    "dump.txt": "HTTP/1.1 200 OK\r\nSet-Cookie: a=1; Path=/; HttpOnly\r\nset-cookie: b=2; path=/a\r\nSet-Cookie: c=3; "
+    "domain=127.0.0.1\r\nSet-Cookie: d=; Max-Age=0\r\nSet-Cookie: e=5; domain=other.example\r\n"
+    "Set-Cookie: g=; expires=Thu, 01-Jan-1970 00:00:00 GMT\r\nSet-Cookie: h=8; Expires=Fri, 31 Dec 2999 23:59:59 GMT\r\n\r\n",
     "body.txt": "l1\nl2\r\n",
     "a b.txt": "spaced",
     "data.json": '{"a":\n1}',
@@ -76,6 +79,7 @@ SAME = {
     "range": "curl -r 0-9 URL/",
     "cookies": "curl -b 'a=b; c=d' -b e=f URL/",
     "cookies of a file": "curl -b cookies.txt -b x=y -c jar URL/a/b URL/ab URL/",
+    "cookies of a dump": "curl -b dump.txt URL/a/b URL/",
     "cookies and header": "curl -b cookies.txt -b x=y -H 'Cookie: z=1' URL/",
     "cookies of no file": "curl -b none.txt -b '' URL/",
     "ranges": "curl 'URL/[08-10]/[a-e:2]' 'URL/[1-1]?x=[3-9:3]'",

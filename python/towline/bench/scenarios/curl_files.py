@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -111,9 +112,8 @@ def file_cookies(where: str, name: str, url: str, notes: list[str]) -> list[str]
     host, path = (parts.hostname or "").lower(), parts.path or "/"
     found: dict[tuple[str, str, str], tuple[str, str, str]] = {}
     for line in content_of(where, name).decode("utf-8", "surrogateescape").splitlines():
-        fields = line.removeprefix("#HttpOnly_").split("\t")
-        if line.lower().startswith("set-cookie:"):
-            raise ScenarioError(f"{where}: {name}: Set-Cookie lines are not imported; write -b 'NAME=VALUE'")
+        of_header = line.lower().startswith("set-cookie:")
+        fields = _of_header(line, host) if of_header else line.removeprefix("#HttpOnly_").split("\t")
         if (line.startswith("#") and not line.startswith("#HttpOnly_")) or len(fields) not in (6, 7):
             continue
         domain, tail, at, secure, expires, key = fields[:6]
@@ -128,3 +128,22 @@ def file_cookies(where: str, name: str, url: str, notes: list[str]) -> list[str]
     # The longest paths, domains and names come first.
     ordered = sorted(found.values(), key=lambda one: (-len(one[0]), -len(one[1]), -one[2].index("=")))
     return [text for _, _, text in ordered]
+
+
+def _of_header(line: str, host: str) -> list[str]:
+    """A Set-Cookie line in the fields of Netscape's format. Without a domain it is of any host."""
+    pair, *attributes = line.partition(":")[2].split(";")
+    key, _, value = (part.strip() for part in pair.partition("="))
+    given = {
+        name.strip().lower(): text.strip() for name, _, text in (one.partition("=") for one in attributes)
+    }
+    expires = "1" if re.fullmatch(r"-[0-9]+|0+", given.get("max-age", "")) else "0"
+    if "expires" in given and "max-age" not in given:
+        try:
+            expires = str(max(1, int(parsedate_to_datetime(given["expires"]).timestamp())))
+        except (ValueError, OverflowError):
+            pass  # a cookie of the session
+    path = given.get("path", "")
+    domain = given.get("domain") or host
+    at = path if path.startswith("/") else "/"
+    return [domain, str("domain" in given), at, str("secure" in given), expires, key, value]
