@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit docs wheels autobahn conformance clean
+.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit docs wheels autobahn conformance connect clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -212,6 +212,9 @@ conformance: $(VENV)/.stamp-conformance $(VENV)/.stamp-native ## the wire-text c
 
 autobahn: $(VENV)/.stamp-conformance $(VENV)/.stamp-native ## Autobahn's WebSocket cases against our server and client
 	$(BIN)/python tests/suites/websocket/ours.py
+
+connect: $(VENV)/.stamp-native ## Connect's conformance runner against our server, over HTTP/1.1 seven times, HTTP/2 and HTTP/3 (needs Go)
+	$(BIN)/python tests/suites/connect/run.py
 
 $(VENV)/.stamp-suites: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing the packages of other projects' suites)

@@ -31,7 +31,7 @@ from .. import _native
 from .._imports import collections_paused
 from ..config import ServerConfig
 from ..errors import ConfigError, Error, StartupError
-from . import listeners, reloader
+from . import listeners, pid_file, reloader
 from .application import Application, load, why_not_importable
 from .health import MIB, SLOTS, WorkerSlots, resident_bytes
 from .hooks import HookCaller
@@ -123,7 +123,8 @@ class Supervisor:
             application,
         )
         try:
-            self._write_pid_file()
+            if self._config.pid_file is not None:
+                pid_file.write(self._config.pid_file)
             if self._config.reload:
                 self._start_watcher()
             self._loop()
@@ -528,27 +529,6 @@ class Supervisor:
         self._summary = f"{count} on {addresses}"
         self._notifier.ready(self._summary)
 
-    def _write_pid_file(self) -> None:
-        path = self._config.pid_file
-        if path is None:
-            return
-        try:
-            with open(_native.open_output(path), "w", encoding="ascii") as file:
-                file.write(f"{os.getpid()}\n")
-        except OSError as error:
-            raise Error(f"cannot write the pid file {path}: {error.strerror or error}") from None
-
-    def _remove_pid_file(self, path: str) -> None:
-        try:
-            with open(path, encoding="ascii") as file:
-                is_ours = (
-                    file.read(32) == f"{os.getpid()}\n"
-                )  # not that of a server that was started meanwhile
-            if is_ours:
-                os.unlink(path)
-        except (OSError, ValueError):
-            pass
-
     def _start_watcher(self) -> None:
         read, write = os.pipe()
         os.set_blocking(read, False)
@@ -591,7 +571,7 @@ class Supervisor:
             self._statsd.send(self._spawner.slots.stats, len(self._workers))
             self._statsd.close()
         if self._config.pid_file is not None:
-            self._remove_pid_file(self._config.pid_file)
+            pid_file.remove(self._config.pid_file)
 
 
 def _cause(code: int) -> str:
