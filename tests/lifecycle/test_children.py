@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.process import eventually, request, running
+from tests.support.process import connect, eventually, request, running
 
 APP = """
     import asyncio, json, multiprocessing, os, pty, signal, subprocess, sys, time
@@ -79,6 +79,15 @@ APP = """
         _, way, *number = path.split("/")
         if way == "pid":
             return os.getpid()
+        if way == "back":
+            pid = os.fork()
+            if pid == 0 and number[0] == "raises":
+                raise ValueError("in the child")
+            if pid == 0 and number[0] == "exits":
+                sys.exit(7)
+            return pid
+        if way == "wait":
+            return reap(int(number[0]))()
         if way == "pool":
             context = multiprocessing.get_context("fork")
             with context.Pool(2) as pool:
@@ -93,7 +102,11 @@ APP = """
 
     async def asgi(scope, receive, send):
         assert scope["type"] == "http"
-        body = json.dumps(await asyncio.to_thread(work, scope["path"])).encode()
+        if scope["path"].startswith("/back/late"):
+            await asyncio.sleep(0.01)
+        direct = scope["path"].startswith("/back/")
+        result = work(scope["path"]) if direct else await asyncio.to_thread(work, scope["path"])
+        body = json.dumps(result).encode()
         headers = [(b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -131,6 +144,22 @@ def test_a_signal_ends_a_child_and_not_the_worker(kind: str, tmp_path: Path) -> 
         assert request(program.port, "/pid").body == worker
         program.signal(signal.SIGTERM)
         assert program.wait() == 0
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_child_that_comes_back_from_the_request_ends(kind: str, tmp_path: Path) -> None:
+    """It must not answer the request as well, nor take connections of the worker."""
+    (tmp_path / "children.py").write_text(textwrap.dedent(APP))
+    with running(*KINDS[kind], cwd=tmp_path) as program, connect(program.port) as kept:
+        worker = kept.get("/pid").body
+        for how, status in (("returns", 0), ("raises", 1), ("exits", 7), ("late", 0)):
+            child = json.loads(request(program.port, f"/back/{how}").body)
+            assert json.loads(request(program.port, f"/wait/{child}").body) == status
+            assert [request(program.port, "/pid").body for _ in range(5)] == [worker] * 5
+            assert kept.get("/pid").body == worker
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0
+    assert program.log.count("ValueError: in the child") == 1
 
 
 def test_a_child_of_a_hook_gets_its_signals(tmp_path: Path) -> None:

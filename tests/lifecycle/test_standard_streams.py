@@ -1,4 +1,4 @@
-"""What stands behind stdin, stdout and stderr: nothing, a terminal that is closed, a debugger's prompt."""
+"""Servers without stdin, stdout or stderr, with a terminal that is closed, and at the prompt of a debugger."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 pub mod asgi;
 pub mod default_headers;
 pub mod feature_config;
+pub mod forked;
 pub mod http3;
 pub mod listeners;
 pub mod open_gauge;

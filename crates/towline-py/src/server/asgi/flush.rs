@@ -126,6 +126,10 @@ impl AsgiServer {
 
     /// Flushes the connection and returns it to the engine.
     pub fn flush_and_rearm(&self, py: Python<'_>, exchange: &Exchange) {
+        if !self.process.is_current() {
+            // A child must not write to the connection of its parent.
+            return;
+        }
         let (id, sent) = {
             let mut state = exchange.state.open(py);
             state.dirty = false;

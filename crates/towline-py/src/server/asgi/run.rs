@@ -66,7 +66,9 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
     });
     this.leave_exchange(py, outer);
     let Request { scope, .. } = request;
-    match step.unwrap_or_else(Step::Raise) {
+    let step = step.unwrap_or_else(Step::Raise);
+    this.process.end_child(py, step.error());
+    match step {
         Step::Yield(awaited) => {
             this.asyncio
                 .leave(py, &idle_task.task, current_task.outer)?;

@@ -21,6 +21,7 @@ use super::websocket::{self, WsContext};
 use crate::errors;
 use crate::gil::GilCell;
 use crate::server::default_headers::DefaultHeaders;
+use crate::server::forked::Process;
 use crate::server::options::{Bind, Options};
 use crate::server::shared_stats::Slot;
 use crate::server::{feature_config, setup};
@@ -80,6 +81,7 @@ impl AsgiServer {
             }),
             ws_context: GilCell::new(WsContext::new(&config)),
             state: GilCell::new(ServerState::default()),
+            process: Process::current(py)?,
             base_context: step::current_context(py)?,
             limit_concurrency: config.limit_concurrency.unwrap_or(usize::MAX),
             // With several, the handshake selects one.

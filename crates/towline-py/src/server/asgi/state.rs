@@ -22,6 +22,7 @@ use super::wake_queue::WakeQueue;
 use super::websocket::WsContext;
 use crate::gil::GilCell;
 use crate::server::default_headers::DefaultHeaders;
+use crate::server::forked::Process;
 
 /// State that the engine keeps with each connection.
 #[derive(Default)]
@@ -128,6 +129,7 @@ pub struct AsgiServer {
     /// With metrics: counts the time from the poll that found a request to the call of the application.
     pub wait_slot: Option<SlotHandle>,
     pub state: GilCell<ServerState>,
+    pub process: Process,
     pub base_context: Py<PyAny>,
     pub limit_concurrency: usize,
     pub server_cert: Option<String>,

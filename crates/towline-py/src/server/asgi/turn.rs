@@ -32,6 +32,7 @@ const EVENTS_PER_CLOCK_READ: usize = 16;
 pub fn turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
     let py = server.py();
     let this = server.get();
+    this.process.end_child(py, None);
     nested::leave_step(this, py);
     this.state.open(py).in_turn = true;
     let result = run_turn(server);

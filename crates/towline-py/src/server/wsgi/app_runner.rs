@@ -24,6 +24,7 @@ use super::taken_socket::{self, ConnectionSocket};
 use super::websockets::{self, Place};
 use crate::errors::ClientDisconnected;
 use crate::server::default_headers::DefaultHeaders;
+use crate::server::forked::Process;
 
 /// The Python objects that one thread passes to the application, reused from request to request.
 pub struct AppRunner {
@@ -181,7 +182,11 @@ impl AppRunner {
             .application
             .app
             .bind(py)
-            .call1((environ, self.callables.start.bind(py)))?;
+            .call1((environ, self.callables.start.bind(py)));
+        self.application
+            .process
+            .end_child(py, result.as_ref().err());
+        let result = result?;
         if let Ok(list) = result.cast_exact::<PyList>() {
             if list.len() == 1 {
                 let piece = list.get_item(0)?;
@@ -196,7 +201,7 @@ impl AppRunner {
         if let Ok(tuple) = result.cast_exact::<PyTuple>() {
             return send_pieces(py, responder, tuple);
         }
-        let sent = send_iterable(py, responder, &result);
+        let sent = send_iterable(py, responder, &result, self.application.process);
         // PEP 3333: close() is called however the response ended.
         let closed = match result.getattr_opt(self.interned.close.bind(py).cast()?)? {
             Some(close) => close.call0().map(drop),
@@ -351,7 +356,12 @@ fn send_known(
 }
 
 /// Sends any other iterable: each block is sent before the next one is requested.
-fn send_iterable(py: Python<'_>, responder: &Responder, result: &Bound<'_, PyAny>) -> PyResult<()> {
+fn send_iterable(
+    py: Python<'_>,
+    responder: &Responder,
+    result: &Bound<'_, PyAny>,
+    process: Process,
+) -> PyResult<()> {
     if let Ok(file) = result.cast_exact::<FileWrapper>()
         && file.get().send(py, responder)?
     {
@@ -360,6 +370,7 @@ fn send_iterable(py: Python<'_>, responder: &Responder, result: &Bound<'_, PyAny
     // PEP 3333, "Handling the Content-Length Header": one block is the whole body.
     let is_single = result.hasattr(pyo3::intern!(py, "__len__"))? && result.len()? == 1;
     for piece in result.try_iter()? {
+        process.end_child(py, piece.as_ref().err());
         let piece = piece?;
         let piece = Responder::piece(&piece)?;
         if piece.as_bytes().is_empty() {

@@ -7,6 +7,7 @@ use pyo3::prelude::*;
 use towline_io::serve::features::FeatureConfig;
 
 use super::log::Log;
+use crate::server::forked::Process;
 use crate::server::options::Options;
 
 pub struct Application {
@@ -15,6 +16,7 @@ pub struct Application {
     pub multiprocess: bool,
     pub feature_config: Arc<FeatureConfig>,
     pub log: Log,
+    pub process: Process,
     /// The server has logged why an application gets no socket for a WebSocket.
     pub websocket_hint: AtomicBool,
 }

@@ -15,6 +15,7 @@ use super::websockets::WebSockets;
 use super::{inline, threads};
 use crate::errors;
 use crate::server::feature_config;
+use crate::server::forked::Process;
 use crate::server::options::{Bind, Options};
 use crate::server::setup::{Interface, LOG_CLOSE_TIMEOUT, drain, listen};
 use crate::server::shared_stats::Slot;
@@ -79,6 +80,7 @@ impl WsgiServer {
             multiprocess: workers > 1,
             feature_config: Arc::new(feature_config),
             log: Log::new(log),
+            process: Process::current(config.py())?,
             websocket_hint: AtomicBool::new(false),
         };
         Ok(Self {

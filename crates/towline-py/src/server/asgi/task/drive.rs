@@ -56,7 +56,9 @@ impl TaskCoroutine {
                     Input::Throw(error) => step::throw(coroutine, &error),
                 });
                 server.leave_exchange(py, outer);
-                stepped.unwrap_or_else(Step::Raise)
+                let step = stepped.unwrap_or_else(Step::Raise);
+                server.process.end_child(py, step.error());
+                step
             }
         };
         self.after_step(py, request, step)

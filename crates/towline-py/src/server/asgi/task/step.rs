@@ -12,6 +12,15 @@ pub enum Step {
     Raise(PyErr),
 }
 
+impl Step {
+    pub fn error(&self) -> Option<&PyErr> {
+        match self {
+            Self::Raise(error) => Some(error),
+            Self::Yield(_) | Self::Return => None,
+        }
+    }
+}
+
 /// Resumes a coroutine (or another object with the same protocol) with `None`.
 pub fn resume(coroutine: &Bound<'_, PyAny>) -> Step {
     let py = coroutine.py();
