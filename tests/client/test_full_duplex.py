@@ -352,7 +352,7 @@ def test_no_write_timeout_while_the_program_does_not_read(backend: Make) -> None
         assert length == 320 * len(PIECE)
 
 
-def test_a_read_timeout_says_what_arrived(backend: Make) -> None:
+def test_a_read_timeout_states_what_arrived(backend: Make) -> None:
     done = threading.Event()
 
     def stalling(peer: Peer) -> None:

@@ -100,7 +100,7 @@ fn a_long_response_outlives_the_keep_alive_timeout() {
 }
 
 #[test]
-fn a_connection_that_is_never_kept_alive_says_so() {
+fn a_connection_that_is_never_kept_alive_announces_its_close() {
     let mut end = End::server_with(Limits {
         keep_alive_timeout: Some(Duration::ZERO),
         ..Limits::server()

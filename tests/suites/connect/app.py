@@ -21,8 +21,8 @@ SERVICE = "connectrpc.conformance.v1.ConformanceService"
 RequestInfo = service_pb2.ConformancePayload.RequestInfo
 
 
-def heard(context: Any, messages: list[Any]) -> Any:
-    """What the server has received, which each response reports."""
+def received(context: Any, messages: list[Any]) -> Any:
+    """The received request, which each response reports."""
     info = RequestInfo()
     timeout_ms = context.timeout_ms()
     if timeout_ms is not None:
@@ -58,7 +58,7 @@ async def wait(definition: Any) -> None:
 
 
 async def one_response(kind: Any, definition: Any, messages: list[Any], context: Any) -> Any:
-    info = heard(context, messages)
+    info = received(context, messages)
     if definition is not None:
         add_metadata(context, definition)
         await wait(definition)
@@ -98,7 +98,7 @@ async def rest(
     kind: Any, definition: Any, messages: list[Any], context: Any, sent: int = 0
 ) -> AsyncIterator[Any]:
     """The responses of a stream after those that were `sent`, and its error."""
-    info = heard(context, messages)
+    info = received(context, messages)
     for number in range(sent, len(definition.response_data)):
         await wait(definition)
         payload = service_pb2.ConformancePayload(data=definition.response_data[number])
@@ -122,7 +122,7 @@ async def bidi_stream(messages: AsyncIterator[Any], context: Any) -> AsyncIterat
         if sent >= len(definition.response_data):
             break
         await wait(definition)
-        info = heard(context, waiting)
+        info = received(context, waiting)
         payload = service_pb2.ConformancePayload(data=definition.response_data[sent], request_info=info)
         yield service_pb2.BidiStreamResponse(payload=payload)
         sent, waiting = sent + 1, []

@@ -57,7 +57,7 @@ def environment(packages: Path) -> dict[str, str]:
 
 
 def features(protocol: str) -> dict[str, object]:
-    """What the server supports: the runner's configuration. JSON is YAML."""
+    """The features of the server: the configuration of the runner. JSON is YAML."""
     is_h2 = protocol == "h2"
     return {
         "versions": [f"HTTP_VERSION_{protocol[1]}"],
