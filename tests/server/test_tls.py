@@ -92,6 +92,24 @@ def test_mistakes_name_the_file(kind: str, password: str | None, expected: str, 
     assert "sesame" not in repr(ServerConfig("app:app", **files.options("open sesame")))
 
 
+@pytest.mark.parametrize("kind", ["asgi", "wsgi"])
+def test_files_as_editors_write_them(kind: str, files: Files) -> None:
+    cert, key = files.cert.read_bytes(), files.key.read_bytes()
+    authority, written = files.ca.cert_pem.bytes(), files.cert.with_name("ca.pem")
+    written.write_bytes(b"\xef\xbb\xbf" + authority.replace(b"CERTIFICATE", b"X509 CERTIFICATE"))
+    files.cert.write_bytes(cert.replace(b"CERTIFICATE", b"X509 CERTIFICATE").decode().encode("utf-16"))
+    files.key.write_bytes(b"\xef\xbb\xbfKey Attributes: <none>\n  " + key.replace(b"\n", b"\r\n  "))
+    client_certs: dict[str, Any] = {"ssl_ca_certs": str(written), "ssl_cert_reqs": "optional"}
+    assert files.ask(kind, **files.options(PASSWORD, **client_certs)) == b"/a"
+    written.write_bytes(authority + b"-----BEGIN CERTIFICATE-----\n")
+    lines = authority.count(b"\n")
+    with (
+        pytest.raises(StartupError, match=rf"ca\.pem: line {lines + 1}: .* has no -----END"),
+        serving(kind, **files.options(PASSWORD, **client_certs)),
+    ):
+        pass
+
+
 def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
     missing = tmp_path / "missing.pem"
     with pytest.raises(StartupError) as caught, serving("asgi", ssl_certfile=str(missing)):
