@@ -77,11 +77,11 @@ impl Connection {
 
     /// The rest of a skipped request has come.
     pub(super) fn discarded(&mut self, key: StreamKey) {
-        let stream = self.streams.get_mut(key);
-        if stream.exchange.lacks_bytes() {
-            // A client that has given up its upload: curl 7.88 notices the end of the stream by the next frame only.
-            return self.stop_discarding(key);
+        // curl 7.88 notices only with the next frame that the stream has ended.
+        if let Some(increment) = self.recv_window.release_all() {
+            self.write_control(|out| frame::window_update(out, 0, increment));
         }
+        let stream = self.streams.get_mut(key);
         stream.recv_timer.stop();
         if stream.exchange.recv_state == RecvState::Body {
             stream.exchange.recv_state = RecvState::Ended;

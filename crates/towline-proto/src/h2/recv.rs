@@ -419,8 +419,6 @@ impl Connection {
     fn admit_data(&mut self, key: StreamKey, part: PartialData, len: u32) -> Result<(), Fault> {
         let stream = self.streams.get_mut(key);
         if stream.discard.is_some() {
-            let announced = &mut stream.exchange.announced;
-            *announced = announced.map(|left| left.saturating_sub(part.left.into()));
             return stream.recv_window.receive(len).map_err(|_| rules::WINDOW);
         }
         match stream.exchange.recv_state {

@@ -83,6 +83,13 @@ impl RecvWindow {
         Some(credit)
     }
 
+    /// Announces all credit; the increment, if there is one.
+    pub fn release_all(&mut self) -> Option<u32> {
+        let credit = std::mem::take(&mut self.credit);
+        self.left += i64::from(credit);
+        (credit > 0).then_some(credit)
+    }
+
     /// Doubles the window, up to `max`: the reader keeps up, so the window is what limits the peer. Returns
     /// the increment, if there is one.
     pub fn grow(&mut self, max: u32) -> Option<u32> {
