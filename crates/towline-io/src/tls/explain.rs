@@ -196,6 +196,14 @@ pub(super) fn explain_certificate(why: &CertificateError) -> String {
         CertificateError::Other(other) if other.0.is::<SelfSigned>() => {
             "is self-signed; name it as a CA file to trust it".into()
         }
+        // Errors of webpki that rustls has no word for.
+        CertificateError::Other(other) => match other.0.to_string().as_str() {
+            "UnsupportedCertVersion" => {
+                "is of X.509 version 1; it has to be signed with extensions".into()
+            }
+            "CaUsedAsEndEntity" => "is marked as one of an authority (CA:TRUE)".into(),
+            other => format!("is not acceptable: {other}"),
+        },
         other => format!("is not acceptable: {other}"),
     }
 }
