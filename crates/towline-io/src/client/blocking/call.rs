@@ -212,7 +212,9 @@ impl BlockingCall {
                     {
                         http3.observe(&self.request.route, &head.view(), now);
                     }
-                    if let Some(CallKind::H1(h1)) = &self.kind
+                    // A server announces the same with every response.
+                    if !self.reused
+                        && let Some(CallKind::H1(h1)) = &self.kind
                         && let Some(most) = announced_idle_time(&head.view())
                     {
                         self.pool.limit_idle(h1.slot, most);

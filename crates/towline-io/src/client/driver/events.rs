@@ -47,7 +47,10 @@ impl ClientDriver {
                     if let Some(http3) = &self.dial.http3 {
                         http3.observe(&call.request.route, &head, now);
                     }
-                    if let (Some(most), Some(slot)) = (announced_idle_time(&head), peer.state.slot)
+                    // A server announces the same with every response.
+                    if !call.reused
+                        && let (Some(most), Some(slot)) =
+                            (announced_idle_time(&head), peer.state.slot)
                     {
                         self.pool.limit_idle(slot, most);
                     }
