@@ -286,6 +286,7 @@ impl OpenFiles {
     }
 
     /// The error with the file's name, if the file is damaged.
+    #[cold]
     fn named(&self, error: Error) -> Error {
         match error.damage() {
             Some(what) => {
