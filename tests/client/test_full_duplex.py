@@ -197,17 +197,22 @@ class Early:
             self.bodies.append(b"".join(peer.chunks()) if chunked else peer.body(length))
 
 
-@pytest.mark.parametrize("kind", ["generator", "bytes"])
-def test_a_complete_success_does_not_cut_the_upload(backend: Make, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["generator", "bytes", "file"])
+def test_a_complete_success_does_not_cut_the_upload(backend: Make, kind: str, tmp_path: Path) -> None:
     """The response is there before the body is sent; the connection is free, and the call over, when both are done."""
     early = Early()
+    path = tmp_path / "body"
+    path.write_bytes(PIECE * 200)
     with scripted(early) as peer:
         caller = backend(base_url=peer.url, timeout=MAX_WAIT)
         for _ in range(2):
             early.seen.clear()
-            content = PIECE * 200 if kind == "bytes" else pieces(caller, *[PIECE] * 200)
             threading.Timer(0.1, early.seen.set).start()
-            assert caller.call("PUT", "/", content=content).content == b"hello"
+            with path.open("rb") as file:
+                content = {"generator": pieces(caller, *[PIECE] * 200), "bytes": PIECE * 200, "file": file}[
+                    kind
+                ]
+                assert caller.call("PUT", "/", content=content).content == b"hello"
         until(lambda: len(early.bodies) == 2)
         assert peer.connections == 1
     assert early.bodies == [PIECE * 200] * 2
@@ -304,7 +309,8 @@ def test_http2_no_error_ends_the_upload_of_a_complete_response(backend: Make) ->
     assert len(server.peers) == 1
 
 
-def test_http2_sends_the_rest_after_a_complete_success(backend: Make) -> None:
+@pytest.mark.parametrize("kind", ["generator", "bytes"])
+def test_http2_sends_the_rest_after_a_complete_success(backend: Make, kind: str) -> None:
     received: list[ReceivedRequest] = []
 
     def script(peer: Http2Peer, number: int) -> None:
@@ -316,8 +322,9 @@ def test_http2_sends_the_rest_after_a_complete_success(backend: Make) -> None:
 
     with serving(script) as server:
         caller = backend(base_url=server.url, http1=False, http2=True, timeout=MAX_WAIT)
-        for body in (pieces(caller, *[PIECE] * 50),):
-            assert caller.call("POST", "/", content=body).content == b"early"
+        body = PIECE * 50 if kind == "bytes" else pieces(caller, *[PIECE] * 50)
+        assert caller.call("POST", "/", content=body).content == b"early"
+        until(lambda: caller.rest(0.01) or received)  # no other call sends the rest
         assert caller.get("/").text == "good"
     assert [(len(each.body), each.ended, each.reset) for each in received] == [(50 * len(PIECE), True, None)]
     assert len(server.peers) == 1
@@ -391,26 +398,25 @@ def test_through_the_dropins_of_httpx(name: str) -> None:
     ours = importlib.import_module(f"towline.{name}")
 
     async def main(url: str) -> None:
-        seen: list[bytes] = []
-        arrived = asyncio.Event()
+        pulled: list[int] = []
 
-        async def questions() -> AsyncIterator[bytes]:
-            for number in range(5):
-                while len(seen) < number:
-                    arrived.clear()
-                    await arrived.wait()
-                yield b"%d" % number
+        async def body(count: int) -> AsyncIterator[bytes]:
+            for _ in range(count):
+                await asyncio.sleep(0)
+                yield PIECE
+            pulled.append(count)
 
         async def failing() -> AsyncIterator[bytes]:
             yield b"1"
             raise KeyError("mine")
 
         async with ours.AsyncClient(timeout=MAX_WAIT) as client:
-            async with client.stream("POST", url, content=questions()) as response:
-                async for piece in response.aiter_bytes():
-                    seen.append(piece)
-                    arrived.set()
-            assert seen == [b"0", b"1", b"2", b"3", b"4"]
+            async with client.stream("POST", url, content=body(2)) as response:
+                assert pulled == [2], "httpx has sent all when it returns the response"
+                assert len(await response.aread()) == 2 * len(PIECE)
+            async with client.stream("POST", url, content=body(320)) as response:
+                assert pulled == [2], "the server takes no more before it is read"
+                assert len(await response.aread()) == 320 * len(PIECE)
             with pytest.raises(KeyError, match="mine"):
                 await client.post(url, content=failing())
 

@@ -536,6 +536,15 @@ impl<'a> StreamMut<'a> {
         }
     }
 
+    /// Has [`Event::Writable`] follow when some of the queued bytes have been sent. Not for HTTP/1.
+    pub fn await_sent(&mut self) {
+        match &mut self.inner {
+            StreamRef::H1(_) => {}
+            StreamRef::H2(conn, key) => conn.await_sent(*key),
+            StreamRef::H3(conn, key) => conn.await_sent(*key),
+        }
+    }
+
     /// HTTP/2, client: byte counts of the stream's frames. `None` for HTTP/1, where the exchange has the
     /// connection to itself and the transport counts its bytes.
     pub fn stats(&self) -> Option<StreamStats> {

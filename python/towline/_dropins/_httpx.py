@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 from .. import _native, errors
+from .._native_aio import SentFirst
 from .._network import NetworkStream
 from .._trace import Event, TraceEvents
 from ..client.environment import read_proxies, variable_of
@@ -246,7 +247,7 @@ class AsyncExchange(_Settings):
         if "trace" in request.extensions:
             return await self._handle_traced(request)
         package = self.package
-        arguments, options = package.call(request, aiter)
+        arguments, options = package.call(request, SentFirst)
         try:
             reply = await self._engine.exchange(*arguments, **options)
         except errors.Error as error:
@@ -255,7 +256,7 @@ class AsyncExchange(_Settings):
 
     async def _handle_traced(self, request: Any) -> Any:
         package, trace = self.package, self._trace_events(request)
-        arguments, options = package.call(request, aiter)
+        arguments, options = package.call(request, SentFirst)
         await _anotify(trace, trace.before())
         try:
             reply = await self._engine.exchange(*arguments, **options)

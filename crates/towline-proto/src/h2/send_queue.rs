@@ -210,6 +210,11 @@ impl Connection {
         self.limits.http2.max_unsent_bytes != usize::MAX
     }
 
+    pub fn await_sent(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
+        stream.exchange.pending.set(PendingEvents::WRITER_WAITS);
+    }
+
     fn wake_writer(&mut self, key: StreamKey) {
         let mut low = self.limits.send_window_bytes / 2;
         if self.is_unsent_bounded() {

@@ -101,6 +101,11 @@ impl Connection {
         capacity
     }
 
+    pub fn await_sent(&mut self, key: StreamKey) {
+        let stream = self.streams.get_mut(key);
+        stream.exchange.pending.set(PendingEvents::WRITER_WAITS);
+    }
+
     fn wake_writer(&mut self, key: StreamKey) {
         let mut low = self.limits.send_window_bytes / 2;
         if self.limits.http3.max_unsent_bytes != usize::MAX {

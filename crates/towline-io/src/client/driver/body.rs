@@ -1,7 +1,7 @@
 //! Reads response bodies and writes streamed request bodies, at the program's pace.
 
 use bytes::Bytes;
-use towline_proto::{Field, StreamError, StreamRead, UserError};
+use towline_proto::{BodySize, Field, StreamError, StreamRead, UserError};
 
 use super::call::{ResponseState, StreamHandle, Upload};
 use super::{CallEvent, CallId, CallRead, ClientDriver, Stage};
@@ -127,15 +127,23 @@ impl ClientDriver {
         let Some(call) = self.calls.get(id.index as usize) else {
             return false;
         };
-        let (Some(handle), false) = (call.handle(), call.response == ResponseState::Refusal) else {
+        let has_body = call.request.body.size() != BodySize::Empty;
+        if !has_body || call.response == ResponseState::Refusal || call.upload == Upload::Tunnel {
+            return false;
+        }
+        let Some(StreamHandle { conn, stream, .. }) = call.handle() else {
             return false;
         };
-        let Some(peer) = self.engine.conn(handle.conn) else {
+        let Some(peer) = self.engine.conn(conn) else {
             return false;
         };
-        // HTTP/2 and HTTP/3 send what is queued when the call is over; an HTTP/1 connection is free only then.
-        let has_unsent =
-            !peer.is_shared() && (peer.proto.pending_bytes() > 0 || peer.is_sending_files());
+        // The rest of a stream is sent when its call is over, too, unless no thread may poll then.
+        let has_unsent = if peer.is_shared() {
+            let body = peer.proto.stream(stream);
+            self.adopted_only && body.is_ok_and(|body| body.queued() > 0)
+        } else {
+            peer.proto.pending_bytes() > 0 || peer.is_sending_files()
+        };
         peer.input.broken.is_none() && (has_unsent || self.wants_body(id))
     }
 
@@ -161,8 +169,22 @@ impl ClientDriver {
         if let Some(call) = self.call_mut(id) {
             (call.response, call.reader_waits) = (ResponseState::End, true);
         }
+        self.await_sent(id);
         self.flush_touched();
         self.schedule_deadline(id);
+        // That may have been all.
+        self.wake_at_end(id);
+    }
+
+    /// Has `wake_at_end` called when more of the request has been sent.
+    fn await_sent(&mut self, id: CallId) {
+        let handle = self.call(id).and_then(super::Call::handle);
+        if let Some(StreamHandle { conn, stream, .. }) = handle
+            && let Some(peer) = self.engine.conn(conn)
+            && let Ok(mut body) = peer.proto.stream(stream)
+        {
+            body.await_sent();
+        }
     }
 
     /// Wakes the reader of a complete response when the request has been sent.
@@ -170,7 +192,9 @@ impl ClientDriver {
         let waits = self
             .call(id)
             .is_some_and(|call| call.is_read() && call.reader_waits);
-        if waits && !self.is_sending(id) {
+        if waits && self.is_sending(id) {
+            self.await_sent(id);
+        } else if waits {
             if let Some(call) = self.call_mut(id) {
                 call.reader_waits = false;
             }

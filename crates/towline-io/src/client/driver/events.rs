@@ -104,7 +104,9 @@ impl ClientDriver {
             self.on_exchange_failed(id, &error);
         } else if got_continue {
             self.release_body(id);
-        } else {
+        } else if self.call(id).is_some_and(Call::is_read) {
+            // Sends the rest of a file, too.
+            self.flush_touched();
             self.wake_at_end(id);
         }
     }

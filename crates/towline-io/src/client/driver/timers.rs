@@ -217,7 +217,7 @@ impl ClientDriver {
         let Some(call) = self.call(id) else {
             return;
         };
-        if call.is_read() && kind == CallErrorKind::WriteTimeout {
+        if call.is_read() && kind != CallErrorKind::TotalTimeout {
             // The response is complete: the rest of the request is not needed.
             return self.give_up_upload(id);
         }
