@@ -1,8 +1,10 @@
 //! Real files, pipes and full disks.
 
 use super::*;
+use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::fd::IntoRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 
 const LONG: Duration = Duration::from_secs(20);
 
