@@ -210,7 +210,10 @@ fn the_rest_of_an_answered_request_is_skipped_and_its_window_reopened() {
         .sum::<u32>();
     assert!(credit > 9 * 1024 * 1024, "{credit}");
     let last = upload(&mut server, 1, true);
-    assert!(last.iter().any(|frame| (frame.0, frame.2) == (WINDOW_UPDATE, 0)));
+    assert!(
+        last.iter()
+            .any(|frame| (frame.0, frame.2) == (WINDOW_UPDATE, 0))
+    );
     assert!(server.conn.is_idle());
     assert_eq!(server.ended_with(), None);
 }
