@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.feature_server import KINDS, every_kind, parse, serving
 from tests.support.http2_client import connected_client
+from tests.support.http3.client import LIBRARIES
+from tests.support.http3.connected import connected
 
 MEBIBYTE = b"x" * (1024 * 1024)
 OK = b"HTTP/1.1 200 OK"
@@ -100,6 +103,14 @@ def test_over_http2_the_body_is_taken_and_the_stream_not_reset(kind: str) -> Non
     with connected_client(kind, APPS[kind]) as client:
         for _ in range(3):
             exchange = client.fetch("POST", "/up", MEBIBYTE * 4)
+            assert (exchange.status, exchange.body, exchange.reset) == (200, b"ok", None)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_over_http3_the_body_is_taken_and_the_stream_not_stopped(library: str, tmp_path: Path) -> None:
+    with connected("asgi", unread, tmp_path, library) as client:
+        for mebibytes in (1, 4, 1):
+            exchange = client.fetch("POST", "/up", MEBIBYTE * mebibytes)
             assert (exchange.status, exchange.body, exchange.reset) == (200, b"ok", None)
 
 

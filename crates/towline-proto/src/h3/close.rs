@@ -1,8 +1,9 @@
 //! Ends of streams and of the connection.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::body::Method;
 use crate::error::CloseReason;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::refusals::Refused;
@@ -35,9 +36,57 @@ impl Connection {
         if !is_sent || !stream.exchange.is_complete(self.side) || stream.is_closed {
             return;
         }
-        // The response is complete: the rest of the request is not needed (RFC 9114 4.1).
+        let exchange = &stream.exchange;
+        let is_uploading = self.side == Side::Server
+            && stream.recv_side == RecvSide::Open
+            && exchange.recv_state == RecvState::Body
+            && !exchange.awaits_continue
+            && exchange.method != Method::Connect;
+        if !is_uploading {
+            self.stop_discarding(key);
+        } else if stream.discard_until.is_none() {
+            self.discard_request(key);
+        }
+    }
+
+    /// Skips what the client still sends of its request: the response is complete.
+    fn discard_request(&mut self, key: StreamKey) {
+        let until = self.now + self.discard_timeout();
+        self.cancel_sections(self.streams.get(key).id.0);
+        self.unmark_ready(key);
+        self.forget_input(key);
+        let stream = self.streams.get_mut(key);
+        stream.inbox.clear();
+        stream.discard_until = Some(until);
+        self.watch_body(key);
+        self.list_readable(key, 0);
+    }
+
+    /// Time for the rest of a request that is skipped.
+    fn discard_timeout(&self) -> Duration {
+        if self.closing {
+            self.limits.drain_idle_timeout
+        } else {
+            self.limits.discard_timeout
+        }
+    }
+
+    /// The rest of the request is not waited for any longer (RFC 9114 4.1).
+    pub(super) fn stop_discarding(&mut self, key: StreamKey) {
+        self.streams.get_mut(key).discard_until = None;
         self.stop_receiving(key, ErrorCode::H3_NO_ERROR);
         self.mark_closed(key);
+    }
+
+    /// A server that stops leaves less time to requests that are skipped.
+    fn shorten_discarding(&mut self) {
+        let latest = self.now + self.discard_timeout();
+        for key in self.streams.iter() {
+            if let Some(until) = &mut self.streams.get_mut(key).discard_until {
+                *until = latest.min(*until);
+                self.timers.streams = Some(self.now);
+            }
+        }
     }
 
     /// Marks a stream as closed: its slot is freed on the next call of `next_event`.
@@ -360,6 +409,7 @@ impl Connection {
         if self.phase != Phase::Open || std::mem::replace(&mut self.closing, true) {
             return;
         }
+        self.shorten_discarding();
         match (self.side, self.timers.idle.closing()) {
             (Side::Client, _) => {
                 if self.is_busy() {

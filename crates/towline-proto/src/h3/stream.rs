@@ -237,6 +237,8 @@ pub(super) struct Stream {
     pub outbox: Outbox,
     /// Server: when the stream was opened, until its request is complete.
     pub head_since: Option<Instant>,
+    /// Server: the response is sent, and the rest of the request is skipped until then, as over HTTP/2.
+    pub discard_until: Option<Instant>,
     pub recv_timer: ProgressTimer,
     pub send_timer: ProgressTimer,
     pub priority: Priority,

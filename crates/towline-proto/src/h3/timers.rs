@@ -91,6 +91,7 @@ impl Connection {
             head.map(|(since, timeout)| since + timeout),
             stream.recv_timer.deadline(limits),
             stream.send_timer.deadline(limits),
+            stream.discard_until,
         ]
         .into_iter()
         .flatten()
@@ -173,7 +174,12 @@ impl Connection {
             if self.phase != Phase::Open {
                 return;
             }
-            if let Some(fault) = self.is_slow(key, now)
+            let stream = self.streams.get_mut(key);
+            if let Some(until) = stream.discard_until
+                && (now >= until || stream.recv_timer.expired(now, &self.limits))
+            {
+                self.stop_discarding(key);
+            } else if let Some(fault) = self.is_slow(key, now)
                 && let Err(fault) = self.reset_stream(key, fault)
             {
                 return self.fail_connection(fault);

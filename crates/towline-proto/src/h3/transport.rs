@@ -137,6 +137,10 @@ impl Connection {
                 return;
             }
             stream.stats.received += data.len() as u64;
+            if stream.discard_until.is_some() {
+                stream.recv_timer.advance(now, data.len());
+                return;
+            }
             stream.input.push(data);
             self.mark_ready(key);
         } else if let Some(place) = self.peer_stream(id)
@@ -157,6 +161,9 @@ impl Connection {
             stream.is_readable = false;
             if stream.recv_side == RecvSide::Open {
                 stream.recv_side = RecvSide::Ended;
+                if stream.discard_until.is_some() {
+                    return self.stop_discarding(key);
+                }
                 self.mark_ready(key);
             }
         } else if let Some(place) = self.peer_stream(id)
