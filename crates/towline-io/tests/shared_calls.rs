@@ -386,7 +386,7 @@ fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
     });
     let route = route(server.addr);
     let mut harness = harness();
-    for (stale, most) in [(StaleRetry::Idempotent, 9), (StaleRetry::Never, 1)] {
+    for (stale, most) in [(StaleRetry::Idempotent, 7), (StaleRetry::Never, 1)] {
         let options = CallOptions {
             stale,
             ..CallOptions::default()
