@@ -131,8 +131,8 @@ def test_a_rejected_request_is_sent_again(make: Make, server: Server) -> None:
     with pytest.raises(towline.RemoteProtocolError) as failed:
         make().call("POST", "/refuse", content=b"x")
     assert failed.value.retryable
-    # The first time and eight more.
-    assert [request.path for request in server.requests] == ["/refuse"] * 9
+    # The first time and six more.
+    assert [request.path for request in server.requests] == ["/refuse"] * 7
 
 
 def test_goaway_moves_later_calls_to_another_connection(make: Make, server: Server) -> None:

@@ -154,7 +154,7 @@ def test_the_environment_is_read_once(monkeypatch):
 
 def test_trust_of_the_environment(monkeypatch):
     monkeypatch.setenv("SSL_CERT_FILE", "some/ca.pem")
-    assert Client()._options.tls.trust == "some/ca.pem"
+    assert Client()._options.tls.trust == "environment"
     assert Client(trust_env=False)._options.tls.trust == "platform"
     assert Client(verify=certifi.where())._options.tls.trust == certifi.where()
     proxy = towline.Proxy("https://u:p@proxy.example", headers={"x": "y"}, tls=towline.TLS())

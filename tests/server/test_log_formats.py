@@ -80,7 +80,9 @@ def test_the_request_id_of_a_trusted_proxy_reaches_the_application(
         assert uuid.UUID(bad).version == uuid.UUID(made).version == 7
         assert fetch(server, "/error", "X-Request-ID: from-the-proxy").status == 500
         until(lambda: [record for record in caplog.records if record.levelno == logging.ERROR])
-    [error] = [record for record in caplog.records if record.levelno == logging.ERROR]
+    # A Litestar application of another test file leaves a handler that passes each record on once more.
+    errors = [record for record in caplog.records if record.levelno == logging.ERROR]
+    [error] = {record.getMessage(): record for record in errors}.values()
     assert re.search(r"GET /error from 127\.0\.0\.1:\d+, request id \S+$", error.getMessage())
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [line["request_id"] for line in lines[:3]] == [seen, bad, made]

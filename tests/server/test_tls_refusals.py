@@ -215,4 +215,4 @@ def test_a_certificate_that_is_none_names_its_own_file(authority: Authority, tmp
     cert = tmp_path / "none.pem"
     cert.write_bytes(b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     text = refusal(ssl_certfile=str(cert), ssl_keyfile=str(authority.cert))
-    assert text.startswith(f"TLS: {cert}: the certificate is not X.509")
+    assert text.startswith(f"TLS: {cert}: line 1: not a certificate")

@@ -17,6 +17,7 @@ const RST_STREAM: u8 = 3;
 const SETTINGS: u8 = 4;
 const GOAWAY: u8 = 7;
 const WINDOW_UPDATE: u8 = 8;
+const PING: u8 = 6;
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
@@ -216,6 +217,19 @@ fn the_rest_of_an_answered_request_is_skipped_and_its_window_reopened() {
     );
     assert!(server.conn.is_idle());
     assert_eq!(server.ended_with(), None);
+}
+
+/// Clients that give their upload up at the response send nothing but its end (curl 7.88).
+#[test]
+fn an_empty_end_of_an_answered_request_is_followed_by_a_frame() {
+    let mut server = Server::new();
+    server.receive(&frame(SETTINGS, ACK, 0, &[]));
+    server.receive(&frame(HEADERS, END_HEADERS, 1, GET));
+    server.sent();
+    server.receive(&frame(DATA, END_STREAM, 1, &[]));
+    let kinds: Vec<u8> = server.sent().iter().map(|frame| frame.0).collect();
+    assert_eq!(kinds, [PING]);
+    assert!(server.conn.is_idle());
 }
 
 #[test]

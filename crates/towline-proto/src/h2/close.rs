@@ -77,10 +77,12 @@ impl Connection {
 
     /// The rest of a skipped request has come.
     pub(super) fn discarded(&mut self, key: StreamKey) {
-        // curl 7.88 notices only with the next frame that the stream has ended.
-        if let Some(increment) = self.recv_window.release_all() {
-            self.write_control(|out| frame::window_update(out, 0, increment));
-        }
+        // curl 7.88 notices only with the next frame that the stream has ended. It may have sent nothing but the end.
+        let credit = self.recv_window.release_all();
+        self.write_control(|out| match credit {
+            Some(increment) => frame::window_update(out, 0, increment),
+            None => frame::ping(out, 0, timers::SKIPPED_PING),
+        });
         let stream = self.streams.get_mut(key);
         stream.recv_timer.stop();
         if stream.exchange.recv_state == RecvState::Body {

@@ -14,6 +14,8 @@ use super::{Connection, GoAwayState, Phase};
 
 /// Payloads of our PINGs: the keep-alive, and the one after the announcing GOAWAY.
 pub(super) const KEEPALIVE_PING: [u8; 8] = *b"alive? \0";
+/// Follows the end of a request that was skipped.
+pub(super) const SKIPPED_PING: [u8; 8] = *b"skipped\0";
 pub(super) const GO_AWAY_PING: [u8; 8] = *b"leaving\0";
 
 /// The timers of a connection.
