@@ -197,12 +197,16 @@ UPLOADS: list[Make] = [starlette, starlette_middleware, fastapi, django, quart, 
 
 @pytest.fixture
 def log(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    logger = logging.getLogger("towline")
-    before = logger.propagate
-    logger.propagate = True
+    loggers = [logging.getLogger(name) for name in ("towline", "towline.server")]
+    before = [(logger, logger.propagate) for logger in loggers]
+    for logger in loggers:
+        logger.propagate = True
+        # Another test file of this process may have set them.
+        caplog.set_level(logging.DEBUG, logger.name)
     caplog.set_level(logging.DEBUG)
     yield caplog
-    logger.propagate = before
+    for logger, propagate in before:
+        logger.propagate = propagate
 
 
 def running(make: Make) -> Any:

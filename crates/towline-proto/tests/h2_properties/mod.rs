@@ -236,6 +236,8 @@ fn limits(side: Side) -> impl Strategy<Value = Limits> {
         limits.http2.connection_window_bytes = connection;
         limits.http2.max_concurrent_streams = streams;
         limits.http2.max_unsent_bytes = unsent;
+        // No time passes, and updates of a window below 1024 bytes are charged.
+        limits.http2.control_frames.burst = 1_000_000;
         limits
     })
 }
