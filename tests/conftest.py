@@ -6,6 +6,7 @@ import logging
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -29,6 +30,17 @@ def unobserved_calls() -> None:
     if observe is not None:
         for interceptor in list(observe._interceptors):
             observe.remove_interceptor(interceptor)
+
+
+@pytest.fixture(autouse=True)
+def untouched_logs() -> Iterator[None]:
+    """A server in this process sets levels and handlers of its loggers, which the next test must not see."""
+    loggers = [logging.getLogger(name) for name in ("towline", "towline.server")]
+    before = [(logger, logger.level, logger.propagate, logger.handlers[:]) for logger in loggers]
+    yield
+    for logger, level, propagate, handlers in before:
+        logger.setLevel(level)
+        logger.propagate, logger.handlers[:] = propagate, handlers
 
 
 FIRST = (
