@@ -60,7 +60,7 @@ def test_a_server_without_standard_streams(app: str, closed: Sequence[int], tmp_
             os.closerange(3, 100)
             os.execv(sys.executable, command(app, port, "--access-log"))
     eventually(lambda: serves(port), "the server")
-    # What they have are no sockets.
+    # No standard stream is a socket.
     for fd in closed:
         assert os.readlink(f"/proc/{pid}/fd/{fd}") == os.devnull
     os.kill(pid, signal.SIGTERM)

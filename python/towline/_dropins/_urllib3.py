@@ -26,7 +26,7 @@ _VARIABLE = {
     *("headers", "status", "version", "version_string", "reason", "_retries", "_request_url", "_fp"),
     *("_original_response", "_connection", "chunked", "length_remaining", "_decoded_buffer"),
 }
-# Those of them that urllib3 has had since 2.0 and 2.2 only.
+# Names that urllib3 has only since 2.0 and 2.2.
 _NEWER = {"_decoded_buffer", "version_string"}
 _new_buffer: Any = getattr(response, "BytesQueueBuffer", list)
 _HAS_READ1 = hasattr(HTTPResponse, "read1")  # since 2.2

@@ -17,7 +17,7 @@ from .curl_form import form_part, multipart
 FORM = "application/x-www-form-urlencoded"
 BOUNDARY = re.compile(r";[ \t]*boundary=(?:\"([^\"\r\n]+)\"|([^\s;\"]+))", re.IGNORECASE)
 ENCODED = re.compile(r"(?:[A-Za-z0-9*._~+!'()-]|%[0-9A-Fa-f]{2})*")
-# What devtools write in place of the content of a file.
+# Placeholder that devtools write for the content of a file.
 PLACEHOLDERS = (None, "", "(binary)")
 
 

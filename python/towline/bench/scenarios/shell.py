@@ -58,7 +58,7 @@ class Command:
     assignments: list[str] = field(default_factory=list)
     text: str = ""
     problem: str | None = None
-    """What a shell would have to do for it."""
+    """The step that needs a shell."""
     is_unclosed: bool = False
     """A quote is not closed."""
     notes: list[str] = field(default_factory=list)
