@@ -100,7 +100,7 @@ AREAS = (
                 "python/towline/testing.py",
                 "python/towline/_native_aio.py",
             ),
-            *("python/towline/_pytest_plugin.py", "crates/towline-py/src/client/"),
+            *("python/towline/_pytest_plugin.py", "crates/towline-py-client/"),
         ),
         ("tests/client", "tests/faults", "tests/http3", "tests/cli", "tests/examples", "tests/pages"),
     ),
@@ -117,7 +117,7 @@ AREAS = (
         ("towline-io", "towline-load"),
     ),
     Area(
-        ("python/towline/server/", "crates/towline-py/src/server/"),
+        ("python/towline/server/", "crates/towline-py-server/"),
         (*SERVED, "tests/cli", "tests/examples", "tests/pages"),
     ),
     Area(("crates/towline-io/src/serve/",), SERVED, ("towline-io",)),
@@ -195,8 +195,8 @@ def crates(files: Iterable[str]) -> list[str]:
     for file in files:
         if file.startswith(("crates/", "conformance/", "Cargo.", "rust-toolchain")):
             found = area(file).crates
-            # The crate of the extension has no Rust tests.
-            if not found and not file.startswith("crates/towline-py/"):
+            # The crates of the extension have no Rust tests.
+            if not found and not file.startswith("crates/towline-py"):
                 return [ALL_CRATES]
             needed.update(found)
     return [word for crate in sorted(needed) for word in ("--package", crate)]

@@ -283,7 +283,7 @@ def test_the_areas_of_changed_tests_are_there(changed_tests):
         ),
         ("crates/towline-load/src/run.rs", ["--package", "towline-load"], {"tests/bench"}, {"tests/server"}),
         (
-            "crates/towline-py/src/server/mod.rs",
+            "crates/towline-py-server/src/lib.rs",
             [],
             {"tests/server", "tests/lifecycle", "tests/wire"},
             {"tests/bench"},

@@ -379,7 +379,7 @@ def test_failures_while_a_body_is_read(backend: str, upstream: Upstream) -> None
 
 
 def test_every_kind_of_failure_has_its_class() -> None:
-    source = Path(__file__).parents[2] / "crates/towline-py/src/client/errors.rs"
+    source = Path(__file__).parents[2] / "crates/towline-py-client/src/errors.rs"
     names = re.findall(r'=> "(\w+)",', source.read_text())
     assert len(names) >= 16
     for name in names:

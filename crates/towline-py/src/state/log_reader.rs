@@ -4,7 +4,7 @@ use pyo3::types::PyBytes;
 use towline_state::LogReader;
 
 use super::{closed, to_python};
-use crate::gil::GilCell;
+use towline_py_common::gil::GilCell;
 
 /// Reads the messages of a store for all subscriptions of a process, or of an event loop.
 #[pyclass(frozen, module = "towline._native")]

@@ -6,7 +6,7 @@ use pyo3::exceptions::PyBlockingIOError;
 use pyo3::prelude::*;
 use towline_state::Error;
 
-use crate::errors::{StateClosed, StateError, StateFull, StateUnavailable, UsageError};
+use towline_py_common::errors::{StateClosed, StateError, StateFull, StateUnavailable, UsageError};
 
 /// The exception of an error. `Busy` is one only for a caller that must not wait, and for one that has waited long.
 fn to_python(error: Error) -> PyErr {

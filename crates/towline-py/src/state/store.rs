@@ -14,8 +14,8 @@ use towline_state::{
 
 use super::log_reader::StateLog;
 use super::{closed, to_python};
-use crate::errors::{StateUnavailable, UsageError};
-use crate::gil::GilCell;
+use towline_py_common::errors::{StateUnavailable, UsageError};
+use towline_py_common::gil::GilCell;
 
 /// An open store. With `short`, a call that would wait or work for long raises `BlockingIOError` instead.
 #[pyclass(frozen, module = "towline._native")]

@@ -1,0 +1,349 @@
+//! The driver of one client in one event loop: the engine with its connections, and the turns that the loop calls.
+use std::cell::RefMut;
+use std::time::{Duration, Instant};
+
+use pyo3::exceptions::PyRuntimeError;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+use towline_io::client::{
+    CallError, CallId, CallOptions, ClientDriver, ClientDriverConfig, OutgoingRequest, PoolStatus,
+    fork,
+};
+
+use super::super::errors::client_closed;
+use super::super::head::view_to_list;
+use super::calls::{CallTable, ResponseMode};
+use super::event_loop::EventLoop;
+use super::task_future::TaskFuture;
+use towline_py_common::gil::GilCell;
+
+#[pyclass(frozen, module = "towline._native")]
+pub struct LoopDriver {
+    pub event_loop: EventLoop,
+    /// The process it was made in, counted in forks.
+    generation: u64,
+    fd: i32,
+    /// `None` once the driver is closed and every response has been fetched.
+    calls: GilCell<Option<CallTable>>,
+    /// Calls that a finaliser cancelled while `calls` was open.
+    deferred_cancels: GilCell<Vec<CallId>>,
+    state: GilCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Nesting of `turn`: a program may run the loop inside the loop.
+    turn_depth: u32,
+    /// `flush` is scheduled in the loop.
+    flush_scheduled: bool,
+    /// No new calls are accepted; the driver closes when the last has ended.
+    closing: bool,
+    /// The loop no longer calls `turn`.
+    closed: bool,
+    /// Waiters for the end of a dial, or for `closed`.
+    status_waiters: Vec<Py<TaskFuture>>,
+}
+
+/// Rounds of polling in one turn, while responses keep arriving.
+const MAX_ROUNDS: usize = 4;
+
+/// How long a turn steps tasks itself. Later ones go through `call_soon`, so that other callbacks of the loop do
+/// not wait longer than a millisecond.
+const STEP_TIME: Duration = Duration::from_micros(500);
+
+/// No further round starts after this time.
+const ROUNDS_TIME: Duration = Duration::from_micros(200);
+
+/// After a round that woke at most this many tasks, further responses are unlikely to be there yet.
+const FEW_WOKEN: usize = 1;
+
+impl LoopDriver {
+    pub fn new(
+        py: Python<'_>,
+        event_loop: EventLoop,
+        config: ClientDriverConfig,
+    ) -> PyResult<Py<Self>> {
+        let driver = ClientDriver::new(config)?;
+        let fd = driver.as_raw_fd();
+        let loop_driver = Bound::new(
+            py,
+            Self {
+                event_loop,
+                generation: fork::generation(),
+                fd,
+                calls: GilCell::new(Some(CallTable::new(driver))),
+                deferred_cancels: GilCell::default(),
+                state: GilCell::default(),
+            },
+        )?;
+        let event_loop = &loop_driver.get().event_loop;
+        event_loop.watch(loop_driver.as_any(), fd)?;
+        Ok(loop_driver.unbind())
+    }
+
+    /// Whether it accepts calls made in `event_loop`.
+    pub fn serves(&self, py: Python<'_>, event_loop: &EventLoop) -> bool {
+        self.event_loop.is(event_loop) && !self.is_inherited() && !self.is_closed(py)
+    }
+
+    /// Whether this process has inherited it through a fork; its sockets are the parent's.
+    fn is_inherited(&self) -> bool {
+        self.generation != fork::generation()
+    }
+
+    pub fn is_closed(&self, py: Python<'_>) -> bool {
+        self.state.open(py).closed
+    }
+
+    /// Whether its loop is closed, or belongs to another process.
+    pub fn is_stale(&self, py: Python<'_>) -> bool {
+        self.is_inherited() || self.event_loop.is_closed(py) || self.is_closed(py)
+    }
+
+    /// The calls. The reference must be dropped before any Python code runs.
+    pub fn calls<'a>(&'a self, py: Python<'_>) -> PyResult<RefMut<'a, CallTable>> {
+        let calls = self.calls.try_open(py).ok_or_else(|| {
+            PyRuntimeError::new_err("the client was called from inside its own engine")
+        })?;
+        RefMut::filter_map(calls, Option::as_mut).map_err(|_| client_closed())
+    }
+
+    pub fn start(
+        slf: &Bound<'_, Self>,
+        request: OutgoingRequest,
+        options: CallOptions,
+        mode: ResponseMode,
+        on_informational: Option<Py<PyAny>>,
+    ) -> PyResult<Result<CallId, Box<CallError>>> {
+        let py = slf.py();
+        let mut calls = slf.get().calls(py)?;
+        let started = calls.start(request, options, mode, on_informational);
+        if calls.driver.calls() == 1 {
+            // The only call in flight: most often no other request follows that could share its write.
+            calls.driver.flush();
+            return Ok(started);
+        }
+        drop(calls);
+        Self::flush_soon(slf)?;
+        Ok(started)
+    }
+
+    /// Schedules one flush for everything that tasks write in this iteration of the loop.
+    pub fn flush_soon(slf: &Bound<'_, Self>) -> PyResult<()> {
+        let (py, this) = (slf.py(), slf.get());
+        if this.event_loop.is_trio() {
+            this.calls(py)?.driver.flush();
+            return Ok(());
+        }
+        {
+            let mut state = this.state.open(py);
+            if state.turn_depth > 0 || state.flush_scheduled {
+                return Ok(());
+            }
+            state.flush_scheduled = true;
+        }
+        let flush = slf.getattr(intern!(py, "flush"))?.unbind();
+        this.event_loop.call_soon(py, flush, None, None)
+    }
+
+    /// Cancels a call. Safe from any thread and from finalisers.
+    pub fn cancel(&self, py: Python<'_>, id: CallId) {
+        if self.is_inherited() {
+            return;
+        }
+        let removed = if let Some(mut calls) = self.calls.try_open(py) {
+            calls.as_mut().and_then(|calls| calls.cancel(id))
+        } else {
+            self.deferred_cancels.open(py).push(id);
+            None
+        };
+        drop(removed);
+    }
+
+    /// Has `waiter` woken by the next event of the call.
+    pub fn set_read_waiter(
+        &self,
+        py: Python<'_>,
+        id: CallId,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
+        let before = self.calls(py)?.set_read_waiter(id, Some(waiter));
+        drop(before);
+        Ok(())
+    }
+
+    pub fn status(&self, py: Python<'_>) -> PoolStatus {
+        let calls = self.calls.try_open(py);
+        let calls = calls.as_deref().and_then(Option::as_ref);
+        calls.map(|calls| calls.driver.status()).unwrap_or_default()
+    }
+
+    /// Has `waiter` woken after the next turn, which may have ended a dial or closed the driver.
+    pub fn add_status_waiter(&self, py: Python<'_>, waiter: Py<TaskFuture>) {
+        self.state.open(py).status_waiters.push(waiter);
+    }
+
+    /// Accepts no new calls, and closes when the last has ended. To be called on the loop's own thread.
+    pub fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.state.open(py).closing = true;
+        if let Some(mut calls) = self.calls.try_open(py)
+            && let Some(calls) = calls.as_mut()
+        {
+            calls.driver.close();
+        }
+        self.close_if_idle(py)
+    }
+
+    /// Closes every connection and drops every call.
+    pub fn abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.shut_down(py, false)
+    }
+
+    fn close_if_idle(&self, py: Python<'_>) -> PyResult<()> {
+        let is_idle = self.state.open(py).closing
+            && self.calls.try_open(py).is_some_and(|mut calls| {
+                calls.as_mut().is_none_or(|calls| calls.driver.is_empty())
+            });
+        if is_idle {
+            self.shut_down(py, true)?;
+        }
+        Ok(())
+    }
+
+    /// Unregisters from the loop and closes every connection.
+    /// `keep_responses`: responses that have been received can still be fetched.
+    fn shut_down(&self, py: Python<'_>, keep_responses: bool) -> PyResult<()> {
+        if std::mem::replace(&mut self.state.open(py).closed, true) {
+            return Ok(());
+        }
+        let calls = self.calls.try_open(py).and_then(|mut calls| match &*calls {
+            Some(calls) if keep_responses && calls.has_responses() => None,
+            _ => calls.take(),
+        });
+        let unwatched = if self.is_inherited() {
+            Ok(())
+        } else {
+            self.event_loop.unwatch(py, self.fd)
+        };
+        drop(calls);
+        unwatched
+    }
+
+    /// Polls the engine and handles every event; returns what is to be done in Python.
+    fn poll_events(&self, py: Python<'_>) -> PyResult<TurnEvents> {
+        let cancels = std::mem::take(&mut *self.deferred_cancels.open(py));
+        let mut removed = Vec::new();
+        let mut calls = self.calls(py)?;
+        for id in cancels {
+            removed.extend(calls.cancel(id));
+        }
+        calls.driver.turn(Some(Duration::ZERO))?;
+        while let Some((id, event)) = calls.driver.next_event() {
+            calls.handle(py, id, event);
+        }
+        let events = TurnEvents {
+            woken: std::mem::take(&mut calls.woken),
+            informational: std::mem::take(&mut calls.informational),
+        };
+        drop(calls);
+        drop(removed);
+        Ok(events)
+    }
+
+    /// Reports informational responses and wakes waiters. Returns how many waiters there were.
+    fn dispatch(&self, py: Python<'_>, events: TurnEvents, until: Instant) -> PyResult<usize> {
+        for (callback, head) in events.informational {
+            let fields = view_to_list(py, &head.view())?;
+            callback.call1(py, (head.view().status(), fields))?;
+        }
+        let woken = events.woken;
+        if woken.is_empty() {
+            return Ok(0);
+        }
+        let count = woken.len();
+        let mut step_now = self.event_loop.allows_stepping(py)?;
+        let mut result = Ok(());
+        for waiter in woken {
+            step_now = step_now && Instant::now() < until;
+            // After SystemExit or KeyboardInterrupt out of a task the others go through `call_soon`.
+            let woken = TaskFuture::wake(waiter.bind(py), step_now && result.is_ok());
+            result = result.and(woken);
+        }
+        result.map(|()| count)
+    }
+
+    fn run_rounds(&self, py: Python<'_>) -> PyResult<()> {
+        let started = Instant::now();
+        for _ in 0..MAX_ROUNDS {
+            let events = self.poll_events(py)?;
+            let woken = self.dispatch(py, events, started + STEP_TIME);
+            if let Ok(mut calls) = self.calls(py) {
+                calls.driver.flush();
+            }
+            if woken? <= FEW_WOKEN || self.is_closed(py) || started.elapsed() >= ROUNDS_TIME {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Work that a turn leaves for when the table of calls is closed again: it runs Python code.
+struct TurnEvents {
+    woken: Vec<Py<TaskFuture>>,
+    informational: Vec<(Py<PyAny>, towline_proto::OwnedHead)>,
+}
+
+#[pymethods]
+impl LoopDriver {
+    /// Called by the event loop when the descriptor is readable.
+    fn turn(&self, py: Python<'_>) -> PyResult<()> {
+        if self.is_closed(py) || self.is_inherited() {
+            return Ok(());
+        }
+        self.state.open(py).turn_depth += 1;
+        let result = self.run_rounds(py);
+        self.state.open(py).turn_depth -= 1;
+        self.close_if_idle(py)?;
+        let waiters = std::mem::take(&mut self.state.open(py).status_waiters);
+        for waiter in waiters {
+            TaskFuture::wake(waiter.bind(py), false)?;
+        }
+        result
+    }
+
+    fn flush(&self, py: Python<'_>) {
+        self.state.open(py).flush_scheduled = false;
+        if let Ok(mut calls) = self.calls(py) {
+            calls.driver.flush();
+        }
+    }
+
+    /// `close`, callable from the event loop.
+    #[pyo3(name = "close")]
+    fn py_close(&self, py: Python<'_>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        self.is_closed(py)
+    }
+
+    /// `abort`, called at the end of a trio run.
+    #[pyo3(name = "abort")]
+    fn py_abort(&self, py: Python<'_>) -> PyResult<()> {
+        self.abort(py)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self.event_loop.object())?;
+        if let Some(calls) = self.calls.peek()
+            && let Some(calls) = calls.as_ref()
+        {
+            calls.traverse(&visit)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! `AsyncPool`: the connections of one asynchronous client, with one driver for each event loop that uses it.
+use std::sync::Arc;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use towline_io::client::{Body, PoolStatus, Route};
+
+use super::super::errors;
+use super::super::pool_config::PoolConfig;
+use super::super::pool_status::status_dict;
+use super::super::request::{self, BodySource, Origin, RequestParts, RouteCache};
+use super::super::websocket;
+use super::awaitable::Call;
+use super::calls::ResponseMode;
+use super::event_loop::EventLoop;
+use super::loop_driver::LoopDriver;
+use super::pending_op::{OpOutcome, PendingOp};
+use super::reply::ReplyOp;
+use super::task_future::TaskFuture;
+use super::upload::Upload;
+use super::websocket::WsOp;
+use towline_py_common::gil::GilCell;
+
+#[pyclass(frozen, subclass, module = "towline._native")]
+pub struct AsyncPool {
+    pub config: Arc<PoolConfig>,
+    routes: GilCell<RouteCache>,
+    loop_drivers: GilCell<Vec<Py<LoopDriver>>>,
+    closed: GilCell<bool>,
+}
+
+impl AsyncPool {
+    /// The driver of the running loop.
+    pub fn loop_driver(&self, py: Python<'_>) -> PyResult<Py<LoopDriver>> {
+        if *self.closed.open(py) {
+            return Err(errors::client_closed());
+        }
+        let event_loop = EventLoop::running(py)?;
+        {
+            let loop_drivers = self.loop_drivers.open(py);
+            if let Some(loop_driver) = loop_drivers
+                .iter()
+                .find(|loop_driver| loop_driver.get().serves(py, &event_loop))
+            {
+                return Ok(loop_driver.clone_ref(py));
+            }
+        }
+        self.remove_stale(py);
+        let loop_driver = LoopDriver::new(py, event_loop, self.config.driver.clone())?;
+        self.loop_drivers.open(py).push(loop_driver.clone_ref(py));
+        Ok(loop_driver)
+    }
+
+    /// Removes the drivers of closed loops, and the ones inherited from a parent process.
+    fn remove_stale(&self, py: Python<'_>) {
+        let loop_drivers = std::mem::take(&mut *self.loop_drivers.open(py));
+        let (stale, live): (Vec<_>, Vec<_>) = loop_drivers
+            .into_iter()
+            .partition(|loop_driver| loop_driver.get().is_stale(py));
+        self.loop_drivers.open(py).extend(live);
+        for loop_driver in stale {
+            // An error cannot be reported: no task waits for this driver.
+            let _ = loop_driver.get().abort(py);
+        }
+    }
+
+    pub fn route(
+        &self,
+        py: Python<'_>,
+        origin: &Origin<'_>,
+        sni: Option<&str>,
+    ) -> PyResult<Arc<Route>> {
+        self.routes.open(py).find(&self.config, origin, sni)
+    }
+
+    /// Closes every driver except the one of the running loop, which is returned.
+    fn close(&self, py: Python<'_>) -> Option<Py<LoopDriver>> {
+        *self.closed.open(py) = true;
+        self.remove_stale(py);
+        let here = EventLoop::running(py).ok();
+        let loop_drivers = std::mem::take(&mut *self.loop_drivers.open(py));
+        let mut own = None;
+        for loop_driver in loop_drivers {
+            if here
+                .as_ref()
+                .is_some_and(|here| loop_driver.get().event_loop.is(here))
+            {
+                own = Some(loop_driver);
+            } else {
+                close_from_thread(py, &loop_driver);
+            }
+        }
+        own
+    }
+}
+
+/// Has another thread's loop close its driver, unless that loop is closed.
+fn close_from_thread(py: Python<'_>, loop_driver: &Py<LoopDriver>) {
+    let close = loop_driver.bind(py).getattr("close");
+    let _ = close.and_then(|close| loop_driver.get().event_loop.call_from_thread(py, &close));
+}
+
+#[pymethods]
+impl AsyncPool {
+    #[new]
+    fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            config: Arc::new(PoolConfig::read(options)?),
+            routes: GilCell::default(),
+            loop_drivers: GilCell::default(),
+            closed: GilCell::new(false),
+        })
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
+    #[pyo3(signature = (method, scheme, host, port, target, headers, body=None, *, timeout=None, sni=None, stale=None, on_informational=None))]
+    fn exchange(
+        &self,
+        py: Python<'_>,
+        method: &[u8],
+        scheme: &[u8],
+        host: &[u8],
+        port: Option<u16>,
+        target: &[u8],
+        headers: &Bound<'_, PyAny>,
+        body: Option<&Bound<'_, PyAny>>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        sni: Option<&str>,
+        stale: Option<&Bound<'_, PyAny>>,
+        on_informational: Option<Py<PyAny>>,
+    ) -> PyResult<Py<Call>> {
+        let loop_driver = self.loop_driver(py)?;
+        let route = self.route(py, &Origin::new(scheme, host, port)?, sni)?;
+        let options = self.config.call_options(timeout, stale)?;
+        let (body, pieces) = match request::body_source(body, headers)? {
+            BodySource::Whole(body) => (body, None),
+            BodySource::Streamed(size, pieces) => (size, Some(pieces.unbind())),
+        };
+        let parts = RequestParts {
+            method,
+            route,
+            target,
+            headers,
+            body,
+        };
+        let request = parts.prepare()?;
+        let started = LoopDriver::start(
+            loop_driver.bind(py),
+            request,
+            options,
+            ResponseMode::Streamed,
+            on_informational,
+        )?;
+        match (started, pieces) {
+            (Err(error), _) => Call::failed(py, errors::call_error(py, &error)),
+            (Ok(id), None) => Call::native(py, loop_driver, ReplyOp { id, upload: None }),
+            (Ok(id), Some(pieces)) => Upload::start(py, loop_driver, id, pieces),
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
+    #[pyo3(signature = (method, scheme, host, port, target, headers, websocket, *, timeout=None, sni=None, stale=None))]
+    fn open_websocket(
+        &self,
+        py: Python<'_>,
+        method: &[u8],
+        scheme: &[u8],
+        host: &[u8],
+        port: Option<u16>,
+        target: &[u8],
+        headers: &Bound<'_, PyAny>,
+        websocket: &Bound<'_, PyAny>,
+        timeout: Option<&Bound<'_, PyAny>>,
+        sni: Option<&str>,
+        stale: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<Call>> {
+        let loop_driver = self.loop_driver(py)?;
+        let parts = RequestParts {
+            method,
+            route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
+            target,
+            headers,
+            body: Body::Empty,
+        };
+        let options = self.config.call_options(timeout, stale)?;
+        let (request, config) = (parts.prepare()?, websocket::config(websocket)?);
+        let started = loop_driver
+            .get()
+            .calls(py)?
+            .start_websocket(request, options, config);
+        match started {
+            Err(error) => Call::failed(py, errors::call_error(py, &error)),
+            Ok(id) => {
+                LoopDriver::flush_soon(loop_driver.bind(py))?;
+                Call::native(py, loop_driver, WsOp::Open(id))
+            }
+        }
+    }
+
+    fn prewarm(
+        &self,
+        py: Python<'_>,
+        scheme: &[u8],
+        host: &[u8],
+        port: Option<u16>,
+        n: usize,
+    ) -> PyResult<Py<Call>> {
+        let loop_driver = self.loop_driver(py)?;
+        let route = self.route(py, &Origin::new(scheme, host, port)?, None)?;
+        loop_driver.get().calls(py)?.driver.prewarm(&route, n);
+        Call::native(py, loop_driver, PrewarmOp)
+    }
+
+    fn pool_status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        self.remove_stale(py);
+        let mut sum = PoolStatus::default();
+        for loop_driver in self.loop_drivers.open(py).iter() {
+            sum += loop_driver.get().status(py);
+        }
+        status_dict(py, sum)
+    }
+
+    fn aclose(&self, py: Python<'_>) -> PyResult<Py<Call>> {
+        match self.close(py) {
+            Some(loop_driver) => {
+                loop_driver.get().close(py)?;
+                Call::native(py, loop_driver, CloseOp)
+            }
+            None => Call::ready(py, py.None()),
+        }
+    }
+
+    #[getter]
+    fn closed(&self, py: Python<'_>) -> bool {
+        *self.closed.open(py)
+    }
+}
+
+impl Drop for AsyncPool {
+    fn drop(&mut self) {
+        Python::attach(|py| {
+            if let Some(loop_driver) = self.close(py) {
+                // Calls in flight continue; the driver closes after the last.
+                let _ = loop_driver.get().close(py);
+            }
+        });
+    }
+}
+
+/// Waits until no dial is in progress; returns the number of idle connections.
+struct PrewarmOp;
+
+impl PendingOp for PrewarmOp {
+    fn poll(
+        &mut self,
+        py: Python<'_>,
+        loop_driver: &Py<LoopDriver>,
+    ) -> PyResult<Option<OpOutcome>> {
+        let status = loop_driver.get().status(py);
+        if status.dialling > 0 {
+            return Ok(None);
+        }
+        let idle = status.idle.into_pyobject(py)?.into_any().unbind();
+        Ok(Some(OpOutcome::Done(idle)))
+    }
+
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
+        loop_driver.add_status_waiter(py, waiter);
+        Ok(())
+    }
+
+    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
+}
+
+/// Waits until the driver is closed.
+struct CloseOp;
+
+impl PendingOp for CloseOp {
+    fn poll(
+        &mut self,
+        py: Python<'_>,
+        loop_driver: &Py<LoopDriver>,
+    ) -> PyResult<Option<OpOutcome>> {
+        let is_closed = loop_driver.get().is_closed(py);
+        Ok(is_closed.then(|| OpOutcome::Done(py.None())))
+    }
+
+    fn wait(
+        &self,
+        py: Python<'_>,
+        loop_driver: &LoopDriver,
+        waiter: Py<TaskFuture>,
+    ) -> PyResult<()> {
+        loop_driver.add_status_waiter(py, waiter);
+        Ok(())
+    }
+
+    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
+}

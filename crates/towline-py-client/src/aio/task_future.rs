@@ -1,0 +1,236 @@
+//! The future that a waiting task gets: it has as much of `asyncio.Future` as a task needs.
+//!
+//! A task that awaits a future registers a callback. A future of asyncio schedules it with `call_soon`, for the next
+//! iteration of the loop. A waiter keeps the callback; the driver's turn handles every event first, then runs the
+//! callbacks itself, each in its task's context.
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::prelude::*;
+
+use super::event_loop::EventLoop;
+use towline_py_common::errors::CancelledError;
+use towline_py_common::gil::GilCell;
+
+#[pyclass(frozen, module = "towline._native")]
+pub struct TaskFuture {
+    event_loop: EventLoop,
+    state: GilCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    phase: Phase,
+    /// `_asyncio_future_blocking`: a task is about to await it.
+    blocking: bool,
+    callback: Option<Callback>,
+}
+
+#[derive(Default)]
+enum Phase {
+    #[default]
+    Waiting,
+    Woken,
+    Cancelled(Option<Py<PyAny>>),
+}
+
+struct Callback {
+    function: Py<PyAny>,
+    context: Option<Py<PyAny>>,
+}
+
+impl TaskFuture {
+    pub fn new(event_loop: EventLoop) -> Self {
+        Self {
+            event_loop,
+            state: GilCell::new(State {
+                blocking: true,
+                ..State::default()
+            }),
+        }
+    }
+
+    /// Ends the wait. `step_now`: runs the callback here, which steps the task; otherwise schedules it.
+    pub fn wake(slf: &Bound<'_, Self>, step_now: bool) -> PyResult<()> {
+        let py = slf.py();
+        let callback = {
+            let mut state = slf.get().state.open(py);
+            if matches!(state.phase, Phase::Waiting) {
+                state.phase = Phase::Woken;
+                state.callback.take()
+            } else {
+                None
+            }
+        };
+        match callback {
+            Some(callback) if step_now => callback.run(slf),
+            Some(callback) => callback.schedule(slf),
+            None => Ok(()),
+        }
+    }
+
+    /// Has `function` called when it is woken, in the context of that moment.
+    pub fn set_callback(slf: &Bound<'_, Self>, function: Py<PyAny>) {
+        let callback = Callback {
+            function,
+            context: None,
+        };
+        slf.get().state.open(slf.py()).callback = Some(callback);
+    }
+
+    /// Whether the wait has ended, by waking or by cancellation.
+    pub fn is_woken(&self, py: Python<'_>) -> bool {
+        !matches!(self.state.open(py).phase, Phase::Waiting)
+    }
+}
+
+impl Callback {
+    fn run(self, waiter: &Bound<'_, TaskFuture>) -> PyResult<()> {
+        let py = waiter.py();
+        let Some(context) = &self.context else {
+            self.function.call1(py, (waiter,))?;
+            return Ok(());
+        };
+        // SAFETY: a live context object of asyncio; a failure is reported by the result.
+        if unsafe { ffi::PyContext_Enter(context.as_ptr()) } != 0 {
+            // The context is entered already, further up the stack.
+            drop(PyErr::fetch(py));
+            return self.schedule(waiter);
+        }
+        let result = self.function.call1(py, (waiter,));
+        // SAFETY: entered above, on this thread.
+        let left = unsafe { ffi::PyContext_Exit(context.as_ptr()) };
+        result?;
+        if left == 0 {
+            Ok(())
+        } else {
+            Err(PyErr::fetch(py))
+        }
+    }
+
+    fn schedule(self, waiter: &Bound<'_, TaskFuture>) -> PyResult<()> {
+        let py = waiter.py();
+        let event_loop = &waiter.get().event_loop;
+        if event_loop.is_trio() {
+            self.function.call1(py, (waiter,))?;
+            return Ok(());
+        }
+        let argument = waiter.clone().into_any().unbind();
+        event_loop.call_soon(py, self.function, Some(argument), self.context.as_ref())
+    }
+}
+
+#[pymethods]
+impl TaskFuture {
+    #[getter(_asyncio_future_blocking)]
+    fn is_blocking(&self, py: Python<'_>) -> bool {
+        self.state.open(py).blocking
+    }
+
+    #[setter(_asyncio_future_blocking)]
+    fn set_blocking(&self, py: Python<'_>, blocking: bool) {
+        self.state.open(py).blocking = blocking;
+    }
+
+    fn get_loop(&self, py: Python<'_>) -> Py<PyAny> {
+        self.event_loop.object().clone_ref(py)
+    }
+
+    #[pyo3(signature = (function, /, *, context=None))]
+    fn add_done_callback(
+        slf: &Bound<'_, Self>,
+        function: Py<PyAny>,
+        context: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let py = slf.py();
+        let callback = Callback { function, context };
+        {
+            let mut state = slf.get().state.open(py);
+            if matches!(state.phase, Phase::Waiting) {
+                if state.callback.is_some() {
+                    return Err(PyRuntimeError::new_err(
+                        "another task is awaiting this call",
+                    ));
+                }
+                state.callback = Some(callback);
+                return Ok(());
+            }
+        }
+        callback.schedule(slf)
+    }
+
+    fn remove_done_callback(&self, py: Python<'_>, function: &Bound<'_, PyAny>) -> PyResult<usize> {
+        let callback = self.state.open(py).callback.take();
+        let Some(callback) = callback else {
+            return Ok(0);
+        };
+        if callback.function.bind(py).eq(function)? {
+            return Ok(1);
+        }
+        self.state.open(py).callback = Some(callback);
+        Ok(0)
+    }
+
+    fn done(&self, py: Python<'_>) -> bool {
+        self.is_woken(py)
+    }
+
+    fn cancelled(&self, py: Python<'_>) -> bool {
+        matches!(self.state.open(py).phase, Phase::Cancelled(_))
+    }
+
+    /// Returns None, or raises the `CancelledError` of `cancel()`.
+    fn result(&self, py: Python<'_>) -> PyResult<()> {
+        match &self.state.open(py).phase {
+            Phase::Woken => Ok(()),
+            Phase::Waiting => Err(PyValueError::new_err("the result is not ready")),
+            Phase::Cancelled(None) => Err(CancelledError::new_err(())),
+            Phase::Cancelled(Some(message)) => {
+                Err(CancelledError::new_err((message.clone_ref(py),)))
+            }
+        }
+    }
+
+    fn exception(&self, py: Python<'_>) -> PyResult<()> {
+        self.result(py)
+    }
+
+    /// Schedules the waiting task, which gets `CancelledError`.
+    #[pyo3(signature = (msg=None))]
+    fn cancel(slf: &Bound<'_, Self>, msg: Option<Py<PyAny>>) -> PyResult<bool> {
+        let py = slf.py();
+        let callback = {
+            let mut state = slf.get().state.open(py);
+            match state.phase {
+                Phase::Waiting => state.phase = Phase::Cancelled(msg),
+                Phase::Woken => return Ok(false),
+                Phase::Cancelled(_) => return Ok(true),
+            }
+            state.callback.take()
+        };
+        if let Some(callback) = callback {
+            callback.schedule(slf)?;
+        }
+        Ok(true)
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(self.event_loop.object())?;
+        let Some(state) = self.state.peek() else {
+            return Ok(());
+        };
+        if let Some(callback) = &state.callback {
+            visit.call(&callback.function)?;
+            visit.call(&callback.context)?;
+        }
+        Ok(())
+    }
+
+    fn __clear__(&self, py: Python<'_>) {
+        let callback = self
+            .state
+            .try_open(py)
+            .and_then(|mut state| state.callback.take());
+        drop(callback);
+    }
+}

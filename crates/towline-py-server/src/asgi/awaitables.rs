@@ -1,0 +1,174 @@
+//! The awaitables that `send()` and `receive()` return. They use the loop only when there is something to wait
+//! for. Both are structurally coroutines, so that `asyncio.create_task(receive())` works, too.
+use pyo3::exceptions::PyStopIteration;
+use pyo3::ffi;
+use pyo3::gc::{PyTraverseError, PyVisit};
+use pyo3::intern;
+use pyo3::prelude::*;
+
+use super::exchange::{Exchange, WaitFor};
+use super::nested;
+use super::receive;
+use towline_py_common::coroutine::exception;
+use towline_py_common::gil::GilCell;
+
+/// An awaitable that returns None at once. One object serves every `send()` that need not wait.
+#[pyclass(frozen, module = "towline._native", name = "ReadyAwaitable")]
+pub struct ReadyAwaitable;
+
+impl ReadyAwaitable {
+    /// Creates the object and replaces the slots of its type: the slots of a `#[pyclass]` pass through guards,
+    /// twice per `await`, which costs 400 instructions for a result that is always the same.
+    pub fn create(py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let ready = Py::new(py, Self)?;
+        let class = py.get_type::<Self>().as_type_ptr();
+        // SAFETY: the type is defined here, alive and complete, and `__await__` has given it these slots. The
+        // new functions keep the contracts of the slots, and no Python code runs before this returns.
+        unsafe {
+            (*class).tp_iternext = Some(ready_next);
+            if let Some(slots) = (*class).tp_as_async.as_mut() {
+                slots.am_await = Some(ffi::PyObject_SelfIter);
+                slots.am_send = Some(ready_send);
+            }
+            ffi::PyType_Modified(class);
+        }
+        Ok(ready.into_any())
+    }
+}
+
+/// `tp_iternext`: the end, without an exception.
+unsafe extern "C" fn ready_next(_: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    std::ptr::null_mut()
+}
+
+/// `am_send`: returns `None`.
+unsafe extern "C" fn ready_send(
+    _: *mut ffi::PyObject,
+    _: *mut ffi::PyObject,
+    result: *mut *mut ffi::PyObject,
+) -> ffi::PySendResult {
+    // SAFETY: the caller passes a valid pointer for a new reference and holds the GIL.
+    unsafe { *result = ffi::Py_NewRef(ffi::Py_None()) };
+    ffi::PySendResult::PYGEN_RETURN
+}
+
+#[pymethods]
+impl ReadyAwaitable {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self) -> Option<Py<PyAny>> {
+        None
+    }
+
+    fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
+        let _ = value;
+        Err(PyStopIteration::new_err(()))
+    }
+
+    #[pyo3(signature = (error, value=None, traceback=None, /))]
+    fn throw(
+        &self,
+        error: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        traceback: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        Err(PyErr::from_value(exception(error, value, traceback)?))
+    }
+
+    fn close(&self) {}
+}
+
+/// An awaitable that polls its condition and waits on a future of the loop while it does not hold.
+#[pyclass(frozen, module = "towline._native", name = "PendingAwaitable")]
+pub struct PendingAwaitable {
+    exchange: Py<Exchange>,
+    wait_for: WaitFor,
+    /// The future of the current wait.
+    future: GilCell<Option<Py<PyAny>>>,
+}
+
+impl PendingAwaitable {
+    pub fn new(exchange: Py<Exchange>, wait_for: WaitFor) -> Self {
+        Self {
+            exchange,
+            wait_for,
+            future: GilCell::new(None),
+        }
+    }
+
+    /// `Ok(Ok(future))`: waits on `future`; `Ok(Err(value))`: returns `value`.
+    fn advance(&self, py: Python<'_>) -> PyResult<Result<Py<PyAny>, Py<PyAny>>> {
+        let previous = self.future.open(py).take();
+        if let Some(future) = previous {
+            // Raises CancelledError when the wait was cancelled.
+            future.bind(py).call_method0(intern!(py, "result"))?;
+        }
+        let exchange = self.exchange.get();
+        if let Some(value) = receive::poll(self.exchange.bind(py), self.wait_for)? {
+            return Ok(Err(value));
+        }
+        nested::before_waiting(exchange.server.get(), py);
+        let future = exchange.create_future(py)?;
+        future.setattr(intern!(py, "_asyncio_future_blocking"), true)?;
+        exchange.add_waiter(py, future.clone().unbind(), self.wait_for);
+        *self.future.open(py) = Some(future.clone().unbind());
+        Ok(Ok(future.unbind()))
+    }
+}
+
+#[pymethods]
+impl PendingAwaitable {
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __await__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Py<PyAny>>> {
+        match self.advance(py)? {
+            Ok(future) => Ok(Some(future)),
+            Err(value) if value.is_none(py) => Ok(None),
+            Err(value) => Err(PyStopIteration::new_err((value,))),
+        }
+    }
+
+    fn send(&self, py: Python<'_>, value: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let _ = value;
+        self.advance(py)?
+            .map_err(|value| PyStopIteration::new_err((value,)))
+    }
+
+    #[pyo3(signature = (error, value=None, traceback=None, /))]
+    fn throw(
+        &self,
+        py: Python<'_>,
+        error: Bound<'_, PyAny>,
+        value: Option<Bound<'_, PyAny>>,
+        traceback: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let previous = self.future.open(py).take();
+        drop(previous);
+        Err(PyErr::from_value(exception(error, value, traceback)?))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        let previous = self.future.open(py).take();
+        drop(previous);
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        visit.call(&self.exchange)?;
+        match self.future.peek() {
+            Some(future) => visit.call(&*future),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! From options to the features of `towline_io::serve::features`, the same for both interfaces: static files, metrics,
+//! access log, compression and trusted proxies.
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use towline_io::certificate_expiry;
+use towline_io::coding::Coding;
+use towline_io::serve::access_log::{
+    DEFAULT_BUFFER_BYTES, Format, FormatOptions, LineSink, Sink, Writer,
+};
+use towline_io::serve::compress::{MIN_BYTES, Policy};
+use towline_io::serve::features::FeatureConfig;
+use towline_io::serve::files::{self, Mount};
+use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
+use towline_io::serve::refusals::Refusals;
+
+use super::options::{LogFormat, Options};
+use super::setup::trusted_peers;
+use towline_py_common::errors;
+
+/// The features that the options configure. `slot`: counters and heartbeat for the supervisor.
+pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<FeatureConfig> {
+    let trusted = if options.proxy_headers {
+        Some(trusted_peers(options)?)
+    } else {
+        None
+    };
+    let settings = files::Options {
+        expires: options.static_expires,
+        index: options.static_index.clone(),
+        ..files::Options::default()
+    };
+    let mount = |(route, directory): &(String, PathBuf)| {
+        Mount::open(route, directory, settings.clone())
+            .map_err(|error| errors::setup(&error, &format!("static: {}", directory.display())))
+    };
+    let codings: Vec<Coding> = options
+        .compress
+        .iter()
+        .filter_map(|name| Coding::named(name.as_bytes()))
+        .collect();
+    // Without a supervisor the counters are those of this process.
+    let slot = slot.or_else(|| {
+        let slot = options.metrics.then(|| Slots::private(1).handle(0))??;
+        slot.begin(std::process::id(), monotonic_ns());
+        Some(slot)
+    });
+    // A file that cannot be read is reported where it is loaded.
+    let expiries = options
+        .ssl_certfile
+        .iter()
+        .filter_map(|file| certificate_expiry(file).ok()?);
+    if let (Some(slot), Some(expiry)) = (&slot, expiries.min()) {
+        slot.certificate_expiry.store(expiry, Relaxed);
+    }
+    let access_log = access_log(options)?;
+    let refusals = Refusals::new(slot.clone(), access_log.clone());
+    Ok(FeatureConfig {
+        trusted: trusted.filter(|trusted| !trusted.is_empty()),
+        mounts: options
+            .static_routes
+            .iter()
+            .map(mount)
+            .collect::<PyResult<_>>()?,
+        compression: (!codings.is_empty()).then_some(Policy {
+            codings,
+            min_bytes: MIN_BYTES,
+        }),
+        access_log,
+        refusals: Some(Arc::new(refusals)),
+        slot,
+        request_id: lower(options.request_id_header.as_deref()),
+        build: build_labels(options),
+        // With --metrics-address it is on that address only.
+        metrics: options.metrics && options.metrics_address.is_none(),
+        health_path: options.health_path.clone().map(String::into_bytes),
+        ..FeatureConfig::default()
+    })
+}
+
+/// Labels of the metric `towline_build_info`.
+fn build_labels(options: &Options) -> Vec<(&'static str, String)> {
+    if !options.metrics {
+        return Vec::new();
+    }
+    let python = Python::attach(|py| {
+        let info = py.version_info();
+        format!("{}.{}.{}", info.major, info.minor, info.patch)
+    });
+    vec![
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("python", python),
+    ]
+}
+
+fn access_log(options: &Options) -> PyResult<Option<(Arc<Format>, Writer)>> {
+    let (place, sink) = match (&options.access_log_logger, &options.access_log) {
+        (Some(name), _) => (name.as_str(), Sink::Lines(logger(name)?)),
+        (None, Some(place)) if place == "-" => ("stdout", Sink::Stdout),
+        (None, Some(place)) => (place.as_str(), Sink::File(place.into())),
+        (None, None) => return Ok(None),
+    };
+    let boxed = |names: &[String]| names.iter().filter_map(|name| lower(Some(name))).collect();
+    let format_options = FormatOptions {
+        redact: boxed(&options.access_log_redact),
+        headers: boxed(&options.access_log_headers),
+        request_id: lower(options.request_id_header.as_deref()),
+    };
+    let is_default = options.access_log_format == DEFAULT_FORMAT;
+    let format = match options.log_format {
+        LogFormat::Json if is_default => "json",
+        LogFormat::Json | LogFormat::Text => &options.access_log_format,
+    };
+    let format = Format::compile_with(format, format_options)
+        .map_err(|error| PyValueError::new_err(format!("access_log_format: {error}")))?;
+    let writer = Writer::new(sink, DEFAULT_BUFFER_BYTES)
+        .map_err(|error| errors::setup(&error, &format!("access_log: {place}")))?;
+    Ok(Some((Arc::new(format), writer)))
+}
+
+/// The default of `--access-log-format` (`GUNICORN_LOG_FORMAT` of `towline/config`).
+const DEFAULT_FORMAT: &str = r#"%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s""#;
+
+fn lower(name: Option<&str>) -> Option<Box<[u8]>> {
+    name.map(|name| name.to_ascii_lowercase().into_bytes().into_boxed_slice())
+}
+
+/// A sink that passes each line to a Python logger, at the level INFO. It runs on the writer's thread, so the event
+/// loop does not wait for the handlers.
+fn logger(name: &str) -> PyResult<LineSink> {
+    const INFO: i32 = 20;
+    let log = Python::attach(|py| {
+        let logger = py.import("logging")?.call_method1("getLogger", (name,))?;
+        logger.getattr("log").map(Bound::unbind)
+    })?;
+    Ok(LineSink(Arc::new(move |lines: &[u8]| {
+        // `None` while the interpreter ends.
+        Python::try_attach(|py| {
+            for line in lines
+                .split(|&byte| byte == b'\n')
+                .filter(|line| !line.is_empty())
+            {
+                let line = String::from_utf8_lossy(line);
+                if let Err(error) = log.call1(py, (INFO, line)) {
+                    error.write_unraisable(py, None);
+                }
+            }
+        });
+    })))
+}

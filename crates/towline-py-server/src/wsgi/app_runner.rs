@@ -1,0 +1,387 @@
+//! One call of the application, from the environ to the end of its response.
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Instant;
+
+use pyo3::exceptions::PyConnectionError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use towline_io::serve::features::{Features, Payload};
+use towline_io::serve::forwarded::PeerIp;
+use towline_io::serve::metrics::SlotHandle;
+
+use super::application::{Application, RequestTimes};
+use super::client_info::ClientInfo;
+use super::context::FreshContext;
+use super::environ::{Environs, TemplateValues};
+use super::file_wrapper::FileWrapper;
+use super::input::{ErrorStream, InputStream};
+use super::request::Request;
+use super::request_io::{SharedRequestIo, lock};
+use super::start_response::{Phase, PlainText, Responder};
+use super::taken_socket::{self, ConnectionSocket};
+use super::websockets::{self, Place};
+use crate::default_headers::DefaultHeaders;
+use crate::forked::Process;
+use towline_py_common::errors::ClientDisconnected;
+
+/// The Python objects that one thread passes to the application, reused from request to request.
+pub struct AppRunner {
+    application: Arc<Application>,
+    request_io: SharedRequestIo,
+    environs: Environs,
+    interned: Interned,
+    callables: Callables,
+    /// The socket of the connection is in the environ.
+    offered: Option<(Arc<Place>, Option<SlotHandle>)>,
+}
+
+struct Interned {
+    input: Py<PyAny>,
+    close: Py<PyAny>,
+}
+
+/// `start_response`, the `write` that it returns, and `wsgi.early_hints`: three methods of one object.
+struct Callables {
+    responder: Py<Responder>,
+    start: Py<PyAny>,
+    write: Py<PyAny>,
+    early_hints: Py<PyAny>,
+}
+
+impl AppRunner {
+    pub fn new(
+        py: Python<'_>,
+        application: Arc<Application>,
+        request_io: SharedRequestIo,
+    ) -> PyResult<Self> {
+        let values = TemplateValues {
+            input: Bound::new(py, InputStream::complete(Vec::new(), None))?.into_any(),
+            errors: Bound::new(py, ErrorStream::new(application.log.clone()))?.into_any(),
+            file_wrapper: py.get_type::<FileWrapper>().into_any(),
+            multithread: application.options.threads > 1,
+            multiprocess: application.multiprocess,
+        };
+        let environs = Environs::new(py, &application.options.root_path, &values)?;
+        let interned = Interned {
+            input: pyo3::intern!(py, "wsgi.input").clone().into_any().unbind(),
+            close: pyo3::intern!(py, "close").clone().into_any().unbind(),
+        };
+        let callables = Callables::new(py, &request_io, &application)?;
+        callables.install(py, &environs)?;
+        Ok(Self {
+            application,
+            request_io,
+            environs,
+            interned,
+            callables,
+            offered: None,
+        })
+    }
+
+    /// Offers the connection of the next request to the application, in its environ.
+    pub fn offer_socket(&mut self, place: Arc<Place>, slot: Option<SlotHandle>) {
+        self.offered = Some((place, slot));
+    }
+
+    /// Serves one request. The exchange is over afterwards, whatever the application does. An error is one
+    /// that has to end the server: `KeyboardInterrupt` in an embedding program.
+    pub fn serve(
+        &mut self,
+        py: Python<'_>,
+        request: &mut Request,
+        client_info: &ClientInfo,
+        times: RequestTimes,
+    ) -> PyResult<()> {
+        let serial = lock(py, &self.request_io).begin(request.stream);
+        let responder_ref = self.callables.responder.clone_ref(py);
+        let responder = responder_ref.get();
+        let client = client_info.remote.map(|address| address.ip());
+        let exchange = (serial, &self.callables.write);
+        if self.application.feature_config.request_id.is_some() {
+            let peer = lock(py, &self.request_io)
+                .peer()
+                .map_or(PeerIp::Unix, |conn| {
+                    conn.remote_addr()
+                        .inet()
+                        .map_or(PeerIp::Unix, |address| PeerIp::Ip(address.ip()))
+                });
+            if let Some((name, id)) = responder.request_id(py, peer, request) {
+                request.head.set_field(&name, id.as_bytes());
+            }
+        }
+        let is_https = client_info.is_https;
+        responder.begin(py, exchange, request, (client, is_https, times));
+        let outcome = self
+            .environ(py, request, client_info, serial)
+            .and_then(|environ| {
+                let _context = FreshContext::enter(py)?;
+                self.call(py, &environ, responder)
+            });
+        let outcome = outcome
+            .or_else(|error| self.handle_exception(py, responder, &error, (request, client_info)));
+        let now = Instant::now();
+        responder.end(py, now);
+        // `replace_retained` counts references.
+        drop(responder_ref);
+        lock(py, &self.request_io).end(now);
+        outcome.and_then(|()| self.replace_retained(py))
+    }
+
+    /// Replaces the callables when the application has kept one: it could respond to a later request.
+    fn replace_retained(&mut self, py: Python<'_>) -> PyResult<()> {
+        if self.callables.are_retained() {
+            self.callables = Callables::new(py, &self.request_io, &self.application)?;
+            self.callables.install(py, &self.environs)?;
+        }
+        Ok(())
+    }
+
+    fn environ<'py>(
+        &mut self,
+        py: Python<'py>,
+        request: &mut Request,
+        client_info: &ClientInfo,
+        serial: u64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let head = &request.head;
+        let environ = self
+            .environs
+            .build(py, &head.line(), client_info, head.fields())?;
+        let body = std::mem::take(&mut request.body);
+        let spool = request.spool.take();
+        if !request.complete {
+            let connection = (self.request_io.clone(), serial);
+            let input = InputStream::incoming(body, spool, connection);
+            environ.set_item(&self.interned.input, Bound::new(py, input)?)?;
+        } else if !body.is_empty() {
+            environ.set_item(
+                &self.interned.input,
+                Bound::new(py, InputStream::complete(body, spool))?,
+            )?;
+        }
+        if let Some(offered) = self.offered.take() {
+            let responder = self.callables.responder.clone_ref(py);
+            let socket = ConnectionSocket::new(responder, serial, offered);
+            environ.set_item(taken_socket::ENVIRON_KEY, Bound::new(py, socket)?)?;
+        } else if client_info.offers_upgrade && websockets::is_request(&request.head) {
+            let is_tls = client_info.tls.is_some();
+            self.application.log_websocket_hint(py, is_tls);
+        }
+        Ok(environ)
+    }
+
+    fn call(
+        &self,
+        py: Python<'_>,
+        environ: &Bound<'_, PyDict>,
+        responder: &Responder,
+    ) -> PyResult<()> {
+        let result = self
+            .application
+            .app
+            .bind(py)
+            .call1((environ, self.callables.start.bind(py)));
+        self.application
+            .process
+            .end_child(py, result.as_ref().err());
+        let result = result?;
+        if let Ok(list) = result.cast_exact::<PyList>() {
+            if list.len() == 1 {
+                let piece = list.get_item(0)?;
+                return send_known(
+                    py,
+                    responder,
+                    std::slice::from_ref(Responder::piece(&piece)?),
+                );
+            }
+            return send_pieces(py, responder, &list.to_tuple());
+        }
+        if let Ok(tuple) = result.cast_exact::<PyTuple>() {
+            return send_pieces(py, responder, tuple);
+        }
+        let sent = send_iterable(py, responder, &result, self.application.process);
+        // PEP 3333: close() is called however the response ended.
+        let closed = match result.getattr_opt(self.interned.close.bind(py).cast()?)? {
+            Some(close) => close.call0().map(drop),
+            None => Ok(()),
+        };
+        match (sent, closed) {
+            (Err(first), Err(second)) => {
+                self.application.log.error(
+                    py,
+                    "exception in close() of a WSGI response",
+                    Some(&second),
+                );
+                Err(first)
+            }
+            (Ok(()), Err(error)) => {
+                self.application.log.error(
+                    py,
+                    "exception in close() of a WSGI response",
+                    Some(&error),
+                );
+                Ok(())
+            }
+            (sent, Ok(())) => sent,
+        }
+    }
+
+    /// `GET /path from 192.0.2.1:50000, request id 0193...`
+    fn describe(&self, request: &Request, client_info: &ClientInfo) -> String {
+        let (method, target) = (request.head.method(), request.head.target());
+        let path = target
+            .split(|&byte| byte == b'?')
+            .next()
+            .unwrap_or_default();
+        let mut text = format!("{} {}", method.escape_ascii(), path.escape_ascii());
+        // Writing to a String cannot fail.
+        if let Some(client) = client_info.remote {
+            let _ = write!(text, " from {client}");
+        }
+        let name = self.application.feature_config.request_id.as_deref();
+        let mut fields = request.head.fields();
+        let id = name.and_then(|name| fields.find(|field| field.name.eq_ignore_ascii_case(name)));
+        if let Some(id) = id {
+            let _ = write!(text, ", request id {}", id.value.escape_ascii());
+        }
+        text
+    }
+
+    /// Handles an exception of the application. Before the head: 500. After it: the connection is aborted, so
+    /// that the client cannot take a part of the response for the whole. `ClientDisconnected` is not logged.
+    fn handle_exception(
+        &self,
+        py: Python<'_>,
+        responder: &Responder,
+        error: &PyErr,
+        (request, client_info): (&Request, &ClientInfo),
+    ) -> PyResult<()> {
+        let is_taken_over = responder.phase(py) == Phase::TakenOver;
+        let is_disconnect = error.is_instance_of::<ClientDisconnected>(py)
+            // engineio ends so, and a library may let the error of the socket pass.
+            || is_taken_over && error.is_instance_of::<PyConnectionError>(py);
+        if !is_disconnect {
+            let text = format!(
+                "exception in the WSGI application: {}",
+                self.describe(request, client_info)
+            );
+            self.application.log.error(py, &text, Some(error));
+        }
+        if !is_taken_over
+            && (responder.phase(py) == Phase::Sent
+                || responder.send_plain(py, &SERVER_ERROR).is_err())
+        {
+            responder.abort(py);
+        }
+        // A worker ignores SIGINT, so there the application has raised it, as `SystemExit`: other requests must
+        // not pay for that. In an embedding program it may be Ctrl-C.
+        let is_worker = self.application.feature_config.slot.is_some();
+        if !is_worker && error.is_instance_of::<pyo3::exceptions::PyKeyboardInterrupt>(py) {
+            Err(error.clone_ref(py))
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Callables {
+    fn new(
+        py: Python<'_>,
+        request_io: &SharedRequestIo,
+        application: &Application,
+    ) -> PyResult<Self> {
+        let added = DefaultHeaders::new(&application.options);
+        let features = Features::new(application.feature_config.clone());
+        let responder = Bound::new(py, Responder::new(request_io.clone(), added, features))?;
+        let start = responder.getattr("start")?.unbind();
+        let write = responder.getattr("write")?.unbind();
+        let early_hints = responder.getattr("early_hints")?.unbind();
+        Ok(Self {
+            responder: responder.unbind(),
+            start,
+            write,
+            early_hints,
+        })
+    }
+
+    fn install(&self, py: Python<'_>, environs: &Environs) -> PyResult<()> {
+        environs.set(py, "wsgi.early_hints", self.early_hints.bind(py))
+    }
+
+    /// Whether the application has kept one of them. Without it `start` and `write` have one reference each,
+    /// `early_hints` two (one in the environ template), the responder four (the three methods and this).
+    fn are_retained(&self) -> bool {
+        references(&self.start) > 1
+            || references(&self.write) > 1
+            || references(&self.early_hints) > 2
+            || references(&self.responder) > 4
+    }
+}
+
+fn references<T>(object: &Py<T>) -> ffi::Py_ssize_t {
+    // SAFETY: `object` holds a reference, so it is alive; every caller is attached, so the count is stable.
+    unsafe { ffi::Py_REFCNT(object.as_ptr()) }
+}
+
+const SERVER_ERROR: PlainText = PlainText {
+    status: 500,
+    text: b"Internal Server Error",
+};
+
+/// Sends a list or tuple, whose total length is known.
+fn send_pieces(py: Python<'_>, responder: &Responder, pieces: &Bound<'_, PyTuple>) -> PyResult<()> {
+    if let [piece] = pieces.as_slice() {
+        return send_known(
+            py,
+            responder,
+            std::slice::from_ref(Responder::piece(piece)?),
+        );
+    }
+    let pieces: Vec<Bound<'_, PyBytes>> = pieces
+        .iter()
+        .map(|piece| Responder::piece(&piece).cloned())
+        .collect::<PyResult<_>>()?;
+    send_known(py, responder, &pieces)
+}
+
+fn send_known(
+    py: Python<'_>,
+    responder: &Responder,
+    pieces: &[Bound<'_, PyBytes>],
+) -> PyResult<()> {
+    let total: usize = pieces.iter().map(|piece| piece.as_bytes().len()).sum();
+    responder.send_all(py, pieces, total as u64)
+}
+
+/// Sends any other iterable: each block is sent before the next one is requested.
+fn send_iterable(
+    py: Python<'_>,
+    responder: &Responder,
+    result: &Bound<'_, PyAny>,
+    process: Process,
+) -> PyResult<()> {
+    if let Ok(file) = result.cast_exact::<FileWrapper>()
+        && file.get().send(py, responder)?
+    {
+        return Ok(());
+    }
+    // PEP 3333, "Handling the Content-Length Header": one block is the whole body.
+    let is_single = result.hasattr(pyo3::intern!(py, "__len__"))? && result.len()? == 1;
+    for piece in result.try_iter()? {
+        process.end_child(py, piece.as_ref().err());
+        let piece = piece?;
+        let piece = Responder::piece(&piece)?;
+        if piece.as_bytes().is_empty() {
+            continue;
+        }
+        let inferred = is_single.then(|| piece.as_bytes().len() as u64);
+        responder.send_head(py, inferred, Payload::Pieces)?;
+        if responder.is_bodyless(py) {
+            break;
+        }
+        responder.send_piece(py, piece)?;
+    }
+    responder.send_end(py)
+}

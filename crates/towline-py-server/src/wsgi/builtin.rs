@@ -1,0 +1,71 @@
+//! Responses without the application: static files, the metrics page, 503 over the concurrency limit, and 501
+//! to CONNECT.
+use std::time::Instant;
+
+use towline_io::Conn;
+use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features};
+
+use super::application::Application;
+use super::client_info::ClientInfo;
+use super::request::{ConnState, Request};
+use crate::default_headers::DefaultHeaders;
+
+/// Used by the thread that runs the engine.
+pub struct BuiltinResponses {
+    fields: DefaultHeaders,
+    features: Features,
+    record: ExchangeRecord,
+}
+
+impl BuiltinResponses {
+    pub fn new(application: &Application) -> Self {
+        Self {
+            fields: DefaultHeaders::new(&application.options),
+            features: Features::new(application.feature_config.clone()),
+            record: ExchangeRecord::default(),
+        }
+    }
+
+    /// Responds if the request is not for the application; true if it did.
+    pub fn respond(&mut self, conn: &mut Conn<ConnState>, request: &Request) -> bool {
+        let (line, fields) = (request.head.line(), request.head.fields());
+        let metrics_only = conn.service().metrics_only;
+        let response = if line.method == b"CONNECT" {
+            // PEP 3333 has no tunnels.
+            Some(BuiltinResponse::not_implemented(&line))
+        } else {
+            self.features.builtin_response(&line, fields, metrics_only)
+        };
+        let Some(response) = response else {
+            return false;
+        };
+        self.send(conn, request, response);
+        true
+    }
+
+    /// Responds with 503: over `--limit-concurrency`.
+    pub fn refuse(&mut self, conn: &mut Conn<ConnState>, request: &Request) {
+        let response = BuiltinResponse::overloaded(&request.head.line());
+        self.send(conn, request, response);
+    }
+
+    fn send(&mut self, conn: &mut Conn<ConnState>, request: &Request, response: BuiltinResponse) {
+        let trusted = self.features.config().trusted.as_ref();
+        let client = ClientInfo::of(conn, &request.head, trusted).remote;
+        let client = client.map(|address| address.ip());
+        let (line, fields) = (request.head.line(), request.head.fields());
+        let begun = (&line, client, Instant::now());
+        self.features.begin(&mut self.record, begun, fields);
+        self.fields.refresh();
+        let added = self.fields.missing(conn.proto.protocol(), |_| false);
+        // Fails only if the client has disconnected.
+        let _ = response.send(
+            &mut self.features,
+            &mut self.record,
+            conn,
+            request.stream,
+            added,
+        );
+        self.features.end(&mut self.record, Instant::now());
+    }
+}
