@@ -37,7 +37,7 @@ KNOWN_METHODS = "CONNECT,DELETE,GET,HEAD,OPTIONS,PATCH,POST,PUT,TRACE"
 """RFC 9110 and RFC 5789. Other methods are `_OTHER`, which bounds the number of span names."""
 OVERRIDDEN_METHODS = "OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS"
 REDACTED = "REDACTED"
-"""As the semantic conventions write it."""
+"""The semantic conventions prescribe this word for `url.full`; everything else of Towline writes `[secure]`."""
 SUPPRESSIONS = [
     key
     for name in ("_SUPPRESS_INSTRUMENTATION_KEY", "_SUPPRESS_HTTP_INSTRUMENTATION_KEY")

@@ -20,6 +20,7 @@ from typing import Any
 
 from opentelemetry import context, propagate, trace
 
+from .._redact import HIDDEN
 from .._version import __version__
 from ..config import ServerConfig
 from .interface import Interface
@@ -36,8 +37,6 @@ OVERRIDDEN_METHODS = "OTEL_INSTRUMENTATION_HTTP_KNOWN_METHODS"
 FLUSH_TIMEOUT = 2.0
 """Seconds for the provider to export the last spans of a worker: with cancellation (1 s) and exit (3 s) it stays
 within the margin after which the supervisor kills a worker (6 s)."""
-REDACTED = "[redacted]"
-"""As in the access log."""
 DEFAULT_PORTS = {"http": 80, "https": 443, "ws": 80, "wss": 443}
 AUTHORITY = re.compile(r"(?:\[([^\]]+)\]|([^:@/?#\[\]]+))(?::(\d{1,5}))?")
 NO_PROVIDER = (
@@ -202,7 +201,7 @@ class Tracing:
         """Hides the values of the parameters of `--access-log-redact`."""
         parts = (part.partition("=") for part in query.split("&"))
         return "&".join(
-            f"{name}={REDACTED}" if equals and name.lower() in self._secrets else name + equals + value
+            f"{name}={HIDDEN}" if equals and name.lower() in self._secrets else name + equals + value
             for name, equals, value in parts
         )
 

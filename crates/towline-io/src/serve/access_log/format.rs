@@ -34,8 +34,8 @@ pub const PRESETS: [(&str, &str); 2] = [
     ("combined", COMBINED),
 ];
 
-/// In place of a secret in a query.
-const REDACTED: &[u8] = b"[redacted]";
+/// Replaces a secret in a query. The client, the traces and httpx write the same word.
+const REDACTED: &[u8] = b"[secure]";
 
 /// An unknown atom or an unterminated `%(`.
 #[derive(Debug, Clone, PartialEq, Eq)]
