@@ -117,6 +117,8 @@ class AsgiWorker:
         self._close_idle = False
         self.is_serving = False
         """From the end of start-up until the last request has ended."""
+        self.cancelled = 0
+        """Requests that did not finish before the end."""
         self._native: _native.AsgiServer | None = None
 
     def reopen_logs(self) -> None:
@@ -216,8 +218,10 @@ class AsgiWorker:
                 closes_idle = True
                 native.drain(close_idle=True)
         if _busy(native):
-            if native.in_flight:
-                logger.warning("cancelling %d requests that did not finish in time", native.in_flight)
+            self.cancelled = native.in_flight
+            if self.cancelled:
+                late = "" if self._now else " that did not finish in time"
+                logger.warning("cancelling %s%s", logs.counted(self.cancelled, "request"), late)
             native.cancel_all()
             deadline = loop.time() + CANCEL_TIMEOUT
             while native.in_flight and loop.time() < deadline:

@@ -35,18 +35,12 @@ class WorkerSlots:
     def __init__(self, slots: int = SLOTS) -> None:
         self.stats = _native.SharedStats(slots)
         self._free = list(range(slots - 1, -1, -1))
-        self._used = 0
 
     def acquire(self) -> _native.Slot:
         """A slot for a new worker. Its counters continue those of the previous worker with this slot."""
         slot = self.stats.slot(self._free.pop())
-        self._used = max(self._used, slot.index + 1)
         slot.begin(0)
         return slot
-
-    def requests(self) -> int:
-        """Completed requests of all workers, also of those that have ended."""
-        return sum(self.stats.slot(index).requests for index in range(self._used))
 
     def release(self, slot: _native.Slot) -> None:
         slot.end()

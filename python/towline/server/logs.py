@@ -78,6 +78,11 @@ def configure(level: str, log_config: Any, log_format: str = "text") -> None:
         client.setLevel(max(logging.WARNING, logger.level))
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 worker`, `2 workers`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def native_log(level: int, message: str, error: BaseException | None = None) -> None:
     """Log a message of a native server. `level` is one of the module `logging`."""
     logging.getLogger(SERVER_LOGGER).log(level, message, exc_info=error)

@@ -6,16 +6,65 @@ It is a separate process because a watcher may use threads and the supervisor fo
 from __future__ import annotations
 
 import fnmatch
+import logging
 import os
 import select
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from ..config import ServerConfig
+from .spawner import fork
+
+logger = logging.getLogger("towline.server")
 
 POLL_INTERVAL = 0.25
 """Polling interval of modification times, in seconds, if watchfiles is not installed."""
+
+
+class Watcher:
+    """The supervisor's side of the process."""
+
+    def __init__(self, config: ServerConfig, lifeline: int, close_inherited: Callable[[], None]) -> None:
+        """`close_inherited` closes the supervisor's descriptors, in the new process."""
+        self._channel, write = os.pipe()
+        os.set_blocking(self._channel, False)
+
+        def child() -> None:
+            close_inherited()
+            os.close(self._channel)
+            watch(config, write, lifeline)
+
+        self.pid = fork(child)
+        os.close(write)
+
+    def descriptors(self) -> tuple[int, ...]:
+        return () if self._channel < 0 else (self._channel,)
+
+    def changed(self) -> str | None:
+        """The first file that has changed since the last call."""
+        if self._channel < 0:
+            return None
+        try:
+            lines = os.read(self._channel, 65536)
+        except BlockingIOError:
+            return None
+        if not lines:
+            logger.error("the file watcher has ended: reloading is disabled")
+            self._end()
+            return None
+        return lines.decode(errors="replace").splitlines()[0]
+
+    def close(self) -> None:
+        if self._channel >= 0:
+            os.kill(self.pid, signal.SIGTERM)
+            self._end()
+
+    def _end(self) -> None:
+        os.close(self._channel)
+        os.waitpid(self.pid, 0)
+        self._channel = self.pid = -1
 
 
 def watch(config: ServerConfig, channel: int, lifeline: int) -> NoReturn:

@@ -75,6 +75,8 @@ class Worker:
     retire_after: float = 0.0
     """No replacement is started before, because start-ups have failed."""
     failure: str = ""
+    cancelled: int | None = None
+    """Requests that it has not finished, as it has reported."""
     _unread: bytes = b""
 
     def signal(self, number: signal.Signals) -> None:

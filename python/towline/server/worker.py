@@ -29,6 +29,7 @@ from ..errors import Error
 from .application import Application, load
 from .hooks import HookCaller, HookWorker
 from .importer import forget_modules
+from .logs import counted
 from .process import become, owner
 from .signal_handlers import install
 from .state_store import give_store
@@ -44,7 +45,7 @@ CLOSE_IDLE = signal.SIGUSR2
 """As SIGTERM, but idle connections are closed at once."""
 # Reports need it, and a worker with --user may be unable to read Python's files, which it then has to report.
 codecs.lookup("unicode_escape")
-READY, FAILED = "ready", "failed"
+READY, FAILED, CANCELLED = "ready", "failed", "cancelled"
 SUPERVISOR_ENDED = "the supervisor has ended: finishing requests in flight, then exiting"
 
 
@@ -173,6 +174,7 @@ def _serve_asgi(app: Callable[..., object], context: WorkerContext) -> None:
             loop.remove_reader(context.lifeline)
 
     run_to_end(loop, serve(), is_serving=lambda: worker.is_serving)
+    context.report(CANCELLED, str(worker.cancelled))
 
 
 def _serve_wsgi(app: Callable[..., object], context: WorkerContext) -> None:
@@ -197,7 +199,8 @@ def _serve_wsgi(app: Callable[..., object], context: WorkerContext) -> None:
         worker.stop()
 
     threading.Thread(target=watch_lifeline, name="towline-lifeline", daemon=True).start()
-    worker.serve(lambda: _ready(context, "wsgi", f"{context.config.threads} threads"))
+    worker.serve(lambda: _ready(context, "wsgi", counted(context.config.threads, "thread")))
+    context.report(CANCELLED, str(worker.cancelled))
 
 
 def _ready(context: WorkerContext, interface: str, detail: str) -> None:

@@ -30,6 +30,8 @@ class WsgiWorker:
         self._now = threading.Event()
         self._close_idle = threading.Event()
         self._ended = threading.Event()
+        self.cancelled = 0
+        """Requests that did not finish before the end."""
         if slot is not None:
             slot.stop_forwarding()
         try:
@@ -82,6 +84,8 @@ class WsgiWorker:
                 closes_idle = True
                 self._native.drain(close_idle=True)
         if not self._ended.is_set():
-            if self._native.in_flight:
-                logger.warning("closing %d requests that did not finish in time", self._native.in_flight)
+            self.cancelled = self._native.in_flight
+            if self.cancelled:
+                late = "" if self._now.is_set() else " that did not finish in time"
+                logger.warning("closing %s%s", logs.counted(self.cancelled, "request"), late)
             self._native.stop()
