@@ -159,6 +159,18 @@ def keeping_open(*data: bytes) -> Handler:
     return handler
 
 
+def without_tls(*before: bytes) -> Handler:
+    """Responds to the client's TLS handshake in plain text."""
+
+    def handler(peer: Peer) -> None:
+        if before:
+            closing(*before)(peer)
+        peer.sock.recv(65536)
+        peer.send(b"HTTP/1.1 400 No\r\n\r\n")
+
+    return handler
+
+
 REFUSALS = {
     "credentials": (
         keeping_open(b"HTTP/1.1 407 Auth\r\nproxy-authenticate: NTLM\r\ncontent-length: 5\r\n\r\nhello"),
@@ -172,7 +184,7 @@ REFUSALS = {
     "half a response": (closing(b"HTTP/1.1 200 O"), "closed the connection before its response"),
     "a reset": (resetting, "reset"),
     "an end after the response": (closing(ESTABLISHED), "TLS"),
-    "no TLS in the tunnel": (keeping_open(ESTABLISHED, b"HTTP/1.1 400 No\r\n\r\n"), ""),
+    "no TLS in the tunnel": (without_tls(ESTABLISHED), "TLS"),
 }
 
 
@@ -224,7 +236,7 @@ def test_a_proxy_that_cannot_be_reached_is_named(get: Get, scheme: str, url: str
 
 
 def test_tls_to_the_wrong_kind_of_proxy_and_to_the_wrong_name(get: Get, trust: Trust) -> None:
-    with scripted(closing(b"HTTP/1.0 400 No\r\n\r\n")) as plain:
+    with scripted(without_tls()) as plain:
         url = f"https://127.0.0.1:{plain.port}"
         with pytest.raises(ERRORS, match=f"the proxy {url}"):
             get("https://origin.test/", trust.path, proxy=url)
