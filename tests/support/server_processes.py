@@ -9,6 +9,7 @@ import functools
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -67,18 +68,20 @@ def environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def started(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process whose output goes to `log`, until the block ends: then it gets SIGTERM, and after 5 s SIGKILL."""
+    """A process whose output goes to `log`, until the block ends: then it and its children are killed.
+
+    SIGTERM would do, but Hypercorn and Granian wait for the connections that a client keeps.
+    """
     with log.open("wb") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment())
+        process = subprocess.Popen(
+            command, stdout=out, stderr=out, env=environment(), start_new_session=True
+        )
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(5)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def until_listening(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
