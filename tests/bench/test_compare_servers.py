@@ -29,6 +29,7 @@ from towline.cli.bench import main as bench_command
 from towline.errors import ConfigError
 
 from tests.bench.test_run import no_process_left, processes_of, program
+from tests.support.nightly import by_night, nightly
 from tests.support.process import eventually
 
 TINY = ("--runs", "2", "--duration", "0.2", "--warm-up", "0.3", "--no-history", "-o", "out", "-c", "4")
@@ -205,6 +206,7 @@ def test_a_running_server_with_tls(protocol: str, tmp_path: Path) -> None:
     assert experiment.load.get("protocol", "h1") == protocol
 
 
+@nightly
 def test_a_running_server_over_http3(tmp_path: Path) -> None:
     """Without a port of TCP."""
     (tmp_path / "shop.py").write_text(APP.format(body="shop"))
@@ -725,7 +727,7 @@ FILES = {
 }
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", ["openapi", *by_night(name for name in FILES if name != "openapi")])
 def test_requests_of_a_file(name: str, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(ITEMS)
     (tmp_path / name).write_text(FILES[name])

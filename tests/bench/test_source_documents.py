@@ -10,6 +10,7 @@ import towline.testing
 
 from benches import documents
 from benches.documents import FULL, MEASURING, SHORT, kind_of, options_of, run
+from tests.support.nightly import by_night
 
 COMMANDS = documents.commands()
 MORE = documents.SHORT_OF
@@ -53,7 +54,14 @@ def test_a_run_that_would_do_nothing_is_refused(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("script", FULL)
+LONG = [
+    "Roadrunner: all its scenarios",
+    "httpcorexyz: streams with 1 to 200 threads",
+    "httpcorexyz: the pool and partial writes",
+]
+
+
+@pytest.mark.parametrize("script", [*(name for name in FULL if name not in LONG), *by_night(LONG)])
 def test_a_script_runs_to_its_end(script: str, tmp_path: Path) -> None:
     command = COMMANDS[script]
     output = () if "FOLDER" in command else ("-o", str(tmp_path))

@@ -11,6 +11,7 @@ from statistics import median
 
 import pytest
 
+from tests.support.nightly import IS_NIGHT
 from tests.support.process import eventually, request, running
 from tests.support.process_resources import (
     HEAD,
@@ -26,7 +27,7 @@ from tests.support.process_resources import (
     worker,
 )
 
-CROWD = int(os.environ.get("TOWLINE_CROWD", "2000"))
+CROWD = int(os.environ.get("TOWLINE_CROWD", "2000" if IS_NIGHT else "500"))
 """Slow clients; TOWLINE_CROWD=10000 is the figure of docs/measure.md."""
 
 STATES = {
@@ -88,7 +89,7 @@ def test_silent_and_idle_connections_do_not_slow_a_new_one(serving: list[str]) -
 def test_a_crowd_of_slow_clients_does_not_stop_others(serving: list[str]) -> None:
     """A byte of their heads now and then, until each has had its 408: a byte buys no time."""
     # Longer than opening them takes, plus two seconds.
-    timeout = 10
+    timeout = 10 if IS_NIGHT else 5
     options = ["--timeout-request-header", str(timeout)]
     with (
         descriptor_limit_for(CROWD),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 
 from benches.soak import TRAFFIC, ServerUnderTest, run
+from tests.support.nightly import IS_NIGHT
 from tests.support.process import Program
 
 
 def test_mixed_traffic_over_reloads_and_kills_loses_no_request() -> None:
-    for server in run(20.0, reload_s=6.0, kill_s=9.0):
+    scale = 3.0 if IS_NIGHT else 0.4
+    for server in run(20.0 * scale, reload_s=6.0 * scale, kill_s=9.0 * scale):
         assert server.failures == [], server.name
         kinds = (
             len(TRAFFIC) - 2 - (not server.name.startswith("ASGI"))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.lifecycle.apps import ENDINGS
+from tests.support.nightly import by_night
 from tests.support.process import HERE, Program, connect, eventually, request, running
 
 ROOT = HERE.parent.parent
@@ -90,7 +91,7 @@ class BackgroundClients:
             time.sleep(0.005)
 
 
-@pytest.mark.parametrize("app", APPS)
+@pytest.mark.parametrize("app", [APPS[0], *by_night(APPS[1:])])
 @pytest.mark.parametrize("ending", DEATHS)
 def test_one_request_a_second_that_ends_a_worker(app: list[str], ending: str) -> None:
     """Others lose at most the requests that the worker held, one for each client, and wait for at most a second."""

@@ -14,6 +14,7 @@ from towline.testing import serve
 
 from tests.support.feature_server import KINDS, every_kind, fetch, parse, serving
 from tests.support.http2_client import Client
+from tests.support.nightly import by_night
 from tests.support.waiting import until
 
 HEAD = b"GET /path?q=1 HTTP/1.1\r\nHost: a\r\n"
@@ -81,7 +82,7 @@ def test_a_refusal_is_logged_counted_and_reported(
     assert "from 127.0.0.1" in record.getMessage()
 
 
-@every_kind
+@pytest.mark.parametrize("kind", ["asgi", *by_night(["wsgi", "wsgi-threads"])])
 def test_the_server_log_has_ten_lines_and_a_count(kind: str, caplog: pytest.LogCaptureFixture) -> None:
     logging.getLogger("towline").propagate = True
     with serving(kind) as server:

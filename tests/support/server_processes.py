@@ -73,9 +73,7 @@ def started(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[byte
     SIGTERM would do, but Hypercorn and Granian wait for the connections that a client keeps.
     """
     with log.open("wb") as out:
-        process = subprocess.Popen(
-            command, stdout=out, stderr=out, env=environment(), start_new_session=True
-        )
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=environment(), start_new_session=True)
     try:
         yield process
     finally:
