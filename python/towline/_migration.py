@@ -78,8 +78,18 @@ def _milliseconds(flag: str) -> Callable[[str], str]:
 def _http_protocols(value: str) -> str:
     versions = {name.strip() for name in value.lower().split(",")}
     if not versions <= {"h1", "h2"}:
-        raise Refused(f"{value}: there is h1 and h2 (--http auto|1|2)")
-    return "--http=auto" if len(versions) == 2 else f"--http={versions.pop()[1:]}"
+        raise Refused(f"{value}: there is h1 and h2")
+    return "" if len(versions) == 2 else "--no-http2" if versions == {"h1"} else "--no-http1"
+
+
+HTTP_VALUES = {"auto": "", "1": "--no-http2", "2": "--no-http1", "h11": "--no-http2"}
+HTTP_VALUES |= dict.fromkeys(("httptools", "zttp"), "--no-http2")
+
+
+def _http(value: str) -> str:
+    if value not in HTTP_VALUES:
+        raise Refused(f"{value}: each version has a switch: --http1, --http2, --http3 (--no-http1, ...)")
+    return HTTP_VALUES[value]
 
 
 def _protocol(value: str) -> str:
@@ -116,7 +126,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
             "",
             "changes are reported by the kernel (watchfiles), or looked for each second",
         ),
-        _switch(U, "--http2", "--http=auto", "always on; --http 1 switches it off"),
+        Row(f"{U} {G}", "--http", _http, "--http2 is on; `1` and the parsers of HTTP/1.1 switch it off"),
         Row(U, "--ws-max-queue", "", "one message is read ahead, more only as the application receives them"),
         Row(
             f"{U} {N}", "--ssl-version", _tls_version, "TLS 1.2 and 1.3 together unless --ssl-min-version 1.3"
@@ -219,7 +229,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         _switch(N, "--suppress-ragged-eofs", "", ALWAYS),
         _switch(N, "--do-handshake-on-connect", "", "handshakes never block a worker"),
         Row(N, "--http-protocols", _http_protocols),
-        Row(N, "--http2-cleartext", "", "HTTP/2 without TLS works by prior knowledge; not with --http 1"),
+        Row(N, "--http2-cleartext", "", "HTTP/2 without TLS works by prior knowledge; not with --no-http2"),
         Row(N, "--http2-initial-window-size", "--http2-initial-stream-window-size"),
         Row(
             f"{N} {G}",
@@ -329,7 +339,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
             None,
             "all addresses of a server are the same: run two servers, or let a proxy redirect",
         ),
-        Row(H, "--quic-bind", None, "HTTP/3 (--http all) listens on the UDP ports of --bind"),
+        Row(H, "--quic-bind", None, "HTTP/3 (--http3) listens on the UDP ports of --bind"),
         Row(
             H,
             "--server-name",
@@ -344,9 +354,6 @@ ROWS = {row.flag: row for group in ROW_GROUPS for row in group}
 
 # Values of our own options: what they mean here, or None with the reason.
 VALUES: dict[tuple[str, str], tuple[str, str]] = {
-    ("--http", "h11"): ("--http=1", U),
-    ("--http", "httptools"): ("--http=1", U),
-    ("--http", "zttp"): ("--http=1", U),
     ("--ws", "auto"): ("--ws", U),
     ("--ws", "websockets"): ("--ws", U),
     ("--ws", "websockets-sansio"): ("--ws", U),

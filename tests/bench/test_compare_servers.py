@@ -212,7 +212,18 @@ def test_a_running_server_over_http3(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP.format(body="shop"))
     certificate, key = make_certificate(tmp_path).tls
     port = free_port()
-    serve = [sys.executable, "-m", "towline", "serve", "shop:app", "--port", str(port), "--http", "3"]
+    serve = [
+        sys.executable,
+        "-m",
+        "towline",
+        "serve",
+        "shop:app",
+        "--port",
+        str(port),
+        "--http3",
+        "--no-http1",
+        "--no-http2",
+    ]
     tls = ["--ssl-certfile", str(certificate), "--ssl-keyfile", str(key)]
     address = Address("https", "127.0.0.1", port, "/", over_udp=True)
     with subprocess.Popen([*serve, *tls], cwd=tmp_path) as server:
@@ -231,7 +242,9 @@ def test_a_running_server_over_http3(tmp_path: Path) -> None:
 
 def test_applications_and_commands_over_http3(tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(APP.format(body="shop"))
-    command = "{python} -m towline serve shop:app --port {port} --http all --ssl-certfile {cert} --ssl-keyfile {key}"
+    command = (
+        "{python} -m towline serve shop:app --port {port} --http3 --ssl-certfile {cert} --ssl-keyfile {key}"
+    )
     subjects = ("--app", "a=shop:app", "--app", "b=shop:app", "--command", f"c={command}")
     _, record = compared(tmp_path, *subjects, "--protocol", "h3", "--no-control", "--expect", "shop /")
     (experiment,) = record.experiments

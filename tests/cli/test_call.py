@@ -209,9 +209,9 @@ def test_head_prints_the_head(url: str) -> None:
     assert JSON not in completed.stdout
 
 
-@pytest.mark.parametrize(("choice", "version"), [("auto", b"1.1"), ("1.1", b"1.1"), ("2", b"2")])
-def test_http_version_without_tls(url: str, choice: str, version: bytes) -> None:
-    completed = towline("get", "-i", "-v", "--http", choice, f"{url}/")
+@pytest.mark.parametrize(("choice", "version"), [((), b"1.1"), (("--http1",), b"1.1"), (("--http2",), b"2")])
+def test_http_version_without_tls(url: str, choice: tuple[str, ...], version: bytes) -> None:
+    completed = towline("get", "-i", "-v", *choice, f"{url}/")
     assert completed.stdout.startswith(b"HTTP/%s 200" % version)
     assert b"> GET / HTTP/%s" % version in completed.stderr
 
@@ -224,13 +224,11 @@ def test_http_version_over_tls(tmp_path: Path) -> None:
     issued.cert_chain_pems[0].write_to_path(str(chain))
     authority.cert_pem.write_to_path(str(trust))
     with testing.serve(app, ssl_certfile=str(chain), ssl_keyfile=str(key)) as server:
-        for choice, version in (("auto", b"2"), ("1.1", b"1.1"), ("2", b"2")):
-            completed = towline("get", "-i", "--http", choice, "--cacert", str(trust), f"{server.url}/")
+        for choice, version in (((), b"2"), (("--http1",), b"1.1"), (("--http2",), b"2")):
+            completed = towline("get", "-i", *choice, "--cacert", str(trust), f"{server.url}/")
             assert completed.stdout.startswith(b"HTTP/%s 200" % version), completed.stderr
-        for choice in ("auto", "1.1"):
-            completed = towline(
-                "get", "--timings", "--http", choice, "--cacert", str(trust), f"{server.url}/"
-            )
+        for choice in ((), ("--http1",)):
+            completed = towline("get", "--timings", *choice, "--cacert", str(trust), f"{server.url}/")
             labels = [line.split(b"  ")[0].strip() for line in completed.stderr.splitlines()]
             assert b"TLS" in labels, completed.stderr
 

@@ -123,7 +123,10 @@ def test_the_table_has_only_options_that_exist(server: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "field", "expected"),
     [
-        ("--http h11", "http", "1"),
+        ("--http h11", "http2", False),
+        ("--http 1", "http2", False),
+        ("--http 2", "http1", False),
+        ("--http auto", "http", "auto"),
         ("--http2", "http", "auto"),
         ("--ws none", "ws", False),
         ("--ws wsproto", "ws", True),
@@ -146,7 +149,7 @@ def test_the_table_has_only_options_that_exist(server: str) -> None:
         ("--ssl-version 17", "ssl_min_version", "1.2"),
         ("--cert-reqs 2 --ca-certs ca.pem", "ssl_cert_reqs", "required"),
         ("--verify-mode CERT_OPTIONAL --ssl-ca ca.pem", "ssl_cert_reqs", "optional"),
-        ("--http-protocols h2", "http", "2"),
+        ("--http-protocols h2", "http1", False),
         ("--http1-header-read-timeout 2500", "timeout_request_header", 2.5),
         ("--workers-kill-timeout 1m30s", "timeout_graceful_shutdown", 90.0),
         ("--workers-lifetime 6h", "workers_lifetime", 21600.0),
@@ -180,10 +183,11 @@ def test_translations(
         ("--ssl-min-version 1.0", "TLS 1.0 is insecure and not supported"),
         ("--interface rsgi", "--interface rsgi: RSGI is Granian's own"),
         ("--loop rloop", "--loop rloop: there is asyncio and uvloop"),
+        ("--http all", "--http all: each version has a switch: --http1, --http2, --http3"),
         ("--protocol uwsgi", "--protocol uwsgi: there is HTTP only"),
         (
             "--quic-bind :443",
-            "--quic-bind (hypercorn): HTTP/3 (--http all) listens on the UDP ports of --bind",
+            "--quic-bind (hypercorn): HTTP/3 (--http3) listens on the UDP ports of --bind",
         ),
         ("--umask rwx", "expected octal permissions such as 660, not 'rwx'"),
     ],
@@ -211,7 +215,7 @@ def test_variables_of_other_servers(capsys: pytest.CaptureFixture[str]) -> None:
         "GUNICORN_CMD_ARGS": "--workers 4 --bind 0.0.0.0:80 -b unix:/a --worker-tmp-dir /dev/shm --max-requests 100",
     }
     config = configure([], environment)
-    assert (config.app, config.port, config.http, config.threads) == (APP, 9000, "1", 3)
+    assert (config.app, config.port, config.http2, config.threads) == (APP, 9000, False, 3)
     assert (config.workers, config.limit_max_requests) == (4, 100)
     assert (config.bind, config.reload_dir) == (("0.0.0.0:80", "unix:/a"), ("src", "lib"))
     notices = capsys.readouterr().err.splitlines()

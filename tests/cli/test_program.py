@@ -96,8 +96,20 @@ def test_the_help_of_every_command_has_one_style(directory: Path, command: str) 
         (["serve", "--port", "x", "good:app"], "expected a whole number, not 'x'"),
         (["serve", "--loop", "trio", "good:app"], "expected one of auto, asyncio, uvloop"),
         (
-            ["serve", "--http", "4", "good:app"],
-            "expected one of auto; all; 1; 2; 3; 1,2; 1,3; 2,3; 1,2,3, not '4'",
+            ["serve", "--http", "3", "good:app"],
+            "--http 3: each version has a switch: --http1, --http2, --http3 (--no-http1, ...)",
+        ),
+        (
+            ["serve", "--no-http1", "--no-http2", "good:app"],
+            "http1, http2 and http3: one of them must be on",
+        ),
+        (
+            ["get", "--http", "3", "example.org"],
+            "--http: each version has a flag: --http1, --http2 or --http3",
+        ),
+        (
+            ["get", "--http1", "--http3", "example.org"],
+            "--http1 and --http3 are exclusive: each allows one version only",
         ),
         (["serve", "good:app", "--workers", "0"], "workers: must be a number of at least 1, not 0"),
         (["serve", "good:app", "--workers", "two"], "expected a whole number, not 'two'"),

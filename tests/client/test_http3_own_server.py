@@ -38,7 +38,7 @@ def place(tmp_path: Path) -> Place:
 @contextlib.contextmanager
 def serving(place: Place, app: str = "tests.support.interop_app:app", *options: str) -> Iterator[Running]:
     bind = ["--bind", f"127.0.0.1:{place.port}", "--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
-    command = [sys.executable, "-m", "towline", "serve", app, "--http", "all", *bind, *options]
+    command = [sys.executable, "-m", "towline", "serve", app, "--http3", *bind, *options]
     with run(place, command) as running:
         yield running
 

@@ -70,7 +70,7 @@ def test_the_grace_period_bounds_the_end(
     assert callable(silence)
     place = Place(tmp_path)
     certificate = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
-    options = ["--http", "all", "--timeout-graceful-shutdown", str(GRACE_S)]
+    options = ["--http3", "--timeout-graceful-shutdown", str(GRACE_S)]
     with (
         running(*app, *options, *certificate, cwd=HERE) as program,
         DatagramProxy(program.port) as proxy,

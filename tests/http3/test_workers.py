@@ -38,7 +38,9 @@ DOWNLOADED = b"chunk" * CHUNKS
 def serving(folder: Path, app: list[str], *options: str, pass_fds: Sequence[int] = ()) -> Iterator[Program]:
     place = Place(folder)
     certificate = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
-    with running(*app, "--http", "3", *certificate, *options, cwd=HERE, pass_fds=pass_fds) as program:
+    with running(
+        *app, "--http3", "--no-http1", "--no-http2", *certificate, *options, cwd=HERE, pass_fds=pass_fds
+    ) as program:
         yield program
 
 
@@ -162,7 +164,13 @@ def test_a_client_that_moves_stays_with_its_worker(tmp_path: Path, app: list[str
 
 def test_a_client_of_a_server_in_this_process_moves(tmp_path: Path) -> None:
     place = Place(tmp_path)
-    options = {"http": "3", "ssl_certfile": [place.cert], "ssl_keyfile": [place.key]}
+    options = {
+        "http3": True,
+        "http1": False,
+        "http2": False,
+        "ssl_certfile": [place.cert],
+        "ssl_keyfile": [place.key],
+    }
     with (
         serve(apps.asgi, **options) as server,
         DatagramProxy(server.port) as proxy,
@@ -233,7 +241,9 @@ def test_reload_of_changed_code_loses_nothing(tmp_path: Path) -> None:
     place = Place(tmp_path)
     certificate = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
     with (
-        running("changing:app", "--reload", "--http", "3", *certificate, cwd=tmp_path) as program,
+        running(
+            "changing:app", "--reload", "--http3", "--no-http1", "--no-http2", *certificate, cwd=tmp_path
+        ) as program,
         connected(program.port, tmp_path) as client,
         Requests(program.port, tmp_path, 4) as requests,
     ):

@@ -50,7 +50,7 @@ def test_the_start_counts_threads(threads: str, shown: str) -> None:
 def test_the_start_names_http3(tmp_path: Path) -> None:
     place = Place(tmp_path)
     files = ["--ssl-certfile", str(place.cert), "--ssl-keyfile", str(place.key)]
-    with running("apps:asgi", "--http", "all", "--loop", "asyncio", *files) as program:
+    with running("apps:asgi", "--http3", "--loop", "asyncio", *files) as program:
         assert f" on https://127.0.0.1:{program.port} (asgi, 1 worker, asyncio, HTTP/3)" in program.log
     with running("apps:asgi", "--loop", "asyncio", *files) as program:
         assert f" on https://127.0.0.1:{program.port} (asgi, 1 worker, asyncio)" in program.log

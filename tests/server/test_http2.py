@@ -49,18 +49,18 @@ def test_alpn_chooses(kind: str, tmp_path: Path) -> None:
     leaf = ca.issue_cert("127.0.0.1")
     chain = tmp_path / "chain.pem"
     leaf.private_key_and_cert_chain_pem.write_to_path(str(chain))
-    for http, offered, chosen in [
-        ("auto", ["h2", "http/1.1"], "h2"),
-        ("auto", ["http/1.1"], "http/1.1"),
-        ("auto", [], None),
-        ("1", ["h2", "http/1.1"], "http/1.1"),
-        ("2", ["h2", "http/1.1"], "h2"),
+    for versions, offered, chosen in [
+        ({}, ["h2", "http/1.1"], "h2"),
+        ({}, ["http/1.1"], "http/1.1"),
+        ({}, [], None),
+        ({"http2": False}, ["h2", "http/1.1"], "http/1.1"),
+        ({"http1": False}, ["h2", "http/1.1"], "h2"),
     ]:
         context = ssl.create_default_context()
         ca.configure_trust(context)
         context.set_alpn_protocols(offered)
         with (
-            serving(kind, APPS[kind], ssl_certfile=str(chain), http=http) as server,
+            serving(kind, APPS[kind], ssl_certfile=str(chain), **versions) as server,
             Client((server.host, server.port), tls=context) as client,
         ):
             assert isinstance(client.socket, ssl.SSLSocket)
@@ -73,7 +73,7 @@ def test_alpn_chooses(kind: str, tmp_path: Path) -> None:
 
 @every_kind
 def test_only_http_2(kind: str) -> None:
-    with serving(kind, APPS[kind], http="2") as server:
+    with serving(kind, APPS[kind], http1=False) as server:
         with Client((server.host, server.port)) as client:
             assert client.fetch(path="/version").body == VERSION[kind]
         with Client((server.host, server.port), before=b"GET / HTTP/1.1\r\nHost: test\r\n\r\n") as client:
@@ -85,7 +85,7 @@ def test_only_http_2(kind: str) -> None:
 
 @every_kind
 def test_only_http_1(kind: str) -> None:
-    with serving(kind, APPS[kind], http="1") as server, Client((server.host, server.port)) as client:
+    with serving(kind, APPS[kind], http2=False) as server, Client((server.host, server.port)) as client:
         assert client.socket.recv(65536).startswith(b"HTTP/1.1 ")
 
 

@@ -52,7 +52,7 @@ def test_a_response_and_an_upload(kind: str, library: str, tmp_path: Path) -> No
 
 @every_kind
 def test_beside_tcp_on_one_port(kind: str, tmp_path: Path) -> None:
-    with serving(kind, APPS[kind], tmp_path, http="all") as (server, certificates):
+    with serving(kind, APPS[kind], tmp_path, http1=True, http2=True) as (server, certificates):
         with OwnClient(verify=str(certificates.ca)) as over_tcp:
             response = over_tcp.get(f"https://127.0.0.1:{server.port}/version")
             assert response.headers["alt-svc"] == f'h3=":{server.port}"; ma=86400'
@@ -69,16 +69,21 @@ def test_beside_tcp_on_one_port(kind: str, tmp_path: Path) -> None:
     ],
 )
 def test_alt_svc(options: dict[str, Any], value: str | None, tmp_path: Path) -> None:
-    with serving("asgi", APPS["asgi"], tmp_path, http="1,3", **options) as (server, certificates):
+    with serving("asgi", APPS["asgi"], tmp_path, http1=True, **options) as (
+        server,
+        certificates,
+    ):
         with OwnClient(verify=str(certificates.ca)) as client:
             assert client.get(f"https://127.0.0.1:{server.port}/").headers.get("alt-svc") == value
 
 
 def test_certificates_and_a_port_are_required() -> None:
-    with pytest.raises(ConfigError, match="HTTP/3 needs ssl_certfile"):
-        ServerConfig("app:app", http="3")
-    with pytest.raises(ConfigError, match="HTTP/3 needs an address with a port"):
-        ServerConfig("app:app", http="3", ssl_certfile=("cert.pem",), uds="app.sock")
+    with pytest.raises(ConfigError, match="http3: needs ssl_certfile"):
+        ServerConfig("app:app", http3=True, http1=False, http2=False)
+    with pytest.raises(ConfigError, match="http3: needs an address with a port"):
+        ServerConfig(
+            "app:app", http3=True, http1=False, http2=False, ssl_certfile=("cert.pem",), uds="app.sock"
+        )
 
 
 @every_kind
@@ -273,7 +278,10 @@ def metric(client: OwnClient, url: str, name: str) -> int:
 
 def test_the_generator_closes_its_connections(tmp_path: Path) -> None:
     """Otherwise they are open until their idle timeout of 90 s."""
-    with serving("asgi", APPS["asgi"], tmp_path, http="all", metrics=True) as (server, certificates):
+    with serving("asgi", APPS["asgi"], tmp_path, http1=True, http2=True, metrics=True) as (
+        server,
+        certificates,
+    ):
         url = f"https://127.0.0.1:{server.port}"
         load = ["load", "--http3", "-c", "5", "-m", "2", "-n", "100", f"{url}/x"]
         subprocess.run([sys.executable, "-m", "towline", *load], check=True, capture_output=True, timeout=60)
@@ -284,7 +292,7 @@ def test_the_generator_closes_its_connections(tmp_path: Path) -> None:
 
 def test_a_refused_certificate_is_reported_to_the_server(tmp_path: Path) -> None:
     """Otherwise the handshake is in progress until its timeout."""
-    options = {"http": "all", "metrics": True, "timeout_request_header": 60.0}
+    options = {"http1": True, "http2": True, "metrics": True, "timeout_request_header": 60.0}
     with serving("asgi", APPS["asgi"], tmp_path, **options) as (server, certificates):
         url = f"https://127.0.0.1:{server.port}"
         with (

@@ -83,7 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> Iterator[Running]:
-    options = {"static": (("/static", str(folder)),), "compress": ("gzip", "br"), "http": "1"}
+    options = {"static": (("/static", str(folder)),), "compress": ("gzip", "br"), "http2": False}
     with serve(app, lifespan="off", **options) as running:
         yield running
 

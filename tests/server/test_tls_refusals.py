@@ -101,7 +101,9 @@ def test_client_certificates_over_http3(
     authority: Authority, tmp_path: Path, log: pytest.LogCaptureFixture
 ) -> None:
     known, unknown = authority.ca.issue_cert("me@example.org"), trustme.CA().issue_cert("someone@example.org")
-    with serving("asgi", names_the_client, http="3", **authority.options) as server:
+    with serving(
+        "asgi", names_the_client, http3=True, http1=False, http2=False, **authority.options
+    ) as server:
         for leaf in (known, unknown, None):
             own = {}
             if leaf is not None:

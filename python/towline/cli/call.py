@@ -106,6 +106,8 @@ def parse(arguments: Sequence[str], method: str) -> tuple[str, CallOptions]:
     parser = OptionParser(f"towline {method.lower()}", CallOptions)
     parser.add_argument("url", nargs="?")
     parsed, others = parser.parse_known_args(list(arguments))
+    if others and others[0].partition("=")[0] == "--http":
+        raise CommandLineError("--http: each version has a flag: --http1, --http2 or --http3")
     if others:
         raise CommandLineError(unknown(others[0], CallOptions))
     given = joined(vars(parsed), CallOptions)
@@ -119,6 +121,9 @@ def parse(arguments: Sequence[str], method: str) -> tuple[str, CallOptions]:
     bodies = [f"--{name}" for name in ("data", "json", "form") if getattr(options, name)]
     if len(bodies) > 1:
         raise CommandLineError(f"{' and '.join(bodies)} are exclusive: each gives the body")
+    versions = [f"--{name}" for name in ("http1", "http2", "http3") if getattr(options, name)]
+    if len(versions) > 1:
+        raise CommandLineError(f"{' and '.join(versions)} are exclusive: each allows one version only")
     if options.key and not options.cert:
         raise CommandLineError("--key: needs --cert, the certificate it belongs to")
     return _whole_url(url), options
@@ -188,9 +193,9 @@ class Call:
             "follow_redirects": options.follow,
             "max_redirects": options.max_redirects,
             "resolve": dict(options.resolve),
-            "http1": options.http in ("auto", "1.1"),
-            "http2": options.http in ("auto", "2"),
-            "http3": options.http == "3",
+            "http1": options.http1 or not (options.http2 or options.http3),
+            "http2": options.http2 or not (options.http1 or options.http3),
+            "http3": options.http3,
             **({"proxy": _whole_url(options.proxy)} if options.proxy else {}),
             **({"uds": options.unix_socket} if options.unix_socket else {}),
         }

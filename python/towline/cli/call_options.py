@@ -132,12 +132,11 @@ class CallOptions:
         metavar="SECONDS",
         check=above_zero,
     )
-    http: str = option(
-        "auto",
-        "auto: HTTP/2 if an https server selects it, else 1.1; 2: only HTTP/2, with prior knowledge on http; 3: only HTTP/3",
-        group=CONNECTION,
-        choices=("auto", "1.1", "2", "3"),
+    http1: bool = option(
+        False, "only HTTP/1.1 (default: HTTP/2 if an https server selects it, else 1.1)", group=CONNECTION
     )
+    http2: bool = option(False, "only HTTP/2, with prior knowledge on http", group=CONNECTION)
+    http3: bool = option(False, "only HTTP/3", group=CONNECTION)
     proxy: str | None = option(
         None,
         "http, https, socks5 or socks5h proxy (default: from HTTP_PROXY etc.)",

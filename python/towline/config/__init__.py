@@ -70,14 +70,14 @@ class ServerConfig(
         return dataclasses.replace(self, **changes)
 
     @property
-    def http3(self) -> bool:
-        """Whether HTTP/3 is served."""
-        return self.http == "all" or "3" in self.http.split(",")
-
-    @property
     def tcp(self) -> bool:
         """Whether HTTP/1 or HTTP/2 is served."""
-        return self.http != "3"
+        return self.http1 or self.http2
+
+    @property
+    def http(self) -> str:
+        """The versions over TCP, as the native server reads them: `auto`, `1` or `2`."""
+        return "auto" if self.http1 == self.http2 else "1" if self.http1 else "2"
 
     @property
     def addresses(self) -> tuple[str, ...]:

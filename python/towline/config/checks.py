@@ -59,10 +59,12 @@ def check_together(config: ServerConfig) -> None:
         raise ConfigError(
             f"ssl_min_version: expected one of {', '.join(TLS_VERSIONS)}, not {config.ssl_min_version!r}"
         )
+    if not (config.tcp or config.http3):
+        raise ConfigError("http1, http2 and http3: one of them must be on")
     if config.http3 and not config.ssl_certfile:
-        raise ConfigError("http: HTTP/3 needs ssl_certfile, since QUIC is always encrypted (RFC 9001)")
+        raise ConfigError("http3: needs ssl_certfile, because QUIC is always encrypted (RFC 9001)")
     if config.http3 and all(address.startswith("unix:") for address in config.addresses):
-        raise ConfigError("http: HTTP/3 needs an address with a port: it runs over UDP")
+        raise ConfigError("http3: needs an address with a port, because it runs over UDP")
     if config.ssl_crl and config.ssl_cert_reqs == "none":
         raise ConfigError("ssl_crl: needs ssl_cert_reqs, since it is about client certificates")
     if config.ssl_cert_reqs != "none" and not config.ssl_ca_certs:

@@ -8,21 +8,15 @@ from .. import _options as kind
 from .._options import above_zero, between, option
 from .groups import BYTES, INT, PROTOCOLS
 
-HTTP_VERSIONS = ("auto", "all", "1", "2", "3", "1,2", "1,3", "2,3", "1,2,3")
-"""Values of `http`. `1,2` is `auto`, and `1,2,3` is `all`."""
-
 
 # fmt: off - a table of options: one line each where it fits
 @dataclasses.dataclass(frozen=True)
 class ProtocolOptions:
     """HTTP/2 and WebSocket."""
 
-    http: str = option(
-        "auto",
-        "HTTP versions; auto: 1 and 2, all: also 3, which needs TLS and the UDP ports",
-        group=PROTOCOLS,
-        choices=HTTP_VERSIONS,
-    )
+    http1: bool = option(True, "HTTP/1.1 and HTTP/1.0", group=PROTOCOLS)
+    http2: bool = option(True, "HTTP/2, by ALPN or prior knowledge", group=PROTOCOLS)
+    http3: bool = option(False, "HTTP/3 on the UDP ports; needs --ssl-certfile", group=PROTOCOLS)
     http2_max_concurrent_streams: int = option(
         128,
         "concurrent streams of a connection; REFUSED_STREAM if exceeded",

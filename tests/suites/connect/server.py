@@ -38,7 +38,7 @@ def options(request: Any, folder: Path) -> list[str]:
         (folder / "authority").write_bytes(request.client_tls_cert)
         found += ["--ssl-ca-certs", str(folder / "authority"), "--ssl-cert-reqs", "required"]
     if request.http_version == config_pb2.HTTP_VERSION_3:
-        found += ["--http", "3"]
+        found += ["--http3", "--no-http1", "--no-http2"]
     return found
 
 

@@ -30,13 +30,12 @@ class Certificates:
 
 
 @contextlib.contextmanager
-def serving(
-    kind: str, app: Any, directory: Path, *, http: str = "3", **options: Any
-) -> Iterator[tuple[Running, Certificates]]:
-    """Serves `app` as `asgi`, `wsgi` or `wsgi-threads` over HTTP/3."""
+def serving(kind: str, app: Any, directory: Path, **options: Any) -> Iterator[tuple[Running, Certificates]]:
+    """Serves `app` as `asgi`, `wsgi` or `wsgi-threads` over HTTP/3, and over no other version that `options` does not name."""
     certificates = Certificates(directory)
     chain = str(certificates.chain)
-    with serving_features(kind, app, http=http, ssl_certfile=chain, **options) as server:
+    versions = {"http3": True, "http1": False, "http2": False}
+    with serving_features(kind, app, ssl_certfile=chain, **versions | options) as server:
         yield server, certificates
 
 

@@ -195,11 +195,7 @@ def ours(
     place: Place, *options: str, app: str = "tests.support.interop_app:app", tls: bool = True
 ) -> Iterator[Running]:
     """`towline serve` over all versions of HTTP, or HTTP/1.1 alone without TLS."""
-    pem = (
-        ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key, "--http", "all"]
-        if tls
-        else ["--http", "1"]
-    )
+    pem = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key, "--http3"] if tls else ["--no-http2"]
     bind = ["--bind", f"127.0.0.1:{place.port}", "--lifespan", "off", "--log-level", "warning"]
     command = [sys.executable, "-m", "towline", "serve", app, *bind, *pem, *options]
     if tls:
