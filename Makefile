@@ -106,9 +106,8 @@ test: $(VENV)/.stamp-tools ## everything CI runs: check, Rust tests, Python test
 	$(call both,$(VENV)/.stamp-test,cargo-test-build)
 	$(call both,check-sources,$(VENV)/.stamp-native)
 	$(call both,check-package,check-rust)
-	@$(MAKE) --no-print-directory cargo-test
+	$(call both,fuzz-build,cargo-test)
 	@$(MAKE) --no-print-directory pytest
-	@$(MAKE) --no-print-directory fuzz-build
 
 # What differs from SINCE, uncommitted files included; scripts/changed_tests.py has the areas.
 SINCE ?= main
@@ -182,15 +181,15 @@ CARGO_TEST_CRATES ?= --workspace
 ifndef RUST_TEST_THREADS
 export RUST_TEST_THREADS := $(shell echo $$((2 * $$(getconf _NPROCESSORS_ONLN))))
 endif
-CARGO_TEST = cargo test --quiet --locked $(CARGO_TEST_CRATES) --profile quick --config scripts/rust_tests.toml
+CARGO_TEST = --quiet --locked $(CARGO_TEST_CRATES) --profile quick --config scripts/rust_tests.toml
 
 cargo-test: | $(VENV)/.stamp-tools ## Rust tests only
 	$(call say,Rust tests)
-	$(CARGO_TEST)
+	$(BIN)/python scripts/run_rust_tests.py $(CARGO_TEST)
 
 cargo-test-build: | $(VENV)/.stamp-tools
 	$(call say,building the Rust tests)
-	$(CARGO_TEST) --no-run
+	cargo test $(CARGO_TEST) --no-run
 
 # A test mostly waits, for servers to start and for timeouts: of a worker's time, two fifths are its CPU time. With four workers two
 # cores were full, and tests with clocks late. The tests of one file stay together and in order, since they share servers;
