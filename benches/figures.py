@@ -1,4 +1,4 @@
-"""README's tables of figures: `python -m benches.figures [--measure TABLE...] [--quick]`.
+"""The tables of docs/figures.md and other pages: `python -m benches.figures [--measure TABLE...] [--quick]`.
 
 Each table is made from a record of `towline bench` in benches/results, and stands between the two comments that name
 it. `--measure clients` runs the measurement first (on a quiet machine; minutes), keeps its record as
