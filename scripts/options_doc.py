@@ -6,18 +6,22 @@ tables of docs/migrate.md from `towline._migration`.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from towline._migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
-from towline._options import Option, listed, options_of
+from towline._keywords import RENAMED
+from towline._options import UNITS, Option, default_text, listed, options_of
 from towline.cli.command_line import ACTIONS
 from towline.config import GROUPS, ServerConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE = DOCS / "options.md"
+API = DOCS / "api" / "server.md"
+KEYWORDS = DOCS.parent / "python" / "towline" / "_serve_options.py"
 MIGRATION = DOCS / "migrate.md"
 MARKER = "<!-- The tables below"
 HEAD = """# Options of `towline serve`
@@ -36,20 +40,11 @@ def flag(name: str, described: Option) -> str:
     return f"{text} / --no-{text[2:]}" if described.switch else text
 
 
-def default_text(default: Any) -> str:
-    match default:
-        case None | () | "":
-            return ""
-        case bool():
-            return "on" if default else "off"
-        case tuple():
-            return f"`{','.join(default)}`"
-        case float():
-            return f"`{default:g}`"
-        case 0o666:
-            return "`666`"
-        case _:
-            return f"`{default}`"
+def default_cell(described: Option, default: Any) -> str:
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    text = default_text(described, default).removeprefix("0o")
+    return f"`{text}`" if text else ""
 
 
 def row(name: str, described: Option, default: Any) -> str:
@@ -61,7 +56,7 @@ def row(name: str, described: Option, default: Any) -> str:
         text += "; repeatable"
     if described.variables:
         text += f"; also from `{'`, `'.join(described.variables)}`"
-    cells = (flags, default_text(default), text)
+    cells = (flags, default_cell(described, default), text)
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
@@ -107,17 +102,96 @@ def migration() -> str:
     return "".join(parts)
 
 
+def keyword_type(name: str, described: Option, annotation: str) -> str:
+    """The type of a keyword of `towline.serve`, which also takes what uvicorn takes."""
+    if described.switch:
+        return "bool | str" if name == "ws" else "bool"
+    if described.const is not None:
+        return f"bool | {annotation}"
+    if name == "log_config":
+        return "str | os.PathLike[str] | dict[str, Any] | None"
+    if name == "log_level":
+        return "str | int"
+    if name == "headers":
+        return "Sequence[tuple[str | bytes, str | bytes]]"
+    pairs = annotation.startswith("tuple[tuple[")
+    path = (
+        " | os.PathLike[str]"
+        if described.metavar in ("PATH", "DIR") and name not in ("root_path", "health_path")
+        else ""
+    )
+    if annotation == "tuple[str, ...]":
+        return f"str{path} | Sequence[str{path}] | None"
+    return "Sequence[tuple[str, str]]" if pairs else annotation.replace("str", f"str{path}", 1)
+
+
+UVICORN = {
+    "http": "str",
+    "h11_max_incomplete_event_size": "int | None",
+    "reset_contextvars": "bool",
+    "ssl_version": "int | None",
+    "use_colors": "bool | None",
+    "ws_max_queue": "int | None",
+    "reload_delay": "float | None",
+}
+"""Arguments of `uvicorn.run` that Towline does not have under the same name."""
+
+
+def keywords() -> str:
+    """python/towline/_serve_options.py."""
+    types = {field.name: str(field.type) for field in dataclasses.fields(ServerConfig)}
+    known = options_of(ServerConfig)
+    lines = [f"    {name}: {keyword_type(name, known[name][0], types[name])}" for name in known]
+    renamed = [f"    {name}: str | Sequence[str] | None" for name in RENAMED]
+    others = [f"    {name}: {kind}" for name, kind in UVICORN.items()]
+    return "\n".join([KEYWORDS_HEAD, *lines, "    # uvicorn's", *renamed, *others, ""])
+
+
+KEYWORDS_HEAD = '''"""The types of the arguments of `towline.serve` and `towline.run`.
+
+Written by scripts/options_doc.py from `towline.config` (`make format`); edit the options there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, TypedDict
+
+
+class ServeOptions(TypedDict, total=False):
+    """The options of `ServerConfig`, and those of `uvicorn.run` that map to one."""
+'''
+
+
+def api() -> str:
+    """docs/api/server.md with a new table at its end."""
+    text, marker, _ = API.read_text().partition(API_MARKER)
+    types = {field.name: str(field.type) for field in dataclasses.fields(ServerConfig)}
+    parts = [text, marker, "\n| argument | type | default | meaning |\n|---|---|---|---|\n"]
+    for name, (described, default) in options_of(ServerConfig).items():
+        unit = f" ({UNITS[described.metavar]})" if described.metavar in UNITS else ""
+        choices = f": {listed(described.choices)}" if described.choices else ""
+        shown = f"`{default_text(described, default) or repr(default)}`"
+        cells = (f"`{name}`", f"`{types[name]}`", shown, described.help + choices + unit)
+        parts.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+    return "".join(parts)
+
+
+API_MARKER = "<!-- Written by scripts/options_doc.py from python/towline/config (`make format`); edit the source. -->\n"
+
+
 def main() -> int:
-    pages = {PAGE: page, MIGRATION: migration}
+    pages = {PAGE: page, MIGRATION: migration, KEYWORDS: keywords, API: api}
     if "--check" not in sys.argv:
         for path, text in pages.items():
             path.write_text(text())
         return 0
     for path, text in pages.items():
         if not path.exists() or path.read_text() != text():
-            print(f"docs/{path.name} differs from its source in python/towline: run `make format`")
+            print(f"{path.name} differs from its source in python/towline: run `make format`")
             return 1
-    print("options: docs/options.md and docs/migrate.md are up to date")
+    print("options: the pages and the keywords of `towline.serve` are up to date")
     return 0
 
 

@@ -80,6 +80,35 @@ def options_of(config_class: type) -> dict[str, tuple[Option, Any]]:
     }
 
 
+UNITS = {"BYTES": "bytes", "SECONDS": "seconds", "MIB": "MiB"}
+"""Units by metavar."""
+
+
+def default_text(described: Option, default: Any) -> str:
+    """A default for readers; empty if there is none, or if it stands for "not given"."""
+    if default is None or default == () or default == "":
+        return ""
+    if described.metavar == "MODE":
+        return f"0o{default:o}"
+    if isinstance(default, tuple):
+        return ",".join(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def rows_of(config_class: type) -> str:
+    """A line for each option, for docstrings: its name, meaning, choices, unit and default."""
+    lines = []
+    for name, (described, default) in options_of(config_class).items():
+        more = [f"one of {listed(described.choices)}"] if described.choices else []
+        if described.metavar in UNITS:
+            more.append(UNITS[described.metavar])
+        if "(default:" not in described.help:
+            more.append(f"default {default_text(described, default) or repr(default)}")
+        ending = f" ({'; '.join(more)})" if more else ""
+        lines.append(f"- {name}: {described.help}{ending}")
+    return "\n".join(lines)
+
+
 # Parsers of text. Each raises ValueError with a message that completes "NAME: ...".
 
 

@@ -1,4 +1,4 @@
-"""Right and wrong uses of the client, checked by tests/client/test_typing.py. This file is never run.
+"""Right and wrong uses of the client and of `towline.serve`, checked by tests/client/test_typing.py. This file is never run.
 
 A line with `# error` must be reported by each type checker, every other line by none.
 """
@@ -12,6 +12,14 @@ import towline
 from typing_extensions import assert_type
 
 URL = "http://localhost/"
+
+
+def serving() -> None:
+    towline.serve("main:app", port=8000, workers=4, ssl_certfile="cert.pem", http3=True)
+    towline.run("main:app", access_log=False, http="h11", reload_dirs=["src"], log_level="info")
+    towline.serve("main:app", prt=8000)  # error: the name
+    towline.run("main:app", port="8000")  # error: the type
+    towline.ServerConfig("main:app", port=8000, prt=1)  # error: the name
 
 
 class Tracing(towline.Client):

@@ -42,7 +42,11 @@ class AsyncClient(BaseClient, AsyncClientCore):
         auth: AuthTypes = UNSET,
         follow_redirects: bool = UNSET,
     ) -> Response:
-        """Sends a `Request`. With `stream=True` the body is not read; the program has to close the response."""
+        """Sends a `Request`.
+
+        - stream: do not read the body; the program has to close the response (default False)
+        - auth, follow_redirects: as for `request`
+        """
         request._streamed = stream
         settings = self._call_settings(request, auth, follow_redirects)
         response = self._finish_response(await flow.call(self._backend, settings, request), request)
@@ -57,7 +61,10 @@ class AsyncClient(BaseClient, AsyncClientCore):
         follow_redirects: bool = UNSET,
         **arguments: Unpack[BuildOptions],
     ) -> AsyncResponseContext:
-        """`async with client.stream("GET", url) as response:` reads the body on demand; leaving the block closes it."""
+        """`async with client.stream("GET", url) as response:` reads the body on demand; leaving the block closes it.
+
+        The arguments are those of `request`.
+        """
         request = self.build_request(method, url, **arguments)
         return AsyncResponseContext(
             lambda: self.send(request, stream=True, auth=auth, follow_redirects=follow_redirects)
@@ -68,7 +75,9 @@ class AsyncClient(BaseClient, AsyncClientCore):
     ) -> AsyncEventStream:
         """`async with client.sse(url) as events: async for event in events: ...` (server-sent events).
 
-        Raises StatusError unless the status is 2xx, DecodingError unless the content is text/event-stream.
+        - method: the method of the request (default "GET")
+
+        The other arguments are those of `request`. Raises StatusError unless the status is 2xx, DecodingError unless the content is text/event-stream.
         """
         return AsyncEventStream(self.stream(method, url, **AsyncEventStream.with_headers({**arguments})))
 
@@ -88,7 +97,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
     ) -> AsyncWebSocketContext:
         """`async with client.websocket("wss://host/chat") as ws: async for message in ws: ...`; leaving the block closes it.
 
-        `arguments`: params, headers, cookies, timeout, retries, extensions. Raises WebSocketRefused.
+        The arguments are those of `Client.websocket`. Raises WebSocketRefused.
         """
         options = WebSocketOptions.of(
             subprotocols,
@@ -107,7 +116,7 @@ class AsyncClient(BaseClient, AsyncClientCore):
         return AsyncWebSocketContext(connect)
 
     async def prewarm(self, url: URL | str, n: int = 1) -> int:
-        """Opens connections to the URL's origin until `n` are idle. Returns how many are."""
+        """Opens connections to the origin of `url` until `n` are idle (default 1). Returns how many are."""
         pool, scheme, host, port = self._prewarm_target(url)
         warm: int = await pool.prewarm(scheme, host, port, n)
         return warm

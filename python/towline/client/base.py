@@ -96,6 +96,69 @@ class BaseClient:
         json_loads: Callable[[Any], Any] | None = None,
         json_dumps: Callable[[Any], bytes | str] | None = None,
     ) -> None:
+        """Makes a client. Opens no connection. Raises ConfigError for an invalid argument.
+
+        What every request has:
+
+        - base_url: URL that relative URLs are appended to (default ""). Its path counts as a folder
+        - headers: headers of every request; a call's replace those of the same name (default None)
+        - params: query parameters of every request (default None)
+        - cookies: cookies that the jar starts with (default None)
+        - auth: `(user, password)`, an `Auth`, or a function that changes the request (default None)
+
+        TLS and the environment:
+
+        - verify: True trusts the platform's certificates; a path, those of a file or folder; False, any; also a `TLS` or
+          an `ssl.SSLContext` (default True)
+        - cert: client certificate: its path, or `(certificate, key)` or `(certificate, key, password)` (default None)
+        - trust_env: read proxies and trusted certificates from the environment (default True)
+
+        Versions of HTTP:
+
+        - http1: allow HTTP/1.1 (default True)
+        - http2: offer HTTP/2 to https servers; with `http1=False` require it (default False)
+        - http3: use HTTP/3 where an origin has advertised it; "prior": from the first call (default False)
+        - early_data: send calls of safe methods in early data, 0-RTT, over HTTP/3 (default False)
+        - alt_svc: file that keeps what origins have advertised, or `{"host": value of Alt-Svc}` (default None)
+
+        The way to the server:
+
+        - proxy: URL of a proxy (http, https, socks5, socks5h) or a `Proxy` (default None: from the environment)
+        - mounts: transports by URL pattern; the most specific pattern wins (default None)
+        - transport: a name (`"httpx"`), an import string or an object that sends in place of the engine (default None)
+        - resolve: addresses by host or `"host:port"`, instead of name resolution (default None)
+        - local_address: address that connections are made from (default None: the system's choice)
+        - uds: path of a Unix socket that all connections go to (default None)
+        - happy_eyeballs_delay: seconds before the next address is tried beside the first (RFC 8305; default 0.25)
+        - tcp_keepalive: `(idle seconds, interval seconds, count)` of TCP keep-alive; None: off (default (60, 30, 5))
+
+        Redirects, retries and hooks:
+
+        - follow_redirects: follow redirects (default False)
+        - max_redirects: number of redirects before TooManyRedirects (default 20)
+        - credential_headers: further headers that are not sent to another origin after a redirect (default ())
+        - retries: a `Retry`, or the number of retries; None: none (default `Retry()`: one more attempt to connect)
+        - event_hooks: `{"request": [...], "response": [...]}`, functions that are called with each (default None)
+
+        Limits; None means no limit:
+
+        - timeout: seconds of each phase, `(connect, read, write, pool)` or a `Timeout` (default `Timeout()`: 5 s to
+          connect, 60 s of silence)
+        - limits: the `Limits` of the connection pool (default `Limits()`: 1000 connections, 100 to one host)
+        - stream_window: bytes of a response that the program has not read, over HTTP/2 and HTTP/3 (default 65536)
+        - max_stream_window: bytes to which this window grows while the program keeps up (default 4194304)
+        - max_header_size: bytes of all headers of a response (default 102400)
+        - max_header_count: number of headers of a response (default 5000)
+        - max_interim_responses: number of 1xx responses to one request (default 100)
+        - max_response_size: bytes of a response body as sent (default None)
+        - max_decompressed_size: bytes of a response body after decoding (default None)
+
+        Text and JSON:
+
+        - default_encoding: charset of text that names none, or a function of the bytes (default "utf-8")
+        - json_loads: function that parses JSON (default None: the native parser)
+        - json_dumps: function that writes JSON (default None: the native writer)
+        """
         tls = tls_of(verify, cert)
         self._options = PoolOptions(
             tls=environment.with_env_trust(tls) if trust_env else environment.with_platform_trust(tls),
@@ -290,7 +353,7 @@ class BaseClient:
         transport: Any = None,
         extensions: Mapping[str, Any] | None = None,
     ) -> Request:
-        """Builds the request that a call with these arguments sends, for `send()`."""
+        """Builds the request that a call with these arguments sends, for `send()`. The arguments are those of `request`."""
         request = self._build(method, url, params, headers, extensions, content, data, files, json)
         optional = {"progress": progress, "transport": transport}
         request.extensions.update({name: value for name, value in optional.items() if value is not None})

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class HandshakeOptions(TypedDict, total=False):
-    """Arguments of `websocket` besides its own."""
+    """Arguments of `websocket` besides its own; `CallOptions` explains them."""
 
     params: QueryParamTypes
     headers: HeaderTypes
@@ -34,7 +34,7 @@ class HandshakeOptions(TypedDict, total=False):
 
 
 class BuildOptions(HandshakeOptions, total=False):
-    """Arguments of `build_request`."""
+    """Arguments of `build_request`; `CallOptions` explains them."""
 
     content: RequestContent | None
     data: RequestData | None
@@ -47,20 +47,23 @@ class BuildOptions(HandshakeOptions, total=False):
 class CallOptions(BuildOptions, total=False):
     """Arguments of `request`, `get`, `post` and the other methods, and of `stream`.
 
-    - params: query parameters, appended to those of the URL and of the client
-    - headers, cookies: added to those of the client; a header replaces the client's of the same name
-    - content: the body as bytes, text (sent as UTF-8), a binary file or an iterable of bytes
-    - data: the fields of a form (`application/x-www-form-urlencoded`)
-    - files: file name or content by field name, sent as `multipart/form-data` (RFC 7578), together with `data`
-    - json: any value that JSON can express, sent as `application/json`
-    - auth: `(user, password)`, an `Auth`, or a function that changes the request. None: not even the client's
-    - follow_redirects: default: the client's, which is False
-    - timeout: seconds of each phase, `(connect, read, write, pool, total)` or a `Timeout`. None: no limit
-    - retries: a `Retry`, or the number of retries. None or 0: none at all
-    - progress: called with a `Progress` while the body is sent and received
-    - transport: `"native"`, `"httpx"`, `"urllib3"`, `"aiohttp"`, `"module:Class"` or an object; for this call instead of
-      the client's
-    - extensions: `target`, `sni_hostname`, `trace` and others, as in httpx
+    - params: query parameters, appended to those of the URL and of the client (default None)
+    - headers, cookies: added to those of the client; a header replaces the client's of the same name (default None)
+    - content: the body as bytes, text (sent as UTF-8), a binary file or an iterable of bytes (default None)
+    - data: the fields of a form, `application/x-www-form-urlencoded` (default None)
+    - files: file name or content by field name, sent as `multipart/form-data` (RFC 7578), together with `data` (default
+      None)
+    - json: any value that JSON can express, sent as `application/json` (default None)
+    - auth: `(user, password)`, an `Auth`, or a function that changes the request. None: not even the client's (default:
+      the client's)
+    - follow_redirects: follow redirects (default: as the client, which does not)
+    - timeout: seconds of each phase, `(connect, read, write, pool, total)` or a `Timeout`. None: no limit (default: the
+      client's)
+    - retries: a `Retry`, or the number of retries. None or 0: none at all (default: the client's)
+    - progress: called with a `Progress` while the body is sent and received (default None)
+    - transport: `"native"`, `"httpx"`, `"urllib3"`, `"aiohttp"`, `"module:Class"` or an object, for this call (default: the
+      client's)
+    - extensions: `target`, `sni_hostname`, `trace` and others, as in httpx (default None)
     """
 
     auth: AuthTypes
@@ -68,7 +71,10 @@ class CallOptions(BuildOptions, total=False):
 
 
 class SingleCallOptions(CallOptions, total=False):
-    """Arguments of `towline.get` and the other functions, which make a client for one call."""
+    """Arguments of `towline.get` and the other functions, which make a client for one call: those of `CallOptions`, and
+
+    - verify, cert, trust_env, proxy, mounts: as for `Client` (default True, None, True, None and None)
+    """
 
     verify: bool | str | ssl.SSLContext | TLS
     cert: CertTypes | None

@@ -43,7 +43,11 @@ class Client(BaseClient, ClientCore):
         auth: AuthTypes = UNSET,
         follow_redirects: bool = UNSET,
     ) -> Response:
-        """Sends a `Request`. With `stream=True` the body is not read; the program has to close the response."""
+        """Sends a `Request`.
+
+        - stream: do not read the body; the program has to close the response (default False)
+        - auth, follow_redirects: as for `request`
+        """
         request._streamed = stream
         settings = self._call_settings(request, auth, follow_redirects)
         response = self._finish_response(run(flow.call(self._backend, settings, request)), request)
@@ -58,7 +62,10 @@ class Client(BaseClient, ClientCore):
         follow_redirects: bool = UNSET,
         **arguments: Unpack[BuildOptions],
     ) -> ResponseContext:
-        """`with client.stream("GET", url) as response:` reads the body on demand; leaving the block closes it."""
+        """`with client.stream("GET", url) as response:` reads the body on demand; leaving the block closes it.
+
+        The arguments are those of `request`.
+        """
         given: dict[str, Any] = {**arguments}
         if auth is not UNSET:
             given["auth"] = auth
@@ -69,7 +76,9 @@ class Client(BaseClient, ClientCore):
     def sse(self, url: URL | str, *, method: str = "GET", **arguments: Unpack[CallOptions]) -> EventStream:
         """`with client.sse(url) as events: for event in events: ...` (server-sent events).
 
-        Raises StatusError unless the status is 2xx, DecodingError unless the content is text/event-stream.
+        - method: the method of the request (default "GET")
+
+        The other arguments are those of `request`. Raises StatusError unless the status is 2xx, DecodingError unless the content is text/event-stream.
         """
         return EventStream(self.stream(method, url, **EventStream.with_headers({**arguments})))
 
@@ -89,7 +98,17 @@ class Client(BaseClient, ClientCore):
     ) -> WebSocket:
         """`with client.websocket("wss://host/chat") as ws: for message in ws: ...`; leaving the block closes it.
 
-        `arguments`: params, headers, cookies, timeout, retries, extensions. Raises WebSocketRefused.
+        - subprotocols: names to offer, the preferred one first (default None)
+        - compression: offer permessage-deflate, RFC 7692 (default True)
+        - max_message_bytes: bytes of a message after decompression; a larger one closes with 1009; None: no limit
+          (default 16777216)
+        - ping_interval: seconds between pings; None: no pings (default 20)
+        - ping_timeout: seconds to wait for the pong; then 1011; None: no limit (default 20)
+        - close_timeout: seconds for the server's close frame, and again for the end of its connection (default 10)
+        - auth, follow_redirects, params, headers, cookies, timeout, retries, extensions: as for `request`; redirects are
+          not followed by default
+
+        Raises WebSocketRefused.
         """
         options = WebSocketOptions.of(
             subprotocols,
@@ -103,7 +122,7 @@ class Client(BaseClient, ClientCore):
         return WebSocket(self, self.send(request, auth=auth, follow_redirects=follow_redirects))
 
     def prewarm(self, url: URL | str, n: int = 1) -> int:
-        """Opens connections to the URL's origin until `n` are idle. Returns how many are."""
+        """Opens connections to the origin of `url` until `n` are idle (default 1). Returns how many are."""
         pool, scheme, host, port = self._prewarm_target(url)
         warm: int = pool.prewarm(scheme, host, port, n)
         return warm

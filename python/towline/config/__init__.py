@@ -9,9 +9,10 @@ the attributes by name, all use it. Units are bytes and seconds unless a name sa
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from typing import TYPE_CHECKING, Any
 
-from .._options import options_of
+from .._options import options_of, rows_of
 from .._values import CODINGS as CODINGS
 from .checks import as_tuple, check_kind, check_together
 from .connections import ConnectionOptions
@@ -49,9 +50,10 @@ class Bind:
 class ServerConfig(
     DevelopmentOptions, Http3Options, ProtocolOptions, FeatureOptions, ConnectionOptions, ProcessOptions
 ):
-    """All options of `towline serve`. `app` is an import string or the application itself.
+    """All options of `towline serve`. Raises `ConfigError`, naming the option, if a value or a combination is invalid.
 
-    Raises `ConfigError`, naming the option, if a value or a combination is invalid.
+    - app: the application, or an import string (`"module:app"`); None serves static files only
+    - hooks: the server hooks of a gunicorn configuration file (default None)
     """
 
     def __post_init__(self) -> None:
@@ -90,3 +92,9 @@ class ServerConfig(
             return (f"fd://{self.fd}",)
         host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
         return (f"{host}:{self.port}",)
+
+
+if ServerConfig.__doc__:
+    ServerConfig.__doc__ = (
+        f"{ServerConfig.__doc__.rstrip()}\n{textwrap.indent(rows_of(ServerConfig), '    ')}\n"
+    )

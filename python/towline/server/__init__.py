@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import textwrap
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from .._imports import collections_paused
 from .._keywords import fields
+from .._options import rows_of
 from ..config import ServerConfig
 from ..errors import ConfigError, StartupError
 
 if TYPE_CHECKING:
     import asyncio
 
+    from typing_extensions import Unpack
+
+    from .._serve_options import ServeOptions
     from .application import Application
     from .asgi import AsgiWorker
     from .wsgi import WsgiWorker
@@ -23,11 +28,11 @@ if TYPE_CHECKING:
 __all__ = ["Server", "check", "run", "serve", "serve_config"]
 
 
-def serve(app: Any, **options: Any) -> None:
+def serve(app: Any, **options: Unpack[ServeOptions]) -> None:
     """Serve `app` as `towline serve` does, with supervised workers, until a signal stops it.
 
-    `app` is an import string (`"module:app"`) or the application; `options` are those of `ServerConfig`, and of
-    `uvicorn.run` where they map to one.
+    `app` is an import string (`"module:app"`) or the application; `options` are those of `ServerConfig`, listed below, and
+    of `uvicorn.run` where they map to one.
     Call it from the main thread of a program that has started no other threads, because workers are forked.
     Raises `SystemExit(3)` if start-up fails and `ConfigError` for an invalid option.
     """
@@ -55,6 +60,8 @@ def serve_config(config: ServerConfig) -> int:
         return Supervisor(config).run()
 
 
+if serve.__doc__:
+    serve.__doc__ = f"{serve.__doc__}\n{textwrap.indent(rows_of(ServerConfig), '    ')}\n"
 run = serve
 """uvicorn's name."""
 
