@@ -28,7 +28,7 @@ from tests.support.process_resources import (
 )
 
 CROWD = int(os.environ.get("TOWLINE_CROWD", "2000" if IS_NIGHT else "500"))
-"""Slow clients; TOWLINE_CROWD=10000 is the figure of docs/measure.md."""
+"""Slow clients; TOWLINE_CROWD=10000 is the figure of docs/figures.md."""
 
 STATES = {
     "silent": b"",

@@ -131,7 +131,7 @@ fn a_fixed_delay_is_measured_and_the_schedule_kept() {
             "{report}"
         );
         let open = report.open_loop.as_ref().unwrap();
-        // Half a millisecond on shared cores; docs/measure.md has the figure of an idle machine.
+        // Half a millisecond on shared cores; docs/statistics.md has the figure of an idle machine.
         assert!(open.lag.at(50.0) < 500.0 * by_scale, "{report}");
         assert!((open.achieved_share - 1.0).abs() < 1e-9, "{report}");
         // A Poisson process of 1000 events: four standard deviations.
