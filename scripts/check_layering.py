@@ -93,12 +93,6 @@ CYCLES: dict[tuple[str, ...], str] = {
         LOAD + "responder/routes/websocket.rs",
     ): "an injected fault wraps the route that it affects, and a route may have injected faults",
     (
-        LOAD + "worker/conn_state.rs",
-        LOAD + "worker/send.rs",
-        LOAD + "worker/send_modes.rs",
-        LOAD + "worker/websocket.rs",
-    ): "the state of a connection includes its unfinished send, which the send modes continue",
-    (
         ASGI + "exchange.rs",
         ASGI + "state.rs",
         ASGI + "task/coroutine.rs",

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::Worker;
 use super::slot::State;
-use super::{FOREVER, Phase, Worker};
-use crate::config::Until;
+use super::window::Phase;
 use crate::monitor::{LiveCounters, Monitor, Snapshot};
 use crate::stats::Tally;
 use crate::usage::Usage;
@@ -55,11 +55,11 @@ impl Worker {
         let Some(monitored) = &mut self.monitored else {
             return;
         };
-        let draining = self.phase == Phase::Draining;
+        let draining = self.window.phase() == Phase::Draining;
         let snapshot = Snapshot {
-            live_connections: self.live,
-            in_flight: self.in_flight,
-            oldest: self.oldest,
+            live_connections: self.slots.live(),
+            in_flight: self.slots.in_flight(),
+            oldest: self.slots.oldest(),
             is_draining: draining,
             ..Snapshot::default()
         };
@@ -77,57 +77,32 @@ impl Worker {
     /// Updates the per-second series and the usage at their boundaries.
     #[inline]
     pub(super) fn mark(&mut self, now: Instant) {
-        if now >= self.window.mark {
-            self.mark_due(now);
-        }
-    }
-
-    #[cold]
-    fn mark_due(&mut self, now: Instant) {
-        self.tally.sample_live(self.live);
-        if self.window.usage_before.is_none() {
-            self.window.usage_before = Some((now, Usage::of_this_thread()));
-            self.window.mark = self.window.from + Duration::from_secs(1);
-        }
-        while now >= self.window.mark && self.window.mark <= self.window.to {
-            self.tally.end_second(self.live);
-            self.window.mark += Duration::from_secs(1);
-        }
-        if self.window.mark > self.window.to {
-            self.window.mark = self.window.begin + FOREVER;
+        if self.window.reaches_mark(now) {
+            self.window
+                .pass_mark(now, &mut self.tally, self.slots.live());
         }
     }
 
     pub(super) fn thread_result(&mut self, now: Instant) -> ThreadResult {
-        let measured = match self.until {
-            Until::Time(_) => self.window.to.saturating_duration_since(self.window.from),
-            Until::Requests(_) => now.saturating_duration_since(self.window.from),
-        };
-        let (counted_from, before) = self
-            .window
-            .usage_before
-            .unwrap_or((now, Usage::of_this_thread()));
-        let (counted_to, after) = self
-            .window
-            .usage_after
-            .unwrap_or_else(|| (now, Usage::of_this_thread()));
-        self.tally.finish(self.live);
-        for slot in &self.slots {
-            if let State::Open(id) = slot.state
+        let (began, measured) = self.window.measured(now);
+        let (usage, accounted) = self.window.usage(now);
+        self.tally.finish(self.slots.live());
+        for slot in self.slots.iter() {
+            if let State::Open(id) = slot.state()
                 && let Some(counts) = self.engine.conn(id).and_then(|conn| conn.quic_counts())
             {
                 self.tally.quic.add(&counts);
             }
         }
         ThreadResult {
-            usage: after.since(before),
-            began: self.window.from,
-            accounted: counted_to.saturating_duration_since(counted_from),
+            usage,
+            began,
+            accounted,
             measured,
             answered: self.tally.answered,
-            live_at_end: self.live,
-            start_delay: self.start_delay,
-            gave_up: self.gave_up.take(),
+            live_at_end: self.slots.live(),
+            start_delay: self.window.start_delay(),
+            gave_up: self.origins.outages.take_reason(),
         }
     }
 }

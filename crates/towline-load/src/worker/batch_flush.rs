@@ -25,7 +25,7 @@ impl Worker {
     /// Adds a served connection to the batch. In an open loop it is flushed at once: requests have their
     /// time.
     pub(super) fn flush_batched(&mut self, id: ConnId) {
-        if self.schedule.is_some() {
+        if self.permits.has_schedule() {
             return self.engine.flush_and_rearm(id);
         }
         let unsent = (self.engine.conn(id)).map_or(0, |conn| conn.proto.pending_bytes());

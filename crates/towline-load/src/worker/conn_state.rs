@@ -3,19 +3,15 @@
 //! HTTP/1.1 responds in the order of the requests, HTTP/2 in any order: a request is found by its
 //! stream.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use towline_io::Conn;
-use towline_proto::{CloseReason, ConnectionError, Event, StreamError, StreamId, StreamRead};
+use towline_proto::StreamId;
+use towline_proto::ws::WebSocket;
 
-use super::send_modes::{PendingSend, send_after_continue};
-use super::websocket::WsState;
-use crate::check::{Check, VerifiedBody};
-use crate::stats::{Failure, ResponseTimes};
-use crate::target::Target;
-use crate::websocket::{WsFailure, WsRefused};
+use crate::check::Check;
+use crate::stats::ResponseTimes;
+use crate::websocket::Handshake;
 
 /// A request that waits for its response.
 #[derive(Debug)]
@@ -75,24 +71,37 @@ pub(super) struct ConnState {
     pub(super) socket: Option<Box<WsState>>,
 }
 
-/// The next event of a connection.
-pub(super) enum ConnEvent {
-    /// Nothing more for now.
-    Idle,
-    /// The response to the request at this index is complete.
-    Completed(usize),
-    /// HTTP/2: the request at this index has failed; the others continue.
-    StreamFailed(usize, Failure, String),
-    /// The connection has ended.
-    Closed(Failure, Cow<'static, str>),
-    /// The connection has become a WebSocket.
-    WsOpened,
-    /// The WebSocket handshake was refused.
-    WsRefused(WsRefused),
-    /// The WebSocket has ended.
-    WsFailed(Box<WsFailure>),
-    /// An upgrade that was not requested.
-    UnexpectedUpgrade,
+/// The unsent part of the current request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum PendingSend {
+    #[default]
+    Nothing,
+    Pieces(Pieces),
+    /// The body, when the server sends 100.
+    Body,
+    /// Close the connection when all output is sent.
+    Close,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pieces {
+    pub(super) gap: Duration,
+    of: u64,
+    sent: u64,
+    bytes: u64,
+}
+
+/// The WebSocket of a connection.
+pub(super) struct WsState {
+    pub(super) stage: WsStage,
+    /// Messages in flight when bytes were last received: the limit of replies among those bytes.
+    pub(super) replies_expected: usize,
+}
+
+pub(super) enum WsStage {
+    /// Also the negotiated WebSocket, between the head of the response and the switch.
+    Handshaking(Handshake, Option<WebSocket>),
+    Open(WebSocket, StreamId),
 }
 
 impl ConnState {
@@ -102,7 +111,7 @@ impl ConnState {
     }
 
     /// Index of the request on `stream`.
-    fn index(&self, stream: StreamId) -> Option<usize> {
+    pub(super) fn index(&self, stream: StreamId) -> Option<usize> {
         if self.pending.front()?.stream == stream {
             return Some(0);
         }
@@ -112,103 +121,50 @@ impl ConnState {
     }
 }
 
-/// Advances to the next event.
-pub(super) fn advance(
-    conn: &mut Conn<ConnState>,
-    targets: &[Target],
-    verified: &mut [VerifiedBody],
-    now: Instant,
-) -> ConnEvent {
-    loop {
-        let stream = match conn.proto.next_event() {
-            None => return ConnEvent::Idle,
-            Some(Event::Head { stream, head, end }) => {
-                let conn_state = &mut conn.state;
-                let Some(index) = conn_state.index(stream) else {
-                    continue;
-                };
-                let request = &mut conn_state.pending[index];
-                let expect = &targets[request.target as usize].expect;
-                request.check.begin(head.status(), head.fields(), expect);
-                request.head_at = Some(now);
-                if end {
-                    return ConnEvent::Completed(index);
-                }
-                stream
-            }
-            Some(Event::Informational { stream, head }) if head.status() == 100 => {
-                send_after_continue(conn, stream, targets);
-                continue;
-            }
-            Some(Event::Readable(stream)) => stream,
-            Some(Event::Switched { .. }) => return ConnEvent::UnexpectedUpgrade,
-            Some(Event::Closed(error)) => {
-                return ConnEvent::Closed(failure_of(&error), error.rule.into());
-            }
-            Some(Event::Failed(stream, error)) => {
-                match (failure_on_stream(&error), conn.state.index(stream)) {
-                    (Some(failure), Some(index)) => {
-                        return ConnEvent::StreamFailed(index, failure, error.to_string());
-                    }
-                    // The connection has ended: `Closed` reports it.
-                    _ => continue,
-                }
-            }
-            // Other events are not relevant here.
-            Some(_) => continue,
-        };
-        if let Some(index) = take_body(conn, stream, targets, verified) {
-            return ConnEvent::Completed(index);
-        }
+impl Pieces {
+    /// `bytes` in so many pieces, with `gap` between them; `None`: there is only one.
+    pub(super) fn new(pieces: u32, gap: Duration, bytes: u64) -> Option<Self> {
+        let of = u64::from(pieces).min(bytes);
+        (of > 1).then_some(Self {
+            gap,
+            of,
+            sent: 0,
+            bytes,
+        })
+    }
+
+    /// Size of the next piece; the sizes differ by one byte at most.
+    pub(super) fn next(&mut self) -> u64 {
+        let upto = |pieces: u64| self.bytes * pieces / self.of;
+        let bytes = upto(self.sent + 1) - upto(self.sent);
+        self.sent += 1;
+        bytes
+    }
+
+    pub(super) fn is_last(self) -> bool {
+        self.sent + 1 >= self.of
     }
 }
 
-/// Checks the received part of the body; returns the index of the request at its end.
-fn take_body(
-    conn: &mut Conn<ConnState>,
-    stream: StreamId,
-    targets: &[Target],
-    verified: &mut [VerifiedBody],
-) -> Option<usize> {
-    let conn_state = &mut conn.state;
-    let index = conn_state.index(stream)?;
-    let request = &mut conn_state.pending[index];
-    let expect = &targets[request.target as usize].expect;
-    let verified = &verified[request.target as usize];
-    let mut stream = conn.proto.stream(stream).ok()?;
-    loop {
-        match stream.read(usize::MAX) {
-            StreamRead::Data(data) => request.check.data(data, expect, verified),
-            StreamRead::End => return Some(index),
-            StreamRead::Pending | StreamRead::Failed => return None,
-        }
+impl WsState {
+    /// Bytes were received while this many messages were in flight.
+    pub(super) fn on_received(&mut self, under_way: usize) {
+        self.replies_expected = under_way;
     }
 }
 
-/// The failure class of requests that remain without a response when a connection ends.
-pub(crate) fn failure_of(error: &ConnectionError) -> Failure {
-    match error.reason {
-        CloseReason::Protocol | CloseReason::Limit => Failure::Protocol,
-        CloseReason::Timeout => Failure::Timeout,
-        CloseReason::Done | CloseReason::Truncated | CloseReason::Aborted | CloseReason::Reset => {
-            Failure::Reset
-        }
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// The failure class of a request whose stream ends alone.
-pub(crate) fn failure_on_stream(error: &StreamError) -> Option<Failure> {
-    match error {
-        StreamError::ResetByPeer(_) => Some(Failure::StreamReset),
-        StreamError::Refused(_)
-        | StreamError::ClosedByPeer {
-            unprocessed: true, ..
+    #[test]
+    fn pieces_are_of_about_the_same_size_and_add_up() {
+        let mut pieces = Pieces::new(5, Duration::ZERO, 27).unwrap();
+        let mut sizes = Vec::new();
+        while !pieces.is_last() {
+            sizes.push(pieces.next());
         }
-        | StreamError::Http1Required { .. } => Some(Failure::Unprocessed),
-        StreamError::Broken { reason, .. } => Some(match reason {
-            CloseReason::Timeout => Failure::Timeout,
-            _ => Failure::Protocol,
-        }),
-        StreamError::Connection(_) | StreamError::ClosedByPeer { .. } | StreamError::Reset => None,
+        sizes.push(pieces.next());
+        assert_eq!(sizes, [5, 5, 6, 5, 6]);
     }
 }

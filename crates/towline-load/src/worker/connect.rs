@@ -1,118 +1,168 @@
 //! Opening connections, and the consequences of their end.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_io::ConnConfig;
-use towline_io::ConnId;
-use towline_io::client::{Dial, DialConfig, DialErrorKind, Established};
+use towline_io::client::{Dial, DialConfig, DialError, DialErrorKind, Established, Route};
 use towline_io::quic::QuicLimits;
+use towline_io::{ConnConfig, ConnId, Engine};
 use towline_proto::{Http2Limits, Http3Limits, Limits, Protocol, ProtocolPolicy};
 
-use super::slot::{QueuedRequest, State};
-use super::{Phase, Worker};
+use super::Worker;
+use super::conn_state::ConnState;
+use super::slot::{PendingDial, QueuedRequest, State};
+use super::window::Phase;
 use crate::config::Config;
 use crate::stats::{Failure, ResponseTimes};
+
+type DialResult = Result<Box<Established>, DialError>;
+
+/// Dials, and makes connections of them.
+pub(super) struct Dialer {
+    dials: Arc<DialConfig>,
+    service: Arc<ConnConfig>,
+    /// Dials whose outcome has not been taken.
+    pending: u64,
+}
+
+impl Dialer {
+    pub(super) fn new(config: &Config) -> Self {
+        Self {
+            dials: Arc::new(dial_config(config)),
+            service: Arc::new(service(config)),
+            pending: 0,
+        }
+    }
+
+    pub(super) fn pending(&self) -> u64 {
+        self.pending
+    }
+
+    fn start(
+        &mut self,
+        engine: &mut Engine<ConnState>,
+        route: Arc<Route>,
+        slot: u32,
+        now: Instant,
+    ) {
+        self.pending += 1;
+        engine.dial(Dial::start(route, &self.dials, now), u64::from(slot));
+    }
+
+    /// A slot and the outcome of its dial.
+    fn next(&mut self, engine: &mut Engine<ConnState>) -> Option<(u32, DialResult)> {
+        let dialled = engine.next_dial_outcome()?;
+        self.pending -= 1;
+        Some((dialled.tag as u32, dialled.result))
+    }
+}
 
 impl Worker {
     /// Dials for `slot`; `queued` is the request that waits for this connection.
     pub(super) fn dial(&mut self, slot: u32, queued: Option<QueuedRequest>, now: Instant) {
-        let state = &mut self.slots[slot as usize];
-        let route = self.origins[state.origin].route.clone();
-        state.state = State::Dialling { begun: now, queued };
-        self.dialling += 1;
-        let dial = Dial::start(route, &self.dial_config, now);
-        self.engine.dial(dial, u64::from(slot));
+        let route = Arc::clone(&self.origin_of(slot).route);
+        self.slots.dial(slot, PendingDial { begun: now, queued });
+        self.dialer.start(&mut self.engine, route, slot, now);
+    }
+
+    /// Whether connections are being opened.
+    pub(super) fn is_connecting(&self) -> bool {
+        self.dialer.pending() + self.slots.upgrading() > 0
     }
 
     /// Dials the connections that are absent and due.
     pub(super) fn open_due(&mut self, now: Instant) {
-        if !self.phase.sends() || self.budget == Some(0) {
+        if !self.window.sends() || self.permits.is_spent() {
             return;
         }
-        for index in 0..self.slots.len() {
-            let State::Absent { due: Some(due) } = self.slots[index].state else {
-                continue;
-            };
-            if due > now {
-                continue;
+        for slot in 0..self.slots.len() as u32 {
+            match self.slots.state(slot) {
+                State::Absent { due: Some(due) } if due <= now => self.open_again(slot, now),
+                _ => {}
             }
-            let index = index as u32;
-            if self.config.is_fresh() {
-                // The back-off is over: requests may use the slot again.
-                self.slots[index as usize].state = State::Absent { due: None };
-                self.permit(index, now);
-            } else {
-                self.dial(index, None, now);
-            }
+        }
+    }
+
+    /// Opens the connection of a slot, or, with fresh connections, lets requests use the slot again.
+    fn open_again(&mut self, slot: u32, now: Instant) {
+        if self.config.is_fresh() {
+            self.slots.wait(slot, None);
+            self.permit(slot, now);
+        } else {
+            self.dial(slot, None, now);
         }
     }
 
     pub(super) fn take_dial_results(&mut self, now: Instant) {
-        while let Some(dialled) = self.engine.next_dial_outcome() {
-            self.dialling -= 1;
-            let slot = dialled.tag as u32;
-            let State::Dialling { begun, queued } = self.slots[slot as usize].state else {
+        while let Some((slot, result)) = self.dialer.next(&mut self.engine) {
+            let State::Dialling(opening) = self.slots.state(slot) else {
                 continue;
             };
-            let mut refused = false;
-            let adopted = dialled.result.map_err(|error| {
-                let os_error = error.os_error.unwrap_or_default();
-                refused = !self.config.refusal_statuses.is_empty()
-                    && [libc::ECONNREFUSED, libc::ECONNRESET, libc::EPIPE].contains(&os_error);
-                if !refused {
-                    self.tally.note(|| error.message.clone());
-                    self.on_dial_failed(slot, &error.message, now);
+            match self.establish(slot, result, now) {
+                Ok(id) => {
+                    let destination = self.origin_of(slot).destination();
+                    self.origins.outages.end(destination);
+                    if self.handshake_of(slot).is_some() {
+                        self.upgrade(slot, id, opening, now);
+                    } else {
+                        self.on_connected(slot, id, opening, now);
+                    }
                 }
-                match error.kind {
-                    DialErrorKind::Timeout => Failure::Timeout,
-                    _ => Failure::Connect,
-                }
-            });
-            let adopted = adopted.and_then(|established| {
-                if self.is_secure(slot)
-                    && let Some(rule) = not_negotiated(&self.config, &established)
-                {
-                    self.tally.note(|| rule.into());
-                    self.on_dial_failed(slot, rule, now);
-                    return Err(Failure::Connect);
-                }
-                let adopted = self.engine.adopt(*established, &self.service);
-                adopted.map_err(|_| Failure::Connect)
-            });
-            if adopted.is_ok() {
-                self.end_outage(slot);
-            }
-            match adopted {
-                Ok(id) if self.handshake_of(slot).is_some() => {
-                    self.upgrade(slot, id, (begun, queued), now);
-                }
-                Ok(id) => self.on_connected(slot, id, begun, queued, now),
-                Err(failure) => self.on_connect_failed(slot, queued, failure, refused, now),
+                Err(failure) => self.on_connect_failed(slot, opening.queued, failure, now),
             }
         }
     }
 
-    fn is_secure(&self, slot: u32) -> bool {
-        self.origins[self.slots[slot as usize].origin].route.secure
+    /// Makes a connection of a dial's outcome; otherwise its failure, and whether the server has refused.
+    fn establish(
+        &mut self,
+        slot: u32,
+        result: DialResult,
+        now: Instant,
+    ) -> Result<ConnId, (Failure, bool)> {
+        let established = result.map_err(|error| {
+            let os_error = error.os_error.unwrap_or_default();
+            let refused = !self.config.refusal_statuses.is_empty()
+                && [libc::ECONNREFUSED, libc::ECONNRESET, libc::EPIPE].contains(&os_error);
+            if !refused {
+                self.on_dial_failed(slot, &error.message, now);
+            }
+            let failure = match error.kind {
+                DialErrorKind::Timeout => Failure::Timeout,
+                _ => Failure::Connect,
+            };
+            (failure, refused)
+        })?;
+        if self.origin_of(slot).route.secure
+            && let Some(rule) = not_negotiated(&self.config, &established)
+        {
+            self.on_dial_failed(slot, rule, now);
+            return Err((Failure::Connect, false));
+        }
+        let adopted = self.engine.adopt(*established, &self.dialer.service);
+        adopted.map_err(|_| (Failure::Connect, false))
+    }
+
+    fn on_dial_failed(&mut self, slot: u32, error: &str, now: Instant) {
+        self.tally.note(|| error.into());
+        let destination = self.origin_of(slot).destination();
+        self.origins.outages.begin(destination, error, now);
     }
 
     pub(super) fn on_connected(
         &mut self,
         slot: u32,
         id: ConnId,
-        begun: Instant,
-        queued: Option<QueuedRequest>,
+        opening: PendingDial,
         now: Instant,
     ) {
-        let state = &mut self.slots[slot as usize];
-        let again = state.was_open;
-        state.on_connected(id);
-        self.live += 1;
+        let PendingDial { begun, queued } = opening;
+        let again = self.slots.open(slot, id);
         self.repeat_on(slot, id);
         if let Some(conn) = self.engine.conn(id) {
             conn.state.slot = Some(slot);
         }
-        if self.phase == Phase::Connecting || self.counts(now, now) {
+        if self.window.counts_now(now) {
             self.tally.connect.record(now - begun);
             let meant = self.config.is_fresh() || self.config.connects_in_slice || queued.is_some();
             self.tally.reconnects += u64::from(again && !meant);
@@ -125,18 +175,17 @@ impl Worker {
         self.engine.flush_and_rearm(id);
     }
 
+    /// Counts a connection that could not be opened, or that the server has refused.
     pub(super) fn on_connect_failed(
         &mut self,
         slot: u32,
         queued: Option<QueuedRequest>,
-        failure: Failure,
-        refused: bool,
+        (failure, refused): (Failure, bool),
         now: Instant,
     ) {
-        let retry_at = self.slots[slot as usize].retry_at(now);
-        self.slots[slot as usize].closed(Some(retry_at));
+        self.slots.retry(slot, now);
         if let Some(queued) = queued {
-            self.in_flight -= 1;
+            self.slots.end_requests(1);
             self.restart_session(slot);
             return if refused {
                 self.on_refused(queued.intended, now);
@@ -146,17 +195,15 @@ impl Worker {
         }
         self.align(now);
         // Otherwise a run by count would wait for requests that cannot be sent.
-        if let Some(budget) = &mut self.budget {
-            *budget = budget.saturating_sub(1);
-        }
-        if refused && self.phase == Phase::Connecting {
+        self.permits.spend();
+        let is_end = self.window.is_end();
+        if refused && self.window.phase() == Phase::Connecting {
             self.tally.refused += 1;
         } else if refused {
             self.on_refused(now, now);
-        } else if self.phase == Phase::Connecting || self.is_end() || self.counts(now, now) {
+        } else if is_end || self.window.counts_now(now) {
             self.tally.count_failure(None, failure);
-            let is_overdue = self.is_end() && failure == Failure::Timeout;
-            self.tally.at_end.overdue += u64::from(is_overdue);
+            self.tally.at_end.overdue += u64::from(is_end && failure == Failure::Timeout);
         }
     }
 
@@ -177,12 +224,11 @@ impl Worker {
 
     /// Closes all connections after a slice, whose counts are complete.
     pub(super) fn close_all(&mut self) {
-        for slot in &mut self.slots {
-            let State::Open(id) = slot.state else {
+        for slot in 0..self.slots.len() as u32 {
+            let State::Open(id) = self.slots.state(slot) else {
                 continue;
             };
-            slot.closed(None);
-            self.live -= 1;
+            self.slots.close(slot);
             if let Some(conn) = self.engine.conn(id) {
                 conn.state.slot = None;
             }
@@ -201,20 +247,17 @@ impl Worker {
         let Some(slot) = conn_state.slot.take() else {
             return;
         };
-        if let State::Upgrading {
-            begun: _, queued, ..
-        } = self.slots[slot as usize].state
-        {
-            return self.on_upgrade_failed(slot, queued, (failure, false), rule, now);
+        if let State::Upgrading(_, opening) = self.slots.state(slot) {
+            return self.on_upgrade_failed(slot, opening.queued, (failure, false), rule, now);
         }
         let pending = std::mem::take(&mut conn_state.pending);
         let may_refuse = !self.config.refusal_statuses.is_empty();
         let was_refused = conn_state.refused;
-        let used_slot = &self.slots[slot as usize];
+        let used_slot = self.slots.get(slot);
         let unanswered = pending.len() as u64 + used_slot.failed;
         let has_responses = used_slot.used > unanswered;
-        self.live -= 1;
-        self.in_flight -= pending.len() as u64;
+        self.slots.close(slot);
+        self.slots.end_requests(pending.len());
         if !pending.is_empty() {
             self.restart_session(slot);
         }
@@ -232,30 +275,19 @@ impl Worker {
             self.on_failed(None, now, failure, now);
             self.tally.note(|| rule.into());
         }
-        if self.phase == Phase::Connecting {
-            return self.slots[slot as usize].closed(None);
+        if self.window.phase() == Phase::Connecting || !self.slots.is_active(slot) {
+            return;
         }
-        if slot as usize >= self.active {
-            return self.slots[slot as usize].closed(None);
-        }
-        let state = &mut self.slots[slot as usize];
         if has_responses {
-            state.reset_pause();
+            self.slots.get_mut(slot).reset_pause();
         }
         if was_refused || (!has_responses && unanswered > 0) {
             // Back off from a server that closes without a response, or refuses.
-            let at = state.retry_at(now);
-            return state.closed(Some(at));
+            return self.slots.retry(slot, now);
         }
-        state.closed(Some(now));
-        if !self.phase.sends() || self.budget == Some(0) {
-            return;
-        }
-        if self.config.is_fresh() {
-            self.slots[slot as usize].state = State::Absent { due: None };
-            self.permit(slot, now);
-        } else {
-            self.dial(slot, None, now);
+        self.slots.wait(slot, Some(now));
+        if self.window.sends() && !self.permits.is_spent() {
+            self.open_again(slot, now);
         }
     }
 }

@@ -6,6 +6,9 @@
 //!    └──────────────────────────┘ the next slice
 //! ```
 //!
+//! Each part of a worker keeps its own rules: [`Window`] the phases and what counts, [`Permits`] the schedule and the
+//! budget, [`Slots`] the connections and what is in flight.
+//!
 //! A permit allows one request to be sent on a connection. In a closed loop it is used at once; in an
 //! open loop permits wait for the schedule, the oldest first.
 
@@ -15,144 +18,76 @@ mod batch_flush;
 mod conn_state;
 mod connect;
 mod ending;
-mod first_response;
+mod events;
 mod origins;
 mod outage;
+mod permits;
 mod repeated;
 mod responses;
 mod send;
 mod send_modes;
 mod slot;
 mod staged;
+mod templates;
 mod users;
+mod verification;
 mod wakeup;
 mod websocket;
 mod window;
+mod writer;
 
-use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_io::client::DialConfig;
-use towline_io::{ConnConfig, ConnId, Engine, EngineConfig};
+use towline_io::{ConnId, Engine, EngineConfig};
 
-use crate::check::VerifiedBody;
-use crate::config::{Config, LoopMode, Mix, Until};
-use crate::schedule::{Schedule, Share};
+use crate::config::{Config, LoopMode};
+use crate::schedule::Share;
 use crate::slice::{Slice, Stop};
 use crate::stats::{Failure, Tally};
 use accounting::MonitorHandle;
 pub(crate) use accounting::ThreadResult;
 use batch_flush::BatchFlush;
-use conn_state::{ConnEvent, ConnState, advance};
-pub(crate) use conn_state::{failure_of, failure_on_stream};
+use conn_state::ConnState;
+use connect::Dialer;
 pub(crate) use connect::{dial_config, not_negotiated, service};
-use first_response::FirstResponse;
-pub(crate) use first_response::FirstResponses;
-use origins::Origin;
+use events::{ConnEvent, advance};
+pub(crate) use events::{failure_of, failure_on_stream};
 pub(crate) use origins::Routes;
-use outage::Outage;
+use origins::{Origin, Origins};
+use permits::{Permits, share_of};
 use repeated::Repeated;
-use send::RequestTemplates;
-use send_modes::Due;
+use send_modes::DelayedSends;
 pub(crate) use send_modes::write_whole;
-use slot::{SendPermit, Slot, State};
-use users::Users;
-use wakeup::WakeupCompensation;
-use websocket::WsContext;
-use window::{Alignment, Window};
+use slot::{Slots, State};
+pub(crate) use verification::FirstResponses;
+use verification::Verification;
+use wakeup::Timer;
+use window::{Phase, Window};
+use writer::RequestWriter;
 
 /// Shortest and longest interval between checks of timeouts, reconnections and the stop flag.
 const SHORTEST_TICK: Duration = Duration::from_millis(2);
 const LONGEST_TICK: Duration = Duration::from_millis(20);
 
-/// How long late requests are still sent after the server responds again: a minimum, and a part of
-/// the measured time. That is enough for the backlog of a stall, but not for that of an overload.
-const SHORTEST_GRACE: Duration = Duration::from_millis(100);
-const GRACE_PART: u32 = 10;
-
-/// Longer than any run.
-const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Before a slice.
-    Connecting,
-    Running,
-    /// Open loop, after the measured time: requests that were due in it and found no free connection are
-    /// still sent, so that the wait counts in their latency.
-    Late,
-    /// Nothing new is sent; outstanding responses that count are awaited.
-    Draining,
-}
-
-impl Phase {
-    fn sends(self) -> bool {
-        matches!(self, Self::Running | Self::Late)
-    }
-}
-
 pub(crate) struct Worker {
     config: Arc<Config>,
-    share: Share,
-    /// Number of slices so far: each draws its own arrivals.
-    slices: u64,
     engine: Engine<ConnState>,
-    service: Arc<ConnConfig>,
-    dial_config: Arc<DialConfig>,
-    origins: Vec<Origin>,
-    /// By destination.
-    outages: Vec<Option<Outage>>,
-    users: Option<Users>,
-    gave_up: Option<String>,
-    /// Time from the common start to that of this thread.
-    start_delay: Duration,
-    templates: RequestTemplates,
+    dialer: Dialer,
+    origins: Origins,
+    slots: Slots,
+    permits: Permits,
+    window: Window,
+    timer: Timer,
+    writer: RequestWriter,
     /// `None`: requests differ from each other.
     repeated: Option<Repeated>,
-    ws_context: WsContext,
-    slots: Vec<Slot>,
-    /// Slots that carry requests, from the first on; all, unless stages say otherwise.
-    active: usize,
-    /// A permit is used at once: a closed loop without barrier and stages.
-    uses_permits: bool,
-    permits: VecDeque<SendPermit>,
-    /// Connections with a piece to send, soonest first.
-    due: BinaryHeap<Due>,
-    /// Connections to close when all output is sent: slot and serial.
-    closing: Vec<(u32, u32)>,
-    /// The last verified coded body of each target.
-    verified: Vec<VerifiedBody>,
-    /// The first response of each target.
-    first: Vec<FirstResponse>,
-    first_responses: FirstResponses,
-    /// `None`: a closed loop.
-    schedule: Option<Schedule>,
-    /// Requests that may still be sent.
-    budget: Option<u64>,
-    until: Until,
-    window: Window,
-    /// How long a request may take: the timeout, or less at the end of the load.
-    patience: Duration,
-    /// The age of the oldest request in flight, at the last tick.
-    oldest: Duration,
-    /// Permits that wait for the next tick, since all their last requests were invalid.
-    paused: Vec<SendPermit>,
-    /// When late requests are no longer sent.
-    late_until: Instant,
-    phase: Phase,
-    tick_at: Instant,
-    /// The end of the last turn.
-    turned_at: Instant,
-    wakeup: WakeupCompensation,
-    /// Requests without a response, including those that wait for a connection of their own.
-    in_flight: u64,
-    dialling: usize,
-    live: u64,
+    delayed: DelayedSends,
+    verification: Verification,
+    batch: BatchFlush,
     tally: Tally,
     monitored: Option<MonitorHandle>,
-    batch: BatchFlush,
 }
 
 impl Worker {
@@ -166,91 +101,41 @@ impl Worker {
             turn_time: Duration::from_millis(5),
             ..EngineConfig::default()
         })?;
-        let now = Instant::now();
-        let origins = origins::origins(config, share);
-        let connections = share_of(config.connections as u64, share);
-        let templates = RequestTemplates::new(config);
-        let prepared = (0..config.targets.len()).map(|target| templates.prepared(target));
-        let repeated = Repeated::new(config, &origins, prepared);
-        // Responses to requests with values may differ in length.
-        let values = config.has_variables() || config.mix == Mix::Session;
-        let slot = |n: u64| Slot::new(n as usize % origins.len(), None);
+        let connections = share_of(config.connections as u64, share) as usize;
+        let origins = Origins::new(config, share, connections);
+        let writer = RequestWriter::new(config, connections)?;
         Ok(Self {
             config: Arc::clone(config),
-            share,
-            slices: 0,
             engine,
-            service: Arc::new(service(config)),
-            dial_config: Arc::new(dial_config(config)),
-            slots: (0..connections).map(slot).collect(),
-            outages: config.destinations().iter().map(|_| None).collect(),
-            gave_up: None,
-            start_delay: Duration::ZERO,
-            users: Users::new(config, connections as usize).map_err(io::Error::other)?,
-            active: connections as usize,
-            uses_permits: true,
+            dialer: Dialer::new(config),
+            slots: Slots::new(connections, origins.len()),
+            permits: Permits::new(share),
+            window: Window::new(config.until, false, config.timeout),
+            timer: Timer::new(Instant::now()),
+            repeated: Repeated::new(config, &origins, &writer.templates),
             origins,
-            repeated,
-            templates,
-            ws_context: WsContext::new(config)?,
-            permits: VecDeque::new(),
-            due: BinaryHeap::new(),
-            closing: Vec::new(),
-            verified: config
-                .targets
-                .iter()
-                .map(|_| VerifiedBody::default())
-                .collect(),
-            first: (config.targets.iter())
-                .map(|target| FirstResponse::of(target, values))
-                .collect(),
-            first_responses,
-            schedule: None,
-            budget: None,
-            until: Until::Requests(0),
-            window: Window::far(now),
-            patience: config.timeout,
-            oldest: Duration::ZERO,
-            paused: Vec::new(),
-            late_until: now,
-            phase: Phase::Connecting,
-            tick_at: now,
-            turned_at: now,
-            wakeup: WakeupCompensation::new(),
-            in_flight: 0,
-            dialling: 0,
-            live: 0,
+            writer,
+            delayed: DelayedSends::default(),
+            verification: Verification::new(config, first_responses),
+            batch: BatchFlush::default(),
             tally: Tally::new(config.steps()),
             monitored: None,
-            batch: BatchFlush::default(),
         })
     }
 
     /// Resets everything but the connections.
     fn clear(&mut self, slice: &Slice) {
-        let seed = self.config.seed.wrapping_add(self.slices << 20);
-        self.slices += 1;
-        self.phase = Phase::Connecting;
         self.tally.reset();
-        self.window = Window::far(Instant::now());
-        self.permits.clear();
-        self.paused.clear();
-        self.patience = self.config.timeout;
-        self.schedule = match slice.loop_mode {
-            LoopMode::Closed => None,
-            LoopMode::Open(rate) => Some(match &self.config.stages {
-                Some(stages) => Schedule::staged(stages.clone(), rate.arrivals, self.share, seed),
-                None => Schedule::new(rate, self.share, seed),
-            }),
-        };
-        self.until = slice.until;
-        self.budget = match slice.until {
-            Until::Time(_) => None,
-            Until::Requests(all) => Some(share_of(all, self.share)),
-        };
-        self.active = self.active_at(self.window.begin);
-        self.uses_permits =
-            self.schedule.is_none() && !self.config.barrier && self.config.stages.is_none();
+        self.permits.reset(&self.config, slice);
+        let is_open_loop = slice.loop_mode != LoopMode::Closed;
+        self.window = Window::new(slice.until, is_open_loop, self.config.timeout);
+        let active = self.active_at(self.window.at(Duration::ZERO));
+        self.slots.set_active(active);
+    }
+
+    /// The origin of the requests of a slot.
+    fn origin_of(&self, slot: u32) -> &Origin {
+        self.origins.of(self.slots.get(slot).origin)
     }
 
     /// Opens the connections that a slice begins with, and reopens those that have closed since the last
@@ -265,17 +150,18 @@ impl Worker {
         }
         let ramps = slice.loop_mode == LoopMode::Closed && !self.config.ramp.is_zero();
         let now = Instant::now();
-        for index in 0..self.slots.len() {
-            let slot = &self.slots[index];
-            // The first connection to each origin shows whether there is a server.
-            let comes_later =
-                (ramps && !slot.was_open || index >= self.active) && index >= self.outages.len();
-            if matches!(slot.state, State::Absent { .. }) && !comes_later {
-                self.dial(index as u32, None, now);
+        // The first connection to each origin shows whether there is a server.
+        let first = self.origins.outages.destinations() as u32;
+        for index in 0..self.slots.len() as u32 {
+            let slot = self.slots.get(index);
+            let comes_later = ramps && !slot.was_open() || !self.slots.is_active(index);
+            let is_absent = matches!(slot.state(), State::Absent { .. });
+            if is_absent && (index < first || !comes_later) {
+                self.dial(index, None, now);
             }
         }
         let deadline = now + self.config.connect_timeout;
-        while self.dialling > 0 && Instant::now() < deadline && !stop.is_requested() {
+        while self.is_connecting() && Instant::now() < deadline && !stop.is_requested() {
             self.turn()?;
         }
         match self.unreachable() {
@@ -297,17 +183,18 @@ impl Worker {
             self.turn()?;
             let now = self.engine.clock();
             self.close_without_response(now);
-            if stop.is_requested() || self.gave_up.is_some() {
+            if stop.is_requested() || self.origins.outages.has_given_up() {
                 self.interrupt(now);
                 return Ok(self.thread_result(now));
             }
-            if self.phase == Phase::Running && now >= self.window.to {
-                self.phase = Phase::Late;
-                self.late_until = now + self.config.timeout;
+            if self.window.has_ended(now) {
+                self.window.send_late(now);
                 self.begin_end(now, false);
             }
-            if self.phase == Phase::Late && (now >= self.late_until || !self.has_backlog()) {
-                self.phase = Phase::Draining;
+            if self.window.phase() == Phase::Late
+                && (self.window.is_late_over(now) || !self.has_backlog())
+            {
+                self.window.drain();
                 self.count_unsent();
             }
             if self.is_over() {
@@ -318,13 +205,13 @@ impl Worker {
 
     /// Waits for the requests in flight, so that their responses do not count in the next slice.
     pub(crate) fn await_rest(&mut self, stop: &Stop) -> io::Result<()> {
-        self.phase = Phase::Draining;
-        while self.in_flight > 0 && !stop.is_requested() {
+        self.window.drain();
+        while self.slots.in_flight() > 0 && !stop.is_requested() {
             self.turn()?;
         }
         if self.config.connects_in_slice {
             // The requests may have been sent on the other connections.
-            while self.dialling > 0 && !stop.is_requested() {
+            while self.is_connecting() && !stop.is_requested() {
                 self.turn()?;
             }
             self.close_all();
@@ -336,78 +223,50 @@ impl Worker {
         if let Some(monitored) = &self.monitored {
             monitored.monitor.begin(begin);
         }
-        let from = begin + warm_up;
-        self.window.begin = begin;
-        self.window.from = from;
-        self.window.mark = from;
-        if let Until::Time(length) = self.until {
-            self.window.to = from + length;
-            // A thread without connections has no responses to align to.
-            if aligned && !self.slots.is_empty() {
-                self.window.from = begin + FOREVER;
-                self.window.mark = begin + FOREVER;
-                self.window.to = begin + FOREVER;
-                self.window.alignment = Alignment::Opens {
-                    after: from,
-                    length,
-                };
-            }
-        }
+        // A thread without connections has no responses to align to.
+        let is_aligned = aligned && self.slots.len() > 0;
+        self.window.begin(begin, warm_up, is_aligned);
         std::thread::sleep(begin.saturating_duration_since(Instant::now()));
         let now = Instant::now();
-        self.start_delay = now.saturating_duration_since(begin);
-        self.phase = Phase::Running;
+        self.window.run(now);
         self.mark(now);
         let count = self.slots.len() as u32;
-        for index in 0..count {
-            match self.slots[index as usize].state {
+        for slot in 0..count {
+            match self.slots.state(slot) {
                 State::Open(id) => {
-                    self.grant_permits(index, now);
+                    self.grant_permits(slot, now);
                     self.engine.flush_and_rearm(id);
                 }
-                State::Absent { .. } if index as usize >= self.active => {
-                    self.slots[index as usize].state = State::Absent { due: None };
-                }
-                State::Absent { .. } if self.config.is_fresh() => self.permit(index, now),
+                State::Absent { .. } if !self.slots.is_active(slot) => self.slots.wait(slot, None),
+                State::Absent { .. } if self.config.is_fresh() => self.permit(slot, now),
                 State::Absent { .. } => {
-                    let due = begin + self.config.ramp * index / count;
-                    self.slots[index as usize].state = State::Absent { due: Some(due) };
+                    let due = begin + self.config.ramp * slot / count;
+                    self.slots.wait(slot, Some(due));
                 }
-                State::Dialling { .. } | State::Upgrading { .. } => {}
+                State::Dialling(_) | State::Upgrading(..) => {}
             }
         }
         self.open_due(now);
     }
 
     fn is_over(&mut self) -> bool {
-        match self.phase {
+        match self.window.phase() {
             Phase::Connecting | Phase::Late => false,
-            Phase::Running => self.budget == Some(0) && self.in_flight == 0,
+            Phase::Running => self.permits.is_spent() && self.slots.in_flight() == 0,
             // Connections between slices are opened before the next one.
-            Phase::Draining if self.window.alignment != Alignment::Fixed => self.in_flight == 0,
+            Phase::Draining if !self.window.is_fixed() => self.slots.in_flight() == 0,
             Phase::Draining => self.is_idle(),
         }
     }
 
     fn turn(&mut self) -> io::Result<()> {
-        let at = self.wake_at();
-        self.wakeup.on_sleep(self.turned_at, at);
+        let end = (self.window.phase() == Phase::Running).then(|| self.window.end());
+        let start = self.next_start();
+        let at = self.timer.sleep([end, self.delayed.next()], start);
         self.engine.turn_start_by(at)?;
-        self.wakeup.on_wake(self.engine.clock());
+        self.timer.on_wake(self.engine.clock());
         self.process_events();
         Ok(())
-    }
-
-    /// The deadline of the next poll.
-    fn wake_at(&self) -> Instant {
-        let mut at = self.tick_at;
-        if self.phase == Phase::Running {
-            at = at.min(self.window.to);
-        }
-        if let Some(start) = self.next_start() {
-            at = at.min(self.wakeup.wake_before(start));
-        }
-        self.next_piece().map_or(at, |piece| at.min(piece))
     }
 
     /// Processes everything that a poll has made ready.
@@ -434,12 +293,11 @@ impl Worker {
         self.release_barrier();
         self.engine.turn_end();
         let now = Instant::now();
-        self.turned_at = now;
-        if served && self.phase == Phase::Running {
+        if served && self.window.phase() == Phase::Running {
             self.tally.turn.record(now - on_wake);
         }
         self.mark(now);
-        if now >= self.tick_at {
+        if self.timer.end_turn(now) {
             self.tick(now);
         }
     }
@@ -453,7 +311,7 @@ impl Worker {
             let Some(conn) = self.engine.conn(id) else {
                 return;
             };
-            let (targets, verified) = (&self.config.targets, &mut self.verified);
+            let (targets, verified) = (&self.config.targets, self.verification.bodies());
             if conn.take_repeated() {
                 self.on_repeated(id, now);
                 break;
@@ -464,7 +322,7 @@ impl Worker {
                 return self.engine.abort(id);
             }
             let step = if conn.state.socket.is_some() {
-                self.ws_context.advance(conn, targets, verified, now)
+                self.writer.websockets.advance(conn, targets, verified, now)
             } else {
                 advance(conn, targets, verified, now)
             };
@@ -506,46 +364,28 @@ impl Worker {
         if let Some(socket) = &mut conn.state.socket {
             socket.on_received(conn.state.pending.len());
         }
-        if self.window.usage_before.is_some() && self.phase == Phase::Running {
+        if self.window.is_measured() {
             self.tally.count_received(news);
         }
     }
 
     fn tick(&mut self, now: Instant) {
-        self.tick_at = now + (self.config.timeout / 20).clamp(SHORTEST_TICK, LONGEST_TICK);
+        let interval = (self.config.timeout / 20).clamp(SHORTEST_TICK, LONGEST_TICK);
+        self.timer.set_tick(now + interval);
         self.publish();
         self.sample_responses();
-        if self.phase == Phase::Connecting {
+        if self.window.phase() == Phase::Connecting {
             return;
         }
-        if self.window.usage_before.is_some() && self.phase == Phase::Running {
-            self.tally.sample_live(self.live);
+        if self.window.is_measured() {
+            self.tally.sample_live(self.slots.live());
         }
         self.expire(now);
         self.resume_paused(now);
-        if self.phase == Phase::Running {
+        if self.window.phase() == Phase::Running {
             self.check_outages(now);
             self.follow_stages(now);
         }
         self.open_due(now);
-    }
-}
-
-/// The share of one thread in `total`; the first threads take the remainder.
-fn share_of(total: u64, share: Share) -> u64 {
-    let (of, index) = (u64::from(share.of), u64::from(share.index));
-    total / of + u64::from(index < total % of)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_add_up() {
-        let results: Vec<_> = (0..4)
-            .map(|index| share_of(10, Share { index, of: 4 }))
-            .collect();
-        assert_eq!(results, [3, 3, 2, 2]);
     }
 }

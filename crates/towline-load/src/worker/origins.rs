@@ -7,24 +7,30 @@ use towline_io::client::{Alternative, Route};
 use towline_io::{ClientTls, ClientTlsSettings};
 use towline_proto::Protocol;
 
-use super::share_of;
+use super::outage::Outages;
 use crate::config::{Config, Mix, Trust};
 use crate::schedule::{Random, Share};
 use crate::target::Destination;
 
+/// The origins of a thread, and the destinations among them that have no connection.
+pub(super) struct Origins {
+    origins: Vec<Origin>,
+    pub(super) outages: Outages,
+}
+
 pub(super) struct Origin {
     pub(super) route: Arc<Route>,
     /// The target whose WebSocket each connection becomes.
-    pub(super) handshake: Option<usize>,
+    handshake: Option<usize>,
     /// The target of the next request; `advance` selects the following one.
-    pub(super) next: u32,
+    next: u32,
     targets: Vec<u32>,
     /// Cumulative weights of the targets; empty if they are used in turn.
     sums: Vec<u64>,
     at: usize,
     random: Random,
-    /// The place of its destination among those of the configuration.
-    pub(super) destination: usize,
+    /// Index of its destination in the configuration.
+    destination: usize,
 }
 
 /// Routes to the origins, with common TLS settings.
@@ -76,40 +82,65 @@ impl Routes {
     }
 }
 
-pub(super) fn origins(config: &Config, share: Share) -> Vec<Origin> {
-    let routes = Routes::new(config);
-    let origin = |(destination, key): (usize, Destination<'_>)| {
-        let targets = (0_u32..).zip(&config.targets);
-        let of = targets.filter(|(_, target)| target.destination() == key);
-        let handshake = of.clone().find(|(_, target)| target.messages.is_some());
-        let weighted: Vec<_> = of
-            .map(|(index, target)| (index, u64::from(target.weight)))
-            .collect();
-        let seed = config.seed.wrapping_add(u64::from(share.index) << 32);
-        let route = routes.to(key.origin);
-        Origin {
-            handshake: handshake.map(|(index, _)| index as usize),
-            destination,
-            ..Origin::new(route, &weighted, config.mix, Random::new(!seed))
+impl Origins {
+    /// The origins of a thread with so many slots.
+    pub(super) fn new(config: &Config, share: Share, slots: usize) -> Self {
+        let routes = Routes::new(config);
+        let destinations = config.destinations();
+        let outages = Outages::new(destinations.len());
+        let origin = |(destination, key): (usize, Destination<'_>)| {
+            let targets = (0_u32..).zip(&config.targets);
+            let of = targets.filter(|(_, target)| target.destination() == key);
+            let handshake = of.clone().find(|(_, target)| target.messages.is_some());
+            let weighted: Vec<_> = of
+                .map(|(index, target)| (index, u64::from(target.weight)))
+                .collect();
+            let seed = config.seed.wrapping_add(u64::from(share.index) << 32);
+            let route = routes.to(key.origin);
+            Origin {
+                handshake: handshake.map(|(index, _)| index as usize),
+                destination,
+                ..Origin::new(route, &weighted, config.mix, Random::new(!seed))
+            }
+        };
+        let mut origins: Vec<_> = destinations.into_iter().enumerate().map(origin).collect();
+        if config.mix == Mix::Session
+            && let Some(route) = origins.first().map(|origin| Arc::clone(&origin.route))
+        {
+            // Each connection keeps its own place in the session.
+            let steps: Vec<_> = (0..config.targets.len() as u32)
+                .map(|index| (index, 1))
+                .collect();
+            let origin = |_| Origin::new(Arc::clone(&route), &steps, Mix::Session, Random::new(0));
+            origins.extend((1..slots).map(origin));
         }
-    };
-    let destinations = config.destinations().into_iter().enumerate();
-    let mut origins: Vec<_> = destinations.map(origin).collect();
-    if config.mix == Mix::Session {
-        // Each connection keeps its own place in the session.
-        let slots = share_of(config.connections as u64, share) as usize;
-        let first = origins.first().map(|origin| Arc::clone(&origin.route));
-        origins.extend(first.into_iter().flat_map(|route| {
-            let of = || {
-                (0..config.targets.len() as u32)
-                    .map(|index| (index, 1))
-                    .collect::<Vec<_>>()
-            };
-            let random = || Random::new(0);
-            (1..slots).map(move |_| Origin::new(Arc::clone(&route), &of(), Mix::Session, random()))
-        }));
+        Self { origins, outages }
     }
-    origins
+
+    pub(super) fn len(&self) -> usize {
+        self.origins.len()
+    }
+
+    #[inline]
+    pub(super) fn of(&self, origin: usize) -> &Origin {
+        &self.origins[origin]
+    }
+
+    /// Selects the target of the next request.
+    pub(super) fn advance(&mut self, origin: usize) {
+        self.origins[origin].advance();
+    }
+
+    /// Begins with the first target again.
+    pub(super) fn restart(&mut self, origin: usize) {
+        let origin = &mut self.origins[origin];
+        origin.at = 0;
+        origin.advance();
+    }
+
+    pub(super) fn have_one_target_each(&self) -> bool {
+        self.origins.iter().all(|origin| origin.targets.len() == 1)
+    }
 }
 
 impl Origin {
@@ -136,17 +167,21 @@ impl Origin {
         origin
     }
 
-    /// Begins with the first target again.
-    pub(super) fn restart(&mut self) {
-        self.at = 0;
-        self.advance();
+    /// The target of the next request.
+    #[inline]
+    pub(super) fn next(&self) -> u32 {
+        self.next
     }
 
-    pub(super) fn has_one_target(&self) -> bool {
-        self.targets.len() == 1
+    pub(super) fn handshake(&self) -> Option<usize> {
+        self.handshake
     }
 
-    pub(super) fn advance(&mut self) {
+    pub(super) fn destination(&self) -> usize {
+        self.destination
+    }
+
+    fn advance(&mut self) {
         let place = match self.sums.last() {
             None => {
                 let place = self.at;

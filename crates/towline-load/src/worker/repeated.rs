@@ -12,7 +12,8 @@ use towline_io::ConnId;
 use towline_proto::{BufferPool, Connection, Event, Limits, PreparedRequest, Protocol, StreamRead};
 
 use super::Worker;
-use super::origins::Origin;
+use super::origins::Origins;
+use super::templates::RequestTemplates;
 use crate::config::Config;
 use crate::target::SendMode;
 
@@ -31,17 +32,17 @@ struct RepeatedTarget {
 
 impl Repeated {
     /// `None` where requests differ, overlap, or end their connection.
-    pub(super) fn new<'a>(
+    pub(super) fn new(
         config: &Config,
-        origins: &[Origin],
-        prepared: impl Iterator<Item = Option<&'a PreparedRequest>>,
+        origins: &Origins,
+        templates: &RequestTemplates,
     ) -> Option<Self> {
         let is_possible = config.protocol == Protocol::Http1
             && config.concurrency() == 1
             && config.requests_per_connection.is_none()
             && !config.has_variables()
             && config.mix != crate::Mix::Session
-            && origins.iter().all(Origin::has_one_target)
+            && origins.have_one_target_each()
             && (config.targets.iter()).all(|target| {
                 target.send_mode == SendMode::Whole
                     && target.messages.is_none()
@@ -49,9 +50,9 @@ impl Repeated {
                     && target.expect.captures.is_empty()
             });
         is_possible.then(|| Self {
-            targets: prepared
-                .map(|prepared| RepeatedTarget {
-                    request: prepared.map(PreparedRequest::http1_bytes),
+            targets: (0..config.targets.len())
+                .map(|target| RepeatedTarget {
+                    request: (templates.prepared(target)).map(PreparedRequest::http1_bytes),
                     status: 0,
                     body_bytes: 0,
                 })
@@ -63,7 +64,7 @@ impl Repeated {
 impl Worker {
     /// Prepares a new connection of `slot` for repeated exchanges.
     pub(super) fn repeat_on(&mut self, slot: u32, id: ConnId) {
-        let target = self.origins[self.slots[slot as usize].origin].next as usize;
+        let target = self.origin_of(slot).next() as usize;
         if let Some(repeated) = &self.repeated
             && let Some(request) = &repeated.targets[target].request
             && let Some(conn) = self.engine.conn(id)
@@ -93,7 +94,7 @@ impl Worker {
             return;
         };
         let sample = (self.engine.conn(id)).and_then(|conn| Some(conn.response_sample()?.to_vec()));
-        let (Some(sample), Some(request)) = (sample, self.templates.prepared(target)) else {
+        let (Some(sample), Some(request)) = (sample, self.writer.templates.prepared(target)) else {
             return;
         };
         // One for each tick, so that a server whose responses always differ costs nothing.
@@ -118,10 +119,10 @@ impl Worker {
         };
         let known = &repeated.targets[request.target as usize];
         let (status, body_bytes) = (known.status, known.body_bytes);
-        self.in_flight -= 1;
-        self.on_server_active(now);
+        self.slots.end_requests(1);
+        self.window.on_server_active(now);
         self.align(now);
-        if self.counts(request.intended, now) {
+        if self.window.counts(request.intended, now) {
             self.tally.count_status(status);
         }
         self.count_success(&request, status, body_bytes, now);

@@ -5,9 +5,8 @@ use std::time::Instant;
 use towline_io::ConnId;
 use towline_proto::Protocol;
 
-use super::conn_state::InFlight;
-use super::send_modes::PendingSend;
-use super::{GRACE_PART, Phase, SHORTEST_GRACE, Worker};
+use super::Worker;
+use super::conn_state::{InFlight, PendingSend};
 use crate::check::Mismatch;
 use crate::stats::Failure;
 
@@ -24,64 +23,56 @@ impl Worker {
             return;
         };
         let target = request.target as usize;
-        let (expect, verified) = (
-            &self.config.targets[target].expect,
-            &mut self.verified[target],
-        );
         let (status, body_bytes) = (request.check.status(), request.check.length());
-        let mismatch = if self.first[target].is_equal(status, body_bytes) {
+        let mismatch = if self.verification.is_like_first(target, status, body_bytes) {
             None
         } else {
-            let mut mismatch = request.check.end(expect, verified);
-            if let Some(users) = &mut self.users
-                && mismatch.is_none()
-            {
-                mismatch = users.on_response(slot, target, &mut request.check, &self.config);
+            let expect = &self.config.targets[target].expect;
+            let mismatch = (self.verification).end(&mut request.check, target, expect);
+            match &mut self.writer.users {
+                Some(users) if mismatch.is_none() => {
+                    users.on_response(slot, target, &mut request.check, &self.config)
+                }
+                _ => mismatch,
             }
-            mismatch
         };
         let refused =
             mismatch == Some(Mismatch::Status) && self.config.refusal_statuses.contains(&status);
         conn_state.refused |= refused;
         let is_last = conn_state.pending.is_empty();
         let is_message = conn_state.socket.is_some();
-        let is_spent = match self.config.protocol {
-            // Messages are counted here like streams: nothing in a message marks it as the last.
-            _ if is_message => {
-                let used = self.slots[slot as usize].used;
-                let most = self.config.requests_per_connection;
-                is_last && most.is_some_and(|most| used >= most)
+        let is_spent = is_last
+            && if is_message || self.config.protocol != Protocol::Http1 {
+                // Messages and streams end alone: nothing in them marks the last one of a connection.
+                let used = self.slots.get(slot).used;
+                (self.config.requests_per_connection).is_some_and(|most| used >= most)
+            } else {
+                // The response came before the request was fully sent: the connection cannot be reused.
+                conn_state.pending_send != PendingSend::Nothing || unsent_bytes > 0
+            };
+        if !is_message && self.config.protocol != Protocol::Http1 {
+            conn_state.pending_send = PendingSend::Nothing;
+            if self.config.targets[target].body.is_some()
+                && let Ok(mut stream) = conn.proto.stream(request.stream)
+            {
+                stream.reset();
             }
-            // The response came before the request was fully sent: the connection cannot be reused.
-            Protocol::Http1 => {
-                is_last && (conn_state.pending_send != PendingSend::Nothing || unsent_bytes > 0)
-            }
-            // Streams end alone. There is no `connection: close`: the generator closes.
-            Protocol::Http2 | Protocol::Http3 => {
-                conn_state.pending_send = PendingSend::Nothing;
-                if self.config.targets[target].body.is_some()
-                    && let Ok(mut stream) = conn.proto.stream(request.stream)
-                {
-                    stream.reset();
-                }
-                let used = self.slots[slot as usize].used;
-                let most = self.config.requests_per_connection;
-                is_last && most.is_some_and(|most| used >= most)
-            }
-        };
-        self.in_flight -= 1;
+        }
+        self.slots.end_requests(1);
         if mismatch.is_some() {
             self.restart_session(slot);
         }
-        self.on_server_active(now);
+        self.window.on_server_active(now);
         self.align(now);
-        let counts = self.counts(request.intended, now);
+        let counts = self.window.counts(request.intended, now);
         if counts && !is_message {
             self.tally.count_status(status);
         }
         match mismatch {
             _ if refused => self.tally.refused += u64::from(counts),
-            Some(mismatch) if counts || self.counts_latency(&request, now) => {
+            Some(mismatch)
+                if counts || (self.window).counts_latency(request.intended, request.sent, now) =>
+            {
                 self.count_mismatch(mismatch, &request, status, body_bytes);
             }
             Some(_) => {}
@@ -110,18 +101,17 @@ impl Worker {
         now: Instant,
     ) {
         let target = request.target as usize;
-        let counts = self.counts(request.intended, now);
+        let counts = self.window.counts(request.intended, now);
         self.tally.completed += 1;
-        let first = &mut self.first[target];
-        if counts && !first.is_equal(status, body_bytes) {
-            let shared = &self.first_responses;
-            first.compare(status, body_bytes, shared, target, &mut self.tally);
+        if counts && !(self.verification).is_like_first(target, status, body_bytes) {
+            let shape = (status, body_bytes);
+            (self.verification).compare(target, shape, &mut self.tally);
         }
         let times = request.response_times(now, body_bytes);
         if counts {
             self.tally.count_answered(target, times.body_bytes);
         }
-        if self.counts_latency(request, now) {
+        if (self.window).counts_latency(request.intended, request.sent, now) {
             self.tally.count_times(target, &times);
         }
     }
@@ -143,8 +133,8 @@ impl Worker {
             return;
         };
         conn_state.pending_send = PendingSend::Nothing;
-        self.slots[slot as usize].failed += 1;
-        self.in_flight -= 1;
+        self.slots.get_mut(slot).failed += 1;
+        self.slots.end_requests(1);
         self.restart_session(slot);
         self.on_request_failed(&request, failure, now);
         self.tally.note(|| rule);
@@ -181,15 +171,6 @@ impl Worker {
         });
     }
 
-    /// Shortens the wait for late requests once the server responds, or ends a request, again.
-    pub(super) fn on_server_active(&mut self, now: Instant) {
-        if self.phase == Phase::Late {
-            let measured = self.window.to - self.window.from;
-            let grace = (measured / GRACE_PART).max(SHORTEST_GRACE);
-            self.late_until = self.late_until.min(self.window.to.max(now) + grace);
-        }
-    }
-
     /// Counts a failed request; without `target` it is the server's alone. Returns whether it counts.
     pub(super) fn on_failed(
         &mut self,
@@ -198,10 +179,10 @@ impl Worker {
         failure: Failure,
         now: Instant,
     ) -> bool {
-        self.on_server_active(now);
+        self.window.on_server_active(now);
         self.align(now);
         // A request that was in flight at the end of a slice and fails afterwards counts in the slice.
-        let counts = self.is_rest() || self.counts(intended, now);
+        let counts = self.window.is_rest() || self.window.counts(intended, now);
         if counts {
             let target = target.map(|target| target as usize);
             self.tally.count_failure(target, failure);
@@ -211,9 +192,9 @@ impl Worker {
 
     /// Counts a connection that ended before any response, where the server may refuse.
     pub(super) fn on_refused(&mut self, intended: Instant, now: Instant) {
-        self.on_server_active(now);
+        self.window.on_server_active(now);
         self.align(now);
-        if self.counts(intended, now) {
+        if self.window.counts(intended, now) {
             self.tally.refused += 1;
         }
     }

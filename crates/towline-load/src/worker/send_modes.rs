@@ -7,6 +7,7 @@
 //! ```
 
 use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -14,45 +15,42 @@ use towline_io::Conn;
 use towline_proto::{BodySize, Connection, StreamId, UserError};
 
 use super::Worker;
-use super::conn_state::ConnState;
-use super::send::RequestTemplate;
-use super::slot::{QueuedRequest, State};
+use super::conn_state::{ConnState, PendingSend, Pieces};
+use super::slot::QueuedRequest;
+use super::templates::RequestTemplate;
 use crate::target::{SendMode, Target};
 
-/// The unsent part of the current request.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum PendingSend {
-    #[default]
-    Nothing,
-    Pieces(Pieces),
-    /// The body, when the server sends 100.
-    Body,
-    /// Close the connection when all output is sent.
-    Close,
+/// Connections that send something later.
+#[derive(Default)]
+pub(super) struct DelayedSends {
+    /// Connections with a piece to send, soonest first.
+    due: BinaryHeap<Reverse<(Instant, SlotConn)>>,
+    /// Connections to close when all output is sent.
+    closing: Vec<SlotConn>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Pieces {
-    gap: Duration,
-    of: u64,
-    sent: u64,
-    bytes: u64,
-}
+/// A connection by its slot and serial.
+type SlotConn = (u32, u32);
 
-/// A connection with a piece due: when, slot and serial.
-pub(super) type Due = Reverse<(Instant, u32, u32)>;
-
-impl Pieces {
-    /// Size of the next piece; the sizes differ by one byte at most.
-    fn next(&mut self) -> u64 {
-        let upto = |pieces: u64| self.bytes * pieces / self.of;
-        let bytes = upto(self.sent + 1) - upto(self.sent);
-        self.sent += 1;
-        bytes
+impl DelayedSends {
+    /// Schedules what a request just begun sends later.
+    pub(super) fn add(&mut self, conn: SlotConn, pending_send: PendingSend, now: Instant) {
+        match pending_send {
+            PendingSend::Pieces(pieces) => self.due.push(Reverse((now + pieces.gap, conn))),
+            PendingSend::Close => self.closing.push(conn),
+            PendingSend::Nothing | PendingSend::Body => {}
+        }
     }
 
-    fn is_last(self) -> bool {
-        self.sent + 1 >= self.of
+    /// When the next piece is due.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.due.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// A connection whose piece is due.
+    fn pop_due(&mut self, now: Instant) -> Option<SlotConn> {
+        self.next().filter(|at| *at <= now)?;
+        self.due.pop().map(|Reverse((_, conn))| conn)
     }
 }
 
@@ -106,18 +104,10 @@ pub(super) fn begin(
 /// Limits the output to the first piece.
 fn start_pieces(conn: &mut Conn<ConnState>, pieces: u32, gap: Duration) {
     let bytes = conn.proto.pending_bytes() as u64;
-    let of = u64::from(pieces).min(bytes);
-    if of < 2 {
-        return;
+    if let Some(mut pieces) = Pieces::new(pieces, gap, bytes) {
+        conn.limit_sending(Some(pieces.next()));
+        conn.state.pending_send = PendingSend::Pieces(pieces);
     }
-    let mut pieces = Pieces {
-        gap,
-        of,
-        sent: 0,
-        bytes,
-    };
-    conn.limit_sending(Some(pieces.next()));
-    conn.state.pending_send = PendingSend::Pieces(pieces);
 }
 
 /// Handles 100 Continue: sends the body.
@@ -171,29 +161,9 @@ fn write(
 }
 
 impl Worker {
-    /// Schedules what a request just begun sends later.
-    pub(super) fn schedule_pending(&mut self, slot: u32, pending_send: PendingSend, now: Instant) {
-        let serial = self.slots[slot as usize].serial;
-        match pending_send {
-            PendingSend::Pieces(pieces) => self.due.push(Reverse((now + pieces.gap, slot, serial))),
-            PendingSend::Close => self.closing.push((slot, serial)),
-            PendingSend::Nothing | PendingSend::Body => {}
-        }
-    }
-
-    /// When the next piece is due.
-    pub(super) fn next_piece(&self) -> Option<Instant> {
-        self.due.peek().map(|Reverse((at, ..))| *at)
-    }
-
     pub(super) fn send_pieces(&mut self, now: Instant) {
-        while let Some(Reverse((at, slot, serial))) = self.due.peek().copied() {
-            if at > now {
-                return;
-            }
-            self.due.pop();
-            let state = &self.slots[slot as usize];
-            let (State::Open(id), true) = (state.state, state.serial == serial) else {
+        while let Some((slot, serial)) = self.delayed.pop_due(now) {
+            let Some(id) = self.slots.open_with(slot, serial) else {
                 continue;
             };
             let Some(conn) = self.engine.conn(id) else {
@@ -208,7 +178,8 @@ impl Worker {
             } else {
                 conn.limit_sending(Some(pieces.next()));
                 conn.state.pending_send = PendingSend::Pieces(pieces);
-                self.due.push(Reverse((now + pieces.gap, slot, serial)));
+                let pending_send = conn.state.pending_send;
+                self.delayed.add((slot, serial), pending_send, now);
             }
             self.engine.flush_and_rearm(id);
         }
@@ -216,25 +187,23 @@ impl Worker {
 
     /// Closes the connections whose output is sent, and dials for the repeated request.
     pub(super) fn close_sent(&mut self, now: Instant) {
-        for (slot, serial) in std::mem::take(&mut self.closing) {
-            let state = &self.slots[slot as usize];
-            let (State::Open(id), true) = (state.state, state.serial == serial) else {
+        for (slot, serial) in std::mem::take(&mut self.delayed.closing) {
+            let Some(id) = self.slots.open_with(slot, serial) else {
                 continue;
             };
             let Some(conn) = self.engine.conn(id) else {
                 continue;
             };
             if conn.proto.pending_bytes() > 0 {
-                self.closing.push((slot, serial));
+                self.delayed.closing.push((slot, serial));
                 continue;
             }
             let Some(request) = conn.state.pending.pop_front() else {
                 continue;
             };
             conn.state.slot = None;
-            self.live -= 1;
             self.engine.close(id);
-            self.slots[slot as usize].closed(None);
+            self.slots.close(slot);
             let queued = QueuedRequest {
                 target: request.target,
                 intended: request.intended,
@@ -242,26 +211,5 @@ impl Worker {
             };
             self.dial(slot, Some(queued), now);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_are_of_about_the_same_size_and_add_up() {
-        let mut pieces = Pieces {
-            gap: Duration::ZERO,
-            of: 5,
-            sent: 0,
-            bytes: 27,
-        };
-        let mut sizes = Vec::new();
-        while !pieces.is_last() {
-            sizes.push(pieces.next());
-        }
-        sizes.push(pieces.next());
-        assert_eq!(sizes, [5, 5, 6, 5, 6]);
     }
 }

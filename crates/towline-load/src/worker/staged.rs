@@ -2,8 +2,8 @@
 
 use std::time::Instant;
 
+use super::Worker;
 use super::slot::State;
-use super::{Worker, share_of};
 use crate::stats::Failure;
 
 impl Worker {
@@ -11,10 +11,9 @@ impl Worker {
     pub(super) fn active_at(&self, now: Instant) -> usize {
         let all = self.slots.len();
         match &self.config.stages {
-            Some(stages) if self.schedule.is_none() => {
-                let since = now.saturating_duration_since(self.window.begin);
-                let connections = stages.connections_at(since);
-                all.min(share_of(connections, self.share) as usize)
+            Some(stages) if !self.permits.has_schedule() => {
+                let connections = stages.connections_at(self.window.since_begin(now));
+                all.min(self.permits.share_of(connections) as usize)
             }
             _ => all,
         }
@@ -22,53 +21,49 @@ impl Worker {
 
     /// Opens and closes connections as the stages demand.
     pub(super) fn follow_stages(&mut self, now: Instant) {
-        if self.config.stages.is_none() || self.schedule.is_some() {
+        if self.config.stages.is_none() || self.permits.has_schedule() {
             return;
         }
         let active = self.active_at(now);
-        let before = std::mem::replace(&mut self.active, active);
+        let before = self.slots.set_active(active);
         for index in before..active {
             self.activate(index as u32, now);
         }
-        for index in active..self.slots.len() {
-            match self.slots[index].state {
+        for slot in active as u32..self.slots.len() as u32 {
+            match self.slots.state(slot) {
                 State::Open(id) => {
                     let conn = self.engine.conn(id);
                     if conn.is_some_and(|conn| conn.state.pending.is_empty()) {
                         self.close_websocket(id, now);
                         self.on_closed(id, Failure::Reset, "", now);
                         self.engine.close(id);
-                        // Its next connection is none that was lost.
-                        self.slots[index].was_open = false;
+                        self.slots.get_mut(slot).forget_connection();
                     }
                 }
-                State::Absent { due: Some(_) } => {
-                    self.slots[index].state = State::Absent { due: None };
-                }
+                State::Absent { due: Some(_) } => self.slots.wait(slot, None),
                 _ => {}
             }
         }
     }
 
-    fn activate(&mut self, index: u32, now: Instant) {
-        let slot = &mut self.slots[index as usize];
-        match slot.state {
+    fn activate(&mut self, slot: u32, now: Instant) {
+        match self.slots.state(slot) {
             State::Absent { .. } if self.config.is_fresh() => {
-                slot.state = State::Absent { due: None };
-                self.permit(index, now);
+                self.slots.wait(slot, None);
+                self.permit(slot, now);
             }
-            State::Absent { .. } => slot.state = State::Absent { due: Some(now) },
+            State::Absent { .. } => self.slots.wait(slot, Some(now)),
             // Not closed yet: it goes on.
             State::Open(id) => {
                 let used = (self.engine.conn(id)).map_or(0, |conn| {
                     conn.state.pending.len() + conn.state.deferred_permits
                 });
                 for _ in used..self.config.concurrency() {
-                    self.permit(index, now);
+                    self.permit(slot, now);
                 }
                 self.engine.flush_and_rearm(id);
             }
-            State::Dialling { .. } | State::Upgrading { .. } => {}
+            State::Dialling(_) | State::Upgrading(..) => {}
         }
     }
 }

@@ -12,7 +12,7 @@ use towline_proto::StreamId;
 
 use super::Worker;
 use super::conn_state::ConnState;
-use super::send::NotSent;
+use super::templates::NotSent;
 use crate::check::{Check, Mismatch};
 use crate::config::{Config, Mix};
 use crate::data::Data;
@@ -125,11 +125,11 @@ impl Users {
 impl Worker {
     /// Begins the session of `slot` again, after a failure.
     pub(super) fn restart_session(&mut self, slot: u32) {
-        if let Some(users) = &mut self.users
+        if let Some(users) = &mut self.writer.users
             && users.is_session
         {
             users.by_slot[slot as usize].row = None;
-            self.origins[self.slots[slot as usize].origin].restart();
+            self.origins.restart(self.slots.get(slot).origin);
         }
     }
 }

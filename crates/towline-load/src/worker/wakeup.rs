@@ -1,5 +1,5 @@
-//! Compensation for late wake-ups of timers: the delay is learned, and the next timer is set earlier by
-//! that much. Pure: times are arguments.
+//! When a thread wakes: its ticks, and compensation for late wake-ups of timers. The delay is learned, and the next
+//! timer is set earlier by that much. Pure: times are arguments.
 //!
 //! On a virtual machine a timer is 20 microseconds late or more, nearly the same each time. A thread
 //! that wakes too early polls its sockets until it is time: for some microseconds, not from one start to
@@ -14,14 +14,61 @@ const STEP_DOWN: Duration = Duration::from_nanos(100);
 /// The largest compensation, however busy the machine is.
 const MAX_AHEAD: Duration = Duration::from_micros(60);
 
+/// The turns of a thread and its ticks.
 #[derive(Debug)]
-pub(super) struct WakeupCompensation {
+pub(super) struct Timer {
+    tick_at: Instant,
+    /// The end of the last turn.
+    turned_at: Instant,
+    wakeup: WakeupCompensation,
+}
+
+impl Timer {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            tick_at: now,
+            turned_at: now,
+            wakeup: WakeupCompensation::new(),
+        }
+    }
+
+    /// Begins a turn: returns when to wake, at the latest at the next tick, for `events`, and to be ready for the next
+    /// start of an open loop.
+    pub(super) fn sleep(
+        &mut self,
+        events: [Option<Instant>; 2],
+        start: Option<Instant>,
+    ) -> Instant {
+        let start = start.map(|start| self.wakeup.wake_before(start));
+        let others = events.into_iter().chain([start]).flatten();
+        let at = others.fold(self.tick_at, Instant::min);
+        self.wakeup.on_sleep(self.turned_at, at);
+        at
+    }
+
+    pub(super) fn on_wake(&mut self, now: Instant) {
+        self.wakeup.on_wake(now);
+    }
+
+    /// Ends a turn; returns whether a tick is due.
+    pub(super) fn end_turn(&mut self, now: Instant) -> bool {
+        self.turned_at = now;
+        now >= self.tick_at
+    }
+
+    pub(super) fn set_tick(&mut self, at: Instant) {
+        self.tick_at = at;
+    }
+}
+
+#[derive(Debug)]
+struct WakeupCompensation {
     delay: Duration,
     aimed: Option<Instant>,
 }
 
 impl WakeupCompensation {
-    pub(super) fn new() -> Self {
+    fn new() -> Self {
         Self {
             delay: Duration::from_micros(10),
             aimed: None,
@@ -29,17 +76,17 @@ impl WakeupCompensation {
     }
 
     /// When to wake to be ready at `due`.
-    pub(super) fn wake_before(&self, due: Instant) -> Instant {
+    fn wake_before(&self, due: Instant) -> Instant {
         due.checked_sub(self.delay).unwrap_or(due)
     }
 
     /// A sleep until `at` begins `now`; ignored if it is no sleep.
-    pub(super) fn on_sleep(&mut self, now: Instant, at: Instant) {
+    fn on_sleep(&mut self, now: Instant, at: Instant) {
         self.aimed = (at > now).then_some(at);
     }
 
     /// The sleep is over. A wake-up before its time had another cause and is ignored.
-    pub(super) fn on_wake(&mut self, now: Instant) {
+    fn on_wake(&mut self, now: Instant) {
         let Some(aimed) = self.aimed.take().filter(|aimed| now >= *aimed) else {
             return;
         };

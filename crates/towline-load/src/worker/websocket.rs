@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towline_io::{Conn, ConnId};
-use towline_proto::ws::{self, ReadAhead, Scratch, WebSocket};
-use towline_proto::{Event, Protocol, StreamId};
+use towline_proto::ws::{self, ReadAhead, Scratch};
+use towline_proto::{Connection, Event, Protocol, StreamId, UserError};
 
-use super::conn_state::{ConnEvent, ConnState, failure_of};
-use super::slot::{QueuedRequest, State};
-use super::{Phase, Worker};
+use super::Worker;
+use super::conn_state::{ConnState, WsStage, WsState};
+use super::events::{ConnEvent, failure_of};
+use super::slot::{PendingDial, QueuedRequest, State};
 use crate::check::VerifiedBody;
 use crate::config::Config;
 use crate::stats::Failure;
@@ -25,32 +26,12 @@ use crate::websocket::{self, Handshake, WsFailure, WsRefused};
 /// Normal closure (RFC 6455 7.4.1).
 const NORMAL: u16 = 1000;
 
-/// The WebSocket of a connection.
-pub(super) struct WsState {
-    stage: WsStage,
-    /// Messages in flight when bytes were last received: the limit of replies among those bytes.
-    replies_expected: usize,
-}
-
-enum WsStage {
-    /// Also the negotiated WebSocket, between the head of the response and the switch.
-    Handshaking(Handshake, Option<WebSocket>),
-    Open(WebSocket, StreamId),
-}
-
 /// State shared by all `WebSockets` of a thread.
 pub(super) struct WsContext {
     shared: Scratch,
     limits: Arc<ws::Limits>,
     /// Frames to be written to a connection.
     scratch: Vec<u8>,
-}
-
-impl WsState {
-    /// Bytes were received while this many messages were in flight.
-    pub(super) fn on_received(&mut self, under_way: usize) {
-        self.replies_expected = under_way;
-    }
 }
 
 impl WsContext {
@@ -60,6 +41,22 @@ impl WsContext {
             limits: websocket::limits(config.longest_message()),
             scratch: Vec::new(),
         })
+    }
+
+    /// Sends the handshake for `target` on a new connection.
+    fn begin(&mut self, conn: &mut Connection, target: &Target) -> Result<Handshake, UserError> {
+        Handshake::begin(conn, target, &mut self.shared)
+    }
+
+    /// Sends a close frame if the connection is an open WebSocket.
+    fn close(&mut self, conn: &mut Conn<ConnState>, now: Instant) -> Option<()> {
+        let WsStage::Open(socket, stream) = &mut conn.state.socket.as_deref_mut()?.stage else {
+            return None;
+        };
+        let mut stream = conn.proto.stream(*stream).ok()?;
+        socket.close(now, NORMAL, "").ok()?;
+        let _ = socket.flush(&mut stream, &mut self.shared);
+        Some(())
     }
 
     /// Advances to the next event.
@@ -162,44 +159,36 @@ impl WsContext {
 impl Worker {
     /// The target of the `WebSockets` in a slot, if any.
     pub(super) fn handshake_of(&self, slot: u32) -> Option<usize> {
-        self.origins[self.slots[slot as usize].origin].handshake
+        self.origin_of(slot).handshake()
     }
 
-    /// Starts the handshake on a new connection; the slot remains in the dialling state.
-    pub(super) fn upgrade(
-        &mut self,
-        slot: u32,
-        id: ConnId,
-        (begun, queued): (Instant, Option<QueuedRequest>),
-        now: Instant,
-    ) {
+    /// Starts the handshake on a new connection.
+    pub(super) fn upgrade(&mut self, slot: u32, id: ConnId, opening: PendingDial, now: Instant) {
+        let refused = (Failure::Connect, false);
         let (Some(index), Some(conn)) = (self.handshake_of(slot), self.engine.conn(id)) else {
-            return self.on_connect_failed(slot, queued, Failure::Connect, false, now);
+            return self.on_connect_failed(slot, opening.queued, refused, now);
         };
         let target = &self.config.targets[index];
         // Invalid handshakes were refused before the run.
-        let Ok(handshake) = Handshake::begin(&mut conn.proto, target, &mut self.ws_context.shared)
-        else {
+        let Ok(handshake) = self.writer.websockets.begin(&mut conn.proto, target) else {
             self.engine.abort(id);
-            return self.on_connect_failed(slot, queued, Failure::Connect, false, now);
+            return self.on_connect_failed(slot, opening.queued, refused, now);
         };
         conn.state.slot = Some(slot);
         conn.state.socket = Some(Box::new(WsState {
             stage: WsStage::Handshaking(handshake, None),
             replies_expected: 0,
         }));
-        self.dialling += 1;
-        self.slots[slot as usize].state = State::Upgrading { id, begun, queued };
+        self.slots.upgrade(slot, id, opening);
         self.engine.flush_and_rearm(id);
     }
 
     pub(super) fn on_upgraded(&mut self, id: ConnId, now: Instant) {
         if let Some(conn) = self.engine.conn(id)
             && let Some(slot) = conn.state.slot
-            && let State::Upgrading { begun, queued, .. } = self.slots[slot as usize].state
+            && let State::Upgrading(_, opening) = self.slots.state(slot)
         {
-            self.dialling -= 1;
-            self.on_connected(slot, id, begun, queued, now);
+            self.on_connected(slot, id, opening, now);
         }
     }
 
@@ -209,17 +198,18 @@ impl Worker {
             return;
         };
         self.engine.abort(id);
-        let State::Upgrading { queued, .. } = self.slots[slot as usize].state else {
+        let State::Upgrading(_, opening) = self.slots.state(slot) else {
             return;
         };
         let refused =
             (refusal.status).is_some_and(|status| self.config.refusal_statuses.contains(&status));
         if let Some(status) = refusal.status
-            && (self.phase == Phase::Connecting || self.counts(now, now))
+            && self.window.counts_now(now)
         {
             self.tally.count_status(status);
         }
-        self.on_upgrade_failed(slot, queued, (refusal.failure, refused), &refusal.rule, now);
+        let failure = (refusal.failure, refused);
+        self.on_upgrade_failed(slot, opening.queued, failure, &refusal.rule, now);
     }
 
     pub(super) fn on_upgrade_failed(
@@ -230,17 +220,16 @@ impl Worker {
         rule: &str,
         now: Instant,
     ) {
-        self.dialling -= 1;
         if !refused {
             self.tally.note(|| rule.into());
         }
-        self.on_connect_failed(slot, queued, failure, refused, now);
+        self.on_connect_failed(slot, queued, (failure, refused), now);
     }
 
     /// Handles the end of a WebSocket.
     pub(super) fn on_ws_failed(&mut self, id: ConnId, ws_failure: &WsFailure, now: Instant) {
         if let Some(code) = ws_failure.code
-            && self.counts(now, now)
+            && self.window.counts(now, now)
         {
             self.tally.count_status(code);
         }
@@ -253,12 +242,8 @@ impl Worker {
     /// Sends a close frame if the connection is a WebSocket.
     pub(super) fn close_websocket(&mut self, id: ConnId, now: Instant) {
         if let Some(conn) = self.engine.conn(id)
-            && let Some(socket) = conn.state.socket.as_deref_mut()
-            && let WsStage::Open(socket, stream) = &mut socket.stage
-            && let Ok(mut stream) = conn.proto.stream(*stream)
-            && socket.close(now, NORMAL, "").is_ok()
+            && self.writer.websockets.close(conn, now).is_some()
         {
-            let _ = socket.flush(&mut stream, &mut self.ws_context.shared);
             self.engine.flush_and_rearm(id);
         }
     }
@@ -268,8 +253,8 @@ impl Drop for Worker {
     /// Closes all `WebSockets` with a close frame, and QUIC connections with `CONNECTION_CLOSE`: a server would keep them
     /// until their idle timeout.
     fn drop(&mut self) {
-        for index in 0..self.slots.len() {
-            if let State::Open(id) = self.slots[index].state {
+        for slot in 0..self.slots.len() as u32 {
+            if let State::Open(id) = self.slots.state(slot) {
                 self.close_websocket(id, Instant::now());
                 if self.config.protocol == Protocol::Http3 {
                     self.engine.abort(id);
