@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from .errors import ConfigError
 
@@ -44,16 +44,33 @@ class Option:
     """Excluded from `repr()`, and so from logs and tracebacks."""
 
 
+class Section:
+    """A group of options: a class that inherits from this one declares them."""
+
+    GROUP: ClassVar[str]
+    SUMMARY: ClassVar[str]
+
+    def __init_subclass__(cls, *, group: str = "", summary: str = "") -> None:
+        if group:
+            cls.GROUP, cls.SUMMARY = group, summary
+            for field in vars(cls).values():
+                if isinstance(field, dataclasses.Field) and METADATA_KEY in field.metadata:
+                    object.__setattr__(field.metadata[METADATA_KEY], "group", group)
+
+
 def option(
     default: T,
     help: str,
     *,
-    group: str,
+    group: str = "",
     parse: Parse | None = None,
     choices: tuple[str, ...] = (),
     **rest: Any,
 ) -> T:
-    """Returns a dataclass field with an `Option` in its metadata. Its static type is that of the default."""
+    """Returns a dataclass field with an `Option` in its metadata. Its static type is that of the default.
+
+    `group`: where the class is no `Section`.
+    """
     switch = isinstance(default, bool)
     if choices:
         parse = _one_of(choices)
@@ -71,6 +88,35 @@ def option(
     return field  # type: ignore[no-any-return]
 
 
+def number(default: T, help: str, *, least: float | None = 1, **rest: Any) -> T:
+    """An option whose value is a whole number."""
+    if least is not None:
+        rest.setdefault("check", at_least(least))
+    more: dict[str, Any] = {"parse": integer, "metavar": "N"}
+    return option(default, help, **more | rest)
+
+
+def limit(default: T, help: str, **rest: Any) -> T:
+    """An option whose value is a whole number of at least 1; None is no limit."""
+    return number(default, help, **{"parse": optional_integer} | rest)
+
+
+def size(default: T, help: str, **rest: Any) -> T:
+    """An option whose value is a number of bytes."""
+    return number(default, help, metavar="BYTES", **rest)
+
+
+def period(default: T, help: str, **rest: Any) -> T:
+    """An option whose value is a time, above 0."""
+    more: dict[str, Any] = {"parse": seconds, "metavar": "SECONDS", "check": above_zero}
+    return option(default, help, **more | rest)
+
+
+def each(default: T, help: str, **rest: Any) -> T:
+    """An option that may be repeated, with one value each time."""
+    return option(default, help, parse=lambda value: (value,), repeat=True, **rest)
+
+
 def options_of(config_class: type) -> dict[str, tuple[Option, Any]]:
     """Returns {field name: (option, default)}, in declaration order."""
     return {
@@ -78,6 +124,19 @@ def options_of(config_class: type) -> dict[str, tuple[Option, Any]]:
         for field in dataclasses.fields(config_class)
         if METADATA_KEY in field.metadata
     }
+
+
+def groups_of(config_class: type) -> dict[str, str]:
+    """The summaries of the sections of a class, by group, in declaration order."""
+    bases: Any = reversed(config_class.__mro__)
+    return {base.GROUP: base.SUMMARY for base in bases if "GROUP" in vars(base)}
+
+
+def check_values(config: Any) -> None:
+    """Check the values that are given. Raises `ConfigError` with the name of the option."""
+    for name, (described, _) in options_of(type(config)).items():
+        if described.check is not None and getattr(config, name) is not None:
+            described.check(name.replace("_", "-"), getattr(config, name))
 
 
 UNITS = {"BYTES": "bytes", "SECONDS": "seconds", "MIB": "MiB"}
@@ -145,9 +204,9 @@ DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
 def seconds(value: str) -> float:
     """Parses a number of seconds, or a duration such as `30s`, `5m` or `1h30m`."""
     stripped = value.strip().lower()
-    duration = DURATION.fullmatch(stripped)
-    if stripped and duration is not None:
-        days, hours, minutes, rest = (float(part or 0) for part in duration.groups())
+    match = DURATION.fullmatch(stripped)
+    if stripped and match is not None:
+        days, hours, minutes, rest = (float(part or 0) for part in match.groups())
         return ((days * 24 + hours) * 60 + minutes) * 60 + rest
     try:
         return float(value)

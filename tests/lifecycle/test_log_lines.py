@@ -94,7 +94,7 @@ def test_threads_that_are_abandoned_count_as_cancelled() -> None:
         assert stopped(program, signal.SIGTERM) == "2 requests were in flight, 2 were cancelled"
 
 
-def test_a_reload_says_what_it_took(tmp_path: Path) -> None:
+def test_a_reload_reports_what_it_has_replaced(tmp_path: Path) -> None:
     source = tmp_path / "changing.py"
     source.write_text("from tests.lifecycle.apps import asgi as app\n")
     with running("changing:app", "--workers", "2", "--app-dir", str(tmp_path), cwd=ROOT) as program:

@@ -6,18 +6,9 @@ import dataclasses
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from .. import _options as kind
-from .._options import above_zero, at_least, option, options_of
+from .._options import Section, check_values, each, groups_of, number, option, period
 from .help import Manual
 
-VALUES = "values"
-MESSAGES = "messages"
-STORE = "store"
-GROUPS: dict[str, str] = {
-    VALUES: "values and their times to live",
-    MESSAGES: "messages of channels",
-    STORE: "the store and its output",
-}
 CODECS = ("json", "bytes", "msgpack")
 
 
@@ -42,59 +33,40 @@ ACTIONS: Mapping[str, Action] = {
 }
 
 
+# A table, whose layout the formatter keeps.
+# fmt: off
 @dataclasses.dataclass(frozen=True)
-class StateOptions:
+class ValueOptions(Section, group="values", summary="values and their times to live"):
+    ttl: float | None = period(None, "set, incr of a new counter: seconds until the key expires")
+    if_absent: bool = option(False, "set: only a key that does not exist; else exit status 1")
+    keys: bool = option(False, "scan: without the values")
+    limit: int | None = number(None, "scan: at most N keys")
+
+
+@dataclasses.dataclass(frozen=True)
+class MessageOptions(Section, group="messages", summary="messages of channels"):
+    pattern: tuple[str, ...] = each(
+        (), "subscribe: also to the channels that match, such as 'room.*'; may be repeated", metavar="PATTERN")
+    count: int | None = number(None, "subscribe: end after N messages")
+    timeout: float | None = period(None, "subscribe: end after this time without a message, with exit status 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class StoreOptions(Section, group="store", summary="the store and its output"):
+    codec: str = option("json", "kind of the values; bytes are written and read as they are", choices=CODECS)
+    namespace: str | None = option(
+        None, "namespace of the keys and channels; a:b is b in a", metavar="NAME", aliases=("-n",))
+    raw: bool = option(False, "print text without quotation marks", aliases=("-r",))
+
+# fmt: on
+
+
+@dataclasses.dataclass(frozen=True)
+class StateOptions(StoreOptions, MessageOptions, ValueOptions):
     """The options of all commands."""
 
-    ttl: float | None = option(
-        None,
-        "set, incr of a new counter: seconds until the key expires",
-        group=VALUES,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=above_zero,
-    )
-    if_absent: bool = option(False, "set: only a key that does not exist; else exit status 1", group=VALUES)
-    keys: bool = option(False, "scan: without the values", group=VALUES)
-    limit: int | None = option(
-        None, "scan: at most N keys", group=VALUES, parse=kind.integer, metavar="N", check=at_least(1)
-    )
-    pattern: tuple[str, ...] = option(
-        (),
-        "subscribe: also to the channels that match, such as 'room.*'; may be repeated",
-        group=MESSAGES,
-        parse=lambda value: (value,),
-        metavar="PATTERN",
-        repeat=True,
-    )
-    count: int | None = option(
-        None,
-        "subscribe: end after N messages",
-        group=MESSAGES,
-        parse=kind.integer,
-        metavar="N",
-        check=at_least(1),
-    )
-    timeout: float | None = option(
-        None,
-        "subscribe: end after so long without a message, with exit status 1",
-        group=MESSAGES,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=above_zero,
-    )
-    codec: str = option(
-        "json", "kind of the values; bytes are written and read as they are", group=STORE, choices=CODECS
-    )
-    namespace: str | None = option(
-        None, "of the keys and channels; a:b is b in a", group=STORE, metavar="NAME", aliases=("-n",)
-    )
-    raw: bool = option(False, "print text without quotation marks", group=STORE, aliases=("-r",))
-
     def __post_init__(self) -> None:
-        for name, (described, _) in options_of(type(self)).items():
-            if described.check is not None and getattr(self, name) is not None:
-                described.check(name.replace("_", "-"), getattr(self, name))
+        check_values(self)
 
 
 class StateManual(Manual):
@@ -113,7 +85,7 @@ MANUAL = StateManual(
     summary="Reads and changes the state that the workers of a server share. STORE is a directory or a URL (redis://host).",
     usage="towline state COMMAND STORE [ARGUMENTS] [OPTIONS]",
     config=StateOptions,
-    groups=GROUPS,
+    groups=groups_of(StateOptions),
     common=("ttl", "pattern", "codec", "namespace", "raw"),
     ending=(
         "A VALUE that is JSON is that value, any other is text. Exit status: 0; 1 no such key, or nothing came; 2 command",

@@ -12,15 +12,14 @@ import dataclasses
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from .._options import options_of, rows_of
+from .._options import groups_of, options_of, rows_of
 from .._values import CODINGS as CODINGS
 from .checks import as_tuple, check_kind, check_together
-from .connections import ConnectionOptions
+from .connections import LimitOptions, ProxyOptions, TimeoutOptions, TlsOptions
 from .development import DevelopmentOptions
-from .features import FeatureOptions
-from .groups import GROUPS as GROUPS
+from .features import FileOptions, LoggingOptions, MetricsOptions
 from .http3 import Http3Options
-from .process import ProcessOptions
+from .process import ApplicationOptions, ListeningOptions, ProcessOptions, WorkerOptions
 from .protocols import ProtocolOptions
 
 if TYPE_CHECKING:
@@ -48,7 +47,20 @@ class Bind:
 # The fields of a dataclass begin with those of the last base.
 @dataclasses.dataclass(frozen=True)
 class ServerConfig(
-    DevelopmentOptions, Http3Options, ProtocolOptions, FeatureOptions, ConnectionOptions, ProcessOptions
+    DevelopmentOptions,
+    Http3Options,
+    ProtocolOptions,
+    MetricsOptions,
+    FileOptions,
+    LoggingOptions,
+    ProxyOptions,
+    TlsOptions,
+    TimeoutOptions,
+    LimitOptions,
+    ProcessOptions,
+    WorkerOptions,
+    ListeningOptions,
+    ApplicationOptions,
 ):
     """All options of `towline serve`. Raises `ConfigError`, naming the option, if a value or a combination is invalid.
 
@@ -98,3 +110,4 @@ if ServerConfig.__doc__:
     ServerConfig.__doc__ = (
         f"{ServerConfig.__doc__.rstrip()}\n{textwrap.indent(rows_of(ServerConfig), '    ')}\n"
     )
+GROUPS = groups_of(ServerConfig)

@@ -6,188 +6,90 @@ import dataclasses
 
 from .. import _options as kind
 from .. import _values as values
-from .._options import at_least, option
-from .groups import BYTES, INT, LIMIT, LIMITS, PROXY, SECONDS, TIMEOUTS, TLS
+from .._options import Section, at_least, each, limit, number, option, period, size
 
 
-# fmt: off - a table of options: one line each where it fits
+# A table, whose layout the formatter keeps.
+# fmt: off
 @dataclasses.dataclass(frozen=True)
-class ConnectionOptions:
-    """Limits, timeouts, TLS and trusted proxies."""
-
-    limit_request_line: int = option(8192, "request line; 414 if exceeded", group=LIMITS, **BYTES)
-    limit_request_fields: int = option(
-        100,
-        "number of headers; 431 if exceeded",
-        group=LIMITS,
-        parse=kind.integer,
-        metavar="N",
-        check=at_least(1),
-    )
-    limit_request_field_size: int = option(8192, "one header line; 431 if exceeded", group=LIMITS, **BYTES)
-    limit_request_head: int = option(
-        32768, "all header lines together, trailers included; 431 if exceeded", group=LIMITS, **BYTES
-    )
-    limit_request_body: int | None = option(
-        None,
-        "request body; 413 if exceeded (default: unlimited, bodies are streamed)",
-        group=LIMITS,
-        parse=kind.optional_integer,
-        metavar="BYTES",
-        check=at_least(1),
-    )
-    wsgi_request_buffer: int = option(
+class LimitOptions(Section, group="limits", summary="limits on requests"):
+    limit_request_line: int = size(8192, "longest request line; 414 if exceeded")
+    limit_request_fields: int = number(100, "number of headers; 431 if exceeded")
+    limit_request_field_size: int = size(8192, "longest header line; 431 if exceeded")
+    limit_request_head: int = size(32768, "all header lines together, trailers included; 431 if exceeded")
+    limit_request_body: int | None = limit(
+        None, "request body; 413 if exceeded (default: unlimited, bodies are streamed)", metavar="BYTES")
+    wsgi_request_buffer: int = size(
         1 << 30,
         "WSGI: body collected before the application is called, above 256 KiB in a temporary file; 0 streams it",
-        group=LIMITS,
-        parse=kind.integer,
-        metavar="BYTES",
-        check=at_least(0),
-    )
-    wsgi_response_buffer: int = option(
+        least=0)
+    wsgi_response_buffer: int = size(
         1 << 30,
         "WSGI: response in a temporary file for a slow reader while other requests wait; 0 makes them wait",
-        group=LIMITS,
-        parse=kind.integer,
-        metavar="BYTES",
-        check=at_least(0),
-    )
-    limit_concurrency: int | None = option(
-        None,
-        "requests in flight per worker, not idle connections; 503 with Retry-After if exceeded",
-        group=LIMITS,
-        aliases=("--backpressure", "--worker-connections"),
-        **LIMIT,
-    )
-    wsgi_websockets: int = option(
+        least=0)
+    limit_concurrency: int | None = limit(
+        None, "requests in flight per worker, not idle connections; 503 with Retry-After if exceeded",
+        aliases=("--backpressure", "--worker-connections"))
+    wsgi_websockets: int = number(
         100,
         "WSGI with --threads: WebSockets per worker, each with a thread of its own; 503 if exceeded, 0 for none",
-        group=LIMITS,
-        check=at_least(0),
-        **INT,
-    )
+        least=0)
 
-    timeout_keep_alive: float = option(
-        75.0,
-        "idle connection; load balancers keep theirs for 60 s, and get 502s if this is shorter",
-        group=TIMEOUTS,
-        aliases=("--keep-alive", "--timeout-keepalive"),
-        **SECONDS,
-    )
-    timeout_request_header: float = option(
-        15.0,
-        "from accept, or the first byte on a kept-alive connection, to the end of the head; then 408",
-        group=TIMEOUTS,
-        **SECONDS,
-    )
-    timeout_request_body: float = option(
-        30.0,
-        "without progress while a body is read or written; then 408 or close",
-        group=TIMEOUTS,
-        **SECONDS,
-    )
-    min_bytes_per_second: int = option(
-        100,
-        "minimum rate of a body, in both directions; 0 disables it",
-        group=TIMEOUTS,
-        check=at_least(0),
-        **INT,
-    )
-    timeout_wsgi_client: float = option(
-        30.0,
-        "WSGI: requests waiting for a slow reader that exceeds wsgi-response-buffer; then it is aborted",
-        group=TIMEOUTS,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=at_least(0),
-    )
-    timeout_graceful_shutdown: float = option(
-        30.0,
-        "time for requests in flight at shutdown, before they are cancelled",
-        group=TIMEOUTS,
-        aliases=("--graceful-timeout",),
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=at_least(0),
-    )
-    timeout_drain_idle: float = option(
+
+@dataclasses.dataclass(frozen=True)
+class TimeoutOptions(Section, group="timeouts", summary="timeouts"):
+    timeout_keep_alive: float = period(
+        75.0, "close an idle connection after this time; load balancers keep theirs for 60 s, and get 502s if this is shorter",
+        aliases=("--keep-alive", "--timeout-keepalive"))
+    timeout_request_header: float = period(
+        15.0, "time for the head of a request, from accept or the first byte on a kept-alive connection; then 408")
+    timeout_request_body: float = period(
+        30.0, "time without progress of a body; then 408, or the connection is closed")
+    min_bytes_per_second: int = number(
+        100, "minimum rate of a body, in both directions; 0 disables it", least=0)
+    timeout_wsgi_client: float = period(
+        30.0, "WSGI: time for which requests wait for a slow reader of a response above wsgi-response-buffer; then it is aborted",
+        check=at_least(0))
+    timeout_graceful_shutdown: float = period(
+        30.0, "time for requests in flight at shutdown, before they are cancelled",
+        aliases=("--graceful-timeout",), check=at_least(0))
+    timeout_drain_idle: float = period(
         3.0,
-        "time for kept-alive connections to send one more request at a reload or stop, answered with"
-        " Connection: close, before idle ones are closed; Ctrl-C does not wait",
-        group=TIMEOUTS,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=at_least(0),
-    )
+        "at a reload or stop, time for kept-alive connections to send one more request, which is answered with "
+        "Connection: close; then idle ones are closed; Ctrl-C does not wait",
+        check=at_least(0))
 
-    ssl_certfile: tuple[str, ...] = option(
-        (),
-        "certificate chain, PEM; if several, the client's server name (SNI) selects one",
-        group=TLS,
-        metavar="PATH",
-        parse=values.one,
-        aliases=("--certfile",),
-        repeat=True,
-    )
-    ssl_keyfile: tuple[str, ...] = option(
-        (),
-        "private key, PEM; may be in the certificate's file",
-        group=TLS,
-        metavar="PATH",
-        parse=values.one,
-        aliases=("--keyfile",),
-        repeat=True,
-    )
+
+@dataclasses.dataclass(frozen=True)
+class TlsOptions(Section, group="tls", summary="certificates"):
+    ssl_certfile: tuple[str, ...] = each(
+        (), "certificate chain, PEM; if several, the client's server name (SNI) selects one", metavar="PATH",
+        aliases=("--certfile",))
+    ssl_keyfile: tuple[str, ...] = each(
+        (), "private key, PEM; may be in the certificate's file", metavar="PATH", aliases=("--keyfile",))
     ssl_keyfile_password: str | None = option(
-        None,
-        "password of the key; better given as TOWLINE_SSL_KEYFILE_PASSWORD",
-        group=TLS,
-        metavar="PASSWORD",
-        secret=True,
-    )
+        None, "password of the key; better given as TOWLINE_SSL_KEYFILE_PASSWORD", metavar="PASSWORD",
+        secret=True)
     ssl_ca_certs: str | None = option(
-        None, "authorities that must have issued client certificates (mTLS)", group=TLS, metavar="PATH"
-    )
+        None, "authorities that must have issued client certificates (mTLS)", metavar="PATH")
     ssl_cert_reqs: str = option(
-        "none",
-        "client certificate: none, optional or required (0, 1, 2)",
-        group=TLS,
-        parse=values.cert_reqs,
-        metavar="none|optional|required",
-    )
-    ssl_crl: tuple[str, ...] = option(
-        (),
-        "revocation lists for client certificates, PEM",
-        group=TLS,
-        metavar="PATH",
-        parse=values.one,
-        repeat=True,
-    )
+        "none", "client certificate: none, optional or required (0, 1, 2)", parse=values.cert_reqs,
+        metavar="none|optional|required")
+    ssl_crl: tuple[str, ...] = each((), "revocation lists for client certificates, PEM", metavar="PATH")
     ssl_min_version: str = option(
-        "1.2", "oldest TLS version: 1.2 or 1.3", group=TLS, parse=values.tls_version, metavar="1.2|1.3"
-    )
+        "1.2", "oldest TLS version: 1.2 or 1.3", parse=values.tls_version, metavar="1.2|1.3")
     ssl_ciphers: tuple[str, ...] = option(
-        (),
-        "cipher suites by name, best first (default: all that are secure)",
-        group=TLS,
-        metavar="LIST",
-        parse=values.colons,
-    )
+        (), "cipher suites by name, best first (default: all that are secure)", metavar="LIST",
+        parse=values.colons)
 
-    proxy_headers: bool = option(
-        True, "use X-Forwarded-For and X-Forwarded-Proto of trusted addresses", group=PROXY
-    )
+
+@dataclasses.dataclass(frozen=True)
+class ProxyOptions(Section, group="proxy", summary="behind a load balancer"):
+    proxy_headers: bool = option(True, "use X-Forwarded-For and X-Forwarded-Proto of trusted addresses")
     forwarded_allow_ips: tuple[str, ...] = option(
-        ("127.0.0.1", "::1", "unix"),
-        "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
-        group=PROXY,
-        metavar="LIST",
-        parse=kind.words,
-        variables=("FORWARDED_ALLOW_IPS",),
-    )
-    proxy_protocol: bool = option(
-        False, "expect the PROXY protocol (v1 or v2) from trusted addresses", group=PROXY
-    )
+        ("127.0.0.1", "::1", "unix"), "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
+        metavar="LIST", parse=kind.words, variables=("FORWARDED_ALLOW_IPS",))
+    proxy_protocol: bool = option(False, "expect the PROXY protocol (v1 or v2) from trusted addresses")
 
 
 # fmt: on

@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any
 
 from .. import _options as kind
-from .._options import at_least, between, option
-from .groups import HTTP3, INT
+from .._options import Section, between, number, option, size
 
 
 def port(name: str, value: Any) -> None:
@@ -15,57 +14,31 @@ def port(name: str, value: Any) -> None:
         between(1, 65535)(name, value)
 
 
-# fmt: off - a table of options: one line each where it fits
+# A table, whose layout the formatter keeps.
+# fmt: off
 @dataclasses.dataclass(frozen=True)
-class Http3Options:
-    """HTTP/3."""
-
-    http3_max_concurrent_streams: int = option(
+class Http3Options(Section, group="http3", summary="HTTP/3"):
+    http3_max_concurrent_streams: int = number(
+        128, "concurrent requests of a connection; QUIC enforces it", check=between(1, 65536))
+    http3_initial_stream_window_size: int = size(
+        262144, "window of a stream: what the application has not read", check=between(1024, 2**30))
+    http3_retry_handshakes: int = number(
         128,
-        "concurrent requests of a connection; QUIC allows no more",
-        group=HTTP3,
-        check=between(1, 65536),
-        **INT,
-    )
-    http3_initial_stream_window_size: int = option(
-        262144,
-        "bytes per stream that the application has not read",
-        group=HTTP3,
-        parse=kind.integer,
-        metavar="BYTES",
-        check=between(1024, 2**30),
-    )
-    http3_retry_handshakes: int = option(
-        128,
-        "handshakes in progress from which clients must prove their address first (Retry, RFC 9000 8.1.2), per worker; "
+        "handshakes in progress per worker above which clients must prove their address first (Retry, RFC 9000 8.1.2); "
         "0: always",
-        group=HTTP3,
-        check=at_least(0),
-        **INT,
-    )
+        least=0)
     http3_early_data: bool = option(
         False,
-        "accept early data (0-RTT): requests of safe methods get to the application before the handshake is complete, with "
-        "the header early-data, others wait for it (RFC 8470). Off, since an attacker may have recorded such requests and "
-        "send them again: not for applications that change anything on GET",
-        group=HTTP3,
-    )
-    http3_alt_svc_max_age: int = option(
+        "accept early data (0-RTT): the application gets requests of safe methods before the handshake is complete, with "
+        "the header early-data; others wait for it (RFC 8470). Off, because an attacker can record such requests and "
+        "send them again: not for applications that change anything on GET")
+    http3_alt_svc_max_age: int = number(
         86400,
         "time for which clients of HTTP/1 and 2 may remember that there is HTTP/3 (header alt-svc, RFC 7838); 0 omits it",
-        group=HTTP3,
-        parse=kind.integer,
-        metavar="SECONDS",
-        check=at_least(0),
-    )
+        metavar="SECONDS", least=0)
     http3_alt_svc_port: int | None = option(
-        None,
-        "UDP port that alt-svc names, if clients reach another than the server's own",
-        group=HTTP3,
-        parse=kind.optional_integer,
-        metavar="PORT",
-        check=port,
-    )
+        None, "UDP port to announce in alt-svc, if clients reach the server on another port than its own",
+        parse=kind.optional_integer, metavar="PORT", check=port)
 
 
 # fmt: on

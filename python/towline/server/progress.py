@@ -1,4 +1,4 @@
-"""What the log and systemd are told about the start, the reloads and the end of a server."""
+"""Reports of the start, the reloads and the end of a server, for its log and for systemd."""
 
 from __future__ import annotations
 
