@@ -302,10 +302,12 @@ class SyncReply(Reply):
     def __iter__(self) -> Self: ...
     def __next__(self) -> bytes: ...
 
-@disjoint_base
-class AsyncPool:
-    """The connections of an asynchronous client, separate for each event loop. `options`: a `PoolOptions`."""
-    def __new__(cls, options: Any) -> AsyncPool: ...
+_ReplyT = TypeVar("_ReplyT")
+_HandshakeT = TypeVar("_HandshakeT")
+_CountT = TypeVar("_CountT")
+
+class _Pool(Generic[_ReplyT, _HandshakeT, _CountT]):
+    def __new__(cls, options: Any) -> Self: ...
     def exchange(
         self,
         method: bytes,
@@ -320,10 +322,10 @@ class AsyncPool:
         sni: str | None = None,
         stale: str | None = None,
         on_informational: Callable[[int, list[tuple[bytes, bytes]]], None] | None = None,
-    ) -> Call[AsyncReply]:
+    ) -> _ReplyT:
         """Sends a request and returns the response head, without redirects, cookies and decoding. Adds only framing headers.
 
-        `body`: None, bytes, an iterator or async iterator of bytes, or a binary file. Framing: the Content-Length in
+        `body`: None, bytes, an iterator of bytes (of AsyncPool also an async one), or a binary file. Framing: the Content-Length in
         `headers`, else chunked. `timeout` and `stale` ("never", "idempotent", "any") default to those of the pool.
         """
     def open_websocket(
@@ -339,15 +341,28 @@ class AsyncPool:
         timeout: _Timeout | None = None,
         sni: str | None = None,
         stale: str | None = None,
-    ) -> Call[Handshake]:
-        """Sends the opening handshake of a WebSocket. `websocket`: a `WebSocketOptions`. Adds the headers of the handshake."""
-    def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> Call[int]:
+    ) -> _HandshakeT:
+        """Sends the opening handshake of a WebSocket. `websocket`: a `WebSocketOptions`. Adds the headers of the handshake.
+
+        A SyncPool opens a connection that no other call uses.
+        """
+    def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> _CountT:
         """Opens connections until `n` are idle. Returns how many are."""
     def pool_status(self) -> dict[str, int]: ...
-    def aclose(self) -> Call[None]:
-        """Closes idle connections now, and the others when their calls have ended; waits for them."""
     @property
     def closed(self) -> bool: ...
+
+@disjoint_base
+class AsyncPool(_Pool[Call[AsyncReply], Call[Handshake], Call[int]]):
+    """The connections of an asynchronous client, separate for each event loop. `options`: a `PoolOptions`."""
+    def aclose(self) -> Call[None]:
+        """Closes idle connections now, and the others when their calls have ended; waits for them."""
+
+@disjoint_base
+class SyncPool(_Pool[SyncReply, Handshake, int]):
+    """The connections of a synchronous client, shared by all threads. `options`: a `PoolOptions`."""
+    def close(self) -> None:
+        """Closes idle connections now, and the others when their calls have ended."""
 
 @final
 class Handshake:
@@ -396,60 +411,14 @@ class SyncSocket:
     @property
     def closed(self) -> tuple[int, str] | None: ...
 
-@disjoint_base
-class SyncPool:
-    """The connections of a synchronous client, shared by all threads. `options`: a `PoolOptions`."""
-    def __new__(cls, options: Any) -> SyncPool: ...
-    def exchange(
-        self,
-        method: bytes,
-        scheme: bytes,
-        host: bytes,
-        port: int | None,
-        target: bytes,
-        headers: _RawHeaders,
-        body: Any = None,
-        *,
-        timeout: _Timeout | None = None,
-        sni: str | None = None,
-        stale: str | None = None,
-        on_informational: Callable[[int, list[tuple[bytes, bytes]]], None] | None = None,
-    ) -> SyncReply:
-        """Sends a request and returns the response head, without redirects, cookies and decoding. Adds only framing headers.
+_PoolT = TypeVar("_PoolT")
+_ResultT = TypeVar("_ResultT")
 
-        `body`: None, bytes, an iterator of bytes, or a binary file. Framing: the Content-Length in `headers`, else
-        chunked. `timeout` and `stale` ("never", "idempotent", "any") default to those of the pool.
-        """
-    def open_websocket(
-        self,
-        method: bytes,
-        scheme: bytes,
-        host: bytes,
-        port: int | None,
-        target: bytes,
-        headers: _RawHeaders,
-        websocket: Any,
-        *,
-        timeout: _Timeout | None = None,
-        sni: str | None = None,
-        stale: str | None = None,
-    ) -> Handshake:
-        """As `AsyncPool.open_websocket`, on a separate connection."""
-    def prewarm(self, scheme: bytes, host: bytes, port: int | None, n: int) -> int:
-        """Opens connections until `n` are idle. Returns how many are."""
-    def pool_status(self) -> dict[str, int]: ...
-    def close(self) -> None:
-        """Closes idle connections now, and the others when their calls have ended."""
-    @property
-    def closed(self) -> bool: ...
-
-@disjoint_base
-class AsyncClientCore:
-    """The native base class of AsyncClient."""
+class _ClientCore(Generic[_PoolT, _ResultT]):
     def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
     def _configure(
         self,
-        pool: AsyncPool,
+        pool: _PoolT,
         response: type[ResponseCore],
         *,
         base_url: str = "",
@@ -464,7 +433,7 @@ class AsyncClientCore:
         json_dumps: Callable[[Any], bytes | str] | None = None,
     ) -> None:
         """To be called first. `headers`: those of the client in wire form, without Host."""
-    _pool: AsyncPool
+    _pool: _PoolT
     _fast_path: bool
     """Whether calls may take the fast path: no auth, hooks, mounts, custom transport or default params. Initially False."""
     _cookies: Any
@@ -473,79 +442,35 @@ class AsyncClientCore:
     """
     def _set_headers(self, headers: _RawHeaders) -> None:
         """Replaces the headers of the client."""
-    # To be defined by the subclass:
-    # async def _slow_request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
-    # async def _finish_in_python(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
-    # def _origin_pool(self, scheme: str, host: str, port: int) -> AsyncPool | None: called once per origin; None: calls to
-    #     this origin go through `_slow_request`
-    def request(self, method: str, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
-        """Sends a request. `CallOptions` explains the arguments."""
-    def get(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
-        """Sends a GET request."""
-    def head(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
-        """Sends a HEAD request."""
-    def options(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
-        """Sends a OPTIONS request."""
-    def delete(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
-        """Sends a DELETE request."""
-    def post(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
-        """Sends a POST request."""
-    def put(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
-        """Sends a PUT request."""
-    def patch(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Call[Response]:
-        """Sends a PATCH request."""
-
-@disjoint_base
-class ClientCore:
-    """The native base class of Client."""
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self: ...
-    def _configure(
-        self,
-        pool: SyncPool,
-        response: type[ResponseCore],
-        *,
-        base_url: str = "",
-        headers: _RawHeaders | None = None,
-        timeout: _Timeout | None = None,
-        follow_redirects: bool = False,
-        retry_statuses: Sequence[int] = ...,
-        max_response_size: int | None = None,
-        max_decompressed_size: int | None = None,
-        default_encoding: str = "utf-8",
-        json_loads: Callable[[Any], Any] | None = None,
-        json_dumps: Callable[[Any], bytes | str] | None = None,
-    ) -> None:
-        """To be called first. `headers`: those of the client in wire form, without Host."""
-    _pool: SyncPool
-    _fast_path: bool
-    """Whether calls may take the fast path: no auth, hooks, mounts, custom transport or default params. Initially False."""
-    _cookies: Any
-    """None or a cookie jar. With cookies in it every call goes through `_slow_request`. A response with Set-Cookie always
-    goes through `_finish_in_python`.
-    """
-    def _set_headers(self, headers: _RawHeaders) -> None:
-        """Replaces the headers of the client."""
-    # To be defined by the subclass:
+    # To be defined by the subclass, `async` in that of AsyncClientCore but for `_origin_pool`:
     # def _slow_request(self, method: str, url: Any, **kwargs: Any) -> ResponseCore
     # def _finish_in_python(self, response: ResponseCore) -> ResponseCore   (redirect, Set-Cookie, status to retry)
-    # def _origin_pool(self, scheme: str, host: str, port: int) -> SyncPool | None: called once per origin; None: calls to
+    # def _origin_pool(self, scheme: str, host: str, port: int) -> _PoolT | None: called once per origin; None: calls to
     #     this origin go through `_slow_request`
-    def request(self, method: str, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+    def request(self, method: str, url: URL | str, **kwargs: Unpack[CallOptions]) -> _ResultT:
         """Sends a request. `CallOptions` explains the arguments."""
-    def get(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+    def get(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> _ResultT:
         """Sends a GET request."""
-    def head(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+    def head(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> _ResultT:
         """Sends a HEAD request."""
-    def options(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
-        """Sends a OPTIONS request."""
-    def delete(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+    def options(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> _ResultT:
+        """Sends an OPTIONS request."""
+    def delete(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> _ResultT:
         """Sends a DELETE request."""
-    def post(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+    def post(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> _ResultT:
         """Sends a POST request."""
-    def put(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+    def put(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> _ResultT:
         """Sends a PUT request."""
-    def patch(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> Response:
+    def patch(self, url: URL | str, **kwargs: Unpack[CallOptions]) -> _ResultT:
         """Sends a PATCH request."""
+
+@disjoint_base
+class AsyncClientCore(_ClientCore[AsyncPool, Call[Response]]):
+    """The native base class of AsyncClient."""
+
+@disjoint_base
+class ClientCore(_ClientCore[SyncPool, Response]):
+    """The native base class of Client."""
 
 @disjoint_base
 class ResponseCore:

@@ -182,7 +182,7 @@ fn equal_values(list: &[u8]) -> Option<u64> {
 }
 
 /// `1*DIGIT` up to 2^63 - 1: the largest value that every intermediary can represent.
-pub(crate) fn parse_length(value: &[u8]) -> Option<u64> {
+pub fn parse_length(value: &[u8]) -> Option<u64> {
     if value.is_empty() {
         return None;
     }

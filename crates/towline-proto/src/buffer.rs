@@ -349,6 +349,7 @@ impl SendBuffer {
         self.copied.get_mut(at)
     }
 
+    #[inline]
     pub fn slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
         let mut at = self.sent;
         let mut count = 0;

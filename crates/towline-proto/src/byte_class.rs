@@ -29,7 +29,7 @@ pub(crate) const fn is_token(byte: u8) -> bool {
 
 /// A non-empty token.
 #[inline]
-pub(crate) fn is_token_bytes(bytes: &[u8]) -> bool {
+pub fn is_token_bytes(bytes: &[u8]) -> bool {
     !bytes.is_empty()
         && (all_words(bytes, |word| letters_and_hyphens(word) == HIGHS)
             || bytes.iter().all(|&byte| is_token(byte)))
@@ -37,7 +37,7 @@ pub(crate) fn is_token_bytes(bytes: &[u8]) -> bool {
 
 /// Bytes that a field value may hold (RFC 9110 5.5).
 #[inline]
-pub(crate) fn is_value_bytes(bytes: &[u8]) -> bool {
+pub fn is_value_bytes(bytes: &[u8]) -> bool {
     all_words(bytes, |word| (below(word, b' ') | equal(word, 0x7f)) == 0)
         || value_end(bytes, 0) == bytes.len()
 }

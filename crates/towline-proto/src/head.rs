@@ -99,12 +99,14 @@ pub struct HeadRef<'a> {
 
 impl<'a> HeadRef<'a> {
     /// Request method; empty for a response.
+    #[inline]
     pub fn method(&self) -> &'a [u8] {
         slice(self.bytes, self.line.method, self.line.method_len)
     }
 
     /// Request target as received; empty for a response. HTTP/2: `:path`, or `:authority` of a CONNECT
     /// that is not an extended one.
+    #[inline]
     pub fn target(&self) -> &'a [u8] {
         if self.line.status == 0 {
             self.third()
@@ -188,6 +190,7 @@ impl OwnedHead {
     }
 }
 
+#[inline]
 fn slice(bytes: &[u8], start: u32, len: u32) -> &[u8] {
     &bytes[start as usize..start as usize + len as usize]
 }

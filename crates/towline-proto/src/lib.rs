@@ -50,8 +50,9 @@ mod quic;
 mod refusal;
 pub mod ws;
 
-pub use body::BodySize;
+pub use body::{BodySize, parse_length};
 pub use buffer::BufferPool;
+pub use byte_class::{is_token_bytes, is_value_bytes};
 pub use connection::{Connection, StreamMut};
 pub use error::{
     CloseReason, ConnectionError, ErrorCode, ErrorSource, PeerClose, StreamError, UserError,

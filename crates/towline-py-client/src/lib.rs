@@ -13,7 +13,7 @@ mod finish;
 mod head;
 mod methods;
 mod pool_config;
-mod pool_status;
+mod pool_methods;
 mod reply;
 mod request;
 mod response;

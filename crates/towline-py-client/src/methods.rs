@@ -19,16 +19,20 @@ pub fn named_only(args: &Bound<'_, PyTuple>) -> PyResult<()> {
 macro_rules! client_methods {
     ($class:ident, $pool:ty, $result:ty, $returns:literal) => {
         client_methods!(
-            @with_signatures $class, $pool, $result, $returns,
-            "($self, url, *, params=None, headers=None, cookies=None, content=None, \
-                data=None, files=None, json=None, auth=..., follow_redirects=..., timeout=..., \
-                retries=..., progress=None, transport=None, extensions=None)",
-            "($self, method, url, *, params=None, headers=None, cookies=None, content=None, \
-                data=None, files=None, json=None, auth=..., follow_redirects=..., timeout=..., \
-                retries=..., progress=None, transport=None, extensions=None)"
+            @verbs $class, $pool, $result, $returns,
+            get = "GET": "a GET request (RFC 9110 9.3.1)",
+            head = "HEAD": "a HEAD request (RFC 9110 9.3.2)",
+            options = "OPTIONS": "an OPTIONS request (RFC 9110 9.3.7)",
+            delete = "DELETE": "a DELETE request (RFC 9110 9.3.5)",
+            post = "POST": "a POST request (RFC 9110 9.3.3)",
+            put = "PUT": "a PUT request (RFC 9110 9.3.4)",
+            patch = "PATCH": "a PATCH request (RFC 5789)",
         );
     };
-    (@with_signatures $class:ident, $pool:ty, $result:ty, $returns:literal, $url_signature:literal, $method_signature:literal) => {
+    (
+        @verbs $class:ident, $pool:ty, $result:ty, $returns:literal,
+        $($verb:ident = $method:literal: $what:literal,)*
+    ) => {
         #[pymethods]
         impl $class {
             #[new]
@@ -131,7 +135,10 @@ macro_rules! client_methods {
             /// Raises `InvalidURL`, `InvalidHeader` and `UsageError` before anything is sent; a subclass of
             /// `TransportError` (`ConnectError`, `ReadTimeout`, ...) if no response arrives; `TooManyRedirects`;
             /// `DecodingError` for a body that its Content-Encoding does not decode.
-            #[pyo3(signature = (method, url, *args, **kwargs), text_signature = $method_signature)]
+            #[pyo3(signature = (method, url, *args, **kwargs), text_signature =
+                "($self, method, url, *, params=None, headers=None, cookies=None, content=None, \
+                data=None, files=None, json=None, auth=..., follow_redirects=..., timeout=..., \
+                retries=..., progress=None, transport=None, extensions=None)")]
             fn request(
                 slf: &Bound<'_, Self>,
                 method: &Bound<'_, PyString>,
@@ -143,103 +150,24 @@ macro_rules! client_methods {
                 Self::call(slf, &upper_case(method)?, url, kwargs)
             }
 
-            #[doc = concat!("Sends a GET request (RFC 9110 9.3.1) and ", $returns, ".")]
+            $(
+            #[doc = concat!("Sends ", $what, " and ", $returns, ".")]
             ///
             /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
-            fn get(
+            #[pyo3(signature = (url, *args, **kwargs), text_signature =
+                "($self, url, *, params=None, headers=None, cookies=None, content=None, \
+                data=None, files=None, json=None, auth=..., follow_redirects=..., timeout=..., \
+                retries=..., progress=None, transport=None, extensions=None)")]
+            fn $verb(
                 slf: &Bound<'_, Self>,
                 url: &Bound<'_, PyAny>,
                 args: &Bound<'_, PyTuple>,
                 kwargs: Option<&Bound<'_, PyDict>>,
             ) -> PyResult<$result> {
                 named_only(args)?;
-                Self::call(slf, intern!(slf.py(), "GET"), url, kwargs)
+                Self::call(slf, intern!(slf.py(), $method), url, kwargs)
             }
-
-            #[doc = concat!("Sends a HEAD request (RFC 9110 9.3.2) and ", $returns, ".")]
-            ///
-            /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
-            fn head(
-                slf: &Bound<'_, Self>,
-                url: &Bound<'_, PyAny>,
-                args: &Bound<'_, PyTuple>,
-                kwargs: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<$result> {
-                named_only(args)?;
-                Self::call(slf, intern!(slf.py(), "HEAD"), url, kwargs)
-            }
-
-            #[doc = concat!("Sends a OPTIONS request (RFC 9110 9.3.7) and ", $returns, ".")]
-            ///
-            /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
-            fn options(
-                slf: &Bound<'_, Self>,
-                url: &Bound<'_, PyAny>,
-                args: &Bound<'_, PyTuple>,
-                kwargs: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<$result> {
-                named_only(args)?;
-                Self::call(slf, intern!(slf.py(), "OPTIONS"), url, kwargs)
-            }
-
-            #[doc = concat!("Sends a DELETE request (RFC 9110 9.3.5) and ", $returns, ".")]
-            ///
-            /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
-            fn delete(
-                slf: &Bound<'_, Self>,
-                url: &Bound<'_, PyAny>,
-                args: &Bound<'_, PyTuple>,
-                kwargs: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<$result> {
-                named_only(args)?;
-                Self::call(slf, intern!(slf.py(), "DELETE"), url, kwargs)
-            }
-
-            #[doc = concat!("Sends a POST request (RFC 9110 9.3.3) and ", $returns, ".")]
-            ///
-            /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
-            fn post(
-                slf: &Bound<'_, Self>,
-                url: &Bound<'_, PyAny>,
-                args: &Bound<'_, PyTuple>,
-                kwargs: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<$result> {
-                named_only(args)?;
-                Self::call(slf, intern!(slf.py(), "POST"), url, kwargs)
-            }
-
-            #[doc = concat!("Sends a PUT request (RFC 9110 9.3.4) and ", $returns, ".")]
-            ///
-            /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
-            fn put(
-                slf: &Bound<'_, Self>,
-                url: &Bound<'_, PyAny>,
-                args: &Bound<'_, PyTuple>,
-                kwargs: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<$result> {
-                named_only(args)?;
-                Self::call(slf, intern!(slf.py(), "PUT"), url, kwargs)
-            }
-
-            #[doc = concat!("Sends a PATCH request (RFC 5789) and ", $returns, ".")]
-            ///
-            /// Arguments and errors as for `request`.
-            #[pyo3(signature = (url, *args, **kwargs), text_signature = $url_signature)]
-            fn patch(
-                slf: &Bound<'_, Self>,
-                url: &Bound<'_, PyAny>,
-                args: &Bound<'_, PyTuple>,
-                kwargs: Option<&Bound<'_, PyDict>>,
-            ) -> PyResult<$result> {
-                named_only(args)?;
-                Self::call(slf, intern!(slf.py(), "PATCH"), url, kwargs)
-            }
+            )*
         }
     };
 }

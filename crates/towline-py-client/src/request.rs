@@ -154,33 +154,27 @@ pub fn is_idempotent(method: &[u8]) -> bool {
     )
 }
 
-/// A body: complete, or its framing and the object that yields its pieces.
-pub enum BodySource<'py> {
-    Whole(Body),
-    /// Iterators, asynchronous ones, and files that are not on a disk.
-    Streamed(Body, Bound<'py, PyAny>),
-}
-
-/// Interprets `body`. The length of a streamed one is in the Content-Length of `headers`, if present.
+/// Interprets `body`. Returns it whole, or its framing and the object that yields its pieces: an iterator, an asynchronous one,
+/// or a file that is not on a disk. The length of such a body is in the Content-Length of `headers`, if present.
 pub fn body_source<'py>(
     body: Option<&Bound<'py, PyAny>>,
     headers: &Bound<'py, PyAny>,
-) -> PyResult<BodySource<'py>> {
+) -> PyResult<(Body, Option<Bound<'py, PyAny>>)> {
     let Some(body) = body.filter(|body| !body.is_none()) else {
-        return Ok(BodySource::Whole(Body::Empty));
+        return Ok((Body::Empty, None));
     };
     if let Some(bytes) = bytes_body(body)? {
-        return Ok(BodySource::Whole(bytes));
+        return Ok((bytes, None));
     }
     if body.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err("body: expected bytes, not str"));
     }
     let length = content_length(headers)?;
     if let Some(file) = disk_file(body, length)? {
-        return Ok(BodySource::Whole(file));
+        return Ok((file, None));
     }
-    let size = length.map_or(Body::Unknown, Body::Known);
-    Ok(BodySource::Streamed(size, body.clone()))
+    let framing = length.map_or(Body::Unknown, Body::Known);
+    Ok((framing, Some(body.clone())))
 }
 
 /// Returns a body that is bytes. `bytes` are sent without a copy.

@@ -73,6 +73,7 @@ impl TrustedPeers {
         !self.all && !self.unix && self.addresses.is_empty() && self.networks.is_empty()
     }
 
+    #[inline]
     pub fn trusts(&self, peer_ip: PeerIp) -> bool {
         match peer_ip {
             _ if self.all => true,

@@ -223,7 +223,7 @@ fn native_step(py: Python<'_>, mut call: NativeCall) -> PyResult<(State, Step)> 
         None => {
             let loop_driver = call.loop_driver.get();
             let waiter = Py::new(py, TaskFuture::new(loop_driver.event_loop.clone_ref(py)))?;
-            call.op.wait(py, loop_driver, waiter.clone_ref(py))?;
+            loop_driver.add_waiter(py, call.op.waits_for(), waiter.clone_ref(py))?;
             call.waiter = Some(waiter.clone_ref(py));
             Ok((State::Native(call), Step::Yield(waiter.into_any())))
         }
@@ -444,7 +444,7 @@ impl TrioOp {
         let waiter = Bound::new(py, TaskFuture::new(loop_driver.event_loop.clone_ref(py)))?;
         TaskFuture::set_callback(&waiter, wake);
         match &*self.op.open(py) {
-            Some(op) => op.wait(py, loop_driver, waiter.unbind()),
+            Some(op) => loop_driver.add_waiter(py, op.waits_for(), waiter.unbind()),
             None => Ok(()),
         }
     }

@@ -4,9 +4,9 @@ use pyo3::prelude::*;
 use towline_io::client::CallId;
 
 use super::super::finish::{FinishOutcome, ResponseFinish};
+use super::calls::WaitFor;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use super::task_future::TaskFuture;
 
 pub struct BufferedOp {
     id: CallId,
@@ -44,13 +44,8 @@ impl PendingOp for BufferedOp {
         }))
     }
 
-    fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<TaskFuture>,
-    ) -> PyResult<()> {
-        loop_driver.set_read_waiter(py, self.id, waiter)
+    fn waits_for(&self) -> WaitFor {
+        WaitFor::Read(self.id)
     }
 
     fn name(&self) -> String {

@@ -16,6 +16,18 @@ use super::super::head::Head;
 use super::super::reply::CallInfo;
 use super::task_future::TaskFuture;
 
+/// What lets an operation make progress.
+pub enum WaitFor {
+    /// The next event of the call's response.
+    Read(CallId),
+    /// Room for more of the call's request body.
+    Write(CallId),
+    /// Room for a message of the call's WebSocket, or its end.
+    Send(CallId),
+    /// The next turn, which may have ended a dial or closed the driver.
+    Turn,
+}
+
 /// The engine with its calls. Nothing here runs Python code: waiters and objects to drop are handed out instead.
 pub struct CallTable {
     pub driver: ClientDriver,
@@ -388,10 +400,9 @@ impl CallTable {
     pub fn set_write_waiter(
         &mut self,
         id: CallId,
-        waiter: Option<Py<TaskFuture>>,
+        waiter: Py<TaskFuture>,
     ) -> Option<Py<TaskFuture>> {
-        let slot = self.slot(id)?;
-        std::mem::replace(&mut slot.write_waiter, waiter)
+        self.slot(id)?.write_waiter.replace(waiter)
     }
 
     /// Has `waiter` woken when a WebSocket can send, or has ended.

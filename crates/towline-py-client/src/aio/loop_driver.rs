@@ -13,7 +13,7 @@ use towline_io::client::{
 
 use super::super::errors::client_closed;
 use super::super::head::view_to_list;
-use super::calls::{CallTable, ResponseMode};
+use super::calls::{CallTable, ResponseMode, WaitFor};
 use super::event_loop::EventLoop;
 use super::task_future::TaskFuture;
 use towline_py_common::gil::GilCell;
@@ -41,8 +41,7 @@ struct State {
     closing: bool,
     /// The loop no longer calls `turn`.
     closed: bool,
-    /// Waiters for the end of a dial, or for `closed`.
-    status_waiters: Vec<Py<TaskFuture>>,
+    turn_waiters: Vec<Py<TaskFuture>>,
 }
 
 /// Rounds of polling in one turn, while responses keep arriving.
@@ -161,14 +160,25 @@ impl LoopDriver {
         drop(removed);
     }
 
-    /// Has `waiter` woken by the next event of the call.
-    pub fn set_read_waiter(
+    /// Has `waiter` woken when the operation can make progress.
+    pub fn add_waiter(
         &self,
         py: Python<'_>,
-        id: CallId,
+        event: WaitFor,
         waiter: Py<TaskFuture>,
     ) -> PyResult<()> {
-        let before = self.calls(py)?.set_read_waiter(id, Some(waiter));
+        let before = match event {
+            WaitFor::Read(id) => self.calls(py)?.set_read_waiter(id, Some(waiter)),
+            WaitFor::Write(id) => self.calls(py)?.set_write_waiter(id, waiter),
+            WaitFor::Send(id) => {
+                self.calls(py)?.add_send_waiter(id, waiter);
+                None
+            }
+            WaitFor::Turn => {
+                self.state.open(py).turn_waiters.push(waiter);
+                None
+            }
+        };
         drop(before);
         Ok(())
     }
@@ -177,11 +187,6 @@ impl LoopDriver {
         let calls = self.calls.try_open(py);
         let calls = calls.as_deref().and_then(Option::as_ref);
         calls.map(|calls| calls.driver.status()).unwrap_or_default()
-    }
-
-    /// Has `waiter` woken after the next turn, which may have ended a dial or closed the driver.
-    pub fn add_status_waiter(&self, py: Python<'_>, waiter: Py<TaskFuture>) {
-        self.state.open(py).status_waiters.push(waiter);
     }
 
     /// Accepts no new calls, and closes when the last has ended. To be called on the loop's own thread.
@@ -306,7 +311,7 @@ impl LoopDriver {
         let result = self.run_rounds(py);
         self.state.open(py).turn_depth -= 1;
         self.close_if_idle(py)?;
-        let waiters = std::mem::take(&mut self.state.open(py).status_waiters);
+        let waiters = std::mem::take(&mut self.state.open(py).turn_waiters);
         for waiter in waiters {
             TaskFuture::wake(waiter.bind(py), false)?;
         }

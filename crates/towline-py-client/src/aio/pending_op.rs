@@ -3,22 +3,17 @@
 //! The awaitable above decides how a task waits (asyncio or trio); an operation defines what it waits for.
 use pyo3::prelude::*;
 
+use super::calls::WaitFor;
 use super::loop_driver::LoopDriver;
-use super::task_future::TaskFuture;
 
 /// An operation in progress in a [`LoopDriver`]. It is dropped once `poll` has returned a value or an error.
 pub trait PendingOp: Send + Sync {
-    /// Returns `None` while the operation has to wait; `wait` is called next.
+    /// Returns `None` while the operation has to wait.
     fn poll(&mut self, py: Python<'_>, loop_driver: &Py<LoopDriver>)
     -> PyResult<Option<OpOutcome>>;
 
-    /// Registers `waiter` to be woken when polling can make progress.
-    fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<TaskFuture>,
-    ) -> PyResult<()>;
+    /// Asked after `poll` has returned `None`.
+    fn waits_for(&self) -> WaitFor;
 
     /// The name of the operation for the warning that it was never awaited.
     fn name(&self) -> String {
@@ -26,7 +21,7 @@ pub trait PendingOp: Send + Sync {
     }
 
     /// Cancels a request. A cancelled read leaves its bytes for the next one.
-    fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver);
+    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
 }
 
 /// The result of an operation.

@@ -3,20 +3,19 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::client::{Body, PoolStatus, Route};
+use towline_io::client::{Body, CallOptions, OutgoingRequest, PoolStatus, Route, WebSocketConfig};
 
 use super::super::errors;
 use super::super::pool_config::PoolConfig;
-use super::super::pool_status::status_dict;
-use super::super::request::{self, BodySource, Origin, RequestParts, RouteCache};
+use super::super::pool_methods::{Exchange, pool_methods, status_dict};
+use super::super::request::{self, Origin, RequestParts, RouteCache};
 use super::super::websocket;
 use super::awaitable::Call;
-use super::calls::ResponseMode;
+use super::calls::{ResponseMode, WaitFor};
 use super::event_loop::EventLoop;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::reply::ReplyOp;
-use super::task_future::TaskFuture;
 use super::upload::Upload;
 use super::websocket::WsOp;
 use towline_py_common::gil::GilCell;
@@ -92,98 +91,31 @@ impl AsyncPool {
         }
         own
     }
-}
 
-/// Has another thread's loop close its driver, unless that loop is closed.
-fn close_from_thread(py: Python<'_>, loop_driver: &Py<LoopDriver>) {
-    let close = loop_driver.bind(py).getattr("close");
-    let _ = close.and_then(|close| loop_driver.get().event_loop.call_from_thread(py, &close));
-}
-
-#[pymethods]
-impl AsyncPool {
-    #[new]
-    fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Ok(Self {
-            config: Arc::new(PoolConfig::read(options)?),
-            routes: GilCell::default(),
-            loop_drivers: GilCell::default(),
-            closed: GilCell::new(false),
-        })
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
-    #[pyo3(signature = (method, scheme, host, port, target, headers, body=None, *, timeout=None, sni=None, stale=None, on_informational=None))]
-    fn exchange(
-        &self,
-        py: Python<'_>,
-        method: &[u8],
-        scheme: &[u8],
-        host: &[u8],
-        port: Option<u16>,
-        target: &[u8],
-        headers: &Bound<'_, PyAny>,
-        body: Option<&Bound<'_, PyAny>>,
-        timeout: Option<&Bound<'_, PyAny>>,
-        sni: Option<&str>,
-        stale: Option<&Bound<'_, PyAny>>,
-        on_informational: Option<Py<PyAny>>,
-    ) -> PyResult<Py<Call>> {
+    fn send(&self, py: Python<'_>, exchange: Exchange<'_>) -> PyResult<Py<Call>> {
         let loop_driver = self.loop_driver(py)?;
-        let route = self.route(py, &Origin::new(scheme, host, port)?, sni)?;
-        let options = self.config.call_options(timeout, stale)?;
-        let (body, pieces) = match request::body_source(body, headers)? {
-            BodySource::Whole(body) => (body, None),
-            BodySource::Streamed(size, pieces) => (size, Some(pieces.unbind())),
-        };
-        let parts = RequestParts {
-            method,
-            route,
-            target,
-            headers,
-            body,
-        };
-        let request = parts.prepare()?;
         let started = LoopDriver::start(
             loop_driver.bind(py),
-            request,
-            options,
+            exchange.request,
+            exchange.options,
             ResponseMode::Streamed,
-            on_informational,
+            exchange.on_informational,
         )?;
-        match (started, pieces) {
+        match (started, exchange.pieces) {
             (Err(error), _) => Call::failed(py, errors::call_error(py, &error)),
             (Ok(id), None) => Call::native(py, loop_driver, ReplyOp { id, upload: None }),
-            (Ok(id), Some(pieces)) => Upload::start(py, loop_driver, id, pieces),
+            (Ok(id), Some(pieces)) => Upload::start(py, loop_driver, id, pieces.unbind()),
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
-    #[pyo3(signature = (method, scheme, host, port, target, headers, websocket, *, timeout=None, sni=None, stale=None))]
-    fn open_websocket(
+    fn shake_hands(
         &self,
         py: Python<'_>,
-        method: &[u8],
-        scheme: &[u8],
-        host: &[u8],
-        port: Option<u16>,
-        target: &[u8],
-        headers: &Bound<'_, PyAny>,
-        websocket: &Bound<'_, PyAny>,
-        timeout: Option<&Bound<'_, PyAny>>,
-        sni: Option<&str>,
-        stale: Option<&Bound<'_, PyAny>>,
+        request: OutgoingRequest,
+        options: CallOptions,
+        config: WebSocketConfig,
     ) -> PyResult<Py<Call>> {
         let loop_driver = self.loop_driver(py)?;
-        let parts = RequestParts {
-            method,
-            route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
-            target,
-            headers,
-            body: Body::Empty,
-        };
-        let options = self.config.call_options(timeout, stale)?;
-        let (request, config) = (parts.prepare()?, websocket::config(websocket)?);
         let started = loop_driver
             .get()
             .calls(py)?
@@ -197,27 +129,41 @@ impl AsyncPool {
         }
     }
 
-    fn prewarm(
-        &self,
-        py: Python<'_>,
-        scheme: &[u8],
-        host: &[u8],
-        port: Option<u16>,
-        n: usize,
-    ) -> PyResult<Py<Call>> {
+    fn open_idle(&self, py: Python<'_>, route: &Arc<Route>, n: usize) -> PyResult<Py<Call>> {
         let loop_driver = self.loop_driver(py)?;
-        let route = self.route(py, &Origin::new(scheme, host, port)?, None)?;
-        loop_driver.get().calls(py)?.driver.prewarm(&route, n);
+        loop_driver.get().calls(py)?.driver.prewarm(route, n);
         Call::native(py, loop_driver, PrewarmOp)
     }
 
-    fn pool_status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    fn status(&self, py: Python<'_>) -> PoolStatus {
         self.remove_stale(py);
         let mut sum = PoolStatus::default();
         for loop_driver in self.loop_drivers.open(py).iter() {
             sum += loop_driver.get().status(py);
         }
-        status_dict(py, sum)
+        sum
+    }
+
+    fn is_closed(&self, py: Python<'_>) -> bool {
+        *self.closed.open(py)
+    }
+}
+
+/// Has another thread's loop close its driver, unless that loop is closed.
+fn close_from_thread(py: Python<'_>, loop_driver: &Py<LoopDriver>) {
+    let close = loop_driver.bind(py).getattr("close");
+    let _ = close.and_then(|close| loop_driver.get().event_loop.call_from_thread(py, &close));
+}
+
+pool_methods!(AsyncPool, Py<Call>, Py<Call>, Py<Call>, {
+    #[new]
+    fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Ok(Self {
+            config: Arc::new(PoolConfig::read(options)?),
+            routes: GilCell::default(),
+            loop_drivers: GilCell::default(),
+            closed: GilCell::new(false),
+        })
     }
 
     fn aclose(&self, py: Python<'_>) -> PyResult<Py<Call>> {
@@ -229,12 +175,7 @@ impl AsyncPool {
             None => Call::ready(py, py.None()),
         }
     }
-
-    #[getter]
-    fn closed(&self, py: Python<'_>) -> bool {
-        *self.closed.open(py)
-    }
-}
+});
 
 impl Drop for AsyncPool {
     fn drop(&mut self) {
@@ -264,17 +205,9 @@ impl PendingOp for PrewarmOp {
         Ok(Some(OpOutcome::Done(idle)))
     }
 
-    fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<TaskFuture>,
-    ) -> PyResult<()> {
-        loop_driver.add_status_waiter(py, waiter);
-        Ok(())
+    fn waits_for(&self) -> WaitFor {
+        WaitFor::Turn
     }
-
-    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
 }
 
 /// Waits until the driver is closed.
@@ -290,15 +223,7 @@ impl PendingOp for CloseOp {
         Ok(is_closed.then(|| OpOutcome::Done(py.None())))
     }
 
-    fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<TaskFuture>,
-    ) -> PyResult<()> {
-        loop_driver.add_status_waiter(py, waiter);
-        Ok(())
+    fn waits_for(&self) -> WaitFor {
+        WaitFor::Turn
     }
-
-    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
 }

@@ -9,10 +9,9 @@ use pyo3::types::PyBytes;
 use super::super::collector::{BodyError, BodyLimits, Collector};
 use super::super::head::Head;
 use super::body::{AsyncBody, ExclusiveReader};
-use super::calls::ReadOutcome;
+use super::calls::{ReadOutcome, WaitFor};
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use super::task_future::TaskFuture;
 
 /// A read of one task.
 pub struct ReadOp {
@@ -78,13 +77,8 @@ impl PendingOp for ReadOp {
         Ok(Some(OpOutcome::Done(value)))
     }
 
-    fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<TaskFuture>,
-    ) -> PyResult<()> {
-        loop_driver.set_read_waiter(py, self.reader.body().id, waiter)
+    fn waits_for(&self) -> WaitFor {
+        WaitFor::Read(self.reader.body().id)
     }
 
     fn cancel(&mut self, py: Python<'_>, _: &LoopDriver) {

@@ -9,10 +9,10 @@ use super::super::head::Head;
 use super::super::reply::Reply;
 use super::awaitable::Call;
 use super::body::AsyncBody;
+use super::calls::WaitFor;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::read::ReadOp;
-use super::task_future::TaskFuture;
 
 #[pyclass(frozen, extends = Reply, module = "towline._native")]
 pub struct AsyncReply {
@@ -100,13 +100,8 @@ impl PendingOp for ReplyOp {
         Ok(Some(OpOutcome::Done(reply.into_any())))
     }
 
-    fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<TaskFuture>,
-    ) -> PyResult<()> {
-        loop_driver.set_read_waiter(py, self.id, waiter)
+    fn waits_for(&self) -> WaitFor {
+        WaitFor::Read(self.id)
     }
 
     fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {

@@ -7,6 +7,7 @@ use towline_io::client::{CallError, CallErrorKind, CallId};
 use super::super::errors;
 use super::super::request::shared_bytes;
 use super::awaitable::{Call, helper};
+use super::calls::WaitFor;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
 use super::reply::ReplyOp;
@@ -142,20 +143,9 @@ impl PendingOp for RoomOp {
         Ok(Some(OpOutcome::Done(py_bool(py, is_wanted)?)))
     }
 
-    fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<TaskFuture>,
-    ) -> PyResult<()> {
-        let before = loop_driver
-            .calls(py)?
-            .set_write_waiter(self.0, Some(waiter));
-        drop(before);
-        Ok(())
+    fn waits_for(&self) -> WaitFor {
+        WaitFor::Write(self.0)
     }
-
-    fn cancel(&mut self, _: Python<'_>, _: &LoopDriver) {}
 }
 
 fn py_bool(py: Python<'_>, value: bool) -> PyResult<Py<PyAny>> {

@@ -13,9 +13,9 @@ use super::super::websocket::{
     receive_timeout, second_receiver, send_error, send_refusal,
 };
 use super::awaitable::Call;
+use super::calls::WaitFor;
 use super::loop_driver::LoopDriver;
 use super::pending_op::{OpOutcome, PendingOp};
-use super::task_future::TaskFuture;
 use towline_py_common::gil::GilCell;
 
 /// Shared by all operations of one WebSocket.
@@ -94,20 +94,12 @@ impl PendingOp for WsOp {
         Ok(value.map(OpOutcome::Done))
     }
 
-    fn wait(
-        &self,
-        py: Python<'_>,
-        loop_driver: &LoopDriver,
-        waiter: Py<TaskFuture>,
-    ) -> PyResult<()> {
+    fn waits_for(&self) -> WaitFor {
         match self {
-            Self::Open(id) => loop_driver.set_read_waiter(py, *id, waiter)?,
-            Self::Receive { state, .. } => loop_driver.set_read_waiter(py, state.id, waiter)?,
-            Self::Send(state, _) | Self::Close(state) => {
-                loop_driver.calls(py)?.add_send_waiter(state.id, waiter);
-            }
+            Self::Open(id) => WaitFor::Read(*id),
+            Self::Receive { state, .. } => WaitFor::Read(state.id),
+            Self::Send(state, _) | Self::Close(state) => WaitFor::Send(state.id),
         }
-        Ok(())
     }
 
     fn cancel(&mut self, py: Python<'_>, loop_driver: &LoopDriver) {

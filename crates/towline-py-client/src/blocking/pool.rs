@@ -7,13 +7,13 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::client::{
     BlockingCall, BlockingClient, BlockingConfig, BlockingError, Body, CallOptions,
-    OutgoingRequest, PoolStatus, Route, WaitPolicy,
+    OutgoingRequest, PoolStatus, Route, WaitPolicy, WebSocketConfig,
 };
 
 use super::super::errors;
 use super::super::head::{Head, view_to_list};
 use super::super::pool_config::PoolConfig;
-use super::super::pool_status::status_dict;
+use super::super::pool_methods::{Exchange, pool_methods, status_dict};
 use super::super::request::{self, Origin, RequestParts, RouteCache};
 use super::super::websocket::{self, Handshake};
 use super::body::SyncBody;
@@ -100,14 +100,69 @@ impl SyncPool {
         }
         Ok((call, head, rest))
     }
+
+    fn send(&self, py: Python<'_>, exchange: Exchange<'_>) -> PyResult<Py<SyncReply>> {
+        let Exchange {
+            request,
+            options,
+            pieces,
+            on_informational,
+        } = exchange;
+        let (mut call, head, upload) = if let Some(body) = pieces {
+            if body.hasattr(intern!(py, "__aiter__"))? {
+                return Err(PyTypeError::new_err(
+                    "body: a synchronous client cannot run an asynchronous iterator",
+                ));
+            }
+            self.call_streamed(py, request, options, &body)?
+        } else {
+            let (call, head) = self.call(py, request, options)?;
+            (call, head, None)
+        };
+        if let Some(callback) = on_informational {
+            for interim in call.take_informational() {
+                let view = interim.view();
+                callback.call1(py, (view.status(), view_to_list(py, &view)?))?;
+            }
+        }
+        SyncReply::make(py, Arc::new(head), Arc::new(SyncBody::new(call, upload)))
+    }
+
+    fn shake_hands(
+        &self,
+        py: Python<'_>,
+        request: OutgoingRequest,
+        options: CallOptions,
+        config: WebSocketConfig,
+    ) -> PyResult<Handshake> {
+        // Raises ClientClosed if the pool is closed: a WebSocket has a connection of its own.
+        self.blocking(py)?;
+        super::websocket::open(py, self.config.driver.clone(), request, options, config)
+    }
+
+    fn open_idle(&self, py: Python<'_>, route: &Arc<Route>, n: usize) -> PyResult<usize> {
+        let blocking = self.blocking(py)?;
+        let timeout = self.config.defaults.timeouts.connect;
+        detached(py, |wait| blocking.prewarm(route, n, timeout, wait))?;
+        Ok(blocking.status().idle)
+    }
+
+    fn status(&self, py: Python<'_>) -> PoolStatus {
+        self.blocking(py)
+            .map(|blocking| blocking.status())
+            .unwrap_or_default()
+    }
+
+    fn is_closed(&self, py: Python<'_>) -> bool {
+        self.blocking.open(py).is_none()
+    }
 }
 
 fn await_head(call: &mut BlockingCall, wait: &mut WaitPolicy<'_>) -> Result<Head, BlockingError> {
     call.await_head(wait).map(Head::from_wire)
 }
 
-#[pymethods]
-impl SyncPool {
+pool_methods!(SyncPool, Py<SyncReply>, Handshake, usize, {
     #[new]
     fn new(options: &Bound<'_, PyAny>) -> PyResult<Self> {
         let config = PoolConfig::read(options)?;
@@ -116,118 +171,6 @@ impl SyncPool {
             config,
             routes: GilCell::default(),
         })
-    }
-
-    #[pyo3(signature = (method, scheme, host, port, target, headers, body=None, *, timeout=None, sni=None, stale=None, on_informational=None))]
-    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
-    fn exchange(
-        &self,
-        py: Python<'_>,
-        method: &[u8],
-        scheme: &[u8],
-        host: &[u8],
-        port: Option<u16>,
-        target: &[u8],
-        headers: &Bound<'_, PyAny>,
-        body: Option<&Bound<'_, PyAny>>,
-        timeout: Option<&Bound<'_, PyAny>>,
-        sni: Option<&str>,
-        stale: Option<&Bound<'_, PyAny>>,
-        on_informational: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Py<SyncReply>> {
-        let options = self.config.call_options(timeout, stale)?;
-        let (body, streamed) = match request::body_source(body, headers)? {
-            request::BodySource::Whole(body) => (body, None),
-            request::BodySource::Streamed(body, pieces) => (body, Some(pieces)),
-        };
-        if let Some(pieces) = &streamed
-            && pieces.hasattr(intern!(py, "__aiter__"))?
-        {
-            return Err(PyTypeError::new_err(
-                "body: a synchronous client cannot run an asynchronous iterator",
-            ));
-        }
-        let parts = RequestParts {
-            method,
-            route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
-            target,
-            headers,
-            body,
-        };
-        let prepared = parts.prepare()?;
-        let (mut call, head, upload) = if let Some(body) = streamed {
-            self.call_streamed(py, prepared, options, &body)?
-        } else {
-            let (call, head) = self.call(py, prepared, options)?;
-            (call, head, None)
-        };
-        if let Some(callback) = on_informational {
-            for interim in call.take_informational() {
-                let view = interim.view();
-                callback.call1((view.status(), view_to_list(py, &view)?))?;
-            }
-        }
-        SyncReply::make(py, Arc::new(head), Arc::new(SyncBody::new(call, upload)))
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "the signature is Python's")]
-    #[pyo3(signature = (method, scheme, host, port, target, headers, websocket, *, timeout=None, sni=None, stale=None))]
-    fn open_websocket(
-        &self,
-        py: Python<'_>,
-        method: &[u8],
-        scheme: &[u8],
-        host: &[u8],
-        port: Option<u16>,
-        target: &[u8],
-        headers: &Bound<'_, PyAny>,
-        websocket: &Bound<'_, PyAny>,
-        timeout: Option<&Bound<'_, PyAny>>,
-        sni: Option<&str>,
-        stale: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<Handshake> {
-        // Raises ClientClosed if the pool is closed: a WebSocket has a connection of its own.
-        self.blocking(py)?;
-        let parts = RequestParts {
-            method,
-            route: self.route(py, &Origin::new(scheme, host, port)?, sni)?,
-            target,
-            headers,
-            body: Body::Empty,
-        };
-        let options = self.config.call_options(timeout, stale)?;
-        let websocket = websocket::config(websocket)?;
-        super::websocket::open(
-            py,
-            self.config.driver.clone(),
-            parts.prepare()?,
-            options,
-            websocket,
-        )
-    }
-
-    /// Opens connections until `n` are idle. Returns how many are.
-    fn prewarm(
-        &self,
-        py: Python<'_>,
-        scheme: &[u8],
-        host: &[u8],
-        port: Option<u16>,
-        n: usize,
-    ) -> PyResult<usize> {
-        let route = self.route(py, &Origin::new(scheme, host, port)?, None)?;
-        let blocking = self.blocking(py)?;
-        let timeout = self.config.defaults.timeouts.connect;
-        detached(py, |wait| blocking.prewarm(&route, n, timeout, wait))?;
-        Ok(blocking.status().idle)
-    }
-
-    fn pool_status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let status = match self.blocking(py) {
-            Ok(blocking) => blocking.status(),
-            Err(_) => PoolStatus::default(),
-        };
-        status_dict(py, status)
     }
 
     /// Closes idle connections now, and the others when their calls have ended.
@@ -239,9 +182,4 @@ impl SyncPool {
             py.detach(|| blocking.close());
         }
     }
-
-    #[getter]
-    fn closed(&self, py: Python<'_>) -> bool {
-        self.blocking.open(py).is_none()
-    }
-}
+});

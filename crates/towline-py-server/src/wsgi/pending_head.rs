@@ -4,7 +4,7 @@ use std::ops::Range;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyString, PyTuple};
-use towline_proto::Field;
+use towline_proto::{Field, is_token_bytes, is_value_bytes, parse_length};
 
 use super::text::append_bytes;
 
@@ -83,7 +83,7 @@ impl PendingHead {
             }
             _ => 0,
         };
-        if !(200..=999).contains(&code) || self.bytes.iter().any(|&b| is_forbidden(b)) {
+        if !(200..=999).contains(&code) || !is_value_bytes(&self.bytes) {
             return Err(PyValueError::new_err(format!(
                 "status {status} is not of the form \"200 OK\""
             )));
@@ -94,18 +94,16 @@ impl PendingHead {
     }
 
     fn push_field(&mut self, pair: &Bound<'_, PyTuple>) -> PyResult<()> {
-        if pair.len() != 2 {
+        let [name, value] = pair.as_slice() else {
             return Err(not_a_pair());
-        }
-        let name = pair.get_borrowed_item(0)?;
-        let value = pair.get_borrowed_item(1)?;
+        };
         let (Ok(name), Ok(value)) = (name.cast::<PyString>(), value.cast::<PyString>()) else {
             return Err(not_a_pair());
         };
         let start = self.bytes.len();
-        append_bytes(&mut self.bytes, &name, "header name")?;
+        append_bytes(&mut self.bytes, name, "header name")?;
         let middle = self.bytes.len();
-        append_bytes(&mut self.bytes, &value, "header value")?;
+        append_bytes(&mut self.bytes, value, "header value")?;
         self.check_field(start, middle)
     }
 
@@ -119,10 +117,10 @@ impl PendingHead {
 
     fn check_field(&mut self, start: usize, middle: usize) -> PyResult<()> {
         let (name, value) = (&self.bytes[start..middle], &self.bytes[middle..]);
-        if name.is_empty() || !name.iter().all(|&b| is_token(b)) {
+        if !is_token_bytes(name) {
             return Err(invalid("name", name, "is not a token (RFC 9110 5.6.2)"));
         }
-        if value.iter().any(|&b| is_forbidden(b)) {
+        if !is_value_bytes(value) {
             return Err(invalid(
                 "value",
                 value,
@@ -142,7 +140,8 @@ impl PendingHead {
         }
         if name.eq_ignore_ascii_case(b"content-length") {
             // The protocol core writes it, from the size of the body.
-            let length = digits(value).ok_or_else(|| invalid("value", value, "is not a length"))?;
+            let length =
+                parse_length(value).ok_or_else(|| invalid("value", value, "is not a length"))?;
             if self.content_length.is_some_and(|other| other != length) {
                 return Err(PyValueError::new_err(
                     "two different content-length headers",
@@ -168,42 +167,6 @@ fn invalid(part: &str, text: &[u8], why: &str) -> PyErr {
         String::from_utf8_lossy(text)
     ))
 }
-
-/// 1*DIGIT (RFC 9110 8.6).
-fn digits(value: &[u8]) -> Option<u64> {
-    if value.is_empty() {
-        return None;
-    }
-    value.iter().try_fold(0_u64, |sum, &digit| {
-        let digit = digit.is_ascii_digit().then(|| u64::from(digit - b'0'))?;
-        sum.checked_mul(10)?.checked_add(digit)
-    })
-}
-
-/// Control characters other than the tab are not allowed in a field value or a reason phrase.
-fn is_forbidden(byte: u8) -> bool {
-    (byte < 0x20 && byte != b'\t') || byte == 0x7f
-}
-
-fn is_token(byte: u8) -> bool {
-    TOKEN[usize::from(byte)]
-}
-
-const TOKEN: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0_u8;
-    while byte < 128 {
-        table[byte as usize] = byte.is_ascii_alphanumeric();
-        byte += 1;
-    }
-    let marks = b"!#$%&'*+-.^_`|~";
-    let mut at = 0;
-    while at < marks.len() {
-        table[marks[at] as usize] = true;
-        at += 1;
-    }
-    table
-};
 
 /// The list of `wsgiref.util.is_hop_by_hop`. An application that uses one is in error (PEP 3333), but many do; the
 /// server decides about the connection, as in Gunicorn.

@@ -194,6 +194,7 @@ impl Features {
 
     /// Starts the record of a request received at `now`. `client` is the address from the proxies, else from
     /// the socket; `None` on a Unix socket.
+    #[inline]
     pub fn begin<'a>(
         &self,
         record: &mut ExchangeRecord,
@@ -227,6 +228,7 @@ impl Features {
     }
 
     /// Records that the application is called at `now`; until then the request was queued.
+    #[inline]
     pub fn application_called(&self, record: &ExchangeRecord, now: Instant) {
         if let (Some(slot), Some(started)) = (&self.config.slot, record.started) {
             slot.request_waited(now.saturating_duration_since(started));

@@ -27,6 +27,7 @@ impl MethodClass {
         Self::Other,
     ];
 
+    #[inline]
     pub fn of(method: &[u8]) -> Self {
         match method {
             b"GET" => Self::Get,

@@ -341,11 +341,13 @@ impl SlotHandle {
         self
     }
 
+    #[inline]
     pub fn request_started(&self) {
         self.counting.add(&self.in_flight, 1);
     }
 
     /// Counts an ended exchange; pairs with [`SlotHandle::request_started`].
+    #[inline]
     pub fn request_ended(
         &self,
         method: MethodClass,
@@ -386,6 +388,7 @@ impl SlotHandle {
         self.counting.add(&self.bytes_received, bytes as u64);
     }
 
+    #[inline]
     pub fn sent(&self, bytes: usize) {
         self.counting.add(&self.bytes_sent, bytes as u64);
     }
