@@ -15,7 +15,7 @@ from typing import Any
 from towline._migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
 from towline._keywords import RENAMED
 from towline._options import UNITS, Option, default_text, listed, options_of
-from towline.cli.command_line import ACTIONS
+from towline.cli.serve_arguments import ACTIONS
 from towline.config import GROUPS, ServerConfig
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"

@@ -16,7 +16,7 @@ from towline.bench.compare_servers.options import CompareOptions
 from towline.bench.report import compare_command, gate_command, history_command, main
 from towline.bench.runner.plan import Options as BenchOptions
 from towline.cli.call_options import CallOptions
-from towline.cli.command_line import ACTIONS
+from towline.cli.serve_arguments import ACTIONS
 from towline.cli.state_options import StateOptions
 from towline.config import ServerConfig
 from towline.load_agents.command import VALUED as CLUSTER_OPTIONS

@@ -139,6 +139,11 @@ def check_values(config: Any) -> None:
             described.check(name.replace("_", "-"), getattr(config, name))
 
 
+def flags(name: str, option: Option) -> list[str]:
+    """The flag first, then its aliases."""
+    return [option.flag or "--" + name.replace("_", "-"), *option.aliases]
+
+
 UNITS = {"BYTES": "bytes", "SECONDS": "seconds", "MIB": "MiB"}
 """Units by metavar."""
 

@@ -15,9 +15,9 @@ from unittest import mock
 import pytest
 from towline._migration import ROWS
 from towline.cli import peer_settings
-from towline.cli.command_line import parse
 from towline.cli.option_parser import CommandLineError
 from towline.cli.serve import configure
+from towline.cli.serve_arguments import parse
 from towline.config.hooks import HOOKS
 from towline.errors import ConfigError
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from towline._options import options_of
-from towline.cli import help as pages
-from towline.cli.serve import configure
+from towline._options import flags, options_of
+from towline.cli.serve import MANUAL, configure
 from towline.config import CODINGS, GROUPS, ServerConfig
 from towline.errors import ConfigError
 
@@ -118,7 +117,7 @@ OUR_FLAGS = [
     (name, flag)
     for name, (option, _) in options_of(ServerConfig).items()
     if not option.switch
-    for flag in pages.flags(name, option)
+    for flag in flags(name, option)
 ]
 
 
@@ -291,18 +290,18 @@ def test_a_bad_variable_is_named() -> None:
 
 def test_the_overview_and_each_group_fit_a_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert len(pages.overview().splitlines()) <= 44
+    assert len(MANUAL.overview().splitlines()) <= 44
     for group in GROUPS:
-        page = pages.group(group)
+        page = MANUAL.group(group)
         assert page is not None
         assert len(page.splitlines()) <= 24, group
         assert all(len(line) <= 80 for line in page.splitlines()), group
 
 
 def test_the_groups_show_every_option() -> None:
-    everything = pages.group("all") or ""
+    everything = MANUAL.group("all") or ""
     for name, (option, _) in options_of(ServerConfig).items():
-        assert pages.flags(name, option)[0].removeprefix("--") in everything
+        assert flags(name, option)[0].removeprefix("--") in everything
 
 
 SERVICE = {

@@ -59,6 +59,40 @@ def test_version_and_help(directory: Path) -> None:
     assert (unknown.returncode, "did you mean 'workers'" in unknown.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("topic", "pages"),
+    [
+        ("tls", ["serve --help tls", "get --help tls"]),
+        ("HTTP/3", ["serve --help protocols", "serve --help http3", "get --help connection"]),
+        ("websocket", ["serve --help protocols"]),
+        ("compression", ["serve --help application", "serve --help files", "serve --help protocols"]),
+        ("keep-alive", ["serve --help timeouts"]),
+        ("messages", ["state --help messages"]),
+    ],
+)
+def test_help_for_a_topic(directory: Path, topic: str, pages: list[str]) -> None:
+    """A group, an option, or else a word of a group and its options leads to the groups."""
+    shown = towline(directory, "help", topic)
+    assert (shown.returncode, shown.stderr) == (0, "")
+    headings = [
+        line.removeprefix("towline ") for line in shown.stdout.splitlines() if line.startswith("towline ")
+    ]
+    assert headings == pages
+    for heading in headings:
+        assert towline(directory, *heading.split()).stdout in shown.stdout
+
+
+def test_help_for_an_unknown_topic_names_the_nearest(directory: Path) -> None:
+    for topic, message in (
+        ("tlss", "towline: no command or topic 'tlss'; did you mean 'tls'"),
+        ("metrcs", "no command or topic 'metrcs'; did you mean 'metrics'"),
+        ("xyzzy", "no command or topic 'xyzzy'; there is serve, get"),
+    ):
+        unknown = towline(directory, "help", topic)
+        assert (unknown.returncode, unknown.stdout) == (2, "")
+        assert message in unknown.stderr
+
+
 def test_the_version_of_every_command(directory: Path) -> None:
     version = towline(directory, "--version").stdout
     for arguments in (

@@ -112,8 +112,8 @@ def check_command_line(words: list[str]) -> None:
         return
     try:
         if name == "serve":
-            from towline.cli.command_line import parse as parse_serve
             from towline.cli.option_parser import CommandLineError
+            from towline.cli.serve_arguments import parse as parse_serve
 
             try:
                 parse_serve(rest)

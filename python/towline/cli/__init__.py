@@ -38,7 +38,7 @@ COMMANDS = {
     "state": Command("towline.cli.state", "read and change the state that workers share"),
     "completion": Command("towline.cli.completion", "print a script of completions for a shell"),
     "version": Command("towline.cli.version", "print the version; -v: also Python and platform"),
-    "help": Command("", "explain a command, or a group of its options"),
+    "help": Command("", "explain a command, or a topic such as tls"),
 }
 
 
@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     open_standard_streams()
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given and given[0] == "help":
+        if len(given) == 2 and given[1] not in COMMANDS:
+            return _topic(given[1])
         given = _help(given[1:])
     if not given or given[0] in ("-h", "--help"):
         sys.stdout.write(_overview())
@@ -69,6 +71,21 @@ def _help(words: list[str]) -> list[str]:
     if words[:1] == ["bench"]:
         return [*words[:2], "--help", *words[2:]]
     return [*words[:1], "--help", *words[1:]] if words and words[0] != "help" else ["--help"]
+
+
+def _topic(topic: str) -> int:
+    from . import topics
+
+    page = topics.page(topic)
+    if page is not None:
+        sys.stdout.write(page)
+        return 0
+    close = topics.nearest(topic)
+    hint = (
+        f"; did you mean {' or '.join(map(repr, close))}?" if close else f"; there is {', '.join(COMMANDS)}"
+    )
+    sys.stderr.write(f"towline: no command or topic {topic!r}{hint}\n")
+    return 2
 
 
 def _before_dashes(arguments: list[str]) -> list[str]:

@@ -48,8 +48,13 @@ class Unreadable(Exception):
 def main(arguments: Sequence[str], method: str) -> int:
     """Make the call. Returns the exit status."""
     name = f"towline {method.lower()}"
-    if (shown := _help_wanted(arguments, method)) is not None:
-        return shown
+    try:
+        shown = manual(method).wanted(arguments)
+    except CommandLineError as error:
+        return _fail(f"{name}: {error}", USAGE)
+    if shown is not None:
+        sys.stdout.write(shown)
+        return 0
     try:
         return Call(method, *parse(arguments, method)).run()
     except CommandLineError as error:
@@ -133,19 +138,6 @@ def _whole_url(url: str) -> str:
     if url.startswith(":") and not url.startswith("::"):
         return f"http://localhost{url}"
     return url if "://" in url else f"http://{url}"
-
-
-def _help_wanted(arguments: Sequence[str], method: str) -> int | None:
-    wanted = next((at for at, word in enumerate(arguments) if word in ("-h", "--help")), None)
-    if wanted is None:
-        return None
-    subject = arguments[wanted + 1] if wanted + 1 < len(arguments) else ""
-    book = manual(method)
-    page = book.group(subject) if subject in (*book.groups, "all") else None
-    if page is None and subject and "." not in subject and "/" not in subject and not subject.startswith("-"):
-        return _fail(f"{book.command}: {book.unknown_group(subject)}", USAGE)
-    sys.stdout.write(page or book.overview())
-    return 0
 
 
 # --- the call -----------------------------------------------------------------------------------

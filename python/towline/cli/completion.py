@@ -11,8 +11,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from .._options import flags as spellings
 from .._options import options_of
-from . import help as pages
 
 SHELLS = ("bash", "zsh", "fish")
 USAGE = """usage: towline completion bash|zsh|fish
@@ -91,7 +91,7 @@ def flags() -> dict[str, list[Flag]]:
     from ..bench.runner.plan import Options
     from ..config import ServerConfig
     from .call_options import CallOptions
-    from .command_line import ACTIONS
+    from .serve_arguments import ACTIONS
     from .state_options import StateOptions
 
     serve = [Flag("--config", "file with options", takes_value=True)]
@@ -111,7 +111,7 @@ def flags() -> dict[str, list[Flag]]:
 def _flags(config: type, *, has_negatives: bool = True) -> list[Flag]:
     found = [Flag("--help", "show the options")]
     for name, (option, default) in options_of(config).items():
-        flag = pages.flags(name, option)[0]
+        flag = spellings(name, option)[0]
         choices = option.choices
         if option.switch and default is True and has_negatives:
             found.append(Flag(f"--no-{flag.removeprefix('--')}", f"disable: {option.help}"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .._options import Option, options_of
+from .._options import Option, default_text, flags, options_of
 from .._suggest import closest
-from ..config import GROUPS, ServerConfig
+from .option_parser import CommandLineError
 
 _COLUMN = 34
 
@@ -48,6 +48,20 @@ class Manual:
             return "\n".join(self._group(each) for each in self.groups)
         return self._group(name) if name in self.groups else None
 
+    def wanted(self, arguments: Sequence[str]) -> str | None:
+        """The page that `--help [GROUP]` among the arguments asks for; None without it. Raises `CommandLineError`."""
+        ours = arguments[: arguments.index("--")] if "--" in arguments else arguments
+        at = next((at for at, word in enumerate(ours) if word in ("-h", "--help")), None)
+        if at is None:
+            return None
+        subject = ours[at + 1] if at + 1 < len(ours) else ""
+        if not subject or subject.startswith("-") or any(sign in subject for sign in ".:/"):
+            return self.overview()
+        page = self.group(subject)
+        if page is None:
+            raise CommandLineError(self.unknown_group(subject))
+        return page
+
     def unknown_group(self, name: str) -> str:
         close = closest(name, self.groups)
         hint = f"; did you mean {close!r}?" if close else ""
@@ -82,41 +96,6 @@ def row(left: str, right: str, column: int) -> list[str]:
     return [f"{'  ' + left:<{column}}{first}", *(" " * column + line for line in rest)]
 
 
-SERVE = Manual(
-    command="towline serve",
-    summary="Serves an ASGI or WSGI application.",
-    examples=(
-        "towline serve main:app --reload                  # development",
-        "towline serve main:app --workers 4 --bind :8000  # production",
-        "towline serve main:create_app --factory",
-        "towline serve mysite.wsgi:application --check",
-    ),
-    usage="towline serve [OPTIONS] module:app",
-    config=ServerConfig,
-    groups=GROUPS,
-    common=(
-        "bind",
-        "host",
-        "port",
-        "workers",
-        "threads",
-        "reload",
-        "access_log",
-    ),
-    ending=(
-        "Each option is also a variable (TOWLINE_LOG_LEVEL) and a key of [tool.towline.serve] in pyproject.toml or of",
-        "the file given with --config. --check reads everything and binds nothing; --print-config prints the options.",
-        "Exit status: 0; 2 invalid options; 3 the start failed.",
-    ),
-)
-overview, group, unknown_group = SERVE.overview, SERVE.group, SERVE.unknown_group
-
-
-def flags(name: str, option: Option) -> list[str]:
-    """The flag first, then its aliases."""
-    return [option.flag or "--" + name.replace("_", "-"), *option.aliases]
-
-
 def _entry(name: str, option: Option, default: Any) -> Iterable[str]:
     spelled = flags(name, option)
     shown = spelled[0]
@@ -138,10 +117,7 @@ def _entry(name: str, option: Option, default: Any) -> Iterable[str]:
 
 
 def _default(option: Option, default: Any) -> str:
-    if option.switch or default in (None, (), "") or "(default: " in option.help:
+    if option.switch or "(default: " in option.help:
         return ""
-    if isinstance(default, tuple):
-        default = ",".join(default)
-    if isinstance(default, float):
-        default = f"{default:g}"
-    return "" if len(str(default)) > 40 else f" [{default}]"
+    text = default_text(option, default)
+    return f" [{text}]" if text and len(text) <= 40 else ""

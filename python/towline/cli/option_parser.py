@@ -1,6 +1,6 @@
 """Options of a configuration class (`_options.py`) on the command line, by argparse. All commands use this.
 
-`OptionParser` is for every command but `serve`, whose options have the forms of other servers, too (`command_line.py`).
+`OptionParser` is for every command but `serve`, whose options have the forms of other servers, too (`serve_arguments.py`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from .._options import options_of
+from .._options import flags, options_of
 from .._suggest import closest
-from . import help as pages
 
 
 class CommandLineError(Exception):
@@ -24,13 +23,13 @@ class OptionParser(argparse.ArgumentParser):
     def __init__(self, prog: str, config: type) -> None:
         super().__init__(prog=prog, add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
         for name, (option, _) in options_of(config).items():
-            flags = pages.flags(name, option)
+            spelled = flags(name, option)
             if option.switch:
-                self.add_argument(*flags, dest=name, action="store_true")
+                self.add_argument(*spelled, dest=name, action="store_true")
                 continue
             action = "append" if option.repeat else "store"
             self.add_argument(
-                *flags, dest=name, type=converter(option.parse), metavar=option.metavar, action=action
+                *spelled, dest=name, type=converter(option.parse), metavar=option.metavar, action=action
             )
 
     def error(self, message: str) -> NoReturn:
@@ -59,6 +58,6 @@ def joined(given: dict[str, Any], config: type) -> dict[str, Any]:
 
 def unknown(argument: str, config: type, otherwise: str = "") -> str:
     """The message for an argument that is none of the options. `otherwise`: its end if none is similar."""
-    known = [flag for name, (option, _) in options_of(config).items() for flag in pages.flags(name, option)]
+    known = [flag for name, (option, _) in options_of(config).items() for flag in flags(name, option)]
     close = closest(argument.partition("=")[0], known)
     return f"unknown argument {argument!r}" + (f"; did you mean {close}?" if close else otherwise)

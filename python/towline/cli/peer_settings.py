@@ -18,8 +18,8 @@ from .._options import options_of
 from ..config import ServerConfig
 from ..config.hooks import HOOKS, Hooks, checked
 from ..errors import ConfigError
-from .command_line import ACTIONS, parse
 from .option_parser import CommandLineError
+from .serve_arguments import ACTIONS, parse
 
 PREFIXES = ("UVICORN_", "GRANIAN_")
 NEWLINE = "\n"

@@ -11,21 +11,48 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..config import ServerConfig
+from ..config import GROUPS, ServerConfig
 from ..errors import ConfigError, Error
-from . import help as pages
 from . import peer_settings, sources
-from .command_line import ACTIONS, parse
+from .help import Manual
 from .option_parser import CommandLineError
+from .serve_arguments import ACTIONS, parse
 from .targets import problem
 
 INVALID, STARTUP_FAILED = 2, 3
+MANUAL = Manual(
+    command="towline serve",
+    summary="Serves an ASGI or WSGI application.",
+    examples=(
+        "towline serve main:app --reload                  # development",
+        "towline serve main:app --workers 4 --bind :8000  # production",
+        "towline serve main:create_app --factory",
+        "towline serve mysite.wsgi:application --check",
+    ),
+    usage="towline serve [OPTIONS] module:app",
+    config=ServerConfig,
+    groups=GROUPS,
+    common=(
+        "bind",
+        "host",
+        "port",
+        "workers",
+        "threads",
+        "reload",
+        "access_log",
+    ),
+    ending=(
+        "Each option is also a variable (TOWLINE_LOG_LEVEL) and a key of [tool.towline.serve] in pyproject.toml or of",
+        "the file given with --config. --check reads everything and binds nothing; --print-config prints the options.",
+        "Exit status: 0; 2 invalid options; 3 the start failed.",
+    ),
+)
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the server until it is stopped. Returns the exit status."""
     try:
-        shown = _help_wanted(arguments)
+        shown = MANUAL.wanted(arguments)
         if shown is not None:
             sys.stdout.write(shown)
             return 0
@@ -94,21 +121,3 @@ def _overridden(command_line: dict[str, Any]) -> set[str]:
     if found & ways:
         return found | ways | {"host", "port"}
     return found | ways if found & {"host", "port"} else found
-
-
-def _help_wanted(arguments: Sequence[str]) -> str | None:
-    for index, argument in enumerate(arguments):
-        if argument == "--":
-            return None
-        if argument in ("-h", "--help"):
-            subject = arguments[index + 1] if index + 1 < len(arguments) else ""
-            return help_page("" if subject.startswith("-") or ":" in subject else subject)
-    return None
-
-
-def help_page(subject: str = "") -> str:
-    """The overview, or the options of one group. Raises `CommandLineError` if there is no such group."""
-    page = pages.group(subject) if subject else pages.overview()
-    if page is None:
-        raise CommandLineError(pages.unknown_group(subject))
-    return page

@@ -1,8 +1,4 @@
-"""Parsing of the arguments of `towline serve` to fields of `ServerConfig`.
-
-It uses argparse, which is in the standard library and starts fast, with its own help pages: one page with eighty
-options is too long.
-"""
+"""Parsing of the arguments of `towline serve` to fields of `ServerConfig`, by argparse."""
 
 from __future__ import annotations
 
@@ -11,9 +7,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from .. import _migration as migration
-from .._options import Option, options_of
+from .._options import Option, flags, options_of
 from ..config import ServerConfig
-from . import help as pages
 from .option_parser import CommandLineError, converter, joined, unknown
 
 ACTIONS = {
@@ -30,7 +25,7 @@ def switches() -> frozenset[str]:
         flag
         for name, (option, _) in options_of(ServerConfig).items()
         if option.switch
-        for flag in pages.flags(name, option)
+        for flag in flags(name, option)
     )
 
 
@@ -71,9 +66,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add(parser: argparse.ArgumentParser, name: str, option: Option) -> None:
-    flags = pages.flags(name, option)
+    spelled = flags(name, option)
     if option.switch:
-        parser.add_argument(*flags, dest=name, action=argparse.BooleanOptionalAction)
+        parser.add_argument(*spelled, dest=name, action=argparse.BooleanOptionalAction)
         return
 
     extra: dict[str, Any] = {}
@@ -81,10 +76,12 @@ def _add(parser: argparse.ArgumentParser, name: str, option: Option) -> None:
         extra["action"] = "append"
     if option.const is not None:
         extra.update(nargs="?", const=option.const)
-    parser.add_argument(*flags, dest=name, type=converter(option.parse), metavar=option.metavar, **extra)
+    parser.add_argument(*spelled, dest=name, type=converter(option.parse), metavar=option.metavar, **extra)
     if option.const is not None:
         off: Any = () if isinstance(option.const, tuple) else None
-        parser.add_argument(f"--no-{flags[0].removeprefix('--')}", dest=name, action="store_const", const=off)
+        parser.add_argument(
+            f"--no-{spelled[0].removeprefix('--')}", dest=name, action="store_const", const=off
+        )
 
 
 def _normalised(arguments: Sequence[str]) -> list[str]:
@@ -96,13 +93,13 @@ def _normalised(arguments: Sequence[str]) -> list[str]:
         flag
         for name, (option, _) in options_of(ServerConfig).items()
         if option.const is not None
-        for flag in pages.flags(name, option)
+        for flag in flags(name, option)
     }
     result: list[str] = []
     for index, argument in enumerate(arguments):
         following = arguments[index + 1] if index + 1 < len(arguments) else ""
         if argument in optional and ":" in following:
-            name = next(n for n, (o, _) in options_of(ServerConfig).items() if argument in pages.flags(n, o))
+            name = next(n for n, (o, _) in options_of(ServerConfig).items() if argument in flags(n, o))
             const = options_of(ServerConfig)[name][0].const
             result.append(f"{argument}={','.join(const) if isinstance(const, tuple) else const}")
         else:
