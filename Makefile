@@ -133,7 +133,6 @@ check-sources: $(VENV)/.stamp-test
 	$(call say,house rules)
 	$(BIN)/python scripts/check_layering.py
 	$(BIN)/python scripts/check_text.py
-	$(BIN)/python scripts/check_names.py
 	$(BIN)/python scripts/check_workflows.py
 	$(BIN)/shellcheck scripts/*.sh .ci/run examples/*/*.sh
 	$(call say,ruff)
@@ -149,7 +148,7 @@ check-package: $(VENV)/.stamp-test $(VENV)/.stamp-native
 	$(BIN)/python scripts/options_doc.py --check
 	$(BIN)/python scripts/client_names.py --check
 	$(BIN)/python scripts/scenarios_doc.py --check
-	$(BIN)/python scripts/founding_doc.py --check
+	$(BIN)/python scripts/published_comparisons_doc.py --check
 	$(BIN)/python scripts/readme_chart.py --check
 	$(call say,stubtest)
 	$(BIN)/python -m mypy.stubtest towline._native
@@ -164,7 +163,7 @@ format: $(VENV)/.stamp-test $(VENV)/.stamp-native ## rewrite the sources as `mak
 	$(BIN)/python scripts/options_doc.py
 	$(BIN)/python scripts/client_names.py
 	$(BIN)/python scripts/scenarios_doc.py
-	$(BIN)/python scripts/founding_doc.py
+	$(BIN)/python scripts/published_comparisons_doc.py
 	$(BIN)/python scripts/readme_chart.py
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .

@@ -12,8 +12,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from towline._migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
 from towline._keywords import RENAMED
+from towline._migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
 from towline._options import UNITS, Option, default_text, listed, options_of
 from towline.cli.serve_arguments import ACTIONS
 from towline.config import GROUPS, ServerConfig

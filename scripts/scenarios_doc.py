@@ -212,7 +212,7 @@ def row(scenario: Scenario) -> str:
 
 
 def part(section: Section) -> str:
-    lines = [f"\n## {section.letter}. {section.title}\n\nSource: {section.source}."]
+    lines = [f"\n## {section.name}. {section.title}\n\nSource: {section.source}."]
     if section.machine:
         lines.append(f" Machine of the published figures: {section.machine}.")
     lines.append("\n\n" + "".join(f"- {line}\n" for line in (*section.contract, *section.notes)))

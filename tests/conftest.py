@@ -44,7 +44,7 @@ def untouched_logs() -> Iterator[None]:
 
 
 FIRST = (
-    "tests/bench/test_source_documents.py",
+    "tests/bench/test_published_comparisons.py",
     "tests/bench/test_compare_servers.py",
     "tests/client/test_http3.py",
     "tests/bench/test_verdicts.py",

@@ -303,10 +303,10 @@ def test_option_page_knows_every_option():
         assert f"`{option.flag or '--' + name.replace('_', '-')}" in page
 
 
-def test_the_founding_page_names_subjects_that_failed():
+def test_the_page_of_comparisons_names_subjects_that_failed():
     from towline.bench.scenarios import catalogue
 
-    page = load("founding_doc")
+    page = load("published_comparisons_doc")
     reason = page.shortened("it ended with status -6: note: the end of its output")
     assert reason == "it ended with SIGABRT"
     one = page.Measured("record", "get_async", "get_async", {}, {}, {}, {"rnet": reason})
@@ -428,7 +428,7 @@ def test_the_areas_of_changed_tests_are_there(changed_tests):
         (
             "docs/measure.md",
             [],
-            {"tests/pages", "tests/bench/test_source_documents.py", "tests/client/test_call_page.py"},
+            {"tests/pages", "tests/bench/test_published_comparisons.py", "tests/client/test_call_page.py"},
             {"tests/server", "tests"},
         ),
         ("python/towline/_options.py", [], {"tests"}, set()),

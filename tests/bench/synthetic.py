@@ -112,7 +112,7 @@ def experiment(
     seed: int = 1,
     samples: int = 400,
     title: str | None = None,
-    section: str = "A",
+    section: str = "Roadrunner",
     connections: int = 50,
     **more: object,
 ) -> ExperimentRecord:

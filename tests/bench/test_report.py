@@ -65,7 +65,7 @@ def small(ratio: float = 2.0, wobble: int = 10, **more: object) -> ExperimentRec
         "name": "hello",
         "scenario": "own",
         "title": "seven bytes",
-        "section": "A",
+        "section": "Roadrunner",
         "question": "capacity",
     }
     return ExperimentRecord(**{**values, "load": load, "subjects": subjects, "slices": slices, **more})  # type: ignore[arg-type]
@@ -88,7 +88,7 @@ def full_record(*experiments: ExperimentRecord, **more: object) -> Record:
 
 
 TEXT = """\
-hello (A, capacity): 20 connections, slices of 100 ms
+hello (Roadrunner, capacity): 20 connections, slices of 100 ms
   subject  requests/s             p50     p99  CPU/request   memory  towline is  requests/s ratio  interval
   towline      40,100  ±0.2 %  400 us  900 us      12.5 us  41.0 MB
   uvicorn      19,950  ±0.3 %  400 us  900 us      25.1 us  41.0 MB  faster                 2.01x  [2.00, 2.02]
@@ -215,7 +215,7 @@ def test_with_rich(capsys):
     show(analyse(full_record(small(), small(0.9, name="json"))), out, plain=False)
     output = out.getvalue()
     for part in (
-        "hello (A, capacity)",
+        "hello (Roadrunner, capacity)",
         "towline",
         "slower",
         "2.01x",

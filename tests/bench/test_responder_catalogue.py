@@ -1,4 +1,4 @@
-"""The native responder serves every scenario of sections A and B, in each of its protocols, and the messages."""
+"""The native responder serves every scenario of Roadrunner and Hornbeam, in each of its protocols, and the messages."""
 
 import base64
 import gzip

@@ -94,8 +94,8 @@ MATRIX_H2 = {
 }
 
 
-def of(letter: str) -> dict[str, Scenario]:
-    return {one.name: one for one in catalogue().values() if one.section == letter}
+def of(comparison: str) -> dict[str, Scenario]:
+    return {one.name: one for one in catalogue().values() if one.section == comparison}
 
 
 def response_body(name: str) -> bytes:
@@ -105,12 +105,19 @@ def response_body(name: str) -> bytes:
 
 
 def test_the_catalogue_has_exactly_these_scenarios() -> None:
-    assert [section.letter for section in sections()] == ["A", "B", "C", "D", "E", "F"]
-    assert of("A").keys() == SERVERS.keys()
-    assert of("B").keys() == APPLICATIONS.keys()
-    assert of("C").keys() == CLIENTS
-    assert of("D").keys() == SERVICES
-    assert of("E").keys() == {"webhooks"}
+    assert [section.name for section in sections()] == [
+        "Roadrunner",
+        "Hornbeam",
+        "httpcorexyz",
+        "Nous",
+        "HTTPotion",
+        "Towline",
+    ]
+    assert of("Roadrunner").keys() == SERVERS.keys()
+    assert of("Hornbeam").keys() == APPLICATIONS.keys()
+    assert of("httpcorexyz").keys() == CLIENTS
+    assert of("Nous").keys() == SERVICES
+    assert of("HTTPotion").keys() == {"webhooks"}
     assert sum(len(section.scenarios) for section in sections()) == len(catalogue())
 
 
@@ -174,7 +181,7 @@ def test_the_responses_of_the_catalogue() -> None:
         "hornbeam_large_response": b"X" * 65536,
     }
     assert {name: response_body(name) for name in texts} == texts
-    statuses = {name: one.requests[0].expect.status for name, one in of("A").items()}
+    statuses = {name: one.requests[0].expect.status for name, one in of("Roadrunner").items()}
     assert {name: status for name, status in statuses.items() if status != 200} == {
         "websocket_msg_throughput": 101,
         "router_404_storm": 404,
@@ -212,16 +219,16 @@ def test_the_bodies_of_the_catalogue() -> None:
 
 def test_the_loads_of_the_catalogue() -> None:
     scenarios = catalogue()
-    assert {one.connections for one in of("A").values()} == {50, 200, 8}
+    assert {one.connections for one in of("Roadrunner").values()} == {50, 200, 8}
     assert scenarios["pipelined_h1"].pipeline == 4
     assert (scenarios["multi_stream_h2"].pipeline, scenarios["multi_stream_h2"].streams) == (1, 16)
     assert [r.target for r in scenarios["varied_paths_router"].requests] == [
         f"/api/v1/items/{n:04}" for n in range(1, 101)
     ]
-    fresh = {name for name, one in of("A").items() if one.requests_per_connection == 1}
+    fresh = {name for name, one in of("Roadrunner").items() if one.requests_per_connection == 1}
     assert fresh == {"connection_storm", "accept_storm_burst", "router_404_storm", "tls_handshake_throughput"}
     assert [name for name, one in scenarios.items() if one.barrier] == ["accept_storm_burst"]
-    assert [name for name, one in of("A").items() if one.tls] == ["tls_handshake_throughput"]
+    assert [name for name, one in of("Roadrunner").items() if one.tls] == ["tls_handshake_throughput"]
     mixed = scenarios["mixed_workload"]
     assert (mixed.mix, [r.target for r in mixed.requests]) == ("at_random", ["/", "/json", "/large"])
     assert scenarios["slow_client"].requests[0].send_mode.plain() == {"pieces": 5, "gap_ms": 1.0}
@@ -232,14 +239,14 @@ def test_the_loads_of_the_catalogue() -> None:
     assert scenarios["large_keepalive_session"].limits.requests_per_connection == 1000
     full = scenarios["backpressure_sustained"]
     assert (full.connections, full.admits, full.refusals) == (200, 50, (503,))
-    assert {name: (one.count, one.connections) for name, one in of("B").items()} == APPLICATIONS
+    assert {name: (one.count, one.connections) for name, one in of("Hornbeam").items()} == APPLICATIONS
 
 
 def test_the_protocols_of_the_catalogue() -> None:
     message = catalogue()["websocket_msg_throughput"].message
     assert message is not None
     assert message.length + 8 == 1032  # two bytes, two of length, four of the mask
-    h2 = {name for name, one in of("A").items() if "h2" in one.protocols}
+    h2 = {name for name, one in of("Roadrunner").items() if "h2" in one.protocols}
     assert h2 == {
         *("hello", "json", "echo", "headers_heavy", "large_response", "head_method", "cookies_heavy"),
         *("multi_request_body", "multi_stream_h2", "streaming_response", "small_chunked_response"),
@@ -253,7 +260,7 @@ def test_published_figures_are_context_with_their_machine() -> None:
     by_protocol = {
         protocol: {
             name: dict(figures.figures)
-            for name, one in of("A").items()
+            for name, one in of("Roadrunner").items()
             for figures in one.published
             if figures.protocol == protocol
         }
@@ -261,7 +268,7 @@ def test_published_figures_are_context_with_their_machine() -> None:
     }
     assert by_protocol["h1"].keys() == MATRIX_H1
     assert by_protocol["h2"].keys() == MATRIX_H2
-    assert {name for name, one in of("A").items() if "matrix" in one.tags} == MATRIX_H1 | MATRIX_H2
+    assert {name for name, one in of("Roadrunner").items() if "matrix" in one.tags} == MATRIX_H1 | MATRIX_H2
     assert by_protocol["h1"]["pipelined_h1"] == {"roadrunner": 572_000, "cowboy": 362_000, "elli": 4_800}
     assert by_protocol["h2"]["multi_stream_h2"] == {"roadrunner": 350_000, "cowboy": 339_000}
     figures = catalogue()["simple"].published[0]

@@ -17,6 +17,15 @@ from ._json_data import from_plain, to_plain
 
 FORMAT = 2
 """Layout of the file; files of another layout are refused."""
+_LETTERS = {
+    "A": "Roadrunner",
+    "B": "Hornbeam",
+    "C": "httpcorexyz",
+    "D": "Nous",
+    "E": "HTTPotion",
+    "F": "Towline",
+}
+"""Sections of records from before 0.3.0, by the name of their comparison."""
 FILE = "result.json.gz"
 """File name in the folder of a result."""
 
@@ -151,7 +160,7 @@ class ExperimentRecord:
     scenario: str
     title: str
     section: str
-    """Section of the catalogue, A to E, or a name of its own."""
+    """The published comparison of the scenario, or `own`."""
     question: Question
     load: dict[str, Any]
     """Configured connections, rate, pipelining, duration of slices."""
@@ -234,6 +243,8 @@ def load(path: Path | str) -> Record:
         raise NotARecord(f"{path} is not a result of towline bench ({error})") from None
     if layout != FORMAT:
         raise NotARecord(f"{path} has layout {layout}; this version reads {FORMAT}")
+    for experiment in plain.get("experiments", ()):
+        experiment["section"] = _LETTERS.get(experiment["section"], experiment["section"])
     try:
         return from_plain(Record, plain)
     except (TypeError, KeyError, ValueError) as error:

@@ -27,7 +27,7 @@ NOTHING_MEASURED, USAGE, INTERRUPTED = 1, 2, 130
 
 MEASURING = {
     "quick": "one to two minutes: scenario hello on the installed servers and clients",
-    "servers": "sections A and B, or --scenario, on servers",
+    "servers": "the comparisons of Roadrunner and Hornbeam, or --scenario, on servers",
     "clients": "sections C and D, or --scenario, on clients",
     "webhooks": "a webhook forwarder under load: no request may fail, no webhook may be lost",
     "llm": "latency of an OpenAI-compatible endpoint; without a key, of a local mock",

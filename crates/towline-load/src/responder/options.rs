@@ -23,7 +23,7 @@ that input has a reply with its version and CPU time.
   --host HOST, --port N     127.0.0.1, and 0: any that is free
   --bind HOST:PORT          ... instead; may stand more than once
   --cert FILE, --key FILE   serve TLS
-  --app NAME                whose answers: app (section A of the catalogue), hello_world (section B)
+  --app NAME                whose responses: app (Roadrunner), hello_world (Hornbeam)
   --requests-per-connection N   close a connection with its answer of this number
   --protocol h1|h2          speak this one alone
   --http3                   HTTP/3 as well, on the UDP port of the same number; with --cert

@@ -1,4 +1,4 @@
-"""The webhook forwarder of section E: stores webhooks, responds, and forwards them in the background.
+"""The webhook forwarder of HTTPotion: stores webhooks, responds, and forwards them in the background.
 
 `POST /api/webhooks/<id>` responds 202 when the webhook is in the database; its forwarding, result and
 duration are recorded there. WEBHOOKS_CLIENT is the client library, WEBHOOKS_DESTINATION where to forward to,

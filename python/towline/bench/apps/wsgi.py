@@ -1,4 +1,4 @@
-"""The WSGI application of the bench: `app` serves section A of the catalogue, `hello_world` section B.
+"""The WSGI application of the bench: `app` serves the scenarios of Roadrunner, `hello_world` those of Hornbeam.
 
 It is the same for every server and needs the standard library only. Data that does not depend on the request is made
 once per process, including the compressed response: the bench measures servers, not zlib.

@@ -63,13 +63,13 @@ class LlmExperiment:
 
 def sequential(name: str, profile: str, what: str) -> LlmExperiment:
     title = f"10 calls, 4 s apart{what}"
-    return LlmExperiment(name, "llm_sequential", title, "D", batches=10, gap_s=4.0, profile=profile)
+    return LlmExperiment(name, "llm_sequential", title, "Nous", batches=10, gap_s=4.0, profile=profile)
 
 
 def parallel(name: str, profile: str, what: str) -> LlmExperiment:
     title = f"3 batches of 5 calls, 15 s apart{what}"
     return LlmExperiment(
-        name, "llm_parallel", title, "D", batches=3, concurrency=5, gap_s=15.0, profile=profile
+        name, "llm_parallel", title, "Nous", batches=3, concurrency=5, gap_s=15.0, profile=profile
     )
 
 

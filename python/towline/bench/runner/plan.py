@@ -135,7 +135,7 @@ class Options:
 
     scenario: tuple[str, ...] = option(
         (),
-        "only these; * and ? match, section:A names a section, tag:matrix a tag",
+        "only these; * and ? match, section:roadrunner names a published comparison, tag:matrix a tag",
         group=WHAT,
         parse=kind.words,
         metavar="NAMES",
@@ -153,7 +153,7 @@ class Options:
     )
     interface: tuple[str, ...] = option(
         (),
-        "asgi, wsgi or both (default: asgi, and wsgi for hello and section B)",
+        "asgi, wsgi or both (default: asgi, and wsgi for hello and Hornbeam)",
         group=WHAT,
         parse=kind.words,
         metavar="NAMES",

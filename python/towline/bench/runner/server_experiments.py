@@ -24,7 +24,7 @@ from .session import Session
 NOT_UNASKED = frozenset({"native"})
 """Measured only on request: Towline's responder shows the limit of the generator."""
 BOTH_INTERFACES = ("hello",)
-BOTH_SECTIONS = ("B",)
+BOTH_SECTIONS = ("Hornbeam",)
 LATENCY_SHARES = (0.5, 0.75)
 CURVE_SHARES = (0.5, 0.75, 0.9, 0.95)
 CURVE_CONNECTIONS = (1, 8, 64, 512)
@@ -374,7 +374,7 @@ def own_scenarios(options: Options) -> dict[str, Scenario]:
 
 def marks(scenario: Scenario) -> Iterator[str]:
     """Marks by which a scenario can be selected."""
-    yield f"section:{scenario.section}"
+    yield f"section:{scenario.section.lower()}"
     yield from (f"tag:{tag}" for tag in scenario.tags)
 
 

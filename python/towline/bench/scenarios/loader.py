@@ -32,7 +32,7 @@ Raw = Mapping[str, Any]
 
 @cache
 def sections() -> tuple[Section, ...]:
-    """The whole catalogue, in the order of its documents."""
+    """The whole catalogue, in the order of the published comparisons."""
     folder = resources.files(__package__)
     files = [(f"{name}.toml", folder / f"{name}.toml") for name in CATALOGUE]
     return tuple(parse(file.read_text(), name) for name, file in files)
@@ -67,7 +67,7 @@ def parse(text: str, where: str, folder: Path | None = None) -> Section:
     if not raw:
         raise top.error("no [[scenario]] in it")
     section = Section(
-        letter=head.take("letter", str, "own"),
+        name=head.take("name", str, "own"),
         title=head.take("title", str, "own scenarios"),
         source=head.take("source", str, where),
         machine=head.take("machine", str, ""),
@@ -106,7 +106,7 @@ def _scenario(
     message = Table(table.take("message", dict, {}), f"{table.where}, message")
     scenario = Scenario(
         name=name,
-        section=section.letter,
+        section=section.name,
         title=table.take("title", str, name),
         source=table.take("source", str, section.source),
         kind=kind,

@@ -257,7 +257,8 @@ class Scenario:
 class Section:
     """A part of the catalogue: the source of its scenarios and its method."""
 
-    letter: str
+    name: str
+    """The published comparison that it repeats."""
     title: str
     source: str
     machine: str = ""

@@ -1,4 +1,4 @@
-"""Section E: an application that accepts, stores and forwards webhooks, on pairs of server and client.
+"""HTTPotion: an application that accepts, stores and forwards webhooks, on pairs of server and client.
 
 `webhook_experiments()` returns the experiments of the runner; each pair is a subject like a server.
 """

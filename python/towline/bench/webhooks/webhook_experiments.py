@@ -1,4 +1,4 @@
-"""The rows of section E as experiments: total requests, and concurrency."""
+"""The rows of HTTPotion as experiments: total requests, and concurrency."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ pub const FILE: Fixed = Fixed::ok(
     b"A small file of text that the bench asks for as static data.\n",
 );
 
-/// Section B has an application of its own.
+/// The scenarios of Hornbeam have their own application.
 pub const WORLD: Fixed = Fixed::ok(PLAIN, b"Hello, World!");
 pub const LARGE_WORLD: Fixed = Fixed::ok(PLAIN, &[b'X'; 64 * 1024]);
 pub const SLEPT: Fixed = Fixed::ok(PLAIN, b"slept");

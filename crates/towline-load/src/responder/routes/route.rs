@@ -60,7 +60,7 @@ impl Route {
 pub enum App {
     #[default]
     Catalogue,
-    /// That of section B.
+    /// The application of Hornbeam.
     HelloWorld,
 }
 
@@ -134,7 +134,7 @@ fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
     }
 }
 
-/// Section B: its sleep and its tasks are replaced by a delay.
+/// The application of Hornbeam. A delay replaces its sleep and its tasks.
 fn hello_world(path: &[u8], _: &HeadRef<'_>) -> Route {
     Route::Fixed(match path {
         b"/" => &catalogue::WORLD,

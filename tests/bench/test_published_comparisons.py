@@ -1,4 +1,4 @@
-"""The commands of docs/measure.md that stand for the scripts of the five documents: each runs to its end, made short."""
+"""The commands of docs/measure.md that stand for the scripts of the published comparisons: each runs to its end, made short."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 import towline.testing
 
-from benches import documents
-from benches.documents import FULL, MEASURING, SHORT, kind_of, options_of, run
+from benches import published_comparisons
+from benches.published_comparisons import FULL, MEASURING, SHORT, kind_of, options_of, run
 from tests.support.nightly import by_night
 
-COMMANDS = documents.commands()
-MORE = documents.SHORT_OF
+COMMANDS = published_comparisons.commands()
+MORE = published_comparisons.SHORT_OF
 
 
-def test_every_document_has_its_commands() -> None:
+def test_every_comparison_has_its_commands() -> None:
     assert {script.partition(":")[0] for script in COMMANDS} == {
         "Roadrunner",
         "Hornbeam",
@@ -29,10 +29,10 @@ def test_every_document_has_its_commands() -> None:
 
 
 def test_the_full_runs_are_listed_with_their_time(capsys: pytest.CaptureFixture[str]) -> None:
-    assert documents.main(["--list", "--postgresql", "postgresql://127.0.0.1/x"]) == 0
+    assert published_comparisons.main(["--list", "--postgresql", "postgresql://127.0.0.1/x"]) == 0
     shown = capsys.readouterr().out
     names = [one.name for one in FULL.values()]
-    assert all(f"{name}: about " in shown for name in [*names, documents.POSTGRESQL.name])
+    assert all(f"{name}: about " in shown for name in [*names, published_comparisons.POSTGRESQL.name])
     assert "RUNS=3 DURATION=5 towline bench servers -s tag:matrix -S towline," in shown
     assert "--database postgresql://127.0.0.1/x" in shown
     assert "in all about " in shown
@@ -49,7 +49,7 @@ def test_a_run_that_would_do_nothing_is_refused(
     names: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        documents.main(["--only", names])
+        published_comparisons.main(["--only", names])
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
 
@@ -90,7 +90,7 @@ def test_tables_and_charts_are_made_again(tmp_path: Path) -> None:
     (tmp_path / "report.md").unlink()
     again = run(skipping, tmp_path, "--no-history")
     assert again.returncode == 0, again.stderr
-    assert "hello (A, capacity)" in again.stdout
+    assert "hello (Roadrunner, capacity)" in again.stdout
     assert (tmp_path / "report.md").exists()
     assert (tmp_path / "result.json.gz").read_bytes() == record, "nothing was measured"
     assert run(charts, tmp_path).returncode == 0

@@ -1,4 +1,4 @@
-"""The scripts of the five documents, by their commands in docs/measure.md: `python -m benches.documents [--only NAMES] [--list] [--quick]`.
+"""The scripts of the published comparisons, by their commands in docs/measure.md: `python -m benches.published_comparisons [--only NAMES] [--list] [--quick]`.
 
 Each measuring command of the table there runs in full, with at least three restarts, against the peers that its
 document names or that are nearest to them, and its record and report are kept as benches/results/documents/NAME.json.gz
@@ -115,7 +115,9 @@ def options_of(script: str, full: FullRun, *, short: bool) -> tuple[str, ...]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benches.documents", description=__doc__.split("\n\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benches.published_comparisons", description=__doc__.split("\n\n")[0]
+    )
     parser.add_argument("--only", metavar="NAMES", help="of " + ", ".join(one.name for one in FULL.values()))
     parser.add_argument("--list", action="store_true", help="show commands and estimates")
     parser.add_argument("--quick", action="store_true", help="short runs, which keep nothing")
@@ -174,7 +176,7 @@ def finish(name: str, command: str, more: tuple[str, ...], *, keep: bool) -> boo
             # Where the database was is of no use to a reader.
             shown = re.sub(r"'?postgresql:\S+", "postgresql://...", f"{command} {shlex.join(more)}")
             chosen = f"{name} --postgresql URL" if name == POSTGRESQL.name else name
-            head = f"<!-- python -m benches.documents --only {chosen} -->\n`{shown}`, {minutes:.1f} min\n\n"
+            head = f"<!-- python -m benches.published_comparisons --only {chosen} -->\n`{shown}`, {minutes:.1f} min\n\n"
             (FOLDER / f"{name}.md").write_text(head + (folder / "report.md").read_text())
     return True
 
@@ -194,9 +196,9 @@ def write_index() -> None:
     names = {run.name: script for script, run in FULL.items()}
     names[POSTGRESQL.name] = "HTTPotion: the webhook table on PostgreSQL"
     lines = [
-        "# The five documents' scripts, in full",
+        "# The scripts of the published comparisons, in full",
         "",
-        "Written by `python -m benches.documents`. The commands are those of [docs/measure.md](../../../docs/measure.md); each page has its own with "
+        "Written by `python -m benches.published_comparisons`. The commands are those of [docs/measure.md](../../../docs/measure.md); each page has its own with "
         "the options that were added, and each record is read by `towline bench report`.",
         "",
         "| script | report | record | measured |",

@@ -1,4 +1,4 @@
-"""Writes docs/founding.md: the published figures of the five documents beside those of our kept records.
+"""Writes docs/published_comparisons.md: the published figures of five comparisons of servers and clients beside those of our kept records.
 
 Published figures are those of the scenario catalogue; ours come from benches/results/documents, where a script has run in full, else from
 the records of README's tables. A row without a record names the command that makes one. `make format` runs this, `make check` with `--check`.
@@ -19,7 +19,7 @@ from towline.bench.scenarios import Scenario, Section, sections
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benches" / "results"
-PAGE = ROOT / "docs" / "founding.md"
+PAGE = ROOT / "docs" / "published_comparisons.md"
 OTHERS = (
     "servers",
     "servers_more",
@@ -28,13 +28,13 @@ OTHERS = (
     "clients_pool",
     "clients",
 )
-"""Records of README's tables, behind those of the documents."""
+"""Records of README's tables, behind those of the comparisons."""
 RUN_OF_SECTION = {
-    "A": "roadrunner_matrix",
-    "B": "hornbeam_gunicorn",
-    "C": "httpcorexyz_get",
-    "D": "nous",
-    "E": "httpotion",
+    "Roadrunner": "roadrunner_matrix",
+    "Hornbeam": "hornbeam_gunicorn",
+    "httpcorexyz": "httpcorexyz_get",
+    "Nous": "nous",
+    "HTTPotion": "httpotion",
 }
 RUN_OF_SCENARIO = {
     "post_async": "httpcorexyz_post",
@@ -46,27 +46,32 @@ RUN_OF_SCENARIO = {
     "llm_sequential": "nous_endpoint",
     "llm_parallel": "nous_endpoint",
 }
-"""Runs of `benches.documents` for scenarios that the run of their section does not have."""
+"""Runs of `benches.published_comparisons` for scenarios that the run of their section does not have."""
 COMMANDS = {"streaming_pull": "towline bench clients -s streaming_pull"}
 """Commands for scenarios that no run has."""
 SEPARATORS = {"webhooks": "; "}
 """Between the subjects of a row, where the figures of one have commas."""
+CLIENTS = {"httpcorexyz", "Nous", "HTTPotion"}
+"""Every scenario of these has a row, with or without a published figure."""
 NOT_SERVERS = {"floor", "native"}
-HEAD = """# The five founding documents
+HEAD = """# The published comparisons
 
-<!-- Written by scripts/founding_doc.py from the scenario catalogue and benches/results (`make format`); edit the source. -->
+<!-- Written by scripts/published_comparisons_doc.py from the scenario catalogue and benches/results (`make format`); edit the source. -->
 
-The project began with five published comparisons of HTTP servers and clients. [Scenarios](scenarios.md) repeats their requests to the byte,
-and `towline bench` their measurements ([commands](measure.md#the-scripts-behind-the-scenarios)). Here are their figures beside ours.
+The project began with five published comparisons of HTTP servers and clients: Roadrunner, Hornbeam, httpcorexyz, Nous and HTTPotion.
+[Scenarios](scenarios.md) repeats their requests to the byte, and `towline bench` repeats their measurements ([commands](measure.md#the-scripts-behind-the-scenarios)). Here are their figures beside ours.
 
-How to read a row: the published figures come from another machine, with all of its cores, and often from a server in another language, so
-they are context and are not compared with ours. Ours are one worker on one core of a small virtual machine, and only the subjects of
-one row of ours were measured together: compare these with each other. `≥`: the driver was the limit. A subject that failed is named with
-the reason.
+How to read a row:
 
-What those documents do, and this bench does not: a fixed order of subjects; samples of 20 ms; medians of three runs without an interval;
-closed loops only, in which stalls vanish; latency of a batch divided by its size; responses that are not compared; failures within the
-rate. [Measuring](measure.md#method) has the method.
+- The published figures come from another machine, with all of its cores, and often from a server in another language. They are context: do
+  not compare them with ours.
+- Our figures are of one worker on one core of a small virtual machine. Compare only figures of the same row: their subjects were measured
+  together. Rows of the record `servers` were measured on a faster machine than those of `documents/`.
+- `≥` means that the driver was the limit. If a subject failed, the row has the reason.
+
+Those comparisons have flaws that this bench avoids: a fixed order of subjects; samples of 20 ms; medians of three runs without an interval; closed
+loops only, which hide stalls; the latency of a batch divided by its size; responses that nobody compares; failures counted in the rate.
+[Measuring](measure.md#method) has the method.
 """
 
 
@@ -147,7 +152,7 @@ def ours(scenario: Scenario, protocol: str, all_measured: list[Measured]) -> lis
     """The experiments of a scenario, each from the record with the most subjects, or the first of these."""
     suffix = "" if protocol == "h1" or scenario.name.endswith(f"_{protocol}") else f"_{protocol}"
     wanted = {f"{scenario.name}{suffix}"}
-    if scenario.section == "B":  # its peer, gunicorn, is a WSGI server
+    if scenario.section == "Hornbeam":  # its peer, gunicorn, is a WSGI server
         wanted.add(f"{scenario.name}_wsgi")
     mine = [one for one in all_measured if one.scenario == scenario.name]
     if scenario.kind != "llm":
@@ -167,8 +172,8 @@ def row(section: Section, scenario: Scenario, all_measured: list[Measured]) -> I
         name = f"`{scenario.name}`" + (" over HTTP/2" if protocol == "h2" else "")
         theirs = f"{figures} {unit}".strip()
         if not found:
-            run = RUN_OF_SCENARIO.get(scenario.name, RUN_OF_SECTION[section.letter])
-            command = COMMANDS.get(scenario.name, f"python -m benches.documents --only {run}")
+            run = RUN_OF_SCENARIO.get(scenario.name, RUN_OF_SECTION[section.name])
+            command = COMMANDS.get(scenario.name, f"python -m benches.published_comparisons --only {run}")
             yield f"| {name} | {theirs} | `{command}` | |\n"
         count = next((load.count for load in scenario.loads if load.count), None) if unit == "s" else None
         for one in found:
@@ -208,13 +213,13 @@ def link(one: Measured) -> str:
 
 
 def part(section: Section, all_measured: list[Measured]) -> str:
-    shown = [one for one in section.scenarios if one.published or section.letter in "CDE"]
+    shown = [one for one in section.scenarios if one.published or section.name in CLIENTS]
     machine = f" Machine of the published figures: {section.machine}." if section.machine else ""
-    unit = {"E": "accepted, stored and forwarded per second"}.get(
-        section.letter, "per second: responses, calls or batches"
+    unit = {"HTTPotion": "accepted, stored and forwarded per second"}.get(
+        section.name, "per second: responses, calls or batches"
     )
     return (
-        f"\n## {section.letter}. {section.source}\n\n{section.title}.{machine} Ours: {unit}.\n\n"
+        f"\n## {section.source}\n\n{section.title}.{machine} Ours: {unit}.\n\n"
         "| scenario | published there | ours, measured together | record |\n|---|---|---|---|\n"
         + "".join(line for one in shown for line in row(section, one, all_measured))
     )
@@ -222,7 +227,7 @@ def part(section: Section, all_measured: list[Measured]) -> str:
 
 def page() -> str:
     all_measured = measured()
-    return HEAD + "".join(part(one, all_measured) for one in sections() if one.letter in RUN_OF_SECTION)
+    return HEAD + "".join(part(one, all_measured) for one in sections() if one.name in RUN_OF_SECTION)
 
 
 def main() -> int:
@@ -230,9 +235,9 @@ def main() -> int:
         PAGE.write_text(page())
         return 0
     if not PAGE.exists() or PAGE.read_text() != page():
-        print("docs/founding.md does not show the records of benches/results: run `make format`")
+        print("docs/published_comparisons.md does not show the records of benches/results: run `make format`")
         return 1
-    print("founding documents: docs/founding.md shows the records")
+    print("published comparisons: docs/published_comparisons.md shows the records")
     return 0
 
 
