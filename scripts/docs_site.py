@@ -182,11 +182,21 @@ def pages_without_place() -> list[str]:
 # --- the build ----------------------------------------------------------------------------------
 
 
+def repository() -> str:
+    """The address of the repository for the link at the top of each page; empty where there is none."""
+    if name := os.environ.get("GITHUB_REPOSITORY"):
+        return f"{os.environ.get('GITHUB_SERVER_URL', 'https://github.com')}/{name}"
+    command = ["git", "remote", "get-url", "origin"]
+    origin = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
+    found = re.fullmatch(r"(?:https://|(?:ssh://)?git@)([\w.-]+)[:/](.+?)(?:\.git)?/?", origin)
+    return f"https://{found[1]}/{found[2]}" if found else ""
+
+
 def build() -> None:
     shutil.rmtree(SITE, ignore_errors=True)
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--clean", "--strict"]
     # The notice of the theme about its end (CONTRIBUTING.md).
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "TOWLINE_REPOSITORY": repository()}
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode != 0:
         raise Failed("mkdocs reports faults")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path, PurePosixPath
 
@@ -46,6 +47,28 @@ def test_links_lead_to_pages_of_the_site():
 def test_a_link_to_nothing_fails():
     with pytest.raises(docs_site.Failed, match=r"docs/serve.md: nothing.md: no such file"):
         docs_site.Pages().linked(PurePosixPath("docs/serve.md"), "[x](nothing.md)")
+
+
+@pytest.mark.parametrize(
+    ("origin", "address"),
+    [
+        ("https://code.example/a/towline.git", "https://code.example/a/towline"),
+        ("git@code.example:a/towline.git", "https://code.example/a/towline"),
+        ("ssh://git@code.example/a/towline", "https://code.example/a/towline"),
+        ("/srv/towline", ""),
+        (None, ""),
+    ],
+)
+def test_the_address_of_the_repository(origin, address, tmp_path, monkeypatch):
+    monkeypatch.delenv("GITHUB_REPOSITORY", raising=False)
+    monkeypatch.setattr(docs_site, "ROOT", tmp_path)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    if origin is not None:
+        subprocess.run(["git", "remote", "add", "origin", origin], cwd=tmp_path, check=True)
+    assert docs_site.repository() == address
+    monkeypatch.setenv("GITHUB_REPOSITORY", "b/towline")
+    monkeypatch.delenv("GITHUB_SERVER_URL", raising=False)
+    assert docs_site.repository() == "https://github.com/b/towline"
 
 
 def test_every_page_has_a_place_in_the_navigation():
