@@ -150,30 +150,13 @@ CYCLES: dict[tuple[str, ...], str] = {
         LOAD + "stats/steps.rs",
     ): "a step has response times, which the statistics define",
     (
-        PROTO + "connection.rs",
-        PROTO + "h3/mod.rs",
-        PROTO + "h3/unidirectional.rs",
-        PROTO + "quic.rs",
-    ): "the connection hands out commands of QUIC, whose methods are in quic.rs",
-    (
-        PROTO + "field_compression/huffman.rs",
-        PROTO + "field_compression/integer.rs",
-        PROTO + "field_compression/mod.rs",
-    ): "strings and integers report the errors that the module defines",
-    (
-        PROTO + "field_compression/names.rs",
-        PROTO + "field_compression/static_table.rs",
-        PROTO + "h2/hpack/static_table.rs",
-        PROTO + "h3/qpack/static_table.rs",
-    ): "names are numbered by the static tables, whose entries have names",
-    (
         ASGI + "exchange.rs",
         ASGI + "state.rs",
         ASGI + "task/coroutine.rs",
         ASGI + "task/idle.rs",
     ): "Python objects that hold each other as Py<T>: the server its exchanges and idle task, and they the server",
 }
-MAX_CYCLES, MAX_CYCLE_FILES = 16, 10
+MAX_CYCLES, MAX_CYCLE_FILES = 13, 10
 
 LISTED_LINES, MAX_LINES = 600, 700
 

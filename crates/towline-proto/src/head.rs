@@ -230,6 +230,36 @@ impl<'a> Iterator for Fields<'a> {
 
 impl ExactSizeIterator for Fields<'_> {}
 
+/// Fields about framing, routing, authentication or the format of the content are not allowed in a trailer
+/// section (RFC 9110 6.5.1).
+pub(crate) fn is_forbidden_trailer(name: &[u8]) -> bool {
+    const FORBIDDEN: [&[u8]; 20] = [
+        b"content-length",
+        b"transfer-encoding",
+        b"host",
+        b"connection",
+        b"keep-alive",
+        b"upgrade",
+        b"te",
+        b"trailer",
+        b"expect",
+        b"max-forwards",
+        b"range",
+        b"authorization",
+        b"proxy-authorization",
+        b"cookie",
+        b"set-cookie",
+        b"content-encoding",
+        b"content-type",
+        b"content-range",
+        b"proxy-authenticate",
+        b"www-authenticate",
+    ];
+    FORBIDDEN
+        .iter()
+        .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
+}
+
 /// Fields copied out of the receive buffer.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OwnedFields {

@@ -48,6 +48,7 @@ mod progress_timer;
 mod protocol_switch;
 mod quic;
 mod refusal;
+mod target;
 pub mod ws;
 
 pub use body::{BodySize, parse_length};
@@ -61,9 +62,10 @@ pub use event::{
     Event, Interest, Protocol, ProtocolPolicy, Side, StreamId, StreamRead, StreamStats,
 };
 pub use h1::{PreparedRequest, standard_reason};
+pub use h3::EarlyData;
 pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
 pub use limits::{DateSource, Http2Limits, Http3Limits, Limits, RateLimit};
-pub use quic::{EarlyData, QuicClose, QuicCommand, StreamRecv, StreamSend};
+pub use quic::{QuicClose, QuicCommand, StreamRecv, StreamSend};
 pub use refusal::{Refusal, RefusedLine};
 
 /// The head parser and the HPACK codec on their own, for the benchmarks. Not part of the public API.

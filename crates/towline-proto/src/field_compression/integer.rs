@@ -1,6 +1,6 @@
 //! Integers with a prefix (RFC 7541 5.1), and the cursor over a header block.
 
-use super::CodingError;
+use super::error::CodingError;
 
 /// Maximum number of continuation bytes of an integer: 2^28 is more than any index or length can be, and
 /// redundant zeros are refused too (RFC 7541 5.1, last paragraph).

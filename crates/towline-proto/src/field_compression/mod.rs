@@ -3,34 +3,27 @@
 
 mod decoded;
 pub(crate) mod dynamic_table;
+mod error;
 mod hash_index;
+mod hpack_entries;
 pub(crate) mod huffman;
 pub(crate) mod integer;
 mod names;
+mod qpack_entries;
 mod static_table;
 
 pub(crate) use decoded::{Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, string};
+pub(crate) use error::CodingError;
 pub(crate) use hash_index::{HashIndex, hash};
+pub(crate) use hpack_entries::HPACK_ENTRIES;
 pub(crate) use names::{FieldError, IndexingPolicy, KnownName, Name, known};
-pub(crate) use static_table::{StaticTable, text_bytes};
+pub(crate) use qpack_entries::QPACK_ENTRIES;
+pub(crate) use static_table::{HPACK_TABLE, QPACK_TABLE};
 
 use crate::Field;
 
 /// A cookie shorter than this could be guessed (RFC 7541 7.1.3).
 const SHORT_COOKIE_BYTES: usize = 20;
-
-/// Error in decoding an integer or a string.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum CodingError {
-    /// It is not complete.
-    Truncated,
-    /// An integer above the bound, or with unnecessary bytes.
-    Integer,
-    /// The Huffman code of EOS.
-    EndOfString,
-    /// Padding other than up to seven one bits.
-    Padding,
-}
 
 /// Encodes the fields of a head, one after the other.
 pub(crate) trait FieldEncoder {

@@ -3,7 +3,9 @@
 
 use crate::Version;
 use crate::byte_class::{is_token_bytes, is_value_bytes};
-use crate::{h2, h3};
+
+use super::hpack_entries::HPACK_ENTRIES;
+use super::qpack_entries::QPACK_ENTRIES;
 
 /// Names of the fields that the connection itself acts on. A decoded field carries it, so that names are not
 /// compared again.
@@ -246,11 +248,11 @@ const fn known_names() -> [KnownName; NAMES.len() + 1] {
     while i < NAMES.len() {
         let (text, name, policy) = NAMES[i];
         let text = text.as_bytes();
-        let (hpack, more) = range(&h2::hpack::ENTRIES, text, 0);
-        assert!(range(&h2::hpack::ENTRIES, text, more).0.count == 0);
-        let (first, more) = range(&h3::qpack::ENTRIES, text, 0);
-        let (second, more) = range(&h3::qpack::ENTRIES, text, more);
-        assert!(range(&h3::qpack::ENTRIES, text, more).0.count == 0);
+        let (hpack, more) = range(&HPACK_ENTRIES, text, 0);
+        assert!(range(&HPACK_ENTRIES, text, more).0.count == 0);
+        let (first, more) = range(&QPACK_ENTRIES, text, 0);
+        let (second, more) = range(&QPACK_ENTRIES, text, more);
+        assert!(range(&QPACK_ENTRIES, text, more).0.count == 0);
         known[i + 1] = KnownName {
             text,
             name,
@@ -358,18 +360,18 @@ mod tests {
 
     #[test]
     fn every_name_of_both_tables_is_found_and_no_other() {
-        for (place, (name, value)) in h2::hpack::ENTRIES.into_iter().enumerate() {
+        for (place, (name, value)) in HPACK_ENTRIES.into_iter().enumerate() {
             let known = known(name).expect("a static name");
             assert_eq!(known.text, name);
-            let found = known.hpack.place_of_value(&h2::hpack::ENTRIES, value);
+            let found = known.hpack.place_of_value(&HPACK_ENTRIES, value);
             assert_eq!(found.map(usize::from), Some(place));
         }
-        for (place, (name, value)) in h3::qpack::ENTRIES.into_iter().enumerate() {
+        for (place, (name, value)) in QPACK_ENTRIES.into_iter().enumerate() {
             let known = known(name).expect("a static name");
             let found = known
                 .qpack
                 .into_iter()
-                .find_map(|range| range.place_of_value(&h3::qpack::ENTRIES, value));
+                .find_map(|range| range.place_of_value(&QPACK_ENTRIES, value));
             assert_eq!(found.map(usize::from), Some(place));
         }
         for (text, name, _) in NAMES {

@@ -1,18 +1,31 @@
-//! Static tables, stored as one run of bytes.
+//! The static tables of HPACK and QPACK, each stored as one run of bytes.
 
-use super::Name;
-use super::names::name_of;
+use super::hpack_entries::HPACK_ENTRIES;
+use super::names::{Name, name_of};
+use super::qpack_entries::QPACK_ENTRIES;
 
-/// Position of an entry in the text of its table.
+/// The table of HPACK; index 1 is at position 0.
+pub(crate) static HPACK_TABLE: StaticTable<
+    { HPACK_ENTRIES.len() },
+    { text_bytes(&HPACK_ENTRIES) },
+> = StaticTable::of(&HPACK_ENTRIES);
+
+/// The table of QPACK.
+pub(crate) static QPACK_TABLE: StaticTable<
+    { QPACK_ENTRIES.len() },
+    { text_bytes(&QPACK_ENTRIES) },
+> = StaticTable::of(&QPACK_ENTRIES);
+
+/// Where the text of an entry is in the text of its table.
 #[derive(Clone, Copy)]
-struct Place {
+struct Span {
     start: u16,
     name_len: u8,
     len: u8,
     name: Name,
 }
 
-/// An entry.
+/// An entry of a static table.
 #[derive(Clone, Copy)]
 pub(crate) struct StaticEntry {
     /// Name and value, concatenated.
@@ -23,12 +36,12 @@ pub(crate) struct StaticEntry {
 
 /// The entries of a static table and their text.
 pub(crate) struct StaticTable<const N: usize, const BYTES: usize> {
-    places: [Place; N],
+    spans: [Span; N],
     text: [u8; BYTES],
 }
 
 /// Length of the text of all entries.
-pub(crate) const fn text_bytes<const N: usize>(entries: &[(&[u8], &[u8]); N]) -> usize {
+const fn text_bytes<const N: usize>(entries: &[(&[u8], &[u8]); N]) -> usize {
     let (mut bytes, mut i) = (0, 0);
     while i < N {
         bytes += entries[i].0.len() + entries[i].1.len();
@@ -39,21 +52,21 @@ pub(crate) const fn text_bytes<const N: usize>(entries: &[(&[u8], &[u8]); N]) ->
 
 impl<const N: usize, const BYTES: usize> StaticTable<N, BYTES> {
     /// `BYTES` is the [`text_bytes`] of the entries.
-    pub const fn of(entries: &[(&[u8], &[u8]); N]) -> Self {
-        let none = Place {
+    const fn of(entries: &[(&[u8], &[u8]); N]) -> Self {
+        let none = Span {
             start: 0,
             name_len: 0,
             len: 0,
             name: Name::Other,
         };
         let mut table = Self {
-            places: [none; N],
+            spans: [none; N],
             text: [0; BYTES],
         };
         let (mut at, mut i) = (0, 0);
         while i < N {
             let (name, value) = entries[i];
-            table.places[i] = Place {
+            table.spans[i] = Span {
                 start: at as u16,
                 name_len: name.len() as u8,
                 len: (name.len() + value.len()) as u8,
@@ -74,14 +87,14 @@ impl<const N: usize, const BYTES: usize> StaticTable<N, BYTES> {
         table
     }
 
-    /// The entry at a place from 0.
+    /// The entry at a position from 0.
     #[inline]
-    pub fn get(&'static self, place: u32) -> Option<StaticEntry> {
-        let place = self.places.get(place as usize)?;
+    pub fn get(&'static self, position: u32) -> Option<StaticEntry> {
+        let span = self.spans.get(position as usize)?;
         Some(StaticEntry {
-            line: &self.text[usize::from(place.start)..][..usize::from(place.len)],
-            name_len: u32::from(place.name_len),
-            name: place.name,
+            line: &self.text[usize::from(span.start)..][..usize::from(span.len)],
+            name_len: u32::from(span.name_len),
+            name: span.name,
         })
     }
 }
@@ -94,9 +107,9 @@ mod tests {
     static TABLE: StaticTable<3, { text_bytes(&ENTRIES) }> = StaticTable::of(&ENTRIES);
 
     #[test]
-    fn entries_are_found_by_their_place() {
+    fn entries_are_found_by_their_position() {
         let found: Vec<_> = (0..4)
-            .map_while(|place| TABLE.get(place))
+            .map_while(|position| TABLE.get(position))
             .map(|entry| (entry.line, entry.name_len, entry.name))
             .collect();
         assert_eq!(

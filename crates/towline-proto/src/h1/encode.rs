@@ -1,6 +1,7 @@
 //! Heads, sent: validated while they are appended, in one pass.
 
 use crate::body::parse_length;
+use crate::head::is_forbidden_trailer;
 use crate::{Field, UserError};
 
 use super::head_info::ConnectionOptions;
@@ -240,36 +241,6 @@ pub(super) fn last_chunk(out: &mut Vec<u8>, trailers: &[Field<'_>]) -> Result<()
     }
     out.extend_from_slice(b"\r\n");
     Ok(())
-}
-
-/// Fields about framing, routing, authentication or the format of the content are not allowed in a trailer
-/// section (RFC 9110 6.5.1).
-pub fn is_forbidden_trailer(name: &[u8]) -> bool {
-    const FORBIDDEN: [&[u8]; 20] = [
-        b"content-length",
-        b"transfer-encoding",
-        b"host",
-        b"connection",
-        b"keep-alive",
-        b"upgrade",
-        b"te",
-        b"trailer",
-        b"expect",
-        b"max-forwards",
-        b"range",
-        b"authorization",
-        b"proxy-authorization",
-        b"cookie",
-        b"set-cookie",
-        b"content-encoding",
-        b"content-type",
-        b"content-range",
-        b"proxy-authenticate",
-        b"www-authenticate",
-    ];
-    FORBIDDEN
-        .iter()
-        .any(|forbidden| name.eq_ignore_ascii_case(forbidden))
 }
 
 /// The standard phrase of a status (RFC 9110 15 and the IANA registry); empty for an unknown one.

@@ -17,7 +17,7 @@
 
 mod chunked;
 mod close;
-pub mod encode;
+mod encode;
 mod head_info;
 mod lenient;
 mod parse;
@@ -29,7 +29,6 @@ mod rules;
 mod scan;
 mod send;
 mod start_line;
-pub mod target;
 mod trailers;
 
 use std::collections::VecDeque;

@@ -8,8 +8,8 @@ use crate::{ConnectionError, Event, Fields, HeadRef, Side, StreamId, StreamRead,
 use super::chunked::{Decoder, Next};
 use super::head_info::{Expect, HeadInfo, Host};
 use super::parse::{Parsed, empty_lines};
-use super::target::{check_host, check_target};
 use super::{Connection, PendingEvents, Phase, RecvState, SendState, rules};
+use crate::target::{check_host, check_target};
 
 /// An event without borrows.
 enum Signal {

@@ -12,9 +12,9 @@ use crate::{
 
 use super::encode::{self, FieldPlacement, FramingFields};
 use super::parse::HeadParser;
-use super::target::{check_target, is_host};
 use super::{Connection, Ending, IdleTimer, PendingEvents, Phase, RecvState, SendState, rules};
 use crate::byte_class::is_token_bytes;
+use crate::target::{check_target, is_host};
 
 /// How a body is sent: the framing fields to add to the head, and the state after it.
 #[derive(Debug, Clone, Copy)]

@@ -3,11 +3,11 @@
 use crate::head::FieldSpan;
 use crate::{ConnectionError, Limits, Side};
 
-use super::encode::is_forbidden_trailer;
 use super::lenient::{self, FieldLine};
 use super::parse::field_line;
 use super::scan::Stop;
 use super::{Connection, rules};
+use crate::head::is_forbidden_trailer;
 
 /// Trailer fields, copied out of the receive buffer.
 #[derive(Debug, Default)]

@@ -2,8 +2,8 @@
 
 use crate::body::Method;
 use crate::error::CloseReason;
-use crate::h1::encode::is_forbidden_trailer;
 use crate::head::OwnedFields;
+use crate::head::is_forbidden_trailer;
 use crate::{BodySize, Field, Fields, Limits, Side, StreamError, UserError};
 
 use super::fault::Fault;

@@ -3,8 +3,8 @@
 use crate::body::{Method, is_safe_method, parse_length};
 use crate::byte_class::{is_token_bytes, is_value_bytes, is_visible_bytes};
 use crate::field_compression::FieldEncoder;
-use crate::h1::encode::is_forbidden_trailer;
-use crate::h1::target::{check_target, is_host};
+use crate::head::is_forbidden_trailer;
+use crate::target::{check_target, is_host};
 use crate::{BodySize, Field, RequestHead, UserError};
 
 use super::encode;

@@ -16,8 +16,8 @@
 use crate::body::{Method, is_safe_method};
 use crate::byte_class::{is_token_bytes, not_visible};
 use crate::field_compression::{Bounds, DecodedFields, FieldDecoder};
-use crate::h1::target::{check_target, is_host};
 use crate::head::{FieldSpan, StartLine};
+use crate::target::{check_target, is_host};
 use crate::{Fields, HeadRef, Limits, RefusedLine, Version};
 
 use super::fault::Fault;

@@ -11,11 +11,11 @@ use crate::field_compression::dynamic_table::{
 };
 use crate::field_compression::integer::Input;
 use crate::field_compression::{
-    Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, FieldError, Name, string,
+    Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, FieldError, HPACK_TABLE, Name,
+    string,
 };
 
-use super::HpackError;
-use super::static_table::{STATIC_ENTRIES, STATIC_TABLE};
+use super::{HpackError, STATIC_ENTRIES};
 
 /// One direction's decoder.
 #[derive(Debug)]
@@ -147,7 +147,7 @@ impl Decoder {
         if index == 0 {
             return Err(HpackError::Index);
         }
-        let entry = STATIC_TABLE.get(index - 1).ok_or(HpackError::Index)?;
+        let entry = HPACK_TABLE.get(index - 1).ok_or(HpackError::Index)?;
         let text = entry.line;
         if !budget.take(text.len()) {
             return Ok(None);
@@ -247,7 +247,7 @@ impl Decoder {
             return Ok((entry.info.name, entry.info.name_error));
         }
         if index > 0 {
-            let entry = STATIC_TABLE.get(index - 1).ok_or(HpackError::Index)?;
+            let entry = HPACK_TABLE.get(index - 1).ok_or(HpackError::Index)?;
             bytes.extend_from_slice(&entry.line[..entry.name_len as usize]);
             let error = (entry.name == Name::Connection).then_some(FieldError::Connection);
             return Ok((entry.name, error));

@@ -12,11 +12,11 @@ use crate::field_compression::dynamic_table::{
     DEFAULT_TABLE_BYTES, DynamicTable, EntryInfo, OVERHEAD,
 };
 use crate::field_compression::{
-    FieldEncoder, HashIndex, IndexingPolicy, KnownName, hash, integer, is_line, is_secret, known,
-    write_string,
+    FieldEncoder, HPACK_ENTRIES, HashIndex, IndexingPolicy, KnownName, hash, integer, is_line,
+    is_secret, known, write_string,
 };
 
-use super::static_table::{ENTRIES, STATIC_ENTRIES};
+use super::STATIC_ENTRIES;
 
 /// The three forms of a literal (RFC 7541 6.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,11 +246,11 @@ fn name_index(known: &KnownName) -> u32 {
 /// The static entry that has this value too.
 #[inline]
 fn index_of_value(known: &KnownName, value: &[u8]) -> Option<u8> {
-    let place = known.hpack.place_of_value(&ENTRIES, value)?;
+    let place = known.hpack.place_of_value(&HPACK_ENTRIES, value)?;
     Some(place + 1)
 }
 
 /// Whether the static entry of that index is this field.
 fn is_static(index: u8, name: &[u8], value: &[u8]) -> bool {
-    ENTRIES[usize::from(index) - 1] == (name, value)
+    HPACK_ENTRIES[usize::from(index) - 1] == (name, value)
 }

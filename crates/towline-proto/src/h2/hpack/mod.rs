@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   block ──► Decoder ──► text in the caller's buffer, a DecodedField for each
-//!               │ static_table, DynamicTable
+//!               │ HPACK_TABLE, DynamicTable
 //!   block ◄── Encoder ◄── name, value, sensitivity
-//!               │ static_table, DynamicTable, HashIndex
+//!               │ HPACK_ENTRIES, DynamicTable, HashIndex
 //! ```
 //!
 //! Both take whole blocks: HEADERS and its CONTINUATIONs are joined, and bounded, by the connection. Each
@@ -14,16 +14,17 @@
 mod decoder;
 mod encoder;
 mod scratch;
-mod static_table;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
 pub use scratch::HpackScratch;
-pub(crate) use static_table::ENTRIES;
 
-use crate::field_compression::CodingError;
+use crate::field_compression::{CodingError, HPACK_ENTRIES};
+
+/// Number of entries of the static table, whose indices come before those of the dynamic table (RFC 7541 2.3.3).
+const STATIC_ENTRIES: u32 = HPACK_ENTRIES.len() as u32;
 
 /// Error in decoding a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

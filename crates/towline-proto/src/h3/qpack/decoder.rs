@@ -8,12 +8,12 @@
 use crate::field_compression::dynamic_table::{DynamicTable, EntryInfo, EntryRef, OVERHEAD};
 use crate::field_compression::integer::Input;
 use crate::field_compression::{
-    Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, FieldError, Name, string,
+    Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, FieldError, Name, QPACK_TABLE,
+    string,
 };
 
 use super::QpackError;
 use super::instructions::{EncoderInstruction, NameRef};
-use super::static_table::STATIC_TABLE;
 
 /// One direction's decoder.
 #[derive(Debug)]
@@ -241,7 +241,7 @@ impl Decoder {
         budget: &mut Budget,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<DecodedField>, QpackError> {
-        let entry = STATIC_TABLE.get(index).ok_or(QpackError::Index)?;
+        let entry = QPACK_TABLE.get(index).ok_or(QpackError::Index)?;
         if !budget.take(entry.line.len()) {
             return Ok(None);
         }
@@ -394,7 +394,7 @@ fn behind(prefix: Prefix, index: u32) -> u64 {
 
 /// Appends the name of a static entry.
 fn static_name(index: u32, bytes: &mut Vec<u8>) -> Result<(Name, Option<FieldError>), QpackError> {
-    let entry = STATIC_TABLE.get(index).ok_or(QpackError::Index)?;
+    let entry = QPACK_TABLE.get(index).ok_or(QpackError::Index)?;
     bytes.extend_from_slice(&entry.line[..entry.name_len as usize]);
     Ok((entry.name, None))
 }

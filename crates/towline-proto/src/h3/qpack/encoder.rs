@@ -25,13 +25,12 @@ use crate::field_compression::dynamic_table::{
 };
 use crate::field_compression::integer::{self, Input};
 use crate::field_compression::{
-    FieldEncoder, HashIndex, IndexingPolicy, KnownName, hash, is_line, is_secret, known,
-    write_string,
+    FieldEncoder, HashIndex, IndexingPolicy, KnownName, QPACK_ENTRIES, hash, is_line, is_secret,
+    known, write_string,
 };
 
 use super::QpackError;
 use super::instructions::{self, DecoderInstruction, MAX_DECODER_INSTRUCTION_BYTES};
-use super::static_table::ENTRIES;
 
 /// Number of fields of the last head whose encodings are remembered. Few heads are longer.
 const MAX_REMEMBERED_FIELDS: usize = 16;
@@ -459,7 +458,9 @@ impl FieldEncoder for Encoder {
     fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
         let field = Field { name, value };
         match self.last.get(self.position) {
-            Some(&FieldRef::Static(place)) if ENTRIES[usize::from(place)] == (name, value) => {
+            Some(&FieldRef::Static(place))
+                if QPACK_ENTRIES[usize::from(place)] == (name, value) =>
+            {
                 integer::write(usize::from(place), 6, 0xc0, out);
             }
             Some(&FieldRef::Dynamic(number)) => {
@@ -512,5 +513,5 @@ fn static_name(known: &KnownName) -> Option<u8> {
 #[inline]
 fn place_of_value(known: &KnownName, value: &[u8]) -> Option<u8> {
     let mut ranges = known.qpack.iter();
-    ranges.find_map(|range| range.place_of_value(&ENTRIES, value))
+    ranges.find_map(|range| range.place_of_value(&QPACK_ENTRIES, value))
 }

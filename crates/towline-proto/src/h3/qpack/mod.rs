@@ -16,7 +16,6 @@ mod decoder;
 mod encoder;
 mod instructions;
 mod scratch;
-mod static_table;
 #[cfg(test)]
 mod tests;
 
@@ -24,7 +23,6 @@ pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
 pub(crate) use instructions::stream_cancellation as cancel_stream;
 pub use scratch::QpackScratch;
-pub(crate) use static_table::ENTRIES;
 
 use crate::field_compression::CodingError;
 

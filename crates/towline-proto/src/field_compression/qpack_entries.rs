@@ -1,9 +1,7 @@
-//! The static table (RFC 9204 appendix A).
-
-use crate::field_compression::{StaticTable, text_bytes};
+//! The entries of the static table of QPACK (RFC 9204 appendix A).
 
 /// The name of each entry from index 0 on, and its value.
-pub(crate) const ENTRIES: [(&[u8], &[u8]); 99] = [
+pub(crate) const QPACK_ENTRIES: [(&[u8], &[u8]); 99] = [
     (b":authority", b""),
     (b":path", b"/"),
     (b"age", b"0"),
@@ -113,7 +111,3 @@ pub(crate) const ENTRIES: [(&[u8], &[u8]); 99] = [
     (b"x-frame-options", b"deny"),
     (b"x-frame-options", b"sameorigin"),
 ];
-
-/// The table.
-pub(super) static STATIC_TABLE: StaticTable<{ ENTRIES.len() }, { text_bytes(&ENTRIES) }> =
-    StaticTable::of(&ENTRIES);

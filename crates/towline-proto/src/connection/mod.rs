@@ -4,6 +4,8 @@
 //! `handle_timeout`), from the program (`request`, `respond`, `stream`, `close`), outputs (`next_event`,
 //! `send_slices`, `interest`, `deadline`), and plain getters.
 
+mod quic;
+
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +23,7 @@ use crate::{
 /// One end of one transport connection.
 #[derive(Debug)]
 pub struct Connection {
-    pub(crate) inner: Inner,
+    inner: Inner,
     /// `Either` until the first bytes, or [`set_protocol`](Self::set_protocol), have decided.
     protocols: ProtocolPolicy,
 }
@@ -35,7 +37,7 @@ pub struct Connection {
 // A tag of its own: it takes 70 of 10,200 instructions an exchange (benches/h2_memory) to find which of three variants the
 // unused values of a field stand for.
 #[repr(u8)]
-pub(crate) enum Inner {
+enum Inner {
     H1(h1::Connection),
     H2(Box<h2::Connection>),
     H3(Box<h3::Connection>),

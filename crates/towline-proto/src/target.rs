@@ -56,7 +56,7 @@ fn check_absolute_form(target: &[u8]) -> Result<(usize, usize), ConnectionError>
 }
 
 /// Checks the value of a Host field. It may be empty (RFC 9110 7.2).
-pub(super) fn check_host(value: &[u8]) -> Result<(), ConnectionError> {
+pub fn check_host(value: &[u8]) -> Result<(), ConnectionError> {
     if value.is_empty() || is_host(value) {
         Ok(())
     } else {

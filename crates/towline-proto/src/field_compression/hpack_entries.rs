@@ -1,9 +1,7 @@
-//! The static table (RFC 7541 appendix A).
-
-use crate::field_compression::{StaticTable, text_bytes};
+//! The entries of the static table of HPACK (RFC 7541 appendix A).
 
 /// The name of each static entry from index 1 on, and its value.
-pub(crate) const ENTRIES: [(&[u8], &[u8]); 61] = [
+pub(crate) const HPACK_ENTRIES: [(&[u8], &[u8]); 61] = [
     (b":authority", b""),
     (b":method", b"GET"),
     (b":method", b"POST"),
@@ -66,10 +64,3 @@ pub(crate) const ENTRIES: [(&[u8], &[u8]); 61] = [
     (b"via", b""),
     (b"www-authenticate", b""),
 ];
-
-/// Entries of the static table.
-pub(super) const STATIC_ENTRIES: u32 = ENTRIES.len() as u32;
-
-/// The table; index 1 is at place 0.
-pub(super) static STATIC_TABLE: StaticTable<{ ENTRIES.len() }, { text_bytes(&ENTRIES) }> =
-    StaticTable::of(&ENTRIES);
