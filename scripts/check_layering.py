@@ -64,51 +64,11 @@ PROTO, IO, LOAD = "crates/towline-proto/src/", "crates/towline-io/src/", "crates
 ASGI = "crates/towline-py-server/src/asgi/"
 CYCLES: dict[tuple[str, ...], str] = {
     (
-        IO + "client/blocking/call.rs",
-        IO + "client/blocking/h1_call.rs",
-        IO + "client/blocking/h1_exchange.rs",
-        IO + "client/blocking/h2_call.rs",
         IO + "client/blocking/h2_driver.rs",
-        IO + "client/blocking/mod.rs",
         IO + "client/blocking/pooled_conn.rs",
-        IO + "client/blocking/read_buffer.rs",
         IO + "client/blocking/shared_pool.rs",
         IO + "client/blocking/waiter_mailbox.rs",
-    ): "a call is one of two kinds, both report outcomes that the call defines, and the pool holds their connections",
-    (
-        IO + "client/dial/clock.rs",
-        IO + "client/dial/config.rs",
-        IO + "client/dial/connect.rs",
-        IO + "client/dial/mod.rs",
-        IO + "client/dial/partial_transport.rs",
-        IO + "client/dial/quic_dial.rs",
-        IO + "client/dial/quic_race.rs",
-        IO + "client/dial/resolve.rs",
-        IO + "client/dial/stream_dial.rs",
-        IO + "conn/mod.rs",
-    ): "the steps of a dial report the progress that the dial defines",
-    (
-        IO + "client/dial/proxy/mod.rs",
-        IO + "client/dial/proxy/socks.rs",
-        IO + "client/dial/proxy/tunnel.rs",
-    ): "both kinds of proxy report the step that the handshake defines",
-    (
-        IO + "client/driver/call.rs",
-        IO + "client/driver/early_data.rs",
-        IO + "client/driver/h2_events.rs",
-        IO + "client/driver/mod.rs",
-        IO + "client/driver/timers.rs",
-        IO + "client/driver/websocket_state.rs",
-    ): "a call knows the stream and the WebSocket of its connection, whose state the driver defines",
-    (
-        IO + "client/pool/origin.rs",
-        IO + "client/pool/slot.rs",
-        IO + "client/pool/types.rs",
-    ): "the types of the pool name an origin, which has limits of the pool",
-    (
-        IO + "coding/decode/format_decoder.rs",
-        IO + "coding/decode/mod.rs",
-    ): "a decoder for each format reports the errors that the module defines",
+    ): "the pool holds connections, and an HTTP/2 connection reports its free streams and its end to the pool",
     (
         IO + "conn/early_flight.rs",
         IO + "conn/proxy_header.rs",
@@ -156,7 +116,7 @@ CYCLES: dict[tuple[str, ...], str] = {
         ASGI + "task/idle.rs",
     ): "Python objects that hold each other as Py<T>: the server its exchanges and idle task, and they the server",
 }
-MAX_CYCLES, MAX_CYCLE_FILES = 13, 10
+MAX_CYCLES, MAX_CYCLE_FILES = 8, 10
 
 LISTED_LINES, MAX_LINES = 600, 700
 

@@ -44,10 +44,7 @@ use crate::conn::transport::{StreamTransport, Transport};
 use crate::quic;
 use crate::serve::metrics::SlotHandle;
 use crate::serve::refusals::{Reason, RefusedFor};
-use crate::tls::{RecvOutcome, Session, TlsInfo, late_alert};
-
-/// ALPN protocol id of HTTP/2 over TLS (RFC 9113 3.2).
-pub(crate) const ALPN_H2: &[u8] = b"h2";
+use crate::tls::{ALPN_H2, RecvOutcome, Session, TlsInfo, late_alert};
 
 /// A connection with the front end's state `S`.
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]

@@ -33,3 +33,6 @@ pub use info::TlsInfo;
 pub use key::Password;
 pub use seed::seed;
 pub(crate) use session::{HandshakeOutcome, RecvOutcome, Session};
+
+/// ALPN protocol id of HTTP/2 over TLS (RFC 9113 3.2).
+pub(crate) const ALPN_H2: &[u8] = b"h2";

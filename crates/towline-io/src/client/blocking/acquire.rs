@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use towline_proto::Protocol;
 
-use super::BlockingError;
 use super::h1_conn::{poll, with_buffers};
 use super::h2_driver::H2Conn;
+use super::outcome::BlockingError;
 use super::pooled_conn::{self, ConnKind, PooledConn};
 use super::shared_pool::{AcquireOutcome, Acquired, SharedPool};
 use super::wait_policy::{Stop, WaitPolicy};

@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use towline_proto::{Field, OwnedHead, StreamMut};
+use towline_proto::{Field, OwnedHead};
 
-use super::BlockingError;
 use super::h1_call::H1Call;
 use super::h1_exchange::{Exchange, HeadState};
 use super::h2_call::{H2Call, Refused};
+use super::outcome::{
+    BlockingError, FillOutcome, ReadOutcome, Trailer, WriteOutcome, belongs_to_parent, over,
+};
 use super::pooled_conn::ConnKind;
 use super::read_buffer::ReadBuffer;
 use super::shared_pool::{Acquired, SharedPool};
@@ -17,43 +19,9 @@ use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::conn_ext::announced_idle_time;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::connection_log::{self, ConnectionEvent};
-use crate::client::request::{
-    CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timings,
-};
+use crate::client::request::{CallError, CallErrorKind, CallOptions, OutgoingRequest, Timings};
 use crate::client::retry_policy::{self, RetryContext};
 use crate::client::{call_error, fork};
-
-/// Name and value of a trailer field.
-pub type Trailer = (Box<[u8]>, Box<[u8]>);
-
-/// The result of [`BlockingCall::take`].
-#[derive(Debug)]
-pub enum ReadOutcome<T> {
-    Data(T),
-    /// No bytes are buffered: call [`BlockingCall::fill`].
-    Pending,
-    /// The whole body has been read, and the connection has been released.
-    End,
-}
-
-/// The result of [`BlockingCall::write`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WriteOutcome {
-    /// More may be written.
-    Continue,
-    /// The head of the response is here. [`BlockingCall::wants_body`]: the rest is to be written while the body of
-    /// the response is read.
-    Responded,
-}
-
-/// The result of [`BlockingCall::fill`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FillOutcome {
-    /// [`BlockingCall::take`] may return something.
-    Filled,
-    /// A piece of the request body can be written, or its end, without waiting.
-    Writable,
-}
 
 /// The call on its connection.
 #[expect(
@@ -518,28 +486,4 @@ impl Drop for BlockingCall {
             self.pool.outlive_fork();
         }
     }
-}
-
-pub(super) fn trailers_of(body: &StreamMut<'_>) -> Vec<Trailer> {
-    let trailers = body.trailers();
-    trailers
-        .map(|field| (field.name.into(), field.value.into()))
-        .collect()
-}
-
-pub(super) fn over() -> BlockingError {
-    BlockingError::Failed(Box::new(CallError::new(
-        CallErrorKind::LocalProtocol,
-        CallPhase::Send,
-        "the exchange is over",
-    )))
-}
-
-/// The error of a call that a forked child inherited.
-pub(super) fn belongs_to_parent() -> BlockingError {
-    BlockingError::Failed(Box::new(CallError::new(
-        CallErrorKind::Read,
-        CallPhase::Body,
-        "the response belongs to the parent process",
-    )))
 }

@@ -7,10 +7,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use towline_proto::{Field, OwnedHead, StreamRead};
 
-use super::BlockingError;
-use super::call::{self, FillOutcome, ReadOutcome, Trailer, WriteOutcome};
 use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
 use super::h1_exchange::{Exchange, HeadState, Upload, refresh_clock};
+use super::outcome::{self, BlockingError, FillOutcome, ReadOutcome, Trailer, WriteOutcome};
 use super::pooled_conn::open;
 use super::shared_pool::SharedPool;
 use super::wait_policy::WaitPolicy;
@@ -117,13 +116,13 @@ impl H1Call {
     ) -> Result<(ReadOutcome<T>, Option<Instant>), BlockingError> {
         let mut conn = open(&self.conn);
         let Ok(mut stream) = conn.peer.proto.stream(self.exchange.stream) else {
-            return Err(call::over());
+            return Err(outcome::over());
         };
         let taken = match stream.read(max) {
             StreamRead::Data(data) => ReadOutcome::Data(sink(data)),
             StreamRead::Pending => return Ok((ReadOutcome::Pending, None)),
             StreamRead::End => {
-                *trailers = call::trailers_of(&stream);
+                *trailers = outcome::trailers_of(&stream);
                 self.exchange.is_read = true;
                 if self.exchange.is_sending(&conn) {
                     // The call is over when its request has been sent, too.

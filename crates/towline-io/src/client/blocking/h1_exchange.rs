@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use towline_proto::{BodySize, ConnectionError, Event, OwnedHead, StreamError, StreamId};
 
-use super::BlockingError;
 use super::h1_conn::H1Conn;
+use super::outcome::BlockingError;
 use crate::client::call_error::{self, FailureContext};
 use crate::client::conn_ext::refuses_body;
 use crate::client::request::{

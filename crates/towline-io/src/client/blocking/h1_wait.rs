@@ -4,9 +4,9 @@ use std::time::Instant;
 
 use towline_proto::OwnedHead;
 
-use super::BlockingError;
 use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
 use super::h1_exchange::{Exchange, HeadState, Upload};
+use super::outcome::BlockingError;
 use super::wait_policy::{Stop, WaitPolicy};
 use crate::client::call_error;
 use crate::client::conn_ext::EXPECT_CONTINUE_TIMEOUT;

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use towline_proto::{Field, OwnedHead};
 
-use super::BlockingError;
-use super::call::{self, FillOutcome, WriteOutcome};
 use super::h2_driver::{DriverState, H2Conn};
+use super::outcome::{self, BlockingError, FillOutcome, WriteOutcome};
 use super::read_buffer::ReadBuffer;
 use super::shared_pool::SharedPool;
 use super::wait_policy::WaitPolicy;
@@ -263,7 +262,7 @@ impl H2Call {
         ready: impl FnMut(&mut DriverState) -> Option<Result<T, Box<CallError>>>,
     ) -> Result<T, BlockingError> {
         if self.conn.driver.is_from_parent_process() {
-            return Err(call::belongs_to_parent());
+            return Err(outcome::belongs_to_parent());
         }
         match self.conn.driver.wait(self.call, &self.pool, policy, ready) {
             Ok(Ok(value)) => Ok(value),

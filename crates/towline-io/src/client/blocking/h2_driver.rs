@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use towline_proto::OwnedHead;
 
-use super::BlockingConfig;
+use super::config::BlockingConfig;
 use super::shared_pool::SharedPool;
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::Established;

@@ -21,6 +21,7 @@
 mod acquire;
 mod adaptive_spin;
 mod call;
+mod config;
 mod h1_call;
 mod h1_conn;
 mod h1_exchange;
@@ -28,6 +29,7 @@ mod h1_wait;
 mod h2_call;
 mod h2_driver;
 mod h2_wait;
+mod outcome;
 mod pool_wait;
 mod pooled_conn;
 mod read_buffer;
@@ -37,77 +39,21 @@ mod waiter_mailbox;
 mod wake_pipe;
 mod websocket;
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use towline_proto::Limits;
-
-use super::dial::DialConfig;
 use super::fork;
-use super::pool::{PoolLimits, PoolStatus};
-use super::request::{CallError, CallOptions, OutgoingRequest};
+use super::pool::PoolStatus;
+use super::request::{CallOptions, OutgoingRequest};
 use super::route::Route;
 
-pub use call::{BlockingCall, FillOutcome, ReadOutcome, Trailer, WriteOutcome};
+pub use call::BlockingCall;
+pub use config::BlockingConfig;
+pub use outcome::{BlockingError, FillOutcome, ReadOutcome, Trailer, WriteOutcome};
 pub use wait_policy::WaitPolicy;
 pub use websocket::{BlockingWebSocket, UpgradeOutcome, WsRecvOutcome};
 
 use shared_pool::SharedPool;
-
-/// The configuration of a client.
-#[derive(Clone, Debug)]
-pub struct BlockingConfig {
-    pub pool: PoolLimits,
-    pub dial: Arc<DialConfig>,
-    /// Limits of each connection; `window_bytes` bounds the unread bytes of a response.
-    pub limits: Arc<Limits>,
-}
-
-impl Default for BlockingConfig {
-    fn default() -> Self {
-        Self {
-            pool: PoolLimits::default(),
-            dial: Arc::default(),
-            limits: Arc::new(Limits::client()),
-        }
-    }
-}
-
-/// The reason why an operation ended without its result.
-#[derive(Debug)]
-pub enum BlockingError {
-    /// The interrupt check stopped it; the call is over.
-    Interrupted,
-    Failed(Box<CallError>),
-}
-
-impl BlockingError {
-    /// Adds the proxy of the route to an error.
-    pub(super) fn through(self, route: &Route) -> Self {
-        match self {
-            Self::Interrupted => self,
-            Self::Failed(error) => Self::Failed(Box::new(error.through(route))),
-        }
-    }
-}
-
-impl From<Box<CallError>> for BlockingError {
-    fn from(error: Box<CallError>) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl fmt::Display for BlockingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Interrupted => f.write_str("interrupted"),
-            Self::Failed(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for BlockingError {}
 
 /// The client; see the module's diagram.
 pub struct BlockingClient {

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use super::BlockingError;
 use super::acquire::{broken, no_connection, poll_entry, watch};
 use super::h1_conn::poll;
+use super::outcome::BlockingError;
 use super::pooled_conn::PooledConn;
 use super::shared_pool::{QueueEntry, SharedPool};
 use super::wait_policy::WaitPolicy;

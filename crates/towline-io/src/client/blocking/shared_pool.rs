@@ -16,7 +16,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::BlockingConfig;
+use super::config::BlockingConfig;
 use super::h2_driver::H2Driver;
 use super::pooled_conn::PooledConn;
 use super::waiter_mailbox::{Message, PendingDial, Waiter};

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use towline_proto::OwnedHead;
 use towline_proto::ws::{Kind, SendError};
 
-use super::BlockingError;
 use super::h1_conn::poll;
+use super::outcome::BlockingError;
 use super::wait_policy::WaitPolicy;
 use crate::client::driver::{CallEvent, CallId, ClientDriver, ClientDriverConfig};
 use crate::client::fork;

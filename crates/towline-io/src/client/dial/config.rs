@@ -11,8 +11,8 @@ use super::Resolver;
 use crate::client::alt_svc::Http3;
 use crate::client::request::{CallError, CallErrorKind, CallPhase, OutgoingRequest};
 use crate::client::route::Route;
-use crate::conn::ALPN_H2;
 use crate::quic::{ALPN_H3, QuicLimits};
+use crate::tls::ALPN_H2;
 
 /// Settings of all dials of a client; shared behind an [`Arc`].
 #[derive(Clone, Debug)]

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use socket2::{Domain, Protocol, SockAddr, Socket, TcpKeepalive, Type};
 
 use super::config::Keepalive;
+use super::error::os_message;
 use super::happy_eyeballs::HappyEyeballs;
 use super::{DialError, DialErrorKind, Watch};
 use crate::conn::addr::PeerAddr;
@@ -287,14 +288,5 @@ impl UnixRetry {
 
     pub(super) fn deadline(&self) -> Instant {
         self.retry_at
-    }
-}
-
-/// The system's error message, without its number.
-pub(super) fn os_message(error: &io::Error) -> String {
-    let text = error.to_string();
-    match text.split_once(" (os error") {
-        Some((message, _)) => message.to_owned(),
-        None => text,
     }
 }

@@ -78,3 +78,12 @@ impl fmt::Display for DialError {
 }
 
 impl std::error::Error for DialError {}
+
+/// The system's error message, without its number.
+pub(super) fn os_message(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.split_once(" (os error") {
+        Some((message, _)) => message.to_owned(),
+        None => text,
+    }
+}

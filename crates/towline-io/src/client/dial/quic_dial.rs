@@ -15,7 +15,7 @@ use std::time::Instant;
 use quinn_proto::{ClientConfig, ConnectionError, Event, TransportErrorCode};
 
 use super::clock::DialClock;
-use super::connect::os_message;
+use super::error::os_message;
 use super::happy_eyeballs::HappyEyeballs;
 use super::resolve::{self, LookupResult, literal};
 use super::{

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError, Weak};
 
-use super::connect::os_message;
+use super::error::os_message;
 use super::{DialError, DialErrorKind};
 use crate::fork;
 use crate::thread_pool::{LOOKUPS, Panicked, Task, TaskHandle};

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use towline_proto::ProtocolPolicy;
 
-use super::connect::{Connected, Connecting, SocketOptions, UnixRetry, os_message};
+use super::connect::{Connected, Connecting, SocketOptions, UnixRetry};
+use super::error::os_message;
 use super::happy_eyeballs::HappyEyeballs;
 use super::partial_transport::PartialTransport;
 use super::proxy::{ProxyHandshake, Refusal, Step};
@@ -17,8 +18,8 @@ use super::stream_dial::{
 };
 use super::{DialError, DialErrorKind, DialPhase, Established};
 use crate::client::route::{Proxy, ProxyScheme, Route};
-use crate::conn::ALPN_H2;
 use crate::conn::transport::Transport;
+use crate::tls::ALPN_H2;
 use crate::tls::{ClientTls, HandshakeOutcome, RecvOutcome, explain};
 
 /// Bytes read from a proxy at a time. A body after the head of a tunnel is dropped as far as it is in the same piece.

@@ -7,7 +7,6 @@ use towline_proto::{
     BodySize, BufferPool, HeadRef, Side, StreamId, StreamMut, StreamRead, UserError,
 };
 
-use super::ConnState;
 use crate::client::request::OutgoingRequest;
 use crate::client::websocket::{
     Outgoing, READ_AHEAD_BYTES, UpgradeRequest, WebSocketConfig, WsClosed,
@@ -84,9 +83,9 @@ const COPIED_BYTES: usize = 16 * 1024;
 
 impl WsCall {
     /// Writes the request. Each connection gets its own key (RFC 6455 4.1).
-    pub(super) fn write_request(
+    pub(super) fn write_request<S>(
         &mut self,
-        peer: &mut Conn<ConnState>,
+        peer: &mut Conn<S>,
         request: &OutgoingRequest,
         sockets: Option<&mut WebSocketShared>,
     ) -> Result<StreamId, UserError> {
@@ -188,9 +187,9 @@ impl OpenWebSocket {
     }
 
     /// Runs `advance`, and receives from the socket as long as it is readable.
-    pub(super) fn pull(
+    pub(super) fn pull<S>(
         &mut self,
-        peer: &mut Conn<ConnState>,
+        peer: &mut Conn<S>,
         id: StreamId,
         buffers: &mut BufferPool,
         (now, scratch): (Instant, &mut ws::Scratch),

@@ -43,8 +43,7 @@ use list::{Links, List};
 use origin::{Origin, Origins};
 use slot::{IDLE, Open, Slot, Waiter};
 
-pub use origin::OriginId;
-pub use types::{Action, Lease, PoolLimits, PoolStatus, SlotId, WaiterId};
+pub use types::{Action, Lease, OriginId, PoolLimits, PoolStatus, SlotId, WaiterId};
 
 /// A pool. `K` is the key of an origin; `C` and `W` are the owner's tokens for a connection and a waiter.
 pub struct Pool<K, C, W> {

@@ -6,22 +6,9 @@ use std::sync::Arc;
 
 use slab::Slab;
 
-use super::PoolLimits;
 use super::list::{Links, List, Node};
 use super::slot::{AVAILABLE, DIALS};
-
-/// Id of an origin in one pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct OriginId {
-    index: u32,
-    generation: u32,
-}
-
-impl OriginId {
-    pub(super) fn index(self) -> usize {
-        self.index as usize
-    }
-}
+use super::types::{OriginId, PoolLimits};
 
 /// Number of origins above which unused ones are removed.
 const KEPT_ORIGINS: usize = 1024;

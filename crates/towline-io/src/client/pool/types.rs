@@ -3,8 +3,6 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
-use super::OriginId;
-
 /// Limits of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
@@ -31,6 +29,19 @@ impl Default for PoolLimits {
             max_connection_age: None,
             max_queue: None,
         }
+    }
+}
+
+/// Id of an origin in one pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct OriginId {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+impl OriginId {
+    pub(super) fn index(self) -> usize {
+        self.index as usize
     }
 }
 

@@ -6,6 +6,7 @@
 //! ```
 
 mod socks;
+mod step;
 mod tunnel;
 
 use std::net::SocketAddr;
@@ -15,34 +16,7 @@ use crate::client::route::{Proxy, ProxyScheme, Route};
 use socks::Socks;
 use tunnel::Tunnel;
 
-/// State of the handshake after some bytes from the proxy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The handshake goes on; there may be bytes to send.
-    More,
-    /// The handshake is complete: bytes read from now on come from the origin.
-    Done,
-}
-
-/// A refusal by the proxy, or a violation of its protocol. The text follows "the proxy URL ".
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub(super) text: String,
-    /// Status of an HTTP proxy's response.
-    pub(super) status: Option<u16>,
-    /// The refusal concerns this address of the origin; another one may be accepted.
-    pub(super) address_specific: bool,
-}
-
-impl Refusal {
-    pub(super) fn new(text: impl Into<String>) -> Self {
-        Self {
-            text: text.into(),
-            status: None,
-            address_specific: false,
-        }
-    }
-}
+pub(super) use step::{Refusal, Step};
 
 #[derive(Debug)]
 pub(super) struct ProxyHandshake {

@@ -20,6 +20,7 @@ use mio::{Events, Interest, Poll, Token};
 use socket2::{Domain, Socket, Type};
 
 use super::*;
+use crate::conn::addr::PeerAddr;
 use crate::tls::RecvOutcome;
 
 const MAX_WAIT: Duration = Duration::from_secs(20);
