@@ -118,80 +118,42 @@ STATSD = "metrics of StatsD are those of requests and workers; the queue is in t
 DIRTY = "there are no workers for long tasks beside those of requests; use a task queue"
 CONTROL = "signals control the server (HUP, TTIN, TTOU, USR1), and --metrics shows its state"
 STRICT = "requests are parsed strictly, because leniency allows request smuggling"
+# A table, whose layout the formatter keeps.
+# fmt: off
 ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
     (
-        Row(
-            U,
-            "--reload-delay",
-            "",
-            "changes are reported by the kernel (watchfiles), or looked for each second",
-        ),
+        Row(U, "--reload-delay", "", "changes are reported by the kernel (watchfiles), or looked for each second"),
         Row(f"{U} {G}", "--http", _http, "--http2 is on; `1` and the parsers of HTTP/1.1 switch it off"),
         Row(U, "--ws-max-queue", "", "one message is read ahead, more only as the application receives them"),
-        Row(
-            f"{U} {N}", "--ssl-version", _tls_version, "TLS 1.2 and 1.3 together unless --ssl-min-version 1.3"
-        ),
+        Row(f"{U} {N}", "--ssl-version", _tls_version, "TLS 1.2 and 1.3 together unless --ssl-min-version 1.3"),
         Row(U, "--h11-max-incomplete-event-size", "--limit-request-head"),
         _switch(U, "--reset-contextvars", "", "each request has a fresh context"),
         _switch(U, "--use-colors", "", "log lines have no colours"),
         _switch(U, "--no-use-colors", "", "log lines have no colours"),
     ),
     (
-        Row(
-            N,
-            "-k",
-            _worker_class,
-            "the interface is detected; gevent, eventlet and tornado are not supported",
-        ),
+        Row(N, "-k", _worker_class, "the interface is detected; gevent, eventlet and tornado are not supported"),
         Row(f"{N} {H}", "--worker-class", _worker_class, "as -k"),
-        Row(
-            N,
-            "--timeout",
-            _timeout,
-            "--timeout-worker-healthcheck: a worker that is stuck for so long is replaced",
-        ),
+        Row(N, "--timeout", _timeout, "--timeout-worker-healthcheck: a worker that is stuck for so long is replaced"),
         Row(N, "-t", _timeout, "as --timeout"),
         Row(N, "--limit-request-field_size", "--limit-request-field-size"),
         Row(N, "--reload-engine", None, "watchfiles if it is installed, else polling"),
-        Row(
-            N,
-            "--reload-extra-file",
-            None,
-            "give its name to --reload-include and its directory to --reload-dir",
-        ),
+        Row(N, "--reload-extra-file", None, "give its name to --reload-include and its directory to --reload-dir"),
         _switch(N, "--spew", None, "use a debugger or sys.settrace in the application"),
         _switch(N, "--check-config", "--check"),
-        _switch(
-            N,
-            "--no-sendfile",
-            None,
-            "files are sent with sendfile where the transport allows it; there is no switch",
-        ),
-        _switch(
-            N, "--reuse-port", None, "workers share one socket; HUP replaces them without losing a connection"
-        ),
-        _switch(
-            f"{N} {H}", "--daemon", None, "run it under systemd, a container engine or another supervisor"
-        ),
+        _switch(N, "--no-sendfile", None,
+            "files are sent with sendfile where the transport allows it; there is no switch"),
+        _switch(N, "--reuse-port", None, "workers share one socket; HUP replaces them without losing a connection"),
+        _switch(f"{N} {H}", "--daemon", None, "run it under systemd, a container engine or another supervisor"),
         _switch(f"{N} {H}", "-D", None, "as --daemon"),
         Row(f"{N} {H}", "--pid", "--pid-file", "-p is --port here"),
         Row(N, "--worker-tmp-dir", None, "heartbeats are in shared memory, not in a file"),
         _switch(N, "--initgroups", "", "with --user the workers always have the groups of that user"),
         Row(f"{N} {H}", "--access-logfile", "--access-log"),
         _switch(N, "--disable-redirect-access-to-syslog", "", "the access log never goes to syslog"),
-        Row(
-            f"{N} {H}",
-            "--error-logfile",
-            None,
-            "the server log goes to stderr: redirect it, or use --log-config",
-        ),
+        Row(f"{N} {H}", "--error-logfile", None, "the server log goes to stderr: redirect it, or use --log-config"),
         Row(f"{N} {H}", "--log-file", None, "as --error-logfile"),
-        _switch(
-            N,
-            "--capture-output",
-            None,
-            "the application's output is not captured: redirect stdout and stderr",
-        ),
+        _switch(N, "--capture-output", None, "the application's output is not captured: redirect stdout and stderr"),
         Row(N, "--logger-class", None, "use --log-config; the logger is `towline`"),
         Row(N, "--log-config-json", "--log-config"),
         Row(N, "--log-syslog-to", None, SYSLOG),
@@ -201,12 +163,8 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         _switch(N, "--enable-stdio-inheritance", "", "workers always inherit stdout and stderr"),
         _switch(N, "-R", "", "as --enable-stdio-inheritance"),
         Row(f"{N} {H}", "--statsd-host", "--statsd"),
-        Row(
-            f"{N} {H}",
-            "--statsd-prefix",
-            "--statsd-prefix",
-            "names begin with it, without `gunicorn.` or `hypercorn.`",
-        ),
+        Row(f"{N} {H}", "--statsd-prefix", "--statsd-prefix",
+            "names begin with it, without `gunicorn.` or `hypercorn.`"),
         Row(N, "--dogstatsd-tags", "--statsd-tags"),
         _switch(N, "--enable-backlog-metric", None, STATSD),
         Row(N, "--name", None, "processes have the command's name; give the service a name in systemd"),
@@ -220,41 +178,24 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         Row(N, "--uwsgi-allow-from", None, "there is HTTP only"),
         Row(f"{N} {H}", "--cert-reqs", "--ssl-cert-reqs"),
         Row(f"{N} {H}", "--ca-certs", "--ssl-ca-certs"),
-        Row(
-            f"{N} {H}",
-            "--ciphers",
-            "--ssl-ciphers",
-            "names of suites; groups such as ECDHE+AESGCM are refused",
-        ),
+        Row(f"{N} {H}", "--ciphers", "--ssl-ciphers", "names of suites; groups such as ECDHE+AESGCM are refused"),
         _switch(N, "--suppress-ragged-eofs", "", ALWAYS),
         _switch(N, "--do-handshake-on-connect", "", "handshakes never block a worker"),
         Row(N, "--http-protocols", _http_protocols),
         Row(N, "--http2-cleartext", "", "HTTP/2 without TLS works by prior knowledge; not with --no-http2"),
         Row(N, "--http2-initial-window-size", "--http2-initial-stream-window-size"),
-        Row(
-            f"{N} {G}",
-            "--http2-max-frame-size",
-            None,
-            "frames of requests have at most 16384 bytes, the minimum",
-        ),
+        Row(f"{N} {G}", "--http2-max-frame-size", None, "frames of requests have at most 16384 bytes, the minimum"),
         Row(N, "--http2-max-header-list-size", "--http2-max-headers-size"),
         _switch(N, "--permit-obsolete-folding", None, STRICT),
         _switch(N, "--strip-header-spaces", None, STRICT),
         _switch(N, "--permit-unconventional-http-method", "", "any token is a method (RFC 9110 9.1)"),
         _switch(N, "--permit-unconventional-http-version", None, STRICT),
         _switch(N, "--casefold-http-method", None, "methods are case-sensitive (RFC 9110 9.1)"),
-        Row(
-            N, "--forwarder-headers", None, "X-Forwarded-For and X-Forwarded-Proto are read (--proxy-headers)"
-        ),
+        Row(N, "--forwarder-headers", None, "X-Forwarded-For and X-Forwarded-Proto are read (--proxy-headers)"),
         Row(N, "--header-map", None, "headers whose names have an underscore never reach a WSGI environ"),
         Row(N, "--asgi-loop", "--loop"),
         Row(N, "--asgi-lifespan", "--lifespan"),
-        Row(
-            N,
-            "--asgi-disconnect-grace-period",
-            None,
-            "http.disconnect is delivered at once and cancels nothing",
-        ),
+        Row(N, "--asgi-disconnect-grace-period", None, "http.disconnect is delivered at once and cancels nothing"),
         Row(N, "--websocket-max-message-size", "--ws-max-size"),
         Row(N, "--http-parser", None, "there is one parser, in Rust"),
         *(
@@ -268,28 +209,20 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
     (
         Row(G, "--blocking-threads", "--threads"),
         Row(G, "--blocking-threads-idle-timeout", None, "threads are started once and kept"),
-        Row(
-            G, "--runtime-threads", None, "the event loop and the I/O of a worker share one thread: --workers"
-        ),
+        Row(G, "--runtime-threads", None, "the event loop and the I/O of a worker share one thread: --workers"),
         Row(G, "--runtime-blocking-threads", None, "files are read on the I/O thread in small pieces"),
         Row(G, "--runtime-mode", None, "the event loop and the I/O of a worker share one thread"),
         Row(G, "--task-impl", None, "requests are asyncio tasks"),
         Row(G, "--http1-buffer-size", "--limit-request-head", "the bound on a request's head"),
-        Row(
-            G, "--http1-header-read-timeout", _milliseconds("--timeout-request-header"), "milliseconds there"
-        ),
+        Row(G, "--http1-header-read-timeout", _milliseconds("--timeout-request-header"), "milliseconds there"),
         _switch(G, "--http1-keep-alive", "", ALWAYS),
         _switch(G, "--no-http1-keep-alive", None, "a short --timeout-keep-alive closes idle connections"),
         _switch(G, "--http1-pipeline-flush", "", "responses of one turn are written together"),
         _switch(G, "--no-http1-pipeline-flush", "", "responses of one turn are written together"),
         _switch(G, "--http2-adaptive-window", None, "windows are fixed: --http2-initial-stream-window-size"),
         _switch(G, "--no-http2-adaptive-window", "", ALWAYS),
-        Row(
-            G,
-            "--http2-keep-alive-interval",
-            None,
-            "dead peers are found by --timeout-keep-alive and timeouts of bodies",
-        ),
+        Row(G, "--http2-keep-alive-interval", None,
+            "dead peers are found by --timeout-keep-alive and timeouts of bodies"),
         Row(G, "--http2-keep-alive-timeout", None, "as --http2-keep-alive-interval"),
         Row(G, "--http2-max-send-buffer-size", None, "64 KiB per stream, then send() waits"),
         _switch(G, "--log", "", ALWAYS),
@@ -308,23 +241,15 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         Row(G, "--working-dir", "--chdir"),
         Row(G, "--env-files", "--env-file"),
         Row(G, "--metrics-scrape-interval", None, "figures are read when /metrics is requested"),
-        Row(
-            G,
-            "--metrics-port",
-            lambda value: f"--metrics-address=127.0.0.1:{value}",
-            "--metrics-address has the port",
-        ),
+        Row(G, "--metrics-port", lambda value: f"--metrics-address=127.0.0.1:{value}",
+            "--metrics-address has the port"),
         Row(G, "--reload-paths", "--reload-dir"),
         Row(G, "--reload-ignore-dirs", "--reload-exclude", "a name or a glob"),
         Row(G, "--reload-ignore-patterns", None, "--reload-exclude takes globs, not regular expressions"),
         Row(G, "--reload-ignore-paths", None, "--reload-exclude takes names and globs, not paths"),
         Row(G, "--reload-tick", None, "as --reload-delay of uvicorn"),
-        _switch(
-            G, "--reload-ignore-worker-failure", "", "after a failed start the server waits for a change"
-        ),
-        _switch(
-            G, "--no-reload-ignore-worker-failure", "", "after a failed start the server waits for a change"
-        ),
+        _switch(G, "--reload-ignore-worker-failure", "", "after a failed start the server waits for a change"),
+        _switch(G, "--no-reload-ignore-worker-failure", "", "after a failed start the server waits for a change"),
         _switch(G, "--no-ssl-client-verify", "--ssl-cert-reqs=none"),
         Row(G, "--process-name", None, "as --name of gunicorn"),
     ),
@@ -333,23 +258,16 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         Row(H, "--error-log", None, "as --error-logfile"),
         Row(H, "--read-timeout", "--timeout-request-body", "and --timeout-request-header for heads"),
         Row(H, "--keyfile-password", "--ssl-keyfile-password"),
-        Row(
-            H,
-            "--insecure-bind",
-            None,
-            "all addresses of a server are the same: run two servers, or let a proxy redirect",
-        ),
+        Row(H, "--insecure-bind", None,
+            "all addresses of a server are the same: run two servers, or let a proxy redirect"),
         Row(H, "--quic-bind", None, "HTTP/3 (--http3) listens on the UDP ports of --bind"),
-        Row(
-            H,
-            "--server-name",
-            None,
-            "checked by the application (ALLOWED_HOSTS, TrustedHostMiddleware) or the proxy",
-        ),
+        Row(H, "--server-name", None,
+            "checked by the application (ALLOWED_HOSTS, TrustedHostMiddleware) or the proxy"),
         Row(H, "--verify-mode", _verify_mode),
         Row(H, "--websocket-ping-interval", "--ws-ping-interval"),
     ),
 )
+# fmt: on
 ROWS = {row.flag: row for group in ROW_GROUPS for row in group}
 
 # Values of our own options: what they mean here, or None with the reason.

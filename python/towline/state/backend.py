@@ -12,7 +12,7 @@ Codecs, namespaces, transactions, locks, semaphores and once-only operations are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ..errors import StateClosed
@@ -130,6 +130,34 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release what this process holds. The values stay."""
+
+
+PRIMITIVES = (
+    *("get", "get_many", "set", "delete", "apply", "add", "ttl", "expire", "scan", "take_tokens"),
+    *("take_window", "publish"),
+)
+
+
+class Primitives:
+    """The methods of `Backend`, or of `AsyncBackend`, that are one call of the store each: attributes of an object."""
+
+    get: Any
+    get_many: Any
+    set: Any
+    delete: Any
+    apply: Any
+    add: Any
+    ttl: Any
+    expire: Any
+    scan: Any
+    take_tokens: Any
+    take_window: Any
+    publish: Any
+
+    def _set_primitives(self, function: Callable[[str], Callable[..., Any]]) -> None:
+        """`function` returns that of a name."""
+        for name in PRIMITIVES:
+            setattr(self, name, function(name))
 
 
 class AsyncBackendSubscription(Protocol):

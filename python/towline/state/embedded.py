@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from .. import _native, _state_location
 from ..errors import StateUnavailable, UsageError
-from .backend import Check, Grant, Post, WhenFull, Write, closed
+from .backend import Primitives, WhenFull, closed
 from .delivery import LoopQueue, LoopReader, ThreadQueue, ThreadReader
 
 T = TypeVar("T")
@@ -59,25 +59,14 @@ def path_of(url: str) -> str:
     return path
 
 
-class Embedded:
+class Embedded(Primitives):
     """The store for programs that block. Its methods are those of the native store, called without a step between."""
 
     def __init__(self, store: _native.StateStore) -> None:
         self._store = store
         self._reader: tuple[int, ThreadReader] | None = None
         self.name = store.name
-        self.get = store.get
-        self.get_many = store.get_many
-        self.set = store.set
-        self.delete = store.delete
-        self.apply = store.apply
-        self.add = store.add
-        self.ttl = store.ttl
-        self.expire = store.expire
-        self.scan = store.scan
-        self.take_tokens = store.take_tokens
-        self.take_window = store.take_window
-        self.publish = store.publish
+        self._set_primitives(lambda name: getattr(store, name))
         self.info = store.info
 
     def subscribe(
@@ -94,7 +83,7 @@ class Embedded:
             self._reader[1].close()
 
 
-class AsyncEmbedded:
+class AsyncEmbedded(Primitives):
     """The store for an event loop: a call that would take long is made by a thread instead."""
 
     def __init__(self, store: _native.StateStore, short: _native.StateStore) -> None:
@@ -104,6 +93,7 @@ class AsyncEmbedded:
         self._readers: dict[asyncio.AbstractEventLoop, LoopReader] = {}
         self._is_closed = False
         self.name = store.name
+        self._set_primitives(self._short_or_in_thread)
 
     async def _in_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         pid = os.getpid()
@@ -111,78 +101,17 @@ class AsyncEmbedded:
             self._threads = pid, ThreadPoolExecutor(THREADS, "towline-state")
         return await asyncio.get_running_loop().run_in_executor(self._threads[1], call, *arguments)
 
-    async def get(self, key: bytes, /) -> bytes | None:
-        try:
-            return self._short.get(key)
-        except BlockingIOError:
-            return await self._in_thread(self._store.get, key)
+    def _short_or_in_thread(self, name: str) -> Callable[..., Any]:
+        """The primitive, called at once, or in a thread if it would take long."""
+        short, long = getattr(self._short, name), getattr(self._store, name)
 
-    async def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
-        try:
-            return self._short.get_many(keys)
-        except BlockingIOError:
-            return await self._in_thread(self._store.get_many, keys)
+        async def call(*arguments: Any) -> Any:
+            try:
+                return short(*arguments)
+            except BlockingIOError:
+                return await self._in_thread(long, *arguments)
 
-    async def set(self, key: bytes, value: bytes, ttl: float | None = None, /) -> None:
-        try:
-            self._short.set(key, value, ttl)
-        except BlockingIOError:
-            await self._in_thread(self._store.set, key, value, ttl)
-
-    async def delete(self, keys: Sequence[bytes], /) -> int:
-        try:
-            return self._short.delete(keys)
-        except BlockingIOError:
-            return await self._in_thread(self._store.delete, keys)
-
-    async def apply(
-        self, checks: Sequence[Check], writes: Sequence[Write], posts: Sequence[Post] = (), /
-    ) -> bool:
-        try:
-            return self._short.apply(checks, writes, posts)
-        except BlockingIOError:
-            return await self._in_thread(self._store.apply, checks, writes, posts)
-
-    async def add(self, key: bytes, delta: int, ttl: float | None = None, /) -> int:
-        try:
-            return self._short.add(key, delta, ttl)
-        except BlockingIOError:
-            return await self._in_thread(self._store.add, key, delta, ttl)
-
-    async def ttl(self, key: bytes, /) -> float | None:
-        return self._short.ttl(key)
-
-    async def expire(self, key: bytes, ttl: float | None, /) -> bool:
-        try:
-            return self._short.expire(key, ttl)
-        except BlockingIOError:
-            return await self._in_thread(self._store.expire, key, ttl)
-
-    async def scan(
-        self, prefix: bytes, cursor: bytes | None, limit: int, values: bool, /
-    ) -> tuple[list[tuple[bytes, bytes]], bytes | None]:
-        try:
-            return self._short.scan(prefix, cursor, limit, values)
-        except BlockingIOError:
-            return await self._in_thread(self._store.scan, prefix, cursor, limit, values)
-
-    async def take_tokens(self, key: bytes, capacity: float, per_second: float, cost: float, /) -> Grant:
-        try:
-            return self._short.take_tokens(key, capacity, per_second, cost)
-        except BlockingIOError:
-            return await self._in_thread(self._store.take_tokens, key, capacity, per_second, cost)
-
-    async def take_window(self, key: bytes, limit: int, seconds: float, cost: int, /) -> Grant:
-        try:
-            return self._short.take_window(key, limit, seconds, cost)
-        except BlockingIOError:
-            return await self._in_thread(self._store.take_window, key, limit, seconds, cost)
-
-    async def publish(self, channel: bytes, message: bytes, /) -> None:
-        try:
-            self._short.publish(channel, message)
-        except BlockingIOError:
-            await self._in_thread(self._store.publish, channel, message)
+        return call
 
     async def subscribe(
         self, channels: Sequence[bytes], patterns: Sequence[bytes], queue: int, when_full: WhenFull, /

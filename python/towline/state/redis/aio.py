@@ -8,16 +8,16 @@ from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from ...errors import StateError, StateUnavailable
-from ..backend import Check, Grant, Post, WhenFull, Write, closed
+from ..backend import Post, Primitives, WhenFull, closed
 from . import commands
-from .commands import Command, Page
+from .commands import Command
 from .connection import PING_INTERVAL, Options, failure, pool_of
 from .router import Inbox, Names, Router
 
 T = TypeVar("T")
 
 
-class AsyncRedisBackend:
+class AsyncRedisBackend(Primitives):
     """Implements `AsyncBackend`. May be used in several event loops, each of which has its own connections."""
 
     name = "redis"
@@ -30,6 +30,7 @@ class AsyncRedisBackend:
         self._url = url
         self._options = options
         self._is_closed = False
+        self._set_primitives(lambda name: lambda *arguments: self._run(getattr(commands, name)(*arguments)))
         self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Connections] = WeakKeyDictionary()
         # Reports a bad URL now and not at the first call; it connects nothing.
         Connections(url, options)
@@ -45,6 +46,8 @@ class AsyncRedisBackend:
 
     async def _run(self, command: Command[T]) -> T:
         client = self._connections().client
+        if not command.words:
+            return command.parse(None)
         try:
             try:
                 reply = await client.execute_command(*command.words)
@@ -53,44 +56,6 @@ class AsyncRedisBackend:
         except self._errors as error:
             raise failure(error) from error
         return command.parse(reply)
-
-    async def get(self, key: bytes, /) -> bytes | None:
-        return await self._run(commands.get(key))
-
-    async def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
-        return await self._run(commands.get_many(keys)) if keys else []
-
-    async def set(self, key: bytes, value: bytes, ttl: float | None = None, /) -> None:
-        await self._run(commands.set_value(key, value, ttl))
-
-    async def delete(self, keys: Sequence[bytes], /) -> int:
-        return await self._run(commands.delete(keys)) if keys else 0
-
-    async def apply(
-        self, checks: Sequence[Check], writes: Sequence[Write], posts: Sequence[Post] = (), /
-    ) -> bool:
-        return await self._run(commands.apply(checks, writes, posts))
-
-    async def add(self, key: bytes, delta: int, ttl: float | None = None, /) -> int:
-        return await self._run(commands.add(key, delta, ttl))
-
-    async def ttl(self, key: bytes, /) -> float | None:
-        return await self._run(commands.ttl(key))
-
-    async def expire(self, key: bytes, ttl: float | None, /) -> bool:
-        return await self._run(commands.expire(key, ttl))
-
-    async def scan(self, prefix: bytes, cursor: bytes | None, limit: int, values: bool, /) -> Page:
-        return await self._run(commands.scan(prefix, cursor, limit, values))
-
-    async def take_tokens(self, key: bytes, capacity: float, per_second: float, cost: float, /) -> Grant:
-        return await self._run(commands.take_tokens(key, capacity, per_second, cost))
-
-    async def take_window(self, key: bytes, limit: int, seconds: float, cost: int, /) -> Grant:
-        return await self._run(commands.take_window(key, limit, seconds, cost))
-
-    async def publish(self, channel: bytes, message: bytes, /) -> None:
-        await self._run(commands.publish(channel, message))
 
     async def subscribe(
         self, channels: Sequence[bytes], patterns: Sequence[bytes], queue: int, when_full: WhenFull, /

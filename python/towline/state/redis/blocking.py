@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from ...errors import StateError, StateUnavailable
-from ..backend import Check, Grant, Post, WhenFull, Write, closed
+from ..backend import Post, Primitives, WhenFull, closed
 from . import commands
-from .commands import Command, Page
+from .commands import Command
 from .connection import PING_INTERVAL, Options, failure, pool_of
 from .router import Inbox, Names, Router
 
 T = TypeVar("T")
 
 
-class RedisBackend:
+class RedisBackend(Primitives):
     """Implements `Backend`."""
 
     name = "redis"
@@ -33,12 +33,15 @@ class RedisBackend:
         self._client: Any = redis.Redis(connection_pool=self._pool)
         self._timeout = options.timeout
         self._is_closed = False
+        self._set_primitives(lambda name: lambda *arguments: self._run(getattr(commands, name)(*arguments)))
         self._shared: SharedConnection | None = None
         self._lock = threading.Lock()
 
     def _run(self, command: Command[T]) -> T:
         if self._is_closed:
             raise closed()
+        if not command.words:
+            return command.parse(None)
         try:
             try:
                 reply = self._client.execute_command(*command.words)
@@ -47,42 +50,6 @@ class RedisBackend:
         except self._errors as error:
             raise failure(error) from error
         return command.parse(reply)
-
-    def get(self, key: bytes, /) -> bytes | None:
-        return self._run(commands.get(key))
-
-    def get_many(self, keys: Sequence[bytes], /) -> list[bytes | None]:
-        return self._run(commands.get_many(keys)) if keys else []
-
-    def set(self, key: bytes, value: bytes, ttl: float | None = None, /) -> None:
-        self._run(commands.set_value(key, value, ttl))
-
-    def delete(self, keys: Sequence[bytes], /) -> int:
-        return self._run(commands.delete(keys)) if keys else 0
-
-    def apply(self, checks: Sequence[Check], writes: Sequence[Write], posts: Sequence[Post] = (), /) -> bool:
-        return self._run(commands.apply(checks, writes, posts))
-
-    def add(self, key: bytes, delta: int, ttl: float | None = None, /) -> int:
-        return self._run(commands.add(key, delta, ttl))
-
-    def ttl(self, key: bytes, /) -> float | None:
-        return self._run(commands.ttl(key))
-
-    def expire(self, key: bytes, ttl: float | None, /) -> bool:
-        return self._run(commands.expire(key, ttl))
-
-    def scan(self, prefix: bytes, cursor: bytes | None, limit: int, values: bool, /) -> Page:
-        return self._run(commands.scan(prefix, cursor, limit, values))
-
-    def take_tokens(self, key: bytes, capacity: float, per_second: float, cost: float, /) -> Grant:
-        return self._run(commands.take_tokens(key, capacity, per_second, cost))
-
-    def take_window(self, key: bytes, limit: int, seconds: float, cost: int, /) -> Grant:
-        return self._run(commands.take_window(key, limit, seconds, cost))
-
-    def publish(self, channel: bytes, message: bytes, /) -> None:
-        self._run(commands.publish(channel, message))
 
     def subscribe(
         self, channels: Sequence[bytes], patterns: Sequence[bytes], queue: int, when_full: WhenFull, /

@@ -24,7 +24,8 @@ MAX_MILLISECONDS = 2**53
 
 @dataclasses.dataclass(frozen=True)
 class Command(Generic[T]):
-    """`words` begin with EVALSHA if there is a `source`, which is sent when the server does not know the script."""
+    """`words` begin with EVALSHA if there is a `source`, which is sent when the server does not know the script. Without words
+    nothing is sent."""
 
     words: tuple[Word, ...]
     parse: Callable[[Any], T]
@@ -59,10 +60,10 @@ def get(key: bytes) -> Command[bytes | None]:
 
 
 def get_many(keys: Sequence[bytes]) -> Command[list[bytes | None]]:
-    return Command(("MGET", *keys), _as_is)
+    return Command(("MGET", *keys), _as_is) if keys else Command((), lambda _: [])
 
 
-def set_value(key: bytes, value: bytes, ttl: float | None) -> Command[None]:
+def set(key: bytes, value: bytes, ttl: float | None = None) -> Command[None]:
     if ttl is None:
         return Command(("SET", key, value), _nothing)
     if ttl == KEEP_TTL:
@@ -71,10 +72,10 @@ def set_value(key: bytes, value: bytes, ttl: float | None) -> Command[None]:
 
 
 def delete(keys: Sequence[bytes]) -> Command[int]:
-    return Command(("DEL", *keys), int)
+    return Command(("DEL", *keys), int) if keys else Command((), lambda _: 0)
 
 
-def apply(checks: Sequence[Check], writes: Sequence[Write], posts: Sequence[Post]) -> Command[bool]:
+def apply(checks: Sequence[Check], writes: Sequence[Write], posts: Sequence[Post] = ()) -> Command[bool]:
     arguments: list[Word] = [len(checks)]
     for _, expected in checks:
         arguments += ["-", b""] if expected is None else ["=", expected]
@@ -93,7 +94,7 @@ def _kind(ttl: float | None) -> str:
     return "k" if ttl == KEEP_TTL else f"p{milliseconds(ttl)}"
 
 
-def add(key: bytes, delta: int, ttl: float | None) -> Command[int]:
+def add(key: bytes, delta: int, ttl: float | None = None) -> Command[int]:
     if ttl is None:
         return Command(("INCRBY", key, str(delta)), int)
     return _run(scripts.ADD, [key], [str(delta), milliseconds(ttl)], int)
