@@ -45,7 +45,7 @@ class Option:
 
 
 class Section:
-    """A group of options: a class that inherits from this one declares them."""
+    """A group of options: a class that inherits from this one declares them. One without a summary adds to another's group."""
 
     GROUP: ClassVar[str]
     SUMMARY: ClassVar[str]
@@ -129,7 +129,7 @@ def options_of(config_class: type) -> dict[str, tuple[Option, Any]]:
 def groups_of(config_class: type) -> dict[str, str]:
     """The summaries of the sections of a class, by group, in declaration order."""
     bases: Any = reversed(config_class.__mro__)
-    return {base.GROUP: base.SUMMARY for base in bases if "GROUP" in vars(base)}
+    return {base.GROUP: base.SUMMARY for base in bases if vars(base).get("SUMMARY")}
 
 
 def check_values(config: Any) -> None:

@@ -14,9 +14,10 @@ from statistics import median
 from typing import Any
 
 import pytest
+from towline._options import groups_of
 from towline.bench import record as records
 from towline.bench.analysis import Comparison
-from towline.bench.compare_servers.options import GROUPS, CompareOptions, estimated_s, seconds_within
+from towline.bench.compare_servers.options import CompareOptions, estimated_s, seconds_within
 from towline.bench.compare_servers.requests import requests_of, title_for
 from towline.bench.compare_servers.run import sentence
 from towline.bench.compare_servers.subjects import is_url, named
@@ -624,8 +625,8 @@ def test_help_is_complete_and_grouped(capsys: pytest.CaptureFixture[str]) -> Non
     assert page() == overview
     assert "towline bench --git main..HEAD" in overview
     assert all(f"\n  {name}" in overview for name in ("quick", "servers", "report", "compare"))
-    assert all(f"{group}, " in " ".join(overview.split()) for group in ("common", *GROUPS))
-    for one in (overview, common, *(page("--help", group) for group in GROUPS)):
+    assert all(f"{group}, " in " ".join(overview.split()) for group in ("common", *groups_of(CompareOptions)))
+    for one in (overview, common, *(page("--help", group) for group in groups_of(CompareOptions))):
         assert len(one.splitlines()) <= 44
         assert max(map(len, one.splitlines())) <= 80
 

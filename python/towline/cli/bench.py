@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .._options import options_of
+from .._options import groups_of, options_of
 from .._suggest import closest
 from ..errors import ConfigError
 from . import help as pages
@@ -28,7 +28,7 @@ NOTHING_MEASURED, USAGE, INTERRUPTED = 1, 2, 130
 MEASURING = {
     "quick": "one to two minutes: scenario hello on the installed servers and clients",
     "servers": "the comparisons of Roadrunner and Hornbeam, or --scenario, on servers",
-    "clients": "sections C and D, or --scenario, on clients",
+    "clients": "the comparisons of httpcorexyz and Nous, or --scenario, on clients",
     "webhooks": "a webhook forwarder under load: no request may fail, no webhook may be lost",
     "llm": "latency of an OpenAI-compatible endpoint; without a key, of a local mock",
     "all": "servers, clients, webhooks, and llm on the mock endpoint (or the real one with --real-endpoint)",
@@ -146,13 +146,13 @@ def overview() -> str:
 
 def manual(command: str) -> pages.Manual:
     """The help pages of a measuring command."""
-    from ..bench.runner.plan import GROUPS, Options
+    from ..bench.runner.plan import Options
 
     return pages.Manual(
         command=f"towline bench {command}",
         usage=f"towline bench {command} [OPTIONS]",
         config=Options,
-        groups=GROUPS,
+        groups=groups_of(Options),
         common=COMMON.get(command, DEFAULT_COMMON),
         ending=ENDING,
         summary=(MEASURING | OTHER)[command] + ".",
@@ -162,13 +162,13 @@ def manual(command: str) -> pages.Manual:
 
 def comparison_manual() -> pages.Manual:
     """The help pages of `towline bench URL URL`."""
-    from ..bench.compare_servers.options import GROUPS, CompareOptions
+    from ..bench.compare_servers.options import CompareOptions
 
     return pages.Manual(
         command="towline bench",
         usage="\n".join(COMPARISON_USAGE).removeprefix("usage: "),
         config=CompareOptions,
-        groups=GROUPS,
+        groups=groups_of(CompareOptions),
         common=COMPARISON_COMMON,
         ending=(
             "The first line of output says what is measured and for how long, the last one which is faster. Exit status: 0;",

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ... import _options as kind
-from ..._options import option, options_of
+from ..._options import Section, check_values, each, number, option, options_of, period
 from ...errors import ConfigError
 from ..runner import drivers
-from ..runner.design import Cores, Design, WarmUp
-from ..runner.plan import DESIGN, LOAD, OUTPUT, WHAT, Options
+from ..runner.design import Design, WarmUp
+from ..runner.plan import (
+    DesignOptions,
+    DriverOptions,
+    Options,
+    OutputOptions,
+    ProgramOptions,
+    names,
+    recorded,
+)
 from ..scenarios import PROTOCOLS
 
-REQUEST = "request"
-GROUPS = {
-    WHAT: "the servers that are compared",
-    REQUEST: "the requests, and the response that is expected",
-    LOAD: "connections, rate, protocol",
-    DESIGN: "time, restarts, warming up, and when it is enough",
-    OUTPUT: "where results go, and what is shown",
-}
 CONNECTIONS = 16
 """Enough to keep a worker busy, and few enough for short slices on slow servers."""
 RESTARTS, FEWEST_RESTARTS = 8, 4
@@ -50,16 +49,6 @@ SECONDS = (0.4, 2.5)
 """Bounds of the load on each subject in each restart."""
 
 
-def _shared(name: str) -> Any:
-    """The option of this name of the other commands."""
-    field = Options.__dataclass_fields__[name]
-    return dataclasses.field(default=field.default, metadata=field.metadata)
-
-
-def _whole(value: str) -> tuple[str, ...]:
-    return (value,)
-
-
 def _number(value: str) -> float:
     try:
         return float(value)
@@ -74,212 +63,90 @@ def _status(value: str) -> int:
     return found
 
 
+# A table, whose layout the formatter keeps.
+# fmt: off
 @dataclass(frozen=True)
-class CompareOptions:
+class ServerOptions(Section, group="what", summary="the servers that are compared"):
+    app: tuple[str, ...] = each(
+        (), "an application, served by each --server; several applications need names", metavar="[NAME=]MODULE:APP")
+    server: tuple[str, ...] = names(
+        "servers of --app (default: towline, uvicorn, granian; for WSGI towline, gunicorn, granian; over HTTP/3 towline, "
+        "hypercorn; with --git or several applications towline)", repeat=True)
+    command: tuple[str, ...] = each(
+        (),
+        "a server as a command line, with {port} for its port, {host} for its address, and for HTTP/3 {cert} and {key} for "
+        "PEM files made for the run; it stays in the foreground; no shell runs it",
+        metavar="[NAME=]COMMAND")
+    git: str | None = option(
+        None, "compare two revisions, or one with the present files, for --app or --command",
+        metavar="OLD..NEW")
+    build: str | None = option(
+        None, "with --git: a shell command that builds each work tree first", metavar="COMMAND")
+    app_dir: Path = option(
+        Path("."), "the folder of --app; with --git, within the work tree", parse=Path, metavar="FOLDER")
+    interface: str | None = option(
+        None, "interface of --app (default: determined from the application)", choices=("asgi", "wsgi"))
+    ready: str = option("/", "a path with a status below 500 when a --command is ready", metavar="PATH")
+    start_timeout: float = period(20.0, "time for a server to become ready")
+
+
+@dataclass(frozen=True)
+class RequestOptions(Section, group="request", summary="the requests, and the response that is expected"):
+    requests: Path | None = option(
+        None, "requests of a file, in turn: a HAR file, curl command lines, vegeta targets, or an OpenAPI description",
+        parse=Path, metavar="FILE")
+    path: str | None = option(None, "path of the request (default: /); a URL has its own", metavar="PATH")
+    method: str | None = option(
+        None, "method (default: GET, or POST with a body)", metavar="METHOD", aliases=("-m", "-X"))
+    header: tuple[str, ...] = each((), "a header of each request", metavar="'NAME: VALUE'", aliases=("-H",))
+    body: str | None = option(None, "the body of the request", metavar="TEXT")
+    body_file: Path | None = option(None, "a file with the body", parse=Path, metavar="FILE")
+    status: int | None = option(
+        None, "the expected status (default: any of 2xx and 3xx)", parse=_status, metavar="STATUS")
+    expect: str | None = option(
+        None, "the expected body, compared with every response (default: any)", metavar="TEXT")
+
+
+@dataclass(frozen=True)
+class TrafficOptions(Section, group="load", summary="connections, rate, protocol"):
+    connections: int = number(
+        CONNECTIONS, "connections, each with one request at a time", aliases=("-c",), check=kind.between(1, 10_000))
+    rate: float | None = option(
+        None, "measure latency at this rate, the same for all (default: the highest rate)",
+        parse=_number, metavar="PER_S", aliases=("-R",), check=kind.above_zero)
+    protocol: str = option("h1", "HTTP/1.1, HTTP/2, or HTTP/3", choices=PROTOCOLS)
+    streams: int = number(
+        1, "concurrent requests on each connection of HTTP/2 or HTTP/3", check=kind.between(1, 1000))
+    timeout: float = period(5.0, "time for a response; a later one is a failure")
+
+
+@dataclass(frozen=True)
+class CompareOptions(
+    OutputOptions, DesignOptions, DriverOptions, TrafficOptions, RequestOptions, ProgramOptions, ServerOptions, Section
+):
     """One comparison. Times in seconds."""
 
     urls: tuple[str, ...] = ()
     """Running servers: `http://127.0.0.1:8000/path`, or `NAME=URL`."""
-    app: tuple[str, ...] = option(
-        (),
-        "an application, served by each --server; several applications need names",
-        group=WHAT,
-        parse=_whole,
-        metavar="[NAME=]MODULE:APP",
-        repeat=True,
-    )
-    server: tuple[str, ...] = option(
-        (),
-        "of --app (default: towline, uvicorn, granian; for WSGI towline, gunicorn, granian; over HTTP/3 towline, "
-        "hypercorn; with --git or several applications towline)",
-        group=WHAT,
-        parse=kind.words,
-        metavar="NAMES",
-        repeat=True,
-    )
-    command: tuple[str, ...] = option(
-        (),
-        "a server as a command line, with {port} for its port, {host} for its address, and for HTTP/3 {cert} and {key} for "
-        "PEM files made for the run; it stays in the foreground, and is not run by a shell",
-        group=WHAT,
-        parse=_whole,
-        metavar="[NAME=]COMMAND",
-        repeat=True,
-    )
-    git: str | None = option(
-        None,
-        "two revisions, or one and the present files, each in a work tree of its own, for --app or --command",
-        group=WHAT,
-        metavar="OLD..NEW",
-    )
-    build: str | None = option(
-        None, "with --git: a shell command that builds each work tree first", group=WHAT, metavar="COMMAND"
-    )
-    app_dir: Path = option(
-        Path("."),
-        "the folder of --app, with --git within the work tree",
-        group=WHAT,
-        parse=Path,
-        metavar="FOLDER",
-    )
-    interface: str | None = option(
-        None,
-        "of --app (default: determined from the application)",
-        group=WHAT,
-        choices=("asgi", "wsgi"),
-    )
-    ready: str = option(
-        "/",
-        "a path with a status below 500 when a --command is ready",
-        group=WHAT,
-        metavar="PATH",
-    )
-    start_timeout: float = option(
-        20.0,
-        "time for a server to become ready",
-        group=WHAT,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=kind.above_zero,
-    )
-    servers: Path | None = _shared("servers")
-    peers_bin: Path | None = _shared("peers_bin")
-
-    requests: Path | None = option(
-        None,
-        "requests of a file, in turn: a HAR file, curl command lines, vegeta targets, or an OpenAPI description",
-        group=REQUEST,
-        parse=Path,
-        metavar="FILE",
-    )
-    path: str | None = option(
-        None, "of the request (default: /); a URL has its own", group=REQUEST, metavar="PATH"
-    )
-    method: str | None = option(
-        None, "GET, or POST with a body", group=REQUEST, metavar="METHOD", aliases=("-m", "-X")
-    )
-    header: tuple[str, ...] = option(
-        (),
-        "a header of each request",
-        group=REQUEST,
-        parse=_whole,
-        metavar="'NAME: VALUE'",
-        repeat=True,
-        aliases=("-H",),
-    )
-    body: str | None = option(None, "the body of the request", group=REQUEST, metavar="TEXT")
-    body_file: Path | None = option(None, "the body from a file", group=REQUEST, parse=Path, metavar="FILE")
-    status: int | None = option(
-        None,
-        "the expected status (default: any of 2xx and 3xx)",
-        group=REQUEST,
-        parse=_status,
-        metavar="STATUS",
-    )
-    expect: str | None = option(
-        None, "the expected body, compared in every response (default: any)", group=REQUEST, metavar="TEXT"
-    )
-
-    connections: int = option(
-        CONNECTIONS,
-        "connections, each with one request at a time",
-        group=LOAD,
-        parse=kind.integer,
-        metavar="N",
-        aliases=("-c",),
-        check=kind.between(1, 10_000),
-    )
-    rate: float | None = option(
-        None,
-        "latency at this rate, the same for all (default: the highest rate)",
-        group=LOAD,
-        parse=_number,
-        metavar="PER_S",
-        aliases=("-R",),
-        check=kind.above_zero,
-    )
-    protocol: str = option("h1", "HTTP/1.1, HTTP/2, or HTTP/3", group=LOAD, choices=PROTOCOLS)
-    streams: int = option(
-        1,
-        "concurrent requests on each connection of HTTP/2 or HTTP/3",
-        group=LOAD,
-        parse=kind.integer,
-        metavar="N",
-        check=kind.between(1, 1000),
-    )
-    timeout: float = option(
-        5.0,
-        "of a response; a later one is a failure",
-        group=LOAD,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=kind.above_zero,
-    )
-
-    driver: tuple[str, ...] = _shared("driver")
-    hosts: str | None = _shared("hosts")
-    ssh: str | None = _shared("ssh")
-    agent_command: str | None = _shared("agent_command")
-    address: str | None = _shared("address")
-
-    time: float = option(
+    time: float = period(
         TIME_S,
-        f"about so long in all, but at least {FEWEST_RESTARTS} restarts; --duration takes precedence",
-        group=DESIGN,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        aliases=("-t",),
-        check=kind.above_zero,
-    )
-    runs: int | None = option(
-        None,
-        f"restarts ({RESTARTS}, fewer in a short --time); fewer than {FEWEST_RESTARTS} give wide intervals",
-        group=DESIGN,
-        parse=kind.integer,
-        metavar="N",
-        variables=("RUNS",),
-        check=kind.at_least(1),
-    )
-    duration: float | None = option(
-        None,
-        "load on each server in each restart (default: what --time allows, at most 2.5)",
-        group=DESIGN,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        variables=("DURATION",),
-        check=kind.above_zero,
-    )
-    precision: float | None = _shared("precision")
-    looks: bool = _shared("looks")
-    max_runs: int | None = _shared("max_runs")
-    warm_up: float | None = option(
-        None,
-        f"at most so long until steady ({WARM_UP.cap_s:g})",
-        group=DESIGN,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=kind.above_zero,
-    )
-    exclusive: bool = _shared("exclusive")
-    cores: Cores | None = _shared("cores")
-    seed: int | None = _shared("seed")
-    no_control: bool = _shared("no_control")
-
-    output: Path | None = _shared("output")
+        f"aim for a total time of SECONDS; at least {FEWEST_RESTARTS} restarts are run",
+        group="design", aliases=("-t",))
+    runs: int | None = number(
+        None, f"restarts ({RESTARTS}, fewer in a short --time); fewer than {FEWEST_RESTARTS} give wide intervals",
+        group="design", variables=("RUNS",))
+    duration: float | None = period(
+        None, "load on each server in each restart (default: what --time allows, at most 2.5)",
+        group="design", variables=("DURATION",))
+    warm_up: float | None = period(
+        None, f"longest time to wait until a server is steady ({WARM_UP.cap_s:g})", group="design")
     baseline: str | None = option(
-        None,
-        "the server that the others are compared with (default: the first; with --git the new one)",
-        group=OUTPUT,
-        metavar="NAME",
-    )
-    margin: float = _shared("margin")
-    no_history: bool = _shared("no_history")
-    quiet: bool = _shared("quiet")
+        None, "the server that the others are compared with (default: the first; with --git the new one)",
+        group="output", metavar="NAME")
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for name, (described, _) in options_of(type(self)).items():
-            if described.check is not None and getattr(self, name) is not None:
-                described.check(name.replace("_", "-"), getattr(self, name))
+        check_values(self)
         for given, needs, what in (
             (self.server, self.app, "server: names servers for an application; give --app MODULE:APP"),
             (self.interface, self.app, "interface: is that of an application; give --app MODULE:APP"),
@@ -335,15 +202,7 @@ class CompareOptions:
         for name, (_, default) in options_of(type(self)).items():
             value = getattr(self, name)
             if value != default and name not in UNRECORDED:
-                plain[name] = (
-                    dataclasses.asdict(value)
-                    if isinstance(value, Cores)
-                    else value.name
-                    if isinstance(value, Path)
-                    else list(value)
-                    if isinstance(value, tuple)
-                    else value
-                )
+                plain[name] = recorded(value)
         return plain
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import _options as kind
-from ..._options import option, options_of
+from ..._options import Section, check_values, each, number, option, period
 from ..._suggest import closest
 from ...errors import ConfigError
 from ..scenarios import PROTOCOLS
@@ -21,13 +21,6 @@ from ..verdict import MARGIN
 from . import drivers
 from .design import Cores, Design, WarmUp
 
-WHAT, LOAD, DESIGN, OUTPUT = "what", "load", "design", "output"
-GROUPS = {
-    WHAT: "which scenarios and subjects",
-    LOAD: "rates, connections, the network, the machines of the drivers",
-    DESIGN: "restarts, slices, warming up, and when it is enough",
-    OUTPUT: "where results go, and what is shown",
-}
 UNRECORDED = frozenset({"output", "servers", "scenarios", "peers_bin", *drivers.UNRECORDED})
 MAX_RESTARTS_FACTOR = 4
 QUICK_RESTARTS, QUICK_SECONDS = 4, 0.25
@@ -124,245 +117,136 @@ def _database(value: str) -> str:
     return checked_url(value)
 
 
-def _positive(name: str, value: Any) -> None:
-    if value is not None:
-        kind.above_zero(name, value)
+def names(help: str, **rest: Any) -> tuple[str, ...]:
+    return option((), help, parse=kind.words, metavar="NAMES", **rest)
+
+
+def path(help: str, **rest: Any) -> Path | None:
+    more: dict[str, Any] = {"parse": _path, "metavar": "FILE"}
+    return option(None, help, **more | rest)
+
+
+# A table, whose layout the formatter keeps.
+# fmt: off
+@dataclass(frozen=True)
+class SelectionOptions(Section, group="what", summary="which scenarios and subjects"):
+    scenario: tuple[str, ...] = names(
+        "only these scenarios; * and ? match, section:roadrunner names a published comparison, tag:matrix a tag",
+        repeat=True, aliases=("-s",))
+    subject: tuple[str, ...] = names(
+        "only these subjects; * and ? match (default: all that are installed)", repeat=True, aliases=("-S",))
+    interface: tuple[str, ...] = names("asgi, wsgi or both (default: asgi, and wsgi for hello and Hornbeam)")
+    protocol: tuple[str, ...] = names("h1, h2, h3 (default: h1,h2; quick: h1); h3 is always over TLS")
+    side_by_side: bool = option(
+        False, "make each server over each protocol a subject of one experiment, all over TLS")
+    scenarios: Path | None = path("your own scenarios (TOML, docs/scenarios.md)")
+    curl: tuple[str, ...] = each(
+        (), "make a scenario from a curl command line; several are used in turn", metavar="COMMAND")
+    vegeta: Path | None = path("make a scenario from vegeta's targets")
+    client_python: tuple[tuple[str, Path], ...] = option(
+        (), "the interpreter, or environment, that runs a client", parse=_pairs, metavar="NAME=PATH", repeat=True)
+    loop: str = option("asyncio", "event loop of asynchronous clients", choices=("asyncio", "uvloop"))
 
 
 @dataclass(frozen=True)
-class Options:
-    """One run. Times in seconds; None: the default of the command."""
+class ProgramOptions(Section, group="what"):
+    servers: Path | None = path("more servers, or others under a known name (TOML, docs/subjects.md)")
+    peers_bin: Path | None = path("search this folder first for programs", metavar="FOLDER")
 
-    scenario: tuple[str, ...] = option(
-        (),
-        "only these; * and ? match, section:roadrunner names a published comparison, tag:matrix a tag",
-        group=WHAT,
-        parse=kind.words,
-        metavar="NAMES",
-        repeat=True,
-        aliases=("-s",),
-    )
-    subject: tuple[str, ...] = option(
-        (),
-        "only these; * and ? match (default: all that are installed)",
-        group=WHAT,
-        parse=kind.words,
-        metavar="NAMES",
-        repeat=True,
-        aliases=("-S",),
-    )
-    interface: tuple[str, ...] = option(
-        (),
-        "asgi, wsgi or both (default: asgi, and wsgi for hello and Hornbeam)",
-        group=WHAT,
-        parse=kind.words,
-        metavar="NAMES",
-    )
-    protocol: tuple[str, ...] = option(
-        (),
-        "h1, h2, h3 (default: h1,h2; quick: h1); h3 is always over TLS",
-        group=WHAT,
-        parse=kind.words,
-        metavar="NAMES",
-    )
-    side_by_side: bool = option(
-        False,
-        "each server over each protocol as a subject of one experiment, all over TLS",
-        group=WHAT,
-    )
-    servers: Path | None = option(
-        None,
-        "more servers, or others under a known name (TOML, docs/subjects.md)",
-        group=WHAT,
-        parse=_path,
-        metavar="FILE",
-    )
-    scenarios: Path | None = option(
-        None, "scenarios of your own (TOML, docs/scenarios.md)", group=WHAT, parse=_path, metavar="FILE"
-    )
-    curl: tuple[str, ...] = option(
-        (),
-        "a scenario from a curl command line; several are used in turn",
-        group=WHAT,
-        parse=lambda value: (value,),
-        metavar="COMMAND",
-        repeat=True,
-    )
-    vegeta: Path | None = option(
-        None, "a scenario from vegeta's targets", group=WHAT, parse=_path, metavar="FILE"
-    )
-    peers_bin: Path | None = option(
-        None, "a folder searched first for programs", group=WHAT, parse=_path, metavar="FOLDER"
-    )
-    client_python: tuple[tuple[str, Path], ...] = option(
-        (),
-        "the interpreter, or environment, that runs a client",
-        group=WHAT,
-        parse=_pairs,
-        metavar="NAME=PATH",
-        repeat=True,
-    )
-    loop: str = option("asyncio", "of asynchronous clients", group=WHAT, choices=("asyncio", "uvloop"))
-    tls: bool = option(False, "over TLS, with a certificate made for the run", group=LOAD)
-    connections: tuple[int, ...] = option(
-        (),
-        "instead of the scenario's; concurrent requests of a client; several make a sweep",
-        group=LOAD,
-        parse=_counts,
-        metavar="N[,N]",
-        aliases=("-c",),
-    )
-    rate: tuple[float, ...] = option(
-        (), "latency at these rates, the same for all", group=LOAD, parse=_numbers, metavar="PER_S[,PER_S]"
-    )
-    latency: tuple[float, ...] = option(
-        (),
-        "latency at these shares of the slowest subject's peak (default: 50%,75% for hello)",
-        group=LOAD,
-        parse=_shares,
-        metavar="SHARES",
-    )
-    no_latency: bool = option(False, "capacity only", group=LOAD)
-    curve: bool = option(
-        False, "each at 50, 75, 90, 95 % of its own peak, and at 1 to 512 connections", group=LOAD
-    )
-    find_peak: bool = option(
-        False, "search the highest rate that keeps p99 below 20 ms and errors below 0.1 %", group=LOAD
-    )
-    net: str | None = option(
-        None, "an emulated network: rtt=20ms,jitter=2ms,rate=100mbit", group=LOAD, metavar="CONDITIONS"
-    )
+
+@dataclass(frozen=True)
+class DriverOptions(Section, group="load"):
     driver: tuple[str, ...] = option(
         (),
-        "the load comes from another machine: a command that runs an agent there, such as 'ssh HOST towline load --agent'; "
-        "of clients: the responder runs there, 'ssh HOST python -m towline.bench.responder'",
-        group=LOAD,
-        parse=_command,
-        metavar="COMMAND",
-    )
+        "send the load from another machine: a command that runs an agent there, such as 'ssh HOST towline load --agent'; "
+        "for clients: a command that runs the responder, 'ssh HOST python -m towline.bench.responder'",
+        parse=_command, metavar="COMMAND")
     hosts: str | None = option(
         None,
-        "the load comes from several machines: an agent on each, by ssh, as with towline load --hosts; HOST=N has N threads",
-        group=LOAD,
-        metavar="HOST,...",
-    )
+        "send the load from several machines, with an agent on each, by ssh, as with towline load --hosts; HOST=N uses N threads",
+        metavar="HOST,...")
     ssh: str | None = option(
-        None, "the client of --hosts and its options, such as 'ssh -F FILE'", group=LOAD, metavar="COMMAND"
-    )
+        None, "the ssh client of --hosts with its options, such as 'ssh -F FILE'", metavar="COMMAND")
     agent_command: str | None = option(
-        None,
-        "runs an agent on a host of --hosts (default: towline-load or towline on its PATH)",
-        group=LOAD,
-        metavar="COMMAND",
-    )
+        None, "the command that runs an agent on a host of --hosts (default: towline-load or towline on its PATH)",
+        metavar="COMMAND")
     address: str | None = option(
         None,
-        "servers that are started listen at this IPv4 address, under which the machines of --driver or --hosts reach them; "
-        "the responder of clients at that of its machine",
-        group=LOAD,
-        metavar="ADDRESS",
-    )
+        "bind the servers to this IPv4 address, so that --driver and --hosts machines can reach them; "
+        "for clients: the address of the responder's machine",
+        metavar="ADDRESS")
+
+
+@dataclass(frozen=True)
+class LoadOptions(Section, group="load", summary="rates, connections, the network, the machines of the drivers"):
+    tls: bool = option(False, "use TLS, with a certificate made for the run")
+    connections: tuple[int, ...] = option(
+        (), "connections instead of the scenario's; for clients: concurrent requests; several numbers make a sweep",
+        parse=_counts, metavar="N[,N]", aliases=("-c",))
+    rate: tuple[float, ...] = option(
+        (), "measure latency at these rates, the same for all", parse=_numbers, metavar="PER_S[,PER_S]")
+    latency: tuple[float, ...] = option(
+        (), "measure latency at these shares of the slowest subject's peak (default: 50%,75% for hello)",
+        parse=_shares, metavar="SHARES")
+    no_latency: bool = option(False, "measure capacity only")
+    curve: bool = option(
+        False, "measure each subject at 50, 75, 90, 95 % of its own peak, and at 1 to 512 connections")
+    find_peak: bool = option(
+        False, "search the highest rate that keeps p99 below 20 ms and errors below 0.1 %")
+    net: str | None = option(None, "emulate a network: rtt=20ms,jitter=2ms,rate=100mbit", metavar="CONDITIONS")
     real_endpoint: bool = option(
-        False, "all: use the real endpoint, which may cost money (default: the mock endpoint)", group=LOAD
-    )
+        False, "all: use the real endpoint, which may cost money (default: the mock endpoint)")
     base_url: str | None = option(
-        None,
-        "llm: an OpenAI-compatible endpoint (or OPENROUTER_BASE_URL, with OPENROUTER_API_KEY)",
-        group=LOAD,
-        metavar="URL",
-    )
+        None, "llm: an OpenAI-compatible endpoint (or OPENROUTER_BASE_URL, with OPENROUTER_API_KEY)",
+        metavar="URL")
     scale: float = option(
-        1.0,
-        "llm: factor of the gaps between calls, and of the mock endpoint's pauses",
-        group=LOAD,
-        parse=_number,
-        metavar="FACTOR",
-        check=_positive,
-    )
+        1.0, "llm: factor of the gaps between calls, and of the mock endpoint's pauses",
+        parse=_number, metavar="FACTOR", check=kind.above_zero)
     refuse_share: float = option(
-        0.0, "llm: share of the mock endpoint's responses with 429", group=LOAD, parse=_share, metavar="SHARE"
-    )
+        0.0, "llm: share of the mock endpoint's responses with 429", parse=_share, metavar="SHARE")
     database: str = option(
-        "sqlite",
-        "webhooks: sqlite, or the URL of a PostgreSQL server (postgresql://...), without a password",
-        group=LOAD,
-        parse=_database,
-        metavar="sqlite|URL",
-    )
-    runs: int | None = option(
-        None,
-        "restarts (8; quick: 4; llm: 1)",
-        group=DESIGN,
-        parse=kind.integer,
-        metavar="N",
-        variables=("RUNS",),
-        check=kind.at_least(1),
-    )
-    duration: float | None = option(
-        None,
-        "load on each subject in each restart (2.5; quick: 0.25)",
-        group=DESIGN,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        variables=("DURATION",),
-        check=_positive,
-    )
+        "sqlite", "webhooks: sqlite, or the URL of a PostgreSQL server (postgresql://...), without a password",
+        parse=_database, metavar="sqlite|URL")
+
+
+@dataclass(frozen=True)
+class DesignOptions(Section, group="design", summary="restarts, slices, warming up, and when it is enough"):
     precision: float | None = option(
-        None, "continue until every interval is +-SHARE", group=DESIGN, parse=_share, metavar="SHARE"
-    )
-    looks: bool = option(
-        False, "five planned looks on the way to --max-runs, each at alpha 0.0158", group=DESIGN
-    )
-    max_runs: int | None = option(
-        None,
-        "at most so many restarts (4 x --runs)",
-        group=DESIGN,
-        parse=kind.integer,
-        metavar="N",
-        check=kind.at_least(1),
-    )
-    warm_up: float | None = option(
-        None,
-        "at most so long until steady (6; quick: 0.6)",
-        group=DESIGN,
-        parse=kind.seconds,
-        metavar="SECONDS",
-        check=_positive,
-    )
-    exclusive: bool = option(False, "stop the other subjects (SIGSTOP) while one is measured", group=DESIGN)
+        None, "continue until every interval is within +-SHARE", parse=_share, metavar="SHARE")
+    looks: bool = option(False, "plan five looks on the way to --max-runs, each at alpha 0.0158")
+    max_runs: int | None = number(None, "largest number of restarts (4 x --runs)")
+    exclusive: bool = option(False, "stop the other subjects (SIGSTOP) while one is measured")
     cores: Cores | None = option(
-        None,
-        "the subjects' and the driver's (default: the first, the last)",
-        group=DESIGN,
-        parse=_cores,
-        metavar="0/1",
-    )
-    seed: int | None = option(
-        None, "of every order and every schedule", group=DESIGN, parse=kind.integer, metavar="N"
-    )
-    no_control: bool = option(False, "without the A/A control", group=DESIGN)
-    output: Path | None = option(
-        None,
-        "a folder for the results (default: towline-bench/TIME)",
-        group=OUTPUT,
-        parse=_path,
-        metavar="FOLDER",
-        aliases=("-o",),
-    )
+        None, "cores of the subjects and of the driver (default: the first, the last)", parse=_cores, metavar="0/1")
+    seed: int | None = number(None, "seed of every order and every schedule", least=None)
+    no_control: bool = option(False, "run without the A/A control")
+
+
+@dataclass(frozen=True)
+class OutputOptions(Section, group="output", summary="where results go, and what is shown"):
+    output: Path | None = path(
+        "folder of the results (default: towline-bench/TIME)", metavar="FOLDER", aliases=("-o",))
+    margin: float = option(MARGIN, "ignore differences within this share", parse=_share, metavar="SHARE")
+    no_history: bool = option(False, "keep the figures out of the history")
+    quiet: bool = option(False, "show no progress", aliases=("-q",))
+
+
+@dataclass(frozen=True)
+class Options(OutputOptions, DesignOptions, DriverOptions, LoadOptions, ProgramOptions, SelectionOptions, Section):
+    """One run. Times in seconds; None: the default of the command."""
+
+    runs: int | None = number(None, "restarts (8; quick: 4; llm: 1)", group="design", variables=("RUNS",))
+    duration: float | None = period(
+        None, "load on each subject in each restart (2.5; quick: 0.25)", group="design", variables=("DURATION",))
+    warm_up: float | None = period(
+        None, "longest time to wait until a subject is steady (6; quick: 0.6)", group="design")
     baseline: str = option(
-        "towline", "the subject that the others are compared with", group=OUTPUT, metavar="SUBJECT"
-    )
-    margin: float = option(
-        MARGIN, "differences within it are irrelevant", group=OUTPUT, parse=_share, metavar="SHARE"
-    )
-    no_history: bool = option(False, "do not keep the figures in the history", group=OUTPUT)
-    quiet: bool = option(False, "no progress", group=OUTPUT, aliases=("-q",))
-    list: bool = option(False, "show what would be measured, and what is not installed", group=OUTPUT)
+        "towline", "the subject that the others are compared with", group="output", metavar="SUBJECT")
+    list: bool = option(False, "show what would be measured, and what is not installed", group="output")
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for name, (described, _) in options_of(type(self)).items():
-            if described.check is not None and getattr(self, name) is not None:
-                described.check(name.replace("_", "-"), getattr(self, name))
+        check_values(self)
         if unknown := set(self.interface) - {"asgi", "wsgi"}:
             raise ConfigError(f"interface: there are asgi and wsgi, not {min(unknown)!r}")
         if unknown := set(self.protocol) - set(PROTOCOLS):
@@ -402,16 +286,16 @@ class Options:
     def chosen(self) -> dict[str, Any]:
         """Options that differ from the defaults, for the record."""
         return {
-            one.name: _recorded(getattr(self, one.name))
+            one.name: recorded(getattr(self, one.name))
             for one in fields(self)
             if getattr(self, one.name) != one.default and one.name not in UNRECORDED
         }
 
 
-def _recorded(value: Any) -> Any:
+def recorded(value: Any) -> Any:
     """An option's value as JSON, without a path of this machine."""
     if isinstance(value, tuple):
-        return [_recorded(member) for member in value]
+        return [recorded(member) for member in value]
     if isinstance(value, Cores):
         return asdict(value)
     return value.name if isinstance(value, Path) else value
