@@ -1,1 +1,1 @@
-"""Measurements around `towline bench`: memory, latency of callbacks, checks of the bench itself, README's figures."""
+"""Measurements around `towline bench`: memory, latency of callbacks, checks of the bench itself, the tables of docs/figures.md."""

@@ -1,7 +1,7 @@
 """Writes docs/published_comparisons.md: the published figures of five comparisons of servers and clients beside those of our kept records.
 
 Published figures are those of the scenario catalogue; ours come from benches/results/documents, where a script has run in full, else from
-the records of README's tables. A row without a record names the command that makes one. `make format` runs this, `make check` with `--check`.
+the records of docs/figures.md. A row without a record names the command that makes one. `make format` runs this, `make check` with `--check`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ OTHERS = (
     "clients_pool",
     "clients",
 )
-"""Records of README's tables, behind those of the comparisons."""
+"""Records of docs/figures.md, behind those of the comparisons."""
 RUN_OF_SECTION = {
     "Roadrunner": "roadrunner_matrix",
     "Hornbeam": "hornbeam_gunicorn",

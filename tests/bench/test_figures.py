@@ -1,4 +1,4 @@
-"""README's tables: measured, recorded and filled in by one command."""
+"""The tables of docs/figures.md: measured, recorded and filled in by one command."""
 
 import pytest
 
