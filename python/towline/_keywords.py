@@ -10,13 +10,12 @@ from . import _migration as migration
 from . import _options as kind
 from ._options import Option, options_of
 from ._suggest import closest
-from ._values import cert_reqs
+from ._values import LOG_LEVELS, cert_reqs
 from .config import ServerConfig
 from .errors import ConfigError
 
 OPTIONAL = (kind.optional_integer, kind.optional_seconds)
 """Parsers of options for which None is a value; for others it means the default, as in uvicorn."""
-LEVELS = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 # uvicorn's plural names of repeatable options.
 RENAMED = {
     "reload_dirs": "reload_dir",
@@ -57,7 +56,7 @@ def _adapted(option: Option, value: Any) -> Any:
     if option.parse is cert_reqs and isinstance(value, int):
         return option.parse(str(int(value)))
     if "critical" in option.choices and isinstance(value, int):
-        return next((name for name, level in LEVELS.items() if level >= value), "critical")
+        return next((name for name, level in LOG_LEVELS.items() if level >= value), "critical")
     if option.const is not None and isinstance(value, bool):
         off: Any = () if isinstance(option.const, tuple) else None
         return option.const if value else off

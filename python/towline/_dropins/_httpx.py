@@ -12,6 +12,7 @@ from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 from .. import _native, errors
+from .._either import maybe_await, run
 from .._native_aio import SentFirst
 from .._network import NetworkStream
 from .._trace import Event, TraceEvents
@@ -99,6 +100,7 @@ class _Settings:
 
     package: ClassVar[Package]
     pool_type: ClassVar[Any]
+    body_type: ClassVar[Any]
 
     def __init__(
         self,
@@ -141,8 +143,19 @@ class _Settings:
         self._engine = self.pool_type(options)
         self._http1, self._http2 = http1, http2
 
-    def _trace_events(self, request: Any) -> TraceEvents:
-        return TraceEvents(request, self._http2 and (request.url.scheme == "https" or not self._http1))
+    async def _exchange_traced(self, request: Any, iterate: Callable[[Any], Any]) -> Any:
+        package = self.package
+        trace = TraceEvents(request, self._http2 and (request.url.scheme == "https" or not self._http1))
+        arguments, options = package.call(request, iterate)
+        await _notify(trace, *trace.before())
+        try:
+            reply = await maybe_await(self._engine.exchange(*arguments, **options))
+        except errors.Error as error:
+            await _notify(trace, *trace.after_failure(error))
+            raise package.errors.translate(error, request) from error
+        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
+        await _notify(trace, *trace.with_head(reply, response.extensions))
+        return response
 
     def pool_status(self) -> dict[str, int]:
         """Returns the numbers of connections by state, as `towline.Client.pool_status`."""
@@ -154,7 +167,6 @@ class SyncExchange(_Settings):
     """The methods of a synchronous transport, on a native pool that all threads share."""
 
     pool_type = _native.SyncPool
-    body_type: ClassVar[Any]
     _pool: Any = OriginalPool("seams")
 
     def __enter__(self) -> Any:
@@ -178,24 +190,14 @@ class SyncExchange(_Settings):
         return package.response(reply, self.body_type(reply, request, package.errors))
 
     def _handle_traced(self, request: Any) -> Any:
-        package, trace = self.package, self._trace_events(request)
-        arguments, options = package.call(request, iter)
-        _notify(trace, trace.before())
-        try:
-            reply = self._engine.exchange(*arguments, **options)
-        except errors.Error as error:
-            _notify(trace, trace.after_failure(error))
-            raise package.errors.translate(error, request) from error
-        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
-        _notify(trace, trace.with_head(reply, response.extensions))
-        return response
+        return run(self._exchange_traced(request, iter))
 
     def close(self) -> None:
         self._engine.close()
 
 
-class SyncBody:
-    """The body of a response, read from the connection while it is iterated."""
+class _Body:
+    """The body of a response, read from the connection while it is iterated. `body_type` of a transport."""
 
     def __init__(
         self, reply: Any, request: Any, error_map: ErrorMap, trace: TraceEvents | None = None
@@ -205,6 +207,15 @@ class SyncBody:
         self._errors = error_map
         self._trace = trace
 
+    async def _close(self) -> None:
+        if self._trace is not None:
+            await _notify(self._trace, self._trace.closed("started"))
+        await maybe_await(self._reply.close())
+        if self._trace is not None:
+            await _notify(self._trace, self._trace.closed("complete"))
+
+
+class SyncBody(_Body):
     def __iter__(self) -> Iterator[bytes]:
         read, trace = self._reply.read, self._trace
         if trace is not None:
@@ -220,18 +231,13 @@ class SyncBody:
             trace.notify(*trace.body("complete", return_value=None))
 
     def close(self) -> None:
-        if self._trace is not None:
-            _notify(self._trace, [self._trace.closed("started")])
-        self._reply.close()
-        if self._trace is not None:
-            _notify(self._trace, [self._trace.closed("complete")])
+        run(self._close())
 
 
 class AsyncExchange(_Settings):
     """The methods of an asynchronous transport, on a native pool that works in every event loop."""
 
     pool_type = _native.AsyncPool
-    body_type: ClassVar[Any]
     _pool: Any = OriginalPool("async_seams")
 
     async def __aenter__(self) -> Any:
@@ -245,7 +251,7 @@ class AsyncExchange(_Settings):
         if seams.are_replaced() and type(request) is not CoreRequest:
             return await seams.call_original(self, request)
         if "trace" in request.extensions:
-            return await self._handle_traced(request)
+            return await self._exchange_traced(request, SentFirst)
         package = self.package
         arguments, options = package.call(request, SentFirst)
         try:
@@ -254,34 +260,11 @@ class AsyncExchange(_Settings):
             raise package.errors.translate(error, request) from error
         return package.response(reply, self.body_type(reply, request, package.errors))
 
-    async def _handle_traced(self, request: Any) -> Any:
-        package, trace = self.package, self._trace_events(request)
-        arguments, options = package.call(request, SentFirst)
-        await _anotify(trace, trace.before())
-        try:
-            reply = await self._engine.exchange(*arguments, **options)
-        except errors.Error as error:
-            await _anotify(trace, trace.after_failure(error))
-            raise package.errors.translate(error, request) from error
-        response = package.response(reply, self.body_type(reply, request, package.errors, trace))
-        await _anotify(trace, trace.with_head(reply, response.extensions))
-        return response
-
     async def aclose(self) -> None:
         await self._engine.aclose()
 
 
-class AsyncBody:
-    """As `SyncBody`, for an event loop."""
-
-    def __init__(
-        self, reply: Any, request: Any, error_map: ErrorMap, trace: TraceEvents | None = None
-    ) -> None:
-        self._reply = reply
-        self._request = request
-        self._errors = error_map
-        self._trace = trace
-
+class AsyncBody(_Body):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         read, trace = self._reply.read, self._trace
         if trace is not None:
@@ -297,12 +280,7 @@ class AsyncBody:
             await trace.notify(*trace.body("complete", return_value=None))
 
     async def aclose(self) -> None:
-        if self._trace is not None:
-            await _anotify(self._trace, [self._trace.closed("started")])
-        if (upload_ends := self._reply.close()) is not None:
-            await upload_ends
-        if self._trace is not None:
-            await _anotify(self._trace, [self._trace.closed("complete")])
+        await self._close()
 
 
 class ClientTransports:
@@ -353,11 +331,6 @@ class ClientTransports:
         return self.transport_type(*args, proxy=proxy, **settings)
 
 
-def _notify(trace: TraceEvents, events: list[Event]) -> None:
+async def _notify(trace: TraceEvents, *events: Event) -> None:
     for name, info in events:
-        trace.notify(name, info)
-
-
-async def _anotify(trace: TraceEvents, events: list[Event]) -> None:
-    for name, info in events:
-        await trace.notify(name, info)
+        await maybe_await(trace.notify(name, info))

@@ -5,32 +5,19 @@ from __future__ import annotations
 import inspect
 import random
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import Any
 
 from .._aio import sleep
+from .._either import maybe_await
 from ..errors import Error, UsageError
 from . import observe
 from .auth import Auth
-from .body_sources import maybe_await
 from .options import UNSET
 from .request import Request
 from .response import Response
 
-T = TypeVar("T")
-
 _DRAIN_BYTES = 65536  # bound of the content that is read of a response in `history`
-
-
-def run(flow: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine on a backend that never suspends, so that it ends at the first step."""
-    try:
-        flow.send(None)
-    except StopIteration as stop:
-        value: T = stop.value
-        return value
-    flow.close()
-    raise UsageError("an event hook or Auth of a blocking Client awaited something; use AsyncClient instead")
 
 
 class _Base:
@@ -47,6 +34,23 @@ class _Base:
         resend_count, self._sent = self._sent, self._sent + 1
         return observe.begin(request, self._tracer, resend_count)
 
+    async def send(self, request: Request, deadline: float | None) -> Response:
+        transport = self._transport_for(request)
+        request._deadline = deadline
+        observation = self._observe(transport, request)
+        started = time.monotonic()
+        try:
+            response = _with_request(await self._exchange(transport, request), request, started)
+        except BaseException as error:
+            _on_failure(error, request, observation)
+            raise
+        if observation is not None:
+            observation.on_response(response)
+        return response
+
+    async def _exchange(self, transport: Any, request: Request) -> Any:
+        raise NotImplementedError("a subclass calls the transport")
+
     def now(self) -> float:
         return time.monotonic()
 
@@ -60,19 +64,8 @@ class _Base:
 class SyncBackend(_Base):
     """The backend of `Client`. Its coroutines never suspend."""
 
-    async def send(self, request: Request, deadline: float | None) -> Response:
-        transport = self._transport_for(request)
-        request._deadline = deadline
-        observation = self._observe(transport, request)
-        started = time.monotonic()
-        try:
-            response = _with_request(transport.handle_request(request), request, started)
-        except BaseException as error:
-            _on_failure(error, request, observation)
-            raise
-        if observation is not None:
-            observation.on_response(response)
-        return response
+    async def _exchange(self, transport: Any, request: Request) -> Any:
+        return transport.handle_request(request)
 
     async def drain_and_release(self, response: Response) -> None:
         pieces = []
@@ -122,19 +115,8 @@ class SyncAuthSteps:
 class AsyncBackend(_Base):
     """The backend of `AsyncClient`, for asyncio and trio."""
 
-    async def send(self, request: Request, deadline: float | None) -> Response:
-        transport = self._transport_for(request)
-        request._deadline = deadline
-        observation = self._observe(transport, request)
-        started = time.monotonic()
-        try:
-            response = _with_request(await transport.handle_async_request(request), request, started)
-        except BaseException as error:
-            _on_failure(error, request, observation)
-            raise
-        if observation is not None:
-            observation.on_response(response)
-        return response
+    async def _exchange(self, transport: Any, request: Request) -> Any:
+        return await transport.handle_async_request(request)
 
     async def drain_and_release(self, response: Response) -> None:
         pieces = []

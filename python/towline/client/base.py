@@ -13,7 +13,7 @@ from ..errors import ClientClosed, ConfigError, UsageError
 from . import environment, flow, hints, observe, transport_choice
 from .auth import Auth, AuthTypes, BasicAuth, build_auth
 from .cookies import Cookies, CookieTypes
-from .headers import Headers, HeaderTypes
+from .headers import Headers, HeaderTypes, ObservedHeaders
 from .mounts import Mounts
 from .options import (
     TLS,
@@ -187,7 +187,9 @@ class BaseClient:
         self._trust_env = trust_env
         self._transport, self._stream_transport = self._choose_transports(transport)
         self._mounts = Mounts(mounts)
-        self._proxies = self._proxies_for(proxy, transport)
+        self._proxies = environment.proxies_of(
+            Proxy.of(proxy), uds=uds, trust_env=trust_env, is_used=transport is None
+        )
         self._pools: dict[Proxy | None, Any] = {}
         self._transports_by_name: dict[str, Any] = {}
         self._closed = False
@@ -248,7 +250,7 @@ class BaseClient:
     def headers(self, headers: HeaderTypes) -> None:
         merged = Headers._of_wire(_DEFAULT_HEADERS)
         merged.update(headers)
-        self._headers: Headers = _ClientHeaders(merged, self._refresh)
+        self._headers: Headers = ObservedHeaders(merged, self._refresh)
         self._refresh()
 
     @property
@@ -502,21 +504,6 @@ class BaseClient:
             return transport_choice.configured(self._is_async, self._trust_env)
         return transport, transport
 
-    def _proxies_for(self, proxy: Any, transport: Any) -> environment.Proxies:
-        if proxy is not None:
-            if self._options.uds is not None:
-                raise ConfigError(
-                    "uds: a Unix socket cannot be reached through a proxy; remove one of the two arguments"
-                )
-            always = Proxy.of(proxy)
-            if always is not None and always.tls is not None and not self._trust_env:
-                tls = environment.with_platform_trust(always.tls)
-                always = Proxy(always.url, auth=always.auth, headers=always.headers, tls=tls)
-            return environment.Proxies(always=always)
-        if self._trust_env and transport is None and self._options.uds is None:
-            return environment.read_proxies()
-        return environment.Proxies()
-
     def _refresh(self) -> None:
         """Passes the current settings to the native base class."""
         if not self._initialized:
@@ -609,26 +596,3 @@ class BaseClient:
     def __repr__(self) -> str:
         base = f"base_url={repr(self._base_url)[4:-1]}" if self._base_url._host else ""
         return f"<towline.{type(self).__name__} {base}{' closed' if self._closed else ''}>".replace(" >", ">")
-
-
-class _ClientHeaders(Headers):
-    """The headers of a client; changes are passed on to the native base class."""
-
-    __slots__ = ("_changed",)
-
-    def __init__(self, headers: Headers, changed: Callable[[], None]) -> None:
-        self._changed: Callable[[], None] = lambda: None
-        super().__init__(headers)
-        self._changed = changed
-
-    def __setitem__(self, key: str, value: str) -> None:
-        super().__setitem__(key, value)
-        self._changed()
-
-    def __delitem__(self, key: str) -> None:
-        super().__delitem__(key)
-        self._changed()
-
-    def update(self, headers: HeaderTypes = None) -> None:  # type: ignore[override]
-        super().update(headers)
-        self._changed()

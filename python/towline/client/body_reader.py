@@ -14,10 +14,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+from .._either import maybe_await
 from .._native import ServerSentEvent
 from ..errors import ResponseError, StreamConsumed, TransportError, UsageError
 from . import decode
-from .body_sources import StreamSource, maybe_await
+from .body_sources import StreamSource
 from .encode import BytesBody
 from .headers import Headers
 from .options import Progress

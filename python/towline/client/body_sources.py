@@ -6,7 +6,6 @@ byte and at most `n`, and `b""` at the end, as native replies do.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -110,11 +109,6 @@ def source_of(stream: Any) -> StreamSource | AsyncStreamSource:
     if hasattr(stream, "__aiter__"):
         return AsyncStreamSource(stream)
     raise UsageError(f"expected an iterable or asynchronous iterable of bytes, not {type(stream).__name__}")
-
-
-async def maybe_await(value: Any) -> Any:
-    """Returns the value, awaited if it is awaitable: hooks and sources may be of either kind."""
-    return await value if inspect.isawaitable(value) else value
 
 
 def _cut(data: bytes, n: int) -> tuple[bytes, bytes]:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from .._either import run
 from .._native import ClientCore, SyncPool, open_stream
 from . import flow
 from .auth import AuthTypes
-from .backends import SyncBackend, run
+from .backends import SyncBackend
 from .base import BaseClient
 from .observe import log_events
 from .options import UNSET, Proxy

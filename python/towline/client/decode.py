@@ -154,10 +154,15 @@ class NdjsonParser:
         return values
 
 
+def named_charset(content_type: str | None) -> str | None:
+    """Returns the charset of a Content-Type as it is written, without quotation marks."""
+    found = _CHARSET.search(content_type or "")
+    return next((name for name in found.groups() if name), None) if found else None
+
+
 def charset_of(content_type: str | None) -> str | None:
     """Returns the charset of a Content-Type, if Python has it as a text encoding."""
-    found = _CHARSET.search(content_type or "")
-    return known_encoding(next((name for name in found.groups() if name), "")) if found else None
+    return known_encoding(named_charset(content_type) or "")
 
 
 def known_encoding(name: str) -> str | None:

@@ -130,3 +130,17 @@ def with_platform_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
     if isinstance(tls, TLS) and tls.trust == "system":
         return dataclasses.replace(tls, trust="platform")
     return tls
+
+
+def proxies_of(always: Proxy | None, *, uds: str | None, trust_env: bool, is_used: bool) -> Proxies:
+    """The proxies of a client: the given one for all calls, else those of the environment. `is_used`: by the engine."""
+    if always is None:
+        return read_proxies() if trust_env and is_used and uds is None else Proxies()
+    if uds is not None:
+        raise ConfigError(
+            "uds: a Unix socket cannot be reached through a proxy; remove one of the two arguments"
+        )
+    if always.tls is not None and not trust_env:
+        tls = with_platform_trust(always.tls)
+        always = Proxy(always.url, auth=always.auth, headers=always.headers, tls=tls)
+    return Proxies(always=always)

@@ -6,7 +6,7 @@ Its fields are valid on the wire: names are tokens (RFC 9110 5.1), values have n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any, TypeAlias
 
 from .._redact import is_secret, without_secrets
@@ -224,3 +224,26 @@ def _bytes(part: Any, name: Any, encoding: str) -> bytes:
         raise InvalidHeader(
             f"header {name!r} cannot be encoded as {encoding}; pass bytes, or Headers(..., encoding='utf-8') if the peer expects it"
         ) from None
+
+
+class ObservedHeaders(Headers):
+    """Headers that call a function when they have changed."""
+
+    __slots__ = ("_changed",)
+
+    def __init__(self, headers: Headers, changed: Callable[[], None]) -> None:
+        self._changed: Callable[[], None] = lambda: None
+        super().__init__(headers)
+        self._changed = changed
+
+    def __setitem__(self, key: str, value: str) -> None:
+        super().__setitem__(key, value)
+        self._changed()
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self._changed()
+
+    def update(self, headers: HeaderTypes = None) -> None:  # type: ignore[override]
+        super().update(headers)
+        self._changed()

@@ -19,9 +19,9 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
+from .._either import maybe_await
 from ..errors import UsageError
 from . import observe
-from .body_sources import maybe_await
 from .request import Request
 from .response import Response
 from .transports.base import AsyncBaseTransport, BaseTransport

@@ -17,14 +17,13 @@ from . import hints
 from .body_reader import BodyReader
 from .body_sources import SyncByteStream, source_of
 from .cookies import Cookies
-from .decode import charset_of, decode_text, known_encoding
+from .decode import charset_of, decode_text, known_encoding, named_charset
 from .encode import BytesBody, encode_response
 from .headers import Headers, HeaderTypes
 from .request import Request
 from .url import URL
 
 _REDIRECTS = (301, 302, 303, 307, 308)
-_CHARSET = re.compile(r";\s*charset\s*=\s*(?:\"([^\"]*)\"|([^\s;]*))", re.IGNORECASE)
 _KINDS = ("informational response", "success", "redirect", "client error", "server error")
 
 
@@ -183,8 +182,7 @@ class Response(BodyReader, ResponseCore):
     @property
     def charset_encoding(self) -> str | None:
         """The charset of Content-Type, whether or not Python has it."""
-        found = _CHARSET.search(self.headers.get("content-type", ""))
-        return (found[1] or found[2] or None) if found else None
+        return named_charset(self.headers.get("content-type"))
 
     @property
     def default_encoding(self) -> str | Callable[[bytes], str]:

@@ -19,7 +19,7 @@ GUNICORN_LOG_FORMAT = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)
 class LoggingOptions(Section, group="logging", summary="server log and access log"):
     log_level: str = option(
         "info", "minimum level of log lines on stderr",
-        choices=("trace", "debug", "info", "warning", "error", "critical"))
+        choices=(*values.LOG_LEVELS,))
     log_config: Any = option(
         None, "logging configuration: .ini, .json, .toml or .yaml (a dict from Python)", metavar="PATH")
     log_format: str = option(

@@ -13,12 +13,12 @@ import os
 import sys
 from typing import IO, Any
 
+from .._values import LOG_LEVELS
 from ..errors import ConfigError
 
 LOGGER = "towline"
 SERVER_LOGGER = "towline.server"
 CLIENT_LOGGER = "towline.client"
-TRACE = 5
 FORMAT = "%(asctime)s [%(process)d] %(levelname)-7s %(message)s"
 DATE_FORMAT = "%Y-%m-%d %H:%M:%S %z"
 
@@ -61,7 +61,7 @@ class JsonFormatter(logging.Formatter):
 
 def configure(level: str, log_config: Any, log_format: str = "text") -> None:
     """Apply `--log-config` if given, else the default handler; then the level. Raises `ConfigError`."""
-    logging.addLevelName(TRACE, "TRACE")
+    logging.addLevelName(LOG_LEVELS["trace"], "TRACE")
     logger = logging.getLogger(LOGGER)
     if log_config is not None:
         _apply(log_config)
@@ -71,7 +71,7 @@ def configure(level: str, log_config: Any, log_format: str = "text") -> None:
         handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT, DATE_FORMAT))
         logger.addHandler(handler)
         logger.propagate = False
-    logger.setLevel(TRACE if level == "trace" else level.upper())
+    logger.setLevel(LOG_LEVELS[level])
     client = logging.getLogger(CLIENT_LOGGER)
     if client.level == logging.NOTSET:
         # The calls of the application are not the server's, and take longer while they are logged.

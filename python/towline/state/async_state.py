@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from types import TracebackType
 from typing import Any, Generic, TypeVar, cast, overload
 
 from ..errors import StateConflict
 from . import keys, operations
 from .backend import AsyncBackend, AsyncBackendSubscription, WhenFull
 from .codecs import Codec, codec_of
-from .operations import Flow
+from .operations import Flow, Lease
 from .view import (
     Changes,
     Decision,
@@ -357,42 +356,26 @@ class AsyncSubscription(Generic[V]):
         await self.close()
 
 
-class AsyncLock:
+class AsyncLock(Lease):
     """A lock or a permit of a semaphore, with a lease. One object is one holder."""
 
-    def __init__(
-        self, state: AsyncState[Any], candidates: list[bytes], name: str, lease: float, timeout: float | None
-    ) -> None:
-        positive(lease)
-        self._state = state
-        self._candidates = candidates
-        self._name = name
-        self._lease = lease
-        self._timeout = timeout
-        self._held: tuple[bytes, bytes] | None = None
+    _state: AsyncState[Any]
 
     async def acquire(self) -> None:
         """Wait for the lock. Raises `LockTimeout`."""
-        token = operations.new_token()
-        flow = operations.acquire(self._candidates, token, self._lease, self._timeout, self._name)
-        self._held = await self._state._run(flow), token
+        await self._state._run(self._acquire())
 
     async def extend(self, lease: float | None = None) -> None:
         """Start the lease again, from now. Raises `LockLost` if it had expired."""
-        key, token = self._held or (self._candidates[0], b"")
-        await self._state._run(operations.extend(key, token, lease or self._lease, self._name))
+        await self._state._run(self._extend(lease))
 
     async def release(self) -> None:
         """Let the next one have it. Raises `LockLost` if the lease had expired."""
-        key, token = self._held or (self._candidates[0], b"")
-        self._held = None
-        await self._state._run(operations.release(key, token, self._name))
+        await self._state._run(self._release())
 
     async def __aenter__(self) -> AsyncLock:
         await self.acquire()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *exception: object) -> None:
         await self.release()

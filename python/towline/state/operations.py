@@ -15,6 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from ..errors import LockLost, LockTimeout, OnceInProgress, StateConflict
 from .backend import INTERNAL
+from .view import positive
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[tuple[Any, ...], Any, T]
@@ -147,3 +148,31 @@ def finish_once(key: bytes, token: bytes, result: bytes, ttl: float | None) -> F
 def cancel_once(key: bytes, token: bytes) -> Flow[None]:
     """Let another run the operation, after it has failed."""
     yield "apply", [(key, RUNNING + token)], [(key, None, None)]
+
+
+class Lease:
+    """A lock or a permit of a semaphore, with a lease. One object is one holder."""
+
+    def __init__(
+        self, state: Any, candidates: Sequence[bytes], name: str, lease: float, timeout: float | None
+    ) -> None:
+        self._state = state
+        self._candidates = candidates
+        self._name = name
+        self._lease = positive(lease) or 0.0
+        self._timeout = timeout
+        self._held: tuple[bytes, bytes] | None = None
+
+    def _acquire(self) -> Flow[None]:
+        token = new_token()
+        key = yield from acquire(self._candidates, token, self._lease, self._timeout, self._name)
+        self._held = key, token
+
+    def _extend(self, lease: float | None) -> Flow[None]:
+        key, token = self._held or (self._candidates[0], b"")
+        yield from extend(key, token, lease or self._lease, self._name)
+
+    def _release(self) -> Flow[None]:
+        key, token = self._held or (self._candidates[0], b"")
+        self._held = None
+        yield from release(key, token, self._name)

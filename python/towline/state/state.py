@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Any, Generic, TypeVar, cast, overload
 
 from ..errors import StateConflict, UsageError
 from . import keys, operations
 from .backend import Backend, BackendSubscription, WhenFull
 from .codecs import BytesCodec, Codec, codec_of
-from .operations import Flow
+from .operations import Flow, Lease
 from .view import (
     Changes,
     Decision,
@@ -353,42 +352,26 @@ class Subscription(Generic[V]):
         self.close()
 
 
-class Lock:
+class Lock(Lease):
     """A lock or a permit of a semaphore, with a lease. One object is one holder."""
 
-    def __init__(
-        self, state: State[Any], candidates: list[bytes], name: str, lease: float, timeout: float | None
-    ) -> None:
-        positive(lease)
-        self._state = state
-        self._candidates = candidates
-        self._name = name
-        self._lease = lease
-        self._timeout = timeout
-        self._held: tuple[bytes, bytes] | None = None
+    _state: State[Any]
 
     def acquire(self) -> None:
         """Wait for the lock. Raises `LockTimeout`."""
-        token = operations.new_token()
-        flow = operations.acquire(self._candidates, token, self._lease, self._timeout, self._name)
-        self._held = self._state._run(flow), token
+        self._state._run(self._acquire())
 
     def extend(self, lease: float | None = None) -> None:
         """Start the lease again, from now. Raises `LockLost` if it had expired."""
-        key, token = self._held or (self._candidates[0], b"")
-        self._state._run(operations.extend(key, token, lease or self._lease, self._name))
+        self._state._run(self._extend(lease))
 
     def release(self) -> None:
         """Let the next one have it. Raises `LockLost` if the lease had expired."""
-        key, token = self._held or (self._candidates[0], b"")
-        self._held = None
-        self._state._run(operations.release(key, token, self._name))
+        self._state._run(self._release())
 
     def __enter__(self) -> Lock:
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.release()

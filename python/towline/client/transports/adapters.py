@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from importlib import import_module
 from typing import Any
 
 from ... import errors
@@ -21,43 +22,44 @@ from .base import AsyncBaseTransport, BaseTransport
 _READ_BYTES = 65536
 
 
-class HttpxTransport(BaseTransport):
-    """Uses a transport of httpx or httpx2, by default `httpx.HTTPTransport`."""
+class _Httpx:
+    """A transport of httpx or httpx2, by default the one that `default` names."""
+
+    default: str
 
     def __init__(self, inner: Any = None) -> None:
         self.uses_network = inner is None  # else the program chose it, as a mock maybe
         if inner is None:
             import httpx
 
-            inner = httpx.HTTPTransport(http2=False)
+            inner = getattr(httpx, self.default)(http2=False)
         self.inner = inner
-        self._package = _package_of(inner)
+        names = [kind.__module__.partition(".")[0] for kind in type(inner).__mro__]
+        self._package: Any = import_module(next(name for name in names if name in ("httpx", "httpx2")))
+
+
+class HttpxTransport(_Httpx, BaseTransport):
+    """Uses a transport of httpx or httpx2, by default `httpx.HTTPTransport`."""
+
+    default = "HTTPTransport"
 
     def handle_request(self, request: Request) -> Response:
-        with _translate_errors(self._package.HTTPError, _of_httpx):
+        with _translate_errors(self._package.HTTPError, _HTTPX):
             reply = self.inner.handle_request(_httpx_request(self._package, request))
-        return _response(
-            reply.status_code, reply.headers.raw, _HttpxStream(reply, self._package), reply.extensions
-        )
+        stream = _HttpxStream(reply, self._package)
+        return _response(reply.status_code, reply.headers.raw, stream, reply.extensions)
 
     def close(self) -> None:
         self.inner.close()
 
 
-class AsyncHttpxTransport(AsyncBaseTransport):
+class AsyncHttpxTransport(_Httpx, AsyncBaseTransport):
     """Uses an asynchronous transport of httpx or httpx2, by default `httpx.AsyncHTTPTransport`."""
 
-    def __init__(self, inner: Any = None) -> None:
-        self.uses_network = inner is None  # else the program chose it, as a mock maybe
-        if inner is None:
-            import httpx
-
-            inner = httpx.AsyncHTTPTransport(http2=False)
-        self.inner = inner
-        self._package = _package_of(inner)
+    default = "AsyncHTTPTransport"
 
     async def handle_async_request(self, request: Request) -> Response:
-        with _translate_errors(self._package.HTTPError, _of_httpx):
+        with _translate_errors(self._package.HTTPError, _HTTPX):
             reply = await self.inner.handle_async_request(_httpx_request(self._package, request))
         stream = _AsyncHttpxStream(reply, self._package)
         return _response(reply.status_code, reply.headers.raw, stream, reply.extensions)
@@ -84,7 +86,7 @@ class Urllib3Transport(BaseTransport):
         for name, value in request.headers.raw:
             headers.add(name.decode("ascii"), value.decode("latin-1"))
         stream = request.stream
-        with _translate_errors(self._library.exceptions.HTTPError, _of_urllib3):
+        with _translate_errors(self._library.exceptions.HTTPError, _URLLIB3):
             reply = self._manager.urlopen(
                 request.method,
                 str(request.url.copy_with(userinfo=None, fragment=None)),
@@ -126,7 +128,7 @@ class AiohttpTransport(AsyncBaseTransport):
         session = await self._session_of_loop()
         seconds = request.extensions.get("timeout") or {}
         stream = request.stream
-        with _translate_errors((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _of_aiohttp):
+        with _translate_errors((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _AIOHTTP):
             reply = await session.request(
                 request.method,
                 str(request.url.copy_with(userinfo=None, fragment=None)),
@@ -163,26 +165,26 @@ class AiohttpTransport(AsyncBaseTransport):
             await session.close()
 
 
-class _HttpxStream(SyncByteStream):
-    def __init__(self, reply: Any, package: Any) -> None:
-        self._reply = reply
-        self._package = package
+class _Stream:
+    """The body of a response of another library."""
 
+    def __init__(self, reply: Any, library: Any) -> None:
+        self._reply = reply
+        self._library = library
+
+
+class _HttpxStream(_Stream, SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
-        with _translate_errors(self._package.HTTPError, _of_httpx):
+        with _translate_errors(self._library.HTTPError, _HTTPX):
             yield from self._reply.stream
 
     def close(self) -> None:
         self._reply.close()
 
 
-class _AsyncHttpxStream(AsyncByteStream):
-    def __init__(self, reply: Any, package: Any) -> None:
-        self._reply = reply
-        self._package = package
-
+class _AsyncHttpxStream(_Stream, AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _translate_errors(self._package.HTTPError, _of_httpx):
+        with _translate_errors(self._library.HTTPError, _HTTPX):
             async for piece in self._reply.stream:
                 yield piece
 
@@ -190,13 +192,9 @@ class _AsyncHttpxStream(AsyncByteStream):
         await self._reply.aclose()
 
 
-class _Urllib3Stream(SyncByteStream):
-    def __init__(self, reply: Any, library: Any) -> None:
-        self._reply = reply
-        self._library = library
-
+class _Urllib3Stream(_Stream, SyncByteStream):
     def __iter__(self) -> Iterator[bytes]:
-        with _translate_errors(self._library.exceptions.HTTPError, _of_urllib3):
+        with _translate_errors(self._library.exceptions.HTTPError, _URLLIB3):
             yield from self._reply.stream(_READ_BYTES, decode_content=False)
 
     def close(self) -> None:
@@ -205,13 +203,9 @@ class _Urllib3Stream(SyncByteStream):
         self._reply.release_conn()
 
 
-class _AiohttpStream(AsyncByteStream):
-    def __init__(self, reply: Any, library: Any) -> None:
-        self._reply = reply
-        self._library = library
-
+class _AiohttpStream(_Stream, AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        with _translate_errors((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _of_aiohttp):
+        with _translate_errors((self._library.ClientError, TimeoutError, asyncio.TimeoutError), _AIOHTTP):
             async for piece in self._reply.content.iter_any():
                 yield piece
 
@@ -277,38 +271,29 @@ async def _async_pieces(stream: Any) -> AsyncIterator[bytes]:
             yield piece
 
 
-def _package_of(transport: Any) -> Any:
-    from importlib import import_module
-
-    names = [kind.__module__.partition(".")[0] for kind in type(transport).__mro__]
-    return import_module(next(name for name in names if name in ("httpx", "httpx2")))
-
-
 @contextlib.contextmanager
-def _translate_errors(theirs: Any, translate: Any) -> Iterator[None]:
+def _translate_errors(theirs: Any, names: dict[str, type[errors.Error]]) -> Iterator[None]:
     try:
         yield
     except errors.Error:
         raise
     except theirs as error:
-        kind = translate(type(error))
+        bases = (base.__name__ for base in type(error).__mro__)
+        kind = next((names[name] for name in bases if name in names), errors.TransportError)
         raise kind(str(error) or type(error).__name__) from error
 
 
 _HTTPX: dict[str, type[errors.Error]] = {
-    "ConnectTimeout": errors.ConnectTimeout,
-    "ReadTimeout": errors.ReadTimeout,
-    "WriteTimeout": errors.WriteTimeout,
-    "PoolTimeout": errors.PoolTimeout,
-    "TimeoutException": errors.TimeoutError,
-    "ConnectError": errors.ConnectError,
-    "ReadError": errors.ReadError,
-    "WriteError": errors.WriteError,
-    "NetworkError": errors.NetworkError,
+    **{
+        name: getattr(errors, name)
+        for name in ("ConnectTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout")
+    },
+    **{name: getattr(errors, name) for name in ("ConnectError", "ReadError", "WriteError", "NetworkError")},
+    **{
+        name: getattr(errors, name) for name in ("LocalProtocolError", "RemoteProtocolError", "ProtocolError")
+    },
     "ProxyError": errors.ProxyError,
-    "LocalProtocolError": errors.LocalProtocolError,
-    "RemoteProtocolError": errors.RemoteProtocolError,
-    "ProtocolError": errors.ProtocolError,
+    "TimeoutException": errors.TimeoutError,
     "UnsupportedProtocol": errors.InvalidURL,
 }
 _URLLIB3: dict[str, type[errors.Error]] = {
@@ -339,21 +324,3 @@ _AIOHTTP: dict[str, type[errors.Error]] = {
     "InvalidURL": errors.InvalidURL,
     "TimeoutError": errors.TotalTimeout,
 }
-
-
-def _class_for(kind: type[BaseException], names: dict[str, Any]) -> Any:
-    return next(
-        (names[base.__name__] for base in kind.__mro__ if base.__name__ in names), errors.TransportError
-    )
-
-
-def _of_httpx(kind: type[BaseException]) -> Any:
-    return _class_for(kind, _HTTPX)
-
-
-def _of_urllib3(kind: type[BaseException]) -> Any:
-    return _class_for(kind, _URLLIB3)
-
-
-def _of_aiohttp(kind: type[BaseException]) -> Any:
-    return _class_for(kind, _AIOHTTP)

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ..._either import maybe_await
 from ...errors import UsageError
-from ..body_sources import maybe_await
 from ..request import Request
 from ..response import Response
 from .base import AsyncBaseTransport, BaseTransport

@@ -4,62 +4,58 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
+from ..._either import maybe_await, run
 from ..._network import NetworkStream
 from ..._trace import Event, TraceEvents
 from ...errors import Error, UsageError
-from ..body_sources import maybe_await
 from ..options import PoolOptions
 from ..request import Request
 from ..response import Response
+
+Notify: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""Takes the result of the program's function."""
 
 
 def traced_exchange(
     exchange: Callable[[Request], Response], request: Request, options: PoolOptions
 ) -> Response:
     """Sends the request and reports its events to the function of the program."""
-    trace = TraceEvents(request, _expects_http2(request, options))
-    _notify(trace, trace.before())
-    try:
-        response = exchange(request)
-    except Error as error:
-        _notify(trace, trace.after_failure(error))
-        raise
-    try:
-        _notify(trace, _head_events(trace, response))
-    except BaseException:
-        response.close()
-        raise
-    response._source = TracedSource(response._source, trace)
-    return response
+    return run(atraced_exchange(exchange, request, options, _notify))
 
 
 async def atraced_exchange(
-    exchange: Callable[[Request], Awaitable[Response]], request: Request, options: PoolOptions
+    exchange: Callable[[Request], Any], request: Request, options: PoolOptions, notify: Notify = maybe_await
 ) -> Response:
-    """As `traced_exchange`. The function may be asynchronous or not."""
-    trace = TraceEvents(request, _expects_http2(request, options))
-    await _anotify(trace, trace.before())
+    """As `traced_exchange`, for an event loop. The function may be asynchronous or not."""
+    http2 = options.http2 and (request.url.scheme == "https" or not options.http1)
+    trace = TraceEvents(request, http2)
+    await _report(trace, notify, *trace.before())
     try:
-        response = await exchange(request)
+        response: Response = await maybe_await(exchange(request))
     except Error as error:
-        await _anotify(trace, trace.after_failure(error))
+        await _report(trace, notify, *trace.after_failure(error))
         raise
+    reply = response._reply
+    response.extensions["network_stream"] = NetworkStream(reply)
     try:
-        await _anotify(trace, _head_events(trace, response))
+        await _report(trace, notify, *trace.with_head(reply, response.extensions))
     except BaseException:
         await response.aclose()
         raise
-    response._source = AsyncTracedSource(response._source, trace)
+    source = TracedSource if notify is _notify else AsyncTracedSource
+    response._source = source(response._source, trace, notify)
     return response
 
 
-class _Traced:
+class AsyncTracedSource:
     """A native reply as a body source: the events of the body, in the order in which its reads cause them."""
 
-    def __init__(self, source: Any, trace: TraceEvents) -> None:
-        self._source, self._trace = source, trace
+    is_async = True
+
+    def __init__(self, source: Any, trace: TraceEvents, notify: Notify) -> None:
+        self._source, self._trace, self._notify = source, trace, notify
         self._state = "unread"
 
     @property
@@ -67,97 +63,63 @@ class _Traced:
         buffered_bytes: int = self._source.buffered
         return buffered_bytes
 
-    def _before_read(self) -> list[Event]:
-        if self._state != "unread":
-            return []
-        self._state = "reading"
-        return [self._trace.body("started")]
+    def read(self, n: int) -> Any:
+        return self._traced(lambda: self._source.read(n), is_all=False)
 
-    def _after_read(self, is_end: bool) -> list[Event]:
-        if not is_end or self._state != "reading":
-            return []
-        self._state = "read"
-        return [self._trace.body("complete", return_value=None)]
+    def read_all(self, **limits: Any) -> Any:
+        return self._traced(lambda: self._source.read_all(**limits), is_all=True)
+
+    async def _traced(self, read: Callable[[], Any], is_all: bool) -> bytes:
+        if self._state == "unread":
+            self._state = "reading"
+            await _report(self._trace, self._notify, self._trace.body("started"))
+        try:
+            data: bytes = await maybe_await(read())
+        except Error as error:
+            await _report(self._trace, self._notify, self._trace.body("failed", exception=error))
+            raise
+        if (is_all or not data) and self._state == "reading":
+            self._state = "read"
+            await _report(self._trace, self._notify, self._trace.body("complete", return_value=None))
+        return data
+
+    def close(self) -> Any:
+        return self._close()
+
+    async def _close(self) -> None:
+        try:
+            await _report(self._trace, self._notify, self._trace.closed("started"))
+        finally:
+            await maybe_await(self._source.close())
+        await _report(self._trace, self._notify, self._trace.closed("complete"))
 
 
-class TracedSource(_Traced):
+class TracedSource(AsyncTracedSource):
     """The source of a blocking client."""
 
     is_async = False
 
     def read(self, n: int) -> bytes:
-        return self._traced(lambda: self._source.read(n), is_all=False)
+        data: bytes = run(super().read(n))
+        return data
 
     def read_all(self, **limits: Any) -> bytes:
-        return self._traced(lambda: self._source.read_all(**limits), is_all=True)
-
-    def _traced(self, read: Callable[[], bytes], is_all: bool) -> bytes:
-        _notify(self._trace, self._before_read())
-        try:
-            data = read()
-        except Error as error:
-            _notify(self._trace, [self._trace.body("failed", exception=error)])
-            raise
-        _notify(self._trace, self._after_read(is_all or not data))
+        data: bytes = run(super().read_all(**limits))
         return data
 
     def close(self) -> None:
-        try:
-            _notify(self._trace, [self._trace.closed("started")])
-        finally:
-            self._source.close()
-        _notify(self._trace, [self._trace.closed("complete")])
+        run(self._close())
 
 
-class AsyncTracedSource(_Traced):
-    """The source of an asynchronous client."""
-
-    is_async = True
-
-    async def read(self, n: int) -> bytes:
-        return await self._traced(lambda: self._source.read(n), is_all=False)
-
-    async def read_all(self, **limits: Any) -> bytes:
-        return await self._traced(lambda: self._source.read_all(**limits), is_all=True)
-
-    async def _traced(self, read: Callable[[], Awaitable[bytes]], is_all: bool) -> bytes:
-        await _anotify(self._trace, self._before_read())
-        try:
-            data = await read()
-        except Error as error:
-            await _anotify(self._trace, [self._trace.body("failed", exception=error)])
-            raise
-        await _anotify(self._trace, self._after_read(is_all or not data))
-        return data
-
-    async def close(self) -> None:
-        try:
-            await _anotify(self._trace, [self._trace.closed("started")])
-        finally:
-            await maybe_await(self._source.close())
-        await _anotify(self._trace, [self._trace.closed("complete")])
-
-
-def _expects_http2(request: Request, options: PoolOptions) -> bool:
-    return options.http2 and (request.url.scheme == "https" or not options.http1)
-
-
-def _head_events(trace: TraceEvents, response: Response) -> list[Event]:
-    reply = response._reply
-    response.extensions["network_stream"] = NetworkStream(reply)
-    return trace.with_head(reply, response.extensions)
-
-
-def _notify(trace: TraceEvents, events: list[Event]) -> None:
+async def _report(trace: TraceEvents, notify: Notify, *events: Event) -> None:
     for name, info in events:
-        result = trace.notify(name, info)
-        if inspect.iscoroutine(result):
-            result.close()
-            raise UsageError(
-                "extensions['trace']: a blocking Client needs a plain function, not an asynchronous one"
-            )
+        await notify(trace.notify(name, info))
 
 
-async def _anotify(trace: TraceEvents, events: list[Event]) -> None:
-    for name, info in events:
-        await maybe_await(trace.notify(name, info))
+async def _notify(result: Any) -> None:
+    """What the function of a blocking client has returned."""
+    if inspect.iscoroutine(result):
+        result.close()
+        raise UsageError(
+            "extensions['trace']: a blocking Client needs a plain function, not an asynchronous one"
+        )
