@@ -183,7 +183,7 @@ def ours(output: str, started: float, seconds: int) -> tuple[Measured, Window]:
 
 
 def wrk(output: str, started: float, seconds: int) -> tuple[Measured, Window]:
-    """It prints neither p95 nor p99.9."""
+    """The tool prints neither p95 nor p99.9."""
     times = {}
     for percent, number, unit in re.findall(r"^ +(\d+)% +([\d.]+)(us|ms|s)$", output, re.MULTILINE):
         if float(percent) in PERCENTS:

@@ -249,7 +249,7 @@ def responder(*, http3: bool = False) -> Iterator[tuple[str, list[str]]]:
     ):
         try:
             assert process.stdout is not None
-            # Its first line has the address.
+            # The first line of the responder has the address.
             port = re.findall(r"\d+", process.stdout.readline())[-1]
             yield f"http{'s' if http3 else ''}://127.0.0.1:{port}/", pinned(cores.driver)
         finally:
@@ -333,7 +333,7 @@ def speed(tools: list[Tool], rounds: int, seconds: int) -> dict[str, Any]:
 
 
 def speed_wrk(rounds: int) -> dict[str, Any]:
-    """The same compared with wrk alone, by server and number of connections."""
+    """Ratios to wrk alone, by server and number of connections."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     tools = [tool for tool in TOOLS if tool.name in (OURS, "wrk")]

@@ -124,7 +124,7 @@ def count(interface: str) -> Counter[Function]:
 
 
 def count_generator() -> Counter[Function]:
-    """The same for the generator, on one connection: with more, timing decides how many responses a turn finds."""
+    """Instructions of the generator, on one connection: with more, timing decides how many responses a turn finds."""
     if not PROGRAM.exists():
         sys.exit(f"{PROGRAM} is not there: cargo build --release -p towline-load")
     with tempfile.TemporaryDirectory() as folder, responder() as (url, pinned):

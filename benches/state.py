@@ -50,7 +50,7 @@ def towline_store(folder: str) -> Iterator[Pair]:
 
 @contextmanager
 def lmdb_store(folder: str) -> Iterator[Pair]:
-    """The same engine by its Python package, with the same promises: no flush to the disk, a writable map."""
+    """LMDB by its Python package, with the same promises as ours: no flush to the disk, a writable map."""
     import lmdb
 
     env = lmdb.open(f"{folder}/lmdb", map_size=1 << 28, sync=False, writemap=True)

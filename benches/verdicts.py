@@ -51,7 +51,7 @@ COLUMNS = (
     "subject", "restart", "round", "answered", "measured_ms", "cpu_ms", "subject_share", "driver_share", "driver_waited",
     "subject_waited_ms", "stolen_ms",
 )  # fmt: skip
-"""Of a slice in the record. Older series lack the last two."""
+"""Fields of a slice in the record. Older series lack the last two."""
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ WIRE = (
     *("tests/lifecycle/test_http2.py", "tests/lifecycle/test_stopping.py"),
     *("tests/bench/test_checker.py", "tests/bench/test_loop.py", "tests/bench/test_responder_catalogue.py"),
 )
-"""What a parser, a state machine or a socket can break: both ends, and a load over each protocol. The bench's comparisons, the state
+"""Tests that a parser, a state machine or a socket can break: both ends, and a load over each protocol. The bench's comparisons, the state
 and the supervisor of workers are left out, since they use the wire as these do."""
 BENCH = r"towline\.bench(?!\.subjects\.ports)|towline load|\"load\"|\bbenches\b"
 """Without `free_port`, which many tests import and the bench's own use as well."""

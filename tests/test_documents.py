@@ -58,7 +58,7 @@ BENCH_PARSERS = [one.parser for one in (compare_command, gate_command, history_c
 
 
 def load_options():
-    """Of `towline load`: its own table."""
+    """Options of `towline load`, from its own table."""
     table = (ROOT / "crates/towline-load/src/cli/options.rs").read_text()
     names = re.findall(r"\b(?:load|request)\(\s*\"([a-z0-9-]+)\"", table)
     assert len(names) > 40

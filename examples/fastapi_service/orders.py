@@ -33,7 +33,7 @@ class Settings:
     state: str | None = None
     """By default the store of the server."""
     orders_per_minute: int = 60
-    """Of one client address."""
+    """Orders that one client address may place."""
 
     @classmethod
     def from_environment(cls) -> Settings:

@@ -1,4 +1,4 @@
-"""The same application as WSGI: `towline serve wsgi_app:app --app-dir examples/hello`."""
+"""The application for WSGI: `towline serve wsgi_app:app --app-dir examples/hello`."""
 
 import json
 

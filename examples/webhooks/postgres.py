@@ -1,4 +1,4 @@
-"""The same store in PostgreSQL, through psycopg 3 (`pip install "psycopg[binary]"`)."""
+"""The store in PostgreSQL, through psycopg 3 (`pip install "psycopg[binary]"`)."""
 
 from __future__ import annotations
 

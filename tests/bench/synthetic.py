@@ -202,6 +202,6 @@ def record(*experiments: ExperimentRecord, **more: object) -> Record:
 
 
 def control(seed: int = 5, **more: object) -> ExperimentRecord:
-    """The same subject twice."""
+    """A control: one subject twice."""
     twice = (replace(HELLO[0], name="towline"), replace(HELLO[0], name="towline-again"))
     return experiment("control", twice, seed=seed, control=True, title="A/A control", **more)  # type: ignore[arg-type]

@@ -165,7 +165,7 @@ def test_nothing_compared_is_status_1(before, tmp_path, capsys):
 
 
 def test_a_reason_is_shown_once(before, tmp_path, capsys):
-    """It applied to each metric, and named the subject twice."""
+    """The note applied to each metric, and named the subject twice."""
     one = before.experiments[0]
     slices = [replace(each, failed=3 if each.subject == "towline" else 0) for each in one.slices]
     failing = replace(before, experiments=[replace(one, slices=slices)])

@@ -151,7 +151,7 @@ def test_one_stop_and_pauses_of_a_garbage_collector(stall: str, load: str) -> No
             assert found.rate_truth < 0.99
             assert found.rate == pytest.approx(found.rate_truth, abs=0.2)
         elif stall == "once for 2 s":
-            # Of 3.2 s of slices the stop is more than half: its requests wait for up to 2 s.
+            # The stop is more than half of 3.2 s of slices: its requests wait for up to 2 s.
             assert found.p99_ms == pytest.approx(found.p99_truth_ms, rel=0.1)
             assert found.p99_ms > 1500
         else:

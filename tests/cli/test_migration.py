@@ -89,7 +89,7 @@ def outcome(flag: str, takes_value: bool) -> str:
         except CommandLineError as error:
             message = str(error)
             continue
-        # Its value is not mistaken for the application, or the reverse.
+        # The value is not mistaken for the application, or the reverse.
         assert given.pop("app") == APP, flag
         return "taken"
     if flag == "--static-path-route" and "needs a --static-path-mount" in message:

@@ -51,7 +51,7 @@ class Sync:
 
 
 class Async:
-    """The same in event loops; each exchange in a new one."""
+    """Exchanges in event loops, each in a new one."""
 
     name = "async"
 

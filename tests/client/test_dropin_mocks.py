@@ -352,7 +352,7 @@ def test_a_cassette_of_requests(origin: Origin, session: requests.Session, tmp_p
 
 
 def test_pytest_httpx_distinguishes_proxies(httpx_mock: HTTPXMock) -> None:
-    """It reads the URL of the proxy and its credentials from the pool of the transport."""
+    """pytest-httpx reads the URL of the proxy and its credentials from the pool of the transport."""
     proxy = "http://user:secret@127.0.0.1:9/"
     httpx_mock.add_response(url="http://a.test/", proxy_url=proxy, text="through")
     httpx_mock.add_response(url="http://a.test/", text="direct")

@@ -69,7 +69,7 @@ def test_one_client(ours: ModuleType, instrumentor: Any, spans: Spans, server: L
 
 
 def test_every_client(ours: ModuleType, instrumentor: Any, spans: Spans, server: Listener) -> None:
-    """Also a client that was there before."""
+    """A client that was there before is instrumented too."""
     with ours.Client() as client:
         instrumentor.instrument()
         try:

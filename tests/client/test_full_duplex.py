@@ -219,7 +219,7 @@ def test_a_complete_success_does_not_cut_the_upload(backend: Make, kind: str, tm
 
 
 def test_a_server_that_closes_after_a_complete_success(backend: Make) -> None:
-    """Its response counts, though the rest of the upload cannot be sent."""
+    """The response counts, though the rest of the upload cannot be sent."""
 
     def serve(peer: Peer) -> None:
         peer.head()

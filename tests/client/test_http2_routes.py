@@ -108,7 +108,7 @@ def test_http_1_1_required_resends_over_http1(h2_client: Open, trust: Trust) -> 
         for method, content in (("GET", b""), ("POST", b"body")):
             response = backend.call(method, server.url, content=content or None)
             assert (response.http_version, response.text) == ("HTTP/1.1", "one")
-        # It is about the request, not about the server.
+        # The code is about the request, not about the server.
         assert backend.get(f"{server.url}/two").http_version == "HTTP/2"
         # A request that cannot or must not be sent twice fails.
         for content, more in ((backend.body(b"x"), {}), (b"x", {"retries": None})):
@@ -145,7 +145,7 @@ def test_goaway_with_http_1_1_required(h2_client: Open, trust: Trust, processed:
         response = backend.get(server.url)
         assert (response.http_version, response.text) == ("HTTP/1.1", "one")
         if processed:
-            # It may have had its effect (RFC 9113 6.8).
+            # The request may have had its effect (RFC 9113 6.8).
             with pytest.raises(towline.RemoteProtocolError, match="HTTP_1_1_REQUIRED") as caught:
                 backend.call("POST", server.url, content=b"body")
             assert not caught.value.retryable

@@ -42,7 +42,7 @@ def test_exchanges_of_every_kind(h2_client: Open, place: Place, name: str) -> No
         responses = backend.at_once(*(("GET", path, {}) for path in ["/small"] * 100 + ["/large"] * 5))
         assert {response.content for response in responses} == {SMALL, LARGE}
         with backend.opened("GET", "/large") as response:
-            # It is not read, and the others complete.
+            # The first response is not read, and the others complete.
             assert [response.content for response in backend.at_once(*[("GET", "/large", {})] * 3)] == [
                 LARGE
             ] * 3

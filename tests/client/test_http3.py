@@ -339,7 +339,7 @@ def test_a_misdirected_request_goes_to_the_origin(server: Server, place: Place, 
             assert (response.status_code, response.http_version, response.content) == (200, "HTTP/1.1", SMALL)
             assert server.requests[-1].path == "/status/421"
             assert origin.targets[-1] == b"/status/421"
-        # Its body cannot be sent again, so the response is the program's, and the next call uses the origin.
+        # The body cannot be sent again, so the response is the program's, and the next call uses the origin.
         caller = holds_once(on_alternative)
         response = caller.call("POST", "/status/421", content=caller.body(b"one", b"two"))
         assert (response.status_code, response.http_version) == (421, "HTTP/3")
@@ -366,7 +366,7 @@ def test_alt_svc_moves_calls_to_http3_and_loses_none(
     with Origin(context, f'h3=":{server.port}"; ma=60') as origin:
 
         def first_calls() -> Any:
-            """Of a new client. On a busy machine TCP may win the race with QUIC."""
+            """The version that a new client uses. On a busy machine TCP may win the race with QUIC."""
             caller = backend(http3=True, verify=towline.TLS(trust=place.ca), base_url=origin.url)
             server.requests.clear()
             origin.targets.clear()

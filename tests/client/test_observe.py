@@ -234,7 +234,7 @@ def test_tls_is_logged(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
 def test_a_level_is_effective_at_once(
     server: Listener, asynchronous: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also that of a parent, and `logging.disable`. Without logging no Python code of the slow path runs."""
+    """The level of a parent counts too, and `logging.disable`. Without logging no Python code of the slow path runs."""
     slow: list[str] = []
     kind = towline.AsyncClient if asynchronous else towline.Client
     original = kind._slow_request

@@ -88,7 +88,7 @@ def outcome(client, use):
 
 
 def body(backend, *steps):
-    """The same steps, awaited or not: each gets the results so far."""
+    """Runs the steps, awaited or not: each gets the results so far."""
 
     def blocking(call):
         results = []

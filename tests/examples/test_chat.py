@@ -214,7 +214,7 @@ def test_a_client_that_does_not_read_is_disconnected_and_the_others_are_not(smal
     async def main() -> None:
         base = f"ws://127.0.0.1:{small_chat.port}/rooms/slow"
         text = "x" * 9000
-        # Its library reads one message ahead, and then no more from the socket.
+        # The client's library reads one message ahead, and then no more from the socket.
         async with (
             connect(base, max_queue=1, compression=None, ping_interval=None) as slow,
             connect(base) as quick,

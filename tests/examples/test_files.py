@@ -125,7 +125,7 @@ def test_ranges_and_conditions(service: Service) -> None:
     assert service.get("parts.bin", if_none_match=tag)[0] == 304
     assert service.get("parts.bin", range="bytes=0-9", if_range=tag)[2] == CONTENT[:10]
     assert service.put("parts.bin", CONTENT[::-1]) == 201
-    # It has been replaced: the range of the old one is not mixed with the new one.
+    # The file has been replaced: the range of the old one is not mixed with the new one.
     status, _, content = service.get("parts.bin", range="bytes=0-9", if_range=tag)
     assert (status, content) == (200, CONTENT[::-1])
     assert service.get("parts.bin", range="bytes=99999999-")[0] == 416

@@ -144,7 +144,7 @@ def test_a_client_that_moves_stays_with_its_worker(tmp_path: Path, app: list[str
         own = pid(client)
         download = client.begin("GET", DOWNLOAD)
         for number in range(16):
-            # The same connection ID at a new address (NAT rebinding), and another ID (migration, RFC 9000 9).
+            # One connection ID at a new address (NAT rebinding), and another ID (migration, RFC 9000 9).
             proxy.rebind()
             if number % 4 == 3:
                 client.migrate()

@@ -148,7 +148,7 @@ def test_a_signal_ends_a_child_and_not_the_worker(kind: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_child_that_comes_back_from_the_request_ends(kind: str, tmp_path: Path) -> None:
-    """It must not answer the request as well, nor take connections of the worker."""
+    """A forked child must not answer the request as well, nor take connections of the worker."""
     (tmp_path / "children.py").write_text(textwrap.dedent(APP))
     with running(*KINDS[kind], cwd=tmp_path) as program, connect(program.port) as kept:
         worker = kept.get("/pid").body
@@ -163,7 +163,7 @@ def test_a_child_that_comes_back_from_the_request_ends(kind: str, tmp_path: Path
 
 
 def test_a_child_of_a_hook_gets_its_signals(tmp_path: Path) -> None:
-    """It is forked by the supervisor."""
+    """The supervisor forks the child."""
     (tmp_path / "children.py").write_text(textwrap.dedent(APP))
     (tmp_path / "conf.py").write_text(
         textwrap.dedent("""

@@ -126,7 +126,7 @@ def test_each_hook_has_its_process_and_moment(app: str, directory: Path) -> None
             "worker_exit",
         ]
     assert "ready, says the hook" in program.log
-    # Those of its settings that have no counterpart are named, the hooks are not.
+    # Settings without a counterpart are named, the hooks are not.
     assert "gunicorn.conf.py: proc_name: ignored" in program.log
     assert "post_fork: ignored" not in program.log
 

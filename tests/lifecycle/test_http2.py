@@ -160,7 +160,7 @@ def test_websockets_are_closed_when_their_worker_ends(number: signal.Signals) ->
 
 
 def test_the_drain_ends_at_its_deadline_with_endless_streams() -> None:
-    """The same with a WebSocket whose client does not reply to the close frame."""
+    """A WebSocket whose client does not reply to the close frame."""
     with (
         running("apps:asgi", "--timeout-graceful-shutdown", "1") as program,
         Client(("127.0.0.1", program.port)) as client,

@@ -42,7 +42,7 @@ def readable_by_all(path: str) -> bool:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    # Also readable by another user.
+    # Another user can read the file too.
     for path in (tmp_path, *tmp_path.parents):
         if path.owner() == tmp_path.owner() and path != Path("/"):
             path.chmod(path.stat().st_mode | 0o055)

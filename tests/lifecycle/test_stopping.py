@@ -180,7 +180,7 @@ def read_events(port: int) -> socket.socket:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_streams_of_sse_starlette_end_at_the_stop(number: signal.Signals, tmp_path: Path) -> None:
-    """It looks for the server behind the handler of SIGTERM, as uvicorn's is."""
+    """sse-starlette looks for the server behind the handler of SIGTERM, as uvicorn's is."""
     pytest.importorskip("sse_starlette")
     (tmp_path / "events.py").write_text(EVENTS)
     options = ["--app-dir", str(tmp_path), "--timeout-graceful-shutdown", "60", "--lifespan", "off"]

@@ -52,7 +52,7 @@ APPS = """
         start_response("200 OK", [])
         return [work()]
 """
-# Its import, in the process that starts the server: what opentelemetry-instrument does.
+# The import in the process that starts the server, as opentelemetry-instrument does it.
 STARTED_EARLY = "sitecustomize.py"
 
 

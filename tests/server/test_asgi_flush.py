@@ -73,7 +73,7 @@ def test_a_part_of_an_answer_does_not_wait() -> None:
 
 @pytest.mark.parametrize("path", ["/ends", "/suspends"])
 def test_small_parts_of_one_step_are_sent_together(path: str, tmp_path: Path) -> None:
-    """They are in a few TLS records; each send has its own. Without TLS the kernel merges sends, unseen."""
+    """The parts are in a few TLS records; each send has its own. Without TLS the kernel merges sends, unseen."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -100,7 +100,7 @@ def test_the_body_is_not_read_before_the_application_receives(loop: str) -> None
                 sent += conn.send(data[sent:])
             except BlockingIOError:
                 time.sleep(0.01)
-        # What the kernel's buffers hold, and one window of ours.
+        # Bytes that the kernel's buffers hold, and one window of ours.
         assert sent < 15_000_000
         conn.setblocking(True)
         served.call(go.set)

@@ -263,7 +263,7 @@ def test_going_away_finishes_what_is_under_way(kind: str) -> None:
         idle = Client((server.host, server.port))
         idle.fetch(path="/first")
         time.sleep(0.1)
-    # It has stopped.
+    # The server has stopped.
     client.until_closed()
     idle.until_closed()
     response = client.exchanges[slow]
@@ -304,7 +304,7 @@ def test_requests_over_the_concurrency_limit(kind: str) -> None:
     if kind == "wsgi":
         pytest.skip("one call at a time: nothing is ever in flight beside it")
     with connected_client(kind, APPS[kind], limit_concurrency=1) as client:
-        # They come in this order, and the first is far from over.
+        # The responses come in this order, and the first is far from over.
         slow = client.begin("GET", "/sleep/3")
         response = client.fetch(path="/x")
         assert (response.status, response.fields["retry-after"]) == (503, "1")

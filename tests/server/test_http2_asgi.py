@@ -299,7 +299,7 @@ def test_two_calls_share_no_context() -> None:
 
 
 def test_many_who_lose_their_client_at_once_do_not_hold_up_the_loop() -> None:
-    """They are told a few at a time: what they do about it runs between two looks at everybody else."""
+    """Applications are told a few at a time: what they do about it runs between two looks at everybody else."""
     rounds: dict[int, int] = {}
     waiting, notified, round_ = 0, 0, 0
 

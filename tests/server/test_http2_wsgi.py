@@ -122,7 +122,7 @@ def test_a_request_taken_back_before_its_turn_is_not_served(kind: str) -> None:
         return [b"ok"]
 
     with connected_client(kind, app) as client:
-        # Its body never comes as far as to be served.
+        # The body never comes as far as to be served.
         blocked = client.begin("POST", "/taken-back", end=False)
         client.write(blocked, b"some")
         client.reset(blocked)

@@ -202,7 +202,7 @@ def test_going_away_finishes_what_is_under_way(kind: str, tmp_path: Path) -> Non
         slow = client.begin("GET", "/sleep/0.5")
         idle.fetch(path="/first")
         time.sleep(0.1)
-    # It has stopped.
+    # The server has stopped.
     assert client.until_closed().code == idle.until_closed().code == NO_ERROR
     response = client.exchanges[slow]
     assert (response.status, response.body, response.ended) == (200, b"/sleep/0.5", True)

@@ -215,7 +215,7 @@ def test_early_hints_and_trailers_of_a_response(library: str, tmp_path: Path) ->
 @every_kind
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_trailers_of_a_request(kind: str, library: str, tmp_path: Path) -> None:
-    """They end the body; neither interface has a place for them."""
+    """Trailers end the body; neither interface has a place for them."""
     body = payload(100_000)
     with connected(kind, APPS[kind], tmp_path, library) as client:
         for _ in range(2):

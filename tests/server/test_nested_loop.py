@@ -122,7 +122,7 @@ def test_a_body_that_is_read_in_the_inner_loop(program: Program) -> None:
 
 
 def test_others_are_served_while_the_loop_runs_inside_a_request(program: Program) -> None:
-    """Also a request that was waiting before."""
+    """A request that was waiting before is served too."""
     found: dict[str, bytes] = {}
 
     def ask(path: str) -> None:

@@ -13,7 +13,7 @@ from tests.support.feature_server import fetch
 
 
 class Applications:
-    """The same in both interfaces: holds every request until `leave` is set."""
+    """An application of both interfaces that holds every request until `leave` is set."""
 
     def __init__(self) -> None:
         self.entered, self.leave = threading.Event(), threading.Event()

@@ -172,7 +172,7 @@ def body_of(response: bytes) -> bytes:
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("announces", [False, True], ids=["chunked", "length"])
 def test_the_response_of_a_slow_reader_is_whole(threads: int, announces: bool) -> None:
-    """It goes to a temporary file while other requests wait for the thread."""
+    """The response goes to a temporary file while other requests wait for the thread."""
     whole = PIECE * 300
 
     def app(environ: Any, start_response: Any) -> Any:

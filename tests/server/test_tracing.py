@@ -54,7 +54,7 @@ async def asgi_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def wsgi_app(environ: Any, start_response: Any) -> Any:
-    """The same in WSGI."""
+    """The application for WSGI."""
     path = environ["PATH_INFO"]
     if path == "/early":
         raise ValueError("before the head")
@@ -184,7 +184,7 @@ def test_a_trace_that_the_client_does_not_sample_is_not_recorded(kind: str, span
         fetch(server, "/", TRACEPARENT[:-1] + "0")
         fetch(server, "/stream", TRACEPARENT[:-1] + "0")
         fetch(server, "/")
-        # Its application had the trace as well: the spans of one request only.
+        # The application had the trace as well: the spans of one request only.
         assert spans.one().parent is None
         assert len(spans.of(SpanKind.INTERNAL)) == 1
 

@@ -120,7 +120,7 @@ def test_a_slow_application_holds_up_its_own_stream() -> None:
             client.conn.send_data(slow, rest[:room])
             rest = rest[room:]
             client.flush()
-        # Its window is used up, but for what the server has read ahead.
+        # The window of the stream is used up, but for what the server has read ahead.
         expected = 0
         for size in (1, 1000, 300_000):
             client.write(fast, frame(BINARY, b"y" * size))
@@ -155,7 +155,7 @@ def test_a_slow_client_holds_up_its_own_stream() -> None:
         client.write(fast, close_frame(1000))
         assert client.finish(fast)[0].ended
         assert client.fetch().status == 200
-        # What the client takes at first, and what the server keeps of a stream.
+        # Bytes that the client takes at first, and those that the server keeps of a stream.
         assert sent == {"/slow": sent["/slow"], "/fast": 100 * 10_000}
         assert sent["/slow"] <= 65535 + 64 * 1024 + 10_000
         client.read(slow)

@@ -205,7 +205,7 @@ def test_closing_from_another_event_loop(path: str) -> None:
 
 
 def test_a_closed_state_has_nothing_open(path: str) -> None:
-    """Its settings may be changed at once, though the thread that read messages still sleeps."""
+    """The settings of a store may be changed at once, though the thread that read messages still sleeps."""
     state = towline.state.open(path, size=1 << 20)
     messages = state.subscribe("n")
     time.sleep(0.05)

@@ -87,7 +87,7 @@ def _wait_until_listening(process: subprocess.Popen[bytes], port: int, log: IO[b
 def fetch(port: int, request: Request) -> Response:
     """Sends `question` on a new connection, twice on the same one if `twice` is set."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
-    # The same authority for all servers, so that absolute addresses in responses can be compared.
+    # One authority for all servers, so that absolute addresses in responses can be compared.
     headers = {"Host": "shop.example", "User-Agent": "towline-tests", **request.headers}
     with contextlib.closing(connection):
         for _ in range(2 if request.twice else 1):

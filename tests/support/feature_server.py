@@ -39,7 +39,7 @@ async def asgi_app(scope: Any, receive: Any, send: Any) -> None:
 
 
 def wsgi_app(environ: dict[str, Any], start_response: Any) -> Any:
-    """The same application in WSGI."""
+    """The application for WSGI."""
     path = environ["PATH_INFO"]
     headers = [("content-type", "text/plain"), ("etag", '"tag"'), ("x-app", "yes")]
     if path == "/stream":

@@ -105,7 +105,7 @@ class Listener:
     def _handshake(self, sock: socket.socket, tls: ssl.SSLContext) -> ssl.SSLSocket:
         secure = tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         with self._lock:
-            # It owns the descriptor from here on.
+            # The TLS socket owns the descriptor from here on.
             self._open[secure] = self._open.pop(sock)
         try:
             secure.do_handshake()

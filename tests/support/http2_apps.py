@@ -1,4 +1,4 @@
-"""The same application for both interfaces, with a path for each response that the HTTP/2 tests need."""
+"""One application for both interfaces, with a path for each response that the HTTP/2 tests need."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class Peer:
                     # At once: the package would wait for more bytes than a small window allows.
                     self.conn.increment_flow_control_window(event.flow_controlled_length)
                     with contextlib.suppress(KeyError, h2.exceptions.StreamClosedError):
-                        # Its end may have been received together with the data.
+                        # The end may have been received together with the data.
                         self.conn.increment_flow_control_window(event.flow_controlled_length, stream)
             case h2.events.TrailersReceived():
                 assert stream is not None

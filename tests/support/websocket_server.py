@@ -170,7 +170,7 @@ class Raw:
         return self.close_frame()[0]
 
     def close_frame(self) -> tuple[int | None, str]:
-        """The same, with the reason."""
+        """The event, with the reason."""
         first, payload = self.frame()
         assert first == 0x80 | CLOSE, (first, payload)
         self.expect_end()

@@ -101,7 +101,7 @@ class Recorder:
         await send({"type": "http.response.body", "body": b"ok"})
 
     def wsgi(self, environ: dict[str, Any], start_response: Any) -> list[bytes]:
-        """The same for WSGI. A truncated body raises in `read`, so it is never counted."""
+        """Count for WSGI. A truncated body raises in `read`, so it is never counted."""
         body = b"" if environ["PATH_INFO"].endswith("/noread") else environ["wsgi.input"].read()
         target = environ["PATH_INFO"]
         if environ.get("QUERY_STRING"):

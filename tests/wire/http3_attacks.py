@@ -421,7 +421,7 @@ def stream_gaps(client: Client) -> Steps:
     while True:
         while not client.can_open():
             yield WAITING
-        # Its body is awaited: the stream of a request with a response would be stopped, and reset with a wrong size.
+        # The body is awaited: the stream of a request with a response would be stopped, and reset with a wrong size.
         stream = client.request(b"/echo", end=False)
         for at in range(100, 100_000, 100):
             _send_frame(client, 0x0E, varint(stream) + varint(at) + varint(1) + b"x")

@@ -59,7 +59,7 @@ def test_half_of_anything_costs_nothing(interface, half_closed):
                 conn.sendall(wire)
                 if half_closed:
                     conn.shutdown(socket.SHUT_WR)
-            # What was to do may take a while on a busy machine; then there is nothing more, each time.
+            # Pending work may take a while on a busy machine; then there is nothing more, each time.
             for _ in range(10):
                 before = time.process_time()
                 time.sleep(WATCHED_SECONDS)

@@ -305,7 +305,7 @@ fn a_broken_connection_fails_only_its_own_calls() {
         (error.kind, error.phase),
         (CallErrorKind::ServerDisconnected, CallPhase::Body)
     );
-    // It is idempotent, and no byte of its response has arrived on the reused connection.
+    // The call is idempotent, and no byte of its response has arrived on the reused connection.
     assert_eq!(harness.finish(pending).response().1, b"again");
     assert_eq!(harness.get(&route, "/").response().1, b"again");
 }

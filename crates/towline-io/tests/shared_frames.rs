@@ -146,7 +146,7 @@ fn a_broken_connection_fails_only_its_own_calls() {
     assert_eq!(status, 200);
     thread::scope(|scope| {
         let broken = scope.spawn(move || failed(body_of(&mut half)));
-        // It is idempotent, and no byte of its response has arrived on the reused connection.
+        // The call is idempotent, and no byte of its response has arrived on the reused connection.
         assert_eq!(fetch(&client, get(&route, "/")).1, b"again");
         let error = broken.join().unwrap();
         assert_eq!(

@@ -104,7 +104,7 @@ fn a_call_without_a_dial_waits_for_the_pool_timeout() {
         failure(&mut harness, first, start).0,
         CallErrorKind::ConnectTimeout
     );
-    // Its dial starts only now.
+    // The dial of this call starts only now.
     let (kind, after) = failure(&mut harness, queued, start);
     assert_eq!(kind, CallErrorKind::ConnectTimeout);
     assert!(after >= 1550 * MS, "{after:?}");

@@ -482,7 +482,7 @@ fn an_idle_connection_of_http3_holds_little() {
     assert!(each <= 2880, "{each} bytes for an idle connection");
 }
 
-/// Its buffer is used again because it is acknowledged before the next response.
+/// The buffer of a response is used again because it is acknowledged before the next response.
 #[test]
 fn a_response_of_http3_allocates_nothing() {
     let now = Instant::now();

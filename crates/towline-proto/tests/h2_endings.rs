@@ -481,7 +481,7 @@ fn end_of_input_fails_bodies_blocked_by_a_window() {
     assert!(told.contains("half-closed 3") && !end.is_closed());
 }
 
-/// The same for bodies written later, and for the connection's window.
+/// Bodies written later, and the connection's window, end in the same way.
 #[test]
 fn after_the_end_of_input_only_bodies_within_the_windows_are_sent() {
     let mut end = server_with_responses(Limits::server(), 2, 50_000);

@@ -144,7 +144,7 @@ fn is_malformed(name: &str, fields: &[(&str, &str)]) {
     );
 }
 
-/// The same for responses of a server.
+/// Malformed responses of a server.
 #[test]
 fn malformed_responses() {
     let heads: &[(&str, u8, Fields)] = &[

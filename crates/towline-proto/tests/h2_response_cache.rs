@@ -86,7 +86,7 @@ impl Harness {
             Step::Fill(bytes) => {
                 self.filled += 1;
                 let value = format!("{:0>bytes$}", self.filled);
-                // It is added when it is repeated.
+                // A field is added to the table when it is repeated.
                 for _ in 0..3 {
                     self.exchange(200, &[("x-fill", &value)], false, BodySize::Empty);
                 }

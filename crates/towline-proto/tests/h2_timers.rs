@@ -71,7 +71,7 @@ fn control_frames_do_not_extend_the_idle_timeout() {
     }
 }
 
-/// The same if the peer reads the pongs so slowly that some are always pending.
+/// A peer that reads the pongs so slowly that some are always pending.
 #[test]
 fn queued_pongs_do_not_extend_the_idle_timeout() {
     let mut end = server(App::Read);
@@ -145,7 +145,7 @@ fn a_steady_body_is_no_timeout() {
     assert!(!log(&end).contains("failed"));
 }
 
-/// It is the program that is slow, not the peer.
+/// The program is slow, not the peer.
 #[test]
 fn a_full_unread_window_is_no_timeout() {
     let mut end = server(App::Silent);

@@ -62,7 +62,7 @@ fn safe_requests_are_marked_and_delivered_at_once() {
     }
     assert_eq!(pair.server.early_data().delivered, 4);
     pair.server.end_early_data();
-    // The same block as before: the head that is kept has no mark.
+    // A block that was sent before: the head that is kept has no mark.
     pair.client
         .request(&head(b"TRACE", &[HOST]), BodySize::Empty)
         .unwrap();

@@ -54,7 +54,7 @@ class HelperProcess:
         return self._process.poll() is None
 
     def log(self) -> str:
-        """Its standard error so far."""
+        """The standard error of the helper so far."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 
@@ -63,7 +63,7 @@ class HelperProcess:
         return int(Path(f"/proc/{self.pid}/schedstat").read_text().split()[0]) / 1e9
 
     def ask(self) -> dict[str, Any]:
-        """Its reply to a line. Raises `HelperFailed`."""
+        """The reply of the helper to a line. Raises `HelperFailed`."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(b"\n")

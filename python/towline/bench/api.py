@@ -120,7 +120,7 @@ class Comparisons:
         return self.comparison(subject)
 
     def comparison(self, subject: str, metric: str | None = None) -> Comparison:
-        """The same for any metric: `per_s`, `cpu_us`, or `p50_us` to `p99_9_us` at a fixed rate."""
+        """The ratio of any metric: `per_s`, `cpu_us`, or `p50_us` to `p99_9_us` at a fixed rate."""
         found = self.experiment.comparison(self.baseline, subject, metric or self.metric)
         if found is None:
             why = self.failures.get(subject) or self.failures.get(self.baseline) or "not compared"
@@ -236,7 +236,7 @@ def measure(
     progress: Progress,
     title: str | None = None,
 ) -> Comparisons:
-    """The same with a scenario in the form of the catalogue and a complete design."""
+    """Compare with a scenario in the form of the catalogue and a complete design."""
     session = Session(design, progress, command=["towline.bench.compare"])
     with Agent(design.cores.driver) as agent, tempfile.TemporaryDirectory():
         protocol = scenario.protocols[0]

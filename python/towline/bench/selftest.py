@@ -112,14 +112,14 @@ def _delayed() -> Command:
 
 
 def equal(found: Comparisons) -> Finding:
-    """The same server twice: one false alarm in twenty is chance, more is an error."""
+    """One server twice: one false alarm in twenty is chance, more is an error."""
     one = found["plain again"]
     good = one.verdict not in (Verdict.FASTER, Verdict.SLOWER, Verdict.REFUSED)
     return Finding("two equal servers", _ratio_text(one), good)
 
 
 def slower(found: Comparisons) -> Finding:
-    """Its interval must contain the true value; whether it is called slower depends on the machine."""
+    """The interval must contain the true value; whether the server is called slower depends on the machine."""
     one = found["slower"]
     true_value = 1 + SLOWER_PERCENT / 100
     good = one.reason is None and one.low <= true_value <= one.high and one.verdict is not Verdict.SLOWER

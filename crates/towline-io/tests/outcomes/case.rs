@@ -196,7 +196,7 @@ pub fn replies_on_both(case: &Case, version: Version, route: &Arc<Route>) -> Rep
     reply
 }
 
-/// The same for a case that fails.
+/// Outcome of a case that fails.
 pub fn on_both(case: &Case, version: Version, route: &Arc<Route>) -> Verdict {
     replies_on_both(case, version, route).expect_err("the call succeeded")
 }

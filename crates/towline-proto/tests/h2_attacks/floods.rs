@@ -39,7 +39,7 @@ fn floods() {
     }
 }
 
-/// The same on a stream that is open.
+/// A flood on a stream that is open.
 #[test]
 fn floods_on_a_stream() {
     let floods: &[(&str, Step)] = &[
@@ -59,7 +59,7 @@ fn floods_on_a_stream() {
     }
 }
 
-/// The same from a server to a client.
+/// A flood from a server to a client.
 #[test]
 fn floods_from_a_server() {
     let floods: &[(&str, Step)] = &[

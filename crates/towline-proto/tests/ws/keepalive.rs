@@ -63,7 +63,7 @@ fn a_paused_program_and_a_long_frame_hide_pongs() {
         ws.handle_timeout(start + second * S);
         assert!(!ws.has_event());
     }
-    // It polls again, in the middle of a frame.
+    // The program polls again, in the middle of a frame.
     let long = masked(FIN | BINARY, &[0; 1000]);
     ws.receive(start + 81 * S, &long[..500], scratch);
     assert!(ws.next_event().is_none());

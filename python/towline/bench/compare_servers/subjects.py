@@ -41,7 +41,7 @@ class NamedSubject:
     name: str
     make: Make
     running: bool = False
-    """It was started by somebody else."""
+    """Somebody else started the server."""
     own_target: str | None = None
     """The path and query of its URL, if they are not those of the requests."""
     note: str | None = None

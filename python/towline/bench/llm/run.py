@@ -252,7 +252,7 @@ class LlmRun:
         return taken
 
     def _calls(self, restart: int, batch: int, offsets: list[float]) -> list[dict[str, Any]]:
-        """The same questions for every subject, so that the mock endpoint's responses are the same."""
+        """Questions that every subject asks, so that the mock endpoint's responses are the same."""
         experiment, endpoint = self.experiment, self.plan.endpoint
         most = experiment.max_tokens and max(50, int(experiment.max_tokens * min(1.0, self.plan.scale)))
         requests = []

@@ -93,7 +93,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def markdown(found: Difference) -> str:
-    """The same as Markdown."""
+    """The comparison as Markdown."""
     lines = ["### Towline bench: two results", ""]
     lines += [f"> ⚠️ {escape(one)}" for one in found.warnings]
     lines += ["", f"| experiment | {' | '.join(HEAD)} |", "|---|---|---|--:|--:|--:|---|---|"]

@@ -18,7 +18,7 @@ from .verdicts_json import verdicts_json
 
 FORMATS = ("html", "markdown", "csv", "json", "svg", "png")
 USUAL = FORMATS[:4]
-"""What a run writes. Charts as files are made on request."""
+"""The files that a run writes. Charts as files are made on request."""
 Maker = Callable[[Analysis, "History | None"], Mapping[str, "str | bytes"]]
 """Contents by file name."""
 MAKERS: dict[str, Maker] = {
@@ -55,7 +55,7 @@ def render_all(
 def render(
     analysis: Analysis, out_dir: Path, formats: Sequence[str] = USUAL, history: History | None = None
 ) -> list[Path]:
-    """The same from an analysis."""
+    """Write the files of an analysis."""
     out_dir.mkdir(parents=True, exist_ok=True)
     written = []
     for chosen in formats:

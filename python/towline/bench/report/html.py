@@ -63,7 +63,7 @@ def html(analysis: Analysis, history: Charts | None = None) -> str:
 
 
 def colours_of(shown: Sequence[ExperimentView]) -> dict[str, int]:
-    """The same colour for a subject all over the page; the baseline has the first."""
+    """Colours of the subjects, the same all over the page; the baseline has the first."""
     first = [one.baseline for one in shown if one.baseline and not one.experiment.control]
     names = [*first, *(subject.name for one in shown for subject in one.subjects)]
     return {name: index % COLOURS for index, name in enumerate(dict.fromkeys(names))}

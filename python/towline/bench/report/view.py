@@ -50,7 +50,7 @@ class ExperimentView:
     subjects: list[SubjectView]
     """Best first; subjects without a figure last."""
     notes: list[str]
-    """What could not be shown, and why."""
+    """Figures that could not be shown, and why."""
 
     @property
     def experiment(self) -> ExperimentRecord:

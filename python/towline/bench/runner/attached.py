@@ -34,6 +34,6 @@ class AttachedSubject:
             server.wait_ready()
         except SubjectFailed as error:
             raise Failed(str(error)) from None
-        # It runs on any core: it was not started here.
+        # The server runs on any core: it was not started here.
         anywhere = replace(start_config, cores=tuple(sorted(os.sched_getaffinity(0))))
         return RunningServer(self._name, server, self.binding, anywhere)

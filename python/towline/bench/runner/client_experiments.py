@@ -123,7 +123,7 @@ def twins(subjects: list[ClientSubject], baseline: str, names: list[str]) -> lis
 
 
 class Twin(ClientSubject):
-    """The same client under another name."""
+    """A client under another name, for the control."""
 
     def __init__(self, other: ClientSubject) -> None:
         super().__init__(other.client, other.environment)

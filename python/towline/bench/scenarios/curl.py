@@ -35,7 +35,7 @@ from .table import ScenarioError
 FORM = "application/x-www-form-urlencoded"
 USER_AGENT = "towline-bench/1.0"
 MAX_CONFIGS = 10
-"""Of files that name further ones."""
+"""Depth of files that name further ones."""
 RANGE = re.compile(r"(?:(\d{1,18})-[ \t]*(\d{1,18})|([A-Za-z])-([A-Za-z]))(?::(\d{1,18}))?\]")
 IPV6 = re.compile(r"\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%25[\w.~-]+)?\]")
 
@@ -67,7 +67,7 @@ def from_curl(commands: Sequence[str], name: str = "curl") -> Imported:
 
 
 def line_of(command: str) -> str:
-    """Its beginning, for a message of one line."""
+    """The beginning of the command line, for a message of one line."""
     shown = " ".join(command.split())[:60]
     return shown.encode("utf-8", "replace").decode()
 

@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import unquote
 
 MAX_DEPTH = 20
-"""Of references and combined schemas, which may be recursive."""
+"""Depth of references and combined schemas, which may be recursive."""
 MAX_STEPS = 2000
-"""Of the search for one value, among alternatives of alternatives."""
+"""Steps of the search for one value, among alternatives of alternatives."""
 MAX_LENGTH = 8000
-"""Of a text that is made: servers take no longer request target."""
+"""Length of a text that is made: servers take no longer request target."""
 BY_FORMAT = {
     "uuid": "00000000-0000-4000-8000-000000000000",
     "date": "2024-01-01",
@@ -56,7 +56,7 @@ class Schemas:
         """Whether a value was made from its type."""
 
     def value_of(self, parameter: Mapping[str, Any]) -> Any:
-        """Its example, or a value of its schema, which Swagger 2.0 has in the parameter itself."""
+        """The example of a parameter, or a value of its schema, which Swagger 2.0 has in the parameter itself."""
         media = _first(parameter.get("content")) or {}
         for one in (parameter, media):
             if one.get("example") is not None:

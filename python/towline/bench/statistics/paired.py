@@ -128,7 +128,7 @@ def _disagree(mean: float, restarts: Mapping[int, Pairs]) -> bool:
     scale = 1 / (len(logs) - 2 * cut)
 
     def influence(one: Part, other: Part) -> float:
-        """Of a pair on the log ratio of totals (delta method), less that on the trimmed mean."""
+        """Influence of a pair on the log ratio of totals (delta method), less that on the trimmed mean."""
         on_totals = (one.amount - rates[0] * one.extent) / ones.amount
         on_totals -= (other.amount - rates[1] * other.extent) / others.amount
         value = min(max(log_ratio(one, other), low), high) if _comparable(one, other) else mean

@@ -48,7 +48,7 @@ class Address:
             raise ConfigError(f"{url}: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
             raise ConfigError(f"{url!r} is no URL of http or https without credentials in it")
-        # What is percent-encoded already stays so.
+        # Text that is percent-encoded already stays so.
         target = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
         target += f"?{quote(parts.query, safe=QUERY)}" if parts.query else ""
         return cls(parts.scheme, parts.hostname, port or (443 if parts.scheme == "https" else 80), target)
@@ -126,7 +126,7 @@ class AttachedServer:
         return self._meter.peaks()
 
     def log_tail(self, lines: int = 40) -> str:
-        """Its output is not known."""
+        """The output of this server is not known."""
         return ""
 
     def stop(self) -> StopReport:
@@ -188,7 +188,7 @@ def _is_local(address: Address) -> bool:
 
 
 def _listening_inodes(port: int, *, over_udp: bool) -> set[str]:
-    """Of /proc/net/tcp and the like: local address in field 1, state in field 3, inode in field 9."""
+    """Listening sockets of /proc/net/tcp and the like: local address in field 1, state in field 3, inode in field 9."""
     found = set()
     names, state = (("udp", "udp6"), UNCONNECTED) if over_udp else (("tcp", "tcp6"), LISTEN)
     for name in names:

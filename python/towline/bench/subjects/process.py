@@ -50,7 +50,7 @@ class StopReport:
     exit_status: int | None
     """As in a shell; negative numbers are signals. None: it was never started."""
     killed: bool
-    """It did not end on SIGTERM."""
+    """The subject did not end on SIGTERM."""
     strays: tuple[str, ...]
     """Names of processes that it left behind; they have been killed."""
     stuck: int

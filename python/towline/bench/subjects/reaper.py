@@ -216,7 +216,7 @@ def children(pid: int) -> list[int]:
                 found += map(int, file.read().split())
         return found
     except FileNotFoundError:
-        # It has ended, or this kernel has no such file.
+        # The process has ended, or this kernel has no such file.
         return _children_by_scan(pid) if os.path.exists(f"/proc/{pid}") else []
     except OSError:
         return []

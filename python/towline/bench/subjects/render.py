@@ -60,7 +60,7 @@ class Rendered:
 
     argv: list[str]
     shown: list[str]
-    """The same without this run's port and this machine's paths: for the record."""
+    """The command without this run's port and this machine's paths: for the record."""
     env: dict[str, str]
     cwd: Path
     files: dict[str, str]

@@ -131,7 +131,7 @@ class AsyncLikeRequests(AsyncAdapter):
 
 
 class SyncLikeRequests(SyncAdapter):
-    """The same, blocking."""
+    """Blocking client whose calls are those of requests."""
 
     client: Any
     content_name = "content"
