@@ -22,157 +22,95 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._native import ServerSentEvent
-    from .client.api import delete, get, head, options, patch, post, put, request, stream
-    from .client.async_client import AsyncClient
-    from .client.auth import Auth, BasicAuth, BearerAuth, FunctionAuth, NetRCAuth
-    from .client.body_sources import AsyncByteStream, SyncByteStream
-    from .client.client import Client
-    from .client.cookies import Cookies
-    from .client.digest import DigestAuth
-    from .client.headers import Headers
-    from .client.options import TLS, Limits, Progress, Proxy, Retry, Timeout
-    from .client.query import QueryParams
-    from .client.request import Request
-    from .client.response import Response
-    from .client.status_codes import codes
-    from .client.transport_choice import configure
+    from ._native import ServerSentEvent as ServerSentEvent
+    from .client.api import (
+        delete as delete,
+        get as get,
+        head as head,
+        options as options,
+        patch as patch,
+        post as post,
+        put as put,
+        request as request,
+        stream as stream,
+    )
+    from .client.async_client import AsyncClient as AsyncClient
+    from .client.auth import (
+        Auth as Auth,
+        BasicAuth as BasicAuth,
+        BearerAuth as BearerAuth,
+        FunctionAuth as FunctionAuth,
+        NetRCAuth as NetRCAuth,
+    )
+    from .client.body_sources import AsyncByteStream as AsyncByteStream, SyncByteStream as SyncByteStream
+    from .client.client import Client as Client
+    from .client.cookies import Cookies as Cookies
+    from .client.digest import DigestAuth as DigestAuth
+    from .client.headers import Headers as Headers
+    from .client.options import (
+        TLS as TLS,
+        Limits as Limits,
+        Progress as Progress,
+        Proxy as Proxy,
+        Retry as Retry,
+        Timeout as Timeout,
+    )
+    from .client.query import QueryParams as QueryParams
+    from .client.request import Request as Request
+    from .client.response import Response as Response
+    from .client.status_codes import codes as codes
+    from .client.transport_choice import configure as configure
     from .client.transports import (
-        ASGITransport,
-        AsyncBaseTransport,
-        BaseTransport,
-        MockTransport,
-        WSGITransport,
+        ASGITransport as ASGITransport,
+        AsyncBaseTransport as AsyncBaseTransport,
+        BaseTransport as BaseTransport,
+        MockTransport as MockTransport,
+        WSGITransport as WSGITransport,
     )
-    from .client.url import URL
-    from .client.websocket import AsyncWebSocket, WebSocket
-    from .config import ServerConfig
+    from .client.url import URL as URL
+    from .client.websocket import AsyncWebSocket as AsyncWebSocket, WebSocket as WebSocket
+    from .config import ServerConfig as ServerConfig
     from .errors import (
-        ClientClosed,
-        ClientDisconnected,
-        ConfigError,
-        ConnectError,
-        ConnectTimeout,
-        DecodingError,
-        DecompressionLimit,
-        DNSError,
-        Error,
-        ImportFromStringError,
-        InvalidHeader,
-        InvalidURL,
-        LocalProtocolError,
-        NetworkError,
-        PoolTimeout,
-        ProtocolError,
-        ProxyError,
-        ReadError,
-        ReadTimeout,
-        RemoteProtocolError,
-        ResponseError,
-        ResponseStateError,
-        ServerDisconnected,
-        StartupError,
-        StatusError,
-        StreamConsumed,
-        TimeoutError,
-        TLSError,
-        TooManyRedirects,
-        TotalTimeout,
-        TransportError,
-        UsageError,
-        WebSocketClosed,
-        WebSocketRefused,
-        WriteError,
-        WriteTimeout,
+        ClientClosed as ClientClosed,
+        ClientDisconnected as ClientDisconnected,
+        ConfigError as ConfigError,
+        ConnectError as ConnectError,
+        ConnectTimeout as ConnectTimeout,
+        DecodingError as DecodingError,
+        DecompressionLimit as DecompressionLimit,
+        DNSError as DNSError,
+        Error as Error,
+        ImportFromStringError as ImportFromStringError,
+        InvalidHeader as InvalidHeader,
+        InvalidURL as InvalidURL,
+        LocalProtocolError as LocalProtocolError,
+        NetworkError as NetworkError,
+        PoolTimeout as PoolTimeout,
+        ProtocolError as ProtocolError,
+        ProxyError as ProxyError,
+        ReadError as ReadError,
+        ReadTimeout as ReadTimeout,
+        RemoteProtocolError as RemoteProtocolError,
+        ResponseError as ResponseError,
+        ResponseStateError as ResponseStateError,
+        ServerDisconnected as ServerDisconnected,
+        StartupError as StartupError,
+        StatusError as StatusError,
+        StreamConsumed as StreamConsumed,
+        TimeoutError as TimeoutError,
+        TLSError as TLSError,
+        TooManyRedirects as TooManyRedirects,
+        TotalTimeout as TotalTimeout,
+        TransportError as TransportError,
+        UsageError as UsageError,
+        WebSocketClosed as WebSocketClosed,
+        WebSocketRefused as WebSocketRefused,
+        WriteError as WriteError,
+        WriteTimeout as WriteTimeout,
     )
-    from .server import Server, run, serve
+    from .server import Server as Server, run as run, serve as serve
 
-__all__ = [
-    "TLS",
-    "URL",
-    "ASGITransport",
-    "AsyncBaseTransport",
-    "AsyncByteStream",
-    "AsyncClient",
-    "AsyncWebSocket",
-    "Auth",
-    "BaseTransport",
-    "BasicAuth",
-    "BearerAuth",
-    "Client",
-    "ClientClosed",
-    "ClientDisconnected",
-    "ConfigError",
-    "ConnectError",
-    "ConnectTimeout",
-    "Cookies",
-    "DNSError",
-    "DecodingError",
-    "DecompressionLimit",
-    "DigestAuth",
-    "Error",
-    "FunctionAuth",
-    "Headers",
-    "ImportFromStringError",
-    "InvalidHeader",
-    "InvalidURL",
-    "Limits",
-    "LocalProtocolError",
-    "MockTransport",
-    "NetRCAuth",
-    "NetworkError",
-    "PoolTimeout",
-    "Progress",
-    "ProtocolError",
-    "Proxy",
-    "ProxyError",
-    "QueryParams",
-    "ReadError",
-    "ReadTimeout",
-    "RemoteProtocolError",
-    "Request",
-    "Response",
-    "ResponseError",
-    "ResponseStateError",
-    "Retry",
-    "Server",
-    "ServerConfig",
-    "ServerDisconnected",
-    "ServerSentEvent",
-    "StartupError",
-    "StatusError",
-    "StreamConsumed",
-    "SyncByteStream",
-    "TLSError",
-    "Timeout",
-    "TimeoutError",
-    "TooManyRedirects",
-    "TotalTimeout",
-    "TransportError",
-    "UsageError",
-    "WSGITransport",
-    "WebSocket",
-    "WebSocketClosed",
-    "WebSocketRefused",
-    "WriteError",
-    "WriteTimeout",
-    "__version__",
-    "codes",
-    "configure",
-    "delete",
-    "get",
-    "head",
-    "options",
-    "patch",
-    "post",
-    "put",
-    "request",
-    "run",
-    "serve",
-    "stream",
-]
-
-# module -> names; a name that is not listed is an exception
+# Names by module.
 _MODULES = {
     "._native": "ServerSentEvent",
     "._version": "__version__",
@@ -195,15 +133,24 @@ _MODULES = {
     ".client.websocket": "AsyncWebSocket WebSocket",
     ".config": "ServerConfig",
     ".server": "Server run serve",
+    ".errors": (
+        "ClientClosed ClientDisconnected ConfigError ConnectError ConnectTimeout DNSError DecodingError "
+        "DecompressionLimit Error ImportFromStringError InvalidHeader InvalidURL LocalProtocolError "
+        "NetworkError PoolTimeout ProtocolError ProxyError ReadError ReadTimeout RemoteProtocolError "
+        "ResponseError ResponseStateError ServerDisconnected StartupError StatusError StreamConsumed "
+        "TLSError TimeoutError TooManyRedirects TotalTimeout TransportError UsageError WebSocketClosed "
+        "WebSocketRefused WriteError WriteTimeout"
+    ),
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = sorted(_MODULE_OF)  # type checkers read the imports above
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__ and name != "__version__":
+    if name not in _MODULE_OF:
         hint = _hint(name) if not name.startswith("_") else ""
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
-    value = getattr(import_module(_MODULE_OF.get(name, ".errors"), __name__), name)
+    value = getattr(import_module(_MODULE_OF[name], __name__), name)
     globals()[name] = value
     return value
 

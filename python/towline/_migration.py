@@ -134,7 +134,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
     (
         Row(N, "-k", _worker_class, "the interface is detected; gevent, eventlet and tornado are not supported"),
         Row(f"{N} {H}", "--worker-class", _worker_class, "as -k"),
-        Row(N, "--timeout", _timeout, "--timeout-worker-healthcheck: a worker that is stuck for so long is replaced"),
+        Row(N, "--timeout", _timeout, "--timeout-worker-healthcheck: a worker that is stuck for this time is replaced"),
         Row(N, "-t", _timeout, "as --timeout"),
         Row(N, "--limit-request-field_size", "--limit-request-field-size"),
         Row(N, "--reload-engine", None, "watchfiles if it is installed, else polling"),

@@ -19,7 +19,7 @@ _SECRET_WORDS = (
     r"|(?:api|access|subscription|master|rest|private|license|app|application|client|service|account|admin)[-_]?key"
     r"|(?:^|[-_])auth(?:[-_]|$)|authorization"
 )
-# Such fields without such a word.
+# Fields that carry credentials and have none of these words.
 SECRET_FIELDS = frozenset(
     {
         "cb-access-sign",

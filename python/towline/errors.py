@@ -271,7 +271,7 @@ class StateConflict(StateError):
 
 
 class StateClosed(StateError):
-    """This process has closed the state. Trying again does not help: open it again."""
+    """This process has closed the state: open it again, because another try does not help."""
 
 
 class StateUnavailable(StateError, OSError):
@@ -287,7 +287,7 @@ class LockLost(StateError):
 
 
 class OnceInProgress(StateError):
-    """The same once-only operation runs elsewhere, and has no result yet."""
+    """Another caller runs this once-only operation, which has no result yet."""
 
 
 class SlowSubscriber(StateError):

@@ -289,14 +289,14 @@ class ClientTransports:
     transport_type: ClassVar[Any]
 
     def _get_proxy_map(self, proxy: Any, allow_env_proxies: bool) -> dict[str, Any]:
-        """As the package reads the environment, but errors name the variable, and NO_PROXY may have brackets around an
+        """Reads the environment like the package. Errors name the variable, and NO_PROXY may have brackets around an
         address of IPv6.
         """
         module = self.transport_type.package.module
         try:
             found: dict[str, Any] = super()._get_proxy_map(proxy, allow_env_proxies)  # type: ignore[misc]
         except (ValueError, module.InvalidURL) as error:
-            # Its text may have a part of the password.
+            # The text of the error may have a part of the password.
             try:
                 read_proxies() if proxy is None else Proxy.of(proxy)
             except errors.ConfigError as named:

@@ -110,7 +110,7 @@ class Raw(HTTPResponse):
         self.version_string = reply.version
 
     def stream(self, amt: int | None = READ_BYTES, decode_content: bool | None = None) -> Iterator[bytes]:  # type: ignore[override]
-        """As urllib3's. A body without coding and chunks of which nothing has been read is passed through directly."""
+        """Iterates like urllib3's. A body without coding and chunks is passed through directly, unless part of it has been read."""
         plain = (
             amt and not self.chunked and not self._fp_bytes_read and "content-encoding" not in self.headers
         )

@@ -165,7 +165,7 @@ class BodyReader:
     # --- asynchronous ---
 
     async def aread(self, n: int | None = None) -> bytes:
-        """As `read`."""
+        """The asynchronous form of `read`."""
         if n is not None:
             return await self._apull(n)
         if self._content is None:
@@ -182,11 +182,11 @@ class BodyReader:
         return self._content
 
     async def areadinto(self, buffer: Any) -> int:
-        """As `readinto`."""
+        """The asynchronous form of `readinto`."""
         return _copy_into(await self._apull(memoryview(buffer).nbytes), buffer)
 
     async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        """As `iter_bytes`."""
+        """The asynchronous form of `iter_bytes`."""
         chunks = _Chunks(chunk_size, b"")
         self._restart()
         while piece := await self._apull(READ_BYTES):
@@ -196,13 +196,13 @@ class BodyReader:
             yield chunk
 
     async def aiter_raw(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
-        """As `iter_raw`."""
+        """The asynchronous form of `iter_raw`."""
         self._begin_raw()
         async for chunk in self.aiter_bytes(chunk_size):
             yield chunk
 
     async def aiter_text(self, chunk_size: int | None = None) -> AsyncIterator[str]:
-        """As `iter_text`."""
+        """The asynchronous form of `iter_text`."""
         chunks = _Chunks(chunk_size, "")
         async for text in self._aparse_with(decode.TextParser(self._text_encoding())):
             for chunk in chunks.add(text):
@@ -211,19 +211,19 @@ class BodyReader:
             yield chunk
 
     def aiter_lines(self, max_bytes: int = decode.MAX_LINE_BYTES) -> AsyncIterator[str]:
-        """As `iter_lines`."""
+        """The asynchronous form of `iter_lines`."""
         return self._aparse_with(decode.line_parser(self._text_encoding(), max_bytes))
 
     def aiter_sse(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> AsyncIterator[ServerSentEvent]:
-        """As `iter_sse`."""
+        """The asynchronous form of `iter_sse`."""
         return self._aparse_with(decode.sse_parser(max_bytes))
 
     def aiter_ndjson(self, max_bytes: int = decode.MAX_EVENT_BYTES) -> AsyncIterator[Any]:
-        """As `iter_ndjson`."""
+        """The asynchronous form of `iter_ndjson`."""
         return self._aparse_with(decode.ndjson_parser(self._json_loads(), max_bytes, self._text_encoding()))
 
     async def aclose(self) -> None:
-        """As `close`."""
+        """The asynchronous form of `close`."""
         if not self.is_closed:
             self._end()
             await maybe_await(self._source.close())

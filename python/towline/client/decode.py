@@ -44,7 +44,7 @@ def parse(read: Read, parser: Parser[T], n: int = READ_BYTES) -> Iterator[T]:
 
 
 async def aparse(read: AsyncRead, parser: Parser[T], n: int = READ_BYTES) -> AsyncIterator[T]:
-    """As `parse`, for an asynchronous source."""
+    """Yields the items of an asynchronous source, each before another byte is read."""
     while piece := await read(n):
         items = parser.feed(piece)
         if items:

@@ -144,7 +144,7 @@ class AsyncIterableBody(Body):
             await self.aclose()
 
     async def aclose(self) -> None:
-        """As IterableBody.close."""
+        """The asynchronous form of `IterableBody.close`."""
         if isinstance(self._pieces, AsyncGenerator):
             await self._pieces.aclose()
 
@@ -209,7 +209,7 @@ def encode_json(value: Any, dumps: Callable[[Any], str | bytes] | None = None) -
 def encode_response(
     content: RequestContent | None = None, text: str | None = None, html: str | None = None, json: Any = None
 ) -> tuple[Fields, Body]:
-    """As `encode_request`, for a response of a mock or a test."""
+    """Encodes the body of a response of a mock or a test."""
     if content is not None:
         return encode_content(content)
     if text is not None:

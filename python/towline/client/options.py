@@ -167,7 +167,7 @@ class Retry:
       none: only the program knows which of them are temporary
     - times: maximum number of retries by status, default 3
     - methods: further methods that may be retried by status
-    - backoff: seconds before the first retry, default 0.5, doubled for each further one
+    - backoff: seconds before the first retry, default 0.5, doubled for each later retry
     - jitter: wait for a random share of the backoff, so that clients do not retry at the same time; default True
     - respect_retry_after: wait for Retry-After (seconds or date, RFC 9110 10.2.3) instead of the backoff; default True
     - max_delay: seconds, default 60; if the wait would be longer, the response is returned instead

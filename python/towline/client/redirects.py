@@ -93,7 +93,7 @@ def _redirect_error(request: Request, why: str) -> RemoteProtocolError:
 
 
 def _method(method: str, status: int) -> str:
-    """As httpx, requests and Go: RFC 9110 15.4 lets clients change POST after 301 and 302, and they all change PUT too."""
+    """The method as httpx, requests and Go choose it: RFC 9110 15.4 lets clients change POST after 301 and 302, and they all change PUT too."""
     if status == 301 and method == "POST":
         return "GET"
     return "GET" if status in (302, 303) and method != "HEAD" else method

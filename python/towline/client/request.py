@@ -94,7 +94,7 @@ class Request:
         return self._content or b""
 
     async def aread(self) -> bytes:
-        """As `read()`, also for a body that is an asynchronous iterator."""
+        """Reads the body, which may be an asynchronous iterator."""
         if self._content is None:
             if not hasattr(self.stream, "__aiter__"):
                 return self.read()

@@ -208,27 +208,27 @@ class AsyncWebSocket(_Socket):
     _socket: AsyncSocket
 
     async def send(self, message: Message | bytearray | memoryview) -> None:
-        """As `WebSocket.send`. If cancelled, the whole message has been sent, or nothing."""
+        """The asynchronous form of `WebSocket.send`. If cancelled, the whole message has been sent, or nothing."""
         await self._socket.send(message)
 
     async def send_json(self, value: Any) -> None:
-        """As `WebSocket.send_json`."""
+        """The asynchronous form of `WebSocket.send_json`."""
         await self._socket.send(self._json(value))
 
     async def recv(self, timeout: float | None = None) -> Message:
-        """As `WebSocket.recv`. If cancelled, the message is left for the next call."""
+        """The asynchronous form of `WebSocket.recv`. If cancelled, the message is left for the next call."""
         return await self._socket.receive(timeout)
 
     async def recv_json(self, timeout: float | None = None) -> Any:
-        """As `WebSocket.recv_json`."""
+        """The asynchronous form of `WebSocket.recv_json`."""
         return self._loads(await self._socket.receive(timeout))
 
     async def ping(self, payload: bytes = b"") -> None:
-        """As `WebSocket.ping`."""
+        """The asynchronous form of `WebSocket.ping`."""
         await self._socket.ping(payload)
 
     async def close(self, code: int = _NORMAL, reason: str = "") -> None:
-        """As `WebSocket.close`."""
+        """The asynchronous form of `WebSocket.close`."""
         closing = self._socket.close(code, reason)
         try:
             await closing

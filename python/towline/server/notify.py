@@ -42,7 +42,7 @@ class Notifier:
             self.interval = int(timeout) / 2e6
 
     def descriptors(self) -> tuple[int, ...]:
-        """Its descriptors, which children close."""
+        """The descriptors of the socket, which children close."""
         return () if self._socket is None else (self._socket.fileno(),)
 
     def ready(self, status: str) -> None:

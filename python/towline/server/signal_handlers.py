@@ -40,7 +40,7 @@ def install(
             signal.siginterrupt(number, False)  # as the loop does
     else:
         signal.signal(number, lambda *_: action(*arguments))
-        # As if the signal were ignored, for system calls of the application.
+        # System calls of the application go on, as if the signal were ignored.
         signal.siginterrupt(number, False)
     _, original = _installed.get(number, (None, before))
     _installed[number] = signal.getsignal(number), original

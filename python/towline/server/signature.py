@@ -22,7 +22,7 @@ class Signature(NamedTuple):
     keyword_only: tuple[str, ...]
 
     def takes(self, count: int) -> bool:
-        """Whether it can be called with so many positional arguments."""
+        """Whether the callable can be called with this number of positional arguments."""
         return self.required <= count and (self.variadic or count <= len(self.names))
 
     @property

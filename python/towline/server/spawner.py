@@ -66,7 +66,7 @@ class Worker:
     kill_at: float | None = None
     unhealthy_since: float | None = None
     again: bool = False
-    """It replaces another, which the metrics count once it is ready."""
+    """The worker replaces another, which the metrics count once it is ready."""
     failures: int = 0
     """Start-ups that have failed in a row before this one."""
     connections_before: int = 0
@@ -144,7 +144,7 @@ class Vacancy:
     """Start-ups that have failed in a row."""
     due: float = 0.0
     again: bool = False
-    """It replaces a worker that has died."""
+    """The missing worker has died."""
 
 
 def restart_delay(failures: int) -> float:

@@ -77,7 +77,7 @@ def _make(config: ServerConfig) -> tuple[Path, int] | None:
     base = _base()
     _remove_left_over(base)
     try:
-        # It has its name once it is locked: before, another server could take it for one that is left over.
+        # The store gets its name once it is locked: before that, another server could take it for a left-over.
         name = os.urandom(8).hex()
         made = base / f"{BEING_MADE}{name}"
         made.mkdir(mode=0o700)

@@ -270,7 +270,7 @@ class Supervisor:
             self._reap_orphans()
 
     def _reap_orphans(self) -> None:
-        """As the first process of a container: reap processes of the application whose parent has ended."""
+        """Reap processes of the application whose parent has ended: the duty of the first process of a container."""
         own = {worker.pid for worker in self._workers}
         if self._watcher is not None:
             own.add(self._watcher.pid)

@@ -432,7 +432,7 @@ class HeadersGetter:
 
 
 class EnvironGetter:
-    """The same from a WSGI environ."""
+    """Reads the headers of propagators from a WSGI environ."""
 
     def get(self, carrier: Mapping[str, Any], key: str) -> list[str] | None:
         value = carrier.get("HTTP_" + key.upper().replace("-", "_"))

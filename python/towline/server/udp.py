@@ -33,7 +33,7 @@ class UdpPorts:
     by_worker: list[list[Bind] | None] = dataclasses.field(default_factory=list)
     secret: bytes = dataclasses.field(default_factory=lambda: os.urandom(SECRET_BYTES), repr=False)
     tickets: _native.TicketStore | None = None
-    """Of the workers that are started from now on, with early data."""
+    """Tickets of the workers that are started from now on, with early data."""
 
     def __bool__(self) -> bool:
         return bool(self.addresses or self.shared)

@@ -42,7 +42,7 @@ EXIT_TIMEOUT = 3
 HEARTBEATS = 8
 """Heartbeats, and turns of an idle loop, within the time after which the supervisor considers them old."""
 CLOSE_IDLE = signal.SIGUSR2
-"""As SIGTERM, but idle connections are closed at once."""
+"""Drains the worker like SIGTERM, and closes idle connections at once."""
 # Reports need it, and a worker with --user may be unable to read Python's files, which it then has to report.
 codecs.lookup("unicode_escape")
 READY, FAILED, CANCELLED = "ready", "failed", "cancelled"

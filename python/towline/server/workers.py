@@ -209,7 +209,7 @@ class Workers:
         self._imports_again = True
         for worker in sorted(self._workers, key=lambda worker: worker.state is not State.BOOTING):
             if worker.state is State.BOOTING and self._config.reload:
-                # It may wait for ever, at a breakpoint.
+                # A worker at a breakpoint would wait for ever.
                 if worker.replaces is not None:
                     worker.replaces.retiring, worker.replaces = False, None
                 self._drain(worker)
@@ -231,7 +231,7 @@ class Workers:
         """Kill the workers that have not started or ended in time."""
         for worker in self:
             worker.enforce_deadlines(now)
-            if not self._config.reload:  # it may be at a breakpoint
+            if not self._config.reload:  # a worker may be at a breakpoint
                 worker.enforce_startup(self._config.timeout_worker_startup, now)
 
     def reconcile(self, now: float) -> None:

@@ -114,7 +114,7 @@ def open_async(
 def open_async(
     url: str | None = None, *, codec: Any = "json", namespace: str | None = None, **options: Any
 ) -> AsyncState[Any]:
-    """As `open`, for an event loop. Opening itself does not wait for a server."""
+    """Open a store for an event loop. Opening does not wait for a server."""
     return AsyncState(connect_async(url, **options), codec_of(codec), _prefix(namespace))
 
 

@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 from ..errors import StateClosed
 
 MAX_KEY_BYTES = 480
-"""Bound of a key with its namespace. LMDB stores 511 bytes, of which the index of expiry needs 8."""
+"""Bound of a key with its namespace. LMDB stores 511 bytes; the index of expiry needs 8 of them."""
 KEEP_TTL = -1.0
 INTERNAL = b"\0"
 """First byte of a key that only the state's own operations use."""
@@ -161,7 +161,7 @@ class Primitives:
 
 
 class AsyncBackendSubscription(Protocol):
-    """As `BackendSubscription`, for an event loop."""
+    """The form of `BackendSubscription` for an event loop."""
 
     @property
     def dropped(self) -> int: ...

@@ -36,7 +36,7 @@ def connect_async(
     when_full: Literal["error", "evict"] | None = None,
     sync: bool | None = None,
 ) -> AsyncEmbedded:
-    """As `connect`, for an event loop."""
+    """Open the store for an event loop."""
     store = _store(url, size=size, when_full=when_full, sync=sync)
     return AsyncEmbedded(store, _store(url, short=True))
 

@@ -28,7 +28,7 @@ def traced_exchange(
 async def atraced_exchange(
     exchange: Callable[[Request], Any], request: Request, options: PoolOptions, notify: Notify = maybe_await
 ) -> Response:
-    """As `traced_exchange`, for an event loop. The function may be asynchronous or not."""
+    """The form of `traced_exchange` for an event loop. The function may be asynchronous or not."""
     http2 = options.http2 and (request.url.scheme == "https" or not options.http1)
     trace = TraceEvents(request, http2)
     await _report(trace, notify, *trace.before())
