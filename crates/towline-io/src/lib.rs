@@ -33,6 +33,7 @@
 
 pub mod client;
 pub mod coding;
+pub mod generator;
 pub mod output_file;
 pub mod quic;
 pub mod serve;
@@ -61,7 +62,7 @@ pub use engine::drain::Drain;
 pub use engine::listener::{DEFAULT_BACKLOG, Listener};
 pub use engine::pending_dials::{DialId, DialOutcome};
 pub use engine::{Engine, EngineConfig, EngineWaker};
-pub use sys::{exact_timers, unix_seconds};
+pub use sys::unix_seconds;
 pub use tls::{
     ClientCerts, ClientTls, ClientTlsSettings, ExternalTls, ExternalTlsContext, Identity,
     MinVersion, Password, TlsConfig, TlsInfo, TlsSettings, Trust, certificate_expiry, seed,

@@ -43,16 +43,6 @@ pub(crate) fn register_listener(registry: &Registry, fd: RawFd, source: Source) 
     )
 }
 
-/// Sets the timer slack of this thread to a nanosecond (the default is 50 microseconds). A failure costs
-/// precision only.
-pub fn exact_timers() {
-    #[cfg(target_os = "linux")]
-    // SAFETY: no pointer is involved.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1_u64)
-    };
-}
-
 /// Seconds since 1970 from the coarse clock, which is at most a tick (4 ms) late; the precise clock would
 /// cost each response 30 ns.
 #[cfg(target_os = "linux")]

@@ -136,7 +136,7 @@ impl Session {
         slice.check(&self.config)?;
         let gate = StartGate::new(self.workers.len(), start);
         let work = |worker: &mut Worker| -> io::Result<Option<ThreadResult>> {
-            towline_io::exact_timers();
+            towline_io::generator::exact_timers();
             let prepared = worker.prepare(slice, stop);
             if prepared.is_err() {
                 gate.failed.store(true, Ordering::Relaxed);

@@ -35,7 +35,7 @@ impl Network {
             Arc::clone(&stop),
         );
         let thread = thread::spawn(move || {
-            towline_io::exact_timers();
+            towline_io::generator::exact_timers();
             while !stopped.load(Ordering::Relaxed) {
                 netem.turn().unwrap();
                 counted.store(netem.connections(), Ordering::Relaxed);

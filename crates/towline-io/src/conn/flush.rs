@@ -14,14 +14,14 @@ use crate::conn::{Conn, Output, failure_rule};
 use crate::tls::Session;
 
 /// Slices of one `writev`: sixteen pipelined responses of four slices each.
-const SLICES: usize = 64;
+pub(crate) const SLICES: usize = 64;
 
 const FEW_SLICES: usize = 4;
 
 /// Result of one write: bytes offered to the kernel, bytes accepted, and whether all output was offered.
-struct WriteOutcome {
+pub(crate) struct WriteOutcome {
     offered: usize,
-    sent: usize,
+    pub(crate) sent: usize,
     offered_all: bool,
 }
 
@@ -39,37 +39,37 @@ pub(crate) enum FlushOutcome {
 impl<S> Conn<S> {
     /// Sends pending output, at most `budget` bytes and one write more. A failure is passed to the protocol.
     pub(crate) fn flush(&mut self, now: Instant, budget: usize) -> FlushOutcome {
-        self.try_flush(now, budget).unwrap_or_else(|error| {
-            if self.proto.side() == Side::Client && !self.input.over {
-                // A server that refuses an upload responds before it closes, and the response may be readable.
-                self.output = Output::Broken;
-                self.files.clear();
-                self.input.readable = true;
-                self.input.closed = true;
-            } else {
-                self.on_failure(now, failure_rule(&error));
-            }
-            FlushOutcome::All
-        })
+        let flushed = self.try_flush(now, budget);
+        self.flush_outcome(flushed, now)
     }
 
     /// Like `flush`, but returns a failure to the caller.
     pub(crate) fn try_flush(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
-        match self.output {
-            Output::Broken => return Ok(FlushOutcome::All),
-            Output::Finished if self.io.tls().is_none() => return Ok(FlushOutcome::All),
-            _ => {}
+        if !self.is_output_open() {
+            return Ok(FlushOutcome::All);
         }
-        let repeated = match self.repeat {
-            Some(_) => self.flush_repeated(now),
-            None => Ok(FlushOutcome::All),
-        };
         let flushed = match &self.io {
-            _ if !matches!(repeated, Ok(FlushOutcome::All)) => repeated,
             Transport::Stream(stream) if stream.tls.is_none() => self.flush_plain(now, budget),
             Transport::Stream(_) => self.flush_tls(now, budget),
             Transport::Quic(_) => Ok(self.flush_quic(now, budget)),
         };
+        self.end_flush(flushed)
+    }
+
+    /// Whether anything may be sent, if only a `close_notify`.
+    pub(crate) fn is_output_open(&self) -> bool {
+        match self.output {
+            Output::Open | Output::Blocked => true,
+            Output::Broken => false,
+            Output::Finished => self.io.tls().is_some(),
+        }
+    }
+
+    /// Records how a flush has ended.
+    pub(crate) fn end_flush(
+        &mut self,
+        flushed: io::Result<FlushOutcome>,
+    ) -> io::Result<FlushOutcome> {
         let flushed = flushed.inspect_err(|error| {
             if let Some(stream) = self.io.stream_mut() {
                 stream.reset_seen |= error.kind() == io::ErrorKind::ConnectionReset;
@@ -84,12 +84,29 @@ impl<S> Conn<S> {
         Ok(flushed)
     }
 
+    /// Passes a failure to the protocol.
+    pub(crate) fn flush_outcome(
+        &mut self,
+        flushed: io::Result<FlushOutcome>,
+        now: Instant,
+    ) -> FlushOutcome {
+        flushed.unwrap_or_else(|error| {
+            if self.proto.side() == Side::Client && !self.input.over {
+                // A server that refuses an upload responds before it closes, and the response may be readable.
+                self.output = Output::Broken;
+                self.files.clear();
+                self.input.readable = true;
+                self.input.closed = true;
+            } else {
+                self.on_failure(now, failure_rule(&error));
+            }
+            FlushOutcome::All
+        })
+    }
+
     fn flush_plain(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         let mut done = 0;
         loop {
-            if self.send_allowance == Some(0) {
-                return Ok(FlushOutcome::All);
-            }
             let write = self.write_once()?;
             if write.offered == 0 {
                 match self.flush_file(now)? {
@@ -100,14 +117,7 @@ impl<S> Conn<S> {
                 }
             } else {
                 done += write.sent;
-                if write.sent > 0 {
-                    self.proto.sent(now, write.sent);
-                    self.count_sent(now, write.sent);
-                    self.spend_allowance(write.sent);
-                }
-                if write.sent < write.offered {
-                    // The kernel's buffer is full, and the poll reports when it is not.
-                    self.proto.sent(now, 0);
+                if !self.on_written(&write, now) {
                     return Ok(FlushOutcome::Blocked);
                 }
                 // The write may have made room for other streams.
@@ -122,13 +132,6 @@ impl<S> Conn<S> {
     }
 
     fn write_once(&self) -> io::Result<WriteOutcome> {
-        if let Some(max_bytes) = self.send_allowance {
-            let mut slices = [IoSlice::new(&[]); SLICES];
-            let count = self.proto.send_slices(&mut slices);
-            let mut cut = [IoSlice::new(&[]); SLICES];
-            let count = cut_to(&slices[..count], max_bytes, &mut cut);
-            return self.write(&cut[..count], false);
-        }
         // A response is usually one slice, so sixty-four need not be prepared.
         let mut few = [IoSlice::new(&[]); FEW_SLICES];
         let count = self.proto.send_slices(&mut few);
@@ -140,7 +143,11 @@ impl<S> Conn<S> {
         self.write(&many[..count], count < SLICES)
     }
 
-    fn write(&self, slices: &[IoSlice<'_>], offered_all: bool) -> io::Result<WriteOutcome> {
+    pub(crate) fn write(
+        &self,
+        slices: &[IoSlice<'_>],
+        offered_all: bool,
+    ) -> io::Result<WriteOutcome> {
         let offered = slices.iter().map(|slice| slice.len()).sum();
         let more_follows = offered_all && self.files.next_uses_sendfile();
         let sent = loop {
@@ -164,26 +171,26 @@ impl<S> Conn<S> {
         })
     }
 
+    /// Records a write. Returns false if the kernel's buffer is full: the poll reports when it is not.
+    #[inline]
+    pub(crate) fn on_written(&mut self, write: &WriteOutcome, now: Instant) -> bool {
+        if write.sent > 0 {
+            self.proto.sent(now, write.sent);
+            self.count_sent(now, write.sent);
+        }
+        let is_complete = write.sent == write.offered;
+        if !is_complete {
+            self.proto.sent(now, 0);
+        }
+        is_complete
+    }
+
     /// Writes pending records, then encrypts plain bytes in portions of rustls' buffer size.
     fn flush_tls(&mut self, now: Instant, budget: usize) -> io::Result<FlushOutcome> {
         let mut done = 0;
         loop {
-            let Some((tls, socket)) = tls_of(&mut self.io) else {
-                return Ok(FlushOutcome::All);
-            };
-            if tls.wants_write() {
-                match tls.flush(socket)? {
-                    Some(plain) if plain > 0 => {
-                        self.proto.sent(now, plain);
-                        self.count_sent(now, plain);
-                    }
-                    Some(_) => {}
-                    None => {
-                        self.proto.sent(now, 0);
-                        return Ok(FlushOutcome::Blocked);
-                    }
-                }
-                continue;
+            if !self.flush_records(now)? {
+                return Ok(FlushOutcome::Blocked);
             }
             if done >= budget {
                 return Ok(FlushOutcome::Budget);
@@ -194,27 +201,28 @@ impl<S> Conn<S> {
             };
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.proto.send_slices(&mut slices);
-            let mut cut = [IoSlice::new(&[]); SLICES];
-            let slices = match self.send_allowance {
-                Some(max_bytes) => {
-                    let count = cut_to(&slices[..count], max_bytes, &mut cut);
-                    &cut[..count]
-                }
-                None => &slices[..count],
-            };
-            if slices.is_empty() || !tls.accepts_plaintext() {
+            if count == 0 || !tls.accepts_plaintext() {
                 return Ok(FlushOutcome::All);
             }
-            let taken = tls.encrypt(slices)?;
-            done += taken;
-            self.spend_allowance(taken);
+            done += tls.encrypt(&slices[..count])?;
         }
     }
 
-    fn spend_allowance(&mut self, bytes: usize) {
-        if let Some(allowance) = &mut self.send_allowance {
-            *allowance = allowance.saturating_sub(bytes as u64);
+    /// Writes encrypted records. Returns false if the kernel's buffer is full.
+    pub(crate) fn flush_records(&mut self, now: Instant) -> io::Result<bool> {
+        while let Some((tls, socket)) = tls_of(&mut self.io)
+            && tls.wants_write()
+        {
+            let Some(plain) = tls.flush(socket)? else {
+                self.proto.sent(now, 0);
+                return Ok(false);
+            };
+            if plain > 0 {
+                self.proto.sent(now, plain);
+                self.count_sent(now, plain);
+            }
         }
+        Ok(true)
     }
 
     /// Ends the output: `close_notify` over TLS, then a FIN.
@@ -266,23 +274,7 @@ impl<S> Conn<S> {
     }
 }
 
-fn tls_of(io: &mut Transport) -> Option<(&mut Session, &Socket)> {
+pub(crate) fn tls_of(io: &mut Transport) -> Option<(&mut Session, &Socket)> {
     let stream = io.stream_mut()?;
     Some((stream.tls.as_deref_mut()?, &stream.socket))
-}
-
-/// Copies the first `max_bytes` bytes of `slices` to `cut` and returns the number of slices.
-fn cut_to<'a>(slices: &'a [IoSlice<'a>], max_bytes: u64, cut: &mut [IoSlice<'a>]) -> usize {
-    let mut left = usize::try_from(max_bytes).unwrap_or(usize::MAX);
-    let mut count = 0;
-    for (slice, out) in slices.iter().zip(cut) {
-        if left == 0 {
-            break;
-        }
-        let part = &slice[..slice.len().min(left)];
-        left -= part.len();
-        *out = IoSlice::new(part);
-        count += 1;
-    }
-    count
 }

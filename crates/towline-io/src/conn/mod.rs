@@ -13,8 +13,6 @@ mod network_tests;
 pub(crate) mod proxy_header;
 mod quic_io;
 pub(crate) mod quic_transport;
-pub(crate) mod repeat;
-mod repeat_io;
 pub(crate) mod spool;
 pub(crate) mod spooled_response;
 pub(crate) mod stream_map;
@@ -39,7 +37,6 @@ use crate::conn::file_body::Files;
 use crate::conn::id::ConnId;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::quic_transport::{QuicTransport, SharedEndpoint};
-use crate::conn::repeat::Repeat;
 use crate::conn::transport::{StreamTransport, Transport};
 use crate::quic;
 use crate::serve::metrics::SlotHandle;
@@ -56,8 +53,6 @@ pub struct Conn<S> {
     pub(crate) input: Input,
     pub(crate) output: Output,
     pub(crate) traffic: Traffic,
-    /// Bytes of HTTP that may still be sent; `None` for no limit.
-    pub(crate) send_allowance: Option<u64>,
     /// Earliest time for which the engine has scheduled a check of the deadline.
     pub(crate) scheduled_at: Option<Instant>,
     /// Deadline for which the kernel's buffers have been checked before its timeout.
@@ -72,7 +67,6 @@ pub struct Conn<S> {
     pub(crate) queued: bool,
     /// The front end still has exchanges on it, so it is not closed before their events are handled.
     pub(crate) keep_open: bool,
-    pub(crate) repeat: Option<Box<Repeat>>,
     id: ConnId,
     service: Arc<ConnConfig>,
     _count: ConnectionCountGuard,
@@ -237,7 +231,6 @@ impl<S: Default> Conn<S> {
             input: Input::default(),
             output: Output::default(),
             traffic: Traffic::default(),
-            send_allowance: None,
             scheduled_at: None,
             caught_up: None,
             wake_at: None,
@@ -245,7 +238,6 @@ impl<S: Default> Conn<S> {
             write_armed: false,
             queued: false,
             keep_open: false,
-            repeat: None,
             id,
             service: Arc::clone(service),
             _count: ConnectionCountGuard::count(service, is_quic),
@@ -263,12 +255,6 @@ impl<S> Conn<S> {
     /// Number of HTTP bytes received so far.
     pub fn received_bytes(&self) -> u64 {
         self.traffic.received
-    }
-
-    /// Limits sending to the next `bytes`, until this is called again; `None` removes the limit. For servers
-    /// that send slowly on purpose. Call `flush_and_rearm` afterwards.
-    pub fn limit_sending(&mut self, bytes: Option<u64>) {
-        self.send_allowance = bytes;
     }
 
     /// Configuration of its listener, or of the client.
@@ -317,7 +303,7 @@ impl<S> Conn<S> {
         }
     }
 
-    fn count_received(&mut self, bytes: usize) {
+    pub(crate) fn count_received(&mut self, bytes: usize) {
         self.traffic.received += bytes as u64;
         if let Some(meter) = &self.service.meter {
             meter.received(bytes);
@@ -460,7 +446,11 @@ impl<S> Conn<S> {
     }
 
     /// Handles the outcome of a receive without data. Returns whether there was an end of input or a failure to report.
-    fn end_receive(&mut self, received: std::io::Result<RecvOutcome>, now: Instant) -> bool {
+    pub(crate) fn end_receive(
+        &mut self,
+        received: std::io::Result<RecvOutcome>,
+        now: Instant,
+    ) -> bool {
         match received {
             Ok(RecvOutcome::Eof) => {
                 self.input.over = true;

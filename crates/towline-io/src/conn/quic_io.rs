@@ -18,7 +18,7 @@ use crate::conn::flush::FlushOutcome;
 use crate::conn::quic_transport::QuicTransport;
 use crate::conn::transport::Transport;
 use crate::conn::{Conn, Output};
-use crate::quic::{QuicCounts, ReceiveOutcome, SendOutcome};
+use crate::quic::{ReceiveOutcome, SendOutcome};
 use crate::serve::metrics::SlotHandle;
 use crate::tls::text_lacks_client_certificate;
 
@@ -89,11 +89,6 @@ impl<S> Conn<S> {
             self.count_received(received);
         }
         news || received > 0
-    }
-
-    /// Packets so far; `None` if the transport is not QUIC.
-    pub fn quic_counts(&self) -> Option<QuicCounts> {
-        Some(self.io.quic()?.conn.counts())
     }
 
     /// Sends commands, then bytes of streams, at most about `budget` bytes.

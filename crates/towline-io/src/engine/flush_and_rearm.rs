@@ -18,18 +18,20 @@ impl<S: Default> Engine<S> {
     /// connection when it is done. Call it after every change to a connection. Events that result from it
     /// are reported by `next_ready`.
     pub fn flush_and_rearm(&mut self, id: ConnId) {
+        self.flush_and_rearm_with(id, Conn::flush);
+    }
+
+    /// [`flush_and_rearm`](Self::flush_and_rearm) with the function that flushes the connection.
+    #[inline]
+    pub(crate) fn flush_and_rearm_with(
+        &mut self,
+        id: ConnId,
+        flush: impl FnOnce(&mut Conn<S>, Instant, usize) -> FlushOutcome,
+    ) {
         let now = self.now();
         let Some(conn) = self.table.conn(id) else {
             return;
         };
-        if conn.is_repeating() {
-            let flushed = conn.flush(now, self.config.flush_bytes);
-            conn.proto.release(&mut self.buffers);
-            // Otherwise the rest of this function applies.
-            if flushed == FlushOutcome::All && conn.is_repeating() {
-                return;
-            }
-        }
         let mut is_changed = conn.report_failure(now);
         if conn.output == Output::Broken && conn.has_ended() {
             // Nothing more can be sent or received, and no readiness event would report it.
@@ -52,7 +54,7 @@ impl<S: Default> Engine<S> {
         }
         let mut again = false;
         if conn.output != Output::Blocked {
-            again = conn.flush(now, self.config.flush_bytes) == FlushOutcome::Budget;
+            again = flush(conn, now, self.config.flush_bytes) == FlushOutcome::Budget;
         }
         conn.register_reconnected(&self.poll);
         let interest = conn.proto.interest();

@@ -18,8 +18,6 @@ mod checkout;
 pub(crate) mod conn_table;
 pub(crate) mod drain;
 mod endpoint;
-#[cfg(target_os = "linux")]
-pub(crate) mod epoll_pwait2;
 mod flush_and_rearm;
 pub(crate) mod listener;
 mod memory_trim;
@@ -47,15 +45,12 @@ use towline_proto::BufferPool;
 
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
-use crate::conn::repeat::RepeatedResponses;
 use crate::conn::{Conn, Output};
 use crate::engine::accept::{FdExhaustion, Notice, RegisteredListener};
 use crate::engine::balance::Balance;
 use crate::engine::conn_table::{CheckedOut, ConnTable, Readiness, Slot};
 use crate::engine::drain::Drain;
 use crate::engine::endpoint::{RegisteredEndpoint, RegisteredWorkers};
-#[cfg(target_os = "linux")]
-use crate::engine::epoll_pwait2::PreciseWait;
 use crate::engine::listener::Listener;
 use crate::engine::memory_trim::MemoryTrim;
 use crate::engine::pending_dials::PendingDials;
@@ -114,8 +109,6 @@ pub struct Engine<S> {
     pub(crate) config: EngineConfig,
     pub(crate) poll: Poll,
     pub(crate) events: Events,
-    #[cfg(target_os = "linux")]
-    precise_wait: PreciseWait,
     pub(crate) waker: Arc<Waker>,
     pub(crate) listeners: Vec<RegisteredListener>,
     pub(crate) endpoints: Vec<RegisteredEndpoint>,
@@ -126,7 +119,6 @@ pub struct Engine<S> {
     pub(crate) table: ConnTable<S>,
     pub(crate) handshakes: VecDeque<ConnId>,
     pub(crate) buffers: BufferPool,
-    repeated: RepeatedResponses,
     memory_trim: MemoryTrim,
     pub(crate) timers: TimerQueue,
     pub(crate) timer: TimerFd,
@@ -167,10 +159,7 @@ impl<S: Default> Engine<S> {
         Ok(Self {
             // Events that do not fit stay in the kernel, which keeps the descriptor readable.
             events: Events::with_capacity(config.max_ready_per_turn.max(4)),
-            #[cfg(target_os = "linux")]
-            precise_wait: PreciseWait::new(config.max_ready_per_turn.max(4)),
             buffers: BufferPool::new(config.buffer_bytes, config.spare_buffers),
-            repeated: RepeatedResponses::default(),
             memory_trim: MemoryTrim::default(),
             poll,
             waker,
@@ -255,34 +244,15 @@ impl<S: Default> Engine<S> {
     /// Polls, accepts and handles due timers. `Some(0)` never blocks and is for use within an event loop;
     /// a front end with its own thread waits with `None` (until there is work) or for a time.
     pub fn turn_start(&mut self, wait: Option<Duration>) -> io::Result<()> {
-        self.turn.in_event_loop = wait == Some(Duration::ZERO);
-        self.begin_turn(wait)
+        self.begin_turn(wait, wait == Some(Duration::ZERO))
     }
 
-    /// Like `turn_start`, for a front end with its own thread that waits until `at`, precise to microseconds
-    /// where the system supports it ([`exact_timers`](crate::exact_timers)); `turn_start` rounds up to
-    /// milliseconds. Does not wait when `at` has passed.
-    pub fn turn_start_by(&mut self, at: Instant) -> io::Result<()> {
-        self.turn.in_event_loop = false;
-        let wait = at.saturating_duration_since(Instant::now());
-        #[cfg(target_os = "linux")]
-        if !wait.is_zero() && !self.has_backlog() {
-            let fd = self.poll.as_raw_fd();
-            if self.precise_wait.wait(fd, wait)? {
-                let now = self.start_clock();
-                let precise_wait = std::mem::replace(&mut self.precise_wait, PreciseWait::new(0));
-                for (source, readiness) in precise_wait.events() {
-                    self.on_event(source, readiness);
-                }
-                self.precise_wait = precise_wait;
-                self.after_poll(now);
-                return Ok(());
-            }
-        }
-        self.begin_turn(Some(wait))
-    }
-
-    fn begin_turn(&mut self, wait: Option<Duration>) -> io::Result<()> {
+    pub(crate) fn begin_turn(
+        &mut self,
+        wait: Option<Duration>,
+        in_event_loop: bool,
+    ) -> io::Result<()> {
+        self.turn.in_event_loop = in_event_loop;
         let wait = if self.has_backlog() {
             Some(Duration::ZERO)
         } else {
@@ -305,8 +275,18 @@ impl<S: Default> Engine<S> {
         Ok(())
     }
 
+    /// Begins a turn with events that the caller has taken from the poll.
+    pub(crate) fn begin_turn_with(&mut self, events: impl Iterator<Item = (Source, Readiness)>) {
+        self.turn.in_event_loop = false;
+        let now = self.start_clock();
+        for (source, readiness) in events {
+            self.on_event(source, readiness);
+        }
+        self.after_poll(now);
+    }
+
     /// Whether there is work that the poll does not report again.
-    fn has_backlog(&self) -> bool {
+    pub(crate) fn has_backlog(&self) -> bool {
         !self.ready.is_empty() || self.accept_pending() || self.has_datagrams()
     }
 
@@ -427,6 +407,18 @@ impl<S: Default> Engine<S> {
     /// Reads the next ready connection and returns it. Handle its events, then call `flush_and_rearm`.
     /// `None` when nothing is ready or the bounds of this turn are reached.
     pub fn next_ready(&mut self) -> Option<ConnId> {
+        self.next_ready_with(|conn, buffers, now, budget| {
+            conn.begin_service(buffers, now, budget);
+        })
+    }
+
+    /// [`next_ready`](Self::next_ready) with the function that reads the connection. It gets the time and the bytes that
+    /// may be flushed.
+    #[inline]
+    pub(crate) fn next_ready_with(
+        &mut self,
+        read: impl FnOnce(&mut Conn<S>, &mut BufferPool, Instant, usize),
+    ) -> Option<ConnId> {
         if self.turn.served > 0 && !self.ready.is_empty() {
             if self.turn.served >= self.config.max_ready_per_turn {
                 return None;
@@ -448,11 +440,7 @@ impl<S: Default> Engine<S> {
             match self.table.slot(id) {
                 Some(Slot::Attached(conn)) => {
                     conn.queued = false;
-                    if conn.repeat.is_none()
-                        || !conn.receive_repeated(&mut self.buffers, &mut self.repeated, now)
-                    {
-                        conn.begin_service(&mut self.buffers, now, self.config.flush_bytes);
-                    }
+                    read(conn, &mut self.buffers, now, self.config.flush_bytes);
                 }
                 Some(Slot::CheckedOut(CheckedOut {
                     queued: Some(queued),
@@ -464,16 +452,6 @@ impl<S: Default> Engine<S> {
             return Some(id);
         }
         None
-    }
-
-    /// Sets the bytes of a verified response: see [`Conn::repeat_exchange`].
-    pub fn set_repeated_response(&mut self, index: usize, bytes: &[u8]) {
-        self.repeated.set(index, bytes);
-    }
-
-    /// Whether responses that differ from the expected one are kept for [`Conn::response_sample`].
-    pub fn sample_responses(&mut self, index: usize, wants_sample: bool) {
-        self.repeated.sample(index, wants_sample);
     }
 
     /// Whether the current connection's service time is over: `requeue` it if it has more to do. Reads the clock.

@@ -67,7 +67,7 @@ fn run(options: &Options) -> io::Result<()> {
     let mut out = io::stdout();
     writeln!(out, "{}", netem.local_addr()?)?;
     out.flush()?;
-    towline_io::exact_timers();
+    towline_io::generator::exact_timers();
     while !shutdown.is_requested() {
         netem.turn()?;
     }
@@ -86,7 +86,7 @@ fn run_interface(name: &str, server: SocketAddr, conditions: &NetworkConditions)
     let mut out = io::stdout();
     writeln!(out, "{neighbour}:{}", server.port())?;
     out.flush()?;
-    towline_io::exact_timers();
+    towline_io::generator::exact_timers();
     while !shutdown.is_requested() {
         netem.turn()?;
     }

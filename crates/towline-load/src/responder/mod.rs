@@ -94,7 +94,7 @@ fn serve(options: &Options) -> io::Result<()> {
         }
     }
     out.flush()?;
-    towline_io::exact_timers();
+    towline_io::generator::exact_timers();
     let mut state = State::new(options.behaviour());
     while !shutdown.is_requested() {
         routes::turn(&mut engine, &mut state)?;

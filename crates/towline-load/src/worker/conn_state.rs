@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use towline_io::generator::{Generated, GeneratorState};
 use towline_proto::StreamId;
 use towline_proto::ws::WebSocket;
 
@@ -69,6 +70,17 @@ pub(super) struct ConnState {
     pub(super) counted_bytes: u64,
     /// `None`: the connection carries requests.
     pub(super) socket: Option<Box<WsState>>,
+    generated: Generated,
+}
+
+impl GeneratorState for ConnState {
+    fn generated(&self) -> &Generated {
+        &self.generated
+    }
+
+    fn generated_mut(&mut self) -> &mut Generated {
+        &mut self.generated
+    }
 }
 
 /// The unsent part of the current request.

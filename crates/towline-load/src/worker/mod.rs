@@ -40,7 +40,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use towline_io::{ConnId, Engine, EngineConfig};
+use towline_io::generator::GeneratorEngine;
+use towline_io::{ConnId, EngineConfig};
 
 use crate::config::{Config, LoopMode};
 use crate::schedule::Share;
@@ -73,7 +74,7 @@ const LONGEST_TICK: Duration = Duration::from_millis(20);
 
 pub(crate) struct Worker {
     config: Arc<Config>,
-    engine: Engine<ConnState>,
+    engine: GeneratorEngine<ConnState>,
     dialer: Dialer,
     origins: Origins,
     slots: Slots,
@@ -96,7 +97,7 @@ impl Worker {
         share: Share,
         first_responses: FirstResponses,
     ) -> io::Result<Self> {
-        let engine = Engine::new(EngineConfig {
+        let engine = GeneratorEngine::new(EngineConfig {
             max_ready_per_turn: 256,
             turn_time: Duration::from_millis(5),
             ..EngineConfig::default()

@@ -23,6 +23,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use towline_io::generator::PreciseWait;
 use towline_io::{Conn, Engine, StreamMap};
 use towline_proto::ws::Scratch;
 use towline_proto::{BodySize, Event, Field, Protocol, ResponseHead, StreamId, UserError};
@@ -73,6 +74,7 @@ pub struct State {
     open: usize,
     /// State shared by all `WebSockets`.
     sockets: Scratch,
+    precise_wait: PreciseWait,
 }
 
 impl Default for State {
@@ -89,6 +91,7 @@ impl State {
             open: 0,
             // A server does not mask.
             sockets: Scratch::new([0; 32]),
+            precise_wait: PreciseWait::default(),
         }
     }
 
@@ -116,7 +119,7 @@ struct PendingRequest {
 /// One turn: waits for events and handles them.
 pub fn turn(engine: &mut Engine<Jobs>, state: &mut State) -> io::Result<()> {
     match state.next() {
-        Some(at) => engine.turn_start_by(at)?,
+        Some(at) => state.precise_wait.turn_start_by(engine, at)?,
         None => engine.turn_start(None)?,
     }
     state.behaviour.stall_if_due();

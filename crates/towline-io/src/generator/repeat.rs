@@ -1,4 +1,16 @@
-//! Receiving and sending of repeated exchanges: see `repeat.rs`.
+//! Repeated exchanges of a client: the same request again and again on one connection, and the same response, byte
+//! for byte, to all of them. For load generators.
+//!
+//! The first exchange goes through the protocol core. The front end verifies its response and gives the bytes to the
+//! engine. From then on a response that arrives in one piece and is equal to them needs no parsing, and the core is
+//! told neither of it nor of the next request: for the core the first request is outstanding all the time. A response
+//! that differs in any byte, or arrives in parts, is passed to the core as the response to that request.
+//!
+//! ```text
+//! Tracked ──equal response──► Answered ──send_again──► Sent ──equal response──► Answered
+//!    ▲                            │                      └──other bytes──► Tracked
+//!    └─────── new request         └──bytes without a request──► Unsolicited
+//! ```
 
 use std::io::{self, IoSlice};
 use std::time::Instant;
@@ -6,15 +18,75 @@ use std::time::Instant;
 use bytes::Bytes;
 use towline_proto::{BufferPool, StreamId};
 
-use super::flush::FlushOutcome;
-use super::repeat::{Exchange, Repeat, RepeatedResponses};
-use super::{Conn, Output};
+use super::GeneratorState;
+use crate::Conn;
+use crate::conn::Output;
+use crate::conn::flush::FlushOutcome;
 use crate::tls::RecvOutcome;
 
 /// Longest response that is compared: longer ones do not arrive in one piece.
 const MAX_BYTES: usize = 16 * 1024;
 
-impl<S> Conn<S> {
+/// The responses that connections of an engine compare with.
+#[derive(Default)]
+pub(super) struct RepeatedResponses(Vec<RepeatedResponse>);
+
+#[derive(Default)]
+struct RepeatedResponse {
+    /// Empty: not known yet.
+    bytes: Vec<u8>,
+    /// The front end wants the next response that differs.
+    wants_sample: bool,
+}
+
+impl RepeatedResponses {
+    fn at(&mut self, index: usize) -> &mut RepeatedResponse {
+        if self.0.len() <= index {
+            self.0.resize_with(index + 1, RepeatedResponse::default);
+        }
+        &mut self.0[index]
+    }
+
+    pub(super) fn set(&mut self, index: usize, bytes: &[u8]) {
+        let response = self.at(index);
+        response.bytes.clear();
+        response.bytes.extend_from_slice(bytes);
+    }
+
+    pub(super) fn sample(&mut self, index: usize, wants_sample: bool) {
+        self.at(index).wants_sample = wants_sample;
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exchange {
+    /// The core knows the request.
+    Tracked,
+    /// An equal response has arrived; `is_new` until the front end has seen it.
+    Answered { is_new: bool },
+    /// The request is sent again, and the core does not know it.
+    Sent,
+    /// Bytes have arrived while no request was outstanding.
+    Unsolicited,
+}
+
+/// The repeated exchange of a connection.
+pub(super) struct Repeat {
+    request: Bytes,
+    /// Index of the response among the engine's.
+    response: usize,
+    /// The request that is outstanding for the core, from the first one on.
+    stream: Option<StreamId>,
+    exchange: Exchange,
+    /// Bytes of the request that are not sent yet, its last ones.
+    pub(super) unsent: usize,
+    /// Bytes that the connection had received when the last request began.
+    received_before: u64,
+    /// The first bytes after the request, if they were to be sampled.
+    sample: Vec<u8>,
+}
+
+impl<S: GeneratorState> Conn<S> {
     /// Declares that `request`, encoded, will be sent again and again, and that the response with this index among the
     /// engine's is expected. HTTP/1.1 only, and without effect over TLS.
     pub fn repeat_exchange(&mut self, request: Bytes, response: usize) {
@@ -22,7 +94,7 @@ impl<S> Conn<S> {
         if !is_plain || self.io.is_before_http() {
             return;
         }
-        self.repeat = Some(Box::new(Repeat {
+        self.state.generated_mut().repeat = Some(Box::new(Repeat {
             request,
             response,
             stream: None,
@@ -35,7 +107,7 @@ impl<S> Conn<S> {
 
     /// The repeated request was given to the core as `stream`.
     pub fn track_request(&mut self, stream: StreamId) {
-        if let Some(repeat) = &mut self.repeat {
+        if let Some(repeat) = &mut self.state.generated_mut().repeat {
             repeat.stream = Some(stream);
             repeat.exchange = Exchange::Tracked;
             repeat.received_before = self.traffic.received;
@@ -46,7 +118,7 @@ impl<S> Conn<S> {
     /// Sends the repeated request again, without the core, if the last response was equal to the expected one.
     /// Returns the stream as which the core knows it. Call `flush_and_rearm` afterwards.
     pub fn send_again(&mut self) -> Option<StreamId> {
-        let repeat = self.repeat.as_mut()?;
+        let repeat = self.state.generated_mut().repeat.as_mut()?;
         if !matches!(repeat.exchange, Exchange::Answered { .. }) {
             return None;
         }
@@ -59,7 +131,7 @@ impl<S> Conn<S> {
 
     /// Whether a response equal to the expected one has arrived since the last call. It has no events.
     pub fn take_repeated(&mut self) -> bool {
-        match &mut self.repeat {
+        match &mut self.state.generated_mut().repeat {
             Some(repeat) if repeat.exchange == (Exchange::Answered { is_new: true }) => {
                 repeat.exchange = Exchange::Answered { is_new: false };
                 true
@@ -70,25 +142,26 @@ impl<S> Conn<S> {
 
     /// Whether the peer has sent bytes while no repeated request was outstanding. The connection is of no use then.
     pub fn is_unsolicited(&self) -> bool {
-        (self.repeat.as_ref()).is_some_and(|repeat| repeat.exchange == Exchange::Unsolicited)
+        (self.state.generated().repeat.as_ref())
+            .is_some_and(|repeat| repeat.exchange == Exchange::Unsolicited)
     }
 
     /// The bytes of the last response, if it arrived in one piece and was to be sampled.
     pub fn response_sample(&self) -> Option<&[u8]> {
-        let repeat = self.repeat.as_ref()?;
+        let repeat = self.state.generated().repeat.as_ref()?;
         let received = (self.traffic.received).saturating_sub(repeat.received_before);
         (!repeat.sample.is_empty() && received == repeat.sample.len() as u64)
             .then_some(&*repeat.sample)
     }
 
-    /// Number of bytes of requests that are not written to the socket yet.
-    pub fn unsent_bytes(&self) -> usize {
-        self.proto.pending_bytes() + self.repeat.as_ref().map_or(0, |repeat| repeat.unsent)
-    }
-
     /// Whether an exchange goes on without the core and nothing else is to be handled.
-    pub(crate) fn is_repeating(&self) -> bool {
-        let exchange = self.repeat.as_ref().map(|repeat| repeat.exchange);
+    pub(super) fn is_repeating(&self) -> bool {
+        let exchange = self
+            .state
+            .generated()
+            .repeat
+            .as_ref()
+            .map(|repeat| repeat.exchange);
         matches!(exchange, Some(Exchange::Answered { .. } | Exchange::Sent))
             && self.output == Output::Open
             && !self.input.readable
@@ -98,13 +171,15 @@ impl<S> Conn<S> {
 
     /// Receives the response of a repeated exchange. Returns false, without a receive, where only `begin_service`
     /// applies.
-    pub(crate) fn receive_repeated(
+    pub(super) fn receive_repeated(
         &mut self,
         buffers: &mut BufferPool,
         responses: &mut RepeatedResponses,
         now: Instant,
     ) -> bool {
-        let (Some(repeat), Some(stream)) = (&mut self.repeat, self.io.stream_mut()) else {
+        let (Some(repeat), Some(stream)) =
+            (&mut self.state.generated_mut().repeat, self.io.stream_mut())
+        else {
             return false;
         };
         let is_answered = matches!(repeat.exchange, Exchange::Answered { .. });
@@ -152,8 +227,20 @@ impl<S> Conn<S> {
     }
 
     /// Sends the rest of a repeated request.
-    pub(crate) fn flush_repeated(&mut self, now: Instant) -> io::Result<FlushOutcome> {
-        while let Some(repeat) = self.repeat.as_mut().filter(|repeat| repeat.unsent > 0) {
+    pub(super) fn flush_repeated(&mut self, now: Instant) -> FlushOutcome {
+        let sent = self.send_repeated(now);
+        let flushed = self.end_flush(sent);
+        self.flush_outcome(flushed, now)
+    }
+
+    fn send_repeated(&mut self, now: Instant) -> io::Result<FlushOutcome> {
+        while let Some(repeat) = self
+            .state
+            .generated_mut()
+            .repeat
+            .as_mut()
+            .filter(|repeat| repeat.unsent > 0)
+        {
             let rest = &repeat.request[repeat.request.len() - repeat.unsent..];
             let Some(stream) = self.io.stream() else {
                 break;
