@@ -51,6 +51,7 @@ impl Encoder {
                 );
                 Self::Brotli(Box::new(writer))
             }
+            Coding::Deflate => return Err(io::ErrorKind::Unsupported.into()),
         })
     }
 
@@ -209,6 +210,7 @@ mod tests {
             Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out)?,
             Coding::Zstd => zstd::stream::read::Decoder::new(bytes)?.read_to_end(&mut out)?,
             Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out)?,
+            Coding::Deflate => unreachable!("not encoded"),
         };
         Ok(out)
     }
@@ -221,6 +223,7 @@ mod tests {
             Coding::Gzip => Box::new(flate2::read::GzDecoder::new(bytes)),
             Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).unwrap()),
             Coding::Brotli => Box::new(brotli::Decompressor::new(bytes, 4096)),
+            Coding::Deflate => unreachable!("not encoded"),
         };
         while let Ok(n) = reader.read(&mut piece)
             && n > 0
@@ -255,7 +258,7 @@ mod tests {
 
     #[test]
     fn encoded_bytes_decode_to_the_input() {
-        for coding in Coding::ALL {
+        for coding in Coding::ENCODED {
             for body in [
                 Vec::new(),
                 b"x".to_vec(),
@@ -287,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_flush_outputs_everything_written() {
-        for coding in Coding::ALL {
+        for coding in Coding::ENCODED {
             let mut encoder = Encoder::new(coding).unwrap();
             let (mut out, mut sent) = (Vec::new(), Vec::new());
             for size in [10, 1, 50_000, 0, 7, 4096, 8192] {
@@ -304,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_truncated_stream_does_not_decode() {
-        for coding in Coding::ALL {
+        for coding in Coding::ENCODED {
             let mut encoder = Encoder::new(coding).unwrap();
             let mut out = Vec::new();
             encoder.write(&text(10_000), &mut out).unwrap();
@@ -316,7 +319,7 @@ mod tests {
     #[test]
     fn a_pooled_encoder_has_no_history() {
         let mut pool = EncoderPool::new(2);
-        for coding in Coding::ALL {
+        for coding in Coding::ENCODED {
             let mut fresh = Vec::new();
             let mut encoder = Encoder::new(coding).unwrap();
             encoder.write(b"the same text", &mut fresh).unwrap();

@@ -14,6 +14,7 @@ mod pem;
 mod record_layer;
 mod seed;
 mod session;
+mod signatures;
 mod sni;
 mod trust;
 mod verify;

@@ -6,17 +6,14 @@ use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::danger::{ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
-use rustls::crypto::{
-    WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
-};
+use rustls::crypto::ring;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{
-    CertificateError, DigitallySignedStruct, Error, OtherError, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, Error, OtherError, RootCertStore};
 
+use super::signatures::verify_signatures;
 use super::x509;
 
 #[derive(Debug)]
@@ -25,7 +22,6 @@ pub(super) struct Verifier {
     webpki: Option<Arc<WebPkiServerVerifier>>,
     /// Certificates given by the user.
     given: Vec<CertificateDer<'static>>,
-    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl Verifier {
@@ -40,7 +36,6 @@ impl Verifier {
         Ok(Self {
             webpki: Some(webpki),
             given,
-            ..Self::insecure()
         })
     }
 
@@ -48,7 +43,6 @@ impl Verifier {
         Self {
             webpki: None,
             given: Vec::new(),
-            algorithms: ring::default_provider().signature_verification_algorithms,
         }
     }
 }
@@ -83,27 +77,7 @@ impl ServerCertVerifier for Verifier {
         })
     }
 
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls12_signature(message, cert, signed, &self.algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, Error> {
-        verify_tls13_signature(message, cert, signed, &self.algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
-    }
+    verify_signatures!();
 }
 
 /// Verifies a certificate that is itself a trust anchor: its names and its validity.

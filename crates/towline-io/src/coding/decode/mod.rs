@@ -15,10 +15,11 @@
 //! - In a chain, the bytes between two codings are bounded by those that go in and come out, so that no chain
 //!   can cause unbounded work without output.
 
-mod format_decoder;
+mod coding_decoder;
 mod step;
 
-use format_decoder::{Format, FormatDecoder};
+use super::Coding;
+use coding_decoder::CodingDecoder;
 
 pub use step::{DecodeError, MAX_CODINGS, Step};
 
@@ -42,7 +43,7 @@ pub struct Decoder {
 
 /// One coding of a chain and its input buffer. The first of a chain reads the caller's input instead.
 struct ChainLink {
-    decoder: FormatDecoder,
+    decoder: CodingDecoder,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -54,7 +55,7 @@ impl Decoder {
     pub fn new(codings: &[u8], max_size: Option<u64>) -> Result<Option<Self>, DecodeError> {
         let mut links = Vec::new();
         for name in codings.split(|&byte| byte == b',').rev() {
-            let Some(format) = Format::named(name.trim_ascii()) else {
+            let Some(coding) = Coding::named(name.trim_ascii()) else {
                 continue;
             };
             if links.len() == MAX_CODINGS {
@@ -66,7 +67,7 @@ impl Decoder {
                 LINK_BUFFER_BYTES
             };
             links.push(ChainLink {
-                decoder: FormatDecoder::new(format),
+                decoder: CodingDecoder::new(coding),
                 buffer: vec![0; room].into_boxed_slice(),
                 start: 0,
                 end: 0,

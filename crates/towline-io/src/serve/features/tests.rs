@@ -39,7 +39,7 @@ impl Fixture {
 
     fn compressing() -> Self {
         let policy = Policy {
-            codings: Coding::ALL.to_vec(),
+            codings: Coding::ENCODED.to_vec(),
             min_bytes: MIN_BYTES,
         };
         Self::new(FeatureConfig {

@@ -241,7 +241,7 @@ impl Mount {
         if !accepted.is_present() {
             return None;
         }
-        let mut left = Coding::ALL.to_vec();
+        let mut left = Coding::ENCODED.to_vec();
         while let Some(coding) = accepted.choose(&left) {
             if let Some(opened) = self.open_sibling(name, original, coding) {
                 return Some((opened, coding));

@@ -8,7 +8,6 @@
 
 mod heartbeat;
 mod labels;
-mod quic;
 mod render;
 mod slot;
 mod totals;

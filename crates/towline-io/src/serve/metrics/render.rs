@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::super::refusals::Reason;
 use super::labels::{MethodClass, STATUSES, VERSIONS, status_label};
-use super::quic;
-use super::slot::{BOUNDS_US, Histogram, Slot, Slots};
+use super::slot::{BOUNDS_US, Histogram, Kind, NUMBERS, Slot, Slots};
 
 /// The format of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,101 +180,22 @@ fn refusals(page: &mut Page, slots: &Slots) {
     }
 }
 
-type Read = fn(&Slot) -> &AtomicU64;
-
-/// Name, type, help and counter of each metric that is summed over all workers.
-const SUMS: [(&str, &str, &str, Read); 14] = [
-    (
-        "towline_requests_in_flight",
-        "gauge",
-        "Requests in flight.",
-        |slot| &slot.in_flight,
-    ),
-    (
-        "towline_connections_open",
-        "gauge",
-        "Connections open.",
-        |slot| &slot.connections_open,
-    ),
-    (
-        "towline_websockets_open",
-        "gauge",
-        "WebSockets open.",
-        |slot| &slot.websockets_open,
-    ),
-    (
-        "towline_connections_total",
-        "counter",
-        "Connections accepted.",
-        |slot| &slot.connections,
-    ),
-    (
-        "towline_received_bytes_total",
-        "counter",
-        "Bytes read from clients.",
-        |slot| &slot.bytes_received,
-    ),
-    (
-        "towline_sent_bytes_total",
-        "counter",
-        "Bytes written to clients.",
-        |slot| &slot.bytes_sent,
-    ),
-    (
-        "towline_accept_errors_total",
-        "counter",
-        "Connections that could not be accepted.",
-        |slot| &slot.accept_errors,
-    ),
-    (
-        "towline_tls_handshake_failures_total",
-        "counter",
-        "TLS handshakes that failed or were not complete in time.",
-        |slot| &slot.tls_handshake_failures,
-    ),
-    (
-        "towline_dropped_log_lines_total",
-        "counter",
-        "Access log lines lost to a slow or full log.",
-        |slot| &slot.dropped_log_lines,
-    ),
-    (
-        "towline_workers_wanted",
-        "gauge",
-        "Configured number of workers.",
-        |slot| &slot.workers_wanted,
-    ),
-    (
-        "towline_workers_accepting",
-        "gauge",
-        "Workers that accept connections.",
-        |slot| &slot.accepting,
-    ),
-    (
-        "towline_worker_restarts_total",
-        "counter",
-        "Workers that replaced another and became ready.",
-        |slot| &slot.worker_restarts,
-    ),
-    (
-        "towline_worker_boot_failures_total",
-        "counter",
-        "Workers that ended before they were ready.",
-        |slot| &slot.worker_boot_failures,
-    ),
-    (
-        "towline_worker_deaths_total",
-        "counter",
-        "Workers that ended without being asked to.",
-        |slot| &slot.worker_deaths,
-    ),
-];
-
 fn sums(page: &mut Page, slots: &Slots) {
-    for (name, kind, help, read) in SUMS.into_iter().chain(quic::SUMS) {
-        page.family(name, kind, help);
-        let sum: u64 = slots.in_use().map(|slot| read(slot).load(Relaxed)).sum();
-        page.sample(name, "", sum);
+    for number in NUMBERS {
+        let Some((name, help)) = number.metric else {
+            continue;
+        };
+        page.family(
+            name,
+            if number.kind == Kind::Counter {
+                "counter"
+            } else {
+                "gauge"
+            },
+            help,
+        );
+        let values = slots.in_use().map(|slot| (number.read)(slot).load(Relaxed));
+        page.sample(name, "", values.sum::<u64>());
     }
 }
 

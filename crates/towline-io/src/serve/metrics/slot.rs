@@ -61,74 +61,117 @@ impl Histogram {
     }
 }
 
-/// All counters of one worker. Zero bytes are a valid, empty slot.
-#[repr(C, align(64))]
-pub struct Slot {
-    // Read and written by the supervisor, too, at fixed offsets (`Slot::PID_OFFSET` and so on).
-    pub pid: AtomicU64,
+/// What a number in a slot is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Only grows. The next worker in the slot goes on with it.
+    Counter,
+    /// Belongs to one worker, and is 0 until the next one sets it.
+    Gauge,
+    /// Set by the supervisor, in the first slot only.
+    Setting,
+}
+
+/// One number of a slot, and the metric that is its sum over all workers.
+pub(super) struct Number {
+    pub(super) kind: Kind,
+    /// Name and help.
+    pub(super) metric: Option<(&'static str, &'static str)>,
+    pub(super) read: fn(&Slot) -> &AtomicU64,
+}
+
+/// Declares the numbers of a slot, one a line: `field: Kind;`, or `field: Kind, metric, help;`.
+macro_rules! slot {
+    ($($(#[$doc:meta])* $field:ident: $kind:ident $(, $name:literal, $help:literal)?;)*) => {
+        /// All counters of one worker. Zero bytes are a valid, empty slot.
+        #[repr(C, align(64))]
+        pub struct Slot {
+            $($(#[$doc])* pub $field: AtomicU64,)*
+            /// By method, version and status.
+            pub(super) requests:
+                [[[AtomicU64; STATUSES.len()]; VERSIONS.len()]; MethodClass::ALL.len()],
+            /// By `refusals::Reason`.
+            pub(super) refused: [AtomicU64; Reason::ALL.len()],
+            pub duration: Histogram,
+            pub queue_wait: Histogram,
+            pub loop_lag: Histogram,
+        }
+
+        pub(super) const NUMBERS: &[Number] = &[$(Number {
+            kind: Kind::$kind,
+            metric: [$(($name, $help))?].first().copied(),
+            read: |slot| &slot.$field,
+        }),*];
+    };
+}
+
+slot! {
+    pid: Gauge;
     /// Monotonic nanoseconds, written by a native thread: the process runs.
-    pub heartbeat_native: AtomicU64,
+    heartbeat_native: Counter;
     /// Monotonic nanoseconds of the event loop's last turn: Python runs.
-    pub heartbeat_turn: AtomicU64,
-    /// Configured number of workers. Written by the supervisor, in the first slot only, as the three below.
-    pub workers_wanted: AtomicU64,
-    /// Workers that replaced another and became ready.
-    pub worker_restarts: AtomicU64,
-    /// Workers that ended before they were ready.
-    pub worker_boot_failures: AtomicU64,
-    /// Workers that ended without a request to stop.
-    pub worker_deaths: AtomicU64,
-    pub rss_bytes: AtomicU64,
-    pub open_fds: AtomicU64,
-    /// CPU time of the process in microseconds.
-    pub cpu_us: AtomicU64,
-    /// Delay of a timer of the event loop in microseconds: how long a callback waits for those before it.
-    pub loop_lag_us: AtomicU64,
-    /// End of the validity of the TLS certificate, in seconds since 1970; 0 without TLS.
-    pub certificate_expiry: AtomicU64,
+    heartbeat_turn: Counter;
     /// Monotonic nanoseconds of the worker's start.
-    pub started: AtomicU64,
-
-    /// 1 while the worker accepts connections, so that the others leave it its share.
-    pub accepting: AtomicU64,
-
-    pub in_flight: AtomicU64,
-    pub connections_open: AtomicU64,
-    pub connections: AtomicU64,
-    pub bytes_received: AtomicU64,
-    pub bytes_sent: AtomicU64,
-    pub accept_errors: AtomicU64,
-    pub tls_handshake_failures: AtomicU64,
-    pub websockets_open: AtomicU64,
+    started: Counter;
+    rss_bytes: Gauge;
+    open_fds: Gauge;
+    /// CPU time of the process in microseconds.
+    cpu_us: Gauge;
+    /// Delay of a timer of the event loop in microseconds: how long a callback waits for those before it.
+    loop_lag_us: Gauge;
+    /// End of the validity of the TLS certificate, in seconds since 1970; 0 without TLS.
+    certificate_expiry: Gauge;
     /// Port of the loopback interface at which the worker takes datagrams of HTTP/3 from others; 0 if it has none.
-    pub quic_port: AtomicU64,
+    quic_port: Gauge;
     /// Inode of the worker's first UDP socket, which its successor reads as well; 0 if it has none.
-    pub quic_socket: AtomicU64,
-    pub quic_connections_open: AtomicU64,
-    pub quic_handshakes: AtomicU64,
-    pub quic_retries: AtomicU64,
-    pub quic_refused: AtomicU64,
-    pub quic_early_accepted: AtomicU64,
-    pub quic_early_refused: AtomicU64,
-    pub quic_early_requests: AtomicU64,
-    pub quic_early_held: AtomicU64,
-    pub quic_migrations: AtomicU64,
-    pub quic_packets_sent: AtomicU64,
-    pub quic_packets_lost: AtomicU64,
-    /// Datagrams forwarded to other workers.
-    pub quic_forwarded: AtomicU64,
-    /// Datagrams that other workers have forwarded to this one.
-    pub quic_taken: AtomicU64,
-    /// Datagrams that could not be forwarded, and messages that did not come from a worker.
-    pub quic_forward_failures: AtomicU64,
-    pub dropped_log_lines: AtomicU64,
-    /// By method, version and status.
-    pub(super) requests: [[[AtomicU64; STATUSES.len()]; VERSIONS.len()]; MethodClass::ALL.len()],
-    /// By `refusals::Reason`.
-    pub(super) refused: [AtomicU64; Reason::ALL.len()],
-    pub duration: Histogram,
-    pub queue_wait: Histogram,
-    pub loop_lag: Histogram,
+    quic_socket: Gauge;
+    in_flight: Gauge, "towline_requests_in_flight", "Requests in flight.";
+    connections_open: Gauge, "towline_connections_open", "Connections open.";
+    websockets_open: Gauge, "towline_websockets_open", "WebSockets open.";
+    connections: Counter, "towline_connections_total", "Connections accepted.";
+    bytes_received: Counter, "towline_received_bytes_total", "Bytes read from clients.";
+    bytes_sent: Counter, "towline_sent_bytes_total", "Bytes written to clients.";
+    accept_errors: Counter, "towline_accept_errors_total",
+        "Connections that could not be accepted.";
+    tls_handshake_failures: Counter, "towline_tls_handshake_failures_total",
+        "TLS handshakes that failed or were not complete in time.";
+    dropped_log_lines: Counter, "towline_dropped_log_lines_total",
+        "Access log lines lost to a slow or full log.";
+    workers_wanted: Setting, "towline_workers_wanted", "Configured number of workers.";
+    /// 1 while the worker accepts connections, so that the others leave it its share.
+    accepting: Gauge, "towline_workers_accepting", "Workers that accept connections.";
+    worker_restarts: Counter, "towline_worker_restarts_total",
+        "Workers that replaced another and became ready.";
+    worker_boot_failures: Counter, "towline_worker_boot_failures_total",
+        "Workers that ended before they were ready.";
+    worker_deaths: Counter, "towline_worker_deaths_total",
+        "Workers that ended without being asked to.";
+    quic_connections_open: Gauge, "towline_quic_connections_open", "QUIC connections open.";
+    quic_handshakes: Counter, "towline_quic_handshakes_total", "QUIC handshakes completed.";
+    quic_retries: Counter, "towline_quic_retries_total",
+        "QUIC connection attempts answered with Retry.";
+    quic_refused: Counter, "towline_quic_refused_total",
+        "QUIC connection attempts refused: too many handshakes, or the worker is ending.";
+    quic_early_accepted: Counter, "towline_quic_early_accepted_total",
+        "QUIC handshakes whose early data (0-RTT) was accepted.";
+    quic_early_refused: Counter, "towline_quic_early_refused_total",
+        "QUIC handshakes whose early data was refused: the ticket was used before, forgotten, or of another worker.";
+    quic_early_requests: Counter, "towline_quic_early_requests_total",
+        "Requests passed to the application before the handshake was complete.";
+    quic_early_held: Counter, "towline_quic_early_held_total",
+        "Requests in early data that waited for the handshake: not of a safe method, or with a body.";
+    quic_migrations: Counter, "towline_quic_migrations_total",
+        "Changes of a client's address on a QUIC connection.";
+    quic_packets_sent: Counter, "towline_quic_packets_sent_total",
+        "QUIC packets sent on connections that have ended.";
+    quic_packets_lost: Counter, "towline_quic_packets_lost_total",
+        "QUIC packets of these that were lost.";
+    quic_forwarded: Counter, "towline_quic_forwarded_total",
+        "Datagrams that a worker has forwarded to another: they belong to a connection of that one, or begin one.";
+    quic_taken: Counter, "towline_quic_forwarded_taken_total",
+        "Forwarded datagrams that have arrived at the other worker. The others are lost, and sent again by the client.";
+    quic_forward_failures: Counter, "towline_quic_forward_failures_total",
+        "Datagrams that could not be forwarded, and messages at a worker's port that did not come from a worker.";
 }
 
 const _: () =
@@ -145,29 +188,14 @@ impl Slot {
     }
 
     fn reset_gauges(&self) {
-        let gauges = [
-            &self.accepting,
-            &self.in_flight,
-            &self.connections_open,
-            &self.websockets_open,
-            &self.quic_port,
-            &self.quic_socket,
-            &self.quic_connections_open,
-            &self.rss_bytes,
-            &self.open_fds,
-            &self.cpu_us,
-            &self.loop_lag_us,
-            &self.certificate_expiry,
-        ];
-        for gauge in gauges {
-            gauge.store(0, Relaxed);
+        for number in NUMBERS.iter().filter(|number| number.kind == Kind::Gauge) {
+            (number.read)(self).store(0, Relaxed);
         }
     }
 
     /// Ends a worker: resets its gauges and keeps its counts.
     pub fn end(&self) {
         self.reset_gauges();
-        self.pid.store(0, Relaxed);
     }
 
     /// Ended exchanges of these labels.

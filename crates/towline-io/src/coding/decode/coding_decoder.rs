@@ -14,6 +14,7 @@ use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder as ZstdStream, InBuffer, Operation, OutBuffer};
 
 use super::{DecodeError, Step};
+use crate::coding::Coding;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 /// RFC 8878 3.1.1; little-endian on the wire.
@@ -25,41 +26,8 @@ const GZIP_WINDOW_BITS: u8 = 15;
 /// RFC 9659: a decoder of the content coding need not support windows over 8 MiB.
 const ZSTD_WINDOW_BITS: u32 = 23;
 
-/// Supported codings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Format {
-    Gzip,
-    Deflate,
-    Brotli,
-    Zstd,
-}
-
-impl Format {
-    /// Finds a coding by its registered name, case-insensitive, or the older `x-gzip` (RFC 9110 8.4.1.3).
-    pub fn named(name: &[u8]) -> Option<Self> {
-        let names: [(&[u8], Self); 5] = [
-            (b"gzip", Self::Gzip),
-            (b"x-gzip", Self::Gzip),
-            (b"deflate", Self::Deflate),
-            (b"br", Self::Brotli),
-            (b"zstd", Self::Zstd),
-        ];
-        let known = |(known, _): &&(&[u8], Self)| name.eq_ignore_ascii_case(known);
-        names.iter().find(known).map(|&(_, format)| format)
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Gzip => "gzip",
-            Self::Deflate => "deflate",
-            Self::Brotli => "br",
-            Self::Zstd => "zstd",
-        }
-    }
-}
-
-pub(super) struct FormatDecoder {
-    format: Format,
+pub(super) struct CodingDecoder {
+    coding: Coding,
     state: State,
     buffered: Buffered,
     /// The last run filled the output, so the stream may have more without further input.
@@ -128,10 +96,10 @@ enum Prelude {
     NoMember,
 }
 
-impl FormatDecoder {
-    pub fn new(format: Format) -> Self {
+impl CodingDecoder {
+    pub fn new(coding: Coding) -> Self {
         Self {
-            format,
+            coding,
             state: State::Prelude { first: true },
             buffered: Buffered::default(),
             filled: false,
@@ -148,7 +116,7 @@ impl FormatDecoder {
                     match self.read_prelude(first, input, &mut step.consumed) {
                         Prelude::Undecided => break,
                         Prelude::Member => {
-                            self.state = Stream::new(self.format, self.buffered.rest())
+                            self.state = Stream::new(self.coding, self.buffered.rest())
                                 .map_or_else(State::Failed, State::Running);
                         }
                         Prelude::NoMember => self.state = State::Done,
@@ -165,7 +133,7 @@ impl FormatDecoder {
                 }
                 State::Failed(why) if step.produced == 0 => {
                     return Err(DecodeError::Corrupt {
-                        coding: self.format.name(),
+                        coding: self.coding.name(),
                         why: why.clone(),
                     });
                 }
@@ -177,7 +145,7 @@ impl FormatDecoder {
 
     /// Checks that the body may end here: after a member, or before the first byte.
     pub fn finish(&self) -> Result<(), DecodeError> {
-        let coding = self.format.name();
+        let coding = self.coding.name();
         match &self.state {
             State::Prelude { first: false } | State::Done => Ok(()),
             State::Prelude { first: true } if self.buffered.rest().is_empty() => Ok(()),
@@ -193,7 +161,7 @@ impl FormatDecoder {
     fn read_prelude(&mut self, first: bool, input: &[u8], consumed: &mut usize) -> Prelude {
         let buffered = &mut self.buffered;
         loop {
-            let prelude = prelude(self.format, first, buffered.rest());
+            let prelude = prelude(self.coding, first, buffered.rest());
             if !matches!(prelude, Prelude::Undecided) {
                 return prelude;
             }
@@ -235,9 +203,9 @@ impl FormatDecoder {
             Some(End::Violation(why)) => self.state = State::Failed(why),
             Some(End::Complete) => {
                 self.buffered = Buffered::default();
-                self.state = match self.format {
-                    Format::Gzip | Format::Zstd => State::Prelude { first: false },
-                    Format::Deflate | Format::Brotli => State::Done,
+                self.state = match self.coding {
+                    Coding::Gzip | Coding::Zstd => State::Prelude { first: false },
+                    Coding::Deflate | Coding::Brotli => State::Done,
                 };
             }
         }
@@ -246,19 +214,19 @@ impl FormatDecoder {
 }
 
 /// The first member is always passed to the codec, which then reports what is wrong with it.
-fn prelude(format: Format, first: bool, buffered: &[u8]) -> Prelude {
-    match format {
+fn prelude(coding: Coding, first: bool, buffered: &[u8]) -> Prelude {
+    match coding {
         // At least one byte: an empty body has no member.
         _ if buffered.is_empty() => Prelude::Undecided,
-        Format::Deflate if buffered.len() < 2 => Prelude::Undecided,
+        Coding::Deflate if buffered.len() < 2 => Prelude::Undecided,
         _ if first => Prelude::Member,
-        Format::Gzip => continues(buffered, GZIP_MAGIC),
+        Coding::Gzip => continues(buffered, GZIP_MAGIC),
         // Skippable frames (RFC 8878 3.1.2) begin with 50 to 5f 2a 4d 18.
-        Format::Zstd if buffered[0] & 0xf0 == 0x50 => {
+        Coding::Zstd if buffered[0] & 0xf0 == 0x50 => {
             continues(buffered, &[buffered[0], 0x2a, 0x4d, 0x18])
         }
-        Format::Zstd => continues(buffered, ZSTD_MAGIC),
-        Format::Deflate | Format::Brotli => Prelude::NoMember,
+        Coding::Zstd => continues(buffered, ZSTD_MAGIC),
+        Coding::Deflate | Coding::Brotli => Prelude::NoMember,
     }
 }
 
@@ -279,16 +247,16 @@ fn is_zlib(buffered: &[u8]) -> bool {
 }
 
 impl Stream {
-    fn new(format: Format, buffered: &[u8]) -> Result<Self, String> {
-        Ok(match format {
-            Format::Gzip => Self::Inflate(Box::new(Decompress::new_gzip(GZIP_WINDOW_BITS))),
-            Format::Deflate => Self::Inflate(Box::new(Decompress::new(is_zlib(buffered)))),
-            Format::Brotli => {
+    fn new(coding: Coding, buffered: &[u8]) -> Result<Self, String> {
+        Ok(match coding {
+            Coding::Gzip => Self::Inflate(Box::new(Decompress::new_gzip(GZIP_WINDOW_BITS))),
+            Coding::Deflate => Self::Inflate(Box::new(Decompress::new(is_zlib(buffered)))),
+            Coding::Brotli => {
                 let alloc = StandardAlloc::default;
                 // Strict: without the "large window" variant, which no RFC describes.
                 Self::Brotli(Box::new(BrotliState::new_strict(alloc(), alloc(), alloc())))
             }
-            Format::Zstd => {
+            Coding::Zstd => {
                 let mut stream = ZstdStream::new().map_err(|error| error.to_string())?;
                 stream
                     .set_parameter(DParameter::WindowLogMax(ZSTD_WINDOW_BITS))
