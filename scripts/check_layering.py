@@ -70,20 +70,6 @@ CYCLES: dict[tuple[str, ...], str] = {
         IO + "client/blocking/waiter_mailbox.rs",
     ): "the pool holds connections, and an HTTP/2 connection reports its free streams and its end to the pool",
     (
-        IO + "conn/early_flight.rs",
-        IO + "conn/proxy_header.rs",
-        IO + "conn/quic_transport.rs",
-        IO + "conn/transport.rs",
-        IO + "tls/client.rs",
-        IO + "tls/session.rs",
-    ): "a session of TLS sends with the flags of the transport that owns it",
-    (
-        IO + "serve/access_log/format.rs",
-        IO + "serve/access_log/mod.rs",
-        IO + "serve/metrics/slot.rs",
-        IO + "serve/refusals.rs",
-    ): "a refused request has a line in the access log, whose format knows refused requests",
-    (
         LOAD + "netem/datagrams.rs",
         LOAD + "netem/mod.rs",
         LOAD + "netem/shaper.rs",

@@ -7,6 +7,9 @@ use mio::Registry;
 
 use crate::conn::id::Source;
 
+/// No SIGPIPE, and no blocking on sockets in blocking mode.
+pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
+
 /// Registers a listener so that a new connection wakes one of the processes that share it, not all.
 /// Level-triggered: a listener left with waiting connections is reported again.
 #[cfg(target_os = "linux")]

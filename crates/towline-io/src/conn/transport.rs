@@ -8,10 +8,8 @@ use socket2::Socket;
 use crate::conn::addr::PeerAddr;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::quic_transport::QuicTransport;
+use crate::sys::SEND_FLAGS;
 use crate::tls::{RecvOutcome, Session, TlsInfo};
-
-/// No SIGPIPE, and no blocking on sockets in blocking mode.
-pub(crate) const SEND_FLAGS: libc::c_int = libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT;
 
 #[cfg(target_os = "linux")]
 const MORE_FOLLOWS: libc::c_int = libc::MSG_MORE;

@@ -7,6 +7,7 @@
 mod pieces;
 mod precise_wait;
 mod repeat;
+mod state;
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -18,27 +19,8 @@ use crate::conn::flush::FlushOutcome;
 use crate::quic::QuicCounts;
 use crate::{Conn, ConnId, Engine, EngineConfig};
 pub use precise_wait::{PreciseWait, exact_timers};
-use repeat::{Repeat, RepeatedResponses};
-
-/// The front end's state of a connection of a generator.
-pub trait GeneratorState: Default {
-    fn generated(&self) -> &Generated;
-    fn generated_mut(&mut self) -> &mut Generated;
-}
-
-/// What a generator sends and receives on a connection in its own way.
-#[derive(Default)]
-pub struct Generated {
-    repeat: Option<Box<Repeat>>,
-    /// Bytes of HTTP that may still be sent; `None` for no limit.
-    allowance: Option<u64>,
-}
-
-impl Generated {
-    fn sends(&self) -> bool {
-        self.allowance.is_some() || (self.repeat.as_ref()).is_some_and(|repeat| repeat.unsent > 0)
-    }
-}
+use repeat::RepeatedResponses;
+pub use state::{Generated, GeneratorState};
 
 /// The engine of a load generator.
 pub struct GeneratorEngine<S> {

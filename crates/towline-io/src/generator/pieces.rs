@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::time::Instant;
 
-use super::GeneratorState;
+use super::state::GeneratorState;
 use crate::Conn;
 use crate::conn::flush::{FlushOutcome, SLICES, tls_of};
 

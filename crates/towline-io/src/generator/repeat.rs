@@ -18,7 +18,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use towline_proto::{BufferPool, StreamId};
 
-use super::GeneratorState;
+use super::state::{Exchange, GeneratorState, Repeat};
 use crate::Conn;
 use crate::conn::Output;
 use crate::conn::flush::FlushOutcome;
@@ -56,34 +56,6 @@ impl RepeatedResponses {
     pub(super) fn sample(&mut self, index: usize, wants_sample: bool) {
         self.at(index).wants_sample = wants_sample;
     }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Exchange {
-    /// The core knows the request.
-    Tracked,
-    /// An equal response has arrived; `is_new` until the front end has seen it.
-    Answered { is_new: bool },
-    /// The request is sent again, and the core does not know it.
-    Sent,
-    /// Bytes have arrived while no request was outstanding.
-    Unsolicited,
-}
-
-/// The repeated exchange of a connection.
-pub(super) struct Repeat {
-    request: Bytes,
-    /// Index of the response among the engine's.
-    response: usize,
-    /// The request that is outstanding for the core, from the first one on.
-    stream: Option<StreamId>,
-    exchange: Exchange,
-    /// Bytes of the request that are not sent yet, its last ones.
-    pub(super) unsent: usize,
-    /// Bytes that the connection had received when the last request began.
-    received_before: u64,
-    /// The first bytes after the request, if they were to be sampled.
-    sample: Vec<u8>,
 }
 
 impl<S: GeneratorState> Conn<S> {

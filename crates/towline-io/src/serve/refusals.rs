@@ -13,10 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use towline_proto::{CloseReason, Protocol, Refusal};
+use towline_proto::{Protocol, Refusal};
 
 use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::metrics::{MethodClass, SlotHandle};
+pub use super::refusal::{Reason, RefusedFor};
 use super::request_line::{RequestLine, version_name};
 
 /// Lines of one reason in one period; a scanner or a broken client makes thousands.
@@ -25,112 +26,6 @@ pub const LINES_PER_PERIOD: u32 = 10;
 pub const PERIOD: Duration = Duration::from_secs(10);
 /// Bytes of a target in a line of the server log.
 const MAX_TARGET_BYTES: usize = 200;
-
-/// Why a request or a connection was refused: the label of its counter. The set is fixed, which bounds the series.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reason {
-    /// 400: a violation of HTTP/1.
-    Malformed,
-    /// 400: the end of input inside a request.
-    Truncated,
-    /// 408, or a client that does not read.
-    Timeout,
-    /// 413: `--limit-request-body`.
-    BodyTooLarge,
-    /// 414: `--limit-request-line`.
-    TargetTooLong,
-    /// 417: unknown Expect.
-    Expectation,
-    /// 431: `--limit-request-fields`, `--limit-request-field-size`, `--limit-request-head`.
-    HeadersTooLarge,
-    /// 501: CONNECT, an unknown transfer coding.
-    NotImplemented,
-    /// 503: `--limit-concurrency`.
-    Overloaded,
-    /// 505: a version that the server does not support.
-    Version,
-    /// 400 or 426: a WebSocket handshake that violates RFC 6455.
-    WebSocket,
-    /// A violation of HTTP/2: the stream or the connection ends.
-    Http2Protocol,
-    /// A limit of HTTP/2: too many streams, resets or control frames.
-    Http2Limit,
-    /// The handshake fails: `--ssl-ca-certs`, `--ssl-cert-reqs`.
-    ClientCertificate,
-    /// 400: HTTP without TLS, sent to an address with TLS.
-    PlainHttp,
-}
-
-impl Reason {
-    pub const ALL: [Self; 15] = [
-        Self::Malformed,
-        Self::Truncated,
-        Self::Timeout,
-        Self::BodyTooLarge,
-        Self::TargetTooLong,
-        Self::Expectation,
-        Self::HeadersTooLarge,
-        Self::NotImplemented,
-        Self::Overloaded,
-        Self::Version,
-        Self::WebSocket,
-        Self::Http2Protocol,
-        Self::Http2Limit,
-        Self::ClientCertificate,
-        Self::PlainHttp,
-    ];
-
-    /// The label of its counter, and its name in a JSON access log.
-    pub fn label(self) -> &'static str {
-        [
-            "malformed",
-            "truncated",
-            "timeout",
-            "body_too_large",
-            "target_too_long",
-            "expectation",
-            "headers_too_large",
-            "not_implemented",
-            "overloaded",
-            "version",
-            "websocket",
-            "http2_protocol",
-            "http2_limit",
-            "client_certificate",
-            "plain_http",
-        ][self as usize]
-    }
-
-    /// The reason of a fault that the protocol core has found.
-    pub fn of(status: u16, reason: CloseReason, protocol: Protocol) -> Self {
-        match (status, reason, protocol) {
-            (413, ..) => Self::BodyTooLarge,
-            (414, ..) => Self::TargetTooLong,
-            (417, ..) => Self::Expectation,
-            (431, ..) => Self::HeadersTooLarge,
-            (501, ..) => Self::NotImplemented,
-            (505, ..) => Self::Version,
-            (_, CloseReason::Timeout, _) => Self::Timeout,
-            (_, CloseReason::Truncated, _) => Self::Truncated,
-            (_, CloseReason::Limit, Protocol::Http2) => Self::Http2Limit,
-            (_, _, Protocol::Http2) => Self::Http2Protocol,
-            _ => Self::Malformed,
-        }
-    }
-
-    /// Whether it is written to the server log. A client that disconnects in the middle of a request is not.
-    fn is_logged(self) -> bool {
-        self != Self::Truncated
-    }
-}
-
-/// A refusal, in the record of its exchange, for the access log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RefusedFor {
-    pub reason: Reason,
-    /// The rule, with its specification.
-    pub rule: &'static str,
-}
 
 /// Counters and lines of refusals; shared by the connections and the threads of a worker.
 pub struct Refusals {
@@ -381,6 +276,8 @@ fn write_client(text: &mut String, client: Option<IpAddr>) {
 
 #[cfg(test)]
 mod tests {
+    use towline_proto::CloseReason;
+
     use super::*;
 
     fn refuse(refusals: &Refusals, reason: CloseReason, status: u16, now: Instant) {

@@ -8,7 +8,7 @@ use super::TlsConfig;
 use super::external::ExternalTls;
 use super::info::TlsInfo;
 use super::record_layer::{External, RecordLayer};
-use crate::conn::transport::SEND_FLAGS;
+use crate::sys::SEND_FLAGS;
 
 /// Outcome of one read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

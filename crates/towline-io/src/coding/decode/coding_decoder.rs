@@ -13,7 +13,7 @@ use brotli::{BrotliDecompressStream, BrotliResult, BrotliState};
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder as ZstdStream, InBuffer, Operation, OutBuffer};
 
-use super::{DecodeError, Step};
+use super::step::{DecodeError, Step};
 use crate::coding::Coding;
 
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];

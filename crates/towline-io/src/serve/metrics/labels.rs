@@ -2,31 +2,23 @@
 
 use towline_proto::Version;
 
+use crate::serve::labels::labelled;
+
+labelled! {
 /// Methods with a label of their own; all others are `Other`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MethodClass {
-    Get,
-    Head,
-    Post,
-    Put,
-    Patch,
-    Delete,
-    Options,
-    Other,
+    Get: "GET",
+    Head: "HEAD",
+    Post: "POST",
+    Put: "PUT",
+    Patch: "PATCH",
+    Delete: "DELETE",
+    Options: "OPTIONS",
+    Other: "other",
+}
 }
 
 impl MethodClass {
-    pub const ALL: [Self; 8] = [
-        Self::Get,
-        Self::Head,
-        Self::Post,
-        Self::Put,
-        Self::Patch,
-        Self::Delete,
-        Self::Options,
-        Self::Other,
-    ];
-
     #[inline]
     pub fn of(method: &[u8]) -> Self {
         match method {
@@ -39,12 +31,6 @@ impl MethodClass {
             b"OPTIONS" => Self::Options,
             _ => Self::Other,
         }
-    }
-
-    pub(super) fn label(self) -> &'static str {
-        [
-            "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other",
-        ][self as usize]
     }
 }
 
