@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use towline_proto::{Limits, ProtocolPolicy};
 
@@ -38,6 +39,13 @@ impl ConnConfig {
         Self {
             limits: Arc::new(limits),
             ..Self::default()
+        }
+    }
+
+    /// Tells the other workers whether this one accepts connections.
+    pub(crate) fn set_accepting(&self, is_accepting: bool) {
+        if let Some(meter) = &self.meter {
+            meter.accepting.store(is_accepting.into(), Relaxed);
         }
     }
 }

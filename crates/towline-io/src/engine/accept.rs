@@ -5,6 +5,7 @@
 //! retries at once uses a whole core. Here the listeners leave the poll for a while, and a reserve
 //! descriptor is used to accept and close one pending connection, so that its client does not wait.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use mio::Interest;
 use mio::unix::SourceFd;
+use mio::{Interest, Registry};
 use socket2::Socket;
 
 use crate::conn::Conn;
@@ -22,7 +23,7 @@ use crate::conn::addr::PeerAddr;
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
 use crate::engine::Engine;
-use crate::engine::balance::ACCEPTS_PER_TURN;
+use crate::engine::balance::{ACCEPTS_PER_TURN, Balance};
 use crate::engine::listener::Listener;
 use crate::sys;
 
@@ -33,16 +34,29 @@ const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 const NOTICE_INTERVAL: Duration = Duration::from_secs(1);
 
-pub(crate) struct RegisteredListener {
-    pub(crate) listener: Listener,
-    pub(crate) service: Arc<ConnConfig>,
+struct RegisteredListener {
+    listener: Listener,
+    service: Arc<ConnConfig>,
     /// Connections may be pending: set by the poll, cleared when `accept` finds none.
-    pub(crate) pending: bool,
-    pub(crate) is_tcp: bool,
+    pending: bool,
+    is_tcp: bool,
 }
 
 impl RegisteredListener {
-    pub(crate) fn accept(&self) -> io::Result<Option<(Socket, PeerAddr)>> {
+    /// The connections of this worker, and of the accepting one that has the fewest.
+    fn shares(&self) -> Option<(u64, u64)> {
+        let meter = self.service.meter.as_ref()?;
+        let accepting = meter
+            .slots()
+            .in_use()
+            .filter(|slot| slot.accepting.load(Relaxed) != 0);
+        let fewest = accepting
+            .map(|slot| slot.connections_open.load(Relaxed))
+            .min()?;
+        Some((meter.connections_open.load(Relaxed), fewest))
+    }
+
+    fn accept(&self) -> io::Result<Option<(Socket, PeerAddr)>> {
         loop {
             return match accept(self.listener.socket()) {
                 Ok((socket, addr)) => {
@@ -63,92 +77,226 @@ impl RegisteredListener {
     }
 }
 
-impl<S: Default> Engine<S> {
+/// The listeners of an engine, and when connections are accepted from them.
+pub(crate) struct Acceptor {
+    listeners: Vec<RegisteredListener>,
+    fd_exhaustion: FdExhaustion,
+    /// Pauses in which new connections are left to workers that have fewer.
+    balance: Balance,
+    /// Connections with TLS, oldest first; the handshakes of some are complete.
+    handshakes: VecDeque<ConnId>,
+    accepted: u64,
+}
+
+/// A connection that has just been accepted.
+struct Accepted {
+    socket: Socket,
+    remote: PeerAddr,
+    service: Arc<ConnConfig>,
+}
+
+impl Acceptor {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self {
+            listeners: Vec::new(),
+            fd_exhaustion: FdExhaustion::new()?,
+            balance: Balance::default(),
+            handshakes: VecDeque::new(),
+            accepted: 0,
+        })
+    }
+
+    pub(crate) fn listen(
+        &mut self,
+        listener: Listener,
+        service: Arc<ConnConfig>,
+        registry: &Registry,
+    ) -> io::Result<()> {
+        let fd = listener.socket().as_raw_fd();
+        sys::register_listener(registry, fd, Source::Listener(self.listeners.len()))?;
+        service.set_accepting(true);
+        self.listeners.push(RegisteredListener {
+            is_tcp: listener.is_tcp()?,
+            listener,
+            service,
+            pending: true,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn listeners(&self) -> impl Iterator<Item = &Listener> {
+        self.listeners.iter().map(|registered| &registered.listener)
+    }
+
+    pub(crate) fn is_listening(&self) -> bool {
+        !self.listeners.is_empty()
+    }
+
+    /// Number of connections accepted since the start.
+    pub(crate) fn accepted(&self) -> u64 {
+        self.accepted
+    }
+
+    pub(crate) fn take_notice(&mut self) -> Option<Notice> {
+        self.fd_exhaustion.take_notice()
+    }
+
+    /// Records that connections wait at a listener.
+    pub(crate) fn on_ready(&mut self, index: usize) {
+        if let Some(registered) = self.listeners.get_mut(index) {
+            registered.pending = true;
+        }
+    }
+
     /// Whether a listener may have pending connections and accepting is not paused.
-    pub(crate) fn accept_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.takes_connections() && self.listeners.iter().any(|registered| registered.pending)
+    }
+
+    /// The ends of the pauses.
+    pub(crate) fn paused_until(&self) -> [Option<Instant>; 2] {
+        [self.fd_exhaustion.until, self.balance.paused_until()]
     }
 
     fn takes_connections(&self) -> bool {
         self.fd_exhaustion.until.is_none() && self.balance.paused_until().is_none()
     }
 
-    pub(crate) fn accept(&mut self, now: Instant) {
+    /// Ends the pauses that are over.
+    fn resume(&mut self, registry: &Registry, now: Instant) {
+        let mut is_resumed = self.balance.resume(now);
         if self.fd_exhaustion.is_over(now) {
             self.fd_exhaustion.resume();
-            self.register_listeners();
+            is_resumed = true;
         }
-        if self.balance.resume(now) {
-            self.register_listeners();
-        }
-        for index in 0..self.listeners.len() {
-            let mut left = ACCEPTS_PER_TURN;
-            while self.takes_connections() && self.listeners[index].pending && left > 0 {
-                left -= 1;
-                self.accept_one(index, now);
-                if !self.listeners[index].pending {
-                    self.balance.found_none();
-                } else if let Some((mine, fewest)) = self.shares(index)
-                    && self.balance.accepted(mine, fewest, now)
-                {
-                    self.deregister_listeners();
-                }
+        if is_resumed {
+            for (index, registered) in self.listeners.iter_mut().enumerate() {
+                let fd = registered.listener.socket().as_raw_fd();
+                // It was registered before with the same arguments.
+                let _ = sys::register_listener(registry, fd, Source::Listener(index));
+                registered.pending = true;
             }
         }
     }
 
-    /// The connections of this worker, and of the accepting one that has the fewest.
-    fn shares(&self, index: usize) -> Option<(u64, u64)> {
-        let meter = self.listeners[index].service.meter.as_ref()?;
-        let accepting = meter
-            .slots()
-            .in_use()
-            .filter(|slot| slot.accepting.load(Relaxed) != 0);
-        let fewest = accepting
-            .map(|slot| slot.connections_open.load(Relaxed))
-            .min()?;
-        Some((meter.connections_open.load(Relaxed), fewest))
+    fn deregister(&self, registry: &Registry) {
+        for registered in &self.listeners {
+            let fd = registered.listener.socket().as_raw_fd();
+            // The error of a listener that is not registered does not matter.
+            let _ = registry.deregister(&mut SourceFd(&fd));
+        }
+    }
+
+    /// Accepts a connection of a listener. A failure begins a pause.
+    fn accept(&mut self, index: usize, registry: &Registry, now: Instant) -> Option<Accepted> {
+        let registered = &mut self.listeners[index];
+        match registered.accept() {
+            Ok(Some((socket, remote))) => {
+                self.fd_exhaustion.accepted();
+                Some(Accepted {
+                    socket,
+                    remote,
+                    service: Arc::clone(&registered.service),
+                })
+            }
+            Ok(None) => {
+                registered.pending = false;
+                self.balance.found_none();
+                None
+            }
+            Err(error) => {
+                self.fd_exhaustion.begin(registered, &error, now);
+                self.deregister(registry);
+                None
+            }
+        }
+    }
+
+    /// Pauses if this worker is clearly ahead of the others.
+    fn leave_share(&mut self, index: usize, registry: &Registry, now: Instant) {
+        if let Some((mine, fewest)) = self.listeners[index].shares()
+            && self.balance.accepted(mine, fewest, now)
+        {
+            self.deregister(registry);
+        }
+    }
+
+    /// Counts a connection, with its handshake if it has TLS. Returns the oldest one if there are more than
+    /// `max_handshakes`.
+    fn count(&mut self, handshake: Option<ConnId>, max_handshakes: usize) -> Option<ConnId> {
+        self.accepted += 1;
+        self.handshakes.extend(handshake);
+        if self.handshakes.len() <= max_handshakes {
+            return None;
+        }
+        self.handshakes.pop_front()
+    }
+
+    /// Closes the listeners.
+    pub(crate) fn close(&mut self, registry: &Registry) {
+        // Explicitly, since another process may hold the same socket open.
+        self.deregister(registry);
+        for registered in self.listeners.drain(..) {
+            registered.service.set_accepting(false);
+        }
+    }
+}
+
+impl<S: Default> Engine<S> {
+    pub(crate) fn accept(&mut self, now: Instant) {
+        self.acceptor.resume(self.poller.registry(), now);
+        for index in 0..self.acceptor.listeners.len() {
+            let mut left = ACCEPTS_PER_TURN;
+            while self.acceptor.takes_connections()
+                && self.acceptor.listeners[index].pending
+                && left > 0
+            {
+                left -= 1;
+                if self.accept_one(index, now) {
+                    let registry = self.poller.registry();
+                    self.acceptor.leave_share(index, registry, now);
+                }
+            }
+        }
     }
 
     /// Accepts the pending connections. Bounded, because clients may connect as fast as they are accepted.
     pub(crate) fn accept_waiting(&mut self, now: Instant) {
-        for index in 0..self.listeners.len() {
-            self.listeners[index].pending = true;
+        for index in 0..self.acceptor.listeners.len() {
+            self.acceptor.on_ready(index);
             let mut left = LAST_ACCEPTS;
-            while self.fd_exhaustion.until.is_none() && self.listeners[index].pending && left > 0 {
+            while self.acceptor.fd_exhaustion.until.is_none()
+                && self.acceptor.listeners[index].pending
+                && left > 0
+            {
                 left -= 1;
                 self.accept_one(index, now);
             }
         }
     }
 
-    fn accept_one(&mut self, index: usize, now: Instant) {
-        let registered = &mut self.listeners[index];
-        match registered.accept() {
-            Ok(None) => registered.pending = false,
-            Ok(Some((socket, remote))) => {
-                self.fd_exhaustion.accepted();
-                let service = Arc::clone(&registered.service);
-                let id = self.table.next_id();
-                let fd = socket.as_raw_fd();
-                let registry = self.poll.registry();
-                let registered =
-                    registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE);
-                let conn = Conn::from_accept(id, socket, remote, &service, now);
-                if let (Ok(()), Ok(conn)) = (registered, conn) {
-                    self.add(id, conn, now);
-                }
-            }
-            Err(error) => {
-                self.fd_exhaustion
-                    .begin(&self.listeners[index], &error, now);
-                self.deregister_listeners();
-            }
+    /// Accepts and adds one connection; false if there is none.
+    fn accept_one(&mut self, index: usize, now: Instant) -> bool {
+        let registry = self.poller.registry();
+        let Some(accepted) = self.acceptor.accept(index, registry, now) else {
+            return false;
+        };
+        let Accepted {
+            socket,
+            remote,
+            service,
+        } = accepted;
+        let id = self.table.next_id();
+        let fd = socket.as_raw_fd();
+        let registered = registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE);
+        let conn = Conn::from_accept(id, socket, remote, &service, now);
+        if let (Ok(()), Ok(conn)) = (registered, conn) {
+            self.add(id, conn, now);
         }
+        true
     }
 
     pub(crate) fn add(&mut self, id: ConnId, mut conn: Conn<S>, now: Instant) {
-        self.accepted += 1;
         if let Some(drain) = self.drain {
             conn.start_drain(drain, now);
         }
@@ -156,36 +304,15 @@ impl<S: Default> Engine<S> {
             self.timers.schedule(id, &mut conn.scheduled_at, deadline);
         }
         // An endpoint bounds the handshakes of QUIC itself.
-        if conn.io.tls().is_some() {
-            self.handshakes.push_back(id);
-        }
+        let handshake = conn.io.tls().is_some().then_some(id);
         self.table.insert(Box::new(conn));
-        if self.handshakes.len() > self.config.max_handshakes
-            && let Some(oldest) = self.handshakes.pop_front()
-            && self
-                .table
-                .conn(oldest)
-                .is_some_and(|conn| conn.io.is_handshaking())
+        let oldest = self.acceptor.count(handshake, self.config.max_handshakes);
+        let is_handshaking = |conn: &mut Conn<S>| conn.io.is_handshaking();
+        if let Some(oldest) = oldest
+            && self.table.conn(oldest).is_some_and(is_handshaking)
         {
-            self.fd_exhaustion.evicted_handshake();
+            self.acceptor.fd_exhaustion.evicted_handshake();
             self.close_now(oldest, now);
-        }
-    }
-
-    fn deregister_listeners(&self) {
-        for registered in &self.listeners {
-            let fd = registered.listener.socket().as_raw_fd();
-            // The error of a listener that is not registered does not matter.
-            let _ = self.poll.registry().deregister(&mut SourceFd(&fd));
-        }
-    }
-
-    fn register_listeners(&mut self) {
-        for (index, registered) in self.listeners.iter_mut().enumerate() {
-            let fd = registered.listener.socket().as_raw_fd();
-            // It was registered before with the same arguments.
-            let _ = sys::register_listener(self.poll.registry(), fd, Source::Listener(index));
-            registered.pending = true;
         }
     }
 }
@@ -215,16 +342,16 @@ impl fmt::Display for Notice {
 }
 
 /// Back-off of accepting when descriptors or memory run out, with the reserve descriptor and the counters.
-pub(crate) struct FdExhaustion {
+struct FdExhaustion {
     reserve: Option<UnixDatagram>,
     pause: Duration,
-    pub(crate) until: Option<Instant>,
+    until: Option<Instant>,
     notice: Notice,
     last_notice: Option<Instant>,
 }
 
 impl FdExhaustion {
-    pub(crate) fn new() -> io::Result<Self> {
+    fn new() -> io::Result<Self> {
         Ok(Self {
             reserve: Some(reserve()?),
             pause: FIRST_PAUSE,
@@ -235,12 +362,7 @@ impl FdExhaustion {
     }
 
     /// Handles a failed accept: closes one pending connection of the listener and starts the pause.
-    pub(crate) fn begin(
-        &mut self,
-        registered: &RegisteredListener,
-        error: &io::Error,
-        now: Instant,
-    ) {
+    fn begin(&mut self, registered: &RegisteredListener, error: &io::Error, now: Instant) {
         self.notice.accept_failures += 1;
         if let Some(meter) = &registered.service.meter {
             meter.accept_errors.fetch_add(1, Relaxed);
@@ -254,28 +376,28 @@ impl FdExhaustion {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    pub(crate) fn is_over(&self, now: Instant) -> bool {
+    fn is_over(&self, now: Instant) -> bool {
         self.until.is_some_and(|until| until <= now)
     }
 
     /// Ends the pause. The next accept shows whether descriptors are available again.
-    pub(crate) fn resume(&mut self) {
+    fn resume(&mut self) {
         self.until = None;
         if self.reserve.is_none() {
             self.reserve = reserve().ok();
         }
     }
 
-    pub(crate) fn accepted(&mut self) {
+    fn accepted(&mut self) {
         self.pause = FIRST_PAUSE;
     }
 
-    pub(crate) fn evicted_handshake(&mut self) {
+    fn evicted_handshake(&mut self) {
         self.notice.handshakes_evicted += 1;
     }
 
     /// Takes the counters, at most once a second and only if they are not zero.
-    pub(crate) fn take_notice(&mut self) -> Option<Notice> {
+    fn take_notice(&mut self) -> Option<Notice> {
         if self.notice == Notice::default() {
             return None;
         }

@@ -41,7 +41,7 @@ impl<S: Default> Engine<S> {
         let conn = self.replace_with(id, checked_out)?;
         // A socket that is not registered causes no events either.
         let _ = self
-            .poll
+            .poller
             .registry()
             .deregister(&mut SourceFd(&conn.as_raw_fd()));
         Some(conn)
@@ -51,7 +51,7 @@ impl<S: Default> Engine<S> {
     fn watch(&self, id: ConnId, conn: &mut Conn<S>) {
         let fd = conn.as_raw_fd();
         conn.write_armed = false;
-        let registry = self.poll.registry();
+        let registry = self.poller.registry();
         if let Err(error) = registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE) {
             conn.on_failure(self.now(), failure_rule(&error));
         }

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use mio::unix::SourceFd;
-use mio::{Interest, Poll};
+use mio::{Interest, Registry};
 use towline_proto::{BufferPool, Side};
 
 use crate::conn::flush::FlushOutcome;
@@ -56,7 +56,7 @@ impl<S: Default> Engine<S> {
         if conn.output != Output::Blocked {
             again = flush(conn, now, self.config.flush_bytes) == FlushOutcome::Budget;
         }
-        conn.register_reconnected(&self.poll);
+        conn.register_reconnected(self.poller.registry());
         let interest = conn.proto.interest();
         if interest.shutdown && conn.output == Output::Open {
             conn.finish_output(now);
@@ -66,7 +66,7 @@ impl<S: Default> Engine<S> {
             is_endpoint_full = conn.shares_socket();
             if !is_endpoint_full {
                 conn.write_armed = true;
-                arm_write(&self.poll, conn);
+                arm_write(self.poller.registry(), conn);
             }
         }
         // The flush may have caused events; the end of the connection is always reported.
@@ -77,12 +77,12 @@ impl<S: Default> Engine<S> {
             self.timers.schedule(id, &mut conn.scheduled_at, deadline);
         }
         if is_endpoint_full {
-            self.arm_endpoints();
+            self.endpoints.arm_blocked(self.poller.registry());
         }
         if again {
             self.enqueue(id);
         }
-        if !self.turn.running {
+        if !self.turn.is_running() {
             self.set_timer(now);
         }
     }
@@ -150,7 +150,8 @@ impl<S: Default> Engine<S> {
         };
         if self.table.conn(id).is_some_and(is_shared_and_due) {
             // What the kernel has for it is among the datagrams of others.
-            self.receive_all_datagrams(now);
+            self.endpoints.expect_datagrams();
+            self.receive_datagrams(now);
         }
         if let Some(conn) = self.table.conn(id) {
             if !conn.catch_up(deadline, &mut self.buffers, now, self.config.flush_bytes) {
@@ -175,28 +176,24 @@ impl<S> Conn<S> {
     }
 
     /// Registers the new socket of a client's connection that has changed networks.
-    fn register_reconnected(&mut self, poll: &Poll) {
+    fn register_reconnected(&mut self, registry: &Registry) {
         if let Some(quic) = self.io.quic_mut()
             && quic.take_reconnected()
         {
             let (fd, token) = (self.as_raw_fd(), self.id().token());
             self.write_armed = false;
             // If this fails, the connection ends by its idle timeout.
-            let _ = poll
-                .registry()
-                .register(&mut SourceFd(&fd), token, Interest::READABLE);
+            let _ = registry.register(&mut SourceFd(&fd), token, Interest::READABLE);
         }
     }
 
     /// Removes the write interest of a client's UDP socket, which is writable after every datagram sent.
-    pub(crate) fn disarm_udp(&mut self, poll: &Poll) {
+    pub(crate) fn disarm_udp(&mut self, registry: &Registry) {
         if self.io.quic().is_some() && std::mem::take(&mut self.write_armed) {
             let (fd, token) = (self.as_raw_fd(), self.id().token());
             let interest = Interest::READABLE;
             // The socket of a shared endpoint is not registered with this token, and this fails.
-            let _ = poll
-                .registry()
-                .reregister(&mut SourceFd(&fd), token, interest);
+            let _ = registry.reregister(&mut SourceFd(&fd), token, interest);
         }
     }
 
@@ -230,11 +227,9 @@ impl<S> Conn<S> {
     }
 }
 
-fn arm_write<S>(poll: &Poll, conn: &Conn<S>) {
+fn arm_write<S>(registry: &Registry, conn: &Conn<S>) {
     let (fd, token) = (conn.as_raw_fd(), conn.id().token());
     let interest = Interest::READABLE | Interest::WRITABLE;
     // The socket is registered. If this fails nevertheless, the write timeout ends the connection.
-    let _ = poll
-        .registry()
-        .reregister(&mut SourceFd(&fd), token, interest);
+    let _ = registry.reregister(&mut SourceFd(&fd), token, interest);
 }

@@ -136,8 +136,8 @@ impl<S: Default> Engine<S> {
             watches: Vec::new(),
             scheduled_at: None,
         });
-        pending_dials.advance_one(index, self.poll.registry(), now);
-        if !self.turn.running {
+        pending_dials.advance_one(index, self.poller.registry(), now);
+        if !self.turn.is_running() {
             self.set_timer(now);
         }
         DialId(ConnId::new(index, generation))
@@ -166,7 +166,7 @@ impl<S: Default> Engine<S> {
         let now = self.now();
         let id = self.table.next_id();
         let fd = established.transport.fd();
-        let registry = self.poll.registry();
+        let registry = self.poller.registry();
         // The dial has usually registered it already, with the token of the dial.
         registry
             .reregister(&mut SourceFd(&fd), id.token(), Interest::READABLE)
@@ -187,12 +187,9 @@ impl<S: Default> Engine<S> {
 
     /// Makes the engine's descriptor readable at `at` at the latest.
     pub fn wake_at(&mut self, at: Instant) {
-        if self.wake_at.is_none_or(|earlier| at < earlier) {
-            self.wake_at = Some(at);
-            if !self.turn.running {
-                let now = self.now();
-                self.set_timer(now);
-            }
+        if self.alarm.wake_at(at) && !self.turn.is_running() {
+            let now = self.now();
+            self.set_timer(now);
         }
     }
 
