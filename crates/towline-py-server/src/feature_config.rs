@@ -17,6 +17,7 @@ use towline_io::serve::files::{self, Mount};
 use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
 use towline_io::serve::refusals::Refusals;
 
+use super::log_level;
 use super::options::{LogFormat, Options};
 use super::setup::trusted_peers;
 use towline_py_common::errors;
@@ -131,7 +132,6 @@ fn lower(name: Option<&str>) -> Option<Box<[u8]>> {
 /// A sink that passes each line to a Python logger, at the level INFO. It runs on the writer's thread, so the event
 /// loop does not wait for the handlers.
 fn logger(name: &str) -> PyResult<LineSink> {
-    const INFO: i32 = 20;
     let log = Python::attach(|py| {
         let logger = py.import("logging")?.call_method1("getLogger", (name,))?;
         logger.getattr("log").map(Bound::unbind)
@@ -144,7 +144,7 @@ fn logger(name: &str) -> PyResult<LineSink> {
                 .filter(|line| !line.is_empty())
             {
                 let line = String::from_utf8_lossy(line);
-                if let Err(error) = log.call1(py, (INFO, line)) {
+                if let Err(error) = log.call1(py, (log_level::INFO, line)) {
                     error.write_unraisable(py, None);
                 }
             }

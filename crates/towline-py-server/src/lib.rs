@@ -7,6 +7,7 @@ mod feature_config;
 mod forked;
 mod http3;
 mod listeners;
+mod log_level;
 mod open_gauge;
 mod options;
 mod pem;

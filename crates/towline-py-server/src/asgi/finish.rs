@@ -14,11 +14,10 @@ use super::outcome;
 use super::response::respond;
 use super::state::{AsgiServer, ConnState, ServerFeatures};
 use super::websocket::{self, Outcome, WsEnd};
+use crate::log_level::{DEBUG, ERROR};
 use towline_py_common::errors::CancelledError;
 
 // Levels of the module `logging`.
-const DEBUG: i32 = 10;
-const ERROR: i32 = 40;
 
 /// Exchange handles kept for later requests.
 const MAX_SPARE_HANDLES: usize = 64;

@@ -16,8 +16,7 @@ use super::task::coroutine::{AdoptedRequest, TaskCoroutine};
 use super::task::idle::{CurrentTask, IdleTask};
 use super::task::step::{self, Step, copy_context, in_context};
 use super::websocket::Session;
-
-const ERROR: i32 = 40;
+use crate::log_level::ERROR;
 
 /// A request for the application.
 pub struct Request<'py> {

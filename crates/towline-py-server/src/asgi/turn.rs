@@ -15,10 +15,8 @@ use super::run::{self, StepOutcome};
 use super::state::{AsgiServer, ServerState};
 use super::wake_queue::MAX_WOKEN_PER_TURN;
 use super::websocket;
+use crate::log_level::WARNING;
 use crate::setup::NOT_AT_ALL;
-
-/// A level of the module `logging`.
-const WARNING: i32 = 30;
 
 /// Pipelined requests of one connection before the next connection is serviced.
 const REQUESTS_PER_SERVICE: usize = 16;
@@ -53,7 +51,7 @@ fn run_turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
         engine.take_notice()
     };
     if let Some(notice) = notice {
-        this.log(py, 30, &notice.to_string(), None);
+        this.log(py, WARNING, &notice.to_string(), None);
     }
     let mut result = this.wake_queued(py);
     let mut serviced = std::mem::take(&mut this.state.open(py).serviced);

@@ -3,9 +3,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-/// Levels of the `logging` module.
-const WARNING: i32 = 30;
-const ERROR: i32 = 40;
+use crate::log_level::{ERROR, WARNING};
 
 #[derive(Clone)]
 pub struct Log {
