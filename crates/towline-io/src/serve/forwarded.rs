@@ -5,8 +5,7 @@
 //! client is the right-most address that is *not* a trusted proxy, because everything left of it may be
 //! forged. Only `X-Forwarded-For` and `X-Forwarded-Proto` are used, as in Uvicorn; `X-Forwarded-Host` never
 //! replaces Host, since most proxies pass the client's own header through. For the same reason `Forwarded`
-//! (RFC 7239) is read only instead of the X- headers, never together with them: a proxy that writes one kind
-//! passes the client's other kind through.
+//! (RFC 7239) is not read: a proxy that writes one kind of header passes the client's other kind through.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -97,16 +96,6 @@ fn parse_network(entry: &str) -> Result<IpNet, TrustedPeersError> {
     network.map_err(|_| TrustedPeersError(entry.to_owned()))
 }
 
-/// Headers that the trusted proxies write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Kind {
-    /// `X-Forwarded-For` and `X-Forwarded-Proto`.
-    #[default]
-    XForwarded,
-    /// `Forwarded` (RFC 7239).
-    Rfc7239,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scheme {
     Http,
@@ -124,30 +113,19 @@ pub struct Origin {
 /// Reads the headers of one request on a connection from `peer`, without allocation.
 pub fn resolve<'a>(
     trusted: &TrustedPeers,
-    kind: Kind,
     peer: PeerIp,
     fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
 ) -> Origin {
     if !trusted.trusts(peer) {
         return Origin::default();
     }
-    match kind {
-        Kind::XForwarded => x_forwarded(trusted, fields),
-        Kind::Rfc7239 => rfc7239(trusted, fields),
-    }
-}
-
-fn x_forwarded<'a>(
-    trusted: &TrustedPeers,
-    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
-) -> Origin {
     let mut chain = Chain::new(trusted);
     let mut schemes = Schemes::None;
     for (name, value) in fields {
         if name.eq_ignore_ascii_case(b"x-forwarded-for") {
             // Several headers are one list (RFC 9110 5.3).
             for entry in value.split(|&byte| byte == b',') {
-                chain.push(parse_node(entry.trim_ascii()), None);
+                chain.push(parse_node(entry.trim_ascii()));
             }
         } else if name.eq_ignore_ascii_case(b"x-forwarded-proto") {
             for entry in value.split(|&byte| byte == b',') {
@@ -156,7 +134,7 @@ fn x_forwarded<'a>(
         }
     }
     Origin {
-        client: chain.client.map(|hop| hop.node),
+        client: chain.client,
         scheme: schemes.agreed(),
     }
 }
@@ -186,17 +164,11 @@ impl Schemes {
     }
 }
 
-#[derive(Clone, Copy)]
-struct ClientHop {
-    node: (IpAddr, u16),
-    scheme: Option<Scheme>,
-}
-
 /// Selects the right-most untrusted hop while reading from the left, or the left-most if all are trusted.
 /// An entry that is not an address invalidates everything left of it.
 struct Chain<'a> {
     trusted: &'a TrustedPeers,
-    client: Option<ClientHop>,
+    client: Option<(IpAddr, u16)>,
 }
 
 impl<'a> Chain<'a> {
@@ -207,13 +179,13 @@ impl<'a> Chain<'a> {
         }
     }
 
-    fn push(&mut self, node: Option<(IpAddr, u16)>, scheme: Option<Scheme>) {
+    fn push(&mut self, node: Option<(IpAddr, u16)>) {
         let Some(node) = node else {
             self.client = None;
             return;
         };
         if self.client.is_none() || !self.trusted.trusts(PeerIp::Ip(node.0)) {
-            self.client = Some(ClientHop { node, scheme });
+            self.client = Some(node);
         }
     }
 }
@@ -259,99 +231,18 @@ fn parse_scheme(text: &[u8]) -> Option<Scheme> {
     }
 }
 
-/// The selected element's own `proto` counts: the scheme that this client used (RFC 7239 5.4).
-fn rfc7239<'a>(
-    trusted: &TrustedPeers,
-    fields: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
-) -> Origin {
-    let mut chain = Chain::new(trusted);
-    for (name, value) in fields {
-        if name.eq_ignore_ascii_case(b"forwarded") && push_elements(&mut chain, value).is_none() {
-            // A malformed list: everything up to here may be forged.
-            chain.push(None, None);
-        }
-    }
-    Origin {
-        client: chain.client.map(|hop| hop.node),
-        scheme: chain.client.and_then(|hop| hop.scheme),
-    }
-}
-
-/// Parses an element; `None` if it violates the grammar of RFC 7239 section 4.
-fn push_elements(chain: &mut Chain<'_>, value: &[u8]) -> Option<()> {
-    let mut rest = value;
-    let mut node = None;
-    let mut scheme = None;
-    loop {
-        rest = rest.trim_ascii_start();
-        if let Some((name, text, after)) = next_pair(rest) {
-            if name.eq_ignore_ascii_case(b"for") {
-                node = parse_node(text);
-            } else if name.eq_ignore_ascii_case(b"proto") {
-                scheme = parse_scheme(text);
-            }
-            rest = after.trim_ascii_start();
-        }
-        match rest.split_first() {
-            Some((b';', after)) => rest = after,
-            Some((b',', after)) => {
-                chain.push(node.take(), scheme.take());
-                rest = after;
-            }
-            Some(_) => return None,
-            None => {
-                chain.push(node, scheme);
-                return Some(());
-            }
-        }
-    }
-}
-
-/// Parses `name=token` or `name="quoted"`, and returns the rest. Escapes do not occur in addresses and
-/// schemes, so a quoted string with one is not decoded and matches nothing.
-fn next_pair(text: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let equals = text.iter().position(|&byte| !is_token_byte(byte))?;
-    let (name, value) = text.split_at(equals);
-    let value = value.strip_prefix(b"=")?;
-    if name.is_empty() {
-        return None;
-    }
-    if let Some(quoted) = value.strip_prefix(b"\"") {
-        let mut escaped = false;
-        let end = quoted.iter().position(|&byte| {
-            let ends = byte == b'"' && !escaped;
-            escaped = byte == b'\\' && !escaped;
-            ends
-        })?;
-        return Some((name, &quoted[..end], &quoted[end + 1..]));
-    }
-    let end = value
-        .iter()
-        .position(|&byte| !is_token_byte(byte))
-        .unwrap_or(value.len());
-    (end > 0).then(|| (name, &value[..end], &value[end..]))
-}
-
-fn is_token_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const PROXY: PeerIp = PeerIp::Ip(IpAddr::V4(std::net::Ipv4Addr::LOCALHOST));
 
-    fn origin(
-        trusted: &str,
-        kind: Kind,
-        fields: &[(&str, &str)],
-    ) -> (Option<String>, Option<Scheme>) {
+    fn origin(trusted: &str, fields: &[(&str, &str)]) -> (Option<String>, Option<Scheme>) {
         let trusted = TrustedPeers::parse(trusted).unwrap();
         let fields = fields
             .iter()
             .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-        let origin = resolve(&trusted, kind, PROXY, fields);
+        let origin = resolve(&trusted, PROXY, fields);
         (
             origin.client.map(|(ip, port)| format!("{ip} {port}")),
             origin.scheme,
@@ -359,11 +250,7 @@ mod tests {
     }
 
     fn for_x(trusted: &str, value: &str) -> Option<String> {
-        origin(trusted, Kind::XForwarded, &[("X-Forwarded-For", value)]).0
-    }
-
-    fn for_rfc(trusted: &str, value: &str) -> (Option<String>, Option<Scheme>) {
-        origin(trusted, Kind::Rfc7239, &[("Forwarded", value)])
+        origin(trusted, &[("X-Forwarded-For", value)]).0
     }
 
     #[test]
@@ -396,8 +283,8 @@ mod tests {
             ("x-forwarded-for", "9.9.9.9"),
             ("x-forwarded-proto", "https"),
         ];
-        assert_eq!(origin("10.0.0.1", Kind::XForwarded, &fields), (None, None));
-        assert_eq!(origin("", Kind::XForwarded, &fields), (None, None));
+        assert_eq!(origin("10.0.0.1", &fields), (None, None));
+        assert_eq!(origin("", &fields), (None, None));
     }
 
     #[test]
@@ -416,10 +303,7 @@ mod tests {
             ("X-FORWARDED-FOR", "6.6.6.6"),
             ("x-forwarded-for", "9.9.9.9"),
         ];
-        assert_eq!(
-            origin("127.0.0.1", Kind::XForwarded, &two).0.unwrap(),
-            "9.9.9.9 0"
-        );
+        assert_eq!(origin("127.0.0.1", &two).0.unwrap(), "9.9.9.9 0");
     }
 
     #[test]
@@ -473,7 +357,7 @@ mod tests {
                 .iter()
                 .map(|value| ("X-Forwarded-Proto", *value))
                 .collect();
-            origin("127.0.0.1", Kind::XForwarded, &fields).1
+            origin("127.0.0.1", &fields).1
         };
         assert_eq!(scheme(&["https"]), Some(Scheme::Https));
         assert_eq!(scheme(&["HTTP "]), Some(Scheme::Http));
@@ -492,74 +376,11 @@ mod tests {
     }
 
     #[test]
-    fn only_the_chosen_kind_is_read() {
+    fn forwarded_is_not_read() {
         let both = [
             ("Forwarded", "for=6.6.6.6;proto=https"),
             ("X-Forwarded-For", "9.9.9.9"),
         ];
-        assert_eq!(
-            origin("127.0.0.1", Kind::XForwarded, &both),
-            (Some("9.9.9.9 0".into()), None)
-        );
-        assert_eq!(
-            origin("127.0.0.1", Kind::Rfc7239, &both),
-            (Some("6.6.6.6 0".into()), Some(Scheme::Https))
-        );
-    }
-
-    #[test]
-    fn rfc7239_elements() {
-        let client = |value| for_rfc("127.0.0.1,10.0.0.0/8", value).0;
-        assert_eq!(
-            client("for=192.0.2.60;proto=http;by=203.0.113.43").unwrap(),
-            "192.0.2.60 0"
-        );
-        assert_eq!(
-            client("For=\"[2001:db8:cafe::17]:4711\"").unwrap(),
-            "2001:db8:cafe::17 4711"
-        );
-        assert_eq!(
-            client("for=6.6.6.6, for=9.9.9.9;proto=https, for=10.0.0.1").unwrap(),
-            "9.9.9.9 0"
-        );
-        assert_eq!(
-            client("for=6.6.6.6, for=_hidden, for=10.0.0.1").unwrap(),
-            "10.0.0.1 0"
-        );
-        assert_eq!(client("for=6.6.6.6, for=unknown"), None);
-        assert_eq!(
-            client("for=6.6.6.6, by=1.1.1.1"),
-            None,
-            "an element without for hides the rest"
-        );
-        let elected = for_rfc(
-            "127.0.0.1,10.0.0.1",
-            "for=9.9.9.9;proto=https, for=10.0.0.1;proto=http",
-        );
-        assert_eq!(
-            elected.1,
-            Some(Scheme::Https),
-            "the client's own proto, not the inner hop's"
-        );
-    }
-
-    #[test]
-    fn rfc7239_broken_lists_are_ignored() {
-        for bad in [
-            "for=\"9.9.9.9",
-            "for",
-            "=x",
-            "for=9.9.9.9 junk",
-            "for=",
-            "for=[::1]",
-        ] {
-            assert_eq!(for_rfc("127.0.0.1", bad), (None, None), "{bad:?}");
-        }
-        assert_eq!(
-            for_rfc("127.0.0.1", "host=\"a,b;for=6.6.6.6\\\"\";for=9.9.9.9")
-                .0
-                .unwrap(),
-            "9.9.9.9 0"
-        );
+        assert_eq!(origin("127.0.0.1", &both), (Some("9.9.9.9 0".into()), None));
     }
 }

@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::serve::forwarded::{self, Kind, PeerIp, Scheme, TrustedPeers};
+use towline_io::serve::forwarded::{self, PeerIp, Scheme, TrustedPeers};
 use towline_io::{Conn, PeerAddr, TlsInfo};
 
 use super::request::{ConnState, OwnedHead};
@@ -37,7 +37,7 @@ impl ClientInfo {
             .inet()
             .map_or(PeerIp::Unix, |addr| PeerIp::Ip(addr.ip()));
         let fields = head.fields().map(|field| (field.name, field.value));
-        let forwarded = forwarded::resolve(trusted, Kind::XForwarded, peer_ip, fields);
+        let forwarded = forwarded::resolve(trusted, peer_ip, fields);
         if let Some((ip, port)) = forwarded.client {
             self.remote = Some(SocketAddr::new(ip, port));
         }

@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use towline_io::serve::features::{FeatureConfig, RequestLine};
-use towline_io::serve::forwarded::{self, Kind, PeerIp};
+use towline_io::serve::forwarded::{self, PeerIp};
 use towline_io::{Conn, Spool, StreamMap};
 use towline_proto::{Event, Field, HeadRef, StreamId, StreamRead, Version};
 
@@ -228,7 +228,7 @@ impl RequestReader {
         let mut client = conn.remote_addr().inet().map(|address| address.ip());
         if let Some(trusted) = &self.features.trusted {
             let peer_ip = client.map_or(PeerIp::Unix, PeerIp::Ip);
-            let forwarded = forwarded::resolve(trusted, Kind::XForwarded, peer_ip, fields());
+            let forwarded = forwarded::resolve(trusted, peer_ip, fields());
             client = forwarded.client.map(|(address, _)| address).or(client);
         }
         refusals.on_unserved(refused, &request.head.line(), fields(), client);

@@ -28,7 +28,7 @@ pub use self::builtin::BuiltinResponse;
 use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::compress::Policy;
 use super::files::Mount;
-use super::forwarded::{self, Kind, Origin, PeerIp, TrustedPeers};
+use super::forwarded::{self, Origin, PeerIp, TrustedPeers};
 use super::metrics::{self, MethodClass, PageFormat, SlotHandle, Slots};
 use super::refusals::{Refusals, RefusedFor};
 use super::request_id::{self, IdGenerator};
@@ -151,12 +151,7 @@ impl Features {
     /// Client address and scheme of a request, from the headers of trusted proxies.
     pub fn origin<'a>(&self, peer: PeerIp, fields: impl IntoIterator<Item = Field<'a>>) -> Origin {
         match &self.config.trusted {
-            Some(trusted) => forwarded::resolve(
-                trusted,
-                Kind::XForwarded,
-                peer,
-                fields.into_iter().map(pair),
-            ),
+            Some(trusted) => forwarded::resolve(trusted, peer, fields.into_iter().map(pair)),
             None => Origin::default(),
         }
     }
