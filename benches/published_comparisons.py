@@ -1,4 +1,4 @@
-"""The scripts of the published comparisons, by their commands in docs/measure.md: `python -m benches.published_comparisons [--only NAMES] [--list] [--quick]`.
+"""The scripts of the published comparisons, by their commands in docs/published_comparisons.md: `python -m benches.published_comparisons [--only NAMES] [--list] [--quick]`.
 
 Each measuring command of the table there runs in full, with at least three restarts, against the peers that its
 document names or that are nearest to them, and its record and report are kept as benches/results/documents/NAME.json.gz
@@ -80,14 +80,14 @@ FULL = {
     "Nous: a real endpoint": FullRun("nous_endpoint", ("--scale", "0.25"), 6),
     "HTTPotion: the webhook table, 40 to 4,000 at a time": FullRun("httpotion", (*RELAYS, "--runs", "3"), 33),
 }
-"""Full runs by their rows in docs/measure.md."""
+"""Full runs by their rows in docs/published_comparisons.md."""
 POSTGRESQL = FullRun("httpotion_postgresql", ("-S", "towline,uvicorn-httptools+aiohttp", "--runs", "3"), 12)
 """Without the relay on the usual client, which takes most of the time."""
 
 
 def commands() -> dict[str, str]:
-    """The commands of docs/measure.md by script, those that only report included."""
-    page = (ROOT / "docs" / "measure.md").read_text()
+    """The commands of docs/published_comparisons.md by script, those that only report included."""
+    page = (ROOT / "docs" / "published_comparisons.md").read_text()
     return dict(ROW.findall(page.partition("## The scripts behind")[2]))
 
 
@@ -198,7 +198,7 @@ def write_index() -> None:
     lines = [
         "# The scripts of the published comparisons, in full",
         "",
-        "Written by `python -m benches.published_comparisons`. The commands are those of [docs/measure.md](../../../docs/measure.md); each page has its own with "
+        "Written by `python -m benches.published_comparisons`. The commands are those of [docs/published_comparisons.md](../../../docs/published_comparisons.md); each page has its own with "
         "the options that were added, and each record is read by `towline bench report`.",
         "",
         "| script | report | record | measured |",

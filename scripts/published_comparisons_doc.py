@@ -59,7 +59,7 @@ HEAD = """# The published comparisons
 <!-- Written by scripts/published_comparisons_doc.py from the scenario catalogue and benches/results (`make format`); edit the source. -->
 
 The project began with five published comparisons of HTTP servers and clients: Roadrunner, Hornbeam, httpcorexyz, Nous and HTTPotion.
-[Scenarios](scenarios.md) repeats their requests to the byte, and `towline bench` repeats their measurements ([commands](measure.md#the-scripts-behind-the-scenarios)). Here are their figures beside ours.
+[Scenarios](scenarios.md) repeats their requests to the byte, and `towline bench` repeats their measurements ([commands](#the-scripts-behind-the-scenarios)). Here are their figures beside ours.
 
 How to read a row:
 
@@ -73,6 +73,35 @@ Those comparisons have flaws that this bench avoids: a fixed order of subjects; 
 loops only, which hide stalls; the latency of a batch divided by its size; responses that nobody compares; failures counted in the rate.
 [Measuring](measure.md#method) has the method.
 """
+SCRIPTS = """
+## The scripts behind the scenarios
+
+Each comparison has scripts. These commands of `towline bench` do the same:
+
+| their script | here |
+|---|---|
+| Roadrunner: its published matrix | `RUNS=3 DURATION=5 towline bench servers -s tag:matrix` |
+| Roadrunner: all its scenarios | `towline bench servers -s section:roadrunner` |
+| Roadrunner: the tables again from its log (`SKIP_BENCH=1`) | `SKIP_BENCH=1 towline bench servers -o FOLDER`, or `towline bench report FOLDER` |
+| Hornbeam: its quick bench of ASGI applications | `towline bench servers -s tag:hornbeam-quick --interface asgi -o FOLDER` |
+| Hornbeam: a server that runs already (`--bind`), and another | `towline bench http://127.0.0.1:8000/ http://127.0.0.1:9000/` |
+| Hornbeam: the comparison table with gunicorn | `towline bench servers -s section:hornbeam -S towline,gunicorn-gthread` |
+| httpcorexyz: GETs, asynchronous and threads | `towline bench clients -s get_async,get_sync` |
+| httpcorexyz: uploads | `towline bench clients -s post_async,post_sync` |
+| httpcorexyz: streams with 1 to 200 threads | `towline bench clients -s stream_sync` |
+| httpcorexyz: the pool and partial writes | `towline bench clients -s pool_assignment,partial_write,uncontended_acquire` |
+| httpcorexyz: charts saved as files | `towline bench report FOLDER --svg --png` |
+| Nous: Req against Hackney | `towline bench clients -s small_post,parallel_50,large_body` |
+| Nous: a real endpoint | `towline bench llm` (`OPENROUTER_API_KEY`; without it a local mock) |
+| HTTPotion: the webhook table, 40 to 4,000 at a time | `towline bench webhooks` (SQLite; `--database postgresql://...`) |
+
+`python -m benches.published_comparisons` runs them one after the other for [kept records](../benches/results/documents/index.md), in about three and
+a half hours. `--list` shows the time of each, `--quick` runs them all in a few minutes.
+
+`RUNS` and `DURATION` stand for `--runs` and `--duration`. With `SKIP_BENCH=1` a measuring command makes the tables and files of the result in
+`--output` again. The scripts measure subjects in a fixed order; these commands use random, interleaved orders.
+"""
+"""The commands, which `benches.published_comparisons` reads from the page and runs."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +256,8 @@ def part(section: Section, all_measured: list[Measured]) -> str:
 
 def page() -> str:
     all_measured = measured()
-    return HEAD + "".join(part(one, all_measured) for one in sections() if one.name in RUN_OF_SECTION)
+    parts = (part(one, all_measured) for one in sections() if one.name in RUN_OF_SECTION)
+    return HEAD + "".join(parts) + SCRIPTS
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The commands of docs/measure.md that stand for the scripts of the published comparisons: each runs to its end, made short."""
+"""The commands of docs/published_comparisons.md that stand for the scripts of the published comparisons: each runs to its end, made short."""
 
 from __future__ import annotations
 
