@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
+
+
+def _between(first: int, last: int) -> classmethod[Any, [int], bool]:
+    def check(cls: type, value: int) -> bool:
+        return first <= value <= last
+
+    check.__doc__ = f"Whether a status is from {first} to {last}."
+    return classmethod(check)
 
 
 class codes(IntEnum):  # lower case, as in httpx and requests
@@ -85,35 +94,12 @@ class codes(IntEnum):  # lower case, as in httpx and requests
         """Returns the registered phrase, or an empty string."""
         return _PHRASES.get(value, "")
 
-    @classmethod
-    def is_informational(cls, value: int) -> bool:
-        """Whether it is 1xx."""
-        return 100 <= value <= 199
-
-    @classmethod
-    def is_success(cls, value: int) -> bool:
-        """Whether it is 2xx."""
-        return 200 <= value <= 299
-
-    @classmethod
-    def is_redirect(cls, value: int) -> bool:
-        """Whether it is 3xx."""
-        return 300 <= value <= 399
-
-    @classmethod
-    def is_client_error(cls, value: int) -> bool:
-        """Whether it is 4xx."""
-        return 400 <= value <= 499
-
-    @classmethod
-    def is_server_error(cls, value: int) -> bool:
-        """Whether it is 5xx."""
-        return 500 <= value <= 599
-
-    @classmethod
-    def is_error(cls, value: int) -> bool:
-        """Whether it is 4xx or 5xx."""
-        return 400 <= value <= 599
+    is_informational = _between(100, 199)
+    is_success = _between(200, 299)
+    is_redirect = _between(300, 399)
+    is_client_error = _between(400, 499)
+    is_server_error = _between(500, 599)
+    is_error = _between(400, 599)
 
 
 _SPECIAL_PHRASES = {
@@ -121,12 +107,10 @@ _SPECIAL_PHRASES = {
     "IM_USED": "IM Used",
     "IM_A_TEAPOT": "I'm a teapot",
     "URI_TOO_LONG": "URI Too Long",
-}
-_SPECIAL_PHRASES |= {
     "HTTP_VERSION_NOT_SUPPORTED": "HTTP Version Not Supported",
     "MULTI_STATUS": "Multi-Status",
+    "NON_AUTHORITATIVE_INFORMATION": "Non-Authoritative Information",
 }
-_SPECIAL_PHRASES |= {"NON_AUTHORITATIVE_INFORMATION": "Non-Authoritative Information"}
 _PHRASES = {int(code): _SPECIAL_PHRASES.get(code.name, code.name.replace("_", " ").title()) for code in codes}
 
 for _name, _code in codes.__members__.items():

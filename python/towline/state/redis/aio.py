@@ -112,7 +112,7 @@ class Connections:
 
 
 class SharedConnection:
-    """The connection of all subscriptions of a loop, and the task that reads it. Its life is that of `blocking.SharedConnection`."""
+    """The connection of all subscriptions of a loop, and the task that reads it. It ends when `blocking.SharedConnection` does."""
 
     def __init__(self, pubsub: Any, errors: Any, timeout: float) -> None:
         self.is_over = False
