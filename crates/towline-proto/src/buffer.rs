@@ -1,12 +1,12 @@
 //! Receive buffers, send buffers and their pool.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use bytes::{Buf, Bytes};
 
-use crate::h2::storage::StreamStorage;
-use crate::h3::storage::StreamStorage as H3Storage;
+use crate::Protocol;
 use crate::head::FieldSpan;
 
 /// Unread bytes up to this number move to a buffer of their own when the connection is idle.
@@ -28,8 +28,8 @@ pub struct BufferPool {
     max_idle: usize,
     recv_buffers: Vec<Buffer>,
     send_buffers: Vec<Vec<u8>>,
-    stream_storage: Vec<StreamStorage>,
-    h3_storage: Vec<H3Storage>,
+    /// Storage of idle connections, for each protocol.
+    storage: [Vec<Box<dyn Any + Send + Sync>>; 3],
 }
 
 impl BufferPool {
@@ -41,8 +41,7 @@ impl BufferPool {
             max_idle,
             recv_buffers: Vec::new(),
             send_buffers: Vec::new(),
-            stream_storage: Vec::new(),
-            h3_storage: Vec::new(),
+            storage: [const { Vec::new() }; 3],
         }
     }
 
@@ -73,23 +72,19 @@ impl BufferPool {
         }
     }
 
-    pub(crate) fn take_stream_storage(&mut self) -> Option<StreamStorage> {
-        self.stream_storage.pop()
+    /// Storage that an idle connection of this protocol has returned.
+    pub(crate) fn take_storage<T: Any>(&mut self, protocol: Protocol) -> Option<Box<T>> {
+        self.storage[protocol as usize].pop()?.downcast().ok()
     }
 
-    pub(crate) fn give_stream_storage(&mut self, storage: StreamStorage) {
-        if self.stream_storage.len() < self.max_idle {
-            self.stream_storage.push(storage);
-        }
-    }
-
-    pub(crate) fn take_h3_storage(&mut self) -> Option<H3Storage> {
-        self.h3_storage.pop()
-    }
-
-    pub(crate) fn give_h3_storage(&mut self, storage: H3Storage) {
-        if self.h3_storage.len() < self.max_idle {
-            self.h3_storage.push(storage);
+    pub(crate) fn give_storage<T: Any + Send + Sync>(
+        &mut self,
+        protocol: Protocol,
+        storage: Box<T>,
+    ) {
+        let idle = &mut self.storage[protocol as usize];
+        if idle.len() < self.max_idle {
+            idle.push(storage);
         }
     }
 }

@@ -5,6 +5,7 @@
 //! `send_slices`, `interest`, `deadline`), and plain getters.
 
 mod quic;
+mod repeated;
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -14,11 +15,14 @@ use bytes::Bytes;
 
 use crate::h2::Preface;
 use crate::multiplexed::streams::StreamKey;
+use crate::multiplexed::{Events, Lifecycle, Messages, Multiplexed, Timing};
 use crate::{
     BodySize, BufferPool, CloseReason, ConnectionError, Event, Field, Fields, Interest, Limits,
-    PreparedRequest, Protocol, ProtocolPolicy, Refusal, RequestHead, ResponseHead, Side, StreamId,
-    StreamRead, StreamStats, UserError, h1, h2, h3,
+    Protocol, ProtocolPolicy, Refusal, RequestHead, ResponseHead, Side, StreamId, StreamRead,
+    StreamStats, UserError, h1, h2, h3,
 };
+
+use repeated::EncodedRequests;
 
 /// One end of one transport connection.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct Connection {
     inner: Inner,
     /// `Either` until the first bytes, or [`set_protocol`](Self::set_protocol), have decided.
     protocols: ProtocolPolicy,
+    /// Boxed, since only a load generator has some.
+    encoded_requests: Option<Box<EncodedRequests>>,
 }
 
 /// The state machine of the protocol in use.
@@ -79,16 +85,7 @@ impl Connection {
         protocols: ProtocolPolicy,
         now: Instant,
     ) -> Self {
-        Self {
-            inner: match protocols {
-                ProtocolPolicy::Http1 | ProtocolPolicy::Either => {
-                    Inner::h1(Side::Server, limits, now)
-                }
-                ProtocolPolicy::Http2 => Inner::h2(Side::Server, limits, now),
-                ProtocolPolicy::Http3 => Inner::h3(Side::Server, limits, now),
-            },
-            protocols,
-        }
+        Self::of(Side::Server, protocols, limits, now)
     }
 
     /// The client's end of a connection established at `now`, for HTTP/1.
@@ -99,19 +96,23 @@ impl Connection {
     /// The client's end of a connection established at `now`. HTTP/2 starts without negotiation: ALPN has
     /// chosen it, or the server is known to support it. HTTP/3: the transport is QUIC.
     pub fn client_with_protocol(limits: Arc<Limits>, protocol: Protocol, now: Instant) -> Self {
-        match protocol {
-            Protocol::Http1 => Self {
-                inner: Inner::h1(Side::Client, limits, now),
-                protocols: ProtocolPolicy::Http1,
+        let protocols = match protocol {
+            Protocol::Http1 => ProtocolPolicy::Http1,
+            Protocol::Http2 => ProtocolPolicy::Http2,
+            Protocol::Http3 => ProtocolPolicy::Http3,
+        };
+        Self::of(Side::Client, protocols, limits, now)
+    }
+
+    fn of(side: Side, protocols: ProtocolPolicy, limits: Arc<Limits>, now: Instant) -> Self {
+        Self {
+            inner: match protocols {
+                ProtocolPolicy::Http1 | ProtocolPolicy::Either => Inner::h1(side, limits, now),
+                ProtocolPolicy::Http2 => Inner::h2(side, limits, now),
+                ProtocolPolicy::Http3 => Inner::h3(side, limits, now),
             },
-            Protocol::Http2 => Self {
-                inner: Inner::h2(Side::Client, limits, now),
-                protocols: ProtocolPolicy::Http2,
-            },
-            Protocol::Http3 => Self {
-                inner: Inner::h3(Side::Client, limits, now),
-                protocols: ProtocolPolicy::Http3,
-            },
+            protocols,
+            encoded_requests: None,
         }
     }
 
@@ -141,6 +142,8 @@ impl Connection {
     pub fn set_secure(&mut self, secure: bool) {
         if let Inner::H2(conn) = &mut self.inner {
             conn.set_secure(secure);
+            // Encoded requests contain the scheme.
+            self.encoded_requests = None;
         }
     }
 
@@ -257,12 +260,6 @@ impl Connection {
         body: Option<Bytes>,
     ) -> Result<StreamId, UserError> {
         dispatch!(&mut self.inner, conn => conn.request_pipelined(head, body))
-    }
-
-    /// Like [`request_pipelined`](Self::request_pipelined), with a request that is validated and encoded already,
-    /// for programs that send the same one many times.
-    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
-        dispatch!(&mut self.inner, conn => conn.request_prepared(request))
     }
 
     /// Server: responds to an exchange. A 1xx status (not 101) is interim and precedes the final one; 101 to

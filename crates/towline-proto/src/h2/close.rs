@@ -1,18 +1,19 @@
 //! Ends of streams and of the connection.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::body::Method;
-use crate::error::CloseReason;
+use crate::multiplexed::fault::{DONE, aborted};
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::streams::StreamKey;
-use crate::{ConnectionError, ErrorCode, PeerClose, Refusal, Side, StreamError, StreamId};
+use crate::multiplexed::{Lifecycle, Timing};
+use crate::{ConnectionError, ErrorCode, PeerClose, Side, StreamError, StreamId};
 
 use super::frame;
 use super::rules::{self, Fault};
-use super::stream::{Discard, EndStream, RecvState, SendState, Tunnel};
+use super::stream::{EndStream, RecvState, SendState, Tunnel};
 use super::timers;
 use super::{Connection, GoAwayState, PeerGoAway, Phase, settings};
 
@@ -22,57 +23,19 @@ const ANY_STREAM: u32 = 0x7fff_ffff;
 impl Connection {
     // Streams.
 
-    /// Adds a pending event of a stream.
-    pub(super) fn notify(&mut self, key: StreamKey, event: u8) {
-        let stream = self.streams.get_mut(key);
-        stream.exchange.pending.set(event);
-        if !std::mem::replace(&mut stream.has_events, true) {
-            self.eventful.push_back(key);
-        }
-    }
-
-    /// Closes the stream if both directions and the program are done with it.
-    pub(super) fn check_closed(&mut self, key: StreamKey) {
-        let stream = self.streams.get(key);
-        let is_sent = stream.outbox.end == EndStream::Sent;
-        if !is_sent || !stream.exchange.is_complete(self.side) || stream.is_closed {
-            return;
-        }
-        if stream.exchange.recv_state != RecvState::Body {
-            return self.mark_closed(key);
-        }
-        let exchange = &stream.exchange;
-        if exchange.method == Method::Connect || exchange.awaits_continue {
-            // The client waits, or has been told that the tunnel is over.
-            return self.stop_discarding(key);
-        }
-        if stream.discard.is_none() {
-            self.discard_body(key, true);
-        }
-    }
-
     /// Skips what the client still sends of its request: the response is complete.
     pub(super) fn discard_body(&mut self, key: StreamKey, is_released: bool) {
         let n = self.buffered(key) as u32;
         if self.chunk.is_some_and(|chunk| chunk.to == key) {
             self.chunk = None;
         }
-        let until = self.now + self.discard_timeout();
-        let stream = self.streams.get_mut(key);
+        let until = self.discard_until();
+        let stream = self.core.stream_mut(key);
         stream.inbox.clear();
-        stream.discard = Some(Discard { until, is_released });
+        stream.discard_until = Some(until);
+        stream.own.is_released = is_released;
         self.release_capacity(key, n);
         self.watch_body(key);
-        self.timers.streams = timers::earliest(self.timers.streams, Some(until));
-    }
-
-    /// Time for the rest of a request that is skipped.
-    fn discard_timeout(&self) -> Duration {
-        if self.closing {
-            self.limits.drain_idle_timeout
-        } else {
-            self.limits.discard_timeout
-        }
     }
 
     /// The rest of a skipped request has come.
@@ -83,7 +46,7 @@ impl Connection {
             Some(increment) => frame::window_update(out, 0, increment),
             None => frame::ping(out, 0, timers::SKIPPED_PING),
         });
-        let stream = self.streams.get_mut(key);
+        let stream = self.core.stream_mut(key);
         stream.recv_timer.stop();
         if stream.exchange.recv_state == RecvState::Body {
             stream.exchange.recv_state = RecvState::Ended;
@@ -93,64 +56,27 @@ impl Connection {
         }
     }
 
-    /// The rest of the request is not waited for any longer (RFC 9113 8.1).
-    pub(super) fn stop_discarding(&mut self, key: StreamKey) {
-        let stream = self.streams.get_mut(key);
-        let id = stream.id;
-        stream.recv_timer.stop();
-        let is_released = stream.discard.is_none() || stream.take_discard();
-        self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
-        self.remember_reset(id);
-        if is_released {
-            self.mark_closed(key);
-        }
-    }
-
-    /// A server that stops leaves less time to requests that are skipped.
-    fn shorten_discarding(&mut self) {
-        let latest = self.now + self.discard_timeout();
-        for key in self.streams.iter() {
-            if let Some(discard) = &mut self.streams.get_mut(key).discard {
-                discard.until = discard.until.min(latest);
-                self.timers.streams = Some(self.now);
-            }
-        }
-    }
-
-    /// Marks a stream as closed: its slot is freed on the next call of `next_event`.
-    pub(super) fn mark_closed(&mut self, key: StreamKey) {
-        let stream = self.streams.get_mut(key);
-        if !std::mem::replace(&mut stream.is_closed, true) {
-            self.closed.push(key);
-            self.watch_idleness();
-        }
-    }
-
     /// Frees the slots of closed streams.
     pub(super) fn remove_closed(&mut self) {
-        while let Some(key) = self.closed.pop() {
-            self.send_queue.remove(&mut self.streams, key);
-            if self.streams.get(key).has_events {
-                self.eventful.retain(|other| *other != key);
-            }
+        while let Some(key) = self.core.take_closed() {
             if self.chunk.is_some_and(|chunk| chunk.to == key) {
                 self.chunk = None;
             }
-            self.clear_outbox(key);
-            self.streams.remove(key);
+            self.core.remove_stream(key);
         }
     }
 
     /// Fails a stream. The program gets an event, unless it is done with the stream.
     pub(super) fn fail(&mut self, key: StreamKey, error: StreamError) {
-        self.send_queue.remove(&mut self.streams, key);
+        self.core.unqueue(key);
         if self.chunk.is_some_and(|chunk| chunk.to == key) {
             self.chunk = None;
         }
-        self.clear_outbox(key);
-        let stream = self.streams.get_mut(key);
+        self.core.clear_outbox(key);
+        let side = self.core.side();
+        let stream = self.core.stream_mut(key);
         let had_failed = stream.has_failed();
-        let is_used = stream.exchange.fail(self.side);
+        let is_used = stream.exchange.fail(side);
         stream.inbox.clear();
         stream.recv_timer.stop();
         stream.send_timer.stop();
@@ -161,71 +87,49 @@ impl Connection {
             return;
         }
         stream.exchange.failure = Some(error);
-        self.notify(key, PendingEvents::FAILED);
-    }
-
-    /// Resets a stream after a violation or a timeout. `Err`: the rate limit of resets is exceeded.
-    pub(super) fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault> {
-        let id = self.streams.get(key).id;
-        let stream = StreamId(u64::from(id));
-        self.record_refusal(Refused::Stream(stream, fault.reason), 0, fault.rule);
-        // Sent first: the connection may end with its last stream.
-        let charged = self.reset_unopened(id, fault);
-        self.fail(key, fault.stream_error());
-        charged
+        self.core.notify(key, PendingEvents::FAILED);
     }
 
     /// The same for a stream that was never opened.
     pub(super) fn reset_unopened(&mut self, id: u32, fault: Fault) -> Result<(), Fault> {
         self.write_control(|out| frame::reset(out, id, fault.code));
         self.remember_reset(id);
-        self.charge_reset()
+        self.core.charge_reset()
     }
 
     /// Remembers a stream that we reset. Until the peer receives the reset, it may use the rest of its
     /// window.
     pub(super) fn remember_reset(&mut self, id: u32) {
-        let window = match self.streams.find(id) {
-            Some(key) => self.streams.get(key).recv_window.left(),
+        let window = match self.core.find(id) {
+            Some(key) => self.core.stream(key).own.recv_window.left(),
             None => u64::from(self.stream_window),
         };
         // The peer may have applied our setting, with its acknowledgement on the way.
         let more = match self.timers.settings {
-            Some(_) => settings::stream_window(&self.limits).saturating_sub(self.stream_window),
+            Some(_) => {
+                settings::stream_window(self.core.limits()).saturating_sub(self.stream_window)
+            }
             None => 0,
         };
         self.local_resets.add(id, window + u64::from(more));
     }
 
-    /// CVE-2023-44487 and CVE-2025-8671: resets by either side are charged to one bucket. A server cannot
-    /// attack its client in this way, since the client opens the streams.
-    pub(super) fn charge_reset(&mut self) -> Result<(), Fault> {
-        let limit = self.limits.http2.resets;
-        if self.side == Side::Client || self.resets.take(limit, self.now) {
-            Ok(())
-        } else {
-            Err(rules::RESETS)
-        }
-    }
-
     pub(super) fn reset_by_peer(&mut self, key: StreamKey, code: ErrorCode) {
-        let stream = self.streams.get_mut(key);
+        let stream = self.core.stream_mut(key);
         let has_response = matches!(
             stream.exchange.recv_state,
             RecvState::Ended | RecvState::Done
         );
-        if self.side == Side::Client && has_response && code == ErrorCode::NO_ERROR {
+        if self.core.is_client() && has_response && code == ErrorCode::NO_ERROR {
             // The response is complete and the rest of the request not needed (RFC 9113 8.1).
             return self.stop_sending(key);
         }
         let error = match code {
-            ErrorCode::REFUSED_STREAM if self.side == Side::Client => {
+            ErrorCode::REFUSED_STREAM if self.core.is_client() => {
                 StreamError::Refused(rules::BY_REFUSED_STREAM)
             }
             // The code requires that the request is sent again, so it was not processed.
-            ErrorCode::HTTP_1_1_REQUIRED if self.side == Side::Client => {
-                rules::http1_required(true)
-            }
+            ErrorCode::HTTP_1_1_REQUIRED if self.core.is_client() => rules::http1_required(true),
             code => StreamError::ResetByPeer(code),
         };
         self.fail(key, error);
@@ -233,61 +137,26 @@ impl Connection {
 
     /// Discards everything that the program still writes.
     fn stop_sending(&mut self, key: StreamKey) {
-        self.send_queue.remove(&mut self.streams, key);
-        self.clear_outbox(key);
-        let stream = self.streams.get_mut(key);
+        self.core.unqueue(key);
+        self.core.clear_outbox(key);
+        let stream = self.core.stream_mut(key);
         stream.outbox.end = EndStream::Sent;
         stream.send_timer.stop();
         if stream.exchange.send_state != SendState::Complete {
             stream.exchange.send_state = SendState::Discard;
             stream.exchange.pending.take(PendingEvents::WRITER_WAITS);
-            self.notify(key, PendingEvents::WRITABLE);
+            self.core.notify(key, PendingEvents::WRITABLE);
         }
         self.check_closed(key);
-    }
-
-    /// Resets a stream for the program, or releases one that has failed.
-    pub fn reset(&mut self, key: StreamKey) {
-        let stream = self.streams.get_mut(key);
-        if stream.is_closed || self.side == Side::Client && stream.exchange.is_complete(self.side) {
-            // Closed, or as soon as the rest of the request has been sent.
-            return;
-        }
-        if stream.exchange.send_state == SendState::Complete
-            && stream.exchange.tunnel == Tunnel::Open
-        {
-            // As after a response: what was sent is complete, and the rest is not needed.
-            stream.exchange.tunnel = Tunnel::None;
-            return self.check_closed(key);
-        }
-        if let Some(discard) = &mut stream.discard {
-            discard.is_released = true;
-            return;
-        }
-        if !stream.has_failed() {
-            let id = stream.id;
-            let code = match self.side {
-                Side::Client => ErrorCode::CANCEL,
-                Side::Server => ErrorCode::INTERNAL_ERROR,
-            };
-            if self.phase == Phase::Open {
-                let induced_bytes = self.induced_bytes;
-                self.write_control(|out| frame::reset(out, id, code));
-                self.induced_bytes = induced_bytes;
-                self.remember_reset(id);
-            }
-            self.fail(key, StreamError::Reset);
-        }
-        self.mark_closed(key);
     }
 
     // The connection.
 
     pub fn received_abort(&mut self, now: Instant, rule: &'static str) {
-        self.now = now;
+        self.set_now(now);
         self.eof = true;
         if self.phase == Phase::Open {
-            self.start_closing(rules::aborted(rule));
+            self.start_closing(aborted(rule));
         }
         self.send.clear();
         self.last_frame = None;
@@ -298,21 +167,21 @@ impl Connection {
     pub(super) fn on_input_end(&mut self) {
         self.timers.eof_seen = true;
         let is_whole = self.recv.is_empty() && self.partial_block.stream == 0;
-        if !self.is_busy() {
+        if !self.core.is_busy() {
             return if is_whole {
-                self.close_gracefully(rules::DONE);
+                self.close_gracefully(DONE);
             } else {
                 self.start_closing(rules::TRUNCATED);
             };
         }
-        if self.side == Side::Client {
+        if self.core.is_client() {
             return self.start_closing(rules::TRUNCATED);
         }
         // Complete requests still get their responses.
         let error = Arc::new(rules::TRUNCATED);
-        for key in self.streams.iter() {
-            let stream = self.streams.get(key);
-            if stream.is_closed || stream.has_failed() {
+        for key in self.core.stream_keys() {
+            let stream = self.core.stream(key);
+            if stream.is_closed() || stream.has_failed() {
                 continue;
             }
             if stream.exchange.recv_state == RecvState::Body {
@@ -320,7 +189,7 @@ impl Connection {
             } else if self.lacks_credit(key) {
                 self.reset_without_credit(key);
             } else if stream.exchange.send_state != SendState::Complete {
-                self.notify(key, PendingEvents::HALF_CLOSED);
+                self.core.notify(key, PendingEvents::HALF_CLOSED);
             }
         }
     }
@@ -328,14 +197,14 @@ impl Connection {
     /// Whether more bytes are queued than the windows allow, after the end of input, which means that they
     /// never open.
     pub(super) fn lacks_credit(&self, key: StreamKey) -> bool {
-        let stream = self.streams.get(key);
-        let window = stream.send_window.bytes().min(self.send_window.bytes());
+        let stream = self.core.stream(key);
+        let window = stream.own.send_window.bytes().min(self.send_window.bytes());
         self.timers.eof_seen && stream.outbox.len() > window
     }
 
     /// Resets a stream whose body cannot be completed. A program that has finished it is notified too.
     pub(super) fn reset_without_credit(&mut self, key: StreamKey) {
-        let id = self.streams.get(key).id;
+        let id = self.core.stream(key).id;
         self.write_control(|out| frame::reset(out, id, ErrorCode::CANCEL));
         self.fail(key, StreamError::Connection(Arc::new(rules::NO_CREDIT)));
     }
@@ -353,8 +222,8 @@ impl Connection {
             },
         };
         let last = go_away.last;
-        if self.side == Side::Client {
-            self.conn_events.going_away = Some(last);
+        if self.core.is_client() {
+            self.core.set_going_away(StreamId(u64::from(last)));
             let error = if go_away.wants_http1() {
                 rules::http1_required(true)
             } else {
@@ -363,9 +232,9 @@ impl Connection {
                     close: Arc::clone(&go_away.close),
                 }
             };
-            for key in self.streams.iter() {
-                let stream = self.streams.get(key);
-                if stream.id > last && !stream.has_failed() && !stream.is_closed {
+            for key in self.core.stream_keys() {
+                let stream = self.core.stream(key);
+                if stream.id > last && !stream.has_failed() && !stream.is_closed() {
                     self.fail(key, error.clone());
                 }
             }
@@ -374,33 +243,11 @@ impl Connection {
         self.close_if_drained();
     }
 
-    /// As `close`: GOAWAY needs no idle time, because the peer knows which of its requests were processed.
-    pub fn drain(&mut self, now: Instant) {
-        self.set_now(now);
-        self.close();
-    }
-
-    pub fn close(&mut self) {
-        if self.phase != Phase::Open || std::mem::replace(&mut self.closing, true) {
-            return;
-        }
-        self.shorten_discarding();
-        match (self.side, self.timers.idle.closing()) {
-            (Side::Client, _) => {
-                self.write_control(|out| frame::go_away(out, 0, ErrorCode::NO_ERROR, ""));
-                self.go_away = GoAwayState::Final(0);
-                self.close_if_drained();
-            }
-            (Side::Server, Some(closing)) => self.timers.idle = closing,
-            (Side::Server, None) if self.last_peer == 0 => self.announce_go_away_later(),
-            (Side::Server, None) => self.announce_go_away(),
-        }
-    }
-
     /// Leaves time for a first request. A client may wait for our SETTINGS before it sends one (`HAProxy` does), and
     /// would fail it if GOAWAY came with them.
     pub(super) fn announce_go_away_later(&mut self) {
-        self.timers.go_away_at = Some(self.now + self.limits.http2.go_away_delay);
+        let at = self.core.now() + self.core.limits().http2.go_away_delay;
+        self.core.timers_mut().set_go_away_at(Some(at));
     }
 
     /// Announces GOAWAY, with a PING whose acknowledgement shows that the peer has received it (RFC 9113
@@ -410,7 +257,8 @@ impl Connection {
             return;
         }
         self.go_away = GoAwayState::Announced;
-        self.timers.go_away_at = Some(self.now + self.limits.first_request_timeout);
+        let at = self.core.now() + self.core.limits().first_request_timeout;
+        self.core.timers_mut().set_go_away_at(Some(at));
         self.write_control(|out| {
             frame::go_away(out, ANY_STREAM, ErrorCode::NO_ERROR, "");
             frame::ping(out, 0, timers::GO_AWAY_PING);
@@ -420,73 +268,19 @@ impl Connection {
     /// Handles the acknowledgement of the announcement: the final GOAWAY follows after a delay.
     pub(super) fn go_away_acknowledged(&mut self) {
         self.go_away = GoAwayState::Acknowledged;
-        let delayed = self.now + self.limits.http2.go_away_delay;
-        let at = &mut self.timers.go_away_at;
-        *at = at.map(|latest| latest.min(delayed));
+        let delayed = self.core.now() + self.core.limits().http2.go_away_delay;
+        let at = self.core.timers().go_away_at();
+        let at = at.map(|latest| latest.min(delayed));
+        self.core.timers_mut().set_go_away_at(at);
     }
 
     /// Sends the final GOAWAY: requests that were on their way have arrived, and no more are processed.
     pub(super) fn send_final_go_away(&mut self) {
-        self.timers.go_away_at = None;
+        self.core.timers_mut().set_go_away_at(None);
         let last = self.last_peer;
         self.go_away = GoAwayState::Final(last);
         self.write_control(|out| frame::go_away(out, last, ErrorCode::NO_ERROR, ""));
         self.close_if_drained();
-    }
-
-    /// Closes the connection if GOAWAY was exchanged and no stream is open.
-    pub(super) fn close_if_drained(&mut self) {
-        let is_going_away = matches!(self.go_away, GoAwayState::Final(_))
-            || self.peer_go_away.is_some()
-            || self.timers.eof_seen;
-        if is_going_away && !self.is_busy() && self.phase == Phase::Open {
-            self.close_gracefully(rules::DONE);
-        }
-    }
-
-    /// Orderly end, with GOAWAY.
-    pub(super) fn close_gracefully(&mut self, error: ConnectionError) {
-        if self.phase == Phase::Open && !matches!(self.go_away, GoAwayState::Final(_)) {
-            let last = self.last_peer;
-            self.write_control(|out| frame::go_away(out, last, ErrorCode::NO_ERROR, ""));
-        }
-        self.start_closing(error);
-    }
-
-    /// Keeps what the program's logs need of a fault of the client.
-    #[cold]
-    pub(super) fn record_refusal(&mut self, refused: Refused, status: u16, rule: &'static str) {
-        if self.side == Side::Server {
-            self.refusals
-                .record(refused, status, rule, &self.head_decoder);
-        }
-    }
-
-    pub fn has_refusals(&self) -> bool {
-        !self.refusals.is_empty()
-    }
-
-    pub fn take_refusal(&mut self) -> Option<Refusal> {
-        self.refusals.take()
-    }
-
-    /// The fault that has ended the stream `id`: its status (0: no response was sent) and its rule.
-    pub fn refusal_of(&self, id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
-        self.streams.get(self.find(id).ok()?).exchange.refusal()
-    }
-
-    /// Ends the connection after a violation or a timeout.
-    #[cold]
-    pub(super) fn fail_connection(&mut self, fault: Fault) {
-        if self.phase != Phase::Open {
-            return;
-        }
-        let last = self.last_peer;
-        if fault.code != ErrorCode::NO_ERROR {
-            self.record_refusal(Refused::Connection(fault.reason), 0, fault.rule);
-        }
-        self.write_control(|out| frame::go_away(out, last, fault.code, fault.rule));
-        self.start_closing(fault.error());
     }
 
     /// Closes by reset: queued bytes are lost.
@@ -503,24 +297,24 @@ impl Connection {
     fn start_closing(&mut self, error: ConnectionError) {
         self.stash();
         self.phase = Phase::Closing {
-            since: self.now,
+            since: self.core.now(),
             lingered: 0,
         };
-        let error = Arc::clone(self.error.get_or_insert_with(|| Arc::new(error)));
+        let error = self.core.end(error);
         let go_away = self
             .peer_go_away
             .clone()
-            .filter(|go_away| self.side == Side::Client && go_away.close.is_error());
-        for key in self.streams.iter() {
-            let stream = self.streams.get(key);
-            if stream.is_closed || stream.has_failed() {
+            .filter(|go_away| self.core.is_client() && go_away.close.is_error());
+        for key in self.core.stream_keys() {
+            let stream = self.core.stream(key);
+            if stream.is_closed() || stream.has_failed() {
                 continue;
             }
             let has_response = matches!(
                 stream.exchange.recv_state,
                 RecvState::Ended | RecvState::Done
             );
-            if self.side == Side::Client && has_response {
+            if self.core.is_client() && has_response {
                 self.stop_sending(key);
                 continue;
             }
@@ -539,6 +333,136 @@ impl Connection {
         }
         self.timers.stop();
         self.recv.clear();
-        self.conn_events.closed = true;
+        self.core.set_ended();
+    }
+}
+
+impl Lifecycle for Connection {
+    fn release_failed(&mut self, key: StreamKey) {
+        self.mark_closed(key);
+    }
+
+    fn check_closed(&mut self, key: StreamKey) {
+        let stream = self.core.stream(key);
+        let is_sent = stream.outbox.end == EndStream::Sent;
+        if !is_sent || !stream.exchange.is_complete(self.core.side()) || stream.is_closed() {
+            return;
+        }
+        if stream.exchange.recv_state != RecvState::Body {
+            return self.mark_closed(key);
+        }
+        let exchange = &stream.exchange;
+        if exchange.method == Method::Connect || exchange.awaits_continue {
+            // The client waits, or has been told that the tunnel is over.
+            return self.stop_discarding(key);
+        }
+        if stream.discard_until.is_none() {
+            self.discard_body(key, true);
+        }
+    }
+
+    fn stop_discarding(&mut self, key: StreamKey) {
+        let stream = self.core.stream_mut(key);
+        let id = stream.id;
+        stream.recv_timer.stop();
+        let is_released = stream.discard_until.is_none() || stream.take_discard();
+        self.write_control(|out| frame::reset(out, id, ErrorCode::NO_ERROR));
+        self.remember_reset(id);
+        if is_released {
+            self.mark_closed(key);
+        }
+    }
+
+    fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault> {
+        let (id, stream) = (self.core.stream(key).id, self.core.id_of(key));
+        self.core
+            .record_refusal(Refused::Stream(stream, fault.reason), 0, fault.rule);
+        // Sent first: the connection may end with its last stream.
+        let charged = self.reset_unopened(id, fault);
+        self.fail(key, fault.stream_error());
+        charged
+    }
+
+    fn reset(&mut self, key: StreamKey) {
+        let side = self.core.side();
+        let stream = self.core.stream_mut(key);
+        if stream.is_closed() || side == Side::Client && stream.exchange.is_complete(side) {
+            // Closed, or as soon as the rest of the request has been sent.
+            return;
+        }
+        if stream.exchange.send_state == SendState::Complete
+            && stream.exchange.tunnel == Tunnel::Open
+        {
+            // As after a response: what was sent is complete, and the rest is not needed.
+            stream.exchange.tunnel = Tunnel::None;
+            return self.check_closed(key);
+        }
+        if stream.discard_until.is_some() {
+            stream.own.is_released = true;
+            return;
+        }
+        if !stream.has_failed() {
+            let id = stream.id;
+            let code = match side {
+                Side::Client => ErrorCode::CANCEL,
+                Side::Server => ErrorCode::INTERNAL_ERROR,
+            };
+            if self.phase == Phase::Open {
+                let induced_bytes = self.induced_bytes;
+                self.write_control(|out| frame::reset(out, id, code));
+                self.induced_bytes = induced_bytes;
+                self.remember_reset(id);
+            }
+            self.fail(key, StreamError::Reset);
+        }
+        self.mark_closed(key);
+    }
+
+    fn close(&mut self) {
+        if self.phase != Phase::Open || !self.core.begin_to_close() {
+            return;
+        }
+        self.shorten_discarding();
+        match (self.core.side(), self.core.timers().idle().closing()) {
+            (Side::Client, _) => {
+                self.write_control(|out| frame::go_away(out, 0, ErrorCode::NO_ERROR, ""));
+                self.go_away = GoAwayState::Final(0);
+                self.close_if_drained();
+            }
+            (Side::Server, Some(closing)) => self.core.timers_mut().set_idle(closing),
+            (Side::Server, None) if self.last_peer == 0 => self.announce_go_away_later(),
+            (Side::Server, None) => self.announce_go_away(),
+        }
+    }
+
+    fn close_if_drained(&mut self) {
+        let is_going_away = matches!(self.go_away, GoAwayState::Final(_))
+            || self.peer_go_away.is_some()
+            || self.timers.eof_seen;
+        if is_going_away && !self.core.is_busy() && self.phase == Phase::Open {
+            self.close_gracefully(DONE);
+        }
+    }
+
+    fn close_gracefully(&mut self, error: ConnectionError) {
+        if self.phase == Phase::Open && !matches!(self.go_away, GoAwayState::Final(_)) {
+            let last = self.last_peer;
+            self.write_control(|out| frame::go_away(out, last, ErrorCode::NO_ERROR, ""));
+        }
+        self.start_closing(error);
+    }
+
+    #[cold]
+    fn fail_connection(&mut self, fault: Fault) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        let last = self.last_peer;
+        if fault.code != ErrorCode::NO_ERROR {
+            self.core
+                .record_refusal(Refused::Connection(fault.reason), 0, fault.rule);
+        }
+        self.write_control(|out| frame::go_away(out, last, fault.code, fault.rule));
+        self.start_closing(fault.error());
     }
 }

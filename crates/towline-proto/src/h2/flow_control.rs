@@ -1,6 +1,7 @@
 //! Flow control (RFC 9113 5.2 and 6.9): received `WINDOW_UPDATE` frames, and those that we send as bytes are read. The
 //! windows themselves are in `window`.
 
+use crate::multiplexed::Lifecycle;
 use crate::multiplexed::streams::StreamKey;
 
 use super::Connection;
@@ -12,14 +13,15 @@ impl Connection {
     /// Gives the peer back the window of bytes that the program has read, or that were padding: a `WINDOW_UPDATE` of
     /// the stream, once half of the window has been read.
     pub(super) fn release_capacity(&mut self, key: StreamKey, n: u32) {
-        let max = self.limits.http2.max_stream_window_bytes;
+        let max = self.core.limits().http2.max_stream_window_bytes;
         let is_read = self.buffered(key) <= n as usize;
-        let stream = self.streams.get_mut(key);
+        let stream = self.core.stream_mut(key);
         // After the end the peer needs no more credit.
-        let is_due = stream.exchange.recv_state == RecvState::Body || stream.discard.is_some();
-        if is_due && let Some(mut increment) = stream.recv_window.release(n) {
+        let is_due =
+            stream.exchange.recv_state == RecvState::Body || stream.discard_until.is_some();
+        if is_due && let Some(mut increment) = stream.own.recv_window.release(n) {
             // The reader has read everything, so the window limits the peer, not the reader.
-            if is_read && let Some(more) = stream.recv_window.grow(max) {
+            if is_read && let Some(more) = stream.own.recv_window.grow(max) {
                 increment += more;
             }
             let id = stream.id;
@@ -44,12 +46,12 @@ impl Connection {
         let increment = frame::number(self.recv.consumed(at, 4), 0);
         // Large increments are bounded by overflow, unless the stream is unknown; updates in return for our
         // DATA frames are bounded by these.
-        let is_counted = header.stream == 0 || self.streams.find(header.stream).is_some();
+        let is_counted = header.stream == 0 || self.core.find(header.stream).is_some();
         if increment < 1024 || !is_counted {
             if self.earned_updates > 0 {
                 self.earned_updates -= 1;
             } else {
-                self.charge_control()?;
+                self.core.charge_control()?;
             }
         }
         if header.stream == 0 {
@@ -73,8 +75,8 @@ impl Connection {
         if increment == 0 {
             return self.reset_stream(to, rules::NO_INCREMENT);
         }
-        let stream = self.streams.get_mut(to);
-        if stream.send_window.shift(i64::from(increment)).is_err() {
+        let stream = self.core.stream_mut(to);
+        if stream.own.send_window.shift(i64::from(increment)).is_err() {
             return self.reset_stream(to, rules::WINDOW_OVERFLOW);
         }
         self.update_send_queue(to);

@@ -2,17 +2,18 @@
 
 use crate::error::CloseReason;
 use crate::field_compression::{Bounds, DecodedFields};
-use crate::multiplexed::exchange::{BegunResponse, NothingToRead};
 use crate::multiplexed::head::{HeadRules, Rejection, Request};
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::refusals::Refused;
+use crate::multiplexed::response::{encode_response, with_own_head};
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
+use crate::multiplexed::{Lifecycle, Messages, Timing};
 use crate::{Fields, Side, StreamId, StreamRead, Version};
 
 use super::frame::{self, FrameHeader, FrameType, flag};
 use super::rules::{self, Fault};
-use super::stream::{RecvState, Stream, Tunnel};
+use super::stream::{EndStream, RecvState, SendState, Tunnel};
 use super::window::{RecvWindow, SendWindow};
 use super::{Connection, GoAwayState, InputState, PartialHeaderBlock};
 
@@ -43,7 +44,7 @@ impl Connection {
             let decoded = self.decode_in_place(at + from, to - from)?;
             return self.head(header.stream, end_stream, self_dependent, decoded);
         }
-        self.timers.block.get_or_insert(self.now);
+        self.timers.block.get_or_insert(self.core.now());
         let bytes = std::mem::take(&mut self.partial_block.bytes);
         self.partial_block = PartialHeaderBlock {
             stream: header.stream,
@@ -59,7 +60,7 @@ impl Connection {
     /// Checked before anything is decoded (CVE-2024-27316).
     pub(super) fn continuation(&mut self, header: FrameHeader, at: usize) -> Result<Step, Fault> {
         self.partial_block.continuations += 1;
-        if self.partial_block.continuations > self.limits.http2.max_continuations {
+        if self.partial_block.continuations > self.core.limits().http2.max_continuations {
             return Err(rules::CONTINUATIONS);
         }
         self.append_to_block(at, header.len as usize)?;
@@ -70,7 +71,8 @@ impl Connection {
         let block = std::mem::take(&mut self.partial_block);
         let rules = self.head_rules();
         let decoded = self
-            .head_decoder
+            .core
+            .head_decoder_mut()
             .decode(&mut self.decoder, &block.bytes, rules);
         let decoded = decoded.map_err(compression)?;
         self.head(
@@ -82,7 +84,7 @@ impl Connection {
     }
 
     fn append_to_block(&mut self, at: usize, len: usize) -> Result<(), Fault> {
-        let max = self.limits.http2.max_header_block_bytes as usize;
+        let max = self.core.limits().http2.max_header_block_bytes as usize;
         if self.partial_block.bytes.len() + len > max {
             return Err(rules::BLOCK);
         }
@@ -92,12 +94,13 @@ impl Connection {
     }
 
     fn decode_in_place(&mut self, at: usize, len: usize) -> Result<DecodedFields, Fault> {
-        if len > self.limits.http2.max_header_block_bytes as usize {
+        if len > self.core.limits().http2.max_header_block_bytes as usize {
             return Err(rules::BLOCK);
         }
         let rules = self.head_rules();
         let block = self.recv.consumed(at, len);
-        self.head_decoder
+        self.core
+            .head_decoder_mut()
             .decode(&mut self.decoder, block, rules)
             .map_err(compression)
     }
@@ -105,8 +108,8 @@ impl Connection {
     fn head_rules(&self) -> HeadRules {
         HeadRules {
             bounds: Bounds {
-                max_bytes: self.limits.http2.max_header_list_bytes,
-                max_fields: self.limits.http2.max_fields,
+                max_bytes: self.core.limits().http2.max_header_list_bytes,
+                max_fields: self.core.limits().http2.max_fields,
             },
             version: Version::Http2,
         }
@@ -120,8 +123,8 @@ impl Connection {
         self_dependent: bool,
         decoded: DecodedFields,
     ) -> Result<Step, Fault> {
-        let Some(key) = self.streams.find(id) else {
-            return match self.side {
+        let Some(key) = self.core.find(id) else {
+            return match self.core.side() {
                 Side::Server if self.is_idle_stream(id) => {
                     self.request_received(id, end, self_dependent, decoded)
                 }
@@ -131,7 +134,7 @@ impl Connection {
         if self.is_reset_by_peer(key) {
             return Err(rules::CLOSED_STREAM);
         }
-        if self.streams.get(key).discard.is_some() {
+        if self.core.stream(key).discard_until.is_some() {
             if end {
                 self.discarded(key);
             }
@@ -141,13 +144,13 @@ impl Connection {
             self.reset_stream(key, rules::SELF_DEPENDENCY)?;
             return Ok(Step::Next);
         }
-        let result = match self.streams.get(key).exchange.recv_state {
+        let result = match self.core.stream(key).exchange.recv_state {
             RecvState::Failed => Ok(None),
             RecvState::Ended | RecvState::Done => Err(rules::HALF_CLOSED),
             RecvState::Head | RecvState::Body if decoded == DecodedFields::Truncated => {
                 Err(rules::HEADERS)
             }
-            RecvState::Head => self.response_received(key, end),
+            RecvState::Head => self.on_response(key, end),
             RecvState::Body => self.trailers_received(key, end),
         };
         match result {
@@ -169,7 +172,7 @@ impl Connection {
         if !self.local_resets.has(id) {
             return Err(rules::CLOSED_STREAM);
         }
-        self.charge_control()?;
+        self.core.charge_control()?;
         Ok(Step::Next)
     }
 
@@ -187,33 +190,36 @@ impl Connection {
         }
         if matches!(self.go_away, GoAwayState::Final(last) if id > last) {
             // The final GOAWAY tells the peer that it may send the request elsewhere (RFC 9113 6.8).
-            self.charge_control()?;
+            self.core.charge_control()?;
             self.last_ignored = id;
             self.remember_reset(id);
             return Ok(Step::Next);
         }
         self.last_peer = id;
-        let max = self.limits.http2.max_concurrent_streams as usize;
+        let max = self.core.limits().http2.max_concurrent_streams as usize;
         let request = if self_dependent {
             Err(Rejection::Reset(rules::SELF_DEPENDENCY))
-        } else if self.streams.len() >= max {
+        } else if self.core.stream_count() >= max {
             Err(Rejection::Reset(rules::REFUSED))
         } else if decoded == DecodedFields::Truncated {
             Err(Rejection::Respond(431, rules::HEADERS.rule))
         } else {
-            let offers = self.limits.http2.extended_connect;
-            self.head_decoder.request(&self.limits, offers, end)
+            let offers = self.core.limits().http2.extended_connect;
+            let (head_decoder, limits) = self.core.head_decoder_and_limits();
+            head_decoder.request(limits, offers, end)
         };
         match request {
             Ok(request) => Ok(Step::Signal(self.begin_request(id, request, end))),
             Err(Rejection::Respond(status, rule)) => {
-                self.record_refusal(Refused::Head(CloseReason::Limit), status, rule);
+                self.core
+                    .record_refusal(Refused::Head(CloseReason::Limit), status, rule);
                 self.reject_request(id, status, end)?;
                 Ok(Step::Next)
             }
             Err(rejection) => {
                 let fault = rejection.fault(rules::malformed);
-                self.record_refusal(Refused::Head(fault.reason), 0, fault.rule);
+                self.core
+                    .record_refusal(Refused::Head(fault.reason), 0, fault.rule);
                 self.reset_unopened(id, fault)?;
                 Ok(Step::Next)
             }
@@ -222,11 +228,11 @@ impl Connection {
 
     fn begin_request(&mut self, id: u32, request: Request, end: bool) -> Signal {
         let key = self.begin_stream(id);
-        let stream = self.streams.get_mut(key);
+        let stream = self.core.stream_mut(key);
         stream.priority = request.priority.unwrap_or_default();
         let begun = stream.exchange.begin_request(request, end);
         if begun.is_half_closed {
-            self.notify(key, PendingEvents::HALF_CLOSED);
+            self.core.notify(key, PendingEvents::HALF_CLOSED);
         }
         if begun.is_body_due {
             self.watch_body(key);
@@ -240,40 +246,57 @@ impl Connection {
     pub(super) fn begin_stream(&mut self, id: u32) -> StreamKey {
         let recv = RecvWindow::of(self.stream_window);
         let send = SendWindow::of(self.peer_settings.initial_window);
-        let key = self
-            .streams
-            .insert(id, |stream: &mut Stream| stream.begin(id, recv, send));
+        let key = self.core.insert(id, |own| own.begin(recv, send));
         self.watch_idleness();
         key
     }
 
+    /// Responds to a request that is not passed to the program.
+    fn reject_request(&mut self, id: u32, status: u16, end: bool) -> Result<(), Fault> {
+        with_own_head(status, self.core.limits().date, |head| {
+            self.write_block(id, true, |encoder, out| {
+                encode_response(encoder, head, Some(0), out);
+            });
+        });
+        if !end {
+            let key = self.begin_stream(id);
+            let stream = self.core.stream_mut(key);
+            stream.exchange.recv_state = RecvState::Body;
+            stream.exchange.send_state = SendState::Complete;
+            stream.outbox.end = EndStream::Sent;
+            self.discard_body(key, true);
+        }
+        self.core.charge_reset()
+    }
+
+    /// Rejects a body over the limit: with 413 if there was no response yet.
+    pub(super) fn reject_body(&mut self, key: StreamKey) -> Result<(), Fault> {
+        let fault = rules::BODY;
+        let stream = self.core.stream(key);
+        if self.core.is_client() || stream.exchange.send_state != SendState::Head {
+            return self.reset_stream(key, fault);
+        }
+        self.write_refusal(key, 413);
+        let refused = Refused::Stream(self.core.id_of(key), fault.reason);
+        self.core.record_refusal(refused, 413, fault.rule);
+        let charged = self.core.charge_reset();
+        self.fail(key, fault.stream_error());
+        self.discard_body(key, false);
+        charged
+    }
+
     // Responses.
 
-    fn response_received(&mut self, key: StreamKey, end: bool) -> Result<Option<Signal>, Fault> {
-        let response = self.head_decoder.response().map_err(rules::malformed)?;
+    fn on_response(&mut self, key: StreamKey, end: bool) -> Result<Option<Signal>, Fault> {
+        let response = self
+            .core
+            .head_decoder_mut()
+            .response()
+            .map_err(rules::malformed)?;
         if end && response.status < 200 {
             return Err(rules::INTERIM_END);
         }
-        let (id, limits) = (self.id_of(key), &self.limits);
-        let exchange = &mut self.streams.get_mut(key).exchange;
-        match exchange.begin_response(response, end, limits, &rules::MESSAGES)? {
-            BegunResponse::Interim => return Ok(Some(Signal::Informational { stream: id })),
-            BegunResponse::Tunnel => {
-                self.notify(key, PendingEvents::SWITCHED);
-                return Ok(Some(Signal::Head {
-                    stream: id,
-                    end: false,
-                }));
-            }
-            BegunResponse::TunnelRefused => self.send_end(key),
-            BegunResponse::Final => {}
-        }
-        if end {
-            self.check_closed(key);
-        } else {
-            self.watch_body(key);
-        }
-        Ok(Some(Signal::Head { stream: id, end }))
+        self.response_received(key, response, end).map(Some)
     }
 
     // Trailers.
@@ -282,13 +305,12 @@ impl Connection {
         if !end {
             return Err(rules::TRAILERS_OPEN);
         }
-        let fields = self.head_decoder.trailers().map_err(rules::malformed)?;
-        let stream = self.streams.get_mut(key);
-        stream.exchange.keep_trailers(fields, &rules::MESSAGES)?;
+        self.core.keep_trailers(key, rules::malformed)?;
+        let stream = self.core.stream_mut(key);
         stream.exchange.recv_state = RecvState::Ended;
         stream.recv_timer.stop();
         let wakes = stream.exchange.pending.take(PendingEvents::READER_WAITS);
-        let id = self.id_of(key);
+        let id = self.core.id_of(key);
         self.check_closed(key);
         Ok(wakes.then_some(Signal::Readable(id)))
     }
@@ -304,7 +326,7 @@ impl Connection {
             return self.nothing_to_read(key);
         }
         self.release_capacity(key, n as u32);
-        let stream = self.streams.get_mut(key);
+        let stream = self.core.stream_mut(key);
         stream.exchange.awaits_continue = false;
         if !stream.inbox.is_empty() {
             return StreamRead::Data(stream.inbox.take(n));
@@ -325,7 +347,7 @@ impl Connection {
 
     /// Number of bytes that can be read in one piece.
     fn readable(&self, key: StreamKey) -> usize {
-        let stream = self.streams.get(key);
+        let stream = self.core.stream(key);
         match (&self.chunk, stream.inbox.len()) {
             _ if stream.exchange.tunnel == Tunnel::Requested => 0,
             (Some(chunk), 0) if chunk.to == key => chunk.len,
@@ -333,44 +355,28 @@ impl Connection {
         }
     }
 
-    fn nothing_to_read(&mut self, key: StreamKey) -> StreamRead<'_> {
-        let exchange = &mut self.streams.get_mut(key).exchange;
-        match exchange.nothing_to_read(self.side) {
-            NothingToRead::Pending => {
-                self.send_continue(key);
-                StreamRead::Pending
-            }
-            NothingToRead::NowDone => {
-                self.check_closed(key);
-                StreamRead::End
-            }
-            NothingToRead::End => StreamRead::End,
-            NothingToRead::Failed => StreamRead::Failed,
-        }
-    }
-
     /// Parses body bytes that are next in the input, so that they can be read without an event.
     fn pull(&mut self, key: StreamKey) {
-        let stream = self.streams.get(key);
+        let stream = self.core.stream(key);
         let (id, is_due) = (stream.id, stream.exchange.recv_state == RecvState::Body);
         if !is_due || stream.exchange.tunnel == Tunnel::Requested || !self.may_parse() {
             return;
         }
         self.stash();
         while self.readable(key) == 0
-            && self.streams.get(key).exchange.recv_state == RecvState::Body
+            && self.core.stream(key).exchange.recv_state == RecvState::Body
         {
             let step = match self.input {
                 InputState::Data(part) if part.id == id => {
                     // As if the reader waited, so that the bytes stay in place.
-                    self.streams
-                        .get_mut(key)
+                    self.core
+                        .stream_mut(key)
                         .exchange
                         .pending
                         .set(PendingEvents::READER_WAITS);
                     let step = self.data(part);
-                    self.streams
-                        .get_mut(key)
+                    self.core
+                        .stream_mut(key)
                         .exchange
                         .pending
                         .take(PendingEvents::READER_WAITS);
@@ -400,21 +406,13 @@ impl Connection {
         self.readable(key)
     }
 
-    pub fn end_received(&self, key: StreamKey) -> bool {
-        self.streams.get(key).exchange.end_received()
-    }
-
-    pub fn is_body_unwanted(&self, key: StreamKey) -> bool {
-        self.streams.get(key).exchange.is_unwanted()
-    }
-
     pub fn buffered(&self, key: StreamKey) -> usize {
         let chunk = self.chunk.filter(|chunk| chunk.to == key);
-        self.streams.get(key).inbox.len() + chunk.map_or(0, |chunk| chunk.len)
+        self.core.stream(key).inbox.len() + chunk.map_or(0, |chunk| chunk.len)
     }
 
     pub fn trailers(&self, key: StreamKey) -> Fields<'_> {
-        let stream = self.streams.get(key);
+        let stream = self.core.stream(key);
         stream.exchange.trailers(stream.inbox.is_empty())
     }
 }

@@ -20,44 +20,32 @@ mod flow_control;
 mod frame;
 pub(crate) mod hpack;
 mod messages;
-mod prepared;
 mod recv;
 mod resets;
-mod responses;
 mod rules;
 mod send;
 mod send_queue;
 mod settings;
-pub(crate) mod storage;
 mod stream;
 mod timers;
 mod window;
 
-use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
-use crate::multiplexed::head::HeadDecoder;
-use crate::multiplexed::prepared::EncodedRequests;
-use crate::multiplexed::rate_limit::TokenBucket;
-use crate::multiplexed::refusals::Refusals;
-use crate::multiplexed::response::HeadCache;
-use crate::multiplexed::send_queue::SendQueue;
-use crate::multiplexed::streams::{StreamKey, Streams};
+use crate::multiplexed::core::Core;
+use crate::multiplexed::streams::StreamKey;
+use crate::multiplexed::{Lifecycle, Multiplexed, Timing};
 use crate::protocol_switch::ProtocolSwitch;
-use crate::{
-    BufferPool, ConnectionError, ErrorCode, Interest, Limits, PeerClose, Protocol, Side, StreamId,
-    UserError,
-};
+use crate::{BufferPool, ErrorCode, Interest, Limits, PeerClose, Side};
 
 use frame::{HEADER_BYTES, PREFACE};
 use hpack::{Decoder, Encoder};
 use resets::{LocalResets, PeerResets};
 use settings::PeerSettings;
-use storage::StreamStorage;
-use stream::Stream;
+pub(crate) use stream::Http2;
 use timers::Timers;
 use window::{RecvWindow, SendWindow};
 
@@ -174,31 +162,14 @@ impl PeerGoAway {
     }
 }
 
-/// Pending events of the connection itself.
-#[derive(Debug, Clone, Copy, Default)]
-struct ConnectionEvents {
-    going_away: Option<u32>,
-    closed: bool,
-}
-
 /// One end of an HTTP/2 connection.
 #[derive(Debug)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "independent facts, each about something else"
-)]
 pub struct Connection {
-    limits: Arc<Limits>,
-    side: Side,
+    core: Core<Http2>,
     phase: Phase,
     /// Requests name `https`.
     secure: bool,
     eof: bool,
-    /// `close()` was called.
-    closing: bool,
-    /// A byte arrived since the last request was sent (client).
-    response_started: bool,
-    now: Instant,
     recv: RecvBuffer,
     send: SendBuffer,
     input: InputState,
@@ -206,21 +177,8 @@ pub struct Connection {
     scanned_bytes: usize,
     chunk: Option<DataChunk>,
     partial_block: PartialHeaderBlock,
-    head_decoder: HeadDecoder,
     decoder: Decoder,
     encoder: Encoder,
-    /// Encoded prepared requests: boxed, since servers have none.
-    encoded_requests: Option<Box<EncodedRequests>>,
-    /// The last head that responses repeated.
-    head_cache: HeadCache,
-    streams: Streams<Stream>,
-    /// Streams with pending events, in the order of the events.
-    eventful: VecDeque<StreamKey>,
-    /// Closed streams, removed on the next call of `next_event`.
-    closed: Vec<StreamKey>,
-    send_queue: SendQueue,
-    /// Bytes queued in the outboxes of all streams.
-    outboxes_bytes: usize,
     /// The last frame of DATA or HEADERS in the send buffer: its stream and offset. `END_STREAM` can still be
     /// set on it.
     last_frame: Option<(u32, usize)>,
@@ -241,29 +199,20 @@ pub struct Connection {
     go_away: GoAwayState,
     /// The peer's GOAWAY.
     peer_go_away: Option<Box<PeerGoAway>>,
-    conn_events: ConnectionEvents,
-    resets: TokenBucket,
-    control: TokenBucket,
     /// Number of small window updates that the peer may send in return for our DATA frames.
     earned_updates: u32,
     /// Upper bound of the bytes in the send buffer that the peer has caused.
     induced_bytes: usize,
     timers: Timers,
-    error: Option<Arc<ConnectionError>>,
-    /// Server: the refusals that the program has not taken.
-    refusals: Refusals,
 }
 
 impl Connection {
     pub fn new(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
         let mut conn = Self {
-            side,
+            core: Core::new(side, limits, now),
             phase: Phase::Open,
             secure: false,
             eof: false,
-            closing: false,
-            response_started: false,
-            now,
             recv: RecvBuffer::default(),
             send: SendBuffer::default(),
             input: match side {
@@ -273,16 +222,8 @@ impl Connection {
             scanned_bytes: 0,
             chunk: None,
             partial_block: PartialHeaderBlock::default(),
-            head_decoder: HeadDecoder::default(),
             decoder: Decoder::new(),
             encoder: Encoder::new(),
-            encoded_requests: None,
-            head_cache: HeadCache::default(),
-            streams: Streams::default(),
-            eventful: VecDeque::new(),
-            closed: Vec::new(),
-            send_queue: SendQueue::default(),
-            outboxes_bytes: 0,
             last_frame: None,
             local_resets: LocalResets::default(),
             peer_resets: PeerResets::default(),
@@ -295,15 +236,9 @@ impl Connection {
             next_id: 1,
             go_away: GoAwayState::None,
             peer_go_away: None,
-            conn_events: ConnectionEvents::default(),
-            resets: TokenBucket::full(limits.http2.resets, now),
-            control: TokenBucket::full(limits.http2.control_frames, now),
             earned_updates: 0,
             induced_bytes: 0,
             timers: Timers::new(now),
-            error: None,
-            refusals: Refusals::of(Protocol::Http2),
-            limits,
         };
         if side == Side::Client {
             conn.send.push(PREFACE);
@@ -317,7 +252,7 @@ impl Connection {
     pub fn from_http1(switch: ProtocolSwitch) -> Self {
         let mut conn = Self::new(switch.side, switch.limits, switch.now);
         conn.recv = switch.recv;
-        conn.timers.idle = switch.idle_timer;
+        conn.core.timers_mut().set_idle(switch.idle_timer);
         if switch.closing {
             conn.close();
         }
@@ -326,12 +261,6 @@ impl Connection {
 
     pub fn set_secure(&mut self, secure: bool) {
         self.secure = secure;
-        // Encoded requests contain the scheme.
-        self.encoded_requests = None;
-    }
-
-    pub fn side(&self) -> Side {
-        self.side
     }
 
     // From the network.
@@ -341,14 +270,14 @@ impl Connection {
             return &mut [];
         }
         self.stash();
-        if self.side == Side::Server {
+        if self.core.is_server() {
             self.prepare(buffers);
         }
         let budget = self.recv_budget();
         let space = self.recv.space(buffers, budget);
         // Bytes of a body cost little each; other frames can cause work with each byte, which delays other
         // connections.
-        let is_bulk = self.side == Side::Client || matches!(self.input, InputState::Data(_));
+        let is_bulk = self.core.is_client() || matches!(self.input, InputState::Data(_));
         let max = if is_bulk { space.len() } else { MAX_RECV_BYTES };
         let max = max.min(space.len());
         &mut space[..max]
@@ -360,7 +289,7 @@ impl Connection {
             return;
         }
         self.recv.received(n);
-        self.response_started = true;
+        self.core.set_response_started(true);
         self.timers.on_received(now);
         if self.phase != Phase::Open {
             self.discard(n);
@@ -372,21 +301,23 @@ impl Connection {
         self.recv.clear();
         if let Phase::Closing { lingered, .. } = &mut self.phase {
             *lingered += n as u64;
-            if *lingered > self.limits.max_linger_bytes {
+            if *lingered > self.core.limits().max_linger_bytes {
                 self.phase = Phase::Closed { abort: false };
             }
         }
     }
 
     pub fn received_eof(&mut self, now: Instant) {
-        self.now = now;
+        self.set_now(now);
         self.eof = true;
     }
 
     pub fn sent(&mut self, now: Instant, n: usize) {
         self.set_now(now);
         self.send.sent(n);
-        self.timers.on_sent(now, n);
+        if self.timers.on_sent(n) {
+            self.core.timers_mut().restart_idle(now);
+        }
         if n > 0 {
             self.last_frame = None;
             self.timers.begin_to_wait(now);
@@ -408,47 +339,25 @@ impl Connection {
 
     fn all_sent(&mut self) {
         if let Phase::Closing { since, .. } = &mut self.phase {
-            *since = self.now;
+            *since = self.core.now();
         }
     }
 
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.stash();
         self.recv.release(buffers, false);
-        let kept = match self.side {
+        let kept = match self.core.side() {
             Side::Client => CLIENT_SEND_BYTES,
             Side::Server => 0,
         };
         self.send.release(buffers, kept);
-        if self.streams.is_empty() && !self.streams.is_unallocated() {
-            self.release_storage(buffers);
-        }
+        self.core.release(buffers);
     }
 
     /// Takes the buffers that the next request needs.
     fn prepare(&mut self, buffers: &mut BufferPool) {
         self.send.prepare(buffers);
-        if self.streams.is_unallocated()
-            && let Some(storage) = buffers.take_stream_storage()
-        {
-            self.streams = storage.streams;
-            self.head_decoder = storage.head_decoder;
-        }
-    }
-
-    /// No stream is open: a server returns its stream storage to the pool, a client keeps it.
-    fn release_storage(&mut self, buffers: &mut BufferPool) {
-        // The streams in this list no longer exist.
-        self.timers.unstarted.clear();
-        self.streams.shrink();
-        self.head_decoder.shrink();
-        if self.side == Side::Server {
-            self.head_decoder.invalidate();
-            buffers.give_stream_storage(StreamStorage {
-                streams: std::mem::take(&mut self.streams),
-                head_decoder: std::mem::take(&mut self.head_decoder),
-            });
-        }
+        self.core.prepare(buffers);
     }
 
     // Outputs.
@@ -469,12 +378,10 @@ impl Connection {
                 abort,
                 ..Interest::default()
             },
-            Phase::Closing { .. } if flushed && (self.eof || self.side == Side::Client) => {
-                Interest {
-                    closed: true,
-                    ..Interest::default()
-                }
-            }
+            Phase::Closing { .. } if flushed && (self.eof || self.core.is_client()) => Interest {
+                closed: true,
+                ..Interest::default()
+            },
             Phase::Closing { .. } => Interest {
                 read: !self.eof,
                 write: !flushed,
@@ -491,64 +398,20 @@ impl Connection {
 
     /// Whether `next_event` may return an event without more input.
     pub fn has_events(&self) -> bool {
-        !self.eventful.is_empty()
-            || self.conn_events.closed
-            || self.conn_events.going_away.is_some()
+        self.core.has_events()
             || (self.may_parse()
                 && (self.recv.len() > self.scanned_bytes || (self.eof && !self.timers.eof_seen)))
     }
 
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Open
-            && !self.is_busy()
+            && !self.core.is_busy()
             && self.recv.is_empty()
             && self.send.pending() == 0
     }
 
     pub fn is_reusable(&self) -> bool {
         self.stream_capacity() > 0
-    }
-
-    /// Whether the server accepts an extended CONNECT; `None`: its SETTINGS have not arrived.
-    pub fn extended_connect(&self) -> Option<bool> {
-        self.peer_settings.extended_connect
-    }
-
-    /// Number of requests that can be started now.
-    pub fn stream_capacity(&self) -> usize {
-        self.stream_limit().saturating_sub(self.open_streams())
-    }
-
-    /// Number of requests that can be in flight at once; 0: no more can be started.
-    pub fn stream_limit(&self) -> usize {
-        let is_open = self.side == Side::Client
-            && self.phase == Phase::Open
-            && !self.closing
-            && !self.eof
-            && self.peer_go_away.is_none();
-        if !is_open {
-            return 0;
-        }
-        let max = self
-            .peer_settings
-            .max_streams
-            .min(self.limits.http2.max_concurrent_streams) as usize;
-        // Identifiers cannot be reused (RFC 9113 5.1.1).
-        let ids = (0x8000_0000 - self.next_id.min(0x8000_0000)).div_ceil(2) as usize;
-        max.min(self.open_streams() + ids)
-    }
-
-    pub fn response_started(&self) -> bool {
-        self.response_started
-    }
-
-    pub fn error(&self) -> Option<&Arc<ConnectionError>> {
-        self.error.as_ref()
-    }
-
-    pub fn find(&self, id: StreamId) -> Result<StreamKey, UserError> {
-        let id = u32::try_from(id.0).map_err(|_| UserError::UnknownStream)?;
-        self.streams.find(id).ok_or(UserError::UnknownStream)
     }
 
     // Derived state.
@@ -562,33 +425,65 @@ impl Connection {
         }
         RecvBudget {
             max_unread: self
-                .limits
+                .core
+                .limits()
                 .window_bytes
-                .max(HEADER_BYTES + settings::max_frame(&self.limits) as usize),
+                .max(HEADER_BYTES + settings::max_frame(self.core.limits()) as usize),
             contiguous: true,
         }
     }
 
     /// Whether the peer reads the frames that it causes.
     fn may_receive(&self) -> bool {
-        self.phase != Phase::Open || self.induced_bytes <= self.limits.http2.max_queued_bytes
+        self.phase != Phase::Open || self.induced_bytes <= self.core.limits().http2.max_queued_bytes
     }
 
     fn may_parse(&self) -> bool {
         self.phase == Phase::Open && self.may_receive()
     }
 
-    /// Number of streams that are not closed.
-    fn open_streams(&self) -> usize {
-        self.streams.len() - self.closed.len()
-    }
-
-    fn is_busy(&self) -> bool {
-        self.open_streams() > 0
-    }
-
     /// Writes a control frame to the send buffer.
     fn write_control(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         self.induced_bytes += self.send.fill(write);
+    }
+}
+
+impl Multiplexed for Connection {
+    type Variant = Http2;
+
+    #[inline]
+    fn core(&self) -> &Core<Http2> {
+        &self.core
+    }
+
+    #[inline]
+    fn core_mut(&mut self) -> &mut Core<Http2> {
+        &mut self.core
+    }
+
+    #[inline]
+    fn is_open(&self) -> bool {
+        self.phase == Phase::Open
+    }
+
+    fn stream_limit(&self) -> usize {
+        let is_open = self.core.is_client()
+            && self.phase == Phase::Open
+            && !self.core.is_closing()
+            && !self.eof
+            && self.peer_go_away.is_none();
+        if !is_open {
+            return 0;
+        }
+        let own = self.core.limits().http2.max_concurrent_streams;
+        let max = self.peer_settings.max_streams.min(own) as usize;
+        // Identifiers cannot be reused (RFC 9113 5.1.1).
+        let ids = (0x8000_0000 - self.next_id.min(0x8000_0000)).div_ceil(2) as usize;
+        max.min(self.core.open_streams() + ids)
+    }
+
+    #[inline]
+    fn extended_connect(&self) -> Option<bool> {
+        self.peer_settings.extended_connect
     }
 }

@@ -1,11 +1,11 @@
 //! Receiving frames, one after the other until there is an event.
 
-use crate::idle_timer::IdleTimer;
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::priority::Priority;
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
-use crate::{ErrorCode, Event, PeerClose, Side, StreamError, StreamId};
+use crate::multiplexed::{Events, Lifecycle};
+use crate::{ErrorCode, PeerClose, StreamError};
 
 use super::frame::{self, FrameHeader, FrameType, HEADER_BYTES, PREFACE, flag};
 use super::rules::{self, Fault};
@@ -15,56 +15,6 @@ use super::{
 };
 
 impl Connection {
-    pub fn next_event(&mut self) -> Option<Event<'_>> {
-        let signal = self.next_signal()?;
-        signal.event(&self.head_decoder, self.error.as_ref())
-    }
-
-    fn next_signal(&mut self) -> Option<Signal> {
-        self.stash();
-        loop {
-            self.remove_closed();
-            if let Some(signal) = self.next_pending_event() {
-                return Some(signal);
-            }
-            // Before anything after the GOAWAY, however the input was cut.
-            if let Some(last) = self.conn_events.going_away.take() {
-                return Some(Signal::GoingAway {
-                    last: StreamId(u64::from(last)),
-                });
-            }
-            if !self.may_parse() {
-                break;
-            }
-            match self.next_frame() {
-                Ok(Step::Signal(signal)) => return Some(signal),
-                Ok(Step::Next) => {}
-                Ok(Step::NeedMore) if self.eof && !self.timers.eof_seen => self.on_input_end(),
-                Ok(Step::NeedMore) => {
-                    self.scanned_bytes = self.recv.len();
-                    break;
-                }
-                Err(fault) => self.fail_connection(fault),
-            }
-        }
-        std::mem::take(&mut self.conn_events.closed).then_some(Signal::Closed)
-    }
-
-    fn next_pending_event(&mut self) -> Option<Signal> {
-        let &key = self.eventful.front()?;
-        let id = self.id_of(key);
-        let stream = self.streams.get_mut(key);
-        let signal = Signal::pending_of(id, &mut stream.exchange);
-        if !stream.exchange.pending.has(PendingEvents::EVENTS) {
-            stream.has_events = false;
-            self.eventful.pop_front();
-        }
-        if self.side == Side::Client && matches!(signal, Signal::Failed(..)) {
-            self.mark_closed(key);
-        }
-        Some(signal)
-    }
-
     /// Marks bytes as read and returns their offset.
     pub(super) fn consume(&mut self, n: usize) -> usize {
         self.scanned_bytes = 0;
@@ -90,7 +40,7 @@ impl Connection {
                         header.frame_type,
                         FrameType::Headers | FrameType::Continuation
                     ) {
-                        self.timers.block.get_or_insert(self.now);
+                        self.timers.block.get_or_insert(self.core.now());
                     }
                     return Ok(Step::NeedMore);
                 }
@@ -132,7 +82,7 @@ impl Connection {
         {
             return Err(rules::NO_SETTINGS);
         }
-        if header.len > settings::max_frame(&self.limits) {
+        if header.len > settings::max_frame(self.core.limits()) {
             return Err(rules::TOO_LONG);
         }
         let in_block = self.partial_block.stream != 0;
@@ -166,10 +116,10 @@ impl Connection {
         let len = header.len as usize;
         match header.frame_type {
             FrameType::Headers | FrameType::Continuation => {
-                if self.side == Side::Client
-                    && let Some(to) = self.streams.find(header.stream)
+                if self.core.is_client()
+                    && let Some(to) = self.core.find(header.stream)
                 {
-                    self.streams.get_mut(to).stats.received += (HEADER_BYTES + len) as u64;
+                    self.core.stream_mut(to).stats.received += (HEADER_BYTES + len) as u64;
                 }
                 return if header.frame_type == FrameType::Headers {
                     self.headers(header, at)
@@ -185,28 +135,16 @@ impl Connection {
             FrameType::GoAway => self.go_away_received(header, at)?,
             FrameType::WindowUpdate => self.on_window_update(header, at)?,
             FrameType::PriorityUpdate => self.priority_update(at, len)?,
-            FrameType::Unknown => self.charge_control()?,
+            FrameType::Unknown => self.core.charge_control()?,
             FrameType::Data => {}
         }
         Ok(Step::Next)
     }
 
-    /// Charges a frame that carries no data to its rate limit.
-    pub(super) fn charge_control(&mut self) -> Result<(), Fault> {
-        if self
-            .control
-            .take(self.limits.http2.control_frames, self.now)
-        {
-            Ok(())
-        } else {
-            Err(rules::CONTROL)
-        }
-    }
-
     // Frames of the connection.
 
     fn settings(&mut self, header: FrameHeader, at: usize) -> Result<(), Fault> {
-        self.charge_control()?;
+        self.core.charge_control()?;
         let len = header.len as usize;
         if header.has(flag::ACK) {
             if len > 0 {
@@ -219,11 +157,9 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         self.settings_received(at, len)?;
-        if matches!(self.timers.idle, IdleTimer::Head(_) | IdleTimer::Closing(_)) {
-            self.timers.idle = IdleTimer::Idle(self.now);
-            if self.closing {
-                self.announce_go_away_later();
-            }
+        let now = self.core.now();
+        if self.core.timers_mut().settings_received(now) && self.core.is_closing() {
+            self.announce_go_away_later();
         }
         Ok(())
     }
@@ -238,7 +174,7 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         };
         if !header.has(flag::ACK) {
-            self.charge_control()?;
+            self.core.charge_control()?;
             self.write_control(|out| frame::ping(out, flag::ACK, data));
             return Ok(());
         }
@@ -246,7 +182,7 @@ impl Connection {
             self.go_away_acknowledged();
             return Ok(());
         }
-        self.charge_control()?;
+        self.core.charge_control()?;
         self.timers.on_ping_ack(data);
         Ok(())
     }
@@ -255,7 +191,7 @@ impl Connection {
         if header.len < 8 {
             return Err(rules::WRONG_SIZE);
         }
-        self.charge_control()?;
+        self.core.charge_control()?;
         let payload = self.recv.consumed(at, header.len as usize);
         let (last, code) = (frame::number(payload, 0), frame::word(payload, 4));
         let close = PeerClose::new(ErrorCode(u64::from(code)), &payload[8..], last == 0);
@@ -268,8 +204,8 @@ impl Connection {
     /// Finds the stream of a frame; `None`: it is closed, and the frame may have been sent before the peer
     /// knew.
     pub(super) fn find_open(&self, id: u32) -> Result<Option<StreamKey>, Fault> {
-        match self.streams.find(id) {
-            Some(at) if self.streams.get(at).is_over() => Ok(None),
+        match self.core.find(id) {
+            Some(at) if self.core.stream(at).is_over() => Ok(None),
             Some(at) => Ok(Some(at)),
             None if self.is_idle_stream(id) => Err(rules::IDLE_STREAM),
             None => Ok(None),
@@ -278,7 +214,7 @@ impl Connection {
 
     /// Whether neither side has opened the stream (RFC 9113 5.1.1).
     pub(super) fn is_idle_stream(&self, id: u32) -> bool {
-        let is_ours = (id % 2 == 1) == (self.side == Side::Client);
+        let is_ours = (id % 2 == 1) == (self.core.is_client());
         if is_ours {
             id >= self.next_id
         } else {
@@ -295,10 +231,10 @@ impl Connection {
         // A repeated reset changes nothing: a peer that sends one for each DATA frame received after the first
         // (STREAM_CLOSED, RFC 9113 5.1) does not take back a complete response that ended with NO_ERROR.
         if self.peer_resets.has(header.stream) {
-            return self.charge_control();
+            return self.core.charge_control();
         }
         // Also on a stream that we closed at the same time: it cost as much.
-        self.charge_reset()?;
+        self.core.charge_reset()?;
         self.peer_resets.add(header.stream);
         match to {
             Some(to) => self.reset_by_peer(to, crate::ErrorCode(u64::from(code))),
@@ -310,7 +246,7 @@ impl Connection {
 
     /// Validated, and otherwise ignored (RFC 9113 5.3.2).
     fn priority(&mut self, header: FrameHeader, at: usize) -> Result<(), Fault> {
-        self.charge_control()?;
+        self.core.charge_control()?;
         let fault = if header.len != 5 {
             rules::WRONG_SIZE
         } else if frame::number(self.recv.consumed(at, 5), 0) == header.stream {
@@ -318,8 +254,8 @@ impl Connection {
         } else {
             return Ok(());
         };
-        match self.streams.find(header.stream) {
-            Some(to) if !self.streams.get(to).has_failed() => self.reset_stream(to, fault),
+        match self.core.find(header.stream) {
+            Some(to) if !self.core.stream(to).has_failed() => self.reset_stream(to, fault),
             // A stream that does not exist cannot be reset.
             _ => Err(fault),
         }
@@ -327,19 +263,19 @@ impl Connection {
 
     /// RFC 9218 7.1. Ignored for a stream that is not open yet; its request has a priority of its own.
     fn priority_update(&mut self, at: usize, len: usize) -> Result<(), Fault> {
-        self.charge_control()?;
+        self.core.charge_control()?;
         if len < 4 {
             return Err(rules::WRONG_SIZE);
         }
         let payload = self.recv.consumed(at, len);
         let id = frame::number(payload, 0);
         let priority = Priority::of(&payload[4..]);
-        if self.side == Side::Client || id == 0 {
+        if self.core.is_client() || id == 0 {
             return Err(rules::PRIORITY_UPDATE);
         }
-        if let Some(to) = self.streams.find(id) {
-            self.send_queue.remove(&mut self.streams, to);
-            self.streams.get_mut(to).priority = priority;
+        if let Some(to) = self.core.find(id) {
+            self.core.unqueue(to);
+            self.core.stream_mut(to).priority = priority;
             self.update_send_queue(to);
         }
         Ok(())
@@ -378,13 +314,13 @@ impl Connection {
         self.input = InputState::Skip(part.left + part.padding);
         let open = self.find_open(part.id)?;
         if part.left == 0 && (!part.end || open.is_none()) {
-            self.charge_control()?;
+            self.core.charge_control()?;
         }
         let Some(at) = open else {
             self.data_on_closed(header)?;
             return Ok(Step::Next);
         };
-        self.streams.get_mut(at).stats.received += u64::from(front as u32 + padding);
+        self.core.stream_mut(at).stats.received += u64::from(front as u32 + padding);
         match self.admit_data(at, part, header.len) {
             Ok(()) => self.input = InputState::Data(part),
             Err(fault) if fault == rules::BODY => {
@@ -401,8 +337,8 @@ impl Connection {
 
     /// Whether the client has reset this stream, after which it must not send on it (RFC 9113 5.1).
     pub(super) fn is_reset_by_peer(&self, key: StreamKey) -> bool {
-        let failure = &self.streams.get(key).exchange.failure;
-        self.side == Side::Server && matches!(failure, Some(StreamError::ResetByPeer(_)))
+        let failure = &self.core.stream(key).exchange.failure;
+        self.core.is_server() && matches!(failure, Some(StreamError::ResetByPeer(_)))
     }
 
     /// DATA on a stream that we reset. Its window is not reopened, so that the bytes sent before the peer
@@ -417,9 +353,13 @@ impl Connection {
 
     /// Checks and accounts for DATA on an open stream.
     fn admit_data(&mut self, key: StreamKey, part: PartialData, len: u32) -> Result<(), Fault> {
-        let stream = self.streams.get_mut(key);
-        if stream.discard.is_some() {
-            return stream.recv_window.receive(len).map_err(|_| rules::WINDOW);
+        let (stream, limits) = self.core.stream_and_limits(key);
+        if stream.discard_until.is_some() {
+            return stream
+                .own
+                .recv_window
+                .receive(len)
+                .map_err(|_| rules::WINDOW);
         }
         match stream.exchange.recv_state {
             RecvState::Body => {}
@@ -428,12 +368,16 @@ impl Connection {
                 return Err(rules::HALF_CLOSED);
             }
         }
-        stream.recv_window.receive(len).map_err(|_| rules::WINDOW)?;
-        if stream.recv_window.is_exhausted() {
+        stream
+            .own
+            .recv_window
+            .receive(len)
+            .map_err(|_| rules::WINDOW)?;
+        if stream.own.recv_window.is_exhausted() {
             // The program has to read first; then the peer has a whole period again.
             stream.recv_timer.pause();
         }
-        let (n, limits) = (u64::from(part.left), &self.limits);
+        let n = u64::from(part.left);
         stream
             .exchange
             .count_body(n, part.end, limits, &rules::MESSAGES)
@@ -454,13 +398,14 @@ impl Connection {
             InputState::Data(PartialData { left, ..part })
         };
         // It may have been reset between two parts.
-        let Some(to) = self.streams.find(part.id) else {
+        let Some(to) = self.core.find(part.id) else {
             return Step::Next;
         };
-        let stream = self.streams.get_mut(to);
+        let now = self.core.now();
+        let stream = self.core.stream_mut(to);
         stream.stats.received += n as u64;
-        if stream.discard.is_some() {
-            stream.recv_timer.advance(self.now, n);
+        if stream.discard_until.is_some() {
+            stream.recv_timer.advance(now, n);
             self.release_capacity(to, n as u32);
             if is_whole && part.end {
                 self.discarded(to);
@@ -470,7 +415,7 @@ impl Connection {
         if stream.exchange.recv_state != RecvState::Body {
             return Step::Next;
         }
-        stream.recv_timer.advance(self.now, n);
+        stream.recv_timer.advance(now, n);
         let ends = is_whole && part.end;
         if ends {
             stream.exchange.recv_state = RecvState::Ended;
@@ -478,9 +423,9 @@ impl Connection {
         }
         if ends && stream.exchange.tunnel == Tunnel::Requested {
             // The tunnel cannot be read yet, and whether to open it may depend on the half-close.
-            self.notify(to, PendingEvents::HALF_CLOSED);
+            self.core.notify(to, PendingEvents::HALF_CLOSED);
         }
-        let stream = self.streams.get_mut(to);
+        let stream = self.core.stream_mut(to);
         if n > 0 {
             self.chunk = Some(DataChunk {
                 to,
@@ -491,7 +436,7 @@ impl Connection {
             return Step::Next;
         }
         if stream.exchange.pending.take(PendingEvents::READER_WAITS) {
-            return Step::Signal(Signal::Readable(self.id_of(to)));
+            return Step::Signal(Signal::Readable(self.core.id_of(to)));
         }
         self.stash();
         self.check_closed(to);
@@ -501,8 +446,34 @@ impl Connection {
     /// Moves unread body bytes from the receive buffer to their stream.
     pub(super) fn stash(&mut self) {
         if let Some(DataChunk { to, at, len }) = self.chunk.take() {
-            let stream = self.streams.get_mut(to);
+            let stream = self.core.stream_mut(to);
             stream.inbox.push(self.recv.consumed(at, len));
         }
+    }
+}
+
+impl Events for Connection {
+    fn next_signal(&mut self) -> Option<Signal> {
+        self.stash();
+        loop {
+            self.remove_closed();
+            if let Some(signal) = self.next_pending_event() {
+                return Some(signal);
+            }
+            if !self.may_parse() {
+                break;
+            }
+            match self.next_frame() {
+                Ok(Step::Signal(signal)) => return Some(signal),
+                Ok(Step::Next) => {}
+                Ok(Step::NeedMore) if self.eof && !self.timers.eof_seen => self.on_input_end(),
+                Ok(Step::NeedMore) => {
+                    self.scanned_bytes = self.recv.len();
+                    break;
+                }
+                Err(fault) => self.fail_connection(fault),
+            }
+        }
+        self.core.take_ended()
     }
 }

@@ -119,14 +119,6 @@ pub(super) const SLOW_WINDOW: Fault = timeout(
 pub(super) const NO_PONG: Fault = timeout(ErrorCode::NO_ERROR, "PING not answered in time");
 
 // Orderly ends, and failures of the transport.
-pub(super) const DONE: ConnectionError =
-    ConnectionError::new(CloseReason::Done, ErrorSource::None, 0, "closed in order");
-pub(super) const IDLE: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::None,
-    0,
-    "keep-alive timeout",
-);
 pub(super) const SLOW_READER: ConnectionError = ConnectionError::new(
     CloseReason::Timeout,
     ErrorSource::Peer,
@@ -145,10 +137,6 @@ pub(super) const NO_CREDIT: ConnectionError = ConnectionError::new(
     0,
     "end of input while a body waits for its window (RFC 9113 5.2)",
 );
-
-pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
-    ConnectionError::new(CloseReason::Aborted, ErrorSource::Peer, 0, rule)
-}
 
 /// Why a stream was not processed.
 pub(super) const BY_REFUSED_STREAM: &str = "REFUSED_STREAM (RFC 9113 8.7)";

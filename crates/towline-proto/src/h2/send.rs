@@ -1,5 +1,4 @@
-//! Sending requests and bodies. Heads are validated before they are compressed, since every field changes the
-//! compression table.
+//! Sending heads and bodies.
 
 use std::time::Instant;
 
@@ -8,92 +7,28 @@ use bytes::Bytes;
 use crate::head::OwnedFields;
 use crate::multiplexed::buffers::Data;
 use crate::multiplexed::encode::field;
-use crate::multiplexed::exchange::{Admitted, Finish};
-use crate::multiplexed::fields::{RequestInfo, RequestPlan, Scheme, encode_request};
+use crate::multiplexed::exchange::Admitted;
+use crate::multiplexed::fields::{RequestInfo, Scheme};
+use crate::multiplexed::response::EncodedBlock;
 use crate::multiplexed::streams::StreamKey;
-use crate::{BodySize, Field, RequestHead, Side, StreamId, StreamStats, UserError};
+use crate::multiplexed::{Lifecycle, Messages, Multiplexed};
+use crate::{Field, StreamId, UserError};
 
 use super::Connection;
 use super::encode;
-use super::frame::{self, FrameType, flag};
+use super::frame::{self, FrameType, HEADER_BYTES, flag};
 use super::hpack::Encoder;
 use super::stream::EndStream;
 
-/// A stream whose request head was written.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OpenedRequest {
-    pub key: StreamKey,
-    pub info: RequestInfo,
-    /// Offset of its first frame in the send buffer.
-    pub head_at: usize,
-}
-
 impl Connection {
-    // Requests.
-
-    pub fn request(
-        &mut self,
-        head: &RequestHead<'_>,
-        size: BodySize,
-    ) -> Result<StreamId, UserError> {
-        let opened = self.open_request(head, size)?;
-        Ok(self.id_of(opened.key))
-    }
-
-    pub(super) fn open_request(
-        &mut self,
-        head: &RequestHead<'_>,
-        size: BodySize,
-    ) -> Result<OpenedRequest, UserError> {
-        if self.side != Side::Client {
-            return Err(UserError::WrongSide);
-        }
-        if self.stream_capacity() == 0 {
-            return Err(UserError::NotIdle);
-        }
-        let scheme = if self.secure {
-            Scheme::Https
-        } else {
-            Scheme::Http
-        };
-        let extends_connect = self.peer_settings.extended_connect == Some(true);
-        let plan = RequestPlan::of(head, size, scheme, extends_connect)?;
-        let info = plan.info;
-        let (id, key) = self.begin_exchange(info);
-        let head_at = self.write_head(id, info.end, |encoder, out| {
-            encode_request(encoder, head, &plan, out);
-        });
-        Ok(OpenedRequest { key, info, head_at })
-    }
-
-    /// Opens the stream of the next request.
-    pub(super) fn begin_exchange(&mut self, info: RequestInfo) -> (u32, StreamKey) {
-        let id = self.next_id;
-        self.next_id += 2;
-        self.response_started = false;
-        let key = self.begin_stream(id);
-        let stream = self.streams.get_mut(key);
-        stream.exchange.request(info);
-        if info.end {
-            stream.outbox.end = EndStream::Sent;
-        }
-        (id, key)
-    }
-
-    pub(super) fn id_of(&self, key: StreamKey) -> StreamId {
-        StreamId(u64::from(self.streams.get(key).id))
-    }
-
-    // Header blocks.
-
     /// Writes HEADERS, and CONTINUATION if the peer's frame size requires it. Returns the offset in the send
-    /// buffer.
-    pub(super) fn write_head(
+    /// buffer, and the number of bytes.
+    pub(super) fn write_block(
         &mut self,
         id: u32,
         end: bool,
         fill: impl FnOnce(&mut Encoder, &mut Vec<u8>),
-    ) -> usize {
+    ) -> (usize, usize) {
         let start = self.send.end();
         let max = self.peer_settings.max_frame as usize;
         let Self { encoder, send, .. } = self;
@@ -106,16 +41,14 @@ impl Connection {
         });
         self.last_frame = (!end).then_some((id, start));
         // The peer has not caused the heads of a client.
-        if self.side == Side::Server {
+        if self.core.is_server() {
             self.induced_bytes += written;
-        } else if let Some(key) = self.streams.find(id) {
-            self.streams.get_mut(key).stats.sent += written as u64;
         }
-        start
+        (start, written)
     }
 
-    pub(super) fn write_trailers(&mut self, id: u32, fields: &OwnedFields) {
-        self.write_head(id, true, |encoder, out| {
+    pub(super) fn write_trailers(&mut self, key: StreamKey, fields: &OwnedFields) {
+        self.write_head(key, true, |encoder, out| {
             for line in fields.fields() {
                 field(encoder, &line, out);
             }
@@ -128,62 +61,15 @@ impl Connection {
         self.write_data(key, Data::Copied(data))
     }
 
-    pub fn write_shared(&mut self, key: StreamKey, data: Bytes) -> Result<(), UserError> {
-        self.write_data(key, Data::Shared(data))
-    }
-
     #[inline]
     fn write_data(&mut self, key: StreamKey, data: Data<'_>) -> Result<(), UserError> {
-        let last = match self.streams.get_mut(key).exchange.admit(data.len())? {
+        let last = match self.core.stream_mut(key).exchange.admit(data.len())? {
             Admitted::Nothing => return Ok(()),
             Admitted::Sized { last } => last,
             Admitted::Unsized => false,
         };
         self.send_data(key, data, last);
         Ok(())
-    }
-
-    pub fn finish(&mut self, key: StreamKey, trailers: &[Field<'_>]) -> Result<(), UserError> {
-        match self.streams.get_mut(key).exchange.finish(trailers) {
-            Ok(Finish::Already) => {}
-            Ok(Finish::Whole) => self.check_closed(key),
-            Ok(Finish::End) => self.finish_unsized(key, trailers),
-            Err(error) => {
-                match error {
-                    UserError::StreamFailed => self.mark_closed(key),
-                    UserError::BodyTooShort => self.reset(key),
-                    _ => {}
-                }
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
-    /// Sends the end of a body of unknown size.
-    fn finish_unsized(&mut self, key: StreamKey, trailers: &[Field<'_>]) {
-        let stream = self.streams.get_mut(key);
-        if !trailers.is_empty() {
-            let fields = trailers.iter().copied();
-            stream.pending_trailers = Some(Box::new(OwnedFields::of(fields)));
-        }
-        if !stream.outbox.is_empty() {
-            stream.outbox.end = EndStream::Pending;
-            return;
-        }
-        self.send_end(key);
-    }
-
-    pub fn body_left(&self, key: StreamKey) -> Option<u64> {
-        self.streams.get(key).exchange.body_left()
-    }
-
-    pub fn stats(&self, key: StreamKey) -> StreamStats {
-        self.streams.get(key).stats
-    }
-
-    pub fn queued(&self, key: StreamKey) -> usize {
-        self.streams.get(key).outbox.len()
     }
 
     pub fn sent_externally(
@@ -194,5 +80,118 @@ impl Connection {
     ) -> Result<(), UserError> {
         self.find(id)?;
         Err(UserError::WrongProtocol)
+    }
+}
+
+impl Messages for Connection {
+    type Encoder = Encoder;
+    /// The offset of its first frame in the send buffer.
+    type Written = usize;
+
+    fn scheme(&self) -> Scheme {
+        if self.secure {
+            Scheme::Https
+        } else {
+            Scheme::Http
+        }
+    }
+
+    #[inline]
+    fn generation(&self) -> Option<u32> {
+        self.encoder.generation()
+    }
+
+    #[inline]
+    fn open_next(&mut self, _info: RequestInfo) -> StreamKey {
+        let id = self.next_id;
+        self.next_id += 2;
+        self.begin_stream(id)
+    }
+
+    #[inline]
+    fn write_head(
+        &mut self,
+        key: StreamKey,
+        end: bool,
+        fill: impl FnOnce(&mut Encoder, &mut Vec<u8>),
+    ) -> usize {
+        let id = self.core.stream(key).id;
+        let (start, written) = self.write_block(id, end, fill);
+        if self.core.is_client() {
+            self.core.stream_mut(key).stats.sent += written as u64;
+        }
+        start
+    }
+
+    #[inline]
+    fn written_block(&self, at: usize, generation: u32) -> EncodedBlock<'_> {
+        EncodedBlock {
+            bytes: &self.send.from(at)[HEADER_BYTES..],
+            generation,
+            oldest: 0,
+        }
+    }
+
+    #[inline]
+    fn repeat_head(&mut self, key: StreamKey, block: EncodedBlock<'_>, end: bool) {
+        let id = self.core.stream(key).id;
+        let start = self.send.end();
+        let written = self
+            .send
+            .fill(|out| frame::headers(out, id, end, block.bytes));
+        self.last_frame = (!end).then_some((id, start));
+        if self.core.is_server() {
+            self.induced_bytes += written;
+        } else {
+            self.core.stream_mut(key).stats.sent += written as u64;
+        }
+    }
+
+    #[inline]
+    fn after_head(&mut self, key: StreamKey, end: bool) {
+        if end {
+            self.core.stream_mut(key).outbox.end = EndStream::Sent;
+            self.check_closed(key);
+        }
+    }
+
+    fn finish_unsized(&mut self, key: StreamKey, trailers: &[Field<'_>]) {
+        let stream = self.core.stream_mut(key);
+        if !trailers.is_empty() {
+            let fields = trailers.iter().copied();
+            stream.own.pending_trailers = Some(Box::new(OwnedFields::of(fields)));
+        }
+        if !stream.outbox.is_empty() {
+            stream.outbox.end = EndStream::Pending;
+            return;
+        }
+        self.send_end(key);
+    }
+
+    /// Sends `END_STREAM` after the last byte: on the frame before, on trailers or on an empty frame.
+    fn send_end(&mut self, key: StreamKey) {
+        let stream = self.core.stream_mut(key);
+        stream.outbox.end = EndStream::Sent;
+        stream.send_timer.stop();
+        let id = stream.id;
+        let fields = stream.own.pending_trailers.take();
+        match (fields, self.last_frame) {
+            (Some(fields), _) => self.write_trailers(key, &fields),
+            (None, Some((stream, header))) if stream == id => {
+                // Type and flags follow the three bytes of the length.
+                if let Some(flags) = self.send.byte_mut(header + 4) {
+                    *flags |= flag::END_STREAM;
+                }
+                self.last_frame = None;
+            }
+            _ => {
+                self.core.stream_mut(key).stats.sent += HEADER_BYTES as u64;
+                self.begin_frame(id, 0, true);
+            }
+        }
+        self.check_closed(key);
+    }
+    fn write_shared(&mut self, key: StreamKey, data: Bytes) -> Result<(), UserError> {
+        self.write_data(key, Data::Shared(data))
     }
 }

@@ -1,6 +1,6 @@
 //! SETTINGS (RFC 9113 6.5): ours, which apply once acknowledged, and the peer's.
 
-use crate::{Limits, Side};
+use crate::Limits;
 
 use super::Connection;
 use super::frame;
@@ -60,7 +60,7 @@ pub(super) fn max_frame(limits: &Limits) -> u32 {
 impl Connection {
     /// Sends our SETTINGS, followed by the window update of the connection.
     pub(super) fn send_settings(&mut self) {
-        let limits = &self.limits.http2;
+        let limits = &self.core.limits().http2;
         let mut pairs = [(0, 0); 8];
         let mut count = 0;
         let mut add = |name, value, is_news: bool| {
@@ -69,10 +69,10 @@ impl Connection {
                 count += 1;
             }
         };
-        let is_server = self.side == Side::Server;
+        let is_server = self.core.is_server();
         let table = limits.header_table_bytes;
-        let window = stream_window(&self.limits);
-        let frame = max_frame(&self.limits);
+        let window = stream_window(self.core.limits());
+        let frame = max_frame(self.core.limits());
         add(HEADER_TABLE_SIZE, table, table != 4096);
         add(ENABLE_PUSH, 0, !is_server);
         add(
@@ -87,7 +87,12 @@ impl Connection {
         add(ENABLE_CONNECT_PROTOCOL, 1, offers_connect);
         add(NO_RFC7540_PRIORITIES, 1, is_server);
         self.write_control(|out| frame::settings(out, &pairs[..count]));
-        let more = self.limits.http2.connection_window_bytes.min(MAX_WINDOW);
+        let more = self
+            .core
+            .limits()
+            .http2
+            .connection_window_bytes
+            .min(MAX_WINDOW);
         if let Some(more @ 1..) = more.checked_sub(DEFAULT_WINDOW) {
             self.write_control(|out| frame::window_update(out, 0, more));
             self.recv_window
@@ -100,16 +105,16 @@ impl Connection {
         if self.timers.settings.take().is_none() {
             return;
         }
-        let window = stream_window(&self.limits);
-        for key in self.streams.iter() {
-            let stream = self.streams.get_mut(key);
-            stream.recv_window.resize(DEFAULT_WINDOW, window);
+        let window = stream_window(self.core.limits());
+        for key in self.core.stream_keys() {
+            let stream = self.core.stream_mut(key);
+            stream.own.recv_window.resize(DEFAULT_WINDOW, window);
             // Bytes that were read before may be half of the smaller window.
             self.release_capacity(key, 0);
         }
         self.stream_window = window;
         self.decoder
-            .set_max_table_bytes(self.limits.http2.header_table_bytes);
+            .set_max_table_bytes(self.core.limits().http2.header_table_bytes);
     }
 
     /// Applies the peer's settings in order (RFC 9113 6.5.3).
@@ -139,7 +144,7 @@ impl Connection {
         match name {
             HEADER_TABLE_SIZE => self.encoder.set_max_table_bytes(value),
             // A server must not enable it, and clients cannot push.
-            ENABLE_PUSH if value > 1 || (value == 1 && self.side == Side::Client) => {
+            ENABLE_PUSH if value > 1 || (value == 1 && self.core.is_client()) => {
                 return Err(rules::SETTING);
             }
             MAX_CONCURRENT_STREAMS => self.peer_settings.max_streams = value,
@@ -167,14 +172,15 @@ impl Connection {
         if by == 0 {
             return Ok(());
         }
-        if self.side == Side::Server {
-            for _ in 0..self.streams.len() / MOVED_FOR_A_FRAME {
-                self.charge_control()?;
+        if self.core.is_server() {
+            for _ in 0..self.core.stream_count() / MOVED_FOR_A_FRAME {
+                self.core.charge_control()?;
             }
         }
-        for key in self.streams.iter() {
-            let stream = self.streams.get_mut(key);
+        for key in self.core.stream_keys() {
+            let stream = self.core.stream_mut(key);
             stream
+                .own
                 .send_window
                 .shift(by)
                 .map_err(|_| rules::SETTING_WINDOW)?;

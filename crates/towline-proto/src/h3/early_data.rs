@@ -15,9 +15,9 @@
 
 use bytes::Bytes;
 
+use crate::StreamId;
 use crate::field_compression::DecodedFields;
 use crate::multiplexed::streams::StreamKey;
-use crate::{Side, StreamId};
 
 use super::Connection;
 use super::stream::{FrameState, RecvState, RequestId};
@@ -46,11 +46,11 @@ impl Connection {
         if !std::mem::take(&mut self.early_data.is_open) {
             return;
         }
-        for key in self.streams.iter() {
-            let stream = self.streams.get_mut(key);
-            if stream.input.state == FrameState::Held {
+        for key in self.core.stream_keys() {
+            let stream = self.core.stream_mut(key);
+            if stream.own.input.state == FrameState::Held {
                 self.mark_ready(key);
-            } else if std::mem::take(&mut stream.waits_for_handshake) {
+            } else if std::mem::take(&mut stream.own.waits_for_handshake) {
                 self.update_send_queue(key);
             }
         }
@@ -58,15 +58,15 @@ impl Connection {
 
     /// Client: the server has refused the early data, and QUIC sends it again.
     pub fn refuse_early_data(&mut self) {
-        for key in self.streams.iter() {
-            self.streams.get_mut(key).is_early = false;
+        for key in self.core.stream_keys() {
+            self.core.stream_mut(key).own.is_early = false;
         }
         self.end_early_data();
     }
 
     pub fn was_sent_early(&self, id: StreamId) -> bool {
-        let key = self.streams.find(RequestId(id.0));
-        key.is_some_and(|key| self.streams.get(key).is_early)
+        let key = self.core.find(RequestId(id.0));
+        key.is_some_and(|key| self.core.stream(key).own.is_early)
     }
 
     pub fn early_data(&self) -> EarlyData {
@@ -75,18 +75,18 @@ impl Connection {
 
     /// Whether the request whose head was decoded last must wait for the handshake.
     pub(super) fn must_wait(&self, key: StreamKey, decoded: DecodedFields) -> bool {
-        self.side == Side::Server
+        self.core.is_server()
             && self.early_data.is_open
             && decoded == DecodedFields::All
-            && self.streams.get(key).exchange.recv_state == RecvState::Head
-            && !(self.head_decoder.is_safe_request() && self.is_at_end(key))
+            && self.core.stream(key).exchange.recv_state == RecvState::Head
+            && !(self.core.head_decoder().is_safe_request() && self.is_at_end(key))
     }
 
     /// Keeps a request until the handshake is complete.
     pub(super) fn hold(&mut self, key: StreamKey, section: &Bytes) {
-        let stream = self.streams.get_mut(key);
-        stream.input.hold(section);
-        if !std::mem::replace(&mut stream.was_held, true) {
+        let stream = self.core.stream_mut(key);
+        stream.own.input.hold(section);
+        if !std::mem::replace(&mut stream.own.was_held, true) {
             self.early_data.held += 1;
         }
     }
@@ -95,7 +95,7 @@ impl Connection {
     pub(super) fn mark_early(&mut self) {
         if self.early_data.is_open {
             self.early_data.delivered += 1;
-            self.head_decoder.mark_early();
+            self.core.head_decoder_mut().mark_early();
         }
     }
 }

@@ -4,19 +4,19 @@ use bytes::Bytes;
 
 use crate::error::CloseReason;
 use crate::field_compression::{Bounds, DecodedFields};
-use crate::multiplexed::exchange::{BegunResponse, NothingToRead};
 use crate::multiplexed::head::{HeadRules, Rejection, Request};
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::priority::Priority;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
-use crate::{Fields, QuicCommand, Side, StreamId, StreamRead, Version};
+use crate::multiplexed::{Lifecycle, Messages, Timing};
+use crate::{Fields, QuicCommand, StreamId, StreamRead, Version};
 
 use super::Connection;
 use super::recv::Violation;
 use super::rules::{self, Fault};
-use super::stream::{FrameState, RecvSide, RecvState, Tunnel};
+use super::stream::{FrameState, RecvSide, RecvState, SendState, Tunnel};
 
 impl Connection {
     // Field sections (RFC 9114 4.1, RFC 9204 2.2).
@@ -25,29 +25,30 @@ impl Connection {
     pub(super) fn section(&mut self, key: StreamKey, section: &Bytes) -> Result<Step, Violation> {
         let required = self.decoder.required(section).map_err(section_error)?;
         if required > self.decoder.inserted() {
-            if self.blocked.len() >= self.limits.http3.qpack_blocked_streams as usize {
+            if self.blocked.len() >= self.core.limits().http3.qpack_blocked_streams as usize {
                 return Err(Violation::Connection(rules::BLOCKED_STREAMS));
             }
             self.blocked.push(key);
-            self.streams.get_mut(key).input.block(section);
+            self.core.stream_mut(key).own.input.block(section);
             return Ok(Step::NeedMore);
         }
         let rules = HeadRules {
             bounds: Bounds {
-                max_bytes: self.limits.http3.max_field_section_bytes,
-                max_fields: self.limits.http3.max_fields,
+                max_bytes: self.core.limits().http3.max_field_section_bytes,
+                max_fields: self.core.limits().http3.max_fields,
             },
             version: Version::Http3,
         };
         let decoded = self
-            .head_decoder
+            .core
+            .head_decoder_mut()
             .decode(&mut self.decoder, section, rules)
             .map_err(section_error)?;
         if self.must_wait(key, decoded) {
             self.hold(key, section);
             return Ok(Step::NeedMore);
         }
-        let id = self.streams.get(key).id.0;
+        let id = self.core.stream(key).id.0;
         self.decoder
             .acknowledge_section(id, required, &mut self.acknowledgements);
         self.head(key, decoded)
@@ -58,11 +59,11 @@ impl Connection {
         let Self {
             blocked,
             decoder,
-            streams,
+            core,
             ..
         } = self;
         let is_blocked = |key: &StreamKey| {
-            let section = streams.get(*key).input.blocked_section();
+            let section = core.stream(*key).own.input.blocked_section();
             let required = decoder.required(section);
             required.is_ok_and(|required| required > decoder.inserted())
         };
@@ -76,17 +77,17 @@ impl Connection {
 
     /// Handles a decoded section: a head or trailers, by the state of its stream.
     fn head(&mut self, key: StreamKey, decoded: DecodedFields) -> Result<Step, Violation> {
-        let is_request = self.side == Side::Server
-            && self.streams.get(key).exchange.recv_state == RecvState::Head;
+        let is_request =
+            self.core.is_server() && self.core.stream(key).exchange.recv_state == RecvState::Head;
         if is_request {
             return self.request_received(key, decoded);
         }
         if decoded == DecodedFields::Truncated {
             return Err(rules::HEADERS.into());
         }
-        match self.streams.get(key).exchange.recv_state {
-            RecvState::Head => return Ok(Step::Signal(self.response_received(key)?)),
-            RecvState::Body => self.trailers_received(key)?,
+        match self.core.stream(key).exchange.recv_state {
+            RecvState::Head => return Ok(Step::Signal(self.on_response(key)?)),
+            RecvState::Body => self.core.keep_trailers(key, rules::malformed)?,
             // The program needs no more of it.
             RecvState::Ended | RecvState::Done | RecvState::Failed => {}
         }
@@ -95,8 +96,8 @@ impl Connection {
 
     /// Whether nothing follows on the stream, as far as is known.
     pub(super) fn is_at_end(&self, key: StreamKey) -> bool {
-        let stream = self.streams.get(key);
-        stream.recv_side == RecvSide::Ended && stream.input.held() == 0
+        let stream = self.core.stream(key);
+        stream.own.recv_side == RecvSide::Ended && stream.own.input.held() == 0
     }
 
     // Requests.
@@ -110,8 +111,9 @@ impl Connection {
         let request = if decoded == DecodedFields::Truncated {
             Err(Rejection::Respond(431, rules::HEADERS.rule))
         } else {
-            let offers = self.limits.http3.extended_connect;
-            self.head_decoder.request(&self.limits, offers, end)
+            let offers = self.core.limits().http3.extended_connect;
+            let (head_decoder, limits) = self.core.head_decoder_and_limits();
+            head_decoder.request(limits, offers, end)
         };
         match request {
             Ok(request) => {
@@ -119,7 +121,8 @@ impl Connection {
                 Ok(Step::Signal(self.begin_request(key, request, end)))
             }
             Err(Rejection::Respond(status, rule)) => {
-                self.record_refusal(Refused::Head(CloseReason::Limit), status, rule);
+                self.core
+                    .record_refusal(Refused::Head(CloseReason::Limit), status, rule);
                 self.reject_request(key, status)
                     .map_err(Violation::Connection)?;
                 Ok(Step::Next)
@@ -130,25 +133,26 @@ impl Connection {
 
     /// A field section over the limit, which is not read: 431 to a request.
     pub(super) fn reject_section(&mut self, key: StreamKey) -> Result<Step, Violation> {
-        let stream = self.streams.get(key);
-        if self.side == Side::Client || stream.exchange.recv_state != RecvState::Head {
+        let stream = self.core.stream(key);
+        if self.core.is_client() || stream.exchange.recv_state != RecvState::Head {
             return Err(rules::SECTION.into());
         }
-        self.head_decoder.clear();
-        self.record_refusal(Refused::Head(CloseReason::Limit), 431, rules::SECTION.rule);
+        self.core.head_decoder_mut().clear();
+        self.core
+            .record_refusal(Refused::Head(CloseReason::Limit), 431, rules::SECTION.rule);
         self.reject_request(key, 431)
             .map_err(Violation::Connection)?;
         Ok(Step::Next)
     }
 
     fn begin_request(&mut self, key: StreamKey, request: Request, end: bool) -> Signal {
-        let stream = self.streams.get_mut(key);
+        let stream = self.core.stream_mut(key);
         let id = stream.id.0;
-        stream.is_announced = true;
-        stream.head_since = None;
+        stream.own.is_announced = true;
+        stream.own.head_since = None;
         let begun = stream.exchange.begin_request(request, end);
         if begun.is_half_closed {
-            self.notify(key, PendingEvents::HALF_CLOSED);
+            self.core.notify(key, PendingEvents::HALF_CLOSED);
         }
         let early = self.take_early_priority(id);
         if let Some(priority) = early.or(request.priority) {
@@ -165,8 +169,8 @@ impl Connection {
 
     /// Sets the priority of a stream's response; QUIC is told if it is not the usual one.
     pub(super) fn set_priority(&mut self, key: StreamKey, priority: Priority) {
-        self.send_queue.remove(&mut self.streams, key);
-        let stream = self.streams.get_mut(key);
+        self.core.unqueue(key);
+        let stream = self.core.stream_mut(key);
         let before = std::mem::replace(&mut stream.priority, priority);
         let (id, urgency) = (stream.id.0, priority.urgency);
         if urgency != before.urgency {
@@ -176,47 +180,50 @@ impl Connection {
         self.update_send_queue(key);
     }
 
+    /// Responds to a request that is not passed to the program.
+    fn reject_request(&mut self, key: StreamKey, status: u16) -> Result<(), Fault> {
+        self.write_refusal(key, status);
+        self.send_end(key);
+        let stream = self.core.stream_mut(key);
+        stream.own.head_since = None;
+        stream.exchange.recv_state = RecvState::Ended;
+        stream.exchange.send_state = SendState::Complete;
+        self.stop_receiving(key, rules::BODY_REFUSED.code);
+        self.core.charge_reset()
+    }
+
+    /// Rejects a body over the limit: with 413 if there was no response yet.
+    pub(super) fn reject_body(&mut self, key: StreamKey) -> Result<(), Fault> {
+        let stream = self.core.stream(key);
+        if self.core.is_client() || stream.exchange.send_state != SendState::Head {
+            return self.reset_stream(key, rules::BODY);
+        }
+        self.write_refusal(key, 413);
+        self.send_end(key);
+        self.fail_after_response(key, 413, rules::BODY_REFUSED)
+    }
+
     // Responses.
 
-    fn response_received(&mut self, key: StreamKey) -> Result<Signal, Fault> {
-        let response = self.head_decoder.response().map_err(rules::malformed)?;
+    fn on_response(&mut self, key: StreamKey) -> Result<Signal, Fault> {
+        let response = self
+            .core
+            .head_decoder_mut()
+            .response()
+            .map_err(rules::malformed)?;
         let end = self.is_at_end(key);
-        let (id, limits) = (self.id_of(key), &self.limits);
-        let exchange = &mut self.streams.get_mut(key).exchange;
-        match exchange.begin_response(response, end, limits, &rules::MESSAGES)? {
-            BegunResponse::Interim => return Ok(Signal::Informational { stream: id }),
-            BegunResponse::Tunnel => {
-                self.notify(key, PendingEvents::SWITCHED);
-                return Ok(Signal::Head {
-                    stream: id,
-                    end: false,
-                });
-            }
-            BegunResponse::TunnelRefused => self.send_end(key),
-            BegunResponse::Final => {}
-        }
-        if end {
-            self.check_closed(key);
-        } else {
-            self.watch_body(key);
-        }
-        Ok(Signal::Head { stream: id, end })
+        self.response_received(key, response, end)
     }
 
     // Trailers, and the end.
 
-    fn trailers_received(&mut self, key: StreamKey) -> Result<(), Fault> {
-        let fields = self.head_decoder.trailers().map_err(rules::malformed)?;
-        let exchange = &mut self.streams.get_mut(key).exchange;
-        exchange.keep_trailers(fields, &rules::MESSAGES)
-    }
-
     /// Handles the end of a stream, after all its frames.
     pub(super) fn message_end(&mut self, key: StreamKey) -> Result<Step, Fault> {
-        let stream = self.streams.get_mut(key);
+        let is_server = self.core.is_server();
+        let stream = self.core.stream_mut(key);
         match stream.exchange.recv_state {
-            RecvState::Head if self.side == Side::Server => {
-                self.head_decoder.clear();
+            RecvState::Head if is_server => {
+                self.core.head_decoder_mut().clear();
                 return Err(rules::NO_REQUEST);
             }
             RecvState::Head => return Err(rules::NO_RESPONSE),
@@ -231,9 +238,9 @@ impl Connection {
         let id = StreamId(stream.id.0);
         if stream.exchange.tunnel == Tunnel::Requested {
             // The tunnel cannot be read yet, and whether to open it may depend on the half-close.
-            self.notify(key, PendingEvents::HALF_CLOSED);
+            self.core.notify(key, PendingEvents::HALF_CLOSED);
         }
-        let stream = self.streams.get_mut(key);
+        let stream = self.core.stream_mut(key);
         let wakes = stream.exchange.pending.take(PendingEvents::READER_WAITS);
         self.check_closed(key);
         Ok(if wakes {
@@ -254,46 +261,30 @@ impl Connection {
             return self.nothing_to_read(key);
         }
         self.list_readable(key, n);
-        let stream = self.streams.get_mut(key);
+        let stream = self.core.stream_mut(key);
         stream.exchange.awaits_continue = false;
         StreamRead::Data(stream.inbox.take(n))
     }
 
     /// Number of bytes that can be read in one piece.
     fn readable_bytes(&self, key: StreamKey) -> usize {
-        let stream = self.streams.get(key);
+        let stream = self.core.stream(key);
         match stream.exchange.tunnel {
             Tunnel::Requested => 0,
             Tunnel::None | Tunnel::Open => stream.inbox.len(),
         }
     }
 
-    fn nothing_to_read(&mut self, key: StreamKey) -> StreamRead<'_> {
-        let exchange = &mut self.streams.get_mut(key).exchange;
-        match exchange.nothing_to_read(self.side) {
-            NothingToRead::Pending => {
-                self.send_continue(key);
-                StreamRead::Pending
-            }
-            NothingToRead::NowDone => {
-                self.check_closed(key);
-                StreamRead::End
-            }
-            NothingToRead::End => StreamRead::End,
-            NothingToRead::Failed => StreamRead::Failed,
-        }
-    }
-
     /// Parses body bytes that have arrived, so that they can be read without an event.
     fn pull(&mut self, key: StreamKey) {
         loop {
-            let stream = self.streams.get(key);
+            let stream = self.core.stream(key);
             let is_due = stream.exchange.recv_state == RecvState::Body
                 && stream.exchange.tunnel != Tunnel::Requested
                 && stream.inbox.is_empty()
-                && stream.is_ready
+                && stream.own.is_ready
                 && self.phase == super::Phase::Open;
-            if !is_due || stream.input.state == FrameState::Blocked {
+            if !is_due || stream.own.input.state == FrameState::Blocked {
                 return;
             }
             match self.next_frame(key) {
@@ -313,20 +304,12 @@ impl Connection {
         self.readable_bytes(key)
     }
 
-    pub fn end_received(&self, key: StreamKey) -> bool {
-        self.streams.get(key).exchange.end_received()
-    }
-
-    pub fn is_body_unwanted(&self, key: StreamKey) -> bool {
-        self.streams.get(key).exchange.is_unwanted()
-    }
-
     pub fn buffered(&self, key: StreamKey) -> usize {
-        self.streams.get(key).held()
+        self.core.stream(key).held()
     }
 
     pub fn trailers(&self, key: StreamKey) -> Fields<'_> {
-        let (stream, end_received) = (self.streams.get(key), self.end_received(key));
+        let (stream, end_received) = (self.core.stream(key), self.end_received(key));
         stream
             .exchange
             .trailers(stream.inbox.is_empty() && end_received)

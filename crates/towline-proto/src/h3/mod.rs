@@ -22,15 +22,12 @@ mod early_data;
 mod frame;
 mod messages;
 mod opened;
-mod prepared;
 pub(crate) mod qpack;
 mod recv;
-mod responses;
 mod rules;
 mod send;
 mod send_queue;
 mod settings;
-pub(crate) mod storage;
 mod stream;
 mod timers;
 mod transport;
@@ -40,25 +37,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::multiplexed::head::HeadDecoder;
-use crate::multiplexed::prepared::EncodedRequests;
-use crate::multiplexed::rate_limit::TokenBucket;
-use crate::multiplexed::refusals::Refusals;
-use crate::multiplexed::response::HeadCache;
-use crate::multiplexed::send_queue::SendQueue;
-use crate::multiplexed::streams::{MAX_IDLE_SLOTS, StreamKey, Streams};
-use crate::{
-    BufferPool, ConnectionError, Interest, Limits, PeerClose, Protocol, QuicCommand, Side,
-    StreamId, UserError,
-};
+use crate::multiplexed::Multiplexed;
+use crate::multiplexed::core::Core;
+use crate::multiplexed::streams::StreamKey;
+use crate::{BufferPool, ConnectionError, Interest, Limits, PeerClose, QuicCommand, Side};
 
 pub use early_data::EarlyData;
 use opened::OpenedStreams;
 use qpack::{Decoder, Encoder};
 use settings::PeerSettings;
-use storage::{Scratch, StreamStorage};
-use stream::{RequestId, Stream};
-use timers::Timers;
+pub(crate) use stream::Http3;
 use unidirectional::{EarlyPriority, OwnStreams, PeerStream};
 
 /// Why QUIC has closed, and what the peer's program said about it.
@@ -95,51 +83,18 @@ enum GoAwayState {
     Final(u64),
 }
 
-/// Pending events of the connection itself.
-#[derive(Debug, Clone, Copy, Default)]
-struct ConnectionEvents {
-    /// The first request that the peer does not process.
-    going_away: Option<u64>,
-    closed: bool,
-}
-
 /// One end of an HTTP/3 connection.
 #[derive(Debug)]
 pub struct Connection {
-    limits: Arc<Limits>,
-    side: Side,
+    core: Core<Http3>,
     phase: Phase,
-    /// `close()` was called.
-    closing: bool,
-    /// A byte arrived since the last request was sent (client).
-    response_started: bool,
-    now: Instant,
     commands: VecDeque<QuicCommand>,
-    head_decoder: HeadDecoder,
     decoder: Decoder,
     encoder: Encoder,
     /// Acknowledgements and cancellations for the decoder stream.
     acknowledgements: Vec<u8>,
-    /// The lines of the field section being encoded, and the section.
-    scratch: Scratch,
-    /// Encoded prepared requests: boxed, since servers have none.
-    encoded_requests: Option<Box<EncodedRequests>>,
-    /// The last head that responses repeated.
-    head_cache: HeadCache,
-    streams: Streams<Stream>,
-    /// Streams with pending events, in the order of the events.
-    eventful: VecDeque<StreamKey>,
-    /// Streams with bytes to parse.
-    ready: VecDeque<StreamKey>,
     /// Streams with a field section that needs entries which have not arrived.
     blocked: Vec<StreamKey>,
-    /// Closed streams, removed on the next call of `next_event`.
-    closed: Vec<StreamKey>,
-    /// Streams that QUIC has bytes of, and that have room for them.
-    readable: VecDeque<u64>,
-    send_queue: SendQueue,
-    /// Bytes queued in the outboxes of all streams.
-    outboxes_bytes: usize,
     /// The last result of `next_stream_send`: stream and length.
     offered: (u64, usize),
     own_streams: OwnStreams,
@@ -160,46 +115,24 @@ pub struct Connection {
     go_away: GoAwayState,
     /// The first request that the peer does not process.
     peer_go_away: Option<u64>,
-    conn_events: ConnectionEvents,
-    resets: TokenBucket,
-    control: TokenBucket,
     /// Bytes of table entries that repeat others, not charged yet.
     copied_bytes: usize,
     /// Ended streams that the peer has not acknowledged.
     unacknowledged: usize,
-    timers: Timers,
-    error: Option<Arc<ConnectionError>>,
     /// Client: why QUIC has closed, while streams are read that it has bytes of.
     lost: Option<Box<Loss>>,
-    /// Server: the refusals that the program has not taken.
-    refusals: Refusals,
     early_data: EarlyData,
 }
 
 impl Connection {
     pub fn new(side: Side, limits: Arc<Limits>, now: Instant) -> Self {
         let mut conn = Self {
-            side,
             phase: Phase::Open,
-            closing: false,
-            response_started: false,
-            now,
             commands: VecDeque::new(),
-            head_decoder: HeadDecoder::default(),
             decoder: Decoder::new(limits.http3.qpack_table_bytes),
             encoder: Encoder::new(),
             acknowledgements: Vec::new(),
-            scratch: Scratch::default(),
-            encoded_requests: None,
-            head_cache: HeadCache::default(),
-            streams: Streams::default(),
-            eventful: VecDeque::new(),
-            ready: VecDeque::new(),
             blocked: Vec::new(),
-            closed: Vec::new(),
-            readable: VecDeque::new(),
-            send_queue: SendQueue::default(),
-            outboxes_bytes: 0,
             offered: (0, 0),
             own_streams: OwnStreams::of(side),
             peer_streams: Vec::new(),
@@ -216,89 +149,36 @@ impl Connection {
             credit: 0,
             go_away: GoAwayState::None,
             peer_go_away: None,
-            conn_events: ConnectionEvents::default(),
-            resets: TokenBucket::full(limits.http3.resets, now),
-            control: TokenBucket::full(limits.http3.control_frames, now),
             copied_bytes: 0,
             unacknowledged: 0,
-            timers: Timers::new(now),
-            error: None,
             lost: None,
-            refusals: Refusals::of(Protocol::Http3),
             early_data: EarlyData::default(),
-            limits,
+            core: Core::new(side, limits, now),
         };
         conn.open_own_streams();
         conn
     }
 
-    pub fn side(&self) -> Side {
-        self.side
-    }
-
     /// Returns the storage of an idle connection. A server takes it again with the next request.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.own_streams.release();
-        if self.side == Side::Server && self.commands.is_empty() {
+        if self.core.is_server() && self.commands.is_empty() {
             self.commands = VecDeque::new();
         }
         self.peer_streams.shrink_to_fit();
-        if self.streams.is_empty() && !self.streams.is_unallocated() {
-            self.release_storage(buffers);
-        }
-    }
-
-    /// No stream is open: a server returns its stream storage to the pool, a client keeps it.
-    fn release_storage(&mut self, buffers: &mut BufferPool) {
-        // The streams in this list no longer exist.
-        self.timers.unstarted.clear();
-        self.streams.shrink();
-        self.head_decoder.shrink();
-        self.scratch.shrink();
-        self.shrink_lists();
-        // The peer's unidirectional streams may be readable.
-        if self.side == Side::Server && self.readable.is_empty() {
-            self.head_decoder.invalidate();
-            let mut storage = StreamStorage::default();
-            self.swap_storage(&mut storage);
-            buffers.give_h3_storage(storage);
-        }
-    }
-
-    /// Frees the memory of long lists.
-    fn shrink_lists(&mut self) {
-        self.eventful.shrink_to(MAX_IDLE_SLOTS);
-        self.ready.shrink_to(MAX_IDLE_SLOTS);
-        self.closed.shrink_to(MAX_IDLE_SLOTS);
-        self.readable.shrink_to(MAX_IDLE_SLOTS);
+        self.core.release(buffers);
     }
 
     /// Takes the storage that the next request needs.
     pub fn prepare(&mut self, buffers: &mut BufferPool) {
-        if self.streams.is_unallocated()
-            && self.readable.is_empty()
-            && let Some(mut storage) = buffers.take_h3_storage()
-        {
-            self.swap_storage(&mut storage);
-        }
-    }
-
-    /// Exchanges what an idle connection does not keep.
-    fn swap_storage(&mut self, storage: &mut StreamStorage) {
-        std::mem::swap(&mut self.streams, &mut storage.streams);
-        std::mem::swap(&mut self.head_decoder, &mut storage.head_decoder);
-        std::mem::swap(&mut self.eventful, &mut storage.eventful);
-        std::mem::swap(&mut self.ready, &mut storage.ready);
-        std::mem::swap(&mut self.closed, &mut storage.closed);
-        std::mem::swap(&mut self.readable, &mut storage.readable);
-        std::mem::swap(&mut self.scratch, &mut storage.scratch);
+        self.core.prepare(buffers);
     }
 
     // Outputs.
 
     pub fn interest(&self) -> Interest {
         Interest {
-            read: self.phase == Phase::Open && !self.readable.is_empty(),
+            read: self.is_open() && !self.core.own().readable.is_empty(),
             write: self.has_output(),
             closed: self.phase == Phase::Closed && self.commands.is_empty(),
             ..Interest::default()
@@ -307,64 +187,48 @@ impl Connection {
 
     /// Whether `next_event` may return an event without more input.
     pub fn has_events(&self) -> bool {
-        !self.eventful.is_empty()
-            || self.conn_events.closed
-            || self.conn_events.going_away.is_some()
-            || (self.phase == Phase::Open && !self.ready.is_empty())
+        self.core.has_events() || (self.is_open() && !self.core.own().ready.is_empty())
     }
 
     pub fn is_idle(&self) -> bool {
-        self.phase == Phase::Open && !self.is_busy() && !self.has_output()
+        self.is_open() && !self.core.is_busy() && !self.has_output()
+    }
+}
+
+impl Multiplexed for Connection {
+    type Variant = Http3;
+
+    #[inline]
+    fn core(&self) -> &Core<Http3> {
+        &self.core
     }
 
-    /// Whether the server accepts an extended CONNECT; `None`: its SETTINGS have not arrived.
-    pub fn extended_connect(&self) -> Option<bool> {
-        self.peer_settings.extended_connect
+    #[inline]
+    fn core_mut(&mut self) -> &mut Core<Http3> {
+        &mut self.core
     }
 
-    /// Number of requests that can be started now.
-    pub fn stream_capacity(&self) -> usize {
-        self.stream_limit().saturating_sub(self.open_streams())
+    #[inline]
+    fn is_open(&self) -> bool {
+        self.phase == Phase::Open
     }
 
-    /// Number of requests that can be in flight at once; 0: no more can be started.
-    pub fn stream_limit(&self) -> usize {
-        let is_open = self.side == Side::Client
-            && self.phase == Phase::Open
-            && !self.closing
+    fn stream_limit(&self) -> usize {
+        let may_open = self.core.is_client()
+            && self.is_open()
+            && !self.core.is_closing()
             && self.lost.is_none()
             && self.peer_go_away.is_none();
-        if !is_open {
+        if !may_open {
             return 0;
         }
         let credit = usize::try_from(self.credit).unwrap_or(usize::MAX);
-        let max = self.limits.http3.max_concurrent_streams as usize;
-        max.min(self.open_streams().saturating_add(credit))
+        let max = self.core.limits().http3.max_concurrent_streams as usize;
+        max.min(self.core.open_streams().saturating_add(credit))
     }
 
-    pub fn response_started(&self) -> bool {
-        self.response_started
-    }
-
-    pub fn error(&self) -> Option<&Arc<ConnectionError>> {
-        self.error.as_ref()
-    }
-
-    pub fn find(&self, id: StreamId) -> Result<StreamKey, UserError> {
-        self.streams
-            .find(RequestId(id.0))
-            .filter(|&key| self.streams.get(key).is_announced)
-            .ok_or(UserError::UnknownStream)
-    }
-
-    // Derived state.
-
-    /// Number of streams that are not closed.
-    fn open_streams(&self) -> usize {
-        self.streams.len() - self.closed.len()
-    }
-
-    fn is_busy(&self) -> bool {
-        self.open_streams() > 0
+    #[inline]
+    fn extended_connect(&self) -> Option<bool> {
+        self.peer_settings.extended_connect
     }
 }

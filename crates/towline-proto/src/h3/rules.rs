@@ -161,19 +161,11 @@ pub(super) const SLOW_READER: Fault = timeout(
 );
 
 // Orderly ends, and failures of the transport.
-pub(super) const DONE: ConnectionError =
-    ConnectionError::new(CloseReason::Done, ErrorSource::None, 0, "closed in order");
 pub(super) const BY_PEER: ConnectionError = ConnectionError::new(
     CloseReason::Done,
     ErrorSource::None,
     0,
     "closed by the peer (RFC 9114 5.3)",
-);
-pub(super) const IDLE: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::None,
-    0,
-    "keep-alive timeout",
 );
 pub(super) const QUIC_IDLE: ConnectionError = ConnectionError::new(
     CloseReason::Timeout,
@@ -188,10 +180,6 @@ pub(super) const REFUSED_BY_PEER: ConnectionError = ConnectionError::new(
     0,
     "closed by the peer with an error (RFC 9114 8)",
 );
-
-pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
-    ConnectionError::new(CloseReason::Aborted, ErrorSource::Peer, 0, rule)
-}
 
 /// Why a stream was not processed.
 pub(super) const BY_REJECTION: &str = "H3_REQUEST_REJECTED (RFC 9114 4.1.1)";

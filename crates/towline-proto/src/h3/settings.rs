@@ -2,8 +2,6 @@
 
 use bytes::BytesMut;
 
-use crate::Side;
-
 use super::Connection;
 use super::frame::{self, varint};
 use super::rules::{self, Fault};
@@ -26,7 +24,7 @@ pub(super) struct PeerSettings {
 impl Connection {
     /// Writes our SETTINGS.
     pub(super) fn write_settings(&self, out: &mut BytesMut) {
-        let limits = &self.limits.http3;
+        let limits = &self.core.limits().http3;
         let mut pairs = vec![
             (
                 MAX_FIELD_SECTION_SIZE,
@@ -44,7 +42,7 @@ impl Connection {
                 u64::from(limits.qpack_blocked_streams),
             ));
         }
-        if self.side == Side::Server && limits.extended_connect {
+        if self.core.is_server() && limits.extended_connect {
             pairs.push((ENABLE_CONNECT_PROTOCOL, 1));
         }
         frame::settings(out, &pairs);

@@ -1,4 +1,5 @@
-//! One request stream: the message states of its two directions, those of QUIC, and their buffers.
+//! What a request stream has over HTTP/3 in addition to `multiplexed::stream`: the states of QUIC's two directions, and
+//! bytes that are not parsed.
 //!
 //! ```text
 //!  message     Head ─► Body ─► Ended ─► Done                  see multiplexed::states
@@ -13,20 +14,21 @@ use std::time::Instant;
 
 use bytes::{Buf, Bytes};
 
-use crate::StreamStats;
-use crate::multiplexed::buffers::{Inbox, Outbox};
-use crate::multiplexed::exchange::Exchange;
-use crate::multiplexed::priority::Priority;
-use crate::multiplexed::send_queue::{QueueLink, Queued};
+use crate::multiplexed::stream::{self, Idle, Number, Part, SharedLimits, SharedRules, Variant};
+use crate::multiplexed::streams::{MAX_IDLE_SLOTS, StreamKey};
+use crate::{Limits, Protocol, StreamId};
+
 pub(super) use crate::multiplexed::states::{EndStream, RecvState, SendState, Tunnel};
-use crate::multiplexed::streams::{Number, Slot};
-use crate::progress_timer::ProgressTimer;
 
 use super::frame::{FrameHeader, MAX_HEADER_BYTES};
+use super::rules;
+
+/// Larger buffers for the encoding of heads are not kept.
+const MAX_IDLE_SCRATCH_BYTES: usize = 4 * 1024;
 
 /// The number of a request stream (RFC 9000 2.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct RequestId(pub u64);
+pub(crate) struct RequestId(pub(super) u64);
 
 impl Default for RequestId {
     fn default() -> Self {
@@ -41,11 +43,77 @@ impl Number for RequestId {
     fn place(self) -> usize {
         (self.0 >> 2) as usize
     }
+
+    #[inline]
+    fn stream_id(self) -> StreamId {
+        StreamId(self.0)
+    }
+
+    #[inline]
+    fn of(id: StreamId) -> Option<Self> {
+        Some(Self(id.0))
+    }
+}
+
+/// The types, rules and limits of HTTP/3.
+#[derive(Debug, Default)]
+pub(crate) struct Http3;
+
+impl Variant for Http3 {
+    type Id = RequestId;
+    type Part = StreamPart;
+    type Idle = Lists;
+
+    const PROTOCOL: Protocol = Protocol::Http3;
+    const RULES: SharedRules = SharedRules {
+        resets: rules::RESETS,
+        control: rules::CONTROL,
+        messages: rules::MESSAGES,
+        silent: rules::SILENT,
+    };
+
+    #[inline]
+    fn limits(limits: &Limits) -> SharedLimits {
+        SharedLimits {
+            resets: limits.http3.resets,
+            control_frames: limits.http3.control_frames,
+            max_unsent_bytes: limits.http3.max_unsent_bytes,
+        }
+    }
+}
+
+/// Streams that are read, and buffers for the encoding of a field section.
+#[derive(Debug, Default)]
+pub(crate) struct Lists {
+    /// Streams with bytes to parse.
+    pub(super) ready: VecDeque<StreamKey>,
+    /// Streams that QUIC has bytes of, and that have room for them.
+    pub(super) readable: VecDeque<u64>,
+    /// The lines of the field section being encoded.
+    pub(super) lines: Vec<u8>,
+    /// The field section that was encoded last.
+    pub(super) section: Vec<u8>,
+}
+
+impl Idle for Lists {
+    #[inline]
+    fn is_empty(&self) -> bool {
+        // The peer's unidirectional streams may be readable.
+        self.readable.is_empty()
+    }
+
+    fn shrink(&mut self) {
+        self.ready.shrink_to(MAX_IDLE_SLOTS);
+        self.readable.shrink_to(MAX_IDLE_SLOTS);
+        if self.lines.capacity().max(self.section.capacity()) > MAX_IDLE_SCRATCH_BYTES {
+            (self.lines, self.section) = (Vec::new(), Vec::new());
+        }
+    }
 }
 
 /// The receiving part of the QUIC stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum RecvSide {
+pub(crate) enum RecvSide {
     #[default]
     Open,
     /// The end was received.
@@ -56,7 +124,7 @@ pub(super) enum RecvSide {
 
 /// The sending part of the QUIC stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum SendSide {
+pub(crate) enum SendSide {
     #[default]
     Open,
     /// The end was sent.
@@ -66,7 +134,7 @@ pub(super) enum SendSide {
 
 /// Position in the frames of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum FrameState {
+pub(crate) enum FrameState {
     #[default]
     Header,
     /// Inside a HEADERS frame of this length.
@@ -83,11 +151,11 @@ pub(super) enum FrameState {
 
 /// Bytes received and not parsed.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(crate) struct Input {
     front: Bytes,
     more: VecDeque<Bytes>,
     len: usize,
-    pub state: FrameState,
+    pub(super) state: FrameState,
     /// The beginning of a field section that came in several pieces, or all of one that is blocked or held.
     section: Vec<u8>,
 }
@@ -198,117 +266,78 @@ impl Input {
     }
 }
 
-/// A stream in use by the program, the peer or QUIC. Its buffers are kept when it ends and reused by the next one in
-/// its slot.
+pub(super) type Stream = stream::Stream<Http3>;
+
+/// What only a stream of HTTP/3 has.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "its places in lists, and independent facts"
 )]
-pub(super) struct Stream {
-    /// [`RequestId::NONE`]: a free slot.
-    pub id: RequestId,
-    pub exchange: Exchange,
-    pub recv_side: RecvSide,
-    pub send_side: SendSide,
+pub(crate) struct StreamPart {
+    pub(super) recv_side: RecvSide,
+    pub(super) send_side: SendSide,
     /// The program knows it. On a server: its request was delivered.
-    pub is_announced: bool,
-    /// It is in the list of streams with pending events.
-    pub has_events: bool,
+    pub(super) is_announced: bool,
     /// It is in the list of streams with bytes to parse.
-    pub is_ready: bool,
+    pub(super) is_ready: bool,
     /// QUIC has bytes of it, or its end.
-    pub is_readable: bool,
+    pub(super) is_readable: bool,
     /// It is in the list of streams that are read from QUIC.
-    pub is_listed: bool,
+    pub(super) is_listed: bool,
     /// QUIC has no room for its bytes.
-    pub is_send_blocked: bool,
-    /// It is in the list of closed streams.
-    pub is_closed: bool,
+    pub(super) is_send_blocked: bool,
     /// Server: its request came in early data, and waited for the handshake.
-    pub was_held: bool,
+    pub(super) was_held: bool,
     /// Client: its request is not sent in early data.
-    pub waits_for_handshake: bool,
+    pub(super) waits_for_handshake: bool,
     /// Client: bytes of it were sent in early data.
-    pub is_early: bool,
-    pub stats: StreamStats,
-    pub input: Input,
-    pub inbox: Inbox,
-    pub outbox: Outbox,
+    pub(super) is_early: bool,
+    pub(super) input: Input,
     /// Server: when the stream was opened, until its request is complete.
-    pub head_since: Option<Instant>,
-    /// Server: the response is sent, and the rest of the request is skipped until then, as over HTTP/2.
-    pub discard_until: Option<Instant>,
-    pub recv_timer: ProgressTimer,
-    pub send_timer: ProgressTimer,
-    pub priority: Priority,
-    pub link: QueueLink,
+    pub(super) head_since: Option<Instant>,
 }
 
-impl Stream {
-    /// Initializes the stream in a free slot, whose buffers are empty.
-    pub fn begin(&mut self, id: RequestId) {
-        let buffers = (
-            std::mem::take(&mut self.input),
-            std::mem::take(&mut self.inbox),
-            std::mem::take(&mut self.outbox),
-        );
+impl StreamPart {
+    /// Begins a stream, whose input is empty.
+    pub(super) fn begin(&mut self) {
+        let input = std::mem::take(&mut self.input);
         *self = Self {
-            id,
-            input: buffers.0,
-            inbox: buffers.1,
-            outbox: buffers.2,
+            input,
             ..Self::default()
         };
     }
-
-    pub fn has_failed(&self) -> bool {
-        self.exchange.has_failed()
-    }
-
-    /// There is something to send that only QUIC or its turn holds back.
-    pub fn wants_to_send(&self) -> bool {
-        self.send_side == SendSide::Open
-            && !self.waits_for_handshake
-            && (!self.outbox.is_empty() || self.outbox.end == EndStream::Pending)
-    }
-
-    /// Received bytes that were not read by the program, framing included.
-    pub fn held(&self) -> usize {
-        self.input.held() + self.inbox.len()
-    }
 }
 
-impl Slot for Stream {
-    type Id = RequestId;
+impl Part for StreamPart {
+    #[inline]
+    fn may_send(&self) -> bool {
+        self.send_side == SendSide::Open && !self.waits_for_handshake
+    }
 
-    fn id(&self) -> RequestId {
-        self.id
+    #[inline]
+    fn is_known(&self) -> bool {
+        self.is_announced
+    }
+
+    #[inline]
+    fn deadline(&self, limits: &Limits) -> Option<Instant> {
+        Some(self.head_since? + limits.header_timeout?)
     }
 
     fn end(&mut self) {
-        self.id = RequestId::NONE;
         self.input.clear();
-        self.inbox.clear();
-        self.outbox.clear();
-        self.outbox.end = EndStream::Open;
-        self.exchange.end();
     }
 
     fn shrink(&mut self) {
-        self.inbox.shrink();
-        self.outbox.shrink();
         self.input.more.shrink_to_fit();
     }
 }
 
-impl Queued for Stream {
-    fn priority(&self) -> Priority {
-        self.priority
-    }
-
-    fn link(&mut self) -> &mut QueueLink {
-        &mut self.link
+impl Stream {
+    /// Received bytes that were not read by the program, framing included.
+    pub(super) fn held(&self) -> usize {
+        self.own.input.held() + self.inbox.len()
     }
 }
 

@@ -4,8 +4,10 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
+use crate::multiplexed::fault::aborted;
+use crate::multiplexed::{Lifecycle, Timing};
 use crate::{
-    ConnectionError, ErrorCode, PeerClose, QuicClose, QuicCommand, Side, StreamRecv, StreamSend,
+    ConnectionError, ErrorCode, PeerClose, QuicClose, QuicCommand, StreamRecv, StreamSend,
 };
 
 use super::opened::Order;
@@ -31,7 +33,7 @@ impl Connection {
         }
         let result = match id % 4 {
             CLIENT_BIDIRECTIONAL => self.request_readable(id),
-            SERVER_BIDIRECTIONAL if self.side == Side::Client => Err(rules::SERVER_BIDI),
+            SERVER_BIDIRECTIONAL if self.core.is_client() => Err(rules::SERVER_BIDI),
             SERVER_BIDIRECTIONAL => Ok(()),
             _ => self.unidirectional_readable(id),
         };
@@ -41,7 +43,7 @@ impl Connection {
     }
 
     fn unidirectional_readable(&mut self, id: u64) -> Result<(), Fault> {
-        let is_own = (id % 4 == 2) == (self.side == Side::Client);
+        let is_own = (id % 4 == 2) == (self.core.is_client());
         if is_own {
             return Ok(());
         }
@@ -61,18 +63,18 @@ impl Connection {
         let stream = &mut self.peer_streams[place];
         if !std::mem::replace(&mut stream.is_listed, true) {
             // Before requests, which may need what they say.
-            self.readable.push_front(id);
+            self.core.own_mut().readable.push_front(id);
         }
         Ok(())
     }
 
     fn request_readable(&mut self, id: u64) -> Result<(), Fault> {
-        if let Some(key) = self.streams.find(RequestId(id)) {
-            self.streams.get_mut(key).is_readable = true;
+        if let Some(key) = self.core.find(RequestId(id)) {
+            self.core.stream_mut(key).own.is_readable = true;
             self.list_readable(key, 0);
             return Ok(());
         }
-        if self.side == Side::Client {
+        if self.core.is_client() {
             return Ok(());
         }
         match self.peer_requests.see(id) {
@@ -83,8 +85,8 @@ impl Connection {
     }
 
     pub fn next_stream_recv(&mut self) -> Option<StreamRecv> {
-        while let Some(&id) = self.readable.front() {
-            let max_bytes = match self.streams.find(RequestId(id)) {
+        while let Some(&id) = self.core.own_mut().readable.front() {
+            let max_bytes = match self.core.find(RequestId(id)) {
                 Some(key) => self.room(key),
                 None if id % 4 >= 2 => MAX_RECV_BYTES,
                 None => 0,
@@ -98,14 +100,14 @@ impl Connection {
     }
 
     fn unlist_front(&mut self) {
-        if let Some(id) = self.readable.pop_front() {
+        if let Some(id) = self.core.own_mut().readable.pop_front() {
             self.set_listed(id, false);
         }
     }
 
     fn set_listed(&mut self, id: u64, is_listed: bool) {
-        if let Some(key) = self.streams.find(RequestId(id)) {
-            self.streams.get_mut(key).is_listed = is_listed;
+        if let Some(key) = self.core.find(RequestId(id)) {
+            self.core.stream_mut(key).own.is_listed = is_listed;
         } else if let Some(place) = self.peer_stream(id) {
             self.peer_streams[place].is_listed = is_listed;
         }
@@ -117,10 +119,10 @@ impl Connection {
 
     /// Removes a stream from those that QUIC has bytes of.
     fn unlist(&mut self, id: u64) {
-        if self.readable.front() == Some(&id) {
+        if self.core.own_mut().readable.front() == Some(&id) {
             self.unlist_front();
         } else {
-            self.readable.retain(|&other| other != id);
+            self.core.own_mut().readable.retain(|&other| other != id);
             self.set_listed(id, false);
         }
     }
@@ -130,10 +132,10 @@ impl Connection {
         if self.phase != Phase::Open || data.is_empty() {
             return;
         }
-        self.response_started = true;
-        if let Some(key) = self.streams.find(RequestId(id)) {
-            let stream = self.streams.get_mut(key);
-            if stream.recv_side != RecvSide::Open {
+        self.core.set_response_started(true);
+        if let Some(key) = self.core.find(RequestId(id)) {
+            let stream = self.core.stream_mut(key);
+            if stream.own.recv_side != RecvSide::Open {
                 return;
             }
             stream.stats.received += data.len() as u64;
@@ -141,7 +143,7 @@ impl Connection {
                 stream.recv_timer.advance(now, data.len());
                 return;
             }
-            stream.input.push(data);
+            stream.own.input.push(data);
             self.mark_ready(key);
         } else if let Some(place) = self.peer_stream(id)
             && let Err(fault) = self.receive_on_peer_stream(place, &data)
@@ -156,11 +158,11 @@ impl Connection {
         if self.phase != Phase::Open {
             return;
         }
-        if let Some(key) = self.streams.find(RequestId(id)) {
-            let stream = self.streams.get_mut(key);
-            stream.is_readable = false;
-            if stream.recv_side == RecvSide::Open {
-                stream.recv_side = RecvSide::Ended;
+        if let Some(key) = self.core.find(RequestId(id)) {
+            let stream = self.core.stream_mut(key);
+            stream.own.is_readable = false;
+            if stream.own.recv_side == RecvSide::Open {
+                stream.own.recv_side = RecvSide::Ended;
                 if stream.discard_until.is_some() {
                     return self.stop_discarding(key);
                 }
@@ -179,8 +181,8 @@ impl Connection {
         if self.phase != Phase::Open {
             return;
         }
-        let result = if let Some(key) = self.streams.find(RequestId(id)) {
-            self.streams.get_mut(key).is_readable = false;
+        let result = if let Some(key) = self.core.find(RequestId(id)) {
+            self.core.stream_mut(key).own.is_readable = false;
             self.reset_by_peer(key, code)
         } else if let Some(place) = self.peer_stream(id) {
             self.end_peer_stream(place)
@@ -194,8 +196,8 @@ impl Connection {
 
     pub fn stream_drained(&mut self, id: u64) {
         self.unlist(id);
-        if let Some(key) = self.streams.find(RequestId(id)) {
-            self.streams.get_mut(key).is_readable = false;
+        if let Some(key) = self.core.find(RequestId(id)) {
+            self.core.stream_mut(key).own.is_readable = false;
         }
         self.check_lost();
     }
@@ -205,7 +207,7 @@ impl Connection {
         if self.phase != Phase::Open {
             return self.one_acknowledged();
         }
-        let result = if let Some(key) = self.streams.find(RequestId(id)) {
+        let result = if let Some(key) = self.core.find(RequestId(id)) {
             self.stopped_by_peer(key, code)
         } else if self.own_streams.has(id) {
             Err(rules::CRITICAL_STREAM)
@@ -234,11 +236,11 @@ impl Connection {
                 peer_close = Some(PeerClose::new(ErrorCode(*code), reason, false));
                 closed_with(*code)
             }
-            QuicClose::ByTransport(rule) => rules::aborted(rule),
+            QuicClose::ByTransport(rule) => aborted(rule),
             QuicClose::IdleTimeout => rules::QUIC_IDLE,
         };
         self.commands.clear();
-        if self.side == Side::Client && self.phase == Phase::Open {
+        if self.core.is_client() && self.phase == Phase::Open {
             // What has arrived can still be read.
             return self.lose_connection(Loss {
                 error,
@@ -263,7 +265,7 @@ impl Connection {
             return None;
         }
         self.collect_instructions();
-        if self.own_streams.unsent_bytes() > self.limits.http3.max_queued_bytes {
+        if self.own_streams.unsent_bytes() > self.core.limits().http3.max_queued_bytes {
             self.fail_connection(rules::UNREAD);
             return None;
         }
@@ -296,7 +298,7 @@ impl Connection {
             return !self.commands.is_empty();
         }
         !self.commands.is_empty()
-            || !self.send_queue.is_empty()
+            || self.core.has_queued()
             || self.own_streams.has_output()
             || self.encoder.has_unsent()
             || self.decoder.has_unacknowledged_entries()
@@ -309,15 +311,15 @@ impl Connection {
         if self.own_streams.sent(id, n, is_blocked) {
             return;
         }
-        if let Some(key) = self.streams.find(RequestId(id)) {
+        if let Some(key) = self.core.find(RequestId(id)) {
             self.request_sent(key, n, end);
         }
     }
 
     pub fn stream_writable(&mut self, now: Instant, id: u64) {
         self.set_now(now);
-        if let Some(key) = self.streams.find(RequestId(id)) {
-            self.streams.get_mut(key).is_send_blocked = false;
+        if let Some(key) = self.core.find(RequestId(id)) {
+            self.core.stream_mut(key).own.is_send_blocked = false;
             self.update_send_queue(key);
         } else {
             self.own_streams.writable(id);

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 
-use crate::idle_timer::IdleTimer;
+use crate::multiplexed::Lifecycle;
 use crate::multiplexed::buffers::Outbox;
 use crate::multiplexed::priority::Priority;
 use crate::{ErrorCode, QuicCommand, Side, StreamSend};
@@ -219,7 +219,7 @@ impl Connection {
                 self.copied_bytes += received.copied_bytes;
                 while self.copied_bytes >= COPIED_FOR_A_FRAME {
                     self.copied_bytes -= COPIED_FOR_A_FRAME;
-                    self.charge_control()?;
+                    self.core.charge_control()?;
                 }
                 if self.decoder.inserted() > before {
                     self.unblock_streams();
@@ -242,10 +242,10 @@ impl Connection {
             },
             stream_type::QPACK_ENCODER => PeerStreamType::Encoder,
             stream_type::QPACK_DECODER => PeerStreamType::Decoder,
-            stream_type::PUSH if self.side == Side::Server => return Err(rules::PUSH_BY_CLIENT),
+            stream_type::PUSH if self.core.is_server() => return Err(rules::PUSH_BY_CLIENT),
             stream_type::PUSH => return Err(rules::PUSH),
             _ => {
-                self.charge_control()?;
+                self.core.charge_control()?;
                 let (id, code) = (
                     self.peer_streams[place].id,
                     ErrorCode::H3_STREAM_CREATION_ERROR.0,
@@ -267,7 +267,7 @@ impl Connection {
     fn remove_peer_stream(&mut self, place: usize) {
         let stream = self.peer_streams.swap_remove(place);
         if stream.is_listed {
-            self.readable.retain(|&id| id != stream.id);
+            self.core.own_mut().readable.retain(|&id| id != stream.id);
         }
     }
 
@@ -277,7 +277,7 @@ impl Connection {
             return Err(rules::CRITICAL_STREAM);
         }
         self.remove_peer_stream(place);
-        self.charge_control()
+        self.core.charge_control()
     }
 
     // The control stream (RFC 9114 6.2.1).
@@ -318,12 +318,12 @@ impl Connection {
             };
             self.check_control(header, is_set)?;
             if header.frame_type == FrameType::Unknown {
-                self.charge_control()?;
+                self.core.charge_control()?;
                 rest = &rest[n..];
                 self.set_control(place, is_set, header.len);
                 continue;
             }
-            if header.len > u64::from(self.limits.http3.max_control_frame_bytes) {
+            if header.len > u64::from(self.core.limits().http3.max_control_frame_bytes) {
                 return Err(rules::TOO_LONG);
             }
             let Some(payload) = rest[n..].get(..header.len as usize) else {
@@ -349,7 +349,7 @@ impl Connection {
                 rules::NO_SETTINGS
             });
         }
-        let is_client = self.side == Side::Client;
+        let is_client = self.core.is_client();
         match header.frame_type {
             FrameType::Data | FrameType::Headers | FrameType::PushPromise => Err(rules::ON_CONTROL),
             FrameType::Http2 => Err(rules::OF_HTTP2),
@@ -365,7 +365,7 @@ impl Connection {
         if frame_type == FrameType::Settings {
             return self.settings(payload);
         }
-        self.charge_control()?;
+        self.core.charge_control()?;
         let number = || frame::only_varint(payload).ok_or(rules::WRONG_SIZE);
         match frame_type {
             FrameType::GoAway => self.go_away_received(number()?),
@@ -393,17 +393,15 @@ impl Connection {
 
     fn settings(&mut self, payload: &[u8]) -> Result<(), Fault> {
         self.apply_settings(payload)?;
-        if matches!(self.timers.idle, IdleTimer::Head(_) | IdleTimer::Closing(_)) {
-            self.timers.idle = IdleTimer::Idle(self.now);
-            if self.closing {
-                self.announce_go_away_later();
-            }
+        let now = self.core.now();
+        if self.core.timers_mut().settings_received(now) && self.core.is_closing() {
+            self.announce_go_away_later();
         }
         Ok(())
     }
 
     fn go_away_received(&mut self, id: u64) -> Result<(), Fault> {
-        if self.side == Side::Server {
+        if self.core.is_server() {
             // A push identifier.
             if self.peer_push_go_away.is_some_and(|before| id > before) {
                 return Err(rules::GO_AWAY_ID);
@@ -429,7 +427,7 @@ impl Connection {
             return Err(rules::PRIORITY_ID);
         }
         let priority = Priority::of(&payload[n..]);
-        if let Some(key) = self.streams.find(RequestId(id)) {
+        if let Some(key) = self.core.find(RequestId(id)) {
             self.set_priority(key, priority);
         } else if id >= self.peer_requests.next() {
             self.early_priorities.retain(|early| early.id != id);

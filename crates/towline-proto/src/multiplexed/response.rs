@@ -13,7 +13,7 @@ use super::fields::check_fields;
 use super::states::SendState;
 
 /// A longer header block is not cached. A block of this size fits into one frame for every peer.
-pub(super) const MAX_CACHED_BLOCK_BYTES: usize = 256;
+pub(crate) const MAX_CACHED_BLOCK_BYTES: usize = 256;
 
 /// A head with more text is not cached: cached heads are kept by idle connections.
 const MAX_CACHED_TEXT_BYTES: usize = 1024;

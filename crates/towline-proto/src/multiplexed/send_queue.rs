@@ -1,24 +1,11 @@
 //! The queue of streams that can send, the most urgent first (RFC 9218).
 
 use super::priority::Priority;
-use super::streams::{Slot, StreamKey, Streams};
+use super::stream::{QueueLink, Variant};
+use super::streams::{StreamKey, Streams};
 
-/// Place of a stream in the send queue.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct QueueLink {
-    pub is_queued: bool,
-    /// The next stream of its urgency.
-    pub next: Option<u32>,
-}
-
-/// A stream that can be in the send queue. Its priority changes only while it is not.
-pub(crate) trait Queued: Slot {
-    fn priority(&self) -> Priority;
-
-    fn link(&mut self) -> &mut QueueLink;
-}
-
-/// Streams that can send, by urgency; each list is linked through the streams themselves.
+/// Streams that can send, by urgency; each list is linked through the streams themselves. The priority of a stream changes
+/// only while it is in no list.
 #[derive(Debug, Default)]
 pub(crate) struct SendQueue {
     lists: [Option<List>; 8],
@@ -48,16 +35,16 @@ impl SendQueue {
     }
 
     /// Appends a stream to the others of its urgency.
-    pub fn add<S: Queued>(&mut self, streams: &mut Streams<S>, key: StreamKey) {
+    pub fn add<V: Variant>(&mut self, streams: &mut Streams<V>, key: StreamKey) {
         let stream = streams.get_mut(key);
-        if std::mem::replace(&mut stream.link().is_queued, true) {
+        if std::mem::replace(&mut stream.link.is_queued, true) {
             return;
         }
-        stream.link().next = None;
-        let list = self.list(stream.priority());
+        stream.link.next = None;
+        let list = self.list(stream.priority);
         match list {
             Some(list) => {
-                streams.get_mut(StreamKey(list.last)).link().next = Some(key.0);
+                streams.get_mut(StreamKey(list.last)).link.next = Some(key.0);
                 list.last = key.0;
             }
             None => {
@@ -70,10 +57,10 @@ impl SendQueue {
     }
 
     /// Prepends a stream to the others of its urgency, to continue with it.
-    pub fn add_first<S: Queued>(&mut self, streams: &mut Streams<S>, key: StreamKey) {
+    pub fn add_first<V: Variant>(&mut self, streams: &mut Streams<V>, key: StreamKey) {
         let stream = streams.get_mut(key);
-        let list = self.list(stream.priority());
-        *stream.link() = QueueLink {
+        let list = self.list(stream.priority);
+        stream.link = QueueLink {
             is_queued: true,
             next: list.map(|list| list.first),
         };
@@ -83,14 +70,14 @@ impl SendQueue {
         });
     }
 
-    pub fn remove<S: Queued>(&mut self, streams: &mut Streams<S>, key: StreamKey) {
+    pub fn remove<V: Variant>(&mut self, streams: &mut Streams<V>, key: StreamKey) {
         let stream = streams.get_mut(key);
-        let link = std::mem::take(stream.link());
+        let link = std::mem::take(&mut stream.link);
         if !link.is_queued {
             return;
         }
         let next = link.next;
-        let list = self.list(stream.priority());
+        let list = self.list(stream.priority);
         let Some(List { first, last }) = *list else {
             return;
         };
@@ -99,13 +86,13 @@ impl SendQueue {
             return;
         }
         let mut before = first;
-        while let Some(place) = streams.get_mut(StreamKey(before)).link().next {
+        while let Some(place) = streams.get_mut(StreamKey(before)).link.next {
             if place == key.0 {
                 break;
             }
             before = place;
         }
-        streams.get_mut(StreamKey(before)).link().next = next;
+        streams.get_mut(StreamKey(before)).link.next = next;
         if last == key.0 {
             *list = Some(List {
                 first,

@@ -1,5 +1,7 @@
 //! The streams of a connection: reused slots, indexed by stream identifier.
 
+use super::stream::{Number, Stream, Variant};
+
 /// The slot of a stream in its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamKey(pub u32);
@@ -7,56 +9,14 @@ pub struct StreamKey(pub u32);
 /// An idle connection keeps no more slots than this.
 pub(crate) const MAX_IDLE_SLOTS: usize = 32;
 
-/// The identifier of a stream: those of one side ascend in even steps.
-pub(crate) trait Number: Copy + Eq + Default {
-    /// The identifier of no stream.
-    const NONE: Self;
-
-    /// Its place in the order of the streams.
-    fn place(self) -> usize;
-}
-
-impl Number for u32 {
-    const NONE: Self = 0;
-
-    #[inline]
-    fn place(self) -> usize {
-        (self >> 1) as usize
-    }
-}
-
-/// A place for a stream, reused when the stream ends.
-pub(crate) trait Slot: Default {
-    type Id: Number;
-
-    /// The identifier of its stream; [`Number::NONE`]: it is free.
-    fn id(&self) -> Self::Id;
-
-    /// Frees the slot.
-    fn end(&mut self);
-
-    /// Frees large buffers of a free slot.
-    fn shrink(&mut self);
-}
-
-#[derive(Debug)]
-pub(crate) struct Streams<S: Slot> {
-    slots: Vec<S>,
+#[derive(Debug, Default)]
+pub(crate) struct Streams<V: Variant> {
+    slots: Vec<Stream<V>>,
     free: Vec<u32>,
-    index: Index<S::Id>,
+    index: Index<V::Id>,
 }
 
-impl<S: Slot> Default for Streams<S> {
-    fn default() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-            index: Index::default(),
-        }
-    }
-}
-
-impl<S: Slot> Streams<S> {
+impl<V: Variant> Streams<V> {
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -66,24 +26,24 @@ impl<S: Slot> Streams<S> {
     }
 
     #[inline]
-    pub fn find(&self, id: S::Id) -> Option<StreamKey> {
+    pub fn find(&self, id: V::Id) -> Option<StreamKey> {
         self.index.find(id).map(StreamKey)
     }
 
     #[inline]
-    pub fn get(&self, key: StreamKey) -> &S {
+    pub fn get(&self, key: StreamKey) -> &Stream<V> {
         &self.slots[key.0 as usize]
     }
 
     #[inline]
-    pub fn get_mut(&mut self, key: StreamKey) -> &mut S {
+    pub fn get_mut(&mut self, key: StreamKey) -> &mut Stream<V> {
         &mut self.slots[key.0 as usize]
     }
 
     /// Takes a free slot for the stream `id`, which `begin` initializes.
-    pub fn insert(&mut self, id: S::Id, begin: impl FnOnce(&mut S)) -> StreamKey {
+    pub fn insert(&mut self, id: V::Id, begin: impl FnOnce(&mut Stream<V>)) -> StreamKey {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(S::default());
+            self.slots.push(Stream::default());
             self.slots.len() as u32 - 1
         });
         begin(&mut self.slots[slot as usize]);
@@ -93,16 +53,16 @@ impl<S: Slot> Streams<S> {
 
     pub fn remove(&mut self, key: StreamKey) {
         let stream = self.get_mut(key);
-        let id = stream.id();
+        let id = stream.id;
         stream.end();
         self.index.remove(id);
         self.free.push(key.0);
     }
 
     /// Keys of the slots in use.
-    pub fn iter(&self) -> impl Iterator<Item = StreamKey> + use<S> {
+    pub fn iter(&self) -> impl Iterator<Item = StreamKey> + use<V> {
         let used: Vec<StreamKey> = (0..self.slots.len() as u32)
-            .filter(|&slot| self.slots[slot as usize].id() != S::Id::NONE)
+            .filter(|&slot| self.slots[slot as usize].id != V::Id::NONE)
             .map(StreamKey)
             .collect();
         used.into_iter()
@@ -220,24 +180,6 @@ mod tests {
 
     use super::*;
 
-    /// A slot without state.
-    #[derive(Debug, Default)]
-    struct Plain(u32);
-
-    impl Slot for Plain {
-        type Id = u32;
-
-        fn id(&self) -> u32 {
-            self.0
-        }
-
-        fn end(&mut self) {
-            self.0 = 0;
-        }
-
-        fn shrink(&mut self) {}
-    }
-
     /// Compares with a map, on identifiers that collide.
     #[test]
     fn the_index_agrees_with_a_map() {
@@ -263,8 +205,8 @@ mod tests {
 
     #[test]
     fn slots_are_reused() {
-        let mut streams: Streams<Plain> = Streams::default();
-        let begin = |streams: &mut Streams<Plain>, id| streams.insert(id, |slot| slot.0 = id);
+        let mut streams: Streams<crate::h2::Http2> = Streams::default();
+        let begin = |streams: &mut Streams<_>, id| streams.insert(id, |slot| slot.begin(id));
         for id in (1..1000).step_by(2) {
             let at = begin(&mut streams, id);
             let other = begin(&mut streams, id + 1_000_000);

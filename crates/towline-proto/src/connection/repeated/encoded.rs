@@ -1,18 +1,15 @@
-//! Prepared requests, which are sent many times and compressed once.
+//! The compressed form of prepared requests.
 //!
 //! The meaning of a block depends on the table of the peer. While the encoder would produce the same block
 //! for the same fields, the cached one is sent: nothing is validated, looked up or compressed.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
+use crate::PreparedRequest;
 use crate::body::Method;
 use crate::h1::Parts;
-use crate::{BodySize, PreparedRequest};
-
-use super::fields::RequestInfo;
-use super::response::{EncodedBlock, MAX_CACHED_BLOCK_BYTES};
+use crate::multiplexed::fields::RequestInfo;
+use crate::multiplexed::response::{EncodedBlock, MAX_CACHED_BLOCK_BYTES};
 
 /// Number of cached requests.
 const MAX_REMEMBERED: usize = 32;
@@ -34,14 +31,24 @@ pub(crate) struct EncodedRequests {
 }
 
 #[derive(Debug)]
-pub(crate) struct EncodedRequest {
-    pub parts: Arc<Parts>,
+pub(super) struct EncodedRequest {
+    parts: Arc<Parts>,
     pub info: RequestInfo,
     /// The encoder state that the block depends on (its generation).
-    pub generation: u32,
+    generation: u32,
     /// QPACK: the oldest entry that the block refers to.
-    pub oldest: u64,
-    pub block: Vec<u8>,
+    oldest: u64,
+    block: Vec<u8>,
+}
+
+impl EncodedRequest {
+    pub fn block(&self) -> EncodedBlock<'_> {
+        EncodedBlock {
+            bytes: &self.block,
+            generation: self.generation,
+            oldest: self.oldest,
+        }
+    }
 }
 
 impl EncodedRequests {
@@ -50,7 +57,7 @@ impl EncodedRequests {
         self.entries.iter().position(is_same)
     }
 
-    pub fn find(
+    pub(super) fn find(
         &self,
         request: &PreparedRequest,
         generation: Option<u32>,
@@ -102,10 +109,6 @@ impl EncodedRequests {
         let takes_slot = self.unplaced.is_multiple_of(REPLACE_ONE_IN);
         takes_slot.then_some((self.unplaced / REPLACE_ONE_IN) as usize % MAX_REMEMBERED)
     }
-}
-
-pub(crate) fn size_of(body: Option<&Bytes>) -> BodySize {
-    body.map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64))
 }
 
 #[cfg(test)]

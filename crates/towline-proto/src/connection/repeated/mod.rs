@@ -1,0 +1,62 @@
+//! Requests that are sent many times, for a load generator. They are validated once, and compressed once for each state of
+//! the compression table. Servers and clients have none of this.
+
+mod encoded;
+
+use crate::multiplexed::messages::{Messages, size_of};
+use crate::multiplexed::streams::StreamKey;
+use crate::{PreparedRequest, StreamId, UserError};
+
+use super::{Connection, Inner};
+
+pub(crate) use encoded::EncodedRequests;
+
+impl Connection {
+    /// Like [`request_pipelined`](Self::request_pipelined), with a request that is validated and encoded already,
+    /// for programs that send the same one many times.
+    pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
+        let encoded = &mut self.encoded_requests;
+        match &mut self.inner {
+            Inner::H1(conn) => conn.request_prepared(request),
+            Inner::H2(conn) => {
+                request_encoded(&mut **conn, request, encoded.get_or_insert_default())
+            }
+            Inner::H3(conn) => {
+                request_encoded(&mut **conn, request, encoded.get_or_insert_default())
+            }
+        }
+    }
+}
+
+fn request_encoded<C: Messages>(
+    conn: &mut C,
+    request: &PreparedRequest,
+    encoded: &mut EncodedRequests,
+) -> Result<StreamId, UserError> {
+    let key = open(conn, request, encoded)?;
+    conn.finish_request(key, request.body())
+}
+
+fn open<C: Messages>(
+    conn: &mut C,
+    request: &PreparedRequest,
+    encoded: &mut EncodedRequests,
+) -> Result<StreamKey, UserError> {
+    let generation = conn.generation();
+    if let Some(entry) = encoded.find(request, generation)
+        && conn.stream_capacity() > 0
+    {
+        let key = conn.begin_exchange(entry.info);
+        conn.repeat_head(key, entry.block(), entry.info.end);
+        conn.after_head(key, entry.info.end);
+        return Ok(key);
+    }
+    let size = size_of(request.body().as_ref());
+    let opened = request.with_head(|head| conn.open_request(head, size))?;
+    // If fields were added to the table, the next block for the same head is different.
+    if let Some(generation) = generation.filter(|_| conn.generation() == generation) {
+        let block = conn.written_block(opened.written, generation);
+        encoded.record(request, opened.info, block);
+    }
+    Ok(opened.key)
+}

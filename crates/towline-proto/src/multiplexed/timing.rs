@@ -1,0 +1,114 @@
+//! Timeouts of connections of both protocols, and the actions when they expire.
+
+use std::time::Instant;
+
+use crate::idle_timer::IdleTimer;
+
+use super::connection::Lifecycle;
+use super::fault::{DONE, Fault, IDLE};
+use super::stream::Variant;
+use super::streams::StreamKey;
+use super::timers::{Idleness, earliest};
+
+/// A connection that watches the time.
+pub(crate) trait Timing: Lifecycle {
+    /// Sets the time and starts the armed timers.
+    fn set_now(&mut self, now: Instant);
+
+    /// The first stream was opened.
+    fn on_busy(&mut self);
+
+    /// The last stream was closed.
+    fn on_idle(&mut self);
+
+    /// Whether the peer is too slow on a stream, one of whose timers has expired.
+    fn is_slow(&mut self, key: StreamKey, now: Instant) -> Option<Fault>;
+
+    /// Marks a stream as closed: its slot is freed on the next call of `next_event`.
+    #[inline]
+    fn mark_closed(&mut self, key: StreamKey) {
+        if self.core_mut().set_closed(key) {
+            self.watch_idleness();
+        }
+    }
+
+    /// As `close`: GOAWAY needs no idle time, because the peer knows which of its requests were processed.
+    fn drain(&mut self, now: Instant) {
+        self.set_now(now);
+        self.close();
+    }
+
+    /// Updates the idle timer after a stream was opened or closed.
+    #[inline]
+    fn watch_idleness(&mut self) {
+        let is_open = self.is_open();
+        let core = self.core_mut();
+        let (is_busy, now) = (core.is_busy(), core.now());
+        match core.timers_mut().watch_idleness(is_busy, is_open, now) {
+            Idleness::Unchanged => {}
+            Idleness::Busy => self.on_busy(),
+            Idleness::Idle => self.on_idle(),
+        }
+        self.close_if_drained();
+    }
+
+    fn on_idle_timer_expired(&mut self) {
+        match self.core().timers().idle() {
+            IdleTimer::Head(_) => self.fail_connection(Self::Variant::RULES.silent),
+            IdleTimer::Idle(_) => self.close_gracefully(IDLE),
+            IdleTimer::Closing(_) | IdleTimer::Draining(_) => self.close_gracefully(DONE),
+            IdleTimer::Off => {}
+        }
+    }
+
+    /// The timers of a stream have changed.
+    #[inline]
+    fn watch_deadline(&mut self, key: StreamKey) {
+        let core = self.core_mut();
+        let deadline = core.stream(key).deadline(core.limits());
+        core.timers_mut().watch(deadline);
+    }
+
+    /// Starts the timer for body bytes.
+    #[inline]
+    fn watch_body(&mut self, key: StreamKey) {
+        let now = self.core().now();
+        let (stream, limits) = self.core_mut().stream_and_limits(key);
+        stream.recv_timer.start(now);
+        let deadline = earliest(stream.recv_timer.deadline(limits), stream.discard_until);
+        self.core_mut().timers_mut().watch(deadline);
+    }
+
+    /// Starts the timer for a body that the peer held back until `100 Continue`.
+    fn watch_awaited_body(&mut self, key: StreamKey) {
+        let core = self.core_mut();
+        if core.stream_mut(key).recv_timer.arm() {
+            core.timers_mut().start_later(key);
+        }
+    }
+
+    /// Checks the timers of every stream.
+    fn check_streams(&mut self, now: Instant) {
+        for key in self.core().stream_keys() {
+            if !self.is_open() {
+                return;
+            }
+            let (stream, limits) = self.core_mut().stream_and_limits(key);
+            if let Some(until) = stream.discard_until
+                && (now >= until || stream.recv_timer.expired(now, limits))
+            {
+                self.stop_discarding(key);
+            } else if let Some(fault) = self.is_slow(key, now)
+                && let Err(fault) = self.reset_stream(key, fault)
+            {
+                return self.fail_connection(fault);
+            }
+        }
+        let core = self.core_mut();
+        let deadlines = core.stream_keys();
+        let earliest = deadlines
+            .filter_map(|key| core.stream(key).deadline(core.limits()))
+            .min();
+        core.timers_mut().set_streams(earliest);
+    }
+}
