@@ -51,6 +51,22 @@ class _Base:
     async def _exchange(self, transport: Any, request: Request) -> Any:
         raise NotImplementedError("a subclass calls the transport")
 
+    async def drain_and_release(self, response: Response) -> None:
+        pieces = []
+        if response._content is None and not response.is_closed:
+            remaining = _DRAIN_BYTES
+            while remaining > 0 and (piece := await self._read(response, remaining)):
+                pieces.append(piece)
+                remaining -= len(piece)
+            _keep_content(response, pieces)
+            await self.close(response)
+
+    async def _read(self, response: Response, n: int) -> bytes:
+        raise NotImplementedError("a subclass reads the next bytes")
+
+    async def close(self, response: Response) -> None:
+        raise NotImplementedError("a subclass closes the response")
+
     def now(self) -> float:
         return time.monotonic()
 
@@ -67,15 +83,8 @@ class SyncBackend(_Base):
     async def _exchange(self, transport: Any, request: Request) -> Any:
         return transport.handle_request(request)
 
-    async def drain_and_release(self, response: Response) -> None:
-        pieces = []
-        if response._content is None and not response.is_closed:
-            remaining = _DRAIN_BYTES
-            while remaining > 0 and (piece := response.read(remaining)):
-                pieces.append(piece)
-                remaining -= len(piece)
-            _keep_content(response, pieces)
-            response.close()
+    async def _read(self, response: Response, n: int) -> bytes:
+        return response.read(n)
 
     async def close(self, response: Response) -> None:
         response.close()
@@ -118,15 +127,8 @@ class AsyncBackend(_Base):
     async def _exchange(self, transport: Any, request: Request) -> Any:
         return await transport.handle_async_request(request)
 
-    async def drain_and_release(self, response: Response) -> None:
-        pieces = []
-        if response._content is None and not response.is_closed:
-            remaining = _DRAIN_BYTES
-            while remaining > 0 and (piece := await response.aread(remaining)):
-                pieces.append(piece)
-                remaining -= len(piece)
-            _keep_content(response, pieces)
-            await response.aclose()
+    async def _read(self, response: Response, n: int) -> bytes:
+        return await response.aread(n)
 
     async def close(self, response: Response) -> None:
         await response.aclose()
