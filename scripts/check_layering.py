@@ -70,32 +70,6 @@ CYCLES: dict[tuple[str, ...], str] = {
         IO + "client/blocking/waiter_mailbox.rs",
     ): "the pool holds connections, and an HTTP/2 connection reports its free streams and its end to the pool",
     (
-        LOAD + "netem/datagrams.rs",
-        LOAD + "netem/mod.rs",
-        LOAD + "netem/shaper.rs",
-        LOAD + "netem/transit.rs",
-    ): "the conditions of a network are defined above the shaper that applies them",
-    (
-        LOAD + "report/build.rs",
-        LOAD + "report/mod.rs",
-    ): "the report in a file of its own, away from the code that fills it",
-    (
-        LOAD + "responder/routes/behaviour.rs",
-        LOAD + "responder/routes/catalogue.rs",
-        LOAD + "responder/routes/delayed.rs",
-        LOAD + "responder/routes/faults.rs",
-        LOAD + "responder/routes/injection.rs",
-        LOAD + "responder/routes/mod.rs",
-        LOAD + "responder/routes/responses.rs",
-        LOAD + "responder/routes/route.rs",
-        LOAD + "responder/routes/sse.rs",
-        LOAD + "responder/routes/websocket.rs",
-    ): "an injected fault wraps the route that it affects, and a route may have injected faults",
-    (
-        LOAD + "stats/mod.rs",
-        LOAD + "stats/steps.rs",
-    ): "a step has response times, which the statistics define",
-    (
         ASGI + "exchange.rs",
         ASGI + "state.rs",
         ASGI + "task/coroutine.rs",

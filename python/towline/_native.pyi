@@ -43,6 +43,7 @@ __all__ = [
     "dump_json",
     "load_json",
     "load_main",
+    "load_options",
     "netem_main",
     "observe_calls",
     "open_listeners",
@@ -130,6 +131,9 @@ def open_stream(
 
 def load_main(arguments: Sequence[str]) -> int:
     """Runs the load generator with these arguments and returns its exit status. It handles SIGINT itself."""
+
+def load_options() -> list[tuple[str, str, str]]:
+    """The options of the load generator: name, placeholder of the value (empty: a switch) and help."""
 
 def open_output(path: str | PathLike[str], mode: int = 0o666, /) -> int:
     """Open a file to replace its content; returns a descriptor.

@@ -8,7 +8,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from towline import _native
+from towline._options import flags, options_of
+from towline.bench.compare_servers.options import CompareOptions
+from towline.bench.runner.plan import Options
 from towline.cli import completion
+from towline.cli.call_options import CallOptions
+from towline.cli.state_options import StateOptions
+from towline.config import ServerConfig
+from towline.load_agents.command import VALUED
 
 SCRIPTS = {"bash": completion.bash, "zsh": completion.zsh, "fish": completion.fish}
 
@@ -69,12 +77,28 @@ def test_the_script_has_every_command_and_balanced_quotes(shell: str) -> None:
         assert line.count("'") % 2 == 0, line
 
 
-def test_the_options_of_load_exist() -> None:
-    options = Path(__file__).parents[2] / "crates/towline-load/src/cli/options.rs"
-    if not options.exists():
-        pytest.skip("needs the source")
-    known = set(re.findall(r'\b(?:load|request)\(\s*"([a-z0-9-]+)"', options.read_text()))
-    assert {name.removeprefix("--") for name in completion.LOAD} - known <= {"help"}
+def declared(*configs: type) -> set[str]:
+    """The options that dataclasses declare."""
+    options = [(name, option) for config in configs for name, (option, _) in options_of(config).items()]
+    return {flags(name, option)[0] for name, option in options}
+
+
+def test_completion_has_every_option_of_every_command() -> None:
+    native = {f"--{name}" for name, _, _ in _native.load_options()}
+    assert {"--fail-if", "--stages", "--goal", "--cookie"} <= native
+    expected = {
+        "serve": declared(ServerConfig),
+        "bench": declared(CompareOptions, Options),
+        "state": declared(StateOptions),
+        "load": native | set(VALUED),
+    } | dict.fromkeys(("get", "post", "put", "patch", "delete", "head", "options"), declared(CallOptions))
+    found = completion.flags()
+    assert found.keys() == expected.keys()
+    for command, options in expected.items():
+        names = {flag.name for flag in found[command]}
+        # A switch that is on by default is completed as its negative.
+        missing = {name for name in options - names if f"--no-{name.removeprefix('--')}" not in names}
+        assert not missing, command
 
 
 def test_an_unknown_shell_is_2(capsys: pytest.CaptureFixture[str]) -> None:

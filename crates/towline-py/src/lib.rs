@@ -18,7 +18,7 @@ mod _native {
     #[pymodule_export]
     use super::bench_processes::{netem_main, responder_main};
     #[pymodule_export]
-    use super::load::{load_main, test_certificate};
+    use super::load::{load_main, load_options, test_certificate};
     #[pymodule_export]
     use super::output_file::open_output;
     #[pymodule_export]

@@ -12,6 +12,15 @@ pub fn load_main(py: Python<'_>, arguments: Vec<OsString>) -> u8 {
     py.detach(|| towline_load::cli::status(arguments.into_iter()))
 }
 
+/// The options of the load generator: name, placeholder of the value (empty: a switch) and help.
+#[pyfunction]
+pub fn load_options() -> Vec<(&'static str, &'static str, String)> {
+    let options = towline_load::cli::options();
+    options
+        .map(|option| (option.name, option.value, option.description()))
+        .collect()
+}
+
 /// Creates a certificate for these names and addresses. Returns authority, certificate and key, in PEM.
 #[pyfunction]
 pub fn test_certificate(names: Vec<String>) -> PyResult<(String, String, String)> {

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from .. import _native
 from .._options import flags as spellings
 from .._options import options_of
 
@@ -24,40 +25,6 @@ examples:
   eval "$(towline completion zsh)"     # in ~/.zshrc, after compinit
   towline completion fish > ~/.config/fish/completions/towline.fish
 """
-# The load generator is native and parses its own options.
-LOAD = [
-    "--agent-binary",
-    "--agent-command",
-    "--body",
-    "--body-file",
-    "--cacert",
-    "--connect-timeout",
-    "--connections",
-    "--csv",
-    "--duration",
-    "--early-data",
-    "--find-peak",
-    "--header",
-    "--help",
-    "--hosts",
-    "--http2",
-    "--http3",
-    "--json",
-    "--method",
-    "--on-lost-agent",
-    "--poisson",
-    "--ramp",
-    "--rate",
-    "--requests",
-    "--scenario",
-    "--seed",
-    "--ssh",
-    "--streams",
-    "--threads",
-    "--timeout",
-    "--verify",
-    "--warm-up",
-]
 
 
 class Flag(NamedTuple):
@@ -97,8 +64,8 @@ def flags() -> dict[str, list[Flag]]:
     serve = [Flag("--config", "file with options", takes_value=True)]
     serve += [Flag(f"--{name.replace('_', '-')}", text) for name, text in ACTIONS.items()]
     calls = _flags(CallOptions, has_negatives=False)
-    found = {"serve": serve + _flags(ServerConfig), "load": [Flag(name) for name in LOAD]}
-    # Of comparisons, then those of its commands only.
+    found = {"serve": serve + _flags(ServerConfig), "load": _load_flags()}
+    # Options of comparisons first, then those of other commands.
     compare = _flags(CompareOptions, has_negatives=False)
     names = {flag.name for flag in compare}
     others = [flag for flag in _flags(Options, has_negatives=False) if flag.name not in names]
@@ -106,6 +73,17 @@ def flags() -> dict[str, list[Flag]]:
     found["state"] = _flags(StateOptions, has_negatives=False)
     found |= dict.fromkeys(("get", "post", "put", "patch", "delete", "head", "options"), calls)
     return found
+
+
+def _load_flags() -> list[Flag]:
+    """The options of the native load generator, and those that start agents on a cluster."""
+    from ..load_agents.command import VALUED
+
+    found = [Flag("--help", "show the options")]
+    for name, value, text in _native.load_options():
+        choices = tuple(value.split("|")) if "|" in value else ()
+        found.append(Flag(f"--{name}", text, choices, takes_value=bool(value)))
+    return found + [Flag(name, takes_value=True) for name in VALUED]
 
 
 def _flags(config: type, *, has_negatives: bool = True) -> list[Flag]:

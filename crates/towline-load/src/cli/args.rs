@@ -15,11 +15,12 @@ use super::hosts;
 use super::job::{Command, Job, Output};
 use super::messages::MessageOptions;
 use super::options::{About, Opt, by_letter, by_name, unknown};
-use super::thresholds::{self, PERCENTS, Threshold};
+use super::thresholds::{self, Threshold};
 use super::{help, scenario, values};
 use crate::config::{Config, LoopMode, Mix, Trust, Until};
 use crate::data::Data;
 use crate::hosts::HostOptions;
+use crate::report::percentiles;
 use crate::schedule::{Arrivals, Rate};
 use crate::search::{Goal, PeakSearch};
 use crate::spec;
@@ -54,7 +55,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
                 // Looked up before its value is taken: otherwise an unknown switch would take the URL as
                 // its value.
                 let option = known(&arg)?;
-                let value = if option.takes_value {
+                let value = if option.takes_value() {
                     text(parser.value().map_err(|error| error.to_string())?)?
                 } else {
                     String::new()
@@ -234,7 +235,7 @@ impl ParsedArgs {
     }
 
     fn option(&mut self, option: &Opt, value: &str) -> Result<(), String> {
-        if !option.takes_value {
+        if !option.takes_value() {
             return self.switch(option.name);
         }
         if self.load_option(option.name, value)?
@@ -267,7 +268,7 @@ impl ParsedArgs {
                 self.config.requests_per_connection = Some(1);
             }
             "expect-continue" => self.send_mode(SendMode::AwaitContinue)?,
-            "no-tui" | "quiet" => self.live = false,
+            "no-tui" => self.live = false,
             // Options of ab and wrk that have no effect here.
             _ => {}
         }
@@ -404,13 +405,7 @@ impl ParsedArgs {
                 self.goal.max_us = goal.as_secs_f64() * 1e6;
             }
             "goal-percentile" => {
-                let percent = values::number(value)?;
-                if !PERCENTS.contains(&percent) {
-                    return Err(format!(
-                        "p{value} is not reported; see --help for those that are"
-                    ));
-                }
-                self.goal.percent = percent;
+                self.goal.percent = percentiles::check(values::number(value)?)?;
             }
             "goal-errors" => self.goal.error_share = values::number(value)?,
             "max-rate" => self.max_rate = values::rate(value)?,

@@ -108,10 +108,10 @@ fn mistakes_are_named() {
         assert!(why.contains(part), "{line}: {why}");
     }
     for (line, part) in [
-        ("-h", "use: "),
+        ("-h", "usage: "),
         ("--help requests", "--multipart"),
         ("--help=load -c 1", "--storm"),
-        ("-h http://a/", "use: "),
+        ("-h http://a/", "usage: "),
     ] {
         let Ok(Command::Help(text)) = parsed(line) else {
             panic!("{line}");
@@ -119,4 +119,14 @@ fn mistakes_are_named() {
         assert!(text.contains(part), "{line}");
     }
     assert!(parsed("--help nothing").unwrap_err().contains("requests"));
+}
+
+#[test]
+fn the_parser_knows_every_option_of_the_table() {
+    for option in crate::cli::options().filter(|option| option.name != "agent") {
+        let value = if option.takes_value() { "=?" } else { "" };
+        let why = parsed(&format!("--{}{value} x", option.name)).err();
+        let is_unknown = why.is_some_and(|why| why.contains("unknown option"));
+        assert!(!is_unknown, "--{}", option.name);
+    }
 }

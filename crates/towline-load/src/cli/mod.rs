@@ -1,5 +1,5 @@
-//! The command line: arguments to [`Config`], outcomes to text. `help/ab-wrk.txt` lists the flags of
-//! `ab` and `wrk` and their meaning here.
+//! The command line: arguments to [`Config`], outcomes to text. `--help ab-wrk` lists the flags of `ab` and `wrk` and
+//! their meaning here.
 
 mod args;
 mod body;
@@ -19,6 +19,7 @@ use std::process::ExitCode;
 
 pub use args::parse;
 pub use job::{Command, Job, Output};
+pub use options::{Opt, options};
 pub use thresholds::Threshold;
 
 use towline_io::output_file;

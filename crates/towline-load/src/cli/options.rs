@@ -1,4 +1,6 @@
-//! The options: names, whether they take a value, and their subject.
+//! The options by topic: names, values, help. The parser, the help and the completion of shells use this table.
+
+use crate::report::percentiles;
 
 /// Whether an option can be combined with a scenario file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,114 +12,295 @@ pub(super) enum About {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Opt {
-    pub(super) name: &'static str,
-    pub(super) short: Option<char>,
-    pub(super) takes_value: bool,
+pub struct Opt {
+    pub name: &'static str,
+    pub short: Option<char>,
+    /// The placeholder of the value, or its choices (`a|b`); empty: a switch.
+    pub value: &'static str,
+    help: &'static str,
     pub(super) about: About,
 }
 
-const fn load(name: &'static str, short: Option<char>, takes_value: bool) -> Opt {
+impl Opt {
+    pub fn takes_value(&self) -> bool {
+        !self.value.is_empty()
+    }
+
+    /// The help, with the percentiles of the report.
+    pub fn description(&self) -> String {
+        (self.help).replace("{percentiles}", &percentiles::list(""))
+    }
+
+    const fn short(self, letter: char) -> Self {
+        Self {
+            short: Some(letter),
+            ..self
+        }
+    }
+}
+
+const fn load(name: &'static str, value: &'static str, help: &'static str) -> Opt {
     Opt {
         name,
-        short,
-        takes_value,
+        short: None,
+        value,
+        help,
         about: About::Load,
     }
 }
 
-const fn request(name: &'static str, short: Option<char>, takes_value: bool) -> Opt {
+const fn request(name: &'static str, value: &'static str, help: &'static str) -> Opt {
     Opt {
-        name,
-        short,
-        takes_value,
         about: About::Request,
+        ..load(name, value, help)
     }
 }
 
-pub(super) const OPTIONS: &[Opt] = &[
-    load("connections", Some('c'), true),
-    load("threads", Some('t'), true),
-    load("duration", Some('d'), true),
-    load("requests", Some('n'), true),
-    load("rate", Some('R'), true),
-    load("poisson", None, false),
-    load("stages", None, true),
-    // ab's -p is a body; see the help.
-    load("pipeline", Some('p'), true),
-    load("http2", None, false),
-    load("http3", None, false),
-    load("early-data", None, false),
-    load("streams", None, true),
-    load("fresh", None, false),
-    load("requests-per-connection", None, true),
-    load("barrier", None, false),
-    load("storm", None, false),
-    load("warm-up", None, true),
-    load("ramp", None, true),
-    load("timeout", None, true),
-    load("connect-timeout", None, true),
-    load("seed", None, true),
-    load("verify", None, false),
-    load("cacert", None, true),
-    load("scenario", None, true),
-    load("data", None, true),
-    load("refusal-status", None, true),
-    load("unix-socket", None, true),
-    load("give-up-after", None, true),
-    load("fail-if", None, true),
-    load("keep-alive", Some('k'), false),
-    request("weights", None, true),
-    request("method", Some('m'), true),
-    request("head", Some('i'), false),
-    request("header", Some('H'), true),
-    request("content-type", Some('T'), true),
-    request("auth", Some('A'), true),
-    request("cookie", Some('C'), true),
-    request("put", Some('u'), true),
-    request("body", None, true),
-    request("body-file", None, true),
-    request("form", None, true),
-    request("multipart", Some('F'), true),
-    request("slow-pieces", None, true),
-    request("chunk-bytes", None, true),
-    request("expect-continue", None, false),
-    request("drop-after", None, true),
-    request("ws-size", None, true),
-    request("ws-binary", None, false),
-    request("ws-deflate", None, false),
-    request("expect-status", None, true),
-    request("expect-length", None, true),
-    request("expect-file", None, true),
-    request("expect-sha256", None, true),
-    request("expect-coding", None, true),
-    request("expect-field", None, true),
-    load("hosts", None, true),
-    load("ssh", None, true),
-    load("agent-command", None, true),
-    load("agent-binary", None, true),
-    load("agent-sockets", None, true),
-    load("on-lost-agent", None, true),
-    load("find-peak", None, false),
-    load("goal", None, true),
-    load("goal-percentile", None, true),
-    load("goal-errors", None, true),
-    load("max-rate", None, true),
-    load("connections-sweep", None, true),
-    load("json", None, false),
-    load("csv", None, false),
-    load("hdr-log", None, true),
-    load("no-tui", None, false),
-    load("latency", None, false),
-    load("quiet", Some('q'), false),
+/// A group of options, on one screen of help.
+pub(super) struct Topic {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) before: &'static str,
+    pub(super) options: &'static [Opt],
+    pub(super) after: &'static str,
+}
+
+/// The topics. `{percentiles}` in a text stands for the percentiles of the report.
+#[rustfmt::skip]
+pub(super) const TOPICS: &[Topic] = &[
+    Topic {
+        name: "load",
+        title: "Amount and shape of the load",
+        before: "",
+        options: &[
+            load("connections", "N", "Total connections (default: 10)").short('c'),
+            load("threads", "N", "Threads that share the connections (default: 1)").short('t'),
+            load("duration", "TIME", "Measured time, such as 10s, 500ms, 2m (default: 10s)").short('d'),
+            load("requests", "N", "Send N requests, in place of a duration").short('n'),
+            load("rate", "N", "Open loop: start N requests per second; latency counts from the intended start").short('R'),
+            load("poisson", "", "With --rate: exponential gaps between starts"),
+            load("stages", "TIME:N,...", "Move to N connections, or to a rate of N with --rate, within each TIME; replaces -d"),
+            load("warm-up", "TIME", "Send load for TIME before the measured time"),
+            load("ramp", "TIME", "Raise connections, or the rate, over TIME"),
+            load("barrier", "", "All connections send at the same moment"),
+            load("storm", "", "Like --barrier, on a new connection for each request"),
+            load("seed", "N", "Seed of arrivals and mixes (default: 1)"),
+            load("give-up-after", "TIME", "End the run after TIME without a server (default: 3s)"),
+        ],
+        after: "",
+    },
+    Topic {
+        name: "connections",
+        title: "Protocol, connections and TLS",
+        before: "",
+        options: &[
+            load("http2", "", "HTTP/2 (ALPN with https, prior knowledge with http)"),
+            load("http3", "", "HTTP/3, without looking for Alt-Svc"),
+            load("early-data", "", "Send safe requests in 0-RTT on resumed connections"),
+            load("streams", "N", "Concurrent streams on each connection (default: 1); -m N is the same"),
+            load("pipeline", "N", "HTTP/1.1 requests or WebSocket messages in flight on each connection (default: 1)").short('p'),
+            load("fresh", "", "Open a new connection for each request"),
+            load("requests-per-connection", "N", "Replace a connection after N requests"),
+            load("timeout", "TIME", "Longest wait for a response (default: 10s)"),
+            load("connect-timeout", "TIME", "Longest wait for a connection (default: 5s)"),
+            load("unix-socket", "PATH", "Send everything to this socket; the URL only sets Host"),
+            load("verify", "", "Verify certificates with the system's trust store"),
+            load("cacert", "FILE", "Verify certificates with the authorities in FILE"),
+            load("keep-alive", "", "Accepted as in ab; connections are kept by default").short('k'),
+        ],
+        after: "\nCertificates are not verified by default.\n",
+    },
+    Topic {
+        name: "requests",
+        title: "Requests",
+        before: "Several URLs are used in turn, or at random with --weights.\n\n",
+        options: &[
+            request("weights", "N,N,...", "Choose URLs at random, in these proportions"),
+            request("method", "METHOD", "Method (default: GET, or POST with a body)").short('m'),
+            request("head", "", "Send HEAD requests").short('i'),
+            request("header", "NAME:VALUE", "Add a header").short('H'),
+            request("auth", "USER:PASSWORD", "Send Basic authentication").short('A'),
+            request("cookie", "NAME=VALUE", "Send a cookie").short('C'),
+            request("body", "TEXT", "Send TEXT as the body"),
+            request("body-file", "FILE", "Send the content of FILE as the body"),
+            request("put", "FILE", "Send the content of FILE with PUT").short('u'),
+            request("content-type", "TYPE", "Type of the body").short('T'),
+            request("form", "NAME=VALUE", "Add a field to an urlencoded body"),
+            request("multipart", "NAME=VALUE", "Add a part to a multipart body; NAME=@FILE[;type=TYPE] [;filename=NAME] sends a file").short('F'),
+            load("scenario", "FILE", "Read requests, expected responses and sessions from a .toml or .json file; other options override it"),
+            load("data", "FILE", "Read rows from a .csv or .jsonl file; {{NAME}} in URL, headers and body is replaced by a value of the next row"),
+        ],
+        after: "",
+    },
+    Topic {
+        name: "slow",
+        title: "Slow and interrupted requests",
+        before: "",
+        options: &[
+            request("slow-pieces", "N,GAP", "Send each request in N pieces, with GAP between them (for example 5,5ms)"),
+            request("chunk-bytes", "N", "Send the body in chunks of N bytes, without Content-Length"),
+            request("expect-continue", "", "Send the body only after the server has sent 100 Continue"),
+            request("drop-after", "N", "Close the connection after N bytes of the body; the same request must then succeed on a new connection"),
+        ],
+        after: "",
+    },
+    Topic {
+        name: "responses",
+        title: "Verification of responses",
+        before: "\
+A response that differs from the expected one is an error. Without these\n\
+options, responses with another status or length than the first successful\n\
+one of their URL are reported as changed; they are not errors.\n\n",
+        options: &[
+            request("expect-status", "N", "Status (default: any of 2xx and 3xx)"),
+            request("expect-length", "N", "Bytes of the body as transferred"),
+            request("expect-file", "FILE", "Body, byte for byte"),
+            request("expect-sha256", "HEX", "Hash of the body"),
+            request("expect-coding", "gzip|deflate", "Content coding; file and hash apply to the decoded body"),
+            request("expect-field", "NAME:VALUE", "Header of the response"),
+            load("refusal-status", "N,N,...", "Statuses with which a busy server refuses requests; these, and connections closed before any response, are counted separately and are not errors"),
+        ],
+        after: "",
+    },
+    Topic {
+        name: "websocket",
+        title: "WebSockets",
+        before: "\
+With a URL of ws:// or wss:// each connection becomes a WebSocket and the load\n\
+consists of messages. The server must echo each message with the same bytes\n\
+and the same kind. With -p N, N messages are in flight on each connection.\n\n",
+        options: &[
+            request("ws-size", "BYTES", "Size of the message, which consists of letters (default: 1024)"),
+            request("ws-binary", "", "Send binary messages (default: text)"),
+            request("ws-deflate", "", "Offer permessage-deflate; the server must accept it"),
+        ],
+        after: "
+--body and --body-file set another message; --expect-file, --expect-sha256 and
+--expect-length expect another reply. -H 'Sec-WebSocket-Protocol: NAME' offers
+subprotocols.
+
+The handshake precedes the measured time. With --fresh, the connection and the
+handshake count in the latency of the message. A refused handshake is an error
+of the class status, an invalid one of the class protocol. If the server closes
+a WebSocket, the messages in flight fail (class reset), and the close code is
+listed among the statuses.
+",
+    },
+    Topic {
+        name: "runs",
+        title: "Series of runs",
+        before: "",
+        options: &[
+            load("find-peak", "", "Find the highest rate that keeps the goal; -R is the first rate (default: 1000), -d the length of each run"),
+            load("goal", "TIME", "Highest latency at the percentile below (default: 10ms)"),
+            load("goal-percentile", "P", "One of {percentiles} (default: 99)"),
+            load("goal-errors", "SHARE", "Highest share of failures (default: 0.001)"),
+            load("max-rate", "N", "Highest rate to try (default: 1000000)"),
+            load("connections-sweep", "N,N,...", "Run the same load with each number of connections"),
+        ],
+        after: "",
+    },
+    Topic {
+        name: "hosts",
+        title: "One load from several machines",
+        before: "\
+Connections, requests, rate and stages are totals over all machines; so are\n\
+the report and --fail-if. Each machine must be able to reach the server.\n\n",
+        options: &[
+            load("hosts", "HOST,...", "Start an agent on each, by ssh: HOST, USER@HOST, or HOST=N for N threads there (default: -t)"),
+            load("ssh", "COMMAND", "ssh client and its options ('ssh -F FILE')"),
+            load("agent-command", "COMMAND", "Command that starts an agent on a host (default: towline-load or towline on its PATH; same version)"),
+            load("agent-binary", "FILE", "Copy this towline-load program to each host"),
+            load("agent-sockets", "NAME=FD,...", "Use agents behind connected sockets (for programs)"),
+            load("on-lost-agent", "continue|stop", "What the other agents do (default: continue; their measurements stay valid)"),
+        ],
+        after: "
+ssh must not ask for a password; ~/.ssh/config applies. An agent that is lost,
+is silent, runs out of CPU, ports or open files, or cannot reach the server is
+named at once and in the report. If one was lost, the exit status is 1. Ctrl-C
+ends all agents. Dask, Ray, Kubernetes: towline load --help clusters.
+",
+    },
+    Topic {
+        name: "output",
+        title: "Output and exit status",
+        before: "",
+        options: &[
+            load("json", "", "Print the report as JSON, one line for each run"),
+            load("csv", "", "Print one line for each second"),
+            load("hdr-log", "FILE", "Write an HdrHistogram interval log, in nanoseconds"),
+            load("fail-if", "CONDITION", "Exit with status 3 if the condition holds (repeatable): 'p99>10ms' 'first_byte.p50>2ms' 'mean>5ms' 'rate<1k' 'errors>0.1%' 'changed>0' 'refused>1%' 'achieved<99%'; one request of several: 'NAME.p99>10ms'"),
+            load("no-tui", "", "Show no live view; only terminals have one").short('q'),
+            load("agent", "", "Obey commands on stdin, as lines of JSON (for programs)"),
+            load("latency", "", "Accepted as in wrk; latencies are always shown"),
+        ],
+        after: "
+NO_COLOR disables colours, TERM=dumb the live view. Operators: > >= < <=.
+
+Exit status: 0 all requests succeeded. 1 some failed (unless --fail-if judges
+errors), none succeeded, or the server was lost. 2 there was no run.
+3 a --fail-if condition held.
+Ctrl-C ends the run and prints what was measured; a second one ends the program.
+",
+    },
+    Topic {
+        name: "ab-wrk",
+        title: "Flags of ab, wrk and h2load",
+        before: "",
+        options: &[],
+        after: "\
+They keep their meaning unless it conflicts:
+
+  flag        ab             wrk         here
+  -c -n -H    the same everywhere
+  -d          -              duration    duration
+  -t          time limit     threads     threads; for a time limit: -d
+  -p          file to POST   -           a number: pipelining; otherwise the
+                                         file (./8 for one named 8)
+  -T -i       as in ab
+  -m          method         -           a number: streams, as in h2load;
+                                         otherwise the method
+  -A -C       as in ab
+  -u FILE     PUT the file   -           as in ab
+  -k          keep-alive     -           accepted: the default; ab's default
+                                         is --fresh
+  -s          timeout        script      refused: --timeout; no scripts
+  -R          -              rate (wrk2) rate
+  --latency   -              percentiles accepted: always shown
+  --timeout   -              timeout     timeout
+  -q          quiet          -           same as --no-tui
+",
+    },
 ];
 
+/// The options of the first screen of help.
+pub(super) const COMMON: &[&str] = &[
+    "connections",
+    "threads",
+    "duration",
+    "requests",
+    "http2",
+    "method",
+    "header",
+    "body",
+    "json",
+];
+
+/// Other names of options, as in ab.
+const ALIASES: [(&str, &str); 1] = [("quiet", "no-tui")];
+
+pub fn options() -> impl Iterator<Item = &'static Opt> {
+    TOPICS.iter().flat_map(|topic| topic.options)
+}
+
 pub(super) fn by_name(name: &str) -> Option<&'static Opt> {
-    OPTIONS.iter().find(|option| option.name == name)
+    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+    let name = alias.map_or(name, |(_, name)| name);
+    options().find(|option| option.name == name)
 }
 
 pub(super) fn by_letter(letter: char) -> Option<&'static Opt> {
-    OPTIONS.iter().find(|option| option.short == Some(letter))
+    options().find(|option| option.short == Some(letter))
 }
 
 /// Options of k6, oha, vegeta and hey, and what does the same here; options of the program with Python.

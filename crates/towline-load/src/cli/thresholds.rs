@@ -1,10 +1,6 @@
 //! `--fail-if CONDITION`: conditions on the figures of the report that make a run fail.
 
-use crate::report::{Latency, Report, Step};
-
-/// The percentiles of the report.
-pub(super) const PERCENTS: [f64; 10] =
-    [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
+use crate::report::{Latency, Report, Step, percentiles};
 
 /// A condition under which a run fails.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,13 +174,11 @@ impl Metric {
             "min" => Figure::Min,
             "max" => Figure::Max,
             _ => {
-                let percent: f64 = figure.strip_prefix('p')?.parse().ok()?;
-                if !PERCENTS.contains(&percent) {
-                    return Some(Err(format!(
-                        "{figure} is not reported; p10 p25 p50 p75 p90 p95 p99 p99.9 p99.99 p100 are"
-                    )));
+                let percent = figure.strip_prefix('p')?.parse().ok()?;
+                match percentiles::check(percent) {
+                    Ok(percent) => Figure::Percentile(percent),
+                    Err(why) => return Some(Err(why)),
                 }
-                Figure::Percentile(percent)
             }
         };
         if value
@@ -309,8 +303,8 @@ mod tests {
             stdev_us: 0.0,
             min_us: us,
             max_us: us,
-            percentiles: (PERCENTS.iter())
-                .map(|&percent| Percentile { percent, us })
+            percentiles: percentiles::all()
+                .map(|percent| Percentile { percent, us })
                 .collect(),
         }
     }

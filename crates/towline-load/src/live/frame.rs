@@ -21,6 +21,7 @@ use ratatui::widgets::{Block, Borders, LineGauge, Paragraph, Sparkline, Widget};
 use super::state::State;
 use crate::config::Until;
 use crate::monitor::{AgentState, FAILURE_CLASSES};
+use crate::report::percentiles::{Shown, columns};
 use crate::report::{bytes, digits, time};
 
 /// The smallest size of the full layout.
@@ -229,7 +230,7 @@ fn percentile_panel(state: &State, area: Rect, to: &mut Buffer) {
     Paragraph::new(lines).render(inner, to);
 }
 
-/// Two percentiles per line.
+/// The percentiles in two columns.
 fn percentiles(state: &State) -> Vec<Line<'static>> {
     #[expect(clippy::cast_precision_loss, reason = "for the eye")]
     let at = |percent: f64| {
@@ -237,20 +238,23 @@ fn percentiles(state: &State) -> Vec<Line<'static>> {
             time(times.value_at_percentile(percent) as f64 / 1000.0)
         })
     };
-    let pair = |(one, name, other, second): (f64, &str, f64, &str)| {
-        Line::raw(format!(
-            "{name:<6}{:>8}  {second:<7}{:>8}",
-            at(one),
-            at(other)
-        ))
+    let columns: Vec<_> = columns(Shown::InTable).collect();
+    let half = columns.len().div_ceil(2);
+    let cell = |(column, (percent, name)): (usize, &(f64, String))| {
+        let width = 6 + column.min(1);
+        format!("{name:<width$}{:>8}", at(*percent))
     };
-    [
-        (50.0, "p50", 99.9, "p99.9"),
-        (90.0, "p90", 99.99, "p99.99"),
-        (99.0, "p99", 100.0, "max"),
-    ]
-    .map(pair)
-    .into()
+    (0..half)
+        .map(|row| {
+            let cells: Vec<_> = columns[row..]
+                .iter()
+                .step_by(half)
+                .enumerate()
+                .map(cell)
+                .collect();
+            Line::raw(cells.join("  "))
+        })
+        .collect()
 }
 
 fn status_lines(state: &State) -> Vec<Line<'static>> {

@@ -8,30 +8,31 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use lexopt::prelude::*;
 
+use super::Netem;
+use super::conditions::NetworkConditions;
 #[cfg(target_os = "linux")]
 use super::packets::PacketNetem;
-use super::{Netem, NetworkConditions};
 use crate::shutdown::{ShutdownSignal, time};
 
 const HELP: &str = "\
-use: netem --to HOST:PORT [OPTIONS]
+usage: netem --to HOST:PORT [OPTIONS]
 
-Prints the address it listens on, and runs until SIGTERM, SIGINT or the end of a piped standard input.
+Prints the address at which it listens, and runs until SIGTERM, SIGINT or the end of a piped standard input.
 
-  --to HOST:PORT            upstream of every connection, over TCP and over UDP
-  --listen HOST:PORT        (127.0.0.1:0: any free port)
-  --rtt TIME                round-trip time: 10us, 1.5ms, 2s (0s); a handshake takes one, too
-  --jitter TIME             largest deviation of a round trip, in either direction (0s)
-  --rate RATE               in each direction for all connections together: 56kbit, 100mbit, 1gbit (no limit)
-  --loss SHARE              share of lost packets, as in 0.1%: each costs TCP the delay of its retransmission (0%)
-  --reorder SHARE           share of UDP's datagrams that arrive after later ones (0%)
-  --duplicates SHARE        share of UDP's datagrams that arrive twice (0%)
-  --seed N                  random seed of jitter and losses (1)
-  --interface NAME          a TUN interface that carries packets, in place of a proxy (root): see below
+  --to HOST:PORT            Server to forward to, over TCP and UDP
+  --listen HOST:PORT        Address to listen on (default: 127.0.0.1:0, a free port)
+  --rtt TIME                Round-trip time: 10us, 1.5ms, 2s (default: 0s); a handshake takes one as well
+  --jitter TIME             Largest deviation of a round trip, in either direction (default: 0s)
+  --rate RATE               Rate of all connections together, in each direction: 56kbit, 100mbit, 1gbit (default: no limit)
+  --loss SHARE              Share of lost packets, such as 0.1% (default: 0%); TCP waits for a retransmission
+  --reorder SHARE           Share of UDP datagrams that arrive after later ones (default: 0%)
+  --duplicates SHARE        Share of UDP datagrams that arrive twice (default: 0%)
+  --seed N                  Seed of jitter and losses (default: 1)
+  --interface NAME          Carry packets through this TUN interface, in place of a proxy (needs root)
   -h, --help
 
-With --interface the packets of TCP and UDP between 198.18.x.2 and the interface's own address, 198.18.x.1 in --to, are
-delayed and lost one by one. The interface is configured by others, as in
+With --interface, netem delays and loses single packets of TCP and UDP between the interface's own address, 198.18.x.1
+in --to, and 198.18.x.2. Configure the interface first, for example with
   ip address add 198.18.0.1/30 dev NAME && ip link set NAME up
 ";
 

@@ -12,6 +12,7 @@
 //! before a round trip has passed since it connected, and the upstream is dialled at that time.
 
 mod cli;
+mod conditions;
 mod datagrams;
 mod delay_queue;
 #[cfg(target_os = "linux")]
@@ -37,52 +38,22 @@ use slab::Slab;
 use socket2::SockRef;
 
 pub use cli::netem_main;
+pub use conditions::NetworkConditions;
 use datagrams::Datagrams;
 use delay_queue::{Arrival, DelayQueue};
 use poll_wait::await_readable;
-use shaper::{Shaper, bytes_in};
+use shaper::Shaper;
 use towline_io::Listener;
 
 const WAKE: Token = Token(0);
 const ACCEPT: Token = Token(1);
 const DATAGRAMS: Token = Token(2);
 const FIRST: usize = 3;
-/// Bytes that a connection may hold in one direction beyond a bandwidth-delay product.
-const SPARE_BYTES: usize = 256 * 1024;
-/// Bytes that a connection may hold in one direction when there is no rate limit.
-const WINDOW_BYTES: usize = 4 * 1024 * 1024;
 const BACKLOG: u32 = 4096;
 /// Pause of accepting after descriptors ran out.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Pieces read in a turn before timers are checked again.
 const PIECES_PER_TURN: usize = 256;
-
-/// The properties of the emulated network.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NetworkConditions {
-    pub rtt: Duration,
-    /// Largest deviation of a round trip from `rtt`, in either direction.
-    pub jitter: Duration,
-    /// Bytes per second in each direction, for all connections together.
-    pub rate: Option<f64>,
-    /// Share of segments that are lost. TCP retransmits them: the model is the delay of a retransmission. Datagrams
-    /// of UDP are really lost.
-    pub loss: f64,
-    /// Share of datagrams that arrive after later ones.
-    pub reorder: f64,
-    /// Share of datagrams that arrive twice.
-    pub duplicates: f64,
-    pub seed: u64,
-}
-
-impl NetworkConditions {
-    /// Bytes that a connection may hold in one direction.
-    fn window_bytes(&self) -> usize {
-        self.rate.map_or(WINDOW_BYTES, |rate| {
-            bytes_in(rate, self.rtt.as_secs_f64()) + SPARE_BYTES
-        })
-    }
-}
 
 /// The network emulator; see the picture at the top of the module.
 pub struct Netem {

@@ -16,7 +16,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
-use super::NetworkConditions;
+use super::conditions::NetworkConditions;
 use super::poll_wait::await_readable;
 use super::shaper::{DATAGRAM_HEADER_BYTES, Shaper};
 use super::transit::Transit;

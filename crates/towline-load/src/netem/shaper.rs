@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::NetworkConditions;
+use super::conditions::{NetworkConditions, bytes_in};
 
 /// Payload of a segment on Ethernet with timestamps.
 const SEGMENT_BYTES: usize = 1448;
@@ -158,12 +158,6 @@ impl Shaper {
         let number = bits as f64;
         number / 2_f64.powi(53)
     }
-}
-
-/// Bytes that pass in `seconds` at `rate`.
-#[expect(clippy::cast_sign_loss, reason = "neither is negative")]
-pub fn bytes_in(rate: f64, seconds: f64) -> usize {
-    (rate * seconds) as usize
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@ use std::time::{Duration, SystemTime};
 
 use towline_proto::Protocol;
 
+use super::percentiles;
 use super::text::time;
-use super::{
+use super::types::{
     AgentFigures, Errors, Generator, InFlight, Latencies, Latency, LiveConnections, OpenLoop,
     Percentile, Quic, Report, Second, Setup, StatusCount, Step,
 };
@@ -16,8 +17,6 @@ use crate::stats::{self, AtEnd, FAILURES, Failure, Interval, Sums, Tally, Times}
 use crate::target::Target;
 use crate::usage;
 use crate::worker::ThreadResult;
-
-const PERCENTS: [f64; 10] = [10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 100.0];
 
 /// Above this share of its time a thread is too busy to receive responses promptly.
 pub(crate) const BUSY_SHARE: f64 = 0.9;
@@ -162,9 +161,8 @@ pub(super) fn latency(times: &Times) -> Latency {
         stdev_us: times.stdev() / 1000.0,
         min_us: us(times.min()),
         max_us: us(times.max()),
-        percentiles: PERCENTS
-            .iter()
-            .map(|&percent| Percentile {
+        percentiles: percentiles::all()
+            .map(|percent| Percentile {
                 percent,
                 us: us(times.value_at_percentile(percent)),
             })

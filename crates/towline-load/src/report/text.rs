@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::{Latency, Report};
+use super::percentiles::{Shown, columns};
+use super::types::{Latency, Report};
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,11 +93,11 @@ impl Report {
     }
 
     fn latency_table(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "\n{:<13}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}{:>9}",
-            "latency", "mean", "p50", "p90", "p99", "p99.9", "p99.99", "max"
-        )?;
+        write!(f, "\n{:<13}{:>9}", "latency", "mean")?;
+        for (_, name) in columns(Shown::InTable) {
+            write!(f, "{name:>9}")?;
+        }
+        writeln!(f)?;
         if let Some(open) = &self.open_loop {
             row(f, "response", &self.response)?;
             if let Some(all) = &self.with_timeouts {
@@ -124,7 +125,8 @@ impl Report {
         }
         let (by, figures) = ("by request", "responses  errors");
         write!(f, "\n{by:<NAME$}{figures:>18}")?;
-        for name in ["mean", "p50", "p90", "p99", "max"] {
+        write!(f, "{:>8}", "mean")?;
+        for (_, name) in columns(Shown::Always) {
             write!(f, "{name:>8}")?;
         }
         writeln!(f)?;
@@ -137,7 +139,7 @@ impl Report {
             write!(f, "{:>10}{:>8}", step.answered, step.failed)?;
             let latency = &step.response;
             if latency.count > 0 {
-                let percentiles = [50.0, 90.0, 99.0, 100.0].map(|percent| latency.at(percent));
+                let percentiles = columns(Shown::Always).map(|(percent, _)| latency.at(percent));
                 for us in [latency.mean_us].into_iter().chain(percentiles) {
                     write!(f, "{:>8}", time(us))?;
                 }
@@ -271,7 +273,7 @@ fn row(f: &mut fmt::Formatter<'_>, name: &str, latency: &Latency) -> fmt::Result
         return Ok(());
     }
     write!(f, "{name:<13}{:>9}", time(latency.mean_us))?;
-    for percent in [50.0, 90.0, 99.0, 99.9, 99.99, 100.0] {
+    for (percent, _) in columns(Shown::InTable) {
         write!(f, "{:>9}", time(latency.at(percent)))?;
     }
     writeln!(f)

@@ -48,7 +48,7 @@ use towline_proto::{Limits, ProtocolPolicy};
 pub fn responder_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     let served = match Options::parse(args) {
         Ok(Command::Help) => io::stdout().write_all(options::HELP.as_bytes()),
-        Ok(Command::Serve(options)) => serve(&options),
+        Ok(Command::Serve(mut options)) => serve(&mut options),
         Err(why) => {
             eprintln!("towline-responder: {why} (see --help)");
             return 2;
@@ -63,7 +63,7 @@ pub fn responder_main(args: impl IntoIterator<Item = OsString>) -> i32 {
     }
 }
 
-fn serve(options: &Options) -> io::Result<()> {
+fn serve(options: &mut Options) -> io::Result<()> {
     let mut engine = Engine::<Jobs>::new(EngineConfig {
         max_ready_per_turn: 256,
         turn_time: Duration::from_millis(5),

@@ -1,6 +1,8 @@
 //! The responder's command line.
 
+use std::error::Error;
 use std::ffi::OsString;
+use std::str::FromStr;
 use std::time::Duration;
 
 use lexopt::prelude::*;
@@ -9,42 +11,44 @@ use towline_proto::ProtocolPolicy;
 
 use crate::shutdown::time;
 
-use super::routes::behaviour::Behaviour;
-use super::routes::route::App;
-use super::routes::spin::{calibrated, steps};
+use super::routes::behaviour::{App, Behaviour};
+use super::routes::spin::{self, calibrated};
 use super::routes::stall::{Every, StallPlan};
 
 pub const HELP: &str = "\
-use: towline-responder [OPTIONS]
+usage: towline-responder [OPTIONS]
 
-Prints its addresses, one a line, and serves until SIGTERM, SIGINT or the end of a piped standard input. Each line of
-that input has a reply with its version and CPU time.
+Prints its addresses, one per line, and serves until SIGTERM, SIGINT or the end of a piped standard input. Each line of
+that input is answered with the version and the CPU time of the responder.
 
-  --host HOST, --port N     127.0.0.1, and 0: any that is free
-  --bind HOST:PORT          ... instead; may stand more than once
-  --cert FILE, --key FILE   serve TLS
-  --app NAME                whose responses: app (Roadrunner), hello_world (Hornbeam)
-  --requests-per-connection N   close a connection with its answer of this number
-  --protocol h1|h2          speak this one alone
-  --http3                   HTTP/3 as well, on the UDP port of the same number; with --cert
-  --early-data              accept early data (0-RTT) over HTTP/3
-  --max-streams N           of HTTP/2 or HTTP/3 at once on a connection (1024)
-  --max-connections N       refuse with 503 on connections beyond these
+  --host HOST, --port N     Address to bind (default: 127.0.0.1 and a free port)
+  --bind HOST:PORT          Address to bind, in place of --host and --port; repeatable
+  --cert FILE, --key FILE   Serve TLS
+  --app NAME                Application to serve: app (Roadrunner; the default) or hello_world (Hornbeam)
+  --requests-per-connection N
+                            Close a connection after N responses
+  --protocol h1|h2          Serve only this protocol
+  --http3                   Also serve HTTP/3, on the UDP port of the same number; needs --cert
+  --early-data              Accept early data (0-RTT) over HTTP/3
+  --max-streams N           Concurrent streams on a connection of HTTP/2 or HTTP/3 (default: 1024)
+  --max-connections N       Answer 503 on further connections
 
-A server of known behaviour (TIME: 10us, 1.5ms, 2s)
-  --delay TIME              every answer comes so much later
-  --exact                   ... to the microsecond: the last 100 us before each are not slept
-  --stall-every TIME, --stall-for TIME   the whole server stops, again and again
-  --stall-requests N        ... after each N requests, like a garbage collector, in place of --stall-every
-  --stall-times N           ... N times in all
-  --spin-us N               busy work for each request
-  --spin-steps N            ... in steps of some nanoseconds: what two servers measure of them is never quite equal
-  --spin-percent P          P % more CPU time for everything
+Behaviour (TIME: 10us, 1.5ms, 2s)
+  --delay TIME              Delay every response
+  --exact                   Keep the delay to the microsecond: poll for the last 100 us instead of sleeping
+  --stall-every TIME        Stop the whole server at these intervals ...
+  --stall-requests N        ... or after each N requests, like a garbage collector
+  --stall-for TIME          Length of a stall
+  --stall-times N           Number of stalls (default: no limit)
+  --spin-us N               Busy work for each request, in microseconds
+  --spin-steps N            Busy work for each request, in steps of some nanoseconds. Two responders that are to do the
+                            same work take steps: their measurements of a microsecond differ
+  --spin-percent P          Use P % more CPU time for everything
 
-Queries of any target: delay_us=N, fast_ms=F&slow_ms=S&slow_share=0.1, error_share=0.01,
-fault=one-byte|short|long|truncated|early-close|garbage|twice|early|hang with fault_share=S;
-at /ws of the messages, and there is fault=kind besides.
-GET /injected counts what was injected and says when the stalls were.
+Queries of any target: delay_us=N, fast_ms=F&slow_ms=S&slow_share=0.1, error_share=0.01, and
+fault=one-byte|short|long|truncated|early-close|garbage|twice|early|hang with fault_share=S.
+At /ws they apply to messages, and there is also fault=kind.
+GET /injected returns the number of injected faults and the times of the stalls.
 
   -h, --help
 ";
@@ -63,22 +67,29 @@ pub struct Options {
     pub tls: Option<TlsSettings>,
     host: Option<String>,
     port: u16,
-    app: App,
-    delay: Duration,
-    exact: bool,
-    stall_every: Option<Duration>,
-    stall_for: Option<Duration>,
-    stall_requests: Option<u64>,
-    stall_times: Option<usize>,
-    spin_us: Option<f64>,
-    spin_steps: Option<u64>,
-    spin_percent: Option<f64>,
-    requests_per_connection: Option<u64>,
     protocols: Option<ProtocolPolicy>,
     pub http3: bool,
     pub early_data: bool,
     pub max_streams: Option<u32>,
-    max_connections: Option<usize>,
+    behaviour: Behaviour,
+    stall: StallOptions,
+    spin: SpinOptions,
+}
+
+#[derive(Default)]
+struct StallOptions {
+    every: Option<Duration>,
+    requests: Option<u64>,
+    length: Option<Duration>,
+    times: Option<usize>,
+}
+
+/// Busy work for each request, in steps or in microseconds, and for each turn.
+#[derive(Default)]
+struct SpinOptions {
+    steps: Option<u64>,
+    us: Option<f64>,
+    percent: Option<f64>,
 }
 
 impl Options {
@@ -86,45 +97,37 @@ impl Options {
         let mut options = Self::default();
         let mut parser = lexopt::Parser::from_args(args);
         while let Some(argument) = parser.next()? {
+            let Options {
+                behaviour,
+                stall,
+                spin,
+                ..
+            } = &mut options;
             match argument {
-                Long("port") => {
-                    options.port = parser.value()?.parse()?;
-                }
+                Short('h') | Long("help") => return Ok(Command::Help),
+                Long("port") => options.port = parser.value()?.parse()?,
                 Long("host") => options.host = Some(parser.value()?.string()?),
                 Long("bind") => options.binds.push(parser.value()?.string()?),
-                Long("cert") => {
-                    options.identity().cert_file = parser.value()?.into();
-                }
-                Long("key") => {
-                    options.identity().key_file = Some(parser.value()?.into());
-                }
-                Long("requests-per-connection") => {
-                    options.requests_per_connection = Some(parser.value()?.parse()?);
-                }
+                Long("cert") => options.identity().cert_file = parser.value()?.into(),
+                Long("key") => options.identity().key_file = Some(parser.value()?.into()),
                 Long("protocol") => options.protocols = Some(parser.value()?.parse_with(protocol)?),
                 Long("http3") => options.http3 = true,
                 Long("early-data") => options.early_data = true,
-                Long("max-streams") => options.max_streams = Some(parser.value()?.parse()?),
-                Long("max-connections") => {
-                    options.max_connections = Some(parser.value()?.parse()?);
+                Long("max-streams") => options.max_streams = given(&mut parser)?,
+                Long("requests-per-connection") => {
+                    behaviour.requests_per_connection = given(&mut parser)?;
                 }
-                Long("app") => options.app = parser.value()?.parse_with(app)?,
-                Long("delay") => options.delay = parser.value()?.parse_with(time)?,
-                Long("exact") => options.exact = true,
-                Long("stall-every") => {
-                    options.stall_every = Some(parser.value()?.parse_with(time)?);
-                }
-                Long("stall-for") => options.stall_for = Some(parser.value()?.parse_with(time)?),
-                Long("stall-requests") => {
-                    options.stall_requests = Some(parser.value()?.parse()?);
-                }
-                Long("stall-times") => options.stall_times = Some(parser.value()?.parse()?),
-                Long("spin-us") => options.spin_us = Some(parser.value()?.parse_with(amount)?),
-                Long("spin-steps") => options.spin_steps = Some(parser.value()?.parse()?),
-                Long("spin-percent") => {
-                    options.spin_percent = Some(parser.value()?.parse_with(amount)?);
-                }
-                Short('h') | Long("help") => return Ok(Command::Help),
+                Long("max-connections") => behaviour.max_connections = given(&mut parser)?,
+                Long("app") => behaviour.app = parser.value()?.parse_with(app)?,
+                Long("delay") => behaviour.delay = parser.value()?.parse_with(time)?,
+                Long("exact") => behaviour.poll_before_due = POLL_BEFORE_DUE,
+                Long("stall-every") => stall.every = Some(parser.value()?.parse_with(time)?),
+                Long("stall-for") => stall.length = Some(parser.value()?.parse_with(time)?),
+                Long("stall-requests") => stall.requests = given(&mut parser)?,
+                Long("stall-times") => stall.times = given(&mut parser)?,
+                Long("spin-us") => spin.us = Some(parser.value()?.parse_with(amount)?),
+                Long("spin-steps") => spin.steps = given(&mut parser)?,
+                Long("spin-percent") => spin.percent = Some(parser.value()?.parse_with(amount)?),
                 other => return Err(other.unexpected()),
             }
         }
@@ -159,29 +162,8 @@ impl Options {
             let host = self.host.as_deref().unwrap_or("127.0.0.1");
             self.binds.push(format!("{host}:{}", self.port));
         }
-        self.stall_plan()?;
+        self.stall.plan()?;
         Ok(Command::Serve(Box::new(self)))
-    }
-
-    fn stall_plan(&self) -> Result<Option<StallPlan>, lexopt::Error> {
-        let (every, length) = match (self.stall_every, self.stall_requests, self.stall_for) {
-            (None, None, None) if self.stall_times.is_none() => return Ok(None),
-            (Some(every), None, Some(length)) if length < every => (Every::Time(every), length),
-            (Some(_), None, Some(_)) => {
-                return Err("--stall-for must be less than --stall-every".into());
-            }
-            (None, Some(count @ 1..), Some(length)) => (Every::Requests(count), length),
-            _ => {
-                return Err(
-                    "a stall has --stall-for, and --stall-every or --stall-requests".into(),
-                );
-            }
-        };
-        Ok(Some(StallPlan {
-            every,
-            length,
-            times: self.stall_times,
-        }))
     }
 
     pub fn protocols(&self) -> ProtocolPolicy {
@@ -189,33 +171,52 @@ impl Options {
     }
 
     /// The behaviour of the server; calibrates the busy work and prints the result.
-    pub fn behaviour(&self) -> Behaviour {
-        let mut behaviour = Behaviour {
-            app: self.app,
-            delay: self.delay,
-            poll_before_due: if self.exact {
-                POLL_BEFORE_DUE
-            } else {
-                Duration::ZERO
-            },
-            requests_per_connection: self.requests_per_connection,
-            max_connections: self.max_connections,
-            ..Behaviour::default()
-        };
+    pub fn behaviour(&mut self) -> Behaviour {
+        let mut behaviour = std::mem::take(&mut self.behaviour);
         // `finish` has refused an invalid plan.
-        if let Ok(Some(plan)) = self.stall_plan() {
+        if let Ok(Some(plan)) = self.stall.plan() {
             behaviour.set_stall(plan);
         }
-        if self.spin_us.is_some() || self.spin_steps.is_some() || self.spin_percent.is_some() {
+        let SpinOptions { steps, us, percent } = self.spin;
+        if us.is_some() || steps.is_some() || percent.is_some() {
             let ns_per_step = calibrated();
             eprintln!("towline-responder: a step of busy work takes {ns_per_step:.4} ns");
-            let per_request = self
-                .spin_steps
-                .unwrap_or_else(|| steps(self.spin_us.unwrap_or(0.0) * 1e3, ns_per_step));
-            behaviour.set_spin(per_request, self.spin_percent.unwrap_or(0.0));
+            let per_request =
+                steps.unwrap_or_else(|| spin::steps(us.unwrap_or(0.0) * 1e3, ns_per_step));
+            behaviour.set_spin(per_request, percent.unwrap_or(0.0));
         }
         behaviour
     }
+}
+
+impl StallOptions {
+    fn plan(&self) -> Result<Option<StallPlan>, lexopt::Error> {
+        let (every, length) = match (self.every, self.requests, self.length) {
+            (None, None, None) if self.times.is_none() => return Ok(None),
+            (Some(every), None, Some(length)) if length < every => (Every::Time(every), length),
+            (Some(_), None, Some(_)) => {
+                return Err("--stall-for must be less than --stall-every".into());
+            }
+            (None, Some(count @ 1..), Some(length)) => (Every::Requests(count), length),
+            _ => {
+                return Err(
+                    "a stall needs --stall-for, and --stall-every or --stall-requests".into(),
+                );
+            }
+        };
+        Ok(Some(StallPlan {
+            every,
+            length,
+            times: self.times,
+        }))
+    }
+}
+
+/// The number that an option takes.
+fn given<T: FromStr<Err: Into<Box<dyn Error + Send + Sync>>>>(
+    parser: &mut lexopt::Parser,
+) -> Result<Option<T>, lexopt::Error> {
+    Ok(Some(parser.value()?.parse()?))
 }
 
 fn protocol(text: &str) -> Result<ProtocolPolicy, String> {

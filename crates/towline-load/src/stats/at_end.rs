@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::Times;
+use super::times::Times;
 
 /// Requests in flight when the measured time ended.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -17,23 +17,11 @@ use crate::hosts::serialized;
 pub(crate) use at_end::AtEnd;
 pub(crate) use failure::{FAILURES, Failure};
 pub(crate) use steps::{Step, Sums};
-pub(crate) use times::Times;
+pub(crate) use times::{ResponseTimes, Times};
 use times::{add, encoded, histogram};
 
 /// Descriptions of invalid requests that are kept.
 const MAX_INVALID: usize = 10;
-
-/// The times of a complete response that passed its check.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ResponseTimes {
-    /// From the intended start; in a closed loop the same as `service`.
-    pub(crate) response: Duration,
-    /// From sending.
-    pub(crate) service: Duration,
-    /// From sending to the head.
-    pub(crate) first_byte: Duration,
-    pub(crate) body_bytes: u64,
-}
 
 /// One second of the measured time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]

@@ -3,8 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::ResponseTimes;
-use super::times::{Times, add};
+use super::times::{ResponseTimes, Times, add};
 
 /// Response times of the current second. Each value is in one histogram, according to which of the three times have
 /// it: one record for a small response in a closed loop. `Step::end_second` adds them up.

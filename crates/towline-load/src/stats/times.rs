@@ -8,6 +8,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::hosts::serialized;
 
+/// The times of a complete response that passed its check.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ResponseTimes {
+    /// From the intended start; in a closed loop the same as `service`.
+    pub(crate) response: Duration,
+    /// From sending.
+    pub(crate) service: Duration,
+    /// From sending to the head.
+    pub(crate) first_byte: Duration,
+    pub(crate) body_bytes: u64,
+}
+
 /// Longer times are recorded as an hour.
 const MAX_NS: u64 = 3_600_000_000_000;
 

@@ -1,10 +1,64 @@
-//! Behaviour of the whole server, and the log of injected faults.
+//! Behaviour of the whole server, its faults, and the log of those that were injected.
 
 use std::time::{Duration, Instant};
 
-use super::route::App;
 use super::spin::Spin;
 use super::stall::{Stall, StallPlan};
+
+/// The application whose responses are served.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub enum App {
+    #[default]
+    Catalogue,
+    /// The application of Hornbeam.
+    HelloWorld,
+}
+
+/// A response that is wrong in one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// One bit of the body is wrong.
+    OneByte,
+    /// A body one byte shorter, with a matching length.
+    Short,
+    /// A body one byte longer, with a matching length.
+    Long,
+    /// The connection ends in the middle of the body; with HTTP/2 the stream.
+    Truncated,
+    /// The connection ends without a response.
+    EarlyClose,
+    /// Bytes that are not HTTP, then the end.
+    Garbage,
+    /// The right response, followed by an unsolicited one.
+    Twice,
+    /// The response comes before the body has been read.
+    Early,
+    /// No response.
+    Hang,
+    /// A WebSocket text is echoed as binary, or vice versa.
+    Kind,
+}
+
+impl Fault {
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "one-byte" => Self::OneByte,
+            "short" => Self::Short,
+            "long" => Self::Long,
+            "truncated" => Self::Truncated,
+            "early-close" => Self::EarlyClose,
+            "garbage" => Self::Garbage,
+            "twice" => Self::Twice,
+            "early" => Self::Early,
+            "hang" => Self::Hang,
+            "kind" => Self::Kind,
+            _ => return None,
+        })
+    }
+}
+
+/// The fault of a share of the messages.
+pub type Faults = Option<(Fault, f64)>;
 
 #[derive(Default)]
 pub struct Behaviour {

@@ -10,7 +10,7 @@ use flate2::write::GzEncoder;
 use towline_io::Conn;
 use towline_proto::{BodySize, Field, HeadRef, StreamId, UserError};
 
-use super::Jobs;
+use super::job::Jobs;
 use super::responses::{Fixed, LETTERS, OCTETS, PLAIN, SERVER, field, respond_with, with_fields};
 
 const JSON_FIELDS: &[Field<'static>] = &[SERVER, field(b"content-type", b"application/json")];
@@ -51,7 +51,7 @@ pub const FILE: Fixed = Fixed::ok(
     b"A small file of text that the bench asks for as static data.\n",
 );
 
-/// The scenarios of Hornbeam have their own application.
+/// Responses of the application `hello_world`.
 pub const WORLD: Fixed = Fixed::ok(PLAIN, b"Hello, World!");
 pub const LARGE_WORLD: Fixed = Fixed::ok(PLAIN, &[b'X'; 64 * 1024]);
 pub const SLEPT: Fixed = Fixed::ok(PLAIN, b"slept");

@@ -7,7 +7,7 @@ use std::time::Instant;
 use towline_io::ConnId;
 use towline_proto::StreamId;
 
-use super::PendingRequest;
+use super::request::PendingRequest;
 
 /// An action that is due on a connection.
 pub enum Due {

@@ -4,49 +4,9 @@ use bytes::Bytes;
 use towline_io::Conn;
 use towline_proto::{BodySize, Protocol, StreamId, UserError};
 
-use super::{Jobs, responses};
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// One bit of the body is wrong.
-    OneByte,
-    /// A body one byte shorter, with a matching length.
-    Short,
-    /// A body one byte longer, with a matching length.
-    Long,
-    /// The connection ends in the middle of the body; with HTTP/2 the stream.
-    Truncated,
-    /// The connection ends without a response.
-    EarlyClose,
-    /// Bytes that are not HTTP, then the end.
-    Garbage,
-    /// The right response, followed by an unsolicited one.
-    Twice,
-    /// The response comes before the body has been read.
-    Early,
-    /// No response.
-    Hang,
-    /// A WebSocket text is echoed as binary, or vice versa.
-    Kind,
-}
-
-impl Fault {
-    pub fn named(name: &str) -> Option<Self> {
-        Some(match name {
-            "one-byte" => Self::OneByte,
-            "short" => Self::Short,
-            "long" => Self::Long,
-            "truncated" => Self::Truncated,
-            "early-close" => Self::EarlyClose,
-            "garbage" => Self::Garbage,
-            "twice" => Self::Twice,
-            "early" => Self::Early,
-            "hang" => Self::Hang,
-            "kind" => Self::Kind,
-            _ => return None,
-        })
-    }
-}
+use super::behaviour::Fault;
+use super::job::Jobs;
+use super::responses;
 
 pub fn respond(conn: &mut Conn<Jobs>, stream: StreamId, fault: Fault) -> Result<(), UserError> {
     match fault {

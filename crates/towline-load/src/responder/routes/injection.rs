@@ -12,10 +12,10 @@
 
 use std::time::Duration;
 
-use super::behaviour::InjectedFaults;
+use super::behaviour::{Fault, InjectedFaults};
 use super::catalogue;
-use super::faults::Fault;
-use super::route::{Query, Route};
+use super::query::Query;
+use super::request::Route;
 
 pub struct Injection {
     delay: Duration,

@@ -11,9 +11,11 @@ mod catalogue;
 mod delayed;
 mod faults;
 mod injection;
+mod job;
 mod query;
+mod request;
 mod responses;
-pub mod route;
+mod route;
 pub mod spin;
 mod sse;
 pub mod stall;
@@ -24,47 +26,16 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use towline_io::generator::PreciseWait;
-use towline_io::{Conn, Engine, StreamMap};
+use towline_io::{Conn, Engine};
 use towline_proto::ws::Scratch;
 use towline_proto::{BodySize, Event, Field, Protocol, ResponseHead, StreamId, UserError};
 
 use behaviour::Behaviour;
 use delayed::{Delayed, Due};
 use injection::Injection;
-use route::Route;
-
-/// Body tasks of a connection; most responses need none.
-pub type Jobs = StreamMap<Job>;
-
-/// The remaining work for the bodies of one exchange.
-pub enum Job {
-    Echo,
-    Drain(u64, DrainResponse),
-    /// Reads the whole body first, for clients that send everything before they read.
-    Collect(Vec<u8>, CollectResponse),
-    Fill(u64),
-    Events(sse::Events),
-    Socket(Box<websocket::Echo>),
-}
-
-/// The response after a body that was discarded.
-#[derive(Clone, Copy)]
-pub enum DrainResponse {
-    Ok,
-    Hello,
-    Bytes,
-}
-
-/// The response after a complete body.
-#[derive(Clone, Copy)]
-pub enum CollectResponse {
-    /// The same JSON.
-    Json,
-    /// The same bytes.
-    Octets,
-    /// The number of pairs in its form.
-    Form,
-}
+pub use job::Jobs;
+use job::{CollectResponse, Job};
+use request::{PendingRequest, Route};
 
 /// State of the responder: its behaviour and delayed responses.
 pub struct State {
@@ -104,16 +75,6 @@ impl State {
             .flatten()
             .min()
     }
-}
-
-/// One request, as far as its response depends on it.
-struct PendingRequest {
-    stream: StreamId,
-    route: Route,
-    /// Content-Length of the body.
-    length: Option<u64>,
-    /// The client waits for 100 before it sends the body.
-    expects: bool,
 }
 
 /// One turn: waits for events and handles them.

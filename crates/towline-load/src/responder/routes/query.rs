@@ -46,3 +46,17 @@ fn decode(text: &[u8], out: &mut Vec<u8>) {
 fn digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
+
+/// A query string.
+pub struct Query<'a>(pub &'a [u8]);
+
+impl<'a> Query<'a> {
+    pub fn value(&self, name: &str) -> Option<&'a str> {
+        let found = pairs(self.0).find(|(key, _)| *key == name.as_bytes())?;
+        std::str::from_utf8(found.1).ok()
+    }
+
+    pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.value(name)?.parse().ok()
+    }
+}

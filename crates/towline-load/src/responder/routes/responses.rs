@@ -4,8 +4,8 @@ use bytes::Bytes;
 use towline_io::Conn;
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, StreamRead, UserError};
 
+use super::job::{CollectResponse, DrainResponse, Job, Jobs};
 use super::query::decoded_pairs;
-use super::{CollectResponse, DrainResponse, Job, Jobs};
 
 pub static LETTERS: [u8; 64 * 1024] = [b'x'; 64 * 1024];
 

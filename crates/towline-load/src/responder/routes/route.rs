@@ -1,82 +1,21 @@
 //! The routing table of the responder.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use bytes::Bytes;
-use towline_proto::ws::handshake::Refusal;
 use towline_proto::{BodySize, HeadRef};
 
-use super::faults::Fault;
+use super::behaviour::App;
 use super::injection::Injection;
-use super::query::{decoded_pairs, pairs};
-use super::responses::{Fixed, HELLO};
-use super::{CollectResponse, DrainResponse, catalogue, sse, websocket};
+use super::job::{CollectResponse, DrainResponse};
+use super::query::{Query, decoded_pairs};
+use super::request::{EventPlan, Route};
+use super::responses::HELLO;
+use super::{catalogue, websocket};
 
 /// The size of an "endless" body: a tebibyte.
 const ENDLESS_BYTES: u64 = 1 << 40;
 const DOWNLOAD_BYTES: u64 = 10 << 20;
 const REQ_DELAY: Duration = Duration::from_millis(10);
-
-pub enum Route {
-    Fixed(&'static Fixed),
-    Text(String),
-    Document(Bytes),
-    Gzip,
-    /// Count and size of chunks.
-    Pieces(usize, usize),
-    /// A hundred events at once.
-    Ticks,
-    Bytes(u64, BodySize),
-    Echo,
-    Collect(CollectResponse),
-    Drain(DrainResponse),
-    /// 2,000 bytes, chunked, after a delay.
-    Req(Duration),
-    Later(Box<Route>, Duration),
-    Chunked,
-    Events(sse::EventPlan),
-    File(PathBuf),
-    Fault(Fault),
-    /// A WebSocket handshake, valid or not.
-    Socket(Box<websocket::UpgradeRequest>),
-    WsRefused(Box<Refusal>),
-    /// The faults injected so far.
-    InjectedFaults,
-}
-
-impl Route {
-    /// The delay that is part of the response.
-    pub fn delay(&self) -> Duration {
-        match self {
-            Self::Req(delay) | Self::Later(_, delay) => *delay,
-            _ => Duration::ZERO,
-        }
-    }
-}
-
-/// The application whose responses are served.
-#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
-pub enum App {
-    #[default]
-    Catalogue,
-    /// The application of Hornbeam.
-    HelloWorld,
-}
-
-/// A query string.
-pub struct Query<'a>(&'a [u8]);
-
-impl<'a> Query<'a> {
-    pub fn value(&self, name: &str) -> Option<&'a str> {
-        let found = pairs(self.0).find(|(key, _)| *key == name.as_bytes())?;
-        std::str::from_utf8(found.1).ok()
-    }
-
-    pub fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
-        self.value(name)?.parse().ok()
-    }
-}
 
 /// The resource of a request, and the injection in its query.
 pub fn route(head: &HeadRef<'_>, app: App) -> (Route, Option<Box<Injection>>) {
@@ -134,7 +73,7 @@ fn plain(path: &[u8], head: &HeadRef<'_>) -> Route {
     }
 }
 
-/// The application of Hornbeam. A delay replaces its sleep and its tasks.
+/// The application `hello_world`: a delay stands for its sleep and its tasks.
 fn hello_world(path: &[u8], _: &HeadRef<'_>) -> Route {
     Route::Fixed(match path {
         b"/" => &catalogue::WORLD,
@@ -173,7 +112,7 @@ fn queried(path: &[u8], query: &Query<'_>) -> Option<Route> {
             };
             Route::Bytes(bytes, size)
         }
-        b"/sse" => Route::Events(sse::EventPlan {
+        b"/sse" => Route::Events(EventPlan {
             per_s: query.number("per_s").unwrap_or(500),
             count: query.number("n").unwrap_or(0),
             data_bytes: query.number("bytes").unwrap_or(0),

@@ -6,7 +6,8 @@ use towline_io::Conn;
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
 
 use super::delayed::{Delayed, Due};
-use super::{Job, Jobs};
+use super::job::{Events, Job, Jobs};
+use super::request::EventPlan;
 
 pub const FIELDS: &[Field<'static>] = &[
     Field {
@@ -19,29 +20,11 @@ pub const FIELDS: &[Field<'static>] = &[
     },
 ];
 
-/// An event stream in progress.
-pub struct Events {
-    every: Duration,
-    sent: u64,
-    /// `None`: endless.
-    left: Option<u64>,
-    data_bytes: usize,
-}
-
-/// Parameters of an event stream: a `count` of 0 is endless; each event has its number and `data_bytes`
-/// of text.
-#[derive(Clone, Copy)]
-pub struct EventPlan {
-    pub per_s: u64,
-    pub count: u64,
-    pub data_bytes: usize,
-}
-
 pub fn start(
     conn: &mut Conn<Jobs>,
     delayed: &mut Delayed,
     stream: StreamId,
-    injection: EventPlan,
+    plan: EventPlan,
 ) -> Result<(), UserError> {
     let head = ResponseHead {
         status: 200,
@@ -50,10 +33,10 @@ pub fn start(
     };
     conn.proto.respond(stream, &head, BodySize::Unknown)?;
     let events = Events {
-        every: Duration::from_nanos(1_000_000_000 / injection.per_s.max(1)),
+        every: Duration::from_nanos(1_000_000_000 / plan.per_s.max(1)),
         sent: 0,
-        left: (injection.count > 0).then_some(injection.count),
-        data_bytes: injection.data_bytes,
+        left: (plan.count > 0).then_some(plan.count),
+        data_bytes: plan.data_bytes,
     };
     conn.state.insert(stream, Job::Events(events));
     delayed.push(Instant::now(), conn.id(), Due::Event(stream));

@@ -5,32 +5,17 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use towline_io::Conn;
-use towline_proto::ws::handshake::{Acceptance, Request, is_upgrade};
+use towline_proto::ws::handshake::{Request, is_upgrade};
 use towline_proto::ws::{Event, Kind, Limits, ReadAhead, Scratch, Status, WebSocket, deflate};
 use towline_proto::{
     BodySize, Field, HeadRef, ResponseHead, Side, StreamId, StreamMut, UserError, Version,
 };
 
-use super::behaviour::InjectedFaults;
-use super::faults::Fault;
+use super::behaviour::{Fault, InjectedFaults};
+use super::catalogue;
+use super::job::{Echo, Job, Jobs};
+use super::request::{Route, UpgradeRequest};
 use super::responses::SERVER;
-use super::route::Route;
-use super::{Job, Jobs, catalogue};
-
-/// The fault of a share of the messages.
-pub type Faults = Option<(Fault, f64)>;
-
-/// A valid handshake.
-pub struct UpgradeRequest {
-    accepted: Acceptance,
-    pub faults: Faults,
-}
-
-/// An open WebSocket.
-pub struct Echo {
-    socket: WebSocket,
-    faults: Faults,
-}
 
 /// The route of a WebSocket request; 404 if it is not a handshake.
 pub fn route(head: &HeadRef<'_>) -> Route {
