@@ -63,8 +63,7 @@ AREAS = (
     Area(
         (
             *("python/towline/bench/", "python/towline/load_agents/", "python/towline/cli/bench.py"),
-            *("python/towline/cli/load.py", "benches/", "crates/towline-py/src/load.rs"),
-            *("crates/towline-py/src/bench_processes.rs", "crates/towline-py/src/pool_bench.rs"),
+            *("python/towline/cli/load.py", "benches/", "crates/towline-py/src/bench/"),
         ),
         ("tests/bench", "tests/cli", "tests/pages", "tests/examples/test_ci.py"),
         named=BENCH,

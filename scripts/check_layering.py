@@ -61,7 +61,6 @@ ABOVE = {
 # fails, and so does an entry whose cycle is gone. Prefer to cut a cycle: move what both files need into a
 # third one below them.
 PROTO, IO, LOAD = "crates/towline-proto/src/", "crates/towline-io/src/", "crates/towline-load/src/"
-ASGI = "crates/towline-py-server/src/asgi/"
 CYCLES: dict[tuple[str, ...], str] = {
     (
         IO + "client/blocking/h2_driver.rs",
@@ -69,12 +68,6 @@ CYCLES: dict[tuple[str, ...], str] = {
         IO + "client/blocking/shared_pool.rs",
         IO + "client/blocking/waiter_mailbox.rs",
     ): "the pool holds connections, and an HTTP/2 connection reports its free streams and its end to the pool",
-    (
-        ASGI + "exchange.rs",
-        ASGI + "state.rs",
-        ASGI + "task/coroutine.rs",
-        ASGI + "task/idle.rs",
-    ): "Python objects that hold each other as Py<T>: the server its exchanges and idle task, and they the server",
 }
 MAX_CYCLES, MAX_CYCLE_FILES = 8, 10
 

@@ -2,8 +2,9 @@
 //! attribute is an internal error, not one of the user.
 use std::time::Duration;
 
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use towline_io::{MinVersion, Password};
+use towline_io::Password;
 
 use super::tickets::SharedTickets;
 
@@ -18,7 +19,7 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
         let seconds: f64 = value.extract()?;
         Duration::try_from_secs_f64(seconds)
             .map(Self)
-            .map_err(|e| pyo3::exceptions::PyValueError::new_err(format!("{seconds} seconds: {e}")))
+            .map_err(|e| PyValueError::new_err(format!("{seconds} seconds: {e}")))
     }
 }
 
@@ -56,108 +57,68 @@ impl<'py> FromPyObject<'_, 'py> for Secret {
     }
 }
 
-/// The protocol versions over TCP (`--http`); those of HTTP/3 are UDP binds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HttpVersions {
-    Auto,
-    Http1,
-    Http2,
-}
-
-impl<'py> FromPyObject<'_, 'py> for HttpVersions {
-    type Error = PyErr;
-
-    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match value.extract::<String>()?.as_str() {
-            // With HTTP/3 alone there are no TCP binds.
-            "auto" | "all" | "1,2" | "1,2,3" | "3" => Ok(Self::Auto),
-            "1" | "1,3" => Ok(Self::Http1),
-            "2" | "2,3" => Ok(Self::Http2),
-            other => Err(invalid_value("http", other)),
+/// An enum whose values are words of an option.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident, $option:literal: $($(#[$variant_doc:meta])* $variant:ident = $words:pat,)*) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)*
         }
-    }
-}
 
-/// Whether clients must present a certificate (`--ssl-cert-reqs`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClientCertificate {
-    None,
-    Optional,
-    Required,
-}
+        impl<'py> FromPyObject<'_, 'py> for $name {
+            type Error = PyErr;
 
-impl<'py> FromPyObject<'_, 'py> for ClientCertificate {
-    type Error = PyErr;
-
-    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match value.extract::<String>()?.as_str() {
-            "none" => Ok(Self::None),
-            "optional" => Ok(Self::Optional),
-            "required" => Ok(Self::Required),
-            other => Err(invalid_value("ssl_cert_reqs", other)),
+            fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+                match value.extract::<&str>()? {
+                    $($words => Ok(Self::$variant),)*
+                    other => Err(PyValueError::new_err(format!(
+                        concat!($option, ": {:?} is not one of its values"), other
+                    ))),
+                }
+            }
         }
-    }
+    };
 }
 
-/// The oldest TLS version (`--ssl-min-version`).
-#[derive(Clone, Copy, Debug)]
-pub struct TlsVersion(pub MinVersion);
-
-impl<'py> FromPyObject<'_, 'py> for TlsVersion {
-    type Error = PyErr;
-
-    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match value.extract::<String>()?.as_str() {
-            "1.2" => Ok(Self(MinVersion::Tls12)),
-            "1.3" => Ok(Self(MinVersion::Tls13)),
-            other => Err(invalid_value("ssl_min_version", other)),
-        }
-    }
+words! {
+    /// The protocol versions over TCP (`--http`); those of HTTP/3 are UDP binds.
+    HttpVersions, "http":
+    /// Also with HTTP/3 alone, which has no TCP binds.
+    Auto = "auto" | "all" | "1,2" | "1,2,3" | "3",
+    Http1 = "1" | "1,3",
+    Http2 = "2" | "2,3",
 }
 
-/// The requests that are offered `http.response.pathsend` (`--pathsend`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pathsend {
-    /// Requests that accept no content coding, so that no middleware would compress the file.
-    Auto,
-    Always,
-    Never,
+words! {
+    /// Whether clients must present a certificate (`--ssl-cert-reqs`).
+    ClientCertificate, "ssl_cert_reqs":
+    None = "none",
+    Optional = "optional",
+    Required = "required",
 }
 
-impl<'py> FromPyObject<'_, 'py> for Pathsend {
-    type Error = PyErr;
-
-    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match value.extract::<String>()?.as_str() {
-            "auto" => Ok(Self::Auto),
-            "on" => Ok(Self::Always),
-            "off" => Ok(Self::Never),
-            other => Err(invalid_value("pathsend", other)),
-        }
-    }
+words! {
+    /// The oldest TLS version (`--ssl-min-version`).
+    TlsVersion, "ssl_min_version":
+    Tls12 = "1.2",
+    Tls13 = "1.3",
 }
 
-/// The form of the logs (`--log-format`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogFormat {
-    Text,
-    Json,
+words! {
+    /// The requests that are offered `http.response.pathsend` (`--pathsend`).
+    Pathsend, "pathsend":
+    /// Requests that accept no content coding: no middleware would compress the file.
+    Auto = "auto",
+    Always = "on",
+    Never = "off",
 }
 
-impl<'py> FromPyObject<'_, 'py> for LogFormat {
-    type Error = PyErr;
-
-    fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
-        match value.extract::<String>()?.as_str() {
-            "text" => Ok(Self::Text),
-            "json" => Ok(Self::Json),
-            other => Err(invalid_value("log_format", other)),
-        }
-    }
-}
-
-fn invalid_value(name: &str, value: &str) -> PyErr {
-    pyo3::exceptions::PyValueError::new_err(format!("{name}: {value:?} is not one of its values"))
+words! {
+    /// The form of the logs (`--log-format`).
+    LogFormat, "log_format":
+    Text = "text",
+    Json = "json",
 }
 
 /// Every attribute that the native side needs; units as in `ServerConfig` (bytes, seconds).

@@ -10,12 +10,12 @@ use pyo3::prelude::*;
 use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
 use towline_io::{
-    ClientCerts, ConnConfig, Drain, Engine, Identity, Listener, TlsConfig, TlsSettings,
+    ClientCerts, ConnConfig, Drain, Engine, Identity, Listener, MinVersion, TlsConfig, TlsSettings,
 };
 use towline_proto::{DateSource, Http2Limits, Http3Limits, Limits, ProtocolPolicy};
 
 use super::http3;
-use super::options::{Bind, ClientCertificate, HttpVersions, Options};
+use super::options::{Bind, ClientCertificate, HttpVersions, Options, TlsVersion};
 use towline_py_common::errors;
 
 /// Fields of an HTTP/2 or HTTP/3 request beyond `--limit-request-fields`: pseudo-headers and the parts of a split cookie.
@@ -104,7 +104,10 @@ pub fn service(options: &mut Options, interface: Interface) -> PyResult<ConnConf
     if !options.ssl_certfile.is_empty() {
         let settings = TlsSettings {
             identities: identities(options),
-            min_version: options.ssl_min_version.0,
+            min_version: match options.ssl_min_version {
+                TlsVersion::Tls12 => MinVersion::Tls12,
+                TlsVersion::Tls13 => MinVersion::Tls13,
+            },
             ciphers: options.ssl_ciphers.clone(),
             client_certs: match options.ssl_cert_reqs {
                 ClientCertificate::None => ClientCerts::NotRequested,

@@ -3,10 +3,8 @@
 #![allow(clippy::needless_pass_by_value, clippy::unused_self)]
 use pyo3::prelude::*;
 
-mod bench_processes;
-mod load;
+mod bench;
 mod output_file;
-mod pool_bench;
 #[cfg(target_os = "linux")]
 mod state;
 
@@ -16,13 +14,11 @@ mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
-    use super::bench_processes::{netem_main, responder_main};
+    use super::bench::pool::PoolBench;
     #[pymodule_export]
-    use super::load::{load_main, load_options, test_certificate};
+    use super::bench::{load_main, load_options, netem_main, responder_main, test_certificate};
     #[pymodule_export]
     use super::output_file::open_output;
-    #[pymodule_export]
-    use super::pool_bench::PoolBench;
     #[cfg(target_os = "linux")]
     #[pymodule_export]
     use super::state::{log_reader::StateLog, store::StateStore};

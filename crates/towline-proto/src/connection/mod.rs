@@ -211,13 +211,13 @@ impl Connection {
 
     /// `n` bytes of `send_slices` were written; 0: the transport would block, which starts the timer over the
     /// peer's reading.
+    #[inline]
     pub fn sent(&mut self, now: Instant, n: usize) {
         dispatch_bytes!(&mut self.inner, conn => conn.sent(now, n), none: ());
     }
 
-    /// `n` bytes of the body of `id` were written to the transport by another way (`sendfile`), while nothing
-    /// was pending. They count against the announced size and as progress; 0: the transport would block.
-    /// HTTP/1 only: HTTP/2 frames its bodies.
+    /// HTTP/1: `n` bytes of the body of `id` were written by another way (`sendfile`), while nothing was pending. They count
+    /// against the announced size and as progress; 0: the transport would block.
     pub fn sent_externally(&mut self, now: Instant, id: StreamId, n: u64) -> Result<(), UserError> {
         dispatch_bytes!(
             &mut self.inner,
@@ -231,9 +231,8 @@ impl Connection {
         dispatch!(&mut self.inner, conn => conn.handle_timeout(now));
     }
 
-    /// Returns unused memory to the pool: an empty receive and send buffer, or the receive buffer of a few
-    /// unread bytes (up to 4 KiB, which move to a buffer of their own size). An idle connection then holds
-    /// none.
+    /// Returns unused memory to the pool: empty buffers, or the receive buffer of a few unread bytes (up to 4 KiB, which
+    /// move to a buffer of their own size). An idle connection then holds none.
     pub fn release(&mut self, buffers: &mut BufferPool) {
         dispatch!(&mut self.inner, conn => conn.release(buffers));
     }
@@ -278,6 +277,7 @@ impl Connection {
     /// The exchange `id`, for reading and writing. HTTP/1: it stays addressable until the next one begins.
     /// HTTP/2: until the next call of `next_event` after it ended, which for the receiver is when `read` has
     /// returned [`StreamRead::End`] or `Head` had `end` set.
+    #[inline]
     pub fn stream(&mut self, id: StreamId) -> Result<StreamMut<'_>, UserError> {
         let inner = match &mut self.inner {
             Inner::H1(conn) => {
@@ -329,11 +329,13 @@ impl Connection {
     }
 
     /// The I/O that the connection waits for.
+    #[inline]
     pub fn interest(&self) -> Interest {
         dispatch!(&self.inner, conn => conn.interest())
     }
 
     /// The instant at which `handle_timeout` must be called, if nothing else happens before.
+    #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         dispatch!(&self.inner, conn => conn.deadline())
     }
@@ -413,6 +415,7 @@ impl Connection {
 
     /// `next_event` may return an event although nothing more was received, because of a call of the program:
     /// after a response, the next pipelined request can be parsed.
+    #[inline]
     pub fn has_events(&self) -> bool {
         dispatch!(&self.inner, conn => conn.has_events()) && !self.is_undecided()
     }
@@ -478,6 +481,13 @@ macro_rules! dispatch_stream {
             StreamRef::H3(conn, key) => conn.$method(*key, $($argument),*),
         }
     };
+    ($inner:expr, $method:ident(), h1: $h1:expr) => {
+        match $inner {
+            StreamRef::H1(_) => $h1,
+            StreamRef::H2(conn, key) => conn.$method(*key),
+            StreamRef::H3(conn, key) => conn.$method(*key),
+        }
+    };
 }
 
 impl<'a> StreamMut<'a> {
@@ -503,11 +513,7 @@ impl<'a> StreamMut<'a> {
     /// The end of the body was received, whether it was read or not. Always false for HTTP/1, where only
     /// reading finds it.
     pub fn end_received(&self) -> bool {
-        match &self.inner {
-            StreamRef::H1(_) => false,
-            StreamRef::H2(conn, key) => conn.end_received(*key),
-            StreamRef::H3(conn, key) => conn.end_received(*key),
-        }
+        dispatch_stream!(&self.inner, end_received(), h1: false)
     }
 
     /// Trailer fields of the received body; none before its end.
@@ -515,24 +521,16 @@ impl<'a> StreamMut<'a> {
         dispatch_stream!(&self.inner, trailers())
     }
 
-    /// Bytes written here that wait for a flow-control window or for their turn; bytes that wait for the
-    /// transport are counted by [`pending_bytes`](Connection::pending_bytes). Always 0 for HTTP/1.
+    /// Bytes written here that wait for a window or for their turn; [`pending_bytes`](Connection::pending_bytes) counts
+    /// those that wait for the transport. Always 0 for HTTP/1.
     pub fn queued(&self) -> usize {
-        match &self.inner {
-            StreamRef::H1(_) => 0,
-            StreamRef::H2(conn, key) => conn.queued(*key),
-            StreamRef::H3(conn, key) => conn.queued(*key),
-        }
+        dispatch_stream!(&self.inner, queued(), h1: 0)
     }
 
     /// Whether the peer does not need the rest of the body: what is written is discarded (RFC 9113 8.1, RFC 9114 4.1).
     /// Always false for HTTP/1.
     pub fn is_body_unwanted(&self) -> bool {
-        match &self.inner {
-            StreamRef::H1(_) => false,
-            StreamRef::H2(conn, key) => conn.is_body_unwanted(*key),
-            StreamRef::H3(conn, key) => conn.is_body_unwanted(*key),
-        }
+        dispatch_stream!(&self.inner, is_body_unwanted(), h1: false)
     }
 
     /// Has [`Event::Writable`] follow when some of the queued bytes have been sent. Not for HTTP/1.
@@ -544,8 +542,7 @@ impl<'a> StreamMut<'a> {
         }
     }
 
-    /// HTTP/2, client: byte counts of the stream's frames. `None` for HTTP/1, where the exchange has the
-    /// connection to itself and the transport counts its bytes.
+    /// HTTP/2, client: byte counts of the stream's frames. `None` for HTTP/1: the transport counts its bytes.
     pub fn stats(&self) -> Option<StreamStats> {
         match &self.inner {
             StreamRef::H1(_) => None,
@@ -560,6 +557,7 @@ impl<'a> StreamMut<'a> {
     }
 
     /// Queues body bytes by copying them.
+    #[inline]
     pub fn write(&mut self, data: &[u8]) -> Result<(), UserError> {
         dispatch_stream!(&mut self.inner, write(data))
     }
@@ -570,6 +568,7 @@ impl<'a> StreamMut<'a> {
     }
 
     /// Ends the message.
+    #[inline]
     pub fn finish(&mut self) -> Result<(), UserError> {
         dispatch_stream!(&mut self.inner, finish(&[]))
     }
@@ -579,20 +578,19 @@ impl<'a> StreamMut<'a> {
         dispatch_stream!(&mut self.inner, finish(trailers))
     }
 
-    /// Aborts the exchange. A message in progress never looks complete to the peer: HTTP/1 closes the
-    /// connection, HTTP/2 resets the stream. On a failed exchange: notes that the program is
-    /// done with it. On a switched one that is finished: bytes that still arrive are discarded.
+    /// Aborts the exchange. A message in progress never looks complete to the peer: HTTP/1 closes the connection, HTTP/2
+    /// resets the stream. A failed exchange is done with; a switched one that is finished discards what still arrives.
     pub fn reset(&mut self) {
         dispatch_stream!(&mut self.inner, reset());
     }
 
-    /// Bytes of a body of known size that are still to be sent, 0 if its method or status allows none.
-    /// `None`: the size is not known, or no body is due.
+    /// Bytes of a body of known size that are still to be sent, 0 if it may have none. `None`: no size is known, or no body due.
     pub fn body_left(&self) -> Option<u64> {
         dispatch_stream!(&self.inner, body_left())
     }
 
     /// Number of bytes that can be queued before the high-water mark; 0: [`Event::Writable`] follows.
+    #[inline]
     pub fn send_capacity(&mut self) -> usize {
         dispatch_stream!(&mut self.inner, send_capacity())
     }

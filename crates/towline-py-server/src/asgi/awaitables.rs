@@ -6,9 +6,10 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::exchange::{Exchange, WaitFor};
+use super::exchange_state::WaitFor;
 use super::nested;
 use super::receive;
+use super::state::Exchange;
 use towline_py_common::coroutine::exception;
 use towline_py_common::gil::GilCell;
 

@@ -11,7 +11,8 @@ use pyo3::panic::PanicException;
 use pyo3::prelude::*;
 
 use super::awaitables::PendingAwaitable;
-use super::exchange::{Exchange, WaitFor};
+use super::exchange_state::WaitFor;
+use super::state::Exchange;
 
 /// The interpreter keeps a pointer to the definition while the function exists.
 struct FunctionDef(UnsafeCell<ffi::PyMethodDef>);

@@ -10,10 +10,10 @@ use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
 use towline_io::{Conn, ConnId, PeerAddr};
 use towline_proto::{Event, Field, HeadRef, StreamId};
 
-use super::exchange::{Exchange, ExchangeEvent};
+use super::exchange_state::ExchangeEvent;
 use super::run::Request;
 use super::scope::{Endpoints, Tls};
-use super::state::{AsgiServer, ConnState, ServerFeatures};
+use super::state::{AsgiServer, ConnState, Exchange, ServerFeatures};
 use super::websocket::{self, Session, UpgradeRequest};
 
 /// The action that an event requires.

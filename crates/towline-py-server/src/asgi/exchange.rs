@@ -3,112 +3,12 @@ use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
 use towline_io::ConnId;
-use towline_io::serve::features::ExchangeRecord;
 use towline_proto::StreamId;
 
-use super::part_batch::PartBatch;
-use super::pending_head::PendingHead;
-use super::state::AsgiServer;
-use super::websocket::Session;
+use super::exchange_state::{ClientState, ExchangeState, WaitFor};
+use super::state::{AsgiServer, Exchange, ExchangeHandle};
+use super::task::asyncio::references;
 use towline_py_common::gil::GilCell;
-
-/// Progress of the response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ResponsePhase {
-    /// Waits for `http.response.start`.
-    Idle,
-    /// The head is held back until the first body, which may determine its content-length.
-    HeadPending,
-    /// The head has been sent, body follows.
-    Body,
-    /// Trailers follow.
-    Trailers,
-    Complete,
-    /// The request is for a WebSocket, which has not been denied: there is no response.
-    Switched,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ClientState {
-    Connected,
-    /// It has closed its sending half: `receive()` reports it, responses are still sent.
-    HalfClosed,
-    Disconnected,
-}
-
-/// An event of an exchange, from its connection.
-#[derive(Debug, Clone, Copy)]
-pub enum ExchangeEvent {
-    Readable,
-    Writable,
-    HalfClosed,
-    Disconnected,
-}
-
-/// The condition that an awaitable waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WaitFor {
-    /// A message for the application.
-    Receive,
-    /// Room below the high-water mark.
-    Room,
-    /// The end of a file that is being sent.
-    File,
-}
-
-#[allow(clippy::struct_excessive_bools)] // independent flags; states are enums
-pub struct ExchangeState {
-    pub id: ConnId,
-    pub stream: StreamId,
-    pub client: ClientState,
-    pub response: ResponsePhase,
-    /// The last body message has been given to the application.
-    pub body_ended: bool,
-    /// Something was written or read since the connection was flushed.
-    pub dirty: bool,
-    /// The request is HEAD: no body is sent.
-    pub head_only: bool,
-    /// A file is being sent (http.response.pathsend).
-    pub sends_file: bool,
-    pub head: PendingHead,
-    /// Parts of the response that wait to be sent together.
-    pub parts: PartBatch,
-    /// In a websocket scope.
-    pub websocket: Option<Box<Session>>,
-    /// For counters, the access log and compression.
-    pub record: Box<ExchangeRecord>,
-    /// The task that runs the application, once it has suspended.
-    pub task: Option<Py<PyAny>>,
-    receivers: Vec<Py<PyAny>>,
-    senders: Vec<Py<PyAny>>,
-}
-
-impl ExchangeState {
-    /// Takes all waiters, to be woken when no cell is open.
-    pub fn take_waiters(&mut self) -> Vec<Py<PyAny>> {
-        let mut waiters = std::mem::take(&mut self.receivers);
-        waiters.append(&mut self.senders);
-        waiters
-    }
-
-    pub fn has_receivers(&self) -> bool {
-        !self.receivers.is_empty()
-    }
-
-    pub fn take_receivers(&mut self) -> Vec<Py<PyAny>> {
-        std::mem::take(&mut self.receivers)
-    }
-
-    pub fn take_senders(&mut self) -> Vec<Py<PyAny>> {
-        std::mem::take(&mut self.senders)
-    }
-}
-
-#[pyclass(frozen, module = "towline._native", name = "Exchange")]
-pub struct Exchange {
-    pub server: Py<AsgiServer>,
-    pub state: GilCell<ExchangeState>,
-}
 
 #[pymethods]
 impl Exchange {
@@ -118,7 +18,7 @@ impl Exchange {
             return Ok(());
         };
         visit.call(&state.task)?;
-        for future in state.receivers.iter().chain(&state.senders) {
+        for future in state.waiters() {
             visit.call(future)?;
         }
         Ok(())
@@ -127,26 +27,9 @@ impl Exchange {
 
 impl Exchange {
     pub fn new(server: Py<AsgiServer>, id: ConnId, stream: StreamId) -> Self {
-        let state = ExchangeState {
-            id,
-            stream,
-            client: ClientState::Connected,
-            response: ResponsePhase::Idle,
-            body_ended: false,
-            dirty: false,
-            head_only: false,
-            sends_file: false,
-            head: PendingHead::default(),
-            parts: PartBatch::default(),
-            websocket: None,
-            record: Box::default(),
-            task: None,
-            receivers: Vec::new(),
-            senders: Vec::new(),
-        };
         Self {
             server,
-            state: GilCell::new(state),
+            state: GilCell::new(ExchangeState::new(id, stream)),
         }
     }
 
@@ -155,12 +38,7 @@ impl Exchange {
     }
 
     pub fn add_waiter(&self, py: Python<'_>, future: Py<PyAny>, wait_for: WaitFor) {
-        let mut state = self.state.open(py);
-        if wait_for == WaitFor::Receive {
-            state.receivers.push(future);
-        } else {
-            state.senders.push(future);
-        }
+        self.state.open(py).add_waiter(future, wait_for);
     }
 
     /// Notes that the client has disconnected. Returns the waiters, to be woken.
@@ -183,27 +61,10 @@ impl Exchange {
     }
 }
 
-/// An exchange and the two functions bound to it, reused when no application has kept any of them.
-pub struct ExchangeHandle {
-    pub exchange: Py<Exchange>,
-    pub receive: Py<PyAny>,
-    pub send: Py<PyAny>,
-}
-
 impl ExchangeHandle {
     /// Resets the exchange for a new request.
     pub fn begin(&self, py: Python<'_>, id: ConnId, stream: StreamId) {
-        let mut state = self.exchange.get().state.open(py);
-        state.id = id;
-        state.stream = stream;
-        state.client = ClientState::Connected;
-        state.response = ResponsePhase::Idle;
-        state.body_ended = false;
-        state.dirty = false;
-        state.sends_file = false;
-        state.head.clear();
-        state.parts = PartBatch::default();
-        state.websocket = None;
+        self.exchange.get().state.open(py).reset(id, stream);
     }
 
     /// True if no reference exists outside this handle.
@@ -228,11 +89,6 @@ impl ExchangeHandle {
         visit.call(&self.receive)?;
         visit.call(&self.send)
     }
-}
-
-pub fn references<T>(object: &Py<T>) -> isize {
-    // SAFETY: the object is alive; this reads a field of it.
-    unsafe { pyo3::ffi::Py_REFCNT(object.as_ptr()) as isize }
 }
 
 /// Completes futures: all of them, even if one fails. No cell may be open, because Python code of the loop runs.

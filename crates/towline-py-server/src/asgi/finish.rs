@@ -9,10 +9,11 @@ use towline_io::serve::features::Payload;
 use towline_io::{Conn, Engine};
 use towline_proto::BodySize;
 
-use super::exchange::{ClientState, Exchange, ExchangeHandle, ExchangeState, ResponsePhase, wake};
+use super::exchange::wake;
+use super::exchange_state::{ClientState, ExchangeState, ResponsePhase};
 use super::outcome;
 use super::response::respond;
-use super::state::{AsgiServer, ConnState, ServerFeatures};
+use super::state::{AsgiServer, ConnState, Exchange, ExchangeHandle, ServerFeatures};
 use super::websocket::{self, Outcome, WsEnd};
 use crate::log_level::{DEBUG, ERROR};
 use towline_py_common::errors::CancelledError;

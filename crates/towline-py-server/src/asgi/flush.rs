@@ -7,8 +7,8 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use towline_io::{Conn, ConnId};
 
-use super::exchange::{Exchange, ExchangeHandle, ResponsePhase};
-use super::state::{AsgiServer, ConnState};
+use super::exchange_state::ResponsePhase;
+use super::state::{AsgiServer, ConnState, Exchange, ExchangeHandle};
 
 /// Takes the exchanges on `conn` whose file has been sent since the last call.
 pub fn take_sent_files(py: Python<'_>, conn: &mut Conn<ConnState>) -> Vec<Py<Exchange>> {

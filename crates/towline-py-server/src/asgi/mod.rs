@@ -18,6 +18,7 @@ mod cfunctions;
 mod dispatch;
 mod eager_flush;
 mod exchange;
+mod exchange_state;
 mod finish;
 mod flush;
 mod interned;

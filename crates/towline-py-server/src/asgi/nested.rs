@@ -8,8 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use pyo3::intern;
 use pyo3::prelude::*;
 
-use super::exchange::Exchange;
-use super::state::AsgiServer;
+use super::state::{AsgiServer, Exchange};
 
 /// Leaves the step that is under way, if there is one. Call it where the loop has called.
 #[inline]

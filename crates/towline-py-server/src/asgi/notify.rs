@@ -1,8 +1,9 @@
 //! Notifying exchanges of events: which futures are completed, in this turn or in a later one.
 use pyo3::prelude::*;
 
-use super::exchange::{ClientState, Exchange, ExchangeEvent, wake};
-use super::state::AsgiServer;
+use super::exchange::wake;
+use super::exchange_state::{ClientState, ExchangeEvent};
+use super::state::{AsgiServer, Exchange};
 use super::wake_queue::{MAX_WOKEN_PER_TURN, WakeReason};
 use super::websocket;
 

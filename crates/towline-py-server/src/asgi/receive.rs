@@ -4,7 +4,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use towline_proto::StreamRead;
 
-use super::exchange::{ClientState, Exchange, ResponsePhase, WaitFor};
+use super::exchange_state::{ClientState, ResponsePhase, WaitFor};
+use super::state::Exchange;
 use super::websocket;
 
 /// Maximum body of one `http.request` message.

@@ -11,10 +11,11 @@ use towline_io::{Engine, open_regular};
 use towline_proto::{BodySize, Field, ResponseHead, StreamMut, UserError};
 
 use super::awaitables::PendingAwaitable;
-use super::exchange::{ClientState, Exchange, ExchangeState, ResponsePhase, WaitFor, wake};
+use super::exchange::wake;
+use super::exchange_state::{ClientState, ExchangeState, ResponsePhase, WaitFor};
 use super::messages::Message;
 use super::pending_head::PendingHead;
-use super::state::{ConnState, ServerFeatures};
+use super::state::{ConnState, Exchange, ServerFeatures};
 use towline_py_common::errors::{ResponseStateError, client_disconnected};
 
 /// A body of at least this size is sent from the application's bytes object instead of a copy.

@@ -10,10 +10,11 @@ use towline_io::ConnId;
 use towline_proto::StreamId;
 
 use super::cfunctions;
-use super::exchange::{ClientState, Exchange, ExchangeHandle, ResponsePhase, wake};
-use super::state::AsgiServer;
-use super::task::coroutine::{AdoptedRequest, TaskCoroutine};
-use super::task::idle::{CurrentTask, IdleTask};
+use super::exchange::wake;
+use super::exchange_state::{ClientState, ResponsePhase};
+use super::state::{
+    AdoptedRequest, AsgiServer, CurrentTask, Exchange, ExchangeHandle, IdleTask, TaskCoroutine,
+};
 use super::task::step::{self, Step, copy_context, in_context};
 use super::websocket::Session;
 use crate::log_level::ERROR;
@@ -172,10 +173,10 @@ fn acquire_idle_task(server: &AsgiServer, py: Python<'_>) -> PyResult<(IdleTask,
         // Released in this turn: only requests have run since.
         (Some(idle_task), Some(current_task)) => return Ok((idle_task, current_task)),
         (Some(idle_task), None) if idle_task.is_usable(py)? => idle_task,
-        _ => server.asyncio.create_idle_task(py)?,
+        _ => IdleTask::create(py, &server.asyncio)?,
     };
     let outer = server.asyncio.enter(py, &idle_task.task)?;
-    match server.asyncio.snapshot(&idle_task, py) {
+    match server.asyncio.snapshot(py, &idle_task.task) {
         Ok(before) => Ok((idle_task, CurrentTask { before, outer })),
         Err(error) => {
             server.asyncio.leave(py, &idle_task.task, outer)?;
@@ -192,10 +193,7 @@ fn release_idle_task(
     idle_task: IdleTask,
     current_task: CurrentTask,
 ) -> PyResult<()> {
-    if !server
-        .asyncio
-        .is_unchanged(py, &idle_task, current_task.before)?
-    {
+    if !idle_task.is_unchanged(py, &server.asyncio, current_task.before)? {
         server
             .asyncio
             .leave(py, &idle_task.task, current_task.outer)?;

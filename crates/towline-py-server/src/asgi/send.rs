@@ -3,8 +3,8 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 
-use super::exchange::Exchange;
 use super::messages::Message;
+use super::state::Exchange;
 use super::{response, websocket};
 
 pub fn send<'py>(

@@ -14,7 +14,7 @@ use super::awaitables::ReadyAwaitable;
 use super::exchange::wake;
 use super::scope::Scopes;
 use super::state::{AsgiServer, ServerFeatures, ServerState, engine_in_use};
-use super::task::idle::Asyncio;
+use super::task::asyncio::Asyncio;
 use super::task::step;
 use super::turn;
 use super::websocket::{self, WsContext};

@@ -1,4 +1,5 @@
-//! The state of an `AsgiServer`. Its Python methods are in `server`, above everything else of this folder.
+//! The Python objects of a server, which hold each other: `AsgiServer`, its exchanges, the coroutines of its tasks. Their
+//! methods are in `server`, `exchange` and `task`.
 use std::cell::RefMut;
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
@@ -9,15 +10,16 @@ use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use towline_io::serve::features::{ExchangeRecord, Features};
 use towline_io::serve::metrics::SlotHandle;
 use towline_io::serve::refusals::Refusals;
 use towline_io::{ConnId, Engine, StreamMap};
 
 use super::eager_flush::EagerFlush;
-use super::exchange::{Exchange, ExchangeHandle};
+use super::exchange_state::ExchangeState;
 use super::scope::{Endpoints, Scopes};
-use super::task::idle::{Asyncio, CurrentTask, IdleTask};
+use super::task::asyncio::{Asyncio, TaskSnapshot};
 use super::wake_queue::WakeQueue;
 use super::websocket::WsContext;
 use crate::default_headers::DefaultHeaders;
@@ -142,6 +144,79 @@ pub struct AsgiServer {
     pub engine: GilCell<Option<Engine<ConnState>>>,
     pub addresses: Vec<String>,
     pub fd: i32,
+}
+
+#[pyclass(frozen, module = "towline._native", name = "Exchange")]
+pub struct Exchange {
+    pub server: Py<AsgiServer>,
+    pub state: GilCell<ExchangeState>,
+}
+
+/// An exchange and the two functions bound to it, reused when no application has kept any of them.
+pub struct ExchangeHandle {
+    pub exchange: Py<Exchange>,
+    pub receive: Py<PyAny>,
+    pub send: Py<PyAny>,
+}
+
+/// A request's coroutine after its first step.
+pub struct AdoptedRequest {
+    pub coroutine: Py<PyAny>,
+    pub context: Py<PyAny>,
+    /// The result of the first step, until the task has taken it. `None`: the task steps on at once.
+    pub awaited: Option<Py<PyAny>>,
+    pub handle: ExchangeHandle,
+    /// For the log line about its end.
+    pub scope: Py<PyDict>,
+    pub server: Py<AsgiServer>,
+}
+
+pub enum Work {
+    Idle,
+    Adopted(Box<AdoptedRequest>),
+    /// The adopted coroutine is being stepped right now.
+    Running,
+    Ended,
+}
+
+/// The state of a `TaskCoroutine`.
+pub struct TaskState {
+    pub work: Work,
+    /// The future on which the task is parked.
+    pub parked: Option<ParkedFuture>,
+    /// The application's coroutine, for introspection of the task (`cr_frame`, `cr_code`, ...).
+    pub inspected: Option<Py<PyAny>>,
+}
+
+/// The future of a parked task and its bound method `done`, which is called once per request: binding it once
+/// saves three quarters of the look-up.
+pub struct ParkedFuture {
+    pub future: Py<PyAny>,
+    pub done: Py<PyAny>,
+}
+
+/// Structurally a coroutine (`collections.abc.Coroutine`), as `asyncio.Task` requires.
+#[pyclass(frozen, weakref, module = "towline._native", name = "RequestCoroutine")]
+pub struct TaskCoroutine {
+    pub event_loop: Py<PyAny>,
+    pub state: GilCell<TaskState>,
+}
+
+/// State of the current task of the loop while it is an idle task that runs requests.
+pub struct CurrentTask {
+    /// Its snapshot before any request.
+    pub before: TaskSnapshot,
+    /// The task that was current before.
+    pub outer: Option<Py<PyAny>>,
+}
+
+/// A real `asyncio.Task` that waits for a request.
+pub struct IdleTask {
+    pub task: Py<PyAny>,
+    pub coroutine: Py<TaskCoroutine>,
+    /// Its bound method.
+    pub get_name: Py<PyAny>,
+    pub name: Py<PyAny>,
 }
 
 pub fn engine_in_use() -> PyErr {

@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 use towline_io::ConnId;
 
 use super::dispatch::{Action, next_action};
-use super::exchange::ExchangeEvent;
+use super::exchange_state::ExchangeEvent;
 use super::flush::{notify_files_sent, take_sent_files};
 use super::nested;
 use super::notify::notify;

@@ -14,57 +14,14 @@
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyString};
+use pyo3::types::PyString;
 
-use super::super::exchange::ExchangeHandle;
-use super::super::state::AsgiServer;
+use super::super::state::{AdoptedRequest, ParkedFuture, TaskCoroutine, TaskState, Work};
 use towline_py_common::gil::GilCell;
-
-/// A request's coroutine after its first step.
-pub struct AdoptedRequest {
-    pub coroutine: Py<PyAny>,
-    pub context: Py<PyAny>,
-    /// The result of the first step, until the task has taken it. `None`: the task steps on at once.
-    pub awaited: Option<Py<PyAny>>,
-    pub handle: ExchangeHandle,
-    /// For the log line about its end.
-    pub scope: Py<PyDict>,
-    pub server: Py<AsgiServer>,
-}
-
-pub enum Work {
-    Idle,
-    Adopted(Box<AdoptedRequest>),
-    /// The adopted coroutine is being stepped right now.
-    Running,
-    Ended,
-}
-
-pub struct State {
-    pub work: Work,
-    /// The future on which the task is parked.
-    pub parked: Option<ParkedFuture>,
-    /// The application's coroutine, for introspection of the task (`cr_frame`, `cr_code`, ...).
-    pub inspected: Option<Py<PyAny>>,
-}
-
-/// The future of a parked task and its bound method `done`, which is called once per request: binding it once
-/// saves three quarters of the look-up.
-pub struct ParkedFuture {
-    pub future: Py<PyAny>,
-    pub done: Py<PyAny>,
-}
-
-/// Structurally a coroutine (`collections.abc.Coroutine`), as `asyncio.Task` requires.
-#[pyclass(frozen, weakref, module = "towline._native", name = "RequestCoroutine")]
-pub struct TaskCoroutine {
-    pub event_loop: Py<PyAny>,
-    pub state: GilCell<State>,
-}
 
 impl TaskCoroutine {
     pub fn new(event_loop: Py<PyAny>) -> Self {
-        let state = State {
+        let state = TaskState {
             work: Work::Idle,
             parked: None,
             inspected: None,

@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::super::nested;
-use super::coroutine::{AdoptedRequest, TaskCoroutine, Work};
+use super::super::state::{AdoptedRequest, TaskCoroutine, Work};
 use super::step::{self, Step, in_context};
 use towline_py_common::errors::CancelledError;
 

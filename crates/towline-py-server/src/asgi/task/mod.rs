@@ -1,11 +1,13 @@
 //! The tasks that serve requests.
 //!
 //! ```text
-//! idle       the task that the server keeps for the next request, and the functions of asyncio for it
+//! asyncio    functions of asyncio
+//! idle       the task that the server keeps for the next request
 //! coroutine  the coroutine of such a task; drive: its Python methods
 //! step       one step of any coroutine
 //! ```
-pub mod coroutine;
+pub mod asyncio;
+mod coroutine;
 mod drive;
-pub mod idle;
+mod idle;
 pub mod step;

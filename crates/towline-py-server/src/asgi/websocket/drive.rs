@@ -6,10 +6,9 @@ use towline_io::{Conn, Engine};
 use towline_proto::StreamId;
 use towline_proto::ws::{Status, WebSocket};
 
-use super::super::exchange::{
-    ClientState, Exchange, ExchangeEvent, ExchangeState, ResponsePhase, wake,
-};
-use super::super::state::{AsgiServer, ConnState};
+use super::super::exchange::wake;
+use super::super::exchange_state::{ClientState, ExchangeEvent, ExchangeState, ResponsePhase};
+use super::super::state::{AsgiServer, ConnState, Exchange};
 use super::session::{
     CloseInfo, INTERNAL_ERROR, NORMAL_CLOSURE, READ_AHEAD_BYTES, SERVICE_RESTART, Stage, WsContext,
     discard_unread,

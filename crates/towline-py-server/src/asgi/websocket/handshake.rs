@@ -10,9 +10,10 @@ use towline_proto::ws::handshake::{Request, is_upgrade};
 use towline_proto::ws::{WebSocket, handshake};
 use towline_proto::{BodySize, HeadRef, Side, Version};
 
-use super::super::exchange::{ClientState, Exchange, ResponsePhase};
+use super::super::exchange_state::{ClientState, ResponsePhase};
 use super::super::pending_head::PendingHead;
 use super::super::response::{SendFailure, respond};
+use super::super::state::Exchange;
 use super::drive::{advance, close_for_shutdown};
 use super::session::{Offer, READ_AHEAD_BYTES, Session, Stage, WsContext};
 use crate::open_gauge::OpenGauge;

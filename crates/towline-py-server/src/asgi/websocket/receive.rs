@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString};
 use towline_proto::ws::{Event, Kind};
 
-use super::super::exchange::{ClientState, Exchange, ResponsePhase};
+use super::super::exchange_state::{ClientState, ResponsePhase};
+use super::super::state::Exchange;
 use super::drive::advance;
 use super::session::{ABNORMAL_CLOSURE, CloseInfo, Session, Stage, WsContext};
 

@@ -12,10 +12,11 @@ use towline_io::serve::features::Payload;
 use towline_proto::BodySize;
 use towline_proto::ws::{Kind, SendError};
 
-use super::super::exchange::{ClientState, Exchange, ExchangeState, ResponsePhase, WaitFor, wake};
+use super::super::exchange::wake;
+use super::super::exchange_state::{ClientState, ExchangeState, ResponsePhase, WaitFor};
 use super::super::messages::Message;
 use super::super::response::{self, MIN_SHARED_BYTES, SendFailure, respond, wait};
-use super::super::state::{ConnState, ServerFeatures};
+use super::super::state::{ConnState, Exchange, ServerFeatures};
 use super::drive::advance;
 use super::handshake::accept;
 use super::session::{

@@ -1,4 +1,6 @@
-//! The load generator: its command line, and certificates for the servers it measures.
+//! The Rust half of `towline load` and `towline bench`: programs that run in the process of the calling interpreter, and
+//! `PoolBench`. No server or client uses it.
+pub mod pool;
 
 use std::ffi::OsString;
 
@@ -19,6 +21,19 @@ pub fn load_options() -> Vec<(&'static str, &'static str, String)> {
     options
         .map(|option| (option.name, option.value, option.description()))
         .collect()
+}
+
+/// Runs `towline-responder` with these arguments until SIGTERM or SIGINT, and returns its exit status. It installs
+/// its own signal handlers.
+#[pyfunction]
+pub fn responder_main(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
+    py.detach(|| towline_load::responder_main(arguments))
+}
+
+/// Runs the network emulator with these arguments until SIGTERM or SIGINT, and returns its exit status.
+#[pyfunction]
+pub fn netem_main(py: Python<'_>, arguments: Vec<OsString>) -> i32 {
+    py.detach(|| towline_load::netem_main(arguments))
 }
 
 /// Creates a certificate for these names and addresses. Returns authority, certificate and key, in PEM.
