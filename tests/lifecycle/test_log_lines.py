@@ -58,9 +58,12 @@ def test_the_start_names_http3(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("app", ["asgi", "wsgi"])
 def test_a_stop_after_requests_that_have_ended(app: str) -> None:
-    with running(f"apps:{app}") as program:
+    with running(f"apps:{app}", "--metrics") as program:
         for _ in range(26):
             assert request(program.port, "/pid").status == 200
+        idle = b"\ntowline_requests_in_flight 0\n"
+        # A response may arrive before the server has counted the end of its request.
+        eventually(lambda: idle in request(program.port, "/metrics").body, "the end of the last request")
         assert stopped(program, signal.SIGTERM) == "no requests were in flight"
 
 

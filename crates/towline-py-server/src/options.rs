@@ -82,12 +82,12 @@ macro_rules! words {
 }
 
 words! {
-    /// The protocol versions over TCP (`--http`); those of HTTP/3 are UDP binds.
+    /// The versions of HTTP over TCP (`--http1`, `--http2`); those of HTTP/3 are UDP binds.
     HttpVersions, "http":
     /// Also with HTTP/3 alone, which has no TCP binds.
-    Auto = "auto" | "all" | "1,2" | "1,2,3" | "3",
-    Http1 = "1" | "1,3",
-    Http2 = "2" | "2,3",
+    Auto = "auto",
+    Http1 = "1",
+    Http2 = "2",
 }
 
 words! {

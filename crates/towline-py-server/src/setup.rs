@@ -75,7 +75,7 @@ fn http_date() -> [u8; 29] {
     date
 }
 
-/// The protocols of `--http`. With TLS, ALPN selects one of them.
+/// The protocols of `--http1` and `--http2`. With TLS, ALPN selects one of them.
 fn protocols(options: &Options) -> (ProtocolPolicy, Vec<Vec<u8>>) {
     let (h1, h2) = (b"http/1.1".to_vec(), b"h2".to_vec());
     match options.http {
