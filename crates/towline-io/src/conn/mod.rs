@@ -17,6 +17,7 @@ pub(crate) mod spool;
 pub(crate) mod spooled_response;
 pub(crate) mod stream_map;
 pub(crate) mod takeover;
+mod timers;
 pub(crate) mod transport;
 
 use std::cell::OnceCell;
@@ -37,6 +38,7 @@ use crate::conn::file_body::Files;
 use crate::conn::id::ConnId;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::quic_transport::{QuicTransport, SharedEndpoint};
+use crate::conn::timers::ConnTimers;
 use crate::conn::transport::{StreamTransport, Transport};
 use crate::quic;
 use crate::serve::metrics::SlotHandle;
@@ -53,14 +55,7 @@ pub struct Conn<S> {
     pub(crate) input: Input,
     pub(crate) output: Output,
     pub(crate) traffic: Traffic,
-    /// Earliest time for which the engine has scheduled a check of the deadline.
-    pub(crate) scheduled_at: Option<Instant>,
-    /// Deadline for which the kernel's buffers have been checked before its timeout.
-    pub(crate) caught_up: Option<Instant>,
-    /// Latest time at which the front end wants the connection to be serviced.
-    pub(crate) wake_at: Option<Instant>,
-    /// `wake_at` has passed.
-    pub(crate) wake_due: bool,
+    pub(crate) timers: ConnTimers,
     /// Write interest is registered in the poll. Most connections never need it.
     pub(crate) write_armed: bool,
     /// The connection is in the engine's ready list.
@@ -70,7 +65,13 @@ pub struct Conn<S> {
     id: ConnId,
     service: Arc<ConnConfig>,
     _count: ConnectionCountGuard,
+    addresses: Addresses,
+}
+
+/// Addresses of the two ends of the transport.
+struct Addresses {
     remote: PeerAddr,
+    /// Read when it is first needed.
     local: OnceCell<PeerAddr>,
 }
 
@@ -231,18 +232,17 @@ impl<S: Default> Conn<S> {
             input: Input::default(),
             output: Output::default(),
             traffic: Traffic::default(),
-            scheduled_at: None,
-            caught_up: None,
-            wake_at: None,
-            wake_due: false,
+            timers: ConnTimers::default(),
             write_armed: false,
             queued: false,
             keep_open: false,
             id,
             service: Arc::clone(service),
             _count: ConnectionCountGuard::count(service, is_quic),
-            remote,
-            local: OnceCell::new(),
+            addresses: Addresses {
+                remote,
+                local: OnceCell::new(),
+            },
         }
     }
 }
@@ -250,11 +250,6 @@ impl<S: Default> Conn<S> {
 impl<S> Conn<S> {
     pub fn id(&self) -> ConnId {
         self.id
-    }
-
-    /// Number of HTTP bytes received so far.
-    pub fn received_bytes(&self) -> u64 {
-        self.traffic.received
     }
 
     /// Configuration of its listener, or of the client.
@@ -266,7 +261,7 @@ impl<S> Conn<S> {
     pub fn remote_addr(&self) -> &PeerAddr {
         match self.io.proxied() {
             Some(pair) => &pair.0,
-            None => &self.remote,
+            None => &self.addresses.remote,
         }
     }
 
@@ -281,7 +276,7 @@ impl<S> Conn<S> {
         if let Some(pair) = self.io.proxied() {
             return &pair.1;
         }
-        self.local.get_or_init(|| self.io.local_addr())
+        self.addresses.local.get_or_init(|| self.io.local_addr())
     }
 
     /// Whether the connection uses TLS, also before the end of the handshake.
@@ -313,24 +308,22 @@ impl<S> Conn<S> {
     /// Schedules a service at `at`, for a timer of the front end. Call `flush_and_rearm` afterwards. An earlier
     /// service does not cancel it; [`is_wake_due`](Self::is_wake_due) returns whether it is due.
     pub fn wake_at(&mut self, at: Instant) {
-        if self.wake_at.is_none_or(|earlier| at < earlier) {
-            self.wake_at = Some(at);
-        }
+        self.timers.wake_at(at);
     }
 
     /// Whether the time given to [`wake_at`](Self::wake_at) has passed.
     pub fn is_wake_due(&self) -> bool {
-        self.wake_due
+        self.timers.is_wake_due()
     }
 
     /// Marks the wake-up as handled.
     pub fn clear_wake_due(&mut self) {
-        self.wake_due = false;
+        self.timers.clear_wake_due();
     }
 
     /// Earliest deadline of the protocol, the transport or the front end.
     pub(crate) fn deadline(&mut self) -> Option<Instant> {
-        let deadline = match (self.proto.deadline(), self.wake_at) {
+        let deadline = match (self.proto.deadline(), self.timers.next_wake()) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         };
@@ -529,9 +522,7 @@ impl<S> Conn<S> {
 
     /// Handles a deadline: of the protocol, of the front end, or both.
     pub(crate) fn on_timeout(&mut self, now: Instant) {
-        if self.wake_at.take_if(|at| *at <= now).is_some() {
-            self.wake_due = true;
-        }
+        self.timers.check_wake(now);
         if self.proto.deadline().is_none_or(|at| now < at) {
             return;
         }

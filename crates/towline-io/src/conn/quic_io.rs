@@ -73,7 +73,7 @@ impl<S> Conn<S> {
             self.proto.transport_progressed(now);
         }
         if let Some(remote) = quic.take_migration() {
-            self.remote = remote;
+            self.addresses.remote = remote;
             if let Some(meter) = &self.service.meter {
                 meter.quic_migrations.fetch_add(1, Relaxed);
             }

@@ -32,7 +32,9 @@ impl ConnTimers {
 
     /// Handles a check. Returns false if an earlier one has taken its place.
     pub(crate) fn is_due(&mut self, at: Instant) -> bool {
-        self.scheduled_at.take_if(|scheduled| *scheduled == at).is_some()
+        self.scheduled_at
+            .take_if(|scheduled| *scheduled == at)
+            .is_some()
     }
 
     /// Records that the scheduled check has passed while another thread had the connection.

@@ -301,7 +301,7 @@ impl<S: Default> Engine<S> {
             conn.start_drain(drain, now);
         }
         if let Some(deadline) = conn.proto.deadline() {
-            self.timers.schedule(id, &mut conn.scheduled_at, deadline);
+            conn.timers.schedule(&mut self.timers, id, deadline);
         }
         // An endpoint bounds the handshakes of QUIC itself.
         let handshake = conn.io.tls().is_some().then_some(id);

@@ -93,7 +93,7 @@ impl<S: Default> Engine<S> {
         // `next_ready` skips a connection that is checked out, unless it is shared.
         conn.queued = checked_out.queued.unwrap_or_default();
         if checked_out.timer_fired {
-            conn.scheduled_at = None;
+            conn.timers.fired();
         }
         if let (true, Some((drain, now))) = (checked_out.drain_requested, drain) {
             conn.start_drain(drain, now);
@@ -122,8 +122,7 @@ impl<S> Conn<S> {
         };
         let interest = self.proto.interest();
         let deadline = self.deadline();
-        let early =
-            deadline.is_some_and(|at| self.scheduled_at.is_none_or(|scheduled| at < scheduled));
+        let early = deadline.is_some_and(|at| self.timers.is_early(at));
         match flushed {
             FlushOutcome::Budget => true,
             FlushOutcome::Blocked => !self.write_armed || early,

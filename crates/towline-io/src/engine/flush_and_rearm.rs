@@ -74,7 +74,7 @@ impl<S: Default> Engine<S> {
         again |= conn.has_more_input(interest);
         conn.proto.release(&mut self.buffers);
         if let Some(deadline) = conn.deadline() {
-            self.timers.schedule(id, &mut conn.scheduled_at, deadline);
+            conn.timers.schedule(&mut self.timers, id, deadline);
         }
         if is_endpoint_full {
             self.endpoints.arm_blocked(self.poller.registry());
@@ -132,13 +132,12 @@ impl<S: Default> Engine<S> {
                 }
                 None => continue,
             };
-            if conn.scheduled_at != Some(at) {
+            if !conn.timers.is_due(at) {
                 continue;
             }
-            conn.scheduled_at = None;
             match conn.deadline() {
                 Some(deadline) if deadline <= now => self.on_deadline(id, deadline, now),
-                Some(later) => self.timers.schedule(id, &mut conn.scheduled_at, later),
+                Some(later) => conn.timers.schedule(&mut self.timers, id, later),
                 None => {}
             }
         }
@@ -214,10 +213,9 @@ impl<S> Conn<S> {
             return true;
         }
         // Once for each deadline: single bytes at long intervals must not postpone it indefinitely.
-        if self.caught_up == Some(deadline) {
+        if !self.timers.begin_catch_up(deadline) {
             return false;
         }
-        self.caught_up = Some(deadline);
         let sent = self.traffic.sent;
         if self.output == Output::Blocked {
             self.output = Output::Open;

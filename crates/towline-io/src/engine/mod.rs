@@ -26,7 +26,7 @@ mod memory_trim;
 pub(crate) mod pending_dials;
 mod poller;
 mod timer_fd;
-mod timers;
+pub(crate) mod timers;
 mod turn;
 mod udp;
 #[cfg(test)]

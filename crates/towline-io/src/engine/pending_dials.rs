@@ -176,7 +176,7 @@ impl<S: Default> Engine<S> {
         let may_hold_bytes = conn.is_tls();
         conn.input.readable = may_hold_bytes;
         if let Some(deadline) = conn.proto.deadline() {
-            self.timers.schedule(id, &mut conn.scheduled_at, deadline);
+            conn.timers.schedule(&mut self.timers, id, deadline);
         }
         self.table.insert(Box::new(conn));
         if may_hold_bytes {

@@ -94,6 +94,11 @@ impl<S: GeneratorState> GeneratorEngine<S> {
 }
 
 impl<S> Conn<S> {
+    /// Number of HTTP bytes received so far.
+    pub fn received_bytes(&self) -> u64 {
+        self.traffic.received
+    }
+
     /// Packets so far; `None` if the transport is not QUIC.
     pub fn quic_counts(&self) -> Option<QuicCounts> {
         Some(self.io.quic()?.conn.counts())
