@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 
 from . import _options as kind
+from ._codings import CODINGS
 
 LOG_LEVELS = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
-CODINGS = ("br", "zstd", "gzip")
 SECRET_PARAMETERS = (
     "access_token",
     "api_key",

@@ -13,7 +13,7 @@ const WRITABLE_BY_ALL: u32 = 0o002;
 /// Use of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Its present content is removed.
+    /// Remove the present content.
     Replace,
     /// Without waiting for the reader of a FIFO.
     Append,

@@ -30,12 +30,12 @@ impl Mapping {
         })
     }
 
-    /// Its first byte, at the begin of a page.
+    /// First byte of the mapping, at the beginning of a page.
     pub(crate) fn start(&self) -> *const u8 {
         self.start
     }
 
-    /// Its length.
+    /// Length of the mapping.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

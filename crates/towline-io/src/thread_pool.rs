@@ -20,7 +20,7 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pool for name lookups. A lookup occupies its thread until the system's resolver returns.
 pub(crate) static LOOKUPS: ThreadPool = ThreadPool::new(8);
 
-/// Pool for files, so that these do not wait for lookups.
+/// Pool for files, which would wait for lookups in a common pool.
 pub(crate) static FILES: ThreadPool = ThreadPool::new(2);
 
 /// A bounded number of threads; a child of fork starts its own.

@@ -3,14 +3,13 @@
 
 use std::net::Shutdown;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::support::calls::{DriverHarness, Scripted, get, request, route};
-use crate::support::frames::{
-    DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, RESET, frame, goaway, response_frames,
-};
+use crate::support::frames::{Frames, GOAWAY, response_frames};
+use crate::support::scripted::{self, server_with};
 use crate::support::{MAX_WAIT, Server};
 use bytes::Bytes;
 use towline_io::client::{
@@ -36,15 +35,6 @@ fn server() -> Server {
     Server::start(ConnConfig {
         protocols: ProtocolPolicy::Either,
         ..ConnConfig::default()
-    })
-}
-
-fn server_with(streams: u32) -> Server {
-    let mut limits = Limits::server();
-    limits.http2.max_concurrent_streams = streams;
-    Server::start(ConnConfig {
-        protocols: ProtocolPolicy::Http2,
-        ..ConnConfig::plain(limits)
     })
 }
 
@@ -243,25 +233,7 @@ fn a_call_that_times_out_leaves_the_others_alone() {
 
 #[test]
 fn goaway_drains_the_connection_and_moves_unprocessed_calls() {
-    let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::accept(stream);
-        if number == 0 {
-            let all = [(); 4].map(|()| frames.request().unwrap());
-            // The first two get a response, the others do not; one of those is a POST.
-            frames.send(&goaway(all[1], 0));
-            frames.send(&response_frames(all[0], b"old"));
-            std::thread::sleep(Duration::from_millis(30));
-            frames.send(&response_frames(all[1], b"old"));
-            assert!(
-                frames.until(HEADERS).is_none(),
-                "a call on a connection that ends"
-            );
-            return;
-        }
-        while let Some(stream) = frames.request() {
-            frames.send(&response_frames(stream, b"new"));
-        }
-    });
+    let server = scripted::going_away();
     let route = route(server.addr);
     let mut harness = harness();
     let calls = [(); 4].map(|()| {
@@ -276,25 +248,7 @@ fn goaway_drains_the_connection_and_moves_unprocessed_calls() {
 
 #[test]
 fn a_broken_connection_fails_only_its_own_calls() {
-    let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::accept(stream);
-        let first = frames.request().unwrap();
-        if number == 0 {
-            frames.send(&response_frames(first, b"whole"));
-            let half = frames.request().unwrap();
-            let pending = frames.request().unwrap();
-            assert!(half < pending);
-            frames.send(&frame(HEADERS, END_HEADERS, half, OK));
-            frames.send(&frame(DATA, 0, half, b"ha"));
-            std::thread::sleep(Duration::from_millis(20));
-            let _ = frames.0.shutdown(Shutdown::Both);
-            return;
-        }
-        frames.send(&response_frames(first, b"again"));
-        while let Some(stream) = frames.request() {
-            frames.send(&response_frames(stream, b"again"));
-        }
-    });
+    let server = scripted::breaking();
     let route = route(server.addr);
     let mut harness = harness();
     assert_eq!(harness.get(&route, "/").response().1, b"whole");
@@ -343,20 +297,7 @@ fn responses_received_before_the_connection_ended_can_still_be_read() {
 
 #[test]
 fn a_reset_fails_its_call_with_the_error_code() {
-    let server = Scripted::new(|_, stream| {
-        let mut frames = Frames::accept(stream);
-        for code in [2_u32, 0xd, 1] {
-            let stream = frames.request().unwrap();
-            frames.send(&frame(RESET, 0, stream, &code.to_be_bytes()));
-        }
-        // A reset with NO_ERROR after the response is not a failure (RFC 9113 8.1).
-        let stream = frames.request().unwrap();
-        frames.send(&response_frames(stream, b"enough"));
-        frames.send(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
-        while let Some(stream) = frames.request() {
-            frames.send(&response_frames(stream, b"ok"));
-        }
-    });
+    let server = scripted::resetting();
     let route = route(server.addr);
     let mut harness = harness();
     for code in ["INTERNAL_ERROR", "HTTP_1_1_REQUIRED", "PROTOCOL_ERROR"] {
@@ -375,15 +316,7 @@ fn a_reset_fails_its_call_with_the_error_code() {
 
 #[test]
 fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&attempts);
-    let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::accept(stream);
-        while let Some(stream) = frames.request() {
-            counted.fetch_add(1, Relaxed);
-            frames.send(&frame(RESET, 0, stream, &7_u32.to_be_bytes()));
-        }
-    });
+    let (server, attempts) = scripted::refusing();
     let route = route(server.addr);
     let mut harness = harness();
     for (stale, most) in [(StaleRetry::Idempotent, 7), (StaleRetry::Never, 1)] {
@@ -402,14 +335,7 @@ fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
 
 #[test]
 fn a_connection_without_input_takes_no_further_call() {
-    let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::accept(stream);
-        while let Some(stream) = frames.request() {
-            if number > 0 {
-                frames.send(&response_frames(stream, b"alive"));
-            }
-        }
-    });
+    let server = scripted::silent_at_first();
     let route = route(server.addr);
     let mut harness = harness();
     let options = CallOptions {
@@ -453,19 +379,9 @@ fn closing_an_idle_connection_sends_goaway() {
 
 #[test]
 fn a_dead_peer_is_detected_by_ping() {
-    let (sender, receiver) = mpsc::channel();
-    let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::accept(stream);
-        frames.request().unwrap();
-        // Waits for PING and does not acknowledge it.
-        sender.send(frames.until(6).is_some()).unwrap();
-        while frames.next().is_some() {}
-    });
+    let (server, receiver) = scripted::dead();
     let route = route(server.addr);
-    let mut limits = Limits::client();
-    // Long enough for the server to send its SETTINGS.
-    limits.http2.ping_interval = Some(Duration::from_millis(500));
-    limits.http2.ping_timeout = Duration::from_millis(500);
+    let limits = scripted::pinging();
     let mut harness = harness_with(limits);
     let call = harness.begin(get(&route, "/"));
     let error = harness.finish(call).failed();

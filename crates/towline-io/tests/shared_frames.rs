@@ -18,11 +18,11 @@ use crate::support::frames::{
     DATA, END_HEADERS, Frames, GOAWAY, HEADERS, OK, PING, RESET, SETTINGS, frame, goaway,
     response_frames,
 };
+use crate::support::scripted;
 use bytes::Bytes;
 use towline_io::client::{
     BlockingError, Body, CallErrorKind, CallOptions, CallPhase, StaleRetry, Timeouts, WriteOutcome,
 };
-use towline_proto::Limits;
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -84,25 +84,7 @@ fn changed_stream_limits_are_respected_and_used() {
 
 #[test]
 fn goaway_drains_the_connection_and_moves_unprocessed_calls() {
-    let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::accept(stream);
-        if number == 0 {
-            let all = [(); 4].map(|()| frames.request().unwrap());
-            // The first two get a response, the others do not.
-            frames.send(&goaway(all[1], 0));
-            frames.send(&response_frames(all[0], b"old"));
-            thread::sleep(30 * MS);
-            frames.send(&response_frames(all[1], b"old"));
-            assert!(
-                frames.until(HEADERS).is_none(),
-                "a call on a connection that ends"
-            );
-            return;
-        }
-        while let Some(stream) = frames.request() {
-            frames.send(&response_frames(stream, b"new"));
-        }
-    });
+    let server = scripted::going_away();
     let route = route(server.addr);
     let client = h2_client();
     let mut bodies: Vec<_> = thread::scope(|scope| {
@@ -121,23 +103,7 @@ fn goaway_drains_the_connection_and_moves_unprocessed_calls() {
 
 #[test]
 fn a_broken_connection_fails_only_its_own_calls() {
-    let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::accept(stream);
-        let first = frames.request().unwrap();
-        if number == 0 {
-            frames.send(&response_frames(first, b"whole"));
-            let half = frames.request().unwrap();
-            frames.send(&frame(HEADERS, END_HEADERS, half, OK));
-            frames.send(&frame(DATA, 0, half, b"ha"));
-            frames.request().unwrap();
-            let _ = frames.0.shutdown(Shutdown::Both);
-            return;
-        }
-        frames.send(&response_frames(first, b"again"));
-        while let Some(stream) = frames.request() {
-            frames.send(&response_frames(stream, b"again"));
-        }
-    });
+    let server = scripted::breaking();
     let route = route(server.addr);
     let client = h2_client();
     assert_eq!(fetch(&client, get(&route, "/")).1, b"whole");
@@ -189,20 +155,7 @@ fn data_received_before_the_end_of_the_connection_can_be_read_after_it() {
 
 #[test]
 fn a_reset_fails_its_call_with_the_error_code() {
-    let server = Scripted::new(|_, stream| {
-        let mut frames = Frames::accept(stream);
-        for code in [2_u32, 0xd, 1] {
-            let stream = frames.request().unwrap();
-            frames.send(&frame(RESET, 0, stream, &code.to_be_bytes()));
-        }
-        // A reset with NO_ERROR after the response is not a failure (RFC 9113 8.1).
-        let stream = frames.request().unwrap();
-        frames.send(&response_frames(stream, b"enough"));
-        frames.send(&frame(RESET, 0, stream, &0_u32.to_be_bytes()));
-        while let Some(stream) = frames.request() {
-            frames.send(&response_frames(stream, b"ok"));
-        }
-    });
+    let server = scripted::resetting();
     let route = route(server.addr);
     let client = h2_client();
     for code in ["INTERNAL_ERROR", "HTTP_1_1_REQUIRED", "PROTOCOL_ERROR"] {
@@ -232,15 +185,7 @@ fn a_reset_fails_its_call_with_the_error_code() {
 
 #[test]
 fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
-    let attempts = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&attempts);
-    let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::accept(stream);
-        while let Some(stream) = frames.request() {
-            counted.fetch_add(1, Relaxed);
-            frames.send(&frame(RESET, 0, stream, &7_u32.to_be_bytes()));
-        }
-    });
+    let (server, attempts) = scripted::refusing();
     let route = route(server.addr);
     let client = h2_client();
     for (stale, most) in [(StaleRetry::Idempotent, 7), (StaleRetry::Never, 1)] {
@@ -258,14 +203,7 @@ fn refused_calls_fail_after_a_few_attempts_or_at_once_without_retries() {
 
 #[test]
 fn a_connection_without_input_takes_no_further_call() {
-    let server = Scripted::new(|number, stream| {
-        let mut frames = Frames::accept(stream);
-        while let Some(stream) = frames.request() {
-            if number > 0 {
-                frames.send(&response_frames(stream, b"alive"));
-            }
-        }
-    });
+    let server = scripted::silent_at_first();
     let route = route(server.addr);
     let client = h2_client();
     // The SETTINGS may arrive after the first request; then it takes one more call.
@@ -338,19 +276,9 @@ fn an_idle_connection_that_ended_is_not_used_and_gets_a_goaway() {
 
 #[test]
 fn a_dead_peer_is_detected_by_ping() {
-    let (sender, receiver) = mpsc::channel();
-    let server = Scripted::new(move |_, stream| {
-        let mut frames = Frames::accept(stream);
-        frames.request().unwrap();
-        // Waits for PING and does not acknowledge it.
-        sender.send(frames.until(6).is_some()).unwrap();
-        while frames.next().is_some() {}
-    });
+    let (server, receiver) = scripted::dead();
     let route = route(server.addr);
-    let mut limits = Limits::client();
-    // Long enough for the server to send its SETTINGS.
-    limits.http2.ping_interval = Some(500 * MS);
-    limits.http2.ping_timeout = 500 * MS;
+    let limits = scripted::pinging();
     let client = h2_client_with_limits(limits);
     thread::scope(|scope| {
         let dead = || failed(begin(&client, get(&route, "/"), CallOptions::default()));

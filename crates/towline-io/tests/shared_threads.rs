@@ -10,28 +10,19 @@ use crate::support::blocking::{
     h2_client_with_limits, h2_config, read_timeout, uninterrupted,
 };
 use crate::support::calls::{get, request, route};
+use crate::support::scripted::server_with;
 use crate::support::{MAX_WAIT, Server};
 use bytes::Bytes;
-use towline_io::ConnConfig;
 use towline_io::client::{
     BlockingClient, BlockingConfig, BlockingError, Body, CallErrorKind, CallOptions, CallPhase,
     PoolLimits, ReadOutcome, WaitPolicy, WriteOutcome,
 };
-use towline_proto::{Limits, ProtocolPolicy};
+use towline_proto::Limits;
 
 const MS: Duration = Duration::from_millis(1);
 
 fn server() -> Server {
     server_with(1000)
-}
-
-fn server_with(streams: u32) -> Server {
-    let mut limits = Limits::server();
-    limits.http2.max_concurrent_streams = streams;
-    Server::start(ConnConfig {
-        protocols: ProtocolPolicy::Http2,
-        ..ConnConfig::plain(limits)
-    })
 }
 
 #[test]

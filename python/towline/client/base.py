@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from .._codings import ACCEPT_ENCODING
 from .._version import __version__
 from ..errors import ClientClosed, ConfigError, UsageError
 from . import environment, flow, hints, observe, transport_choice
@@ -39,7 +40,7 @@ EventHooks: TypeAlias = Mapping[str, Sequence[Callable[[Any], Any]]]
 # There is no Connection header: HTTP/1.1 keeps connections open by default.
 _DEFAULT_HEADERS = (
     (b"Accept", b"*/*"),
-    (b"Accept-Encoding", b"gzip, deflate, br, zstd"),
+    (b"Accept-Encoding", ACCEPT_ENCODING),
     (b"User-Agent", f"towline/{__version__}".encode("ascii")),
 )
 SentParts: TypeAlias = "tuple[str, str, list[tuple[bytes, bytes]], bytes, list[float | None], bool]"

@@ -12,8 +12,8 @@ import dataclasses
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from .._codings import CODINGS as CODINGS
 from .._options import groups_of, options_of, rows_of
-from .._values import CODINGS as CODINGS
 from .checks import as_tuple, check_kind, check_together
 from .connections import LimitOptions, ProxyOptions, TimeoutOptions, TlsOptions
 from .development import DevelopmentOptions

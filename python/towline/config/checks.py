@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from .._codings import CODINGS
 from .._options import Option, listed
 from .._state_location import scheme_of
-from .._values import CERT_REQS, CODINGS, statsd_target
+from .._values import CERT_REQS, statsd_target
 from ..errors import ConfigError, UsageError
 
 if TYPE_CHECKING:

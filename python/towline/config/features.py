@@ -7,8 +7,8 @@ from typing import Any
 
 from .. import _options as kind
 from .. import _values as values
+from .._codings import CODINGS
 from .._options import Section, number, option
-from .._values import CODINGS
 
 GUNICORN_LOG_FORMAT = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s"'
 
@@ -58,7 +58,7 @@ class FileOptions(Section, group="files", summary="static files, compression, re
         None, "file served for a directory, such as index.html; none by default", metavar="NAME",
         aliases=("--static-path-dir-to-file",))
     compress: tuple[str, ...] = option(
-        (), "compress responses of at least 860 bytes; codings in order of preference (all: br,zstd,gzip)",
+        (), f"compress responses of at least 860 bytes; codings in order of preference (all: {','.join(CODINGS)})",
         metavar="CODINGS", parse=values.codings, const=CODINGS)
     server_header: bool = option(True, "send `server: towline`")
     date_header: bool = option(True, "send `date` (RFC 9110 6.6.1)")

@@ -31,7 +31,7 @@ const BATCHES: usize = 8;
 #[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(crate) struct QuicTransport {
     pub(crate) conn: Connection,
-    place: Place,
+    registration: Registration,
     /// The endpoint belongs to this connection, which reads its socket: a client's.
     owns_endpoint: bool,
     /// Request streams that are open and not in use yet.
@@ -42,7 +42,7 @@ pub(crate) struct QuicTransport {
     remote: SocketAddr,
     /// The connection is over: closed by the peer, failed, or timed out.
     pub(crate) is_lost: bool,
-    /// It is over because the peer has broken a rule of QUIC: this end has closed it.
+    /// The peer has broken a rule of QUIC, and this end has closed the connection.
     is_violated: bool,
     /// Acknowledgements received when they were last counted.
     acknowledgements: u64,
@@ -83,23 +83,23 @@ impl SocketFailure {
 /// Least time between two sockets of a connection: an unreachable network fails every send.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A connection's place in its endpoint, which is freed with it.
-struct Place {
+/// The registration of a connection in its endpoint, which is removed with the connection.
+struct Registration {
     endpoint: SharedEndpoint,
     key: Key,
-    /// The endpoint has freed the place itself.
-    is_free: bool,
+    /// The endpoint has removed the connection itself.
+    is_removed: bool,
 }
 
-impl Place {
+impl Registration {
     fn endpoint(&self) -> MutexGuard<'_, Endpoint> {
         lock(&self.endpoint)
     }
 }
 
-impl Drop for Place {
+impl Drop for Registration {
     fn drop(&mut self) {
-        if !self.is_free {
+        if !self.is_removed {
             self.endpoint().remove(self.key);
         }
     }
@@ -115,10 +115,10 @@ impl QuicTransport {
         lock(endpoint).set_tag(conn.key(), tag);
         Self {
             remote: conn.quic().remote_address(),
-            place: Place {
+            registration: Registration {
                 endpoint: Arc::clone(endpoint),
                 key: conn.key(),
-                is_free: false,
+                is_removed: false,
             },
             conn,
             owns_endpoint: false,
@@ -146,7 +146,7 @@ impl QuicTransport {
     }
 
     pub(crate) fn fd(&self) -> RawFd {
-        self.place.endpoint().as_raw_fd()
+        self.registration.endpoint().as_raw_fd()
     }
 
     pub(crate) fn owns_endpoint(&self) -> bool {
@@ -202,7 +202,7 @@ impl QuicTransport {
 
     /// Reads the socket of a client's connection.
     pub(crate) fn receive_datagrams(&mut self, now: Instant) -> ReceiveOutcome {
-        let mut endpoint = self.place.endpoint();
+        let mut endpoint = self.registration.endpoint();
         for _ in 0..BATCHES {
             // An error of the socket is a loss of datagrams, and the connection has its timeouts.
             match endpoint.receive(now) {
@@ -223,8 +223,8 @@ impl QuicTransport {
     }
 
     fn exchange(&mut self) {
-        if !self.place.is_free && !self.place.endpoint().service(&mut self.conn) {
-            self.place.is_free = true;
+        if !self.registration.is_removed && !self.registration.endpoint().service(&mut self.conn) {
+            self.registration.is_removed = true;
             self.is_lost = true;
         }
     }
@@ -277,7 +277,7 @@ impl QuicTransport {
     /// Replaces the socket of a client's connection, and moves the connection to its address.
     pub(crate) fn reconnect(&mut self) -> io::Result<()> {
         let remote = self.conn.quic().remote_address();
-        let endpoint = lock(&self.place.endpoint);
+        let endpoint = lock(&self.registration.endpoint);
         endpoint.reconnect(&mut self.conn, remote, self.local)?;
         self.is_reconnected = true;
         Ok(())
@@ -310,14 +310,14 @@ impl QuicTransport {
     pub(crate) fn retire(self, now: Instant) {
         let Self {
             conn,
-            mut place,
+            mut registration,
             is_lost,
             is_violated,
             ..
         } = self;
-        if (!is_lost || is_violated) && !place.is_free {
-            place.is_free = true;
-            place.endpoint().retire(conn, now);
+        if (!is_lost || is_violated) && !registration.is_removed {
+            registration.is_removed = true;
+            registration.endpoint().retire(conn, now);
         }
     }
 
@@ -346,7 +346,7 @@ impl QuicTransport {
     }
 
     pub(crate) fn local_addr(&self) -> PeerAddr {
-        let Ok(mut addr) = self.place.endpoint().local_addr() else {
+        let Ok(mut addr) = self.registration.endpoint().local_addr() else {
             return PeerAddr::None;
         };
         // The socket may be bound to all addresses.

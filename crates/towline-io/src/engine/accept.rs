@@ -172,7 +172,7 @@ impl Acceptor {
         if is_resumed {
             for (index, registered) in self.listeners.iter_mut().enumerate() {
                 let fd = registered.listener.socket().as_raw_fd();
-                // It was registered before with the same arguments.
+                // The listener was registered before with the same arguments.
                 let _ = sys::register_listener(registry, fd, Source::Listener(index));
                 registered.pending = true;
             }

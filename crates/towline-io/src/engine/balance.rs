@@ -6,8 +6,8 @@
 //!
 //! The kernel wakes the same worker again and again, and a kept-alive connection stays with its worker. So a worker that is
 //! clearly ahead pauses accepting. If the others do not accept meanwhile (one that is blocked never will), it accepts one more
-//! after a pause, then two, and so on, so that the kernel's queue does not grow. `balance_simulation.rs` shows what
-//! follows for 2 to 64 workers.
+//! after a pause, then two, and so on, and the kernel's queue does not grow. `balance_simulation.rs` shows the effect
+//! with 2 to 64 workers.
 
 use std::time::{Duration, Instant};
 

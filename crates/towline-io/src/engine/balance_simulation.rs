@@ -36,7 +36,7 @@ struct Load {
     connections: u64,
     /// Mean time between two; 0: all at once.
     gap_ns: u64,
-    /// Mean life of a connection; 0: it stays.
+    /// Mean duration of a connection; 0: it stays open.
     life_ns: u64,
     /// Work for the first request of a connection.
     service_ns: u64,
@@ -214,7 +214,7 @@ impl Simulation {
     }
 }
 
-/// Loads for so many workers, each of which should have about 100 connections.
+/// Loads that give each worker about 100 connections.
 fn loads(workers: usize) -> [(&'static str, Load); 5] {
     let workers = workers as u64;
     let load = |gap_ns, life_ns, service_ns| Load {
@@ -291,7 +291,7 @@ fn a_worker_that_is_stuck_delays_the_others_by_a_pause() {
                 balances: true,
                 stuck: 1,
             };
-            // A connection each millisecond, of which each lives for one second.
+            // One connection a millisecond; each lives for one second.
             let load = Load {
                 connections: 4000,
                 gap_ns: 1_000_000,

@@ -5,7 +5,7 @@ use slab::Slab;
 use crate::conn::Conn;
 use crate::conn::id::ConnId;
 
-/// A connection, or its place while it is checked out.
+/// A connection, or what is recorded for it while it is checked out.
 pub(crate) enum Slot<S> {
     Attached(Box<Conn<S>>),
     /// Checked out to another thread.
@@ -16,10 +16,10 @@ pub(crate) enum Slot<S> {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct CheckedOut {
     pub(crate) readiness: Readiness,
-    /// Its timer has fired.
+    /// The timer of the connection has fired.
     pub(crate) timer_fired: bool,
     pub(crate) drain_requested: bool,
-    /// It is not registered in the poll.
+    /// The socket is not registered in the poll.
     pub(crate) unwatched: bool,
     /// Whether it is in the ready list; `Some` only for a shared connection, which is serviced there.
     pub(crate) queued: Option<bool>,

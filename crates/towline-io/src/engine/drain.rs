@@ -11,7 +11,7 @@ use crate::engine::conn_table::Slot;
 pub enum Drain {
     /// Each may send one more request within `Limits::drain_idle_timeout`.
     Graceful,
-    /// They are closed at once.
+    /// Idle connections are closed at once.
     CloseIdle,
 }
 

@@ -189,7 +189,7 @@ impl Drop for Listener {
 }
 
 /// Whether `path` is a socket file on which no process listens.
-/// Change the permissions of the socket that has been bound. A link in its place is not followed.
+/// Changes the permissions of the bound socket. If the path is a link now, the link is not followed.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     let socket = fs::OpenOptions::new()
         .read(true)

@@ -6,9 +6,9 @@
 //!      └── turn_end (re-arms itself) ◄─────┴────────── flush_and_rearm ◄───────┘
 //! ```
 //!
-//! The poll is edge-triggered and a turn is bounded, in connections and in time. Connections that a turn
-//! has not served stay in the ready list, and the engine wakes itself, so that neither the connections
-//! nor the caller's event loop starve.
+//! The poll is edge-triggered, and a turn is bounded in connections and in time. Connections that a turn has not
+//! served stay in the ready list, and the engine wakes itself. So neither the connections nor the caller's event
+//! loop starve.
 
 pub(crate) mod accept;
 mod alarm;

@@ -158,7 +158,7 @@ impl<S: Default> Engine<S> {
     }
 
     /// Adds an established client connection, with the limits and the meter of `service`.
-    pub fn adopt(
+    pub fn add_established(
         &mut self,
         established: Established,
         service: &Arc<ConnConfig>,

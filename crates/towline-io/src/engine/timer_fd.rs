@@ -1,5 +1,5 @@
-//! The timer in the engine's poll: the engine's descriptor becomes readable when it fires, so that the
-//! caller's event loop needs no timer for the engine.
+//! The timer in the engine's poll. The engine's descriptor becomes readable when the timer fires, so the caller's
+//! event loop needs no timer for the engine.
 
 use std::io;
 use std::time::{Duration, Instant};

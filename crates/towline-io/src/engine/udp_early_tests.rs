@@ -116,7 +116,7 @@ impl Client {
         }
         let mut engine = engine();
         let id = engine
-            .adopt(established, &service(Limits::client()))
+            .add_established(established, &service(Limits::client()))
             .unwrap();
         engine.flush_and_rearm(id);
         Self {

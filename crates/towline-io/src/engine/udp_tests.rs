@@ -69,7 +69,7 @@ struct Pair {
     server: End,
     client: End,
     addr: SocketAddr,
-    /// Of the server.
+    /// Limits of the server.
     certificate: CertificateDer<'static>,
 }
 
@@ -123,7 +123,10 @@ fn client(certificate: &CertificateDer<'static>, addr: SocketAddr) -> End {
     let established = Established::from_quic(conn, endpoint, DialTimings::default());
     let mut client = End::new();
     let service = http3_service(Limits::client());
-    let id = client.engine.adopt(established, &service).unwrap();
+    let id = client
+        .engine
+        .add_established(established, &service)
+        .unwrap();
     client.engine.flush_and_rearm(id);
     client
 }

@@ -83,7 +83,7 @@ impl Fixture {
             ..ConnConfig::plain(Limits::client())
         });
         let mut end = End::new();
-        let id = end.engine.adopt(established, &service).unwrap();
+        let id = end.engine.add_established(established, &service).unwrap();
         end.engine.flush_and_rearm(id);
         self.ends.push(end);
         self.ends.len() - 1

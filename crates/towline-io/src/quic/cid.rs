@@ -52,7 +52,7 @@ pub(crate) struct CidGenerator {
 impl ConnectionIdGenerator for CidGenerator {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut random = [0; 12];
-        // It fails only where the system has no random numbers, and then TLS does, too.
+        // This fails only on a system without random numbers, where TLS fails as well.
         let _ = self.random.fill(&mut random);
         ConnectionId::new(&self.key.encrypt(self.worker, random))
     }

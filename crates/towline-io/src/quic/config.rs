@@ -21,7 +21,7 @@ pub fn server_config(tls: &TlsConfig, limits: &QuicLimits) -> io::Result<ServerC
     server_config_sharing(tls, limits, None)
 }
 
-/// The same with tickets that are shared with the other workers of a server.
+/// Server configuration like [`server_config`], with tickets that all workers of a server share.
 pub fn server_config_sharing(
     tls: &TlsConfig,
     limits: &QuicLimits,

@@ -85,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// Its number in the endpoint, unique while it is open.
+    /// Number of the connection in its endpoint, unique while it is open.
     pub fn key(&self) -> Key {
         self.key
     }

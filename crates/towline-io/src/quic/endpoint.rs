@@ -49,9 +49,9 @@ struct Waiting {
 struct Slot {
     /// Events for the connection, which its next service takes.
     inbox: VecDeque<ConnectionEvent>,
-    /// It is in the list of ready connections.
+    /// The connection is in the list of ready ones.
     ready: bool,
-    /// It is a server's connection whose handshake is not complete.
+    /// The handshake of a server's connection is not complete.
     handshaking: bool,
     /// The client has sent early data.
     has_early_data: bool,
@@ -70,7 +70,7 @@ pub struct EndpointCounts {
     pub refused: u64,
     /// Handshakes completed whose early data was accepted.
     pub early_accepted: u64,
-    /// The same, of which it was refused: the requests came after the handshake.
+    /// Handshakes completed whose early data was refused: the requests came after the handshake.
     pub early_refused: u64,
 }
 
@@ -277,7 +277,7 @@ impl Endpoint {
         None
     }
 
-    /// Number of further ones.
+    /// Number of new connections that wait for `next_accepted`.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -457,7 +457,7 @@ impl Endpoint {
         }
     }
 
-    /// The same for a client whose handshake has not begun: QUIC keeps its datagrams.
+    /// Notes early data of a client whose handshake has not begun: QUIC keeps its datagrams.
     fn note_waiting_early_data(&mut self, datagram: &[u8]) {
         if !self.waiting.is_empty() && has_zero_rtt(datagram) {
             let id = destination(datagram);

@@ -12,11 +12,11 @@ pub struct QuicLimits {
     pub max_uni_streams: u32,
     /// Bytes of one stream that the peer may send ahead of the program.
     pub stream_window_bytes: u32,
-    /// The same for all streams of a connection together. Streams that are not read stop the others when they fill
-    /// it, so it has room for all of them, as with HTTP/2.
+    /// Bytes of all streams of a connection that the peer may send ahead of the program. Unread streams stop the
+    /// others when they fill this window, so it has room for all of them, as with HTTP/2.
     pub connection_window_bytes: u32,
-    /// Bytes written by the program that are not acknowledged yet, of all streams together. The product of
-    /// bandwidth and round trip that one connection can use: 1 MiB is 160 Mbit/s at 50 ms.
+    /// Bytes that the program has written and the peer has not acknowledged, for all streams together. This is the
+    /// product of bandwidth and round-trip time that one connection can use: 1 MiB is 160 Mbit/s at 50 ms.
     pub send_window_bytes: u32,
     /// Handshake bytes that arrive out of order; a chain of certificates fits into the 16 KiB.
     pub crypto_buffer_bytes: usize,

@@ -375,7 +375,7 @@ fn a_removed_connection_leaves_nothing() {
     let conn = pair.server.conns.pop().unwrap();
     pair.server.endpoint.remove(conn.key());
     assert!(pair.server.endpoint.is_empty());
-    // Whether or not a reset arrives, its packets concern nobody.
+    // Its packets concern nobody, whether a reset arrives or not.
     pair.quic().ping();
     for _ in 0..20 {
         pair.step();

@@ -1,6 +1,6 @@
 //! Incremental parsers for text streams: lines, and server-sent events.
 //!
-//! They take bytes and deliver complete items; incomplete ones are kept, up to a bound.
+//! Both take bytes and deliver complete items. Incomplete items are kept, up to a bound.
 
 pub mod lines;
 pub mod sse;

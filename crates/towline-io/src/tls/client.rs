@@ -68,9 +68,9 @@ enum Provider {
 struct LazyConfig {
     settings: ClientTlsSettings,
     loaded: OnceLock<Result<Arc<ClientConfig>, String>>,
-    /// The same for QUIC, with tickets of its own: those of TCP are not for another transport.
+    /// Configuration for QUIC. It has tickets of its own: those of TCP are not valid for another transport.
     quic: OnceLock<Result<Arc<ClientConfig>, String>>,
-    /// These tickets.
+    /// Tickets for QUIC.
     quic_tickets: OnceLock<Arc<ClientSessionMemoryCache>>,
     /// Loading task in progress, with the fork generation that started it.
     loading: Mutex<(u64, Weak<Task<()>>)>,

@@ -74,7 +74,7 @@ fn is_about_versions(why: &PeerIncompatible) -> bool {
     )
 }
 
-/// Describes a failure of which only rustls' text is left, as of QUIC: for some errors it is an identifier.
+/// Describes a failure by rustls' text, which is all that QUIC keeps. For some errors the text is an identifier.
 pub(crate) fn explain_text(text: &str) -> String {
     let known = [
         CertificateError::UnknownIssuer,
@@ -113,7 +113,7 @@ pub(crate) fn lacks_client_certificate(error: &io::Error) -> bool {
     matches!(rustls_error(error), Some(Error::NoCertificatesPresented))
 }
 
-/// The same by rustls' text.
+/// Whether rustls' text says that the client sent no certificate.
 pub(crate) fn text_lacks_client_certificate(text: &str) -> bool {
     text.contains(&Error::NoCertificatesPresented.to_string())
 }

@@ -124,7 +124,7 @@ impl<'a> SingleRequests<'a> {
             request.fail("connect", rule);
             return Ok(());
         }
-        let id = self.engine.adopt(*established, &self.service)?;
+        let id = self.engine.add_established(*established, &self.service)?;
         if let Some(conn) = self.engine.conn(id) {
             request.response.tls = conn.tls().map(|info| tls_version(info.version));
             request.start(conn);

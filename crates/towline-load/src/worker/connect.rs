@@ -139,8 +139,10 @@ impl Worker {
             self.on_dial_failed(slot, rule, now);
             return Err((Failure::Connect, false));
         }
-        let adopted = self.engine.adopt(*established, &self.dialer.service);
-        adopted.map_err(|_| (Failure::Connect, false))
+        let added = self
+            .engine
+            .add_established(*established, &self.dialer.service);
+        added.map_err(|_| (Failure::Connect, false))
     }
 
     fn on_dial_failed(&mut self, slot: u32, error: &str, now: Instant) {

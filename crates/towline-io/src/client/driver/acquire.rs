@@ -442,7 +442,7 @@ impl ClientDriver {
 
     fn adopt(&mut self, slot: SlotId, established: Established) {
         let timings = established.timings;
-        match self.engine.adopt(established, &self.conn_config) {
+        match self.engine.add_established(established, &self.conn_config) {
             Ok(conn) => {
                 if let Some(peer) = self.engine.conn(conn) {
                     let info = Arc::new(ConnectionInfo::of(peer, timings));

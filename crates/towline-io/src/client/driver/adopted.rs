@@ -43,7 +43,9 @@ impl ClientDriver {
         established: Established,
     ) -> io::Result<ConnId> {
         let timings = established.timings;
-        let conn = self.engine.adopt(established, &self.conn_config)?;
+        let conn = self
+            .engine
+            .add_established(established, &self.conn_config)?;
         let capacity = self.send_preface(conn);
         let now = self.engine.now();
         let slot = self.pool.adopt(route, conn, capacity, now);

@@ -16,7 +16,7 @@ use crate::conn::Conn;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Body {
     pub(super) bytes: usize,
-    /// Its size is announced.
+    /// The size of the body is announced.
     pub(super) is_known: bool,
     /// Only without announced size.
     pub(super) has_trailers: bool,
@@ -25,9 +25,9 @@ pub(super) struct Body {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     Complete,
-    /// The client cancels when it has read and written so many bytes.
+    /// The client cancels after reading and writing this number of bytes.
     ClientCancels(usize),
-    /// The server resets when it has written so many bytes of the response.
+    /// The server resets after writing this number of bytes of the response.
     ServerResets(usize),
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Spec {
     /// The server responds before it has read the request.
     pub(super) is_early: bool,
     pub(super) ending: Ending,
-    /// Of 1000 reads, so many are followed by a pause of the reader.
+    /// Number of reads in 1000 after which the reader pauses.
     pub(super) pauses_per_mille: u32,
     pub(super) pause: Duration,
 }

@@ -62,7 +62,7 @@ impl Setup {
 /// A change of the network at a time.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Change {
-    /// A new port of the client; or a new address of which the client knows.
+    /// A new port of the client, or a new address that the client knows.
     Rebind,
     Migrate,
     Path(Path),

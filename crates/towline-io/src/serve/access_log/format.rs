@@ -141,7 +141,7 @@ impl Format {
         Self::compile_with(format, FormatOptions::default())
     }
 
-    /// The same with more options.
+    /// Compiles a format with options.
     pub fn compile_with(format: &str, options: FormatOptions) -> Result<Self, FormatError> {
         let mut compiled = Self {
             shape: Shape::Parts(Vec::new()),

@@ -274,7 +274,7 @@ impl Features {
             return Some(builtin::not_found());
         }
         let mount = self.config.mount(line.target)?;
-        // They are iterated several times.
+        // A mount reads the fields several times.
         let fields: Vec<_> = fields.into_iter().map(pair).collect();
         let fields = fields.iter().copied();
         mount

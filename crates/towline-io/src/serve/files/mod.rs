@@ -139,19 +139,19 @@ impl Mount {
         let Some(relative) = path::relative(encoded, self.options.dotfiles) else {
             return Some(plain(404, method));
         };
-        let response = self.find(&relative, target).map(|place| match place {
-            Place::File(name, opened) => self.file_response(method, &name, opened, fields, now),
-            Place::Redirect(location) => redirect(location, method),
+        let response = self.find(&relative, target).map(|found| match found {
+            Found::File(name, opened) => self.file_response(method, &name, opened, fields, now),
+            Found::Redirect(location) => redirect(location, method),
         });
         Some(response.unwrap_or_else(|error| plain(status_of(&error), method)))
     }
 
-    fn find(&self, relative: &path::Relative, target: &[u8]) -> io::Result<Place> {
+    fn find(&self, relative: &path::Relative, target: &[u8]) -> io::Result<Found> {
         let not_found = || io::Error::from(io::ErrorKind::NotFound);
         let file = self.root.file(&relative.bytes)?;
         let data = file.metadata()?;
         if data.is_file() && !relative.slash {
-            return Ok(Place::File(
+            return Ok(Found::File(
                 relative.bytes.clone(),
                 OpenedFile { file, data },
             ));
@@ -162,7 +162,7 @@ impl Mount {
         // The root's own slash belongs to the prefix.
         if !path::of_target(target).is_some_and(|path| path.ends_with(b"/")) {
             return with_slash(target)
-                .map(Place::Redirect)
+                .map(Found::Redirect)
                 .ok_or_else(not_found);
         }
         let mut name = relative.bytes.clone();
@@ -175,7 +175,7 @@ impl Mount {
         if !data.is_file() {
             return Err(not_found());
         }
-        Ok(Place::File(name, OpenedFile { file, data }))
+        Ok(Found::File(name, OpenedFile { file, data }))
     }
 
     fn file_response<'a>(
@@ -260,7 +260,7 @@ impl Mount {
     }
 }
 
-enum Place {
+enum Found {
     File(Vec<u8>, OpenedFile),
     Redirect(Vec<u8>),
 }

@@ -1,6 +1,6 @@
 //! A thread that shows that the process runs, independently of Python.
 //!
-//! It holds no lock and does not call Python, so the heartbeat goes on while a long C call blocks the
+//! The thread holds no lock and does not call Python, so the heartbeat goes on while a long C call blocks the
 //! worker's event loop: the supervisor can distinguish a slow worker from a dead one.
 
 use std::io;
