@@ -46,7 +46,6 @@ use crate::serve::refusals::{Reason, RefusedFor};
 use crate::tls::{ALPN_H2, RecvOutcome, Session, TlsInfo, late_alert};
 
 /// A connection with the front end's state `S`.
-#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub struct Conn<S> {
     pub proto: Connection,
     pub state: S,
