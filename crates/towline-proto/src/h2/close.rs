@@ -8,12 +8,12 @@ use crate::multiplexed::fault::{DONE, aborted};
 use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::streams::StreamKey;
-use crate::multiplexed::{Lifecycle, Timing};
-use crate::{ConnectionError, ErrorCode, PeerClose, Side, StreamError, StreamId};
+use crate::multiplexed::{Lifecycle, Multiplexed, Timing};
+use crate::{ConnectionError, ErrorCode, PeerClose, StreamError, StreamId};
 
 use super::frame;
 use super::rules::{self, Fault};
-use super::stream::{EndStream, RecvState, SendState, Tunnel};
+use super::stream::{EndStream, RecvState, SendState};
 use super::timers;
 use super::{Connection, GoAwayState, PeerGoAway, Phase, settings};
 
@@ -26,9 +26,7 @@ impl Connection {
     /// Skips what the client still sends of its request: the response is complete.
     pub(super) fn discard_body(&mut self, key: StreamKey, is_released: bool) {
         let n = self.buffered(key) as u32;
-        if self.chunk.is_some_and(|chunk| chunk.to == key) {
-            self.chunk = None;
-        }
+        self.input.forget_chunk(key);
         let until = self.discard_until();
         let stream = self.core.stream_mut(key);
         stream.inbox.clear();
@@ -59,9 +57,7 @@ impl Connection {
     /// Frees the slots of closed streams.
     pub(super) fn remove_closed(&mut self) {
         while let Some(key) = self.core.take_closed() {
-            if self.chunk.is_some_and(|chunk| chunk.to == key) {
-                self.chunk = None;
-            }
+            self.input.forget_chunk(key);
             self.core.remove_stream(key);
         }
     }
@@ -69,9 +65,7 @@ impl Connection {
     /// Fails a stream. The program gets an event, unless it is done with the stream.
     pub(super) fn fail(&mut self, key: StreamKey, error: StreamError) {
         self.core.unqueue(key);
-        if self.chunk.is_some_and(|chunk| chunk.to == key) {
-            self.chunk = None;
-        }
+        self.input.forget_chunk(key);
         self.core.clear_outbox(key);
         let side = self.core.side();
         let stream = self.core.stream_mut(key);
@@ -111,7 +105,7 @@ impl Connection {
             }
             None => 0,
         };
-        self.local_resets.add(id, window + u64::from(more));
+        self.resets.local.add(id, window + u64::from(more));
     }
 
     pub(super) fn reset_by_peer(&mut self, key: StreamKey, code: ErrorCode) {
@@ -142,12 +136,7 @@ impl Connection {
         let stream = self.core.stream_mut(key);
         stream.outbox.end = EndStream::Sent;
         stream.send_timer.stop();
-        if stream.exchange.send_state != SendState::Complete {
-            stream.exchange.send_state = SendState::Discard;
-            stream.exchange.pending.take(PendingEvents::WRITER_WAITS);
-            self.core.notify(key, PendingEvents::WRITABLE);
-        }
-        self.check_closed(key);
+        self.discard_writes(key);
     }
 
     // The connection.
@@ -158,15 +147,14 @@ impl Connection {
         if self.phase == Phase::Open {
             self.start_closing(aborted(rule));
         }
-        self.send.clear();
-        self.last_frame = None;
+        self.output.clear();
         self.phase = Phase::Closed { abort: false };
     }
 
     /// Handles the end of input, after everything before it was parsed.
     pub(super) fn on_input_end(&mut self) {
         self.timers.eof_seen = true;
-        let is_whole = self.recv.is_empty() && self.partial_block.stream == 0;
+        let is_whole = self.input.is_empty() && self.partial_block.stream == 0;
         if !self.core.is_busy() {
             return if is_whole {
                 self.close_gracefully(DONE);
@@ -211,7 +199,7 @@ impl Connection {
 
     /// Handles the peer's GOAWAY.
     pub(super) fn on_peer_go_away(&mut self, last: u32, close: PeerClose) {
-        let go_away = match self.peer_go_away.take() {
+        let go_away = match self.go_away.peer.take() {
             Some(before) if before.close.is_error() => PeerGoAway {
                 last: before.last.min(last),
                 ..*before
@@ -239,35 +227,13 @@ impl Connection {
                 }
             }
         }
-        self.peer_go_away = Some(Box::new(go_away));
+        self.go_away.peer = Some(Box::new(go_away));
         self.close_if_drained();
-    }
-
-    /// Leaves time for a first request. A client may wait for our SETTINGS before it sends one (`HAProxy` does), and
-    /// would fail it if GOAWAY came with them.
-    pub(super) fn announce_go_away_later(&mut self) {
-        let at = self.core.now() + self.core.limits().http2.go_away_delay;
-        self.core.timers_mut().set_go_away_at(Some(at));
-    }
-
-    /// Announces GOAWAY, with a PING whose acknowledgement shows that the peer has received it (RFC 9113
-    /// 6.8).
-    pub(super) fn announce_go_away(&mut self) {
-        if self.go_away != GoAwayState::None {
-            return;
-        }
-        self.go_away = GoAwayState::Announced;
-        let at = self.core.now() + self.core.limits().first_request_timeout;
-        self.core.timers_mut().set_go_away_at(Some(at));
-        self.write_control(|out| {
-            frame::go_away(out, ANY_STREAM, ErrorCode::NO_ERROR, "");
-            frame::ping(out, 0, timers::GO_AWAY_PING);
-        });
     }
 
     /// Handles the acknowledgement of the announcement: the final GOAWAY follows after a delay.
     pub(super) fn go_away_acknowledged(&mut self) {
-        self.go_away = GoAwayState::Acknowledged;
+        self.go_away.own = GoAwayState::Acknowledged;
         let delayed = self.core.now() + self.core.limits().http2.go_away_delay;
         let at = self.core.timers().go_away_at();
         let at = at.map(|latest| latest.min(delayed));
@@ -277,8 +243,8 @@ impl Connection {
     /// Sends the final GOAWAY: requests that were on their way have arrived, and no more are processed.
     pub(super) fn send_final_go_away(&mut self) {
         self.core.timers_mut().set_go_away_at(None);
-        let last = self.last_peer;
-        self.go_away = GoAwayState::Final(last);
+        let last = self.ids.last_peer();
+        self.go_away.own = GoAwayState::Final(last);
         self.write_control(|out| frame::go_away(out, last, ErrorCode::NO_ERROR, ""));
         self.close_if_drained();
     }
@@ -288,8 +254,7 @@ impl Connection {
         if self.phase == Phase::Open {
             self.start_closing(error);
         }
-        self.send.clear();
-        self.last_frame = None;
+        self.output.clear();
         self.phase = Phase::Closed { abort: true };
     }
 
@@ -302,7 +267,8 @@ impl Connection {
         };
         let error = self.core.end(error);
         let go_away = self
-            .peer_go_away
+            .go_away
+            .peer
             .clone()
             .filter(|go_away| self.core.is_client() && go_away.close.is_error());
         for key in self.core.stream_keys() {
@@ -332,33 +298,34 @@ impl Connection {
             self.fail(key, error);
         }
         self.timers.stop();
-        self.recv.clear();
+        self.input.clear();
         self.core.set_ended();
     }
 }
 
 impl Lifecycle for Connection {
-    fn release_failed(&mut self, key: StreamKey) {
-        self.mark_closed(key);
-    }
-
-    fn check_closed(&mut self, key: StreamKey) {
+    fn on_complete(&mut self, key: StreamKey) {
         let stream = self.core.stream(key);
-        let is_sent = stream.outbox.end == EndStream::Sent;
-        if !is_sent || !stream.exchange.is_complete(self.core.side()) || stream.is_closed() {
-            return;
-        }
-        if stream.exchange.recv_state != RecvState::Body {
-            return self.mark_closed(key);
-        }
         let exchange = &stream.exchange;
-        if exchange.method == Method::Connect || exchange.awaits_continue {
+        if exchange.recv_state != RecvState::Body {
+            self.mark_closed(key);
+        } else if exchange.method == Method::Connect || exchange.awaits_continue {
             // The client waits, or has been told that the tunnel is over.
-            return self.stop_discarding(key);
-        }
-        if stream.discard_until.is_none() {
+            self.stop_discarding(key);
+        } else if stream.discard_until.is_none() {
             self.discard_body(key, true);
         }
+    }
+
+    #[inline]
+    fn mark_closed(&mut self, key: StreamKey) {
+        if self.core.set_closed(key) {
+            self.watch_idleness();
+        }
+    }
+
+    fn release_failed(&mut self, key: StreamKey) {
+        self.mark_closed(key);
     }
 
     fn stop_discarding(&mut self, key: StreamKey) {
@@ -383,34 +350,24 @@ impl Lifecycle for Connection {
         charged
     }
 
-    fn reset(&mut self, key: StreamKey) {
-        let side = self.core.side();
+    fn leave_tunnel(&mut self, _key: StreamKey) {}
+
+    fn reset_open(&mut self, key: StreamKey) {
+        let is_client = self.core.is_client();
         let stream = self.core.stream_mut(key);
-        if stream.is_closed() || side == Side::Client && stream.exchange.is_complete(side) {
-            // Closed, or as soon as the rest of the request has been sent.
-            return;
-        }
-        if stream.exchange.send_state == SendState::Complete
-            && stream.exchange.tunnel == Tunnel::Open
-        {
-            // As after a response: what was sent is complete, and the rest is not needed.
-            stream.exchange.tunnel = Tunnel::None;
-            return self.check_closed(key);
-        }
         if stream.discard_until.is_some() {
             stream.own.is_released = true;
             return;
         }
         if !stream.has_failed() {
             let id = stream.id;
-            let code = match side {
-                Side::Client => ErrorCode::CANCEL,
-                Side::Server => ErrorCode::INTERNAL_ERROR,
+            let code = if is_client {
+                ErrorCode::CANCEL
+            } else {
+                ErrorCode::INTERNAL_ERROR
             };
-            if self.phase == Phase::Open {
-                let induced_bytes = self.induced_bytes;
-                self.write_control(|out| frame::reset(out, id, code));
-                self.induced_bytes = induced_bytes;
+            if self.is_open() {
+                self.output.push(|out| frame::reset(out, id, code));
                 self.remember_reset(id);
             }
             self.fail(key, StreamError::Reset);
@@ -418,26 +375,32 @@ impl Lifecycle for Connection {
         self.mark_closed(key);
     }
 
-    fn close(&mut self) {
-        if self.phase != Phase::Open || !self.core.begin_to_close() {
+    fn leave(&mut self) {
+        self.write_control(|out| frame::go_away(out, 0, ErrorCode::NO_ERROR, ""));
+        self.go_away.own = GoAwayState::Final(0);
+        self.close_if_drained();
+    }
+
+    fn has_requests(&self) -> bool {
+        self.ids.last_peer() != 0
+    }
+
+    fn announce_go_away(&mut self) {
+        if self.go_away.own != GoAwayState::None {
             return;
         }
-        self.shorten_discarding();
-        match (self.core.side(), self.core.timers().idle().closing()) {
-            (Side::Client, _) => {
-                self.write_control(|out| frame::go_away(out, 0, ErrorCode::NO_ERROR, ""));
-                self.go_away = GoAwayState::Final(0);
-                self.close_if_drained();
-            }
-            (Side::Server, Some(closing)) => self.core.timers_mut().set_idle(closing),
-            (Side::Server, None) if self.last_peer == 0 => self.announce_go_away_later(),
-            (Side::Server, None) => self.announce_go_away(),
-        }
+        self.go_away.own = GoAwayState::Announced;
+        let at = self.core.now() + self.core.limits().first_request_timeout;
+        self.core.timers_mut().set_go_away_at(Some(at));
+        self.write_control(|out| {
+            frame::go_away(out, ANY_STREAM, ErrorCode::NO_ERROR, "");
+            frame::ping(out, 0, timers::GO_AWAY_PING);
+        });
     }
 
     fn close_if_drained(&mut self) {
-        let is_going_away = matches!(self.go_away, GoAwayState::Final(_))
-            || self.peer_go_away.is_some()
+        let is_going_away = matches!(self.go_away.own, GoAwayState::Final(_))
+            || self.go_away.peer.is_some()
             || self.timers.eof_seen;
         if is_going_away && !self.core.is_busy() && self.phase == Phase::Open {
             self.close_gracefully(DONE);
@@ -445,23 +408,15 @@ impl Lifecycle for Connection {
     }
 
     fn close_gracefully(&mut self, error: ConnectionError) {
-        if self.phase == Phase::Open && !matches!(self.go_away, GoAwayState::Final(_)) {
-            let last = self.last_peer;
+        if self.phase == Phase::Open && !matches!(self.go_away.own, GoAwayState::Final(_)) {
+            let last = self.ids.last_peer();
             self.write_control(|out| frame::go_away(out, last, ErrorCode::NO_ERROR, ""));
         }
         self.start_closing(error);
     }
 
-    #[cold]
-    fn fail_connection(&mut self, fault: Fault) {
-        if self.phase != Phase::Open {
-            return;
-        }
-        let last = self.last_peer;
-        if fault.code != ErrorCode::NO_ERROR {
-            self.core
-                .record_refusal(Refused::Connection(fault.reason), 0, fault.rule);
-        }
+    fn end_for(&mut self, fault: Fault) {
+        let last = self.ids.last_peer();
         self.write_control(|out| frame::go_away(out, last, fault.code, fault.rule));
         self.start_closing(fault.error());
     }

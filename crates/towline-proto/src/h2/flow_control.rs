@@ -43,7 +43,7 @@ impl Connection {
         if header.len != 4 {
             return Err(rules::WRONG_SIZE);
         }
-        let increment = frame::number(self.recv.consumed(at, 4), 0);
+        let increment = frame::number(self.input.consumed(at, 4), 0);
         // Large increments are bounded by overflow, unless the stream is unknown; updates in return for our
         // DATA frames are bounded by these.
         let is_counted = header.stream == 0 || self.core.find(header.stream).is_some();

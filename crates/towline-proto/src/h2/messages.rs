@@ -21,7 +21,7 @@ impl Connection {
     // Header blocks (RFC 9113 4.3).
 
     pub(super) fn headers(&mut self, header: FrameHeader, at: usize) -> Result<Step, Fault> {
-        let payload = self.recv.consumed(at, header.len as usize);
+        let payload = self.input.consumed(at, header.len as usize);
         let mut from = 0;
         let mut padding = 0;
         if header.has(flag::PADDED) {
@@ -88,7 +88,7 @@ impl Connection {
         if self.partial_block.bytes.len() + len > max {
             return Err(rules::BLOCK);
         }
-        let bytes = self.recv.consumed(at, len);
+        let bytes = self.input.consumed(at, len);
         self.partial_block.bytes.extend_from_slice(bytes);
         Ok(())
     }
@@ -98,7 +98,7 @@ impl Connection {
             return Err(rules::BLOCK);
         }
         let rules = self.head_rules();
-        let block = self.recv.consumed(at, len);
+        let block = self.input.consumed(at, len);
         self.core
             .head_decoder_mut()
             .decode(&mut self.decoder, block, rules)
@@ -169,7 +169,7 @@ impl Connection {
         if self.is_idle_stream(id) {
             return Err(rules::IDLE_STREAM);
         }
-        if !self.local_resets.has(id) {
+        if !self.resets.local.has(id) {
             return Err(rules::CLOSED_STREAM);
         }
         self.core.charge_control()?;
@@ -188,14 +188,14 @@ impl Connection {
         if id.is_multiple_of(2) {
             return Err(rules::STREAM_ID);
         }
-        if matches!(self.go_away, GoAwayState::Final(last) if id > last) {
+        if matches!(self.go_away.own, GoAwayState::Final(last) if id > last) {
             // The final GOAWAY tells the peer that it may send the request elsewhere (RFC 9113 6.8).
             self.core.charge_control()?;
-            self.last_ignored = id;
+            self.ids.ignored(id);
             self.remember_reset(id);
             return Ok(Step::Next);
         }
-        self.last_peer = id;
+        self.ids.opened_by_peer(id);
         let max = self.core.limits().http2.max_concurrent_streams as usize;
         let request = if self_dependent {
             Err(Rejection::Reset(rules::SELF_DEPENDENCY))
@@ -331,27 +331,16 @@ impl Connection {
         if !stream.inbox.is_empty() {
             return StreamRead::Data(stream.inbox.take(n));
         }
-        match &mut self.chunk {
-            Some(chunk) => {
-                let from = chunk.at;
-                chunk.at += n;
-                chunk.len -= n;
-                if chunk.len == 0 {
-                    self.chunk = None;
-                }
-                StreamRead::Data(self.recv.consumed(from, n))
-            }
-            None => StreamRead::Pending,
-        }
+        StreamRead::Data(self.input.read_chunk(n))
     }
 
     /// Number of bytes that can be read in one piece.
     fn readable(&self, key: StreamKey) -> usize {
         let stream = self.core.stream(key);
-        match (&self.chunk, stream.inbox.len()) {
+        match stream.inbox.len() {
             _ if stream.exchange.tunnel == Tunnel::Requested => 0,
-            (Some(chunk), 0) if chunk.to == key => chunk.len,
-            (_, n) => n,
+            0 => self.input.chunk_len(key),
+            n => n,
         }
     }
 
@@ -366,7 +355,7 @@ impl Connection {
         while self.readable(key) == 0
             && self.core.stream(key).exchange.recv_state == RecvState::Body
         {
-            let step = match self.input {
+            let step = match self.state {
                 InputState::Data(part) if part.id == id => {
                     // As if the reader waited, so that the bytes stay in place.
                     self.core
@@ -382,7 +371,7 @@ impl Connection {
                         .take(PendingEvents::READER_WAITS);
                     Ok(step)
                 }
-                InputState::Frame => match FrameHeader::parse(self.recv.unread()) {
+                InputState::Frame => match FrameHeader::parse(self.input.unread()) {
                     Some(header) if header.frame_type == FrameType::Data && header.stream == id => {
                         self.next_frame()
                     }
@@ -407,8 +396,7 @@ impl Connection {
     }
 
     pub fn buffered(&self, key: StreamKey) -> usize {
-        let chunk = self.chunk.filter(|chunk| chunk.to == key);
-        self.core.stream(key).inbox.len() + chunk.map_or(0, |chunk| chunk.len)
+        self.core.stream(key).inbox.len() + self.input.chunk_len(key)
     }
 
     pub fn trailers(&self, key: StreamKey) -> Fields<'_> {

@@ -19,7 +19,10 @@ mod encode;
 mod flow_control;
 mod frame;
 pub(crate) mod hpack;
+mod ids;
+mod input;
 mod messages;
+mod output;
 mod recv;
 mod resets;
 mod rules;
@@ -34,16 +37,18 @@ use std::io::IoSlice;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
+use crate::buffer::RecvBudget;
 use crate::multiplexed::core::Core;
-use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Lifecycle, Multiplexed, Timing};
 use crate::protocol_switch::ProtocolSwitch;
 use crate::{BufferPool, ErrorCode, Interest, Limits, PeerClose, Side};
 
 use frame::{HEADER_BYTES, PREFACE};
 use hpack::{Decoder, Encoder};
-use resets::{LocalResets, PeerResets};
+use ids::StreamIds;
+use input::Input;
+use output::Output;
+use resets::Resets;
 use settings::PeerSettings;
 pub(crate) use stream::Http2;
 use timers::Timers;
@@ -115,14 +120,6 @@ struct PartialData {
     end: bool,
 }
 
-/// Body bytes in the receive buffer, until the next call of `next_event`.
-#[derive(Debug, Clone, Copy)]
-struct DataChunk {
-    to: StreamKey,
-    at: usize,
-    len: usize,
-}
-
 /// A header block of which frames are still missing.
 #[derive(Debug, Default)]
 struct PartialHeaderBlock {
@@ -134,9 +131,17 @@ struct PartialHeaderBlock {
     bytes: Vec<u8>,
 }
 
-/// The own GOAWAY (RFC 9113 6.8).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// GOAWAY of both sides (RFC 9113 6.8).
+#[derive(Debug, Default)]
+struct GoAway {
+    own: GoAwayState,
+    peer: Option<Box<PeerGoAway>>,
+}
+
+/// The own GOAWAY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum GoAwayState {
+    #[default]
     None,
     /// Announced without a last stream: requests that are on their way are still processed.
     Announced,
@@ -170,39 +175,22 @@ pub struct Connection {
     /// Requests name `https`.
     secure: bool,
     eof: bool,
-    recv: RecvBuffer,
-    send: SendBuffer,
-    input: InputState,
-    /// Number of unread bytes when the last frame was found incomplete.
-    scanned_bytes: usize,
-    chunk: Option<DataChunk>,
+    input: Input,
+    output: Output,
+    state: InputState,
     partial_block: PartialHeaderBlock,
     decoder: Decoder,
     encoder: Encoder,
-    /// The last frame of DATA or HEADERS in the send buffer: its stream and offset. `END_STREAM` can still be
-    /// set on it.
-    last_frame: Option<(u32, usize)>,
-    local_resets: LocalResets,
-    peer_resets: PeerResets,
+    resets: Resets,
     peer_settings: PeerSettings,
     /// Receive window of a new stream: our setting, once acknowledged.
     stream_window: u32,
     send_window: SendWindow,
     recv_window: RecvWindow,
-    /// The last stream opened by the peer.
-    last_peer: u32,
-    /// The last stream opened after our final GOAWAY: more frames of it may have crossed the GOAWAY (RFC 9113
-    /// 6.8).
-    last_ignored: u32,
-    /// The next stream that we open.
-    next_id: u32,
-    go_away: GoAwayState,
-    /// The peer's GOAWAY.
-    peer_go_away: Option<Box<PeerGoAway>>,
+    ids: StreamIds,
+    go_away: GoAway,
     /// Number of small window updates that the peer may send in return for our DATA frames.
     earned_updates: u32,
-    /// Upper bound of the bytes in the send buffer that the peer has caused.
-    induced_bytes: usize,
     timers: Timers,
 }
 
@@ -213,45 +201,37 @@ impl Connection {
             phase: Phase::Open,
             secure: false,
             eof: false,
-            recv: RecvBuffer::default(),
-            send: SendBuffer::default(),
-            input: match side {
+            input: Input::default(),
+            output: Output::default(),
+            state: match side {
                 Side::Server => InputState::Preface,
                 Side::Client => InputState::Settings,
             },
-            scanned_bytes: 0,
-            chunk: None,
             partial_block: PartialHeaderBlock::default(),
             decoder: Decoder::new(),
             encoder: Encoder::new(),
-            last_frame: None,
-            local_resets: LocalResets::default(),
-            peer_resets: PeerResets::default(),
+            resets: Resets::default(),
             peer_settings: PeerSettings::default(),
             stream_window: settings::DEFAULT_WINDOW,
             send_window: SendWindow::of(settings::DEFAULT_WINDOW),
             recv_window: RecvWindow::of(settings::DEFAULT_WINDOW),
-            last_peer: 0,
-            last_ignored: 0,
-            next_id: 1,
-            go_away: GoAwayState::None,
-            peer_go_away: None,
+            ids: StreamIds::default(),
+            go_away: GoAway::default(),
             earned_updates: 0,
-            induced_bytes: 0,
             timers: Timers::new(now),
         };
         if side == Side::Client {
-            conn.send.push(PREFACE);
+            conn.output.push(|out| out.extend_from_slice(PREFACE));
         }
         conn.send_settings();
-        conn.induced_bytes = 0;
+        conn.output.forget_induced();
         conn
     }
 
     /// Continues a connection on which the HTTP/2 preface was found.
     pub fn from_http1(switch: ProtocolSwitch) -> Self {
         let mut conn = Self::new(switch.side, switch.limits, switch.now);
-        conn.recv = switch.recv;
+        conn.input = Input::of(switch.recv);
         conn.core.timers_mut().set_idle(switch.idle_timer);
         if switch.closing {
             conn.close();
@@ -274,10 +254,10 @@ impl Connection {
             self.prepare(buffers);
         }
         let budget = self.recv_budget();
-        let space = self.recv.space(buffers, budget);
+        let space = self.input.space(buffers, budget);
         // Bytes of a body cost little each; other frames can cause work with each byte, which delays other
         // connections.
-        let is_bulk = self.core.is_client() || matches!(self.input, InputState::Data(_));
+        let is_bulk = self.core.is_client() || matches!(self.state, InputState::Data(_));
         let max = if is_bulk { space.len() } else { MAX_RECV_BYTES };
         let max = max.min(space.len());
         &mut space[..max]
@@ -288,7 +268,7 @@ impl Connection {
         if n == 0 {
             return;
         }
-        self.recv.received(n);
+        self.input.received(n);
         self.core.set_response_started(true);
         self.timers.on_received(now);
         if self.phase != Phase::Open {
@@ -298,7 +278,7 @@ impl Connection {
 
     /// Input after the end: read only so that a reset does not destroy the last bytes sent.
     fn discard(&mut self, n: usize) {
-        self.recv.clear();
+        self.input.clear();
         if let Phase::Closing { lingered, .. } = &mut self.phase {
             *lingered += n as u64;
             if *lingered > self.core.limits().max_linger_bytes {
@@ -314,16 +294,14 @@ impl Connection {
 
     pub fn sent(&mut self, now: Instant, n: usize) {
         self.set_now(now);
-        self.send.sent(n);
+        self.output.sent(n);
         if self.timers.on_sent(n) {
             self.core.timers_mut().restart_idle(now);
         }
         if n > 0 {
-            self.last_frame = None;
             self.timers.begin_to_wait(now);
         }
-        let pending = self.send.pending();
-        self.induced_bytes = self.induced_bytes.min(pending);
+        let pending = self.output.pending();
         if pending == 0 {
             self.timers.send.stop();
             self.all_sent();
@@ -345,33 +323,33 @@ impl Connection {
 
     pub fn release(&mut self, buffers: &mut BufferPool) {
         self.stash();
-        self.recv.release(buffers, false);
+        self.input.release(buffers);
         let kept = match self.core.side() {
             Side::Client => CLIENT_SEND_BYTES,
             Side::Server => 0,
         };
-        self.send.release(buffers, kept);
+        self.output.release(buffers, kept);
         self.core.release(buffers);
     }
 
     /// Takes the buffers that the next request needs.
     fn prepare(&mut self, buffers: &mut BufferPool) {
-        self.send.prepare(buffers);
+        self.output.prepare(buffers);
         self.core.prepare(buffers);
     }
 
     // Outputs.
 
     pub fn send_slices<'a>(&'a self, out: &mut [IoSlice<'a>]) -> usize {
-        self.send.slices(out)
+        self.output.slices(out)
     }
 
     pub fn pending_bytes(&self) -> usize {
-        self.send.pending()
+        self.output.pending()
     }
 
     pub fn interest(&self) -> Interest {
-        let flushed = self.send.pending() == 0;
+        let flushed = self.output.pending() == 0;
         match self.phase {
             Phase::Closed { abort } => Interest {
                 closed: true,
@@ -389,7 +367,7 @@ impl Connection {
                 ..Interest::default()
             },
             Phase::Open => Interest {
-                read: !self.eof && self.may_receive() && self.recv.has_space(self.recv_budget()),
+                read: !self.eof && self.may_receive() && self.input.has_space(self.recv_budget()),
                 write: !flushed,
                 ..Interest::default()
             },
@@ -400,14 +378,14 @@ impl Connection {
     pub fn has_events(&self) -> bool {
         self.core.has_events()
             || (self.may_parse()
-                && (self.recv.len() > self.scanned_bytes || (self.eof && !self.timers.eof_seen)))
+                && (self.input.has_unscanned() || (self.eof && !self.timers.eof_seen)))
     }
 
     pub fn is_idle(&self) -> bool {
         self.phase == Phase::Open
             && !self.core.is_busy()
-            && self.recv.is_empty()
-            && self.send.pending() == 0
+            && self.input.is_empty()
+            && self.output.pending() == 0
     }
 
     pub fn is_reusable(&self) -> bool {
@@ -435,7 +413,8 @@ impl Connection {
 
     /// Whether the peer reads the frames that it causes.
     fn may_receive(&self) -> bool {
-        self.phase != Phase::Open || self.induced_bytes <= self.core.limits().http2.max_queued_bytes
+        self.phase != Phase::Open
+            || self.output.induced_bytes() <= self.core.limits().http2.max_queued_bytes
     }
 
     fn may_parse(&self) -> bool {
@@ -444,7 +423,7 @@ impl Connection {
 
     /// Writes a control frame to the send buffer.
     fn write_control(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
-        self.induced_bytes += self.send.fill(write);
+        self.output.push_induced(write);
     }
 }
 
@@ -471,19 +450,12 @@ impl Multiplexed for Connection {
             && self.phase == Phase::Open
             && !self.core.is_closing()
             && !self.eof
-            && self.peer_go_away.is_none();
+            && self.go_away.peer.is_none();
         if !is_open {
             return 0;
         }
         let own = self.core.limits().http2.max_concurrent_streams;
         let max = self.peer_settings.max_streams.min(own) as usize;
-        // Identifiers cannot be reused (RFC 9113 5.1.1).
-        let ids = (0x8000_0000 - self.next_id.min(0x8000_0000)).div_ceil(2) as usize;
-        max.min(self.core.open_streams() + ids)
-    }
-
-    #[inline]
-    fn extended_connect(&self) -> Option<bool> {
-        self.peer_settings.extended_connect
+        max.min(self.core.open_streams() + self.ids.left())
     }
 }

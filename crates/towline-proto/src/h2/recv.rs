@@ -10,24 +10,16 @@ use crate::{ErrorCode, PeerClose, StreamError};
 use super::frame::{self, FrameHeader, FrameType, HEADER_BYTES, PREFACE, flag};
 use super::rules::{self, Fault};
 use super::stream::{RecvState, Tunnel};
-use super::{
-    Connection, DataChunk, GoAwayState, InputState, PartialData, Preface, settings, timers,
-};
+use super::{Connection, GoAwayState, InputState, PartialData, Preface, settings, timers};
 
 impl Connection {
-    /// Marks bytes as read and returns their offset.
-    pub(super) fn consume(&mut self, n: usize) -> usize {
-        self.scanned_bytes = 0;
-        self.recv.consume(n)
-    }
-
     pub(super) fn next_frame(&mut self) -> Result<Step, Fault> {
-        match self.input {
+        match self.state {
             InputState::Preface => self.preface(),
             InputState::Data(part) => Ok(self.data(part)),
             InputState::Skip(left) => Ok(self.skip(left)),
             InputState::Settings | InputState::Frame => {
-                let Some(header) = FrameHeader::parse(self.recv.unread()) else {
+                let Some(header) = FrameHeader::parse(self.input.unread()) else {
                     return Ok(Step::NeedMore);
                 };
                 self.check_header(header)?;
@@ -35,7 +27,7 @@ impl Connection {
                     return self.begin_data(header);
                 }
                 let whole = HEADER_BYTES + header.len as usize;
-                if self.recv.len() < whole {
+                if self.input.len() < whole {
                     if matches!(
                         header.frame_type,
                         FrameType::Headers | FrameType::Continuation
@@ -44,40 +36,40 @@ impl Connection {
                     }
                     return Ok(Step::NeedMore);
                 }
-                let at = self.consume(whole) + HEADER_BYTES;
-                self.input = InputState::Frame;
+                let at = self.input.consume(whole) + HEADER_BYTES;
+                self.state = InputState::Frame;
                 self.frame(header, at)
             }
         }
     }
 
     fn preface(&mut self) -> Result<Step, Fault> {
-        match Preface::detect(self.recv.unread()) {
+        match Preface::detect(self.input.unread()) {
             Preface::Absent => Err(rules::PREFACE),
             Preface::Partial => Ok(Step::NeedMore),
             Preface::Complete => {
-                self.consume(PREFACE.len());
-                self.input = InputState::Settings;
+                self.input.consume(PREFACE.len());
+                self.state = InputState::Settings;
                 Ok(Step::Next)
             }
         }
     }
 
     fn skip(&mut self, left: u32) -> Step {
-        let n = self.recv.len().min(left as usize);
-        self.consume(n);
+        let n = self.input.len().min(left as usize);
+        self.input.consume(n);
         let left = left - n as u32;
         if left > 0 {
-            self.input = InputState::Skip(left);
+            self.state = InputState::Skip(left);
             return Step::NeedMore;
         }
-        self.input = InputState::Frame;
+        self.state = InputState::Frame;
         Step::Next
     }
 
     /// Checks that need only the header.
     fn check_header(&self, header: FrameHeader) -> Result<(), Fault> {
-        if self.input == InputState::Settings
+        if self.state == InputState::Settings
             && (header.frame_type != FrameType::Settings || header.has(flag::ACK))
         {
             return Err(rules::NO_SETTINGS);
@@ -157,16 +149,13 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         self.settings_received(at, len)?;
-        let now = self.core.now();
-        if self.core.timers_mut().settings_received(now) && self.core.is_closing() {
-            self.announce_go_away_later();
-        }
+        self.on_settings();
         Ok(())
     }
 
     fn ping(&mut self, header: FrameHeader, at: usize) -> Result<(), Fault> {
         let Some(&data) = self
-            .recv
+            .input
             .consumed(at, header.len as usize)
             .first_chunk::<8>()
             .filter(|_| header.len == 8)
@@ -178,7 +167,7 @@ impl Connection {
             self.write_control(|out| frame::ping(out, flag::ACK, data));
             return Ok(());
         }
-        if data == timers::GO_AWAY_PING && self.go_away == GoAwayState::Announced {
+        if data == timers::GO_AWAY_PING && self.go_away.own == GoAwayState::Announced {
             self.go_away_acknowledged();
             return Ok(());
         }
@@ -192,7 +181,7 @@ impl Connection {
             return Err(rules::WRONG_SIZE);
         }
         self.core.charge_control()?;
-        let payload = self.recv.consumed(at, header.len as usize);
+        let payload = self.input.consumed(at, header.len as usize);
         let (last, code) = (frame::number(payload, 0), frame::word(payload, 4));
         let close = PeerClose::new(ErrorCode(u64::from(code)), &payload[8..], last == 0);
         self.on_peer_go_away(last, close);
@@ -215,31 +204,27 @@ impl Connection {
     /// Whether neither side has opened the stream (RFC 9113 5.1.1).
     pub(super) fn is_idle_stream(&self, id: u32) -> bool {
         let is_ours = (id % 2 == 1) == (self.core.is_client());
-        if is_ours {
-            id >= self.next_id
-        } else {
-            id > self.last_peer.max(self.last_ignored)
-        }
+        self.ids.is_idle(id, is_ours)
     }
 
     fn reset_received(&mut self, header: FrameHeader, at: usize) -> Result<(), Fault> {
         if header.len != 4 {
             return Err(rules::WRONG_SIZE);
         }
-        let code = frame::word(self.recv.consumed(at, 4), 0);
+        let code = frame::word(self.input.consumed(at, 4), 0);
         let to = self.find_open(header.stream)?;
         // A repeated reset changes nothing: a peer that sends one for each DATA frame received after the first
         // (STREAM_CLOSED, RFC 9113 5.1) does not take back a complete response that ended with NO_ERROR.
-        if self.peer_resets.has(header.stream) {
+        if self.resets.peer.has(header.stream) {
             return self.core.charge_control();
         }
         // Also on a stream that we closed at the same time: it cost as much.
         self.core.charge_reset()?;
-        self.peer_resets.add(header.stream);
+        self.resets.peer.add(header.stream);
         match to {
             Some(to) => self.reset_by_peer(to, crate::ErrorCode(u64::from(code))),
             // The peer has been informed that the stream is closed.
-            None => self.local_resets.remove(header.stream),
+            None => self.resets.local.remove(header.stream),
         }
         Ok(())
     }
@@ -249,7 +234,7 @@ impl Connection {
         self.core.charge_control()?;
         let fault = if header.len != 5 {
             rules::WRONG_SIZE
-        } else if frame::number(self.recv.consumed(at, 5), 0) == header.stream {
+        } else if frame::number(self.input.consumed(at, 5), 0) == header.stream {
             rules::SELF_DEPENDENCY
         } else {
             return Ok(());
@@ -267,7 +252,7 @@ impl Connection {
         if len < 4 {
             return Err(rules::WRONG_SIZE);
         }
-        let payload = self.recv.consumed(at, len);
+        let payload = self.input.consumed(at, len);
         let id = frame::number(payload, 0);
         let priority = Priority::of(&payload[4..]);
         if self.core.is_client() || id == 0 {
@@ -290,7 +275,7 @@ impl Connection {
             if header.len == 0 {
                 return Err(rules::WRONG_SIZE);
             }
-            let Some(&bytes) = self.recv.unread().get(HEADER_BYTES) else {
+            let Some(&bytes) = self.input.unread().get(HEADER_BYTES) else {
                 return Ok(Step::NeedMore);
             };
             front += 1;
@@ -302,7 +287,7 @@ impl Connection {
         self.recv_window
             .receive(header.len)
             .map_err(|_| rules::WINDOW)?;
-        self.consume(front);
+        self.input.consume(front);
         self.release_connection_capacity(header.len);
         let framing = front as u32 - HEADER_BYTES as u32 + padding;
         let part = PartialData {
@@ -311,7 +296,7 @@ impl Connection {
             padding,
             end: header.has(flag::END_STREAM),
         };
-        self.input = InputState::Skip(part.left + part.padding);
+        self.state = InputState::Skip(part.left + part.padding);
         let open = self.find_open(part.id)?;
         if part.left == 0 && (!part.end || open.is_none()) {
             self.core.charge_control()?;
@@ -322,10 +307,10 @@ impl Connection {
         };
         self.core.stream_mut(at).stats.received += u64::from(front as u32 + padding);
         match self.admit_data(at, part, header.len) {
-            Ok(()) => self.input = InputState::Data(part),
+            Ok(()) => self.state = InputState::Data(part),
             Err(fault) if fault == rules::BODY => {
                 self.reject_body(at)?;
-                self.input = InputState::Data(part);
+                self.state = InputState::Data(part);
             }
             Err(fault) => self.reset_stream(at, fault)?,
         }
@@ -344,7 +329,7 @@ impl Connection {
     /// DATA on a stream that we reset. Its window is not reopened, so that the bytes sent before the peer
     /// received the reset are bounded (RFC 9113 5.1 and 6.9.1).
     fn data_on_closed(&mut self, header: FrameHeader) -> Result<(), Fault> {
-        let window = self.local_resets.window(header.stream);
+        let window = self.resets.local.window(header.stream);
         let window = window.ok_or(rules::CLOSED_STREAM)?;
         let left = window.checked_sub(u64::from(header.len));
         *window = left.ok_or(rules::WINDOW)?;
@@ -385,14 +370,14 @@ impl Connection {
 
     /// Handles the received part of a DATA frame.
     pub(super) fn data(&mut self, part: PartialData) -> Step {
-        let n = self.recv.len().min(part.left as usize);
+        let n = self.input.len().min(part.left as usize);
         if n == 0 && part.left > 0 {
             return Step::NeedMore;
         }
-        let from = self.consume(n);
+        let from = self.input.consume(n);
         let left = part.left - n as u32;
         let is_whole = left == 0;
-        self.input = if is_whole {
+        self.state = if is_whole {
             InputState::Skip(part.padding)
         } else {
             InputState::Data(PartialData { left, ..part })
@@ -427,11 +412,7 @@ impl Connection {
         }
         let stream = self.core.stream_mut(to);
         if n > 0 {
-            self.chunk = Some(DataChunk {
-                to,
-                at: from,
-                len: n,
-            });
+            self.input.keep_chunk(to, from, n);
         } else if stream.exchange.recv_state != RecvState::Ended {
             return Step::Next;
         }
@@ -445,9 +426,8 @@ impl Connection {
 
     /// Moves unread body bytes from the receive buffer to their stream.
     pub(super) fn stash(&mut self) {
-        if let Some(DataChunk { to, at, len }) = self.chunk.take() {
-            let stream = self.core.stream_mut(to);
-            stream.inbox.push(self.recv.consumed(at, len));
+        if let Some((to, bytes)) = self.input.take_chunk() {
+            self.core.stream_mut(to).inbox.push(bytes);
         }
     }
 }
@@ -468,7 +448,7 @@ impl Events for Connection {
                 Ok(Step::Next) => {}
                 Ok(Step::NeedMore) if self.eof && !self.timers.eof_seen => self.on_input_end(),
                 Ok(Step::NeedMore) => {
-                    self.scanned_bytes = self.recv.len();
+                    self.input.set_scanned();
                     break;
                 }
                 Err(fault) => self.fail_connection(fault),

@@ -3,6 +3,13 @@
 /// Number of reset streams that are remembered individually.
 const MAX_REMEMBERED: usize = 128;
 
+/// The streams that either side has reset.
+#[derive(Debug, Default)]
+pub(super) struct Resets {
+    pub local: LocalResets,
+    pub peer: PeerResets,
+}
+
 /// Streams that we reset: until the peer has received the reset (RFC 9113 5.1) it continues to send DATA within
 /// the windows. Identifiers dropped from the list raise a mark: every stream below it is taken for a reset one,
 /// and the windows of the dropped ones are summed up.

@@ -29,22 +29,18 @@ impl Connection {
         end: bool,
         fill: impl FnOnce(&mut Encoder, &mut Vec<u8>),
     ) -> (usize, usize) {
-        let start = self.send.end();
         let max = self.peer_settings.max_frame as usize;
-        let Self { encoder, send, .. } = self;
-        let written = send.fill(|out| {
+        let encoder = &mut self.encoder;
+        // The peer has not caused the heads of a client.
+        let is_induced = self.core.is_server();
+        self.output.push_head(id, end, is_induced, |out| {
+            let start = out.len();
             let flags = flag::END_HEADERS | if end { flag::END_STREAM } else { 0 };
             frame::header(out, FrameType::Headers, flags, id, 0);
             encoder.start(out);
             fill(encoder, out);
             encode::end_block(out, start, max, id);
-        });
-        self.last_frame = (!end).then_some((id, start));
-        // The peer has not caused the heads of a client.
-        if self.core.is_server() {
-            self.induced_bytes += written;
-        }
-        (start, written)
+        })
     }
 
     pub(super) fn write_trailers(&mut self, key: StreamKey, fields: &OwnedFields) {
@@ -103,8 +99,7 @@ impl Messages for Connection {
 
     #[inline]
     fn open_next(&mut self, _info: RequestInfo) -> StreamKey {
-        let id = self.next_id;
-        self.next_id += 2;
+        let id = self.ids.open();
         self.begin_stream(id)
     }
 
@@ -126,7 +121,7 @@ impl Messages for Connection {
     #[inline]
     fn written_block(&self, at: usize, generation: u32) -> EncodedBlock<'_> {
         EncodedBlock {
-            bytes: &self.send.from(at)[HEADER_BYTES..],
+            bytes: &self.output.from(at)[HEADER_BYTES..],
             generation,
             oldest: 0,
         }
@@ -135,14 +130,11 @@ impl Messages for Connection {
     #[inline]
     fn repeat_head(&mut self, key: StreamKey, block: EncodedBlock<'_>, end: bool) {
         let id = self.core.stream(key).id;
-        let start = self.send.end();
-        let written = self
-            .send
-            .fill(|out| frame::headers(out, id, end, block.bytes));
-        self.last_frame = (!end).then_some((id, start));
-        if self.core.is_server() {
-            self.induced_bytes += written;
-        } else {
+        let is_induced = self.core.is_server();
+        let (_, written) = self.output.push_head(id, end, is_induced, |out| {
+            frame::headers(out, id, end, block.bytes);
+        });
+        if !is_induced {
             self.core.stream_mut(key).stats.sent += written as u64;
         }
     }
@@ -175,19 +167,11 @@ impl Messages for Connection {
         stream.send_timer.stop();
         let id = stream.id;
         let fields = stream.own.pending_trailers.take();
-        match (fields, self.last_frame) {
-            (Some(fields), _) => self.write_trailers(key, &fields),
-            (None, Some((stream, header))) if stream == id => {
-                // Type and flags follow the three bytes of the length.
-                if let Some(flags) = self.send.byte_mut(header + 4) {
-                    *flags |= flag::END_STREAM;
-                }
-                self.last_frame = None;
-            }
-            _ => {
-                self.core.stream_mut(key).stats.sent += HEADER_BYTES as u64;
-                self.begin_frame(id, 0, true);
-            }
+        if let Some(fields) = fields {
+            self.write_trailers(key, &fields);
+        } else if !self.output.end_last_frame(id) {
+            self.core.stream_mut(key).stats.sent += HEADER_BYTES as u64;
+            self.begin_frame(id, 0, true);
         }
         self.check_closed(key);
     }

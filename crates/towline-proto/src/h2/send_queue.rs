@@ -13,7 +13,7 @@ use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Lifecycle, Messages};
 
 use super::Connection;
-use super::frame::{self, FrameType, HEADER_BYTES, flag};
+use super::frame::HEADER_BYTES;
 use super::stream::EndStream;
 
 /// Upper bound of the window updates earned by DATA frames.
@@ -47,7 +47,7 @@ impl Connection {
 
     /// DATA goes into the send buffer while fewer bytes than the send window are pending there.
     fn send_buffer_has_room(&self) -> bool {
-        self.send.pending() < self.core.limits().send_window_bytes
+        self.output.pending() < self.core.limits().send_window_bytes
     }
 
     /// Frames all the data at once.
@@ -68,9 +68,9 @@ impl Connection {
             let ends = last && to == n;
             self.begin_frame(id, to - from, ends);
             match data {
-                Data::Copied(data) => self.send.push(&data[from..to]),
-                Data::Shared(data) if to - from == n => self.send.push_shared(data.clone()),
-                Data::Shared(data) => self.send.push_piece(data.slice(from..to)),
+                Data::Copied(data) => self.output.push_data(&data[from..to]),
+                Data::Shared(data) if to - from == n => self.output.push_shared(data.clone()),
+                Data::Shared(data) => self.output.push_piece(data.slice(from..to)),
             }
             from = to;
         }
@@ -81,15 +81,7 @@ impl Connection {
 
     /// Writes the header of a DATA frame of `len` bytes, on which `END_STREAM` can still be set.
     pub(super) fn begin_frame(&mut self, id: u32, len: usize, end: bool) {
-        self.last_frame = (!end).then_some((id, self.send.end()));
-        let flags = if end { flag::END_STREAM } else { 0 };
-        let header = frame::FrameHeader {
-            len: len as u32,
-            frame_type: FrameType::Data,
-            flags,
-            stream: id,
-        };
-        self.send.push(&header.bytes());
+        self.output.begin_data(id, len, end);
         self.earned_updates = (self.earned_updates + 2).min(MAX_EARNED_UPDATES);
     }
 
@@ -167,7 +159,7 @@ impl Connection {
             // A frame cut by the stream's window earns the peer no window update.
             self.earned_updates = self.earned_updates.saturating_sub(2);
         }
-        self.send.push_piece(piece);
+        self.output.push_piece(piece);
         self.core.unqueue(key);
         let stream = self.core.stream(key);
         if !stream.can_send() {

@@ -31,8 +31,6 @@ pub(super) struct PeerSettings {
     pub initial_window: u32,
     pub max_frame: u32,
     pub max_streams: u32,
-    /// RFC 8441 3; `None` before its first SETTINGS.
-    pub extended_connect: Option<bool>,
 }
 
 impl Default for PeerSettings {
@@ -42,7 +40,6 @@ impl Default for PeerSettings {
             max_frame: DEFAULT_FRAME,
             // Unlimited by the RFC, which recommends at least 100 (6.5.2).
             max_streams: 100,
-            extended_connect: None,
         }
     }
 }
@@ -121,7 +118,7 @@ impl Connection {
     pub(super) fn settings_received(&mut self, at: usize, len: usize) -> Result<(), Fault> {
         let mut window = self.peer_settings.initial_window;
         for at in (at..at + len).step_by(6) {
-            let pair = self.recv.consumed(at, 6);
+            let pair = self.input.consumed(at, 6);
             let name = u16::from_be_bytes([pair[0], pair[1]]);
             let value = frame::word(pair, 2);
             match name {
@@ -130,7 +127,9 @@ impl Connection {
                 _ => self.setting_received(name, value)?,
             }
         }
-        self.peer_settings.extended_connect.get_or_insert(false);
+        if self.core.extended_connect().is_none() {
+            self.core.set_extended_connect(false);
+        }
         // Once per frame, however often it is repeated: there may be many streams, and no other frame comes
         // between.
         self.initial_window_received(window)?;
@@ -153,12 +152,11 @@ impl Connection {
             }
             MAX_FRAME_SIZE => self.peer_settings.max_frame = value,
             ENABLE_CONNECT_PROTOCOL
-                if value > 1
-                    || (value == 0 && self.peer_settings.extended_connect == Some(true)) =>
+                if value > 1 || (value == 0 && self.core.extended_connect() == Some(true)) =>
             {
                 return Err(rules::SETTING);
             }
-            ENABLE_CONNECT_PROTOCOL => self.peer_settings.extended_connect = Some(value == 1),
+            ENABLE_CONNECT_PROTOCOL => self.core.set_extended_connect(value == 1),
             NO_RFC7540_PRIORITIES if value > 1 => return Err(rules::SETTING),
             _ => {}
         }

@@ -30,6 +30,8 @@ impl Variant for Http2 {
         control: rules::CONTROL,
         messages: rules::MESSAGES,
         silent: rules::SILENT,
+        slow_body: rules::SLOW_BODY,
+        slow_reader: rules::SLOW_WINDOW,
     };
 
     #[inline]
@@ -38,6 +40,7 @@ impl Variant for Http2 {
             resets: limits.http2.resets,
             control_frames: limits.http2.control_frames,
             max_unsent_bytes: limits.http2.max_unsent_bytes,
+            go_away_delay: limits.http2.go_away_delay,
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::progress_timer::ProgressTimer;
 
 use super::frame;
 use super::rules::{self, Fault};
-use super::stream::RecvState;
 use super::{Connection, GoAwayState, Phase};
 
 /// Payloads of our PINGs: the keep-alive, and the one after the announcing GOAWAY.
@@ -98,7 +97,7 @@ impl Connection {
         let sending = self.timers.send.deadline(self.core.limits());
         let other = match self.phase {
             Phase::Closed { .. } => return None,
-            Phase::Closing { since, .. } if self.send.pending() == 0 => {
+            Phase::Closing { since, .. } if self.output.pending() == 0 => {
                 Some(since + self.linger_timeout())
             }
             Phase::Closing { .. } => None,
@@ -165,7 +164,7 @@ impl Connection {
         match self.phase {
             Phase::Closed { .. } => {}
             Phase::Closing { since, .. } => {
-                if self.send.pending() == 0 && now >= since + self.linger_timeout() {
+                if self.output.pending() == 0 && now >= since + self.linger_timeout() {
                     self.phase = Phase::Closed { abort: false };
                 }
             }
@@ -198,7 +197,7 @@ impl Connection {
             return self.fail_connection(rules::SLOW_WINDOW);
         }
         if has_passed(self.core.timers().go_away_at()) {
-            match self.go_away {
+            match self.go_away.own {
                 GoAwayState::None => self.announce_go_away(),
                 _ => self.send_final_go_away(),
             }
@@ -247,27 +246,18 @@ impl Timing for Connection {
 
     #[inline]
     fn on_idle(&mut self) {
-        self.timers.unsent_responses = self.send.pending();
+        self.timers.unsent_responses = self.output.pending();
     }
 
-    fn is_slow(&mut self, key: StreamKey, now: Instant) -> Option<Fault> {
-        let (stream, limits) = self.core.stream_and_limits(key);
-        if stream.recv_timer.expired(now, limits) {
-            // A full window is not the peer's fault: the program does not read.
-            if stream.exchange.recv_state == RecvState::Body
-                && !stream.own.recv_window.is_exhausted()
-            {
-                return Some(rules::SLOW_BODY);
-            }
-            stream.recv_timer.start(now);
-        }
-        if stream.send_timer.expired(now, limits) {
-            // With an open window it waits for others, or for the transport, which has its own timer.
-            if !stream.can_send() {
-                return Some(rules::SLOW_WINDOW);
-            }
-            stream.send_timer.start(now);
-        }
+    fn late_head(&mut self, _key: StreamKey, _now: Instant) -> Option<Fault> {
         None
+    }
+
+    fn awaits_peer(&self, key: StreamKey) -> bool {
+        !self.core.stream(key).own.recv_window.is_exhausted()
+    }
+
+    fn is_held_back(&self, key: StreamKey) -> bool {
+        !self.core.stream(key).can_send()
     }
 }

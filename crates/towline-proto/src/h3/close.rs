@@ -13,7 +13,7 @@ use crate::{ConnectionError, ErrorCode, PeerClose, QuicCommand, Side, StreamErro
 
 use super::qpack::cancel_stream;
 use super::rules::{self, Fault};
-use super::stream::{EndStream, RecvSide, RecvState, SendSide, SendState, Tunnel};
+use super::stream::{EndStream, RecvSide, RecvState, SendSide, SendState};
 use super::{ANY_REQUEST, Connection, GoAwayState, Loss, Phase};
 
 impl Connection {
@@ -197,27 +197,13 @@ impl Connection {
         if self.core.is_client() && !is_unprocessed {
             // The rest of the request is not needed; there may be a response (RFC 9114 4.1).
             self.stop_sending(key, ErrorCode::H3_REQUEST_CANCELLED);
-            self.discard_body(key);
+            self.discard_writes(key);
             return Ok(());
         }
         let charged = self.core.charge_reset();
         self.stop_both(key, ErrorCode::H3_REQUEST_CANCELLED);
         self.fail(key, self.error_of(code));
         charged
-    }
-
-    /// Discards everything that the program still writes.
-    fn discard_body(&mut self, key: StreamKey) {
-        let stream = self.core.stream_mut(key);
-        if matches!(
-            stream.exchange.send_state,
-            SendState::Body(_) | SendState::Head
-        ) {
-            stream.exchange.send_state = SendState::Discard;
-            stream.exchange.pending.take(PendingEvents::WRITER_WAITS);
-            self.core.notify(key, PendingEvents::WRITABLE);
-        }
-        self.check_closed(key);
     }
 
     // The connection.
@@ -253,7 +239,7 @@ impl Connection {
 
     /// Handles the peer's GOAWAY: requests from `first` on are not processed.
     pub(super) fn on_peer_go_away(&mut self, first: u64) {
-        self.peer_go_away = Some(first);
+        self.go_away.peer = Some(first);
         self.core.set_going_away(StreamId(first.saturating_sub(4)));
         for key in self.core.stream_keys() {
             let stream = self.core.stream(key);
@@ -265,28 +251,11 @@ impl Connection {
         self.close_if_drained();
     }
 
-    /// Leaves time for a first request, as over HTTP/2.
-    pub(super) fn announce_go_away_later(&mut self) {
-        let at = self.core.now() + self.core.limits().http3.go_away_delay;
-        self.core.timers_mut().set_go_away_at(Some(at));
-    }
-
-    /// Announces GOAWAY: the final one follows when requests that are on their way have arrived (RFC 9114 5.2).
-    pub(super) fn announce_go_away(&mut self) {
-        if self.go_away != GoAwayState::None {
-            return;
-        }
-        self.go_away = GoAwayState::Announced;
-        let at = self.core.now() + self.core.limits().http3.go_away_delay;
-        self.core.timers_mut().set_go_away_at(Some(at));
-        self.write_go_away(ANY_REQUEST);
-    }
-
     /// Sends the final GOAWAY: later requests are rejected. The connection stays for them for a while, since the peer
     /// may have sent them before it knew.
     pub(super) fn send_final_go_away(&mut self) {
         let first = self.peer_requests.next();
-        self.go_away = GoAwayState::Final(first);
+        self.go_away.own = GoAwayState::Final(first);
         let at = self.core.now() + self.core.limits().http3.go_away_delay;
         self.core.timers_mut().set_go_away_at(Some(at));
         self.write_go_away(first);
@@ -358,7 +327,7 @@ impl Connection {
                 RecvState::Ended | RecvState::Done
             );
             if self.core.is_client() && has_response {
-                self.discard_body(key);
+                self.discard_writes(key);
             } else if is_early {
                 // What was sent is safe, so that it may be sent again.
                 self.fail(key, StreamError::Refused(rules::IN_EARLY_DATA));
@@ -372,12 +341,8 @@ impl Connection {
 }
 
 impl Lifecycle for Connection {
-    fn check_closed(&mut self, key: StreamKey) {
+    fn on_complete(&mut self, key: StreamKey) {
         let stream = self.core.stream(key);
-        let is_sent = stream.outbox.end == EndStream::Sent;
-        if !is_sent || !stream.exchange.is_complete(self.core.side()) || stream.is_closed() {
-            return;
-        }
         let exchange = &stream.exchange;
         let is_uploading = self.core.is_server()
             && stream.own.recv_side == RecvSide::Open
@@ -391,10 +356,11 @@ impl Lifecycle for Connection {
         }
     }
 
-    fn stop_discarding(&mut self, key: StreamKey) {
-        self.core.stream_mut(key).discard_until = None;
-        self.stop_receiving(key, ErrorCode::H3_NO_ERROR);
-        self.mark_closed(key);
+    #[inline]
+    fn mark_closed(&mut self, key: StreamKey) {
+        if self.core.set_closed(key) {
+            self.watch_idleness();
+        }
     }
 
     fn release_failed(&mut self, key: StreamKey) {
@@ -404,6 +370,12 @@ impl Lifecycle for Connection {
         }
         stream.own.is_announced = false;
         stream.exchange.send_state = SendState::Complete;
+    }
+
+    fn stop_discarding(&mut self, key: StreamKey) {
+        self.core.stream_mut(key).discard_until = None;
+        self.stop_receiving(key, ErrorCode::H3_NO_ERROR);
+        self.mark_closed(key);
     }
 
     fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault> {
@@ -421,26 +393,16 @@ impl Lifecycle for Connection {
         charged
     }
 
-    fn reset(&mut self, key: StreamKey) {
-        let side = self.core.side();
-        let stream = self.core.stream_mut(key);
-        if stream.is_closed() || side == Side::Client && stream.exchange.is_complete(side) {
-            // Closed, or as soon as the rest of the request has been sent.
-            return;
-        }
-        if stream.has_failed() {
+    fn leave_tunnel(&mut self, key: StreamKey) {
+        self.core.stream_mut(key).exchange.recv_state = RecvState::Done;
+        self.stop_receiving(key, ErrorCode::H3_NO_ERROR);
+    }
+
+    fn reset_open(&mut self, key: StreamKey) {
+        if self.core.stream(key).has_failed() {
             return self.release_failed(key);
         }
-        if stream.exchange.send_state == SendState::Complete
-            && stream.exchange.tunnel == Tunnel::Open
-        {
-            // As after a response: what was sent is complete, and the rest is not needed.
-            stream.exchange.tunnel = Tunnel::None;
-            stream.exchange.recv_state = RecvState::Done;
-            self.stop_receiving(key, ErrorCode::H3_NO_ERROR);
-            return self.check_closed(key);
-        }
-        let code = match side {
+        let code = match self.core.side() {
             Side::Client => ErrorCode::H3_REQUEST_CANCELLED,
             Side::Server => ErrorCode::H3_INTERNAL_ERROR,
         };
@@ -449,32 +411,35 @@ impl Lifecycle for Connection {
         self.mark_closed(key);
     }
 
-    fn close(&mut self) {
-        if self.phase != Phase::Open || !self.core.begin_to_close() {
+    fn leave(&mut self) {
+        if self.core.is_busy() {
+            // No push is accepted.
+            self.write_go_away(0);
+        }
+        self.go_away.own = GoAwayState::Final(0);
+        self.close_if_drained();
+    }
+
+    fn has_requests(&self) -> bool {
+        self.peer_requests.next() != 0
+    }
+
+    fn announce_go_away(&mut self) {
+        if self.go_away.own != GoAwayState::None {
             return;
         }
-        self.shorten_discarding();
-        match (self.core.side(), self.core.timers().idle().closing()) {
-            (Side::Client, _) => {
-                if self.core.is_busy() {
-                    // No push is accepted.
-                    self.write_go_away(0);
-                }
-                self.go_away = GoAwayState::Final(0);
-                self.close_if_drained();
-            }
-            (Side::Server, Some(closing)) => self.core.timers_mut().set_idle(closing),
-            (Side::Server, None) if self.peer_requests.next() == 0 => self.announce_go_away_later(),
-            (Side::Server, None) => self.announce_go_away(),
-        }
+        self.go_away.own = GoAwayState::Announced;
+        let at = self.core.now() + self.core.limits().http3.go_away_delay;
+        self.core.timers_mut().set_go_away_at(Some(at));
+        self.write_go_away(ANY_REQUEST);
     }
 
     fn close_if_drained(&mut self) {
-        let is_going_away = match self.go_away {
+        let is_going_away = match self.go_away.own {
             GoAwayState::Final(_) => self.core.timers().go_away_at().is_none(),
             GoAwayState::None | GoAwayState::Announced => false,
         };
-        let is_left = is_going_away || self.peer_go_away.is_some();
+        let is_left = is_going_away || self.go_away.peer.is_some();
         if is_left && !self.core.is_busy() && self.phase == Phase::Open {
             self.close_gracefully(DONE);
         }
@@ -497,15 +462,7 @@ impl Lifecycle for Connection {
         self.check_acknowledged();
     }
 
-    #[cold]
-    fn fail_connection(&mut self, fault: Fault) {
-        if self.phase != Phase::Open {
-            return;
-        }
-        if fault.code != ErrorCode::H3_NO_ERROR {
-            self.core
-                .record_refusal(Refused::Connection(fault.reason), 0, fault.rule);
-        }
+    fn end_for(&mut self, fault: Fault) {
         self.end_connection(fault.error());
         self.commands.clear();
         self.commands.push_back(QuicCommand::Close {

@@ -43,11 +43,10 @@ use crate::multiplexed::streams::StreamKey;
 use crate::{BufferPool, ConnectionError, Interest, Limits, PeerClose, QuicCommand, Side};
 
 pub use early_data::EarlyData;
-use opened::OpenedStreams;
+use opened::{OpenedStreams, OwnRequests};
 use qpack::{Decoder, Encoder};
-use settings::PeerSettings;
 pub(crate) use stream::Http3;
-use unidirectional::{EarlyPriority, OwnStreams, PeerStream};
+use unidirectional::{EarlyPriority, OwnStreams, PeerStream, Pushes};
 
 /// Why QUIC has closed, and what the peer's program said about it.
 #[derive(Debug)]
@@ -73,9 +72,18 @@ enum Phase {
     Closed,
 }
 
-/// The own GOAWAY (RFC 9114 5.2).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// GOAWAY of both sides (RFC 9114 5.2).
+#[derive(Debug, Default)]
+struct GoAway {
+    own: GoAwayState,
+    /// The first request that the peer does not process.
+    peer: Option<u64>,
+}
+
+/// The own GOAWAY.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum GoAwayState {
+    #[default]
     None,
     /// Announced without a first request that is not processed: requests that are on their way still are.
     Announced,
@@ -99,22 +107,14 @@ pub struct Connection {
     offered: (u64, usize),
     own_streams: OwnStreams,
     peer_streams: Vec<PeerStream>,
-    peer_settings: PeerSettings,
     /// Request streams that the client has opened, on a server.
     peer_requests: OpenedStreams,
     peer_unidirectional: OpenedStreams,
     /// Priorities that arrived before their requests.
     early_priorities: VecDeque<EarlyPriority>,
-    /// The largest push identifier that the client allows, and the last one of its GOAWAY.
-    max_push: Option<u64>,
-    peer_push_go_away: Option<u64>,
-    /// The next request stream that we open.
-    next_id: u64,
-    /// Number of request streams that QUIC can open now.
-    credit: u64,
-    go_away: GoAwayState,
-    /// The first request that the peer does not process.
-    peer_go_away: Option<u64>,
+    pushes: Pushes,
+    own_requests: OwnRequests,
+    go_away: GoAway,
     /// Bytes of table entries that repeat others, not charged yet.
     copied_bytes: usize,
     /// Ended streams that the peer has not acknowledged.
@@ -136,19 +136,15 @@ impl Connection {
             offered: (0, 0),
             own_streams: OwnStreams::of(side),
             peer_streams: Vec::new(),
-            peer_settings: PeerSettings::default(),
             peer_requests: OpenedStreams::from(0),
             peer_unidirectional: OpenedStreams::from(match side {
                 Side::Server => 2,
                 Side::Client => 3,
             }),
             early_priorities: VecDeque::new(),
-            max_push: None,
-            peer_push_go_away: None,
-            next_id: 0,
-            credit: 0,
-            go_away: GoAwayState::None,
-            peer_go_away: None,
+            pushes: Pushes::default(),
+            own_requests: OwnRequests::default(),
+            go_away: GoAway::default(),
             copied_bytes: 0,
             unacknowledged: 0,
             lost: None,
@@ -218,17 +214,12 @@ impl Multiplexed for Connection {
             && self.is_open()
             && !self.core.is_closing()
             && self.lost.is_none()
-            && self.peer_go_away.is_none();
+            && self.go_away.peer.is_none();
         if !may_open {
             return 0;
         }
-        let credit = usize::try_from(self.credit).unwrap_or(usize::MAX);
+        let credit = usize::try_from(self.own_requests.credit()).unwrap_or(usize::MAX);
         let max = self.core.limits().http3.max_concurrent_streams as usize;
         max.min(self.core.open_streams().saturating_add(credit))
-    }
-
-    #[inline]
-    fn extended_connect(&self) -> Option<bool> {
-        self.peer_settings.extended_connect
     }
 }

@@ -14,6 +14,33 @@ pub(super) struct OpenedStreams {
     gaps: Vec<u64>,
 }
 
+/// The request streams that we open.
+#[derive(Debug, Default)]
+pub(super) struct OwnRequests {
+    next: u64,
+    /// Number of streams that QUIC can open now.
+    credit: u64,
+}
+
+impl OwnRequests {
+    pub fn credit(&self) -> u64 {
+        self.credit
+    }
+
+    pub fn set_credit(&mut self, credit: u64) {
+        self.credit = credit;
+    }
+
+    /// The number of the next request, for which there is credit.
+    #[inline]
+    pub fn open(&mut self) -> u64 {
+        let id = self.next;
+        self.next += 4;
+        self.credit -= 1;
+        id
+    }
+}
+
 /// Whether a number was seen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Order {

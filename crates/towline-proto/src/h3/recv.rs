@@ -91,7 +91,7 @@ impl Connection {
 
     /// A new request stream of the client.
     pub(super) fn begin_request_stream(&mut self, id: u64) -> Result<(), Fault> {
-        if matches!(self.go_away, GoAwayState::Final(first) if id >= first) {
+        if matches!(self.go_away.own, GoAwayState::Final(first) if id >= first) {
             self.core.charge_control()?;
             self.reject_stream(id, rules::GOING_AWAY);
             return Ok(());

@@ -72,9 +72,7 @@ impl Messages for Connection {
 
     #[inline]
     fn open_next(&mut self, info: RequestInfo) -> StreamKey {
-        let id = self.next_id;
-        self.next_id += 4;
-        self.credit -= 1;
+        let id = self.own_requests.open();
         let uni = false;
         self.commands.push_back(QuicCommand::Open { uni, id });
         let key = self.begin_stream(id);

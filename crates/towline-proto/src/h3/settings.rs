@@ -14,13 +14,6 @@ const ENABLE_CONNECT_PROTOCOL: u64 = 0x8;
 /// A reserved setting, which a peer must ignore (RFC 9114 7.2.4.1).
 const RESERVED: u64 = 0x1f * 0x051c + 0x21;
 
-/// The peer's settings.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct PeerSettings {
-    /// RFC 9220 3; `None` before its SETTINGS.
-    pub extended_connect: Option<bool>,
-}
-
 impl Connection {
     /// Writes our SETTINGS.
     pub(super) fn write_settings(&self, out: &mut BytesMut) {
@@ -72,7 +65,7 @@ impl Connection {
         if names.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(rules::SETTING_TWICE);
         }
-        self.peer_settings.extended_connect = Some(extended_connect);
+        self.core.set_extended_connect(extended_connect);
         self.encoder.set_max_blocked_streams(max_blocked);
         self.encoder.set_max_table_bytes(table_bytes);
         Ok(())

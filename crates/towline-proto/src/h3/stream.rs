@@ -70,6 +70,8 @@ impl Variant for Http3 {
         control: rules::CONTROL,
         messages: rules::MESSAGES,
         silent: rules::SILENT,
+        slow_body: rules::SLOW_BODY,
+        slow_reader: rules::SLOW_READER,
     };
 
     #[inline]
@@ -78,6 +80,7 @@ impl Variant for Http3 {
             resets: limits.http3.resets,
             control_frames: limits.http3.control_frames,
             max_unsent_bytes: limits.http3.max_unsent_bytes,
+            go_away_delay: limits.http3.go_away_delay,
         }
     }
 }

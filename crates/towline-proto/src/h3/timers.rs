@@ -6,7 +6,6 @@ use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Lifecycle, Timing};
 
 use super::rules::{self, Fault};
-use super::stream::RecvState;
 use super::{Connection, GoAwayState, Phase};
 
 impl Connection {
@@ -42,7 +41,7 @@ impl Connection {
         }
         if has_passed(self.core.timers().go_away_at()) {
             self.core.timers_mut().set_go_away_at(None);
-            match self.go_away {
+            match self.go_away.own {
                 GoAwayState::None => self.announce_go_away(),
                 GoAwayState::Announced => self.send_final_go_away(),
                 GoAwayState::Final(_) => self.close_if_drained(),
@@ -81,30 +80,22 @@ impl Timing for Connection {
 
     fn on_idle(&mut self) {}
 
-    fn is_slow(&mut self, key: StreamKey, now: Instant) -> Option<Fault> {
-        let has_room = self.room(key) > 0;
+    fn late_head(&mut self, key: StreamKey, now: Instant) -> Option<Fault> {
         let (stream, limits) = self.core.stream_and_limits(key);
         let timeout = limits.header_timeout.unwrap_or(Duration::MAX);
-        let is_late = |since: Instant| now.saturating_duration_since(since) >= timeout;
-        if stream.own.head_since.is_some_and(is_late) {
-            self.core.head_decoder_mut().clear();
-            return Some(rules::SLOW_HEAD);
+        if now.saturating_duration_since(stream.own.head_since?) < timeout {
+            return None;
         }
-        if stream.recv_timer.expired(now, limits) {
-            // Without room, or with bytes in QUIC, it is the program that does not read.
-            if stream.exchange.recv_state == RecvState::Body && has_room && !stream.own.is_readable
-            {
-                return Some(rules::SLOW_BODY);
-            }
-            stream.recv_timer.start(now);
-        }
-        if stream.send_timer.expired(now, limits) {
-            // Not blocked: it waits for others.
-            if stream.own.is_send_blocked {
-                return Some(rules::SLOW_READER);
-            }
-            stream.send_timer.start(now);
-        }
-        None
+        self.core.head_decoder_mut().clear();
+        Some(rules::SLOW_HEAD)
+    }
+
+    /// Without room, or with bytes in QUIC, it is the program that does not read.
+    fn awaits_peer(&self, key: StreamKey) -> bool {
+        self.room(key) > 0 && !self.core.stream(key).own.is_readable
+    }
+
+    fn is_held_back(&self, key: StreamKey) -> bool {
+        self.core.stream(key).own.is_send_blocked
     }
 }

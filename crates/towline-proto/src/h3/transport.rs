@@ -222,7 +222,7 @@ impl Connection {
 
     pub fn set_stream_credit(&mut self, now: Instant, bidi_available: u64) {
         self.set_now(now);
-        self.credit = bidi_available;
+        self.own_requests.set_credit(bidi_available);
     }
 
     pub fn quic_closed(&mut self, now: Instant, close: &QuicClose) {

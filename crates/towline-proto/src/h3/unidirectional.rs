@@ -158,6 +158,33 @@ impl PeerStream {
     }
 }
 
+/// What a client says about pushes, which we do not send.
+#[derive(Debug, Default)]
+pub(super) struct Pushes {
+    /// The largest identifier that the client allows.
+    max: Option<u64>,
+    /// The identifier of its last GOAWAY.
+    go_away: Option<u64>,
+}
+
+impl Pushes {
+    fn allow(&mut self, id: u64) -> Result<(), Fault> {
+        if self.max.is_some_and(|before| id < before) {
+            return Err(rules::PUSH_ID);
+        }
+        self.max = Some(id);
+        Ok(())
+    }
+
+    fn go_away(&mut self, id: u64) -> Result<(), Fault> {
+        if self.go_away.is_some_and(|before| id > before) {
+            return Err(rules::GO_AWAY_ID);
+        }
+        self.go_away = Some(id);
+        Ok(())
+    }
+}
+
 /// A priority for a request that has not arrived.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EarlyPriority {
@@ -371,11 +398,7 @@ impl Connection {
             FrameType::GoAway => self.go_away_received(number()?),
             FrameType::MaxPushId => {
                 let id = number()?;
-                if self.max_push.is_some_and(|before| id < before) {
-                    return Err(rules::PUSH_ID);
-                }
-                self.max_push = Some(id);
-                Ok(())
+                self.pushes.allow(id)
             }
             FrameType::CancelPush => {
                 number()?;
@@ -393,27 +416,21 @@ impl Connection {
 
     fn settings(&mut self, payload: &[u8]) -> Result<(), Fault> {
         self.apply_settings(payload)?;
-        let now = self.core.now();
-        if self.core.timers_mut().settings_received(now) && self.core.is_closing() {
-            self.announce_go_away_later();
-        }
+        self.on_settings();
         Ok(())
     }
 
     fn go_away_received(&mut self, id: u64) -> Result<(), Fault> {
         if self.core.is_server() {
             // A push identifier.
-            if self.peer_push_go_away.is_some_and(|before| id > before) {
-                return Err(rules::GO_AWAY_ID);
-            }
-            self.peer_push_go_away = Some(id);
+            self.pushes.go_away(id)?;
             // The client begins to close (RFC 9114 5.2). Its last requests may arrive after this frame, which is on another
             // stream: the own GOAWAY leaves time for them.
             self.close();
             return Ok(());
         }
         let is_request = id.is_multiple_of(4) && id <= ANY_REQUEST;
-        if !is_request || self.peer_go_away.is_some_and(|before| id > before) {
+        if !is_request || self.go_away.peer.is_some_and(|before| id > before) {
             return Err(rules::GO_AWAY_ID);
         }
         self.on_peer_go_away(id);

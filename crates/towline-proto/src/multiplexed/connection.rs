@@ -8,6 +8,9 @@ use crate::{ConnectionError, Refusal, Side, StreamId, UserError};
 
 use super::core::Core;
 use super::fault::Fault;
+use super::pending_events::PendingEvents;
+use super::refusals::Refused;
+use super::states::{EndStream, SendState};
 use super::stream::{Number, Part, Variant};
 use super::streams::StreamKey;
 
@@ -25,12 +28,15 @@ pub(crate) trait Multiplexed {
     /// Number of requests that can be in flight at once; 0: no more can be started.
     fn stream_limit(&self) -> usize;
 
-    /// Whether the server accepts an extended CONNECT; `None`: its SETTINGS have not arrived.
-    fn extended_connect(&self) -> Option<bool>;
-
     #[inline]
     fn side(&self) -> Side {
         self.core().side()
+    }
+
+    /// Whether the server accepts an extended CONNECT; `None`: its SETTINGS have not arrived.
+    #[inline]
+    fn extended_connect(&self) -> Option<bool> {
+        self.core().extended_connect()
     }
 
     #[inline]
@@ -77,8 +83,11 @@ pub(crate) trait Multiplexed {
 
 /// How streams and the connection end.
 pub(crate) trait Lifecycle: Multiplexed {
-    /// Closes the stream if both directions and the program are done with it.
-    fn check_closed(&mut self, key: StreamKey);
+    /// Both messages of a stream are complete, and all was sent. A request may still be on its way.
+    fn on_complete(&mut self, key: StreamKey);
+
+    /// Adds a stream to the closed ones.
+    fn mark_closed(&mut self, key: StreamKey);
 
     /// The program has released a stream that has failed.
     fn release_failed(&mut self, key: StreamKey);
@@ -89,10 +98,20 @@ pub(crate) trait Lifecycle: Multiplexed {
     /// Resets a stream after a violation or a timeout. `Err`: the rate limit of resets is exceeded.
     fn reset_stream(&mut self, key: StreamKey, fault: Fault) -> Result<(), Fault>;
 
-    /// Resets a stream for the program, or releases one that has failed.
-    fn reset(&mut self, key: StreamKey);
+    /// The program needs no more of a tunnel, to which it has sent all.
+    fn leave_tunnel(&mut self, key: StreamKey);
 
-    fn close(&mut self);
+    /// The program resets a stream that is not closed.
+    fn reset_open(&mut self, key: StreamKey);
+
+    /// A client closes the connection.
+    fn leave(&mut self);
+
+    /// Server: whether the peer has opened a stream.
+    fn has_requests(&self) -> bool;
+
+    /// Announces GOAWAY.
+    fn announce_go_away(&mut self);
 
     /// Closes the connection if GOAWAY was exchanged and no stream is open.
     fn close_if_drained(&mut self);
@@ -100,8 +119,86 @@ pub(crate) trait Lifecycle: Multiplexed {
     /// Orderly end.
     fn close_gracefully(&mut self, error: ConnectionError);
 
+    /// Ends an open connection after a violation or a timeout, and tells the peer.
+    fn end_for(&mut self, fault: Fault);
+
+    /// Closes the stream if both directions and the program are done with it.
+    #[inline]
+    fn check_closed(&mut self, key: StreamKey) {
+        let (side, stream) = (self.core().side(), self.core().stream(key));
+        let is_sent = stream.outbox.end == EndStream::Sent;
+        if is_sent && stream.exchange.is_complete(side) && !stream.is_closed() {
+            self.on_complete(key);
+        }
+    }
+
+    /// Resets a stream for the program, or releases one that has failed.
+    fn reset(&mut self, key: StreamKey) {
+        let side = self.core().side();
+        let stream = self.core_mut().stream_mut(key);
+        if stream.is_closed() || side == Side::Client && stream.exchange.is_complete(side) {
+            // Closed, or as soon as the rest of the request has been sent.
+            return;
+        }
+        if stream.exchange.leaves_tunnel() {
+            // As after a response: what was sent is complete, and the rest is not needed.
+            self.leave_tunnel(key);
+            return self.check_closed(key);
+        }
+        self.reset_open(key);
+    }
+
+    /// Discards everything that the program still writes.
+    fn discard_writes(&mut self, key: StreamKey) {
+        let exchange = &mut self.core_mut().stream_mut(key).exchange;
+        if matches!(exchange.send_state, SendState::Body(_) | SendState::Head) {
+            exchange.send_state = SendState::Discard;
+            exchange.pending.take(PendingEvents::WRITER_WAITS);
+            self.core_mut().notify(key, PendingEvents::WRITABLE);
+        }
+        self.check_closed(key);
+    }
+
+    fn close(&mut self) {
+        if !self.is_open() || !self.core_mut().begin_to_close() {
+            return;
+        }
+        self.shorten_discarding();
+        match (self.core().side(), self.core().timers().idle().closing()) {
+            (Side::Client, _) => self.leave(),
+            (Side::Server, Some(closing)) => self.core_mut().timers_mut().set_idle(closing),
+            (Side::Server, None) if self.has_requests() => self.announce_go_away(),
+            (Side::Server, None) => self.announce_go_away_later(),
+        }
+    }
+
+    /// Leaves time for a first request. A client may wait for our SETTINGS before it sends one (`HAProxy` does), and
+    /// would fail it if GOAWAY came with them.
+    fn announce_go_away_later(&mut self) {
+        let core = self.core_mut();
+        let at = core.now() + Self::Variant::limits(core.limits()).go_away_delay;
+        core.timers_mut().set_go_away_at(Some(at));
+    }
+
+    /// The peer's first SETTINGS have arrived.
+    fn on_settings(&mut self) {
+        let now = self.core().now();
+        if self.core_mut().timers_mut().settings_received(now) && self.core().is_closing() {
+            self.announce_go_away_later();
+        }
+    }
+
     /// Ends the connection after a violation or a timeout.
-    fn fail_connection(&mut self, fault: Fault);
+    #[cold]
+    fn fail_connection(&mut self, fault: Fault) {
+        if self.is_open() {
+            if fault.code != Self::Variant::RULES.silent.code {
+                let refused = Refused::Connection(fault.reason);
+                self.core_mut().record_refusal(refused, 0, fault.rule);
+            }
+            self.end_for(fault);
+        }
+    }
 
     /// Time until which the rest of a request is skipped. A server that stops leaves less time.
     fn discard_until(&self) -> Instant {

@@ -40,6 +40,8 @@ pub(crate) struct Core<V: Variant> {
     now: Instant,
     /// The program has called `close`.
     is_closing: bool,
+    /// Whether the peer accepts an extended CONNECT (RFC 8441 3, RFC 9220 3); `None` before its SETTINGS.
+    extended_connect: Option<bool>,
     /// Client: a byte arrived since the last request was sent.
     response_started: bool,
     storage: Storage<V>,
@@ -92,6 +94,7 @@ impl<V: Variant> Core<V> {
             side,
             now,
             is_closing: false,
+            extended_connect: None,
             response_started: false,
             storage: Storage::default(),
             spare: None,
@@ -154,6 +157,15 @@ impl<V: Variant> Core<V> {
     /// The program closes the connection; false if it has done so before.
     pub fn begin_to_close(&mut self) -> bool {
         !std::mem::replace(&mut self.is_closing, true)
+    }
+
+    #[inline]
+    pub fn extended_connect(&self) -> Option<bool> {
+        self.extended_connect
+    }
+
+    pub fn set_extended_connect(&mut self, is_accepted: bool) {
+        self.extended_connect = Some(is_accepted);
     }
 
     #[inline]

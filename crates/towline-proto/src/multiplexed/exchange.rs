@@ -133,6 +133,15 @@ impl Exchange {
         self.send_state == SendState::Discard
     }
 
+    /// Leaves an open tunnel if the program has sent all; whether it has.
+    pub fn leaves_tunnel(&mut self) -> bool {
+        let leaves = self.send_state == SendState::Complete && self.tunnel == Tunnel::Open;
+        if leaves {
+            self.tunnel = Tunnel::None;
+        }
+        leaves
+    }
+
     /// Whether the program has finished its message and needs no more of the other one.
     #[inline]
     pub fn is_complete(&self, side: Side) -> bool {

@@ -6,7 +6,7 @@
 //! ```
 
 use std::fmt::Debug;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::progress_timer::ProgressTimer;
 use crate::{Limits, Protocol, RateLimit, StreamId, StreamStats};
@@ -114,6 +114,8 @@ pub(crate) struct SharedRules {
     pub control: Fault,
     pub messages: MessageRules,
     pub silent: Fault,
+    pub slow_body: Fault,
+    pub slow_reader: Fault,
 }
 
 /// Limits that both protocols have, with values of their own.
@@ -122,6 +124,7 @@ pub(crate) struct SharedLimits {
     pub resets: RateLimit,
     pub control_frames: RateLimit,
     pub max_unsent_bytes: usize,
+    pub go_away_delay: Duration,
 }
 
 /// A stream in use by the program, the peer or the transport. Its buffers are kept when it ends, for the next stream in

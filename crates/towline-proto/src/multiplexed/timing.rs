@@ -6,6 +6,7 @@ use crate::idle_timer::IdleTimer;
 
 use super::connection::Lifecycle;
 use super::fault::{DONE, Fault, IDLE};
+use super::states::RecvState;
 use super::stream::Variant;
 use super::streams::StreamKey;
 use super::timers::{Idleness, earliest};
@@ -21,15 +22,35 @@ pub(crate) trait Timing: Lifecycle {
     /// The last stream was closed.
     fn on_idle(&mut self);
 
-    /// Whether the peer is too slow on a stream, one of whose timers has expired.
-    fn is_slow(&mut self, key: StreamKey, now: Instant) -> Option<Fault>;
+    /// The fault of a request whose head is not complete in time.
+    fn late_head(&mut self, key: StreamKey, now: Instant) -> Option<Fault>;
 
-    /// Marks a stream as closed: its slot is freed on the next call of `next_event`.
-    #[inline]
-    fn mark_closed(&mut self, key: StreamKey) {
-        if self.core_mut().set_closed(key) {
-            self.watch_idleness();
+    /// Whether it is the peer, and not the program, that must send the next bytes of a body.
+    fn awaits_peer(&self, key: StreamKey) -> bool;
+
+    /// Whether it is the peer that holds back what a stream sends, and not others or the transport.
+    fn is_held_back(&self, key: StreamKey) -> bool;
+
+    /// Whether the peer is too slow on a stream, one of whose timers has expired.
+    fn is_slow(&mut self, key: StreamKey, now: Instant) -> Option<Fault> {
+        if let Some(fault) = self.late_head(key, now) {
+            return Some(fault);
         }
+        let (awaits_peer, is_held_back) = (self.awaits_peer(key), self.is_held_back(key));
+        let (stream, limits) = self.core_mut().stream_and_limits(key);
+        if stream.recv_timer.expired(now, limits) {
+            if stream.exchange.recv_state == RecvState::Body && awaits_peer {
+                return Some(Self::Variant::RULES.slow_body);
+            }
+            stream.recv_timer.start(now);
+        }
+        if stream.send_timer.expired(now, limits) {
+            if is_held_back {
+                return Some(Self::Variant::RULES.slow_reader);
+            }
+            stream.send_timer.start(now);
+        }
+        None
     }
 
     /// As `close`: GOAWAY needs no idle time, because the peer knows which of its requests were processed.
