@@ -401,7 +401,7 @@ mod tests {
 
     /// `hello` in the zlib format, in one stored block, so that each byte has a known meaning.
     const HELLO: &[u8] = b"\x78\x01\x01\x05\x00\xfa\xffhello\x06\x2c\x02\x15";
-    /// The same in two stored blocks.
+    /// The content in two stored blocks.
     const HELLO_TWICE: &[u8] =
         b"\x78\x01\x00\x02\x00\xfd\xffhe\x01\x03\x00\xfc\xffllo\x06\x2c\x02\x15";
 

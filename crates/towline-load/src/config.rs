@@ -15,7 +15,7 @@ use crate::hosts::serialized;
 use crate::schedule::Rate;
 use crate::stages::Stages;
 use crate::target::{Destination, Messages, SendMode, Target};
-use crate::template::{has_places, sample};
+use crate::template::{has_placeholders, sample};
 use crate::websocket::{Handshake, OWN_FIELDS};
 
 /// More targets than these are counted together: each has histograms of its own.
@@ -300,7 +300,7 @@ impl Config {
 fn with_samples(target: &Target) -> Target {
     let framing = ["content-length", "transfer-encoding"];
     let is_judged_later = |(name, value): &&(Box<str>, Box<[u8]>)| {
-        has_places(value) && framing.iter().any(|one| name.eq_ignore_ascii_case(one))
+        has_placeholders(value) && framing.iter().any(|one| name.eq_ignore_ascii_case(one))
     };
     let field = |(name, value): &(Box<str>, Box<[u8]>)| (name.clone(), sample(value).into());
     Target {

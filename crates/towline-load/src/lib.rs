@@ -49,6 +49,7 @@ mod slice;
 mod spec;
 mod stages;
 mod stats;
+mod sync;
 mod target;
 mod template;
 mod usage;

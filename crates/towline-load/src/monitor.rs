@@ -3,13 +3,14 @@
 //! Workers store their counts at every tick, a few dozen times a second, and publish each second that
 //! has ended; requests have no extra cost between ticks. A monitor reads at any time.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
 use crate::stats::{FAILURES, Interval, Tally};
+use crate::sync::lock;
 
 /// The classes of failures, as in [`Errors`](crate::Errors).
 pub const FAILURE_CLASSES: [&str; FAILURES] = [
@@ -40,20 +41,16 @@ struct Shared {
 
 /// The counters of one worker.
 #[derive(Debug, Default)]
-pub(crate) struct LiveCounters {
-    answered: AtomicU64,
-    failed: [AtomicU64; FAILURES],
-    refused: AtomicU64,
-    received_bytes: AtomicU64,
-    live: AtomicU64,
-    in_flight: AtomicU64,
-    /// In nanoseconds.
-    oldest: AtomicU64,
-    draining: AtomicBool,
-    seconds: Mutex<Vec<Interval>>,
-    /// Nothing more comes from it: its agent was lost.
-    gone: AtomicBool,
-    first_failure: OnceLock<String>,
+pub(crate) struct LiveCounters(Mutex<Published>);
+
+#[derive(Debug, Default)]
+struct Published {
+    counts: Snapshot,
+    /// Ended, and not taken yet.
+    seconds: Vec<Interval>,
+    /// Nothing more comes from it: its agent was lost, or its load is over.
+    is_gone: bool,
+    first_failure: Option<String>,
 }
 
 /// The seconds of one worker that have ended since the last call.
@@ -72,12 +69,12 @@ pub(crate) struct AgentState {
     pub(crate) failed: u64,
     /// CPU time as a share of that of all its threads, in the last second.
     pub(crate) busy_share: f64,
-    /// Its last problem.
+    /// Last problem of the agent.
     pub(crate) trouble: Option<String>,
 }
 
 /// The counters of a run at one moment, without those of the warm-up.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Snapshot {
     /// Since the load began, warm-up included; `None`: connections are being opened.
     pub elapsed: Option<Duration>,
@@ -110,7 +107,7 @@ impl Monitor {
     /// The counters of a new worker.
     pub(crate) fn counters(&self) -> Arc<LiveCounters> {
         let counters = Arc::new(LiveCounters::default());
-        let mut workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
+        let mut workers = lock(&self.0.workers);
         workers.push(Arc::clone(&counters));
         counters
     }
@@ -132,21 +129,21 @@ impl Monitor {
             elapsed,
             ..Snapshot::default()
         };
-        let workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
+        let workers = lock(&self.0.workers);
         for counters in workers.iter() {
-            counters.add_to(&mut snapshot);
+            snapshot.add(&counters.lock().counts);
         }
         snapshot
     }
 
     /// The seconds that have ended since the last call, for each worker, oldest first.
     pub(crate) fn take_seconds(&self) -> Vec<EndedSeconds> {
-        let workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
+        let workers = lock(&self.0.workers);
         let take = |counters: &Arc<LiveCounters>| {
-            let mut seconds = (counters.seconds.lock()).unwrap_or_else(PoisonError::into_inner);
+            let mut live = counters.lock();
             EndedSeconds {
-                seconds: std::mem::take(&mut *seconds),
-                is_gone: counters.gone.load(Ordering::Relaxed),
+                seconds: std::mem::take(&mut live.seconds),
+                is_gone: live.is_gone,
             }
         };
         workers.iter().map(take).collect()
@@ -154,88 +151,82 @@ impl Monitor {
 
     /// The first failure that a worker has seen.
     pub(crate) fn first_failure(&self) -> Option<String> {
-        let workers = (self.0.workers.lock()).unwrap_or_else(PoisonError::into_inner);
-        let mut failures = workers.iter().filter_map(|one| one.first_failure.get());
-        failures.next().cloned()
+        let workers = lock(&self.0.workers);
+        (workers.iter()).find_map(|counters| counters.lock().first_failure.clone())
     }
 
     /// Shows these agents.
     pub(crate) fn show_agents(&self, states: Vec<AgentState>) {
-        *(self.0.agents.lock()).unwrap_or_else(PoisonError::into_inner) = states;
+        *lock(&self.0.agents) = states;
     }
 
     pub(crate) fn agents(&self) -> Vec<AgentState> {
-        (self.0.agents.lock())
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        lock(&self.0.agents).clone()
     }
 }
 
 impl LiveCounters {
-    /// Called by the worker only.
-    pub(crate) fn publish(&self, tally: &Tally, now: &Snapshot) {
-        self.store(&Snapshot {
+    fn lock(&self) -> MutexGuard<'_, Published> {
+        lock(&self.0)
+    }
+
+    /// Publishes counts and the seconds that have ended. Called by the worker only, which never waits: false if a reader
+    /// holds the lock, and the next tick tries again.
+    pub(crate) fn publish(&self, tally: &Tally, now: Snapshot, ended: &[Interval]) -> bool {
+        let Ok(mut live) = self.0.try_lock() else {
+            return false;
+        };
+        live.counts = Snapshot {
             answered: tally.answers(),
             failed: tally.failures,
             refused: tally.refused,
             received_bytes: tally.received_bytes,
-            ..now.clone()
-        });
-        if let Some(failure) = &tally.first_failure {
-            self.first_failure.get_or_init(|| failure.clone());
-        }
-    }
-
-    /// Stores counters, which may be those of an agent elsewhere.
-    pub(crate) fn store(&self, snapshot: &Snapshot) {
-        let put = |place: &AtomicU64, count| place.store(count, Ordering::Relaxed);
-        put(&self.answered, snapshot.answered);
-        for (place, count) in self.failed.iter().zip(snapshot.failed) {
-            put(place, count);
-        }
-        put(&self.refused, snapshot.refused);
-        put(&self.received_bytes, snapshot.received_bytes);
-        put(&self.live, snapshot.live_connections);
-        put(&self.in_flight, snapshot.in_flight);
-        put(&self.oldest, snapshot.oldest.as_nanos() as u64);
-        self.draining.store(snapshot.is_draining, Ordering::Relaxed);
-    }
-
-    /// Its load is over: all its seconds have been published.
-    pub(crate) fn leave_at_end(&self) {
-        self.gone.store(true, Ordering::Relaxed);
-    }
-
-    /// Nothing more comes from this worker: the seconds of the others do not wait for it.
-    pub(crate) fn leave(&self) {
-        self.gone.store(true, Ordering::Relaxed);
-        self.live.store(0, Ordering::Relaxed);
-        self.in_flight.store(0, Ordering::Relaxed);
-        self.oldest.store(0, Ordering::Relaxed);
-    }
-
-    /// Publishes seconds that have ended; false if a reader holds the lock: the next tick tries again.
-    pub(crate) fn publish_seconds(&self, ended: &[Interval]) -> bool {
-        match self.seconds.try_lock() {
-            Ok(mut seconds) => seconds.extend_from_slice(ended),
-            Err(TryLockError::WouldBlock) => return false,
-            Err(TryLockError::Poisoned(_)) => {}
+            ..now
+        };
+        live.seconds.extend_from_slice(ended);
+        if live.first_failure.is_none() {
+            live.first_failure.clone_from(&tally.first_failure);
         }
         true
     }
 
-    pub(crate) fn add_to(&self, snapshot: &mut Snapshot) {
-        let of = |place: &AtomicU64| place.load(Ordering::Relaxed);
-        snapshot.answered += of(&self.answered);
-        for (sum, place) in snapshot.failed.iter_mut().zip(&self.failed) {
-            *sum += of(place);
+    /// Stores the counts of an agent.
+    pub(crate) fn store(&self, counts: &Snapshot) {
+        self.lock().counts = *counts;
+    }
+
+    /// Adds seconds of an agent that have ended.
+    pub(crate) fn add_seconds(&self, ended: &[Interval]) {
+        self.lock().seconds.extend_from_slice(ended);
+    }
+
+    /// Ends the counters of a load that is over: all its seconds have been published.
+    pub(crate) fn leave_at_end(&self) {
+        self.lock().is_gone = true;
+    }
+
+    /// Nothing more comes from this worker: the seconds of the others do not wait for it.
+    pub(crate) fn leave(&self) {
+        let mut live = self.lock();
+        live.is_gone = true;
+        let counts = &mut live.counts;
+        (counts.live_connections, counts.in_flight) = (0, 0);
+        counts.oldest = Duration::ZERO;
+    }
+}
+
+impl Snapshot {
+    /// Adds the counts of one of several workers.
+    fn add(&mut self, one: &Self) {
+        self.answered += one.answered;
+        for (sum, count) in self.failed.iter_mut().zip(one.failed) {
+            *sum += count;
         }
-        snapshot.refused += of(&self.refused);
-        snapshot.received_bytes += of(&self.received_bytes);
-        snapshot.live_connections += of(&self.live);
-        snapshot.in_flight += of(&self.in_flight);
-        let oldest = Duration::from_nanos(of(&self.oldest));
-        snapshot.oldest = snapshot.oldest.max(oldest);
-        snapshot.is_draining |= self.draining.load(Ordering::Relaxed);
+        self.refused += one.refused;
+        self.received_bytes += one.received_bytes;
+        self.live_connections += one.live_connections;
+        self.in_flight += one.in_flight;
+        self.oldest = self.oldest.max(one.oldest);
+        self.is_draining |= one.is_draining;
     }
 }

@@ -10,7 +10,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier, Mutex, PoisonError};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,6 +24,7 @@ use crate::report::{self, Report};
 use crate::schedule::Share;
 use crate::slice::{Slice, Stop};
 use crate::stats::{Interval, Tally};
+use crate::sync::lock;
 use crate::variables;
 use crate::worker::{FirstResponses, ThreadResult, Worker};
 
@@ -182,7 +183,7 @@ impl Outcome {
         results: &[ThreadResult],
         tally: &Tally,
     ) -> Self {
-        // One that has not begun is in the future.
+        // The start of a load that has not begun is in the future.
         let first = results.iter().map(|result| result.began).min();
         let since = first.map_or(Duration::ZERO, |began| began.elapsed());
         let began = SystemTime::now()
@@ -233,9 +234,9 @@ impl<'a> StartGate<'a> {
     fn wait(&self) -> Option<Instant> {
         if self.ready.wait().is_leader() && !self.failed.load(Ordering::Relaxed) {
             let at = (self.start)();
-            *self.at.lock().unwrap_or_else(PoisonError::into_inner) = at;
+            *lock(&self.at) = at;
         }
         self.released.wait();
-        *self.at.lock().unwrap_or_else(PoisonError::into_inner)
+        *lock(&self.at)
     }
 }

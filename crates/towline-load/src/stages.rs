@@ -11,7 +11,7 @@ const NEVER_S: f64 = 1e9;
 /// The time at which a load has each of its targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stages {
-    /// As given, for reports.
+    /// Text of the option, for reports.
     text: String,
     start: f64,
     steps: Vec<(Duration, f64)>,

@@ -13,7 +13,7 @@ enum Part {
 
 /// The place of a text in the request, which decides how values are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum Context {
     /// Values are percent-encoded.
     Path,
     /// Control characters, which no header may have, become spaces.
@@ -31,7 +31,7 @@ enum Escape {
 }
 
 /// Whether a text has a place for a value.
-pub(crate) fn has_places(text: &[u8]) -> bool {
+pub(crate) fn has_placeholders(text: &[u8]) -> bool {
     find(text, *b"{{").is_some()
 }
 
@@ -56,7 +56,7 @@ fn find(text: &[u8], part: [u8; 2]) -> Option<usize> {
 impl Template {
     /// `names` are the variables. `{{name:raw}}`, `{{name:url}}` and `{{name:json}}` choose how the value is
     /// written.
-    pub(crate) fn parse(text: &[u8], names: &[Box<str>], place: Place) -> Result<Self, String> {
+    pub(crate) fn parse(text: &[u8], names: &[Box<str>], place: Context) -> Result<Self, String> {
         let (mut rest, mut parts) = (text, Vec::new());
         while let Some(begin) = find(rest, *b"{{") {
             let inner = &rest[begin + 2..];
@@ -72,7 +72,7 @@ impl Template {
                 )
             })?;
             let escape = match (escape.trim(), place) {
-                ("", Place::Path) | ("url", _) => Escape::Url,
+                ("", Context::Path) | ("url", _) => Escape::Url,
                 ("" | "raw", _) => Escape::Raw,
                 ("json", _) => Escape::Json,
                 (other, _) => return Err(format!("{other:?} is not raw, url or json")),
@@ -97,7 +97,7 @@ impl Template {
         })
     }
 
-    pub(crate) fn render<'v>(&self, place: Place, value: impl Fn(usize) -> &'v [u8]) -> Vec<u8> {
+    pub(crate) fn render<'v>(&self, place: Context, value: impl Fn(usize) -> &'v [u8]) -> Vec<u8> {
         let mut out = Vec::new();
         for part in &self.0 {
             match part {
@@ -110,7 +110,7 @@ impl Template {
 }
 
 impl Escape {
-    fn write(self, value: &[u8], place: Place, out: &mut Vec<u8>) {
+    fn write(self, value: &[u8], place: Context, out: &mut Vec<u8>) {
         let begin = out.len();
         match self {
             Self::Raw => out.extend_from_slice(value),
@@ -129,14 +129,14 @@ impl Escape {
             }
         }
         match place {
-            Place::Body => {}
-            Place::Header => {
+            Context::Body => {}
+            Context::Header => {
                 let bytes = out[begin..].iter_mut();
                 bytes
                     .filter(|byte| byte.is_ascii_control())
                     .for_each(|byte| *byte = b' ');
             }
-            Place::Path => {
+            Context::Path => {
                 let value = out.split_off(begin);
                 percent_encode(&value, out, |byte| byte.is_ascii_graphic());
             }
@@ -163,7 +163,7 @@ fn percent_encode(value: &[u8], out: &mut Vec<u8>, keeps: impl Fn(u8) -> bool) {
 mod tests {
     use super::*;
 
-    fn rendered(text: &str, place: Place) -> String {
+    fn rendered(text: &str, place: Context) -> String {
         let names = ["user".into(), "note".into()];
         let values = [&b"a&b/\xc3\xa4"[..], b"\"x\"\r\n"];
         let template = Template::parse(text.as_bytes(), &names, place).unwrap();
@@ -173,20 +173,20 @@ mod tests {
     #[test]
     fn values_are_written_as_their_place_needs() {
         assert_eq!(
-            rendered("/u/{{user}}?x=1", Place::Path),
+            rendered("/u/{{user}}?x=1", Context::Path),
             "/u/a%26b%2F%C3%A4?x=1"
         );
-        assert_eq!(rendered("/{{user:raw}}", Place::Path), "/a&b/%C3%A4");
-        assert_eq!(rendered("{{ note }}!", Place::Header), "\"x\"  !");
+        assert_eq!(rendered("/{{user:raw}}", Context::Path), "/a&b/%C3%A4");
+        assert_eq!(rendered("{{ note }}!", Context::Header), "\"x\"  !");
         assert_eq!(
-            rendered("{{user}}{{note}}", Place::Body),
+            rendered("{{user}}{{note}}", Context::Body),
             "a&b/\u{e4}\"x\"\r\n"
         );
         assert_eq!(
-            rendered(r#"{"n":"{{note:json}}"}"#, Place::Body),
+            rendered(r#"{"n":"{{note:json}}"}"#, Context::Body),
             r#"{"n":"\"x\"\r\n"}"#
         );
-        assert_eq!(rendered("{}", Place::Body), "{}");
+        assert_eq!(rendered("{}", Context::Body), "{}");
         assert_eq!(sample(b"/a/{{user}}/{{note:url}}?{}"), b"/a/x/x?{}");
     }
 
@@ -197,7 +197,8 @@ mod tests {
             ("{{user", "without"),
             ("{{user:xml}}", "not raw, url or json"),
         ] {
-            let why = Template::parse(text.as_bytes(), &["user".into()], Place::Body).unwrap_err();
+            let why =
+                Template::parse(text.as_bytes(), &["user".into()], Context::Body).unwrap_err();
             assert!(why.contains(part), "{why}");
         }
     }

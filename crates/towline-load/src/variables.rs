@@ -10,7 +10,7 @@ use crate::config::{Config, Mix};
 use crate::data::Data;
 use crate::error::LoadError;
 use crate::target::{SendMode, Target};
-use crate::template::{Place, Template, has_places};
+use crate::template::{Context, Template, has_placeholders};
 
 /// A request with values.
 #[derive(Debug)]
@@ -144,9 +144,12 @@ pub(crate) fn check(config: &Config) -> Result<(), LoadError> {
 impl VariableRequest {
     fn new(target: &Target, names: &[Box<str>]) -> Result<Option<Self>, String> {
         let body = target.body.as_deref().unwrap_or_default();
-        let has_any = has_places(target.path.as_bytes())
-            || target.fields.iter().any(|(_, value)| has_places(value))
-            || has_places(body);
+        let has_any = has_placeholders(target.path.as_bytes())
+            || target
+                .fields
+                .iter()
+                .any(|(_, value)| has_placeholders(value))
+            || has_placeholders(body);
         if !has_any {
             return Ok(None);
         }
@@ -158,15 +161,15 @@ impl VariableRequest {
         }
         let field = |(name, value): &(_, _)| {
             let (name, value): (&std::sync::Arc<[u8]>, &std::sync::Arc<[u8]>) = (name, value);
-            let value = Template::parse(value, names, Place::Header)?;
+            let value = Template::parse(value, names, Context::Header)?;
             Ok((Box::from(&**name), value))
         };
         let body = target.body.as_deref();
-        let body = body.map(|body| Template::parse(body, names, Place::Body));
+        let body = body.map(|body| Template::parse(body, names, Context::Body));
         Ok(Some(Self {
             name: target.step_name(),
             method: target.method.as_bytes().into(),
-            path: Template::parse(target.path.as_bytes(), names, Place::Path)?,
+            path: Template::parse(target.path.as_bytes(), names, Context::Path)?,
             fields: (target.whole_fields().iter())
                 .map(field)
                 .collect::<Result<_, String>>()?,
@@ -214,9 +217,9 @@ impl VariableRequest {
         is_last: bool,
         value: impl Fn(usize) -> &'v [u8],
     ) -> Result<PreparedRequest, UserError> {
-        let path = self.path.render(Place::Path, &value);
+        let path = self.path.render(Context::Path, &value);
         let rendered: Vec<_> = (self.fields.iter())
-            .map(|(name, text)| (name, text.render(Place::Header, &value)))
+            .map(|(name, text)| (name, text.render(Context::Header, &value)))
             .collect();
         let says_close =
             (self.fields.iter()).any(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
@@ -232,7 +235,7 @@ impl VariableRequest {
             .chain(close)
             .collect();
         let body = self.body.as_ref();
-        let body = body.map(|body| Bytes::from(body.render(Place::Body, &value)));
+        let body = body.map(|body| Bytes::from(body.render(Context::Body, &value)));
         let head = RequestHead {
             method: &self.method,
             target: &path,

@@ -5,12 +5,10 @@ use std::io::Write;
 use std::time::Duration;
 
 use crate::responder::{Responder, probe};
-use crate::scripted::{Server, load};
+use crate::scripted::{Server, all_answered, keeps_connections, load};
 use bytes::Bytes;
 use serde_json::json;
-use towline_load::{
-    Arrivals, Config, Expect, LoopMode, Rate, Report, Session, Slice, Stop, Target, Trust, Until,
-};
+use towline_load::{Arrivals, Config, Expect, LoopMode, Rate, Target, Trust, Until};
 use towline_proto::Protocol;
 
 /// `n` requests with `streams` concurrent streams on one connection.
@@ -30,12 +28,6 @@ fn expecting(mut config: Config, body: impl Into<Bytes>) -> Config {
         ..Expect::default()
     };
     config
-}
-
-fn all_answered(config: &Config, n: u64) -> Report {
-    let report = load(config).report;
-    assert_eq!((report.answered, report.errors.total()), (n, 0), "{report}");
-    report
 }
 
 #[test]
@@ -236,25 +228,7 @@ fn sessions_keep_their_streams_from_slice_to_slice() {
     let server = Responder::plain(&[]);
     let mut config = expecting(config(&server.url("/delay?ms=1"), 8, 0), &b"alive\r\n"[..]);
     config.connections = 2;
-    let mut session = Session::open(config).unwrap();
-    for _ in 0..3 {
-        let slice = Slice {
-            loop_mode: LoopMode::Closed,
-            until: Until::Requests(50),
-            warm_up: Duration::ZERO,
-        };
-        let report = session.slice(&slice, &Stop::default()).unwrap().report;
-        assert_eq!(
-            (report.answered, report.errors.total()),
-            (50, 0),
-            "{report}"
-        );
-        assert_eq!(
-            (report.reconnects, report.live_connections.at_end),
-            (0, 2),
-            "{report}"
-        );
-    }
+    keeps_connections(config);
 }
 
 #[test]

@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use crate::responder::{Responder, probe};
-use crate::scripted::load;
+use crate::scripted::{all_answered, load};
 use bytes::Bytes;
 use serde_json::json;
 use towline_load::netem::{Netem, NetworkConditions};
-use towline_load::{Arrivals, Config, LoopMode, Rate, Report, Target, Trust, Until};
+use towline_load::{Arrivals, Config, LoopMode, Rate, Target, Trust, Until};
 use towline_proto::Protocol;
 
 /// `n` requests with `streams` concurrent streams on one connection, the body being expected.
@@ -23,12 +23,6 @@ fn config(server: &Responder, url: &str, streams: usize, n: u64, body: Vec<u8>) 
     config.timeout = Duration::from_secs(30);
     config.trust = Trust::Path(server.authority());
     config
-}
-
-fn all_answered(config: &Config, n: u64) -> Report {
-    let report = load(config).report;
-    assert_eq!((report.answered, report.errors.total()), (n, 0), "{report}");
-    report
 }
 
 #[test]

@@ -4,13 +4,11 @@
 use std::time::Duration;
 
 use crate::responder::Responder;
-use crate::scripted::{Reply, Server, load};
+use crate::scripted::{Reply, Server, all_answered, keeps_connections, load};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use towline_load::agent;
-use towline_load::{
-    Arrivals, Config, Expect, LoopMode, Rate, Report, Session, Slice, Stop, Target, Trust, Until,
-};
+use towline_load::{Arrivals, Config, Expect, LoopMode, Rate, Target, Trust, Until};
 use towline_proto::ws::Kind;
 
 /// `n` messages on one connection.
@@ -20,12 +18,6 @@ fn config(url: &str, n: u64) -> Config {
     config.until = Until::Requests(n);
     config.timeout = Duration::from_secs(30);
     config
-}
-
-fn all_answered(config: &Config, n: u64) -> Report {
-    let report = load(config).report;
-    assert_eq!((report.answered, report.errors.total()), (n, 0), "{report}");
-    report
 }
 
 fn url(server: &Responder, query: &str) -> String {
@@ -281,21 +273,7 @@ fn sessions_keep_their_websockets_from_slice_to_slice() {
     let server = Responder::plain(&[]);
     let mut config = config(&url(&server, ""), 0);
     config.connections = 2;
-    let mut session = Session::open(config).unwrap();
-    for _ in 0..3 {
-        let slice = Slice {
-            loop_mode: LoopMode::Closed,
-            until: Until::Requests(50),
-            warm_up: Duration::ZERO,
-        };
-        let report = session.slice(&slice, &Stop::default()).unwrap().report;
-        assert_eq!(
-            (report.answered, report.errors.total()),
-            (50, 0),
-            "{report}"
-        );
-        assert_eq!((report.reconnects, report.live_connections.at_end), (0, 2));
-    }
+    keeps_connections(config);
 }
 
 #[test]

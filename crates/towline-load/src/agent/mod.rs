@@ -130,7 +130,7 @@ pub fn serve(input: impl BufRead, output: impl Write + Send) -> io::Result<()> {
     serve_on(input, output, None)
 }
 
-/// As [`serve`]; the load comes from agents on `hosts`, if there are any.
+/// Serves like [`serve`], with agents on `hosts` that send the load, if there are any.
 pub fn serve_on(
     input: impl BufRead,
     output: impl Write + Send,

@@ -4,7 +4,7 @@
 //! are kept, and hear of this one, so that they do not take it for dead.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::thread::Scope;
 use std::time::Duration;
 
@@ -16,6 +16,7 @@ use crate::monitor::Monitor;
 use crate::report::AgentFigures;
 use crate::session::Outcome;
 use crate::slice::{Slice, Stop};
+use crate::sync::lock;
 
 /// Threads of an agent without a number of its own.
 const USUAL_THREADS: usize = 1;
@@ -83,7 +84,7 @@ impl OnHosts {
     }
 
     fn started(&self) -> Result<MutexGuard<'_, Option<Fleet>>, LoadError> {
-        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut agents = lock(&self.agents);
         if agents.is_none() {
             let fleet = Fleet::start(&self.options, USUAL_THREADS, &Stop::default())?;
             *agents = Some(fleet);

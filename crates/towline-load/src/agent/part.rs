@@ -11,7 +11,7 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -24,6 +24,7 @@ use crate::hosts::messages::{
 use crate::monitor::Monitor;
 use crate::session::Session;
 use crate::slice::Stop;
+use crate::sync::lock;
 use crate::usage;
 
 /// Often enough for a live view.
@@ -44,7 +45,7 @@ impl<W: Write> Output<W> {
     pub(super) fn write(&self, message: &impl Serialize) -> std::io::Result<()> {
         let mut bytes = serde_json::to_vec(message)?;
         bytes.push(b'\n');
-        let mut output = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut output = lock(&self.0);
         output.write_all(&bytes)?;
         output.flush()
     }
@@ -202,7 +203,7 @@ fn run<W: Write + Send>(
 
 /// The time of the start on the agent's clock; `None`: the load is stopped before it.
 fn wait_for_begin(begins: &Mutex<Receiver<u64>>, stop: &Stop) -> Option<u64> {
-    let begins = begins.lock().unwrap_or_else(PoisonError::into_inner);
+    let begins = lock(begins);
     loop {
         match begins.recv_timeout(TICK) {
             Ok(ns) => return Some(ns),
@@ -300,7 +301,7 @@ mod tests {
             .into_owned();
         let (prefix, number) = name.rsplit_once('-').unwrap();
         let number: u64 = number.parse().unwrap();
-        // As a killed agent with the same process id leaves it.
+        // A killed agent with the same process id leaves such folders.
         let left: Vec<_> = (number + 1..number + 4)
             .map(|number| std::env::temp_dir().join(format!("{prefix}-{number}")))
             .collect();

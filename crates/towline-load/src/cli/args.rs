@@ -7,14 +7,12 @@ use std::time::Duration;
 
 use lexopt::prelude::{Long, Short, Value};
 use lexopt::{Arg, Parser};
-use towline_io::client::Credentials;
 use towline_proto::Protocol;
 
-use super::body::{Bodies, read};
 use super::hosts;
 use super::job::{Command, Job, Output};
-use super::messages::MessageOptions;
 use super::options::{About, Opt, by_letter, by_name, unknown};
+use super::requests::RequestArgs;
 use super::thresholds::{self, Threshold};
 use super::{help, scenario, values};
 use crate::config::{Config, LoopMode, Mix, Trust, Until};
@@ -23,13 +21,15 @@ use crate::hosts::HostOptions;
 use crate::report::percentiles;
 use crate::schedule::{Arrivals, Rate};
 use crate::search::{Goal, PeakSearch};
-use crate::spec;
 use crate::stages::Stages;
-use crate::target::{Coding, Expect, SendMode, Target};
+use crate::target::SendMode;
 
 /// Longer than the restart of a worker or a failover, in which a load should go on, and short for a person
 /// who waits.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(3);
+
+/// The first rate of a search for the peak, in requests per second.
+const FIRST_RATE: f64 = 1000.0;
 
 /// `Err` is a message for the user.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Command, String> {
@@ -126,32 +126,28 @@ fn agent(parser: &mut Parser) -> Result<Option<HostOptions>, String> {
 struct ParsedArgs {
     urls: Vec<String>,
     config: Config,
-    rate: Option<f64>,
-    stages: Option<String>,
-    /// The value of `-c`.
-    connections: Option<usize>,
-    arrivals: Arrivals,
-    weights: Vec<u32>,
-    method: Option<String>,
-    /// The method of ab's file options, used if no method is given.
-    upload_method: Option<&'static str>,
-    fields: Vec<(Box<str>, Box<[u8]>)>,
-    content_type: Option<String>,
-    bodies: Bodies,
-    messages: MessageOptions,
-    send_mode: Option<SendMode>,
-    chunk_bytes: Option<u64>,
+    shape: LoadShape,
+    requests: RequestArgs,
     has_scenario: bool,
-    expect: Expect,
     find_peak: bool,
     goal: Goal,
-    max_rate: f64,
+    max_rate: Option<f64>,
     sweep: Vec<usize>,
     output: Output,
     hdr_log: Option<PathBuf>,
     thresholds: Vec<Threshold>,
     live: bool,
     hosts: HostOptions,
+}
+
+/// Options of which the loop and its stages are made.
+#[derive(Default)]
+struct LoadShape {
+    rate: Option<f64>,
+    arrivals: Arrivals,
+    stages: Option<String>,
+    /// The value of `-c`.
+    connections: Option<usize>,
 }
 
 impl ParsedArgs {
@@ -162,24 +158,12 @@ impl ParsedArgs {
                 give_up_after: Some(GIVE_UP_AFTER),
                 ..Config::new(Vec::new())
             },
-            rate: None,
-            stages: None,
-            connections: None,
-            arrivals: Arrivals::Constant,
-            weights: Vec::new(),
-            method: None,
-            upload_method: None,
-            fields: Vec::new(),
-            content_type: None,
-            bodies: Bodies::default(),
-            messages: MessageOptions::default(),
-            send_mode: None,
-            chunk_bytes: None,
+            shape: LoadShape::default(),
+            requests: RequestArgs::default(),
             has_scenario: false,
-            expect: Expect::default(),
             find_peak: false,
             goal: Goal::default(),
-            max_rate: 1e6,
+            max_rate: None,
             sweep: Vec::new(),
             output: Output::Text,
             hdr_log: None,
@@ -239,7 +223,7 @@ impl ParsedArgs {
             return self.switch(option.name);
         }
         if self.load_option(option.name, value)?
-            || self.request_option(option.name, value)?
+            || self.requests.option(option.name, value)?
             || hosts::option(&mut self.hosts, option.name, value)?
         {
             return Ok(());
@@ -254,12 +238,12 @@ impl ParsedArgs {
             "http3" => self.config.protocol = Protocol::Http3,
             "early-data" => self.config.early_data = true,
             "fresh" => self.config.requests_per_connection = Some(1),
-            "poisson" => self.arrivals = Arrivals::Poisson,
-            "head" => self.method = Some("HEAD".into()),
+            "poisson" => self.shape.arrivals = Arrivals::Poisson,
+            "head" => self.requests.method = Some("HEAD".into()),
             "verify" => self.config.trust = Trust::System,
             "find-peak" => self.find_peak = true,
-            "ws-binary" => self.messages.binary = true,
-            "ws-deflate" => self.messages.deflate = true,
+            "ws-binary" => self.requests.messages.binary = true,
+            "ws-deflate" => self.requests.messages.deflate = true,
             "json" => self.output = Output::Json,
             "csv" => self.output = Output::Csv,
             "barrier" => self.config.barrier = true,
@@ -267,21 +251,12 @@ impl ParsedArgs {
                 self.config.barrier = true;
                 self.config.requests_per_connection = Some(1);
             }
-            "expect-continue" => self.send_mode(SendMode::AwaitContinue)?,
+            "expect-continue" => self.requests.send_mode(SendMode::AwaitContinue)?,
             "no-tui" => self.live = false,
             // Options of ab and wrk that have no effect here.
             _ => {}
         }
         Ok(())
-    }
-
-    fn send_mode(&mut self, send_mode: SendMode) -> Result<(), String> {
-        match self.send_mode.replace(send_mode) {
-            None => Ok(()),
-            Some(_) => {
-                Err("--slow-pieces, --expect-continue and --drop-after exclude each other".into())
-            }
-        }
     }
 
     fn load_option(&mut self, name: &str, value: &str) -> Result<bool, String> {
@@ -290,13 +265,13 @@ impl ParsedArgs {
         match name {
             "connections" => {
                 config.connections = small(value)?;
-                self.connections = Some(config.connections);
+                self.shape.connections = Some(config.connections);
             }
             "threads" => config.threads = small(value)?,
             "duration" => config.until = Until::Time(positive(value)?),
             "requests" => config.until = Until::Requests(values::count(value)?),
-            "stages" => self.stages = Some(value.into()),
-            "rate" => self.rate = Some(values::rate(value)?),
+            "stages" => self.shape.stages = Some(value.into()),
+            "rate" => self.shape.rate = Some(values::rate(value)?),
             "pipeline" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
                 config.pipeline = small(value)?;
             }
@@ -306,8 +281,12 @@ impl ParsedArgs {
                 ));
             }
             // The meaning in ab.
-            "pipeline" => return self.upload("POST", value).map(|()| true),
+            "pipeline" => return self.requests.upload("POST", value).map(|()| true),
             "streams" => config.streams = small(value)?,
+            // The meaning in h2load: no method is a number.
+            "method" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
+                config.streams = values::count(value)? as usize;
+            }
             "requests-per-connection" => {
                 config.requests_per_connection = Some(values::count(value)?);
             }
@@ -334,72 +313,8 @@ impl ParsedArgs {
         Ok(true)
     }
 
-    fn request_option(&mut self, name: &str, value: &str) -> Result<bool, String> {
-        match name {
-            "weights" => {
-                let weight = |text: &str| {
-                    let number = text.parse::<u32>();
-                    number.map_err(|_| format!("{text:?} is not a weight"))
-                };
-                self.weights = values::list(value, weight)?;
-            }
-            // The meaning in h2load: no method is a number.
-            "method" if value.bytes().all(|byte| byte.is_ascii_digit()) => {
-                self.config.streams = values::count(value)? as usize;
-            }
-            "method" => self.method = Some(value.into()),
-            "header" => self.fields.push(values::header(value)?),
-            "content-type" => self.content_type = Some(value.into()),
-            "auth" => {
-                let (user, password) = value.split_once(':').unwrap_or((value, ""));
-                let basic = Credentials::new(user, password).basic();
-                self.fields.push(("Authorization".into(), basic.into()));
-            }
-            "cookie" => self.fields.push(("Cookie".into(), value.as_bytes().into())),
-            "put" => self.upload("PUT", value)?,
-            "body" => self.bodies.text(value),
-            "body-file" => self.bodies.file(value)?,
-            "form" => self.bodies.form(value)?,
-            "multipart" => self.bodies.part(value)?,
-            "ws-size" => self.messages.size(value)?,
-            "chunk-bytes" => self.chunk_bytes = Some(values::count(value)?),
-            "drop-after" => {
-                let bytes = value
-                    .parse()
-                    .map_err(|_| format!("{value:?} is not a number"))?;
-                self.send_mode(SendMode::DropAfterBytes(bytes))?;
-            }
-            "slow-pieces" => {
-                let (pieces, gap) = values::pieces(value)?;
-                self.send_mode(SendMode::Pieces { pieces, gap })?;
-            }
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-
     fn other_option(&mut self, name: &str, value: &str) -> Result<(), String> {
         match name {
-            "expect-status" => self.expect.status = Some(values::status(value)?),
-            "expect-coding" => {
-                self.expect.coding = Some(match value {
-                    "gzip" => Coding::Gzip,
-                    "deflate" => Coding::Deflate,
-                    _ => return Err(format!("{value:?} is neither gzip nor deflate")),
-                });
-            }
-            "expect-field" => self.expect.fields.push(values::header(value)?),
-            "expect-length" => {
-                let length = value
-                    .parse()
-                    .map_err(|_| format!("{value:?} is not a length"))?;
-                self.expect.length = Some(length);
-            }
-            "expect-file" => self.expect.body = Some(read(value)?),
-            "expect-sha256" => {
-                let hash = spec::sha256(value).map_err(|error| error.to_string())?;
-                self.expect.sha256 = Some(hash);
-            }
             "goal" => {
                 let goal = positive(value)?;
                 self.goal.max_us = goal.as_secs_f64() * 1e6;
@@ -408,7 +323,7 @@ impl ParsedArgs {
                 self.goal.percent = percentiles::check(values::number(value)?)?;
             }
             "goal-errors" => self.goal.error_share = values::number(value)?,
-            "max-rate" => self.max_rate = values::rate(value)?,
+            "max-rate" => self.max_rate = Some(values::rate(value)?),
             "connections-sweep" => {
                 self.sweep = values::list(value, |text| values::count(text).map(|n| n as usize))?;
             }
@@ -419,13 +334,6 @@ impl ParsedArgs {
         Ok(())
     }
 
-    /// ab's `-p` and `-u`.
-    fn upload(&mut self, method: &'static str, path: &str) -> Result<(), String> {
-        self.bodies.file(path)?;
-        self.upload_method.get_or_insert(method);
-        Ok(())
-    }
-
     fn job(mut self) -> Result<Job, String> {
         if self.urls.is_empty() && !self.has_scenario {
             return Err("a URL is missing".into());
@@ -433,8 +341,8 @@ impl ParsedArgs {
         if self.find_peak && !self.sweep.is_empty() {
             return Err("--find-peak and --connections-sweep exclude each other".into());
         }
-        if !self.weights.is_empty() {
-            if self.weights.len() != self.urls.len() {
+        if !self.requests.weights.is_empty() {
+            if self.requests.weights.len() != self.urls.len() {
                 return Err("--weights takes one number for each URL".into());
             }
             self.config.mix = Mix::AtRandom;
@@ -442,24 +350,18 @@ impl ParsedArgs {
         if !self.has_scenario {
             let urls = self.urls.iter().enumerate();
             self.config.targets = urls
-                .map(|(index, url)| self.target(index, url))
+                .map(|(index, url)| self.requests.target(index, url))
                 .collect::<Result<_, _>>()?;
         }
-        if let Some(per_s) = self.rate {
+        let arrivals = self.shape.arrivals;
+        if self.shape.rate.is_none() && arrivals == Arrivals::Poisson && !self.find_peak {
+            return Err("--poisson needs an open loop: give --rate".into());
+        }
+        if self.shape.rate.is_some() || arrivals == Arrivals::Poisson {
             self.config.loop_mode = LoopMode::Open(Rate {
-                per_s,
-                arrivals: self.arrivals,
+                per_s: self.shape.rate.unwrap_or(FIRST_RATE),
+                arrivals,
                 ramp: self.config.ramp,
-            });
-        } else if self.arrivals == Arrivals::Poisson {
-            let (per_s, ramp) = (1000.0, self.config.ramp);
-            if !self.find_peak {
-                return Err("--poisson needs an open loop: give --rate".into());
-            }
-            self.config.loop_mode = LoopMode::Open(Rate {
-                per_s,
-                arrivals: self.arrivals,
-                ramp,
             });
         }
         self.apply_stages()?;
@@ -472,8 +374,8 @@ impl ParsedArgs {
         if hosts.is_none() {
             self.limit_connections();
         }
-        let first_rate = self.rate.unwrap_or(1000.0);
-        let search = PeakSearch::new(first_rate, self.max_rate);
+        let first_rate = self.shape.rate.unwrap_or(FIRST_RATE);
+        let search = PeakSearch::new(first_rate, self.max_rate.unwrap_or(1e6));
         Ok(Job {
             config: self.config,
             peak: self.find_peak.then_some((self.goal, search)),
@@ -488,19 +390,19 @@ impl ParsedArgs {
 
     /// With a rate the stages change the rate, otherwise the number of connections.
     fn apply_stages(&mut self) -> Result<(), String> {
-        let Some(text) = &self.stages else {
+        let Some(text) = &self.shape.stages else {
             return Ok(());
         };
         let config = &mut self.config;
         let stages = values::stages(text)?;
         let whole = |(_, target): &(Duration, f64)| target.fract() == 0.0;
         #[expect(clippy::cast_precision_loss, reason = "checked by the configuration")]
-        let start = match self.rate {
+        let start = match self.shape.rate {
             Some(per_s) => per_s,
             None if !stages.iter().all(whole) => {
                 return Err("without --rate, --stages are whole numbers of connections".into());
             }
-            None => self.connections.unwrap_or(0) as f64,
+            None => self.shape.connections.unwrap_or(0) as f64,
         };
         let stages = Stages::new(text, start, stages);
         if stages.most() <= 0.0 {
@@ -530,41 +432,6 @@ impl ParsedArgs {
         if config.connections >= fewest {
             config.connections = config.connections.min(requests.max(fewest));
         }
-    }
-
-    fn target(&self, index: usize, url: &str) -> Result<Target, String> {
-        let mut target = Target::get(url).map_err(|error| error.to_string())?;
-        target.weight = self.weights.get(index).copied().unwrap_or(1);
-        target.fields.clone_from(&self.fields);
-        target.expect = self.expect.clone();
-        target.send_mode = self.send_mode.unwrap_or_default();
-        target.chunk_bytes = self.chunk_bytes;
-        if target.messages.is_some() {
-            if self.method.is_some() {
-                return Err(
-                    "a WebSocket has no method: it begins with a GET (RFC 6455 4.1)".into(),
-                );
-            }
-            self.messages.apply(&mut target, &self.bodies)?;
-            return Ok(target);
-        }
-        if !self.messages.are_absent() {
-            return Err("--ws-size, --ws-binary and --ws-deflate need ws:// or wss://".into());
-        }
-        let (body, own_type) = self.bodies.one()?.unzip();
-        target.body = body;
-        if let Some(kind) = self.content_type.as_ref().or(own_type.flatten().as_ref()) {
-            let field = ("Content-Type".into(), kind.as_bytes().into());
-            target.fields.push(field);
-        }
-        let method = match (&self.method, self.upload_method, &target.body) {
-            (Some(method), _, _) => method,
-            (None, Some(method), _) => method,
-            (None, None, Some(_)) => "POST",
-            (None, None, None) => "GET",
-        };
-        target.method = method.into();
-        Ok(target)
     }
 }
 

@@ -5,7 +5,7 @@ use towline_proto::ws::Kind;
 use super::body::Bodies;
 use crate::target::{Target, message};
 
-/// The same limit as for bodies in a scenario.
+/// Limit of a message, as of bodies in a scenario.
 const MAX_BYTES: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

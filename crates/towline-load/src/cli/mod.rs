@@ -9,6 +9,7 @@ mod interrupt;
 mod job;
 mod messages;
 mod options;
+mod requests;
 mod scenario;
 mod thresholds;
 mod values;

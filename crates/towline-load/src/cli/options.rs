@@ -304,6 +304,7 @@ pub(super) fn by_letter(letter: char) -> Option<&'static Opt> {
 }
 
 /// Options of k6, oha, vegeta and hey, and what does the same here; options of the program with Python.
+#[rustfmt::skip]
 const FOREIGN: [(&str, &str); 12] = [
     ("-z", "for a duration: -d"),
     ("-r", "for a rate: -R"),
@@ -311,24 +312,12 @@ const FOREIGN: [(&str, &str); 12] = [
     ("--iterations", "for a number of requests: -n"),
     ("--rps", "for a rate: -R"),
     ("--qps", "for a rate: -R"),
-    (
-        "--latency-correction",
-        "with -R the latency is always corrected",
-    ),
-    (
-        "--targets",
-        "for several requests: their URLs, or --scenario",
-    ),
+    ("--latency-correction", "with -R the latency is always corrected"),
+    ("--targets", "for several requests: their URLs, or --scenario"),
     ("--threshold", "for thresholds: --fail-if"),
     ("--stage", "for stages: --stages"),
-    (
-        "--cluster",
-        "`towline load` has it, the program with Python",
-    ),
-    (
-        "--kubernetes",
-        "`towline load` has it, the program with Python",
-    ),
+    ("--cluster", "`towline load` has it, the program with Python"),
+    ("--kubernetes", "`towline load` has it, the program with Python"),
 ];
 
 /// The error about an unknown option.

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use socket2::Socket;
 use super::messages::{PartCommand, PartEvent};
 use super::options::HostOptions;
 use super::{options::AgentAddress, ssh};
+use crate::sync::lock;
 
 /// Limit of a line: a long run's series.
 const MAX_LINE_BYTES: u64 = 256 * 1024 * 1024;
@@ -257,7 +258,7 @@ fn write_commands(
 ) {
     while let Ok(message) = outgoing.recv() {
         if message.is_clock {
-            let mut asked = asked.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut asked = lock(asked);
             asked.push_back(Instant::now());
         }
         let written = write.write_all(&message.bytes).and_then(|()| write.flush());
@@ -310,9 +311,7 @@ fn read_events(
         };
         was_understood = true;
         let event = if let PartEvent::Clock(agent_ns) = event {
-            let asked_at = (questions.lock())
-                .unwrap_or_else(PoisonError::into_inner)
-                .pop_front();
+            let asked_at = lock(questions).pop_front();
             let Some(asked_at) = asked_at else {
                 return Some("it has replied to a question that was not asked".into());
             };
@@ -345,7 +344,7 @@ impl Peer {
         };
         let until = Instant::now() + ENDS_WITHIN;
         let status = loop {
-            let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut child = lock(child);
             match child.try_wait() {
                 Ok(Some(status)) => break status.to_string(),
                 Err(error) => break error.to_string(),
@@ -359,9 +358,10 @@ impl Peer {
             drop(child);
             thread::sleep(Duration::from_millis(5));
         };
-        // Its last words may not have been read yet. Not for ever: a child of its own can keep the pipe open.
+        // The last lines of its standard error may not have been read yet. A child of the process can keep the pipe open:
+        // the wait has a limit.
         let stderr = loop {
-            let tail = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+            let tail = lock(stderr);
             if tail.is_closed || Instant::now() >= until {
                 break tail;
             }
@@ -384,7 +384,7 @@ impl Peer {
 
     fn keep_stderr(&self, bytes: &[u8]) {
         if let Self::Process { stderr, .. } = self {
-            let mut stderr = stderr.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stderr = lock(stderr);
             stderr.bytes.extend_from_slice(bytes);
             let excess = stderr.bytes.len().saturating_sub(MAX_STDERR_BYTES);
             stderr.bytes.drain(..excess);
@@ -393,10 +393,7 @@ impl Peer {
 
     fn close_stderr(&self) {
         if let Self::Process { stderr, .. } = self {
-            stderr
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .is_closed = true;
+            lock(stderr).is_closed = true;
         }
     }
 
@@ -404,7 +401,7 @@ impl Peer {
         match self {
             Self::Socket(socket) => _ = socket.shutdown(Shutdown::Both),
             Self::Process { child, .. } => {
-                let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut child = lock(child);
                 if let Ok(None) = child.try_wait() {
                     // SAFETY: the process has not been awaited, so its id, which is that of its group, is its own.
                     unsafe { libc::kill(-child.id().cast_signed(), libc::SIGKILL) };
@@ -422,7 +419,7 @@ impl Peer {
                 true
             }
             Self::Process { child, .. } => {
-                let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut child = lock(child);
                 !matches!(child.try_wait(), Ok(None))
             }
         }

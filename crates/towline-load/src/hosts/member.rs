@@ -44,7 +44,7 @@ pub(super) struct Member {
     pub(super) first_failure: Option<String>,
     /// Observations of the run.
     pub(super) notes: Vec<String>,
-    /// One for each thread.
+    /// Counters of each thread.
     pub(super) counters: Vec<Arc<LiveCounters>>,
     is_silent: bool,
     is_busy: bool,
@@ -112,10 +112,7 @@ impl Member {
             first.store(&progress.counts);
         }
         for (counters, seconds) in self.counters.iter().zip(&progress.seconds) {
-            // Only a live view reads them, and it is never in the way for long.
-            while !counters.publish_seconds(seconds) {
-                std::thread::yield_now();
-            }
+            counters.add_seconds(seconds);
         }
         self.recent
             .push_back((now, progress.cpu_ns, progress.counts.answered));

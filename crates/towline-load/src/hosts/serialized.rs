@@ -117,7 +117,7 @@ pub(crate) mod histogram {
         let decoded = Decoder::new().deserialize(&mut &bytes[..]);
         let mut times: Histogram<u64> =
             decoded.map_err(|error| D::Error::custom(format!("{error:?}")))?;
-        // It grows when others are added to it.
+        // The histogram grows when others are added to it.
         times.auto(true);
         Ok(times)
     }

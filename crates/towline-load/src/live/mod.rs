@@ -1,6 +1,6 @@
 //! The live view: a few lines below the prompt during a run, removed when it ends.
 //!
-//! It changes no terminal state that would need to be restored: no raw mode, no alternate screen, and
+//! The live view changes no terminal state that would need to be restored: no raw mode, no alternate screen, and
 //! the cursor stays visible. If the program is killed, some lines remain.
 
 mod frame;

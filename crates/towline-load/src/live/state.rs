@@ -189,7 +189,7 @@ fn per_s(count: u64, time: Duration) -> f64 {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::monitor::LiveCounters;
+    use crate::monitor::Monitor;
     use crate::stats::{Failure, ResponseTimes, Tally};
     use crate::target::Target;
 
@@ -228,20 +228,19 @@ pub(super) mod tests {
                 tally.end_second(25);
                 ended_seconds.push(ended(vec![tally.series.last().unwrap().clone()]));
             }
-            let mut snapshot = Snapshot {
-                elapsed: Some(at - load_started),
-                ..Snapshot::default()
-            };
+            let monitor = Monitor::default();
             for tally in &tallies {
-                let counters = LiveCounters::default();
                 let now = Snapshot {
                     live_connections: 25,
                     in_flight: 1,
                     ..Snapshot::default()
                 };
-                counters.publish(tally, &now);
-                counters.add_to(&mut snapshot);
+                monitor.counters().publish(tally, now, &[]);
             }
+            let snapshot = Snapshot {
+                elapsed: Some(at - load_started),
+                ..monitor.snapshot()
+            };
             state.observe(snapshot, ended_seconds, at);
         }
         state
@@ -278,7 +277,7 @@ pub(super) mod tests {
         assert_eq!(state.seconds.len(), 5);
         state.observe(Snapshot::default(), both(vec![], vec![one.clone()]), now);
         assert_eq!(state.seconds.len(), 6);
-        // One that is gone is not waited for.
+        // A worker that is gone is not waited for.
         let mut seconds = both(vec![one], vec![]);
         seconds[1].is_gone = true;
         state.observe(Snapshot::default(), seconds, now);

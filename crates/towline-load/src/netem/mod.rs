@@ -386,7 +386,7 @@ impl Netem {
         pair.queues[1 - side].cut();
         let due = self.shapers[side].pass(now.max(pair.open_at));
         if pair.queues[side].is_over() {
-            // Its FIN has been delivered before, so the other side sends to a closed connection.
+            // The FIN of this side has been delivered before: the other side sends to a closed connection.
             self.abort(key, 1 - side);
             return;
         }

@@ -284,7 +284,7 @@ fn generator(results: &[ThreadResult], tally: &Tally) -> Generator {
 pub(super) fn limit(report: &Report) -> Option<String> {
     let generator = &report.generator;
     let achieved = (report.open_loop.as_ref()).is_some_and(|open| open.achieved_share >= ACHIEVED);
-    // What cannot be sent is no limit of the generator.
+    // Requests that cannot be sent are no limit of the generator.
     if achieved || report.errors.invalid > 0 {
         return None;
     }

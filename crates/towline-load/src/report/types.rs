@@ -120,7 +120,7 @@ pub struct AgentFigures {
     pub generator: Generator,
     /// Time from the common start to its own, on its clock.
     pub start_delay_us: f64,
-    /// Its monotonic clock minus the controller's.
+    /// Difference of its monotonic clock from that of the controller.
     pub clock_ahead_us: f64,
     /// Bound of the error of its clock, aligned to that of the controller: half the shortest round trip.
     pub clock_error_us: f64,
@@ -225,14 +225,14 @@ pub struct Latency {
 /// The requests of one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// As given, or method and path.
+    /// Name of the target, or its method and path.
     pub name: String,
     pub answered: u64,
     /// Failures of its requests. Failed dials belong to no target.
     pub failed: u64,
     pub response: Latency,
     pub first_byte: Latency,
-    /// As in [`Report`].
+    /// Latencies with those of requests that timed out, see [`Report`].
     #[serde(default)]
     pub with_timeouts: Option<Latencies>,
 }

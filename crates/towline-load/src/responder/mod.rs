@@ -1,13 +1,13 @@
 //! The responder: a native HTTP server on the engine, for client benchmarks and tests.
 //!
-//! It prints its addresses, one per line, and serves until SIGTERM, SIGINT, or the end of a piped
+//! The responder prints its addresses, one per line, and serves until SIGTERM, SIGINT, or the end of a piped
 //! standard input, so that it ends with the process that started it. A line of that input is replied to by one with its
 //! version and CPU time: a client that is measured on another machine cannot read them in `/proc`.
 //!
 //! HTTP/1.1 and HTTP/2 share its ports: by the first bytes, under TLS by ALPN; `--protocol` selects one
 //! of them. HTTP/3 has the UDP port of the same number with `--http3`.
 //!
-//! It serves the scenarios of the catalogue for servers (`routes/catalogue.rs`), and these targets:
+//! The responder serves the scenarios of the catalogue for servers (`routes/catalogue.rs`), and these targets:
 //!
 //! | target | response |
 //! |---|---|

@@ -54,7 +54,7 @@ impl Interval {
 }
 
 /// Counts of one thread in the measured time.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tally {
     pub(crate) total: Sums,
     /// Counts by target, where they are counted apart; otherwise the one for all.
@@ -105,71 +105,32 @@ impl Tally {
     /// `targets` are counted apart if there are several.
     pub(crate) fn new(targets: usize) -> Self {
         Self {
-            total: Sums::default(),
             steps: vec![Step::default(); targets.max(1)],
-            lag: Times::default(),
-            wait: Times::default(),
-            connect: Times::default(),
-            turn: Times::default(),
-            failures: [0; FAILURES],
-            refused: 0,
-            first_failure: None,
-            invalid: Vec::new(),
-            at_end: AtEnd::default(),
-            changed: 0,
-            first_change: None,
-            statuses: Vec::new(),
-            answered: 0,
-            completed: 0,
-            body_bytes: 0,
-            received_bytes: 0,
-            sent: 0,
-            unsent: 0,
-            late: 0,
-            reconnects: 0,
-            quic: QuicCounts::default(),
-            min_live: None,
-            series: Vec::new(),
-            second: Interval::default(),
+            ..Self::default()
         }
     }
 
-    /// Resets all counts and keeps the memory.
+    /// Resets all counts and keeps the memory of the histograms.
     pub(crate) fn reset(&mut self) {
-        self.total.clear();
-        self.steps.iter_mut().for_each(Step::reset);
-        for times in [
-            &mut self.lag,
-            &mut self.wait,
-            &mut self.connect,
-            &mut self.turn,
-        ] {
-            times.clear();
-        }
-        self.failures = [0; FAILURES];
-        self.first_failure = None;
-        self.invalid.clear();
-        self.at_end = AtEnd::default();
-        self.first_change = None;
-        self.statuses.clear();
-        self.series.clear();
-        self.second = Interval::default();
-        for count in [
-            &mut self.answered,
-            &mut self.completed,
-            &mut self.body_bytes,
-            &mut self.received_bytes,
-            &mut self.sent,
-            &mut self.unsent,
-            &mut self.late,
-            &mut self.refused,
-            &mut self.changed,
-            &mut self.reconnects,
-        ] {
-            *count = 0;
-        }
-        self.min_live = None;
-        self.quic = QuicCounts::default();
+        let mut kept = std::mem::take(self);
+        kept.total.clear();
+        kept.steps.iter_mut().for_each(Step::reset);
+        let times = [
+            &mut kept.lag,
+            &mut kept.wait,
+            &mut kept.connect,
+            &mut kept.turn,
+        ];
+        times.into_iter().for_each(Times::clear);
+        *self = Self {
+            total: kept.total,
+            steps: kept.steps,
+            lag: kept.lag,
+            wait: kept.wait,
+            connect: kept.connect,
+            turn: kept.turn,
+            ..Self::default()
+        };
     }
 
     /// Counts a response in the measured time and its latency.

@@ -55,21 +55,19 @@ impl Worker {
         let Some(monitored) = &mut self.monitored else {
             return;
         };
-        let draining = self.window.phase() == Phase::Draining;
         let snapshot = Snapshot {
             live_connections: self.slots.live(),
             in_flight: self.slots.in_flight(),
             oldest: self.slots.oldest(),
-            is_draining: draining,
+            is_draining: self.window.phase() == Phase::Draining,
             ..Snapshot::default()
         };
-        (monitored.counters).publish(&self.tally, &snapshot);
         let ended = self
             .tally
             .series
             .get(monitored.seconds..)
             .unwrap_or_default();
-        if !ended.is_empty() && monitored.counters.publish_seconds(ended) {
+        if (monitored.counters).publish(&self.tally, snapshot, ended) {
             monitored.seconds += ended.len();
         }
     }

@@ -78,7 +78,7 @@ impl Permits {
         self.schedule.as_ref().map(Schedule::peek)
     }
 
-    /// The same, of a load that only its time limits: the schedule of a run by count has no end.
+    /// The next start of a load that is limited by time: the schedule of a run by count has no end.
     pub(super) fn next_start_in_time(&self) -> Option<Duration> {
         self.next_start().filter(|_| self.budget.is_none())
     }

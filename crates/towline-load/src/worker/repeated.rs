@@ -97,7 +97,7 @@ impl Worker {
         let (Some(sample), Some(request)) = (sample, self.writer.templates.prepared(target)) else {
             return;
         };
-        // One for each tick, so that a server whose responses always differ costs nothing.
+        // Only one response is kept per tick, so that a server whose responses always differ costs nothing.
         self.engine.sample_responses(target, false);
         if is_whole_response(request, &sample, self.engine.buffers()) {
             self.engine.set_repeated_response(target, &sample);

@@ -5,7 +5,7 @@ use towline_proto::{Field, PreparedRequest, RequestHead, UserError};
 
 use crate::config::Config;
 use crate::target::{SendMode, Target, WholeFields};
-use crate::template::has_places;
+use crate::template::has_placeholders;
 
 /// Why a request is not sent.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl RequestTemplate {
             last: Err(UserError::InvalidTarget),
         };
         // A request with values is encoded when it is sent: see `Users`.
-        if may_have_values && template.has_places() {
+        if may_have_values && template.has_placeholders() {
             return template;
         }
         let prepared = |last| {
@@ -85,10 +85,10 @@ impl RequestTemplate {
         template
     }
 
-    fn has_places(&self) -> bool {
-        has_places(&self.path)
-            || self.fields.iter().any(|(_, value)| has_places(value))
-            || self.body.as_deref().is_some_and(has_places)
+    fn has_placeholders(&self) -> bool {
+        has_placeholders(&self.path)
+            || self.fields.iter().any(|(_, value)| has_placeholders(value))
+            || self.body.as_deref().is_some_and(has_placeholders)
     }
 
     /// The encoded request, in the form for the last request of a connection if `last`.

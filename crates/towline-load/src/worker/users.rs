@@ -22,13 +22,13 @@ use crate::variables::{self, VariableRequest};
 pub(super) struct Users {
     data: Option<Arc<Data>>,
     is_session: bool,
-    /// By target.
+    /// Requests with values, by target.
     requests: Vec<Option<VariableRequest>>,
-    /// Of all variables.
+    /// Names of all variables.
     names: Vec<Box<str>>,
-    /// The place of each target's first capture among all.
+    /// Index of the first capture of each target among all.
     first_capture: Vec<usize>,
-    /// By slot.
+    /// Users, by slot.
     by_slot: Vec<User>,
 }
 

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use socket2::{Domain, Socket, Type};
-use towline_load::{Config, Expect, Outcome, Stop, Target, Until, run};
+use towline_load::{
+    Config, Expect, LoopMode, Outcome, Report, Session, Slice, Stop, Target, Until, run,
+};
 
 pub const HELLO: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
 
@@ -177,6 +179,29 @@ pub fn refusing_port() -> u16 {
 
 pub fn load(config: &Config) -> Outcome {
     run(config, &Stop::default()).unwrap()
+}
+
+/// Runs a load whose `n` requests must all succeed.
+pub fn all_answered(config: &Config, n: u64) -> Report {
+    let report = load(config).report;
+    assert_eq!((report.answered, report.errors.total()), (n, 0), "{report}");
+    report
+}
+
+/// Runs three slices of 50 requests; the two connections must stay open between them.
+pub fn keeps_connections(config: Config) {
+    let mut session = Session::open(config).unwrap();
+    for _ in 0..3 {
+        let slice = Slice {
+            loop_mode: LoopMode::Closed,
+            until: Until::Requests(50),
+            warm_up: Duration::ZERO,
+        };
+        let report = session.slice(&slice, &Stop::default()).unwrap().report;
+        let counts = (report.answered, report.errors.total());
+        let connections = (report.reconnects, report.live_connections.at_end);
+        assert_eq!((counts, connections), ((50, 0), (0, 2)), "{report}");
+    }
 }
 
 /// The remaining time of the stall, if this moment is in the first `length` of a `period` since `start`.

@@ -32,9 +32,9 @@ pub enum DrainResponse {
 /// The response after a complete body.
 #[derive(Clone, Copy)]
 pub enum CollectResponse {
-    /// The same JSON.
+    /// The JSON of the request.
     Json,
-    /// The same bytes.
+    /// The bytes of the request.
     Octets,
     /// The number of pairs in its form.
     Form,
