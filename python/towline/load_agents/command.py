@@ -20,22 +20,26 @@ NO_RUN = 2
 STARTS_WITHIN_S = 120.0
 VALUED = ("--cluster", "--listen", "--kubernetes", "--image", "--kubectl", "--write-job")
 HELP = """\
-Load from the machines of a cluster           (towline load --help clusters)
+Load from the machines of a cluster                            (--help clusters)
 
-      --cluster dask://HOST:PORT    an agent on each node of a Dask cluster
-                            (?per=worker: on each worker); towline[dask]
-      --cluster ray://HOST:PORT     the same with Ray; towline[ray]
-      --listen HOST[:PORT]  address of this machine for the agents of --cluster;
-                            by default the one towards HOST
-      --kubernetes N --image IMAGE  a Job of N pods, by kubectl; it is deleted
-                            in the end. IMAGE has towline on its PATH
-      --kubectl COMMAND     kubectl with options ('kubectl -n load')
-      --write-job FILE      writes the Job (- is stdout) and ends
+      --cluster dask://HOST:PORT
+                            Start an agent on each node of a Dask cluster, or on
+                            each worker with ?per=worker; needs towline[dask]
+      --cluster ray://HOST:PORT
+                            Start an agent on each node of a Ray cluster; needs
+                            towline[ray]
+      --listen HOST[:PORT]  Address of this machine for the agents of --cluster
+                            (default: its address towards HOST)
+      --kubernetes N --image IMAGE
+                            Start a Job of N pods with kubectl, and delete it at
+                            the end; IMAGE has towline on its PATH
+      --kubectl COMMAND     kubectl and its options ('kubectl -n load')
+      --write-job FILE      Write the Job to FILE (- for stdout) and exit
 
-Connections, requests and rates are those of all agents together, -t is the
-number of threads of each; see --help hosts for what happens if one is lost.
-Agents of --cluster show a token that their task has; what they exchange is
-not encrypted. kubectl encrypts, and needs no way back from the pods.
+Connections, requests and rates are totals over all agents; -t is the number of
+threads of each. --help hosts describes what happens if an agent is lost.
+Agents of --cluster show a token that their task has; what they exchange is not
+encrypted. kubectl encrypts, and needs no way back from the pods.
 """
 
 
