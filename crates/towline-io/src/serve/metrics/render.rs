@@ -4,11 +4,11 @@
 //! of each worker has a `worker` label.
 
 use std::fmt::{Display, Write};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use super::super::refusals::Reason;
 use super::labels::{MethodClass, STATUSES, VERSIONS, status_label};
-use super::slot::{BOUNDS_US, Histogram, Kind, NUMBERS, Slot, Slots};
+use super::slot::{BOUNDS_US, Histogram, Kind, NUMBERS, Read, Slots};
 
 /// The format of the page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -225,71 +225,42 @@ fn histogram<'a>(
     page.sample(&format!("{name}_count"), "", count);
 }
 
-type ReadWorker = fn(&Slot, u64) -> Value;
+/// What the number of a worker's metric is.
+#[derive(Clone, Copy)]
+enum Unit {
+    Whole,
+    Microseconds,
+    /// Monotonic nanoseconds of an event, shown as its age.
+    Since,
+    /// Seconds since 1970; 0 has no series.
+    Timestamp,
+}
 
-/// Name, type and help of each metric of one worker, and its value.
-const WORKER: [(&str, &str, &str, ReadWorker); 10] = [
-    ("towline_worker_pid", "gauge", "Process id.", |slot, _| {
-        Value::Whole(slot.pid.load(Relaxed))
-    }),
-    (
-        "towline_worker_resident_bytes",
-        "gauge",
-        "Resident memory.",
-        |slot, _| Value::Whole(slot.rss_bytes.load(Relaxed)),
-    ),
-    (
-        "towline_worker_open_fds",
-        "gauge",
-        "Open file descriptors.",
-        |slot, _| Value::Whole(slot.open_fds.load(Relaxed)),
-    ),
-    (
-        "towline_worker_cpu_seconds_total",
-        "counter",
-        "CPU time of the process.",
-        |slot, _| Value::Micros(slot.cpu_us.load(Relaxed)),
-    ),
-    (
-        "towline_worker_connections",
-        "gauge",
-        "Connections open.",
-        |slot, _| Value::Whole(slot.connections_open.load(Relaxed)),
-    ),
-    (
-        "towline_worker_uptime_seconds",
-        "gauge",
-        "Since the worker started.",
-        |slot, now| Value::age(&slot.started, now),
-    ),
-    (
-        "towline_worker_heartbeat_age_seconds",
-        "gauge",
-        "Since the worker's native thread beat.",
-        |slot, now| Value::age(&slot.heartbeat_native, now),
-    ),
-    (
-        "towline_worker_turn_age_seconds",
-        "gauge",
-        "Since the worker's loop turned.",
-        |slot, now| Value::age(&slot.heartbeat_turn, now),
-    ),
-    (
-        "towline_worker_loop_lag_seconds",
-        "gauge",
-        "Last measured delay of a timer of the worker's event loop.",
-        |slot, _| Value::Micros(slot.loop_lag_us.load(Relaxed)),
-    ),
-    (
-        "towline_tls_certificate_expiry_timestamp_seconds",
-        "gauge",
-        "End of the validity of the certificate that the worker has loaded.",
-        |slot, _| match slot.certificate_expiry.load(Relaxed) {
-            0 => Value::Absent,
-            expiry => Value::Whole(expiry),
-        },
-    ),
-];
+type WorkerMetric = (&'static str, &'static str, &'static str, Unit, Read);
+
+/// Declares metrics of one worker: name, type, unit and field, then the help.
+macro_rules! worker_metrics {
+    ($($name:literal $kind:literal $unit:ident $field:ident, $help:literal;)*) => {
+        [$(($name, $kind, $help, Unit::$unit, |slot| &slot.$field)),*]
+    };
+}
+
+const WORKER: [WorkerMetric; 10] = worker_metrics! {
+    "towline_worker_pid" "gauge" Whole pid, "Process id.";
+    "towline_worker_resident_bytes" "gauge" Whole rss_bytes, "Resident memory.";
+    "towline_worker_open_fds" "gauge" Whole open_fds, "Open file descriptors.";
+    "towline_worker_cpu_seconds_total" "counter" Microseconds cpu_us, "CPU time of the process.";
+    "towline_worker_connections" "gauge" Whole connections_open, "Connections open.";
+    "towline_worker_uptime_seconds" "gauge" Since started, "Since the worker started.";
+    "towline_worker_heartbeat_age_seconds" "gauge" Since heartbeat_native,
+        "Since the worker's native thread beat.";
+    "towline_worker_turn_age_seconds" "gauge" Since heartbeat_turn,
+        "Since the worker's loop turned.";
+    "towline_worker_loop_lag_seconds" "gauge" Microseconds loop_lag_us,
+        "Last measured delay of a timer of the worker's event loop.";
+    "towline_tls_certificate_expiry_timestamp_seconds" "gauge" Timestamp certificate_expiry,
+        "End of the validity of the certificate that the worker has loaded.";
+};
 
 fn workers(page: &mut Page, slots: &Slots, now_ns: u64) {
     let alive = || {
@@ -301,28 +272,21 @@ fn workers(page: &mut Page, slots: &Slots, now_ns: u64) {
     let name = "towline_workers_alive";
     page.family(name, "gauge", "Worker processes that run.");
     page.sample(name, "", alive().count());
-    for (name, kind, help, value) in WORKER {
+    for (name, kind, help, unit, read) in WORKER {
         page.family(name, kind, help);
         for (worker, slot) in alive() {
             let labels = format!("worker=\"{worker}\"");
-            match value(slot, now_ns) {
-                Value::Whole(value) => page.sample(name, &labels, value),
-                Value::Micros(us) => page.sample(name, &labels, Seconds::whole(us)),
-                Value::Absent => {}
+            let number = read(slot).load(Relaxed);
+            match unit {
+                Unit::Timestamp if number == 0 => {}
+                Unit::Whole | Unit::Timestamp => page.sample(name, &labels, number),
+                Unit::Microseconds => page.sample(name, &labels, Seconds::whole(number)),
+                Unit::Since => {
+                    let age_us = now_ns.saturating_sub(number) / 1000;
+                    page.sample(name, &labels, Seconds::whole(age_us));
+                }
             }
         }
-    }
-}
-
-enum Value {
-    Whole(u64),
-    Micros(u64),
-    Absent,
-}
-
-impl Value {
-    fn age(since: &AtomicU64, now_ns: u64) -> Self {
-        Self::Micros(now_ns.saturating_sub(since.load(Relaxed)) / 1000)
     }
 }
 

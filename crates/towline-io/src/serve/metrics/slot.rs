@@ -77,8 +77,11 @@ pub(super) struct Number {
     pub(super) kind: Kind,
     /// Name and help.
     pub(super) metric: Option<(&'static str, &'static str)>,
-    pub(super) read: fn(&Slot) -> &AtomicU64,
+    pub(super) read: Read,
 }
+
+/// Finds a number in a slot.
+pub(super) type Read = fn(&Slot) -> &AtomicU64;
 
 /// Declares the numbers of a slot, one a line: `field: Kind;`, or `field: Kind, metric, help;`.
 macro_rules! slot {
