@@ -250,7 +250,6 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         Row(G, "--reload-tick", None, "as --reload-delay of uvicorn"),
         _switch(G, "--reload-ignore-worker-failure", "", "after a failed start the server waits for a change"),
         _switch(G, "--no-reload-ignore-worker-failure", "", "after a failed start the server waits for a change"),
-        _switch(G, "--no-ssl-client-verify", "--ssl-cert-reqs=none"),
         Row(G, "--process-name", None, "as --name of gunicorn"),
     ),
     (
