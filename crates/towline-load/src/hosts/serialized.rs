@@ -35,32 +35,28 @@ pub(crate) struct QuicCountsDef {
 
 /// A body, in base64.
 pub(crate) mod bytes {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
     use bytes::Bytes;
-    use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::base64_bytes;
+
+    #[derive(Serialize, Deserialize)]
+    struct Base64(#[serde(with = "base64_bytes")] Vec<u8>);
 
     #[expect(clippy::ref_option, reason = "serde calls it so")]
     pub(crate) fn serialize<S: Serializer>(
         bytes: &Option<Bytes>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        let text = bytes.as_ref().map(|bytes| STANDARD.encode(bytes));
-        text.serialize(serializer)
+        let bytes = bytes.as_ref().map(|bytes| Base64(bytes.to_vec()));
+        bytes.serialize(serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Option<Bytes>, D::Error> {
-        let text = Option::<String>::deserialize(deserializer)?;
-        text.map(|text| {
-            STANDARD
-                .decode(text)
-                .map(Bytes::from)
-                .map_err(D::Error::custom)
-        })
-        .transpose()
+        let bytes = Option::<Base64>::deserialize(deserializer)?;
+        Ok(bytes.map(|bytes| bytes.0.into()))
     }
 }
 
@@ -89,14 +85,14 @@ pub(crate) mod data {
 
 /// A histogram in the V2 encoding, deflated, in base64: every bucket with its count.
 pub(crate) mod histogram {
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
     use hdrhistogram::Histogram;
     use hdrhistogram::serialization::V2DeflateSerializer;
     use hdrhistogram::serialization::{Deserializer as Decoder, Serializer as _};
     use serde::de::Error as _;
     use serde::ser::Error as _;
-    use serde::{Deserialize, Deserializer, Serializer};
+    use serde::{Deserializer, Serializer};
+
+    use super::base64_bytes;
 
     pub(crate) fn serialize<S: Serializer>(
         times: &Histogram<u64>,
@@ -106,14 +102,13 @@ pub(crate) mod histogram {
         V2DeflateSerializer::new()
             .serialize(times, &mut bytes)
             .map_err(|error| S::Error::custom(format!("{error:?}")))?;
-        serializer.serialize_str(&STANDARD.encode(bytes))
+        base64_bytes::serialize(&bytes, serializer)
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Histogram<u64>, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        let bytes = STANDARD.decode(text).map_err(D::Error::custom)?;
+        let bytes = base64_bytes::deserialize(deserializer)?;
         let decoded = Decoder::new().deserialize(&mut &bytes[..]);
         let mut times: Histogram<u64> =
             decoded.map_err(|error| D::Error::custom(format!("{error:?}")))?;

@@ -1,7 +1,6 @@
 //! Queue of delayed responses.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use towline_io::ConnId;
@@ -18,65 +17,26 @@ pub enum Due {
 
 #[derive(Default)]
 pub struct Delayed {
-    heap: BinaryHeap<Reverse<Entry>>,
+    /// By time, then by number: actions that are due at the same time keep their order.
+    queue: BTreeMap<(Instant, u64), (ConnId, Due)>,
     pushed: u64,
-}
-
-struct Entry {
-    at: Instant,
-    /// Orders entries of the same time.
-    number: u64,
-    id: ConnId,
-    due: Due,
 }
 
 impl Delayed {
     pub fn push(&mut self, at: Instant, id: ConnId, due: Due) {
         self.pushed += 1;
-        let number = self.pushed;
-        self.heap.push(Reverse(Entry {
-            at,
-            number,
-            id,
-            due,
-        }));
+        self.queue.insert((at, self.pushed), (id, due));
     }
 
     /// When the next entry is due.
     pub fn next(&self) -> Option<Instant> {
-        self.heap.peek().map(|Reverse(entry)| entry.at)
+        self.queue.first_key_value().map(|((at, _), _)| *at)
     }
 
     /// Takes an entry that is due by `now`.
     pub fn due(&mut self, now: Instant) -> Option<(Instant, ConnId, Due)> {
         self.next().filter(|at| *at <= now)?;
-        let Reverse(entry) = self.heap.pop()?;
-        Some((entry.at, entry.id, entry.due))
+        let ((at, _), (id, due)) = self.queue.pop_first()?;
+        Some((at, id, due))
     }
 }
-
-impl Entry {
-    fn key(&self) -> (Instant, u64) {
-        (self.at, self.number)
-    }
-}
-
-impl Ord for Entry {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl PartialOrd for Entry {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl PartialEq for Entry {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Entry {}
