@@ -276,6 +276,35 @@ def test_import_cycles_of_rust(sample, files, found):
     assert sample({"lib.rs": LIB, **files}) == found
 
 
+def test_imports_against_the_floors(layering, tmp_path, monkeypatch):
+    floors = [("ground.rs", "shared", "shared/top/low.rs"), {"h1", "h2"}, ("lib.rs", "shared/top")]
+    monkeypatch.setattr(layering, "FLOORS", {"towline-proto": floors})
+    sources = tmp_path / "src"
+
+    def found(importer, imported):
+        graph = {sources / importer: {sources / imported}}
+        return [*layering.upward_problems(graph, sources, "towline-proto")]
+
+    for importer, imported in [
+        ("lib.rs", "h1/mod.rs"),
+        ("h1/mod.rs", "ground.rs"),
+        ("h1/mod.rs", "h1/send.rs"),
+        ("ground.rs", "shared/mod.rs"),
+        ("h2/mod.rs", "shared/top/low.rs"),
+        ("not_listed.rs", "shared/top/mod.rs"),
+    ]:
+        assert found(importer, imported) == []
+    for importer, imported in [
+        ("ground.rs", "h1/mod.rs"),
+        ("h1/mod.rs", "h2/mod.rs"),
+        ("shared/mod.rs", "shared/top/mod.rs"),
+        ("h1/mod.rs", "not_listed.rs"),
+    ]:
+        assert found(importer, imported) == [
+            f"src/{importer}: imports {imported}, which is above it or beside it"
+        ]
+
+
 def test_import_cycles_of_python(tmp_path, monkeypatch):
     finder = load("import_cycles")
     monkeypatch.setattr(finder, "ROOT", tmp_path)

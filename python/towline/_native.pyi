@@ -15,6 +15,7 @@ from .client.url import URL
 from .config import Bind, ServerConfig
 
 __all__ = [
+    "IDEMPOTENT_METHODS",
     "VERSION",
     "AsgiServer",
     "AsyncClientCore",
@@ -54,6 +55,7 @@ __all__ = [
     "test_certificate",
 ]
 
+IDEMPOTENT_METHODS: list[str]
 VERSION: str
 
 @final

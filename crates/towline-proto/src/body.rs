@@ -35,8 +35,8 @@ pub(crate) enum Length {
     Malformed,
     /// More than one line or value.
     Repeated,
-    /// The same, and all values are equal. A request is refused for it: intermediaries may treat a list and a repeated
-    /// line differently.
+    /// More than one line or value, all of them equal. A request with them is refused: intermediaries may treat a list
+    /// and a repeated line differently.
     Equal(u64),
 }
 

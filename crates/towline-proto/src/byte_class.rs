@@ -128,7 +128,7 @@ const fn below(word: u64, n: u8) -> u64 {
     word.wrapping_sub(ONES * n as u64) & !word & HIGHS
 }
 
-/// The same for bytes equal to `byte`.
+/// High bit set in each byte that equals `byte`. The lowest bit set is exact, as in [`below`].
 #[inline]
 const fn equal(word: u64, byte: u8) -> u64 {
     let word = word ^ (ONES * byte as u64);

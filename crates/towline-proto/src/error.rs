@@ -71,11 +71,51 @@ impl ConnectionError {
         Self::new(CloseReason::Limit, ErrorSource::Peer, status, rule)
     }
 
+    /// The peer was silent or too slow.
+    pub(crate) const fn timeout(status: u16, rule: &'static str) -> Self {
+        Self::new(CloseReason::Timeout, ErrorSource::Peer, status, rule)
+    }
+
+    /// The peer's input ended too early.
+    pub(crate) const fn truncated(status: u16, rule: &'static str) -> Self {
+        Self::new(CloseReason::Truncated, ErrorSource::Peer, status, rule)
+    }
+
+    /// The program has ended the connection in the middle of an exchange.
+    pub(crate) const fn by_program(rule: &'static str) -> Self {
+        Self::new(CloseReason::Reset, ErrorSource::Program, 0, rule)
+    }
+
+    /// An orderly end.
+    pub(crate) const fn orderly(rule: &'static str) -> Self {
+        Self::new(CloseReason::Done, ErrorSource::None, 0, rule)
+    }
+
+    /// An idle connection that nobody needs any longer.
+    pub(crate) const fn idle(rule: &'static str) -> Self {
+        Self::new(CloseReason::Timeout, ErrorSource::None, 0, rule)
+    }
+
     /// True for an orderly end, about which nothing needs to be logged.
     pub fn is_clean(&self) -> bool {
         self.source == ErrorSource::None
     }
 }
+
+/// The end of a connection after its last exchange.
+pub(crate) const DONE: ConnectionError = ConnectionError::orderly("closed in order");
+
+/// The end of a connection that was idle for the keep-alive timeout.
+pub(crate) const IDLE: ConnectionError = ConnectionError::idle("keep-alive timeout");
+
+/// The peer or the network has aborted the connection.
+pub(crate) const fn aborted(rule: &'static str) -> ConnectionError {
+    ConnectionError::new(CloseReason::Aborted, ErrorSource::Peer, 0, rule)
+}
+
+/// The end of a connection whose peer does not read.
+pub(crate) const SLOW_READER: ConnectionError =
+    ConnectionError::timeout(0, "reading stalled or below the minimum rate");
 
 impl fmt::Display for ConnectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -159,11 +159,9 @@ impl<'a> HeadRef<'a> {
 
     /// Copies the head, so that it outlives the receive buffer.
     pub fn to_owned_head(&self) -> OwnedHead {
-        OwnedHead {
-            bytes: self.bytes.into(),
-            line: self.line,
-            fields: self.fields.into(),
-        }
+        let mut owned = OwnedHead::default();
+        owned.copy_from(self);
+        owned
     }
 
     fn third(&self) -> &'a [u8] {
@@ -172,15 +170,16 @@ impl<'a> HeadRef<'a> {
 }
 
 /// A received head that has been copied: two allocations, whatever its fields.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct OwnedHead {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     line: StartLine,
-    fields: Box<[FieldSpan]>,
+    fields: Vec<FieldSpan>,
 }
 
 impl OwnedHead {
     /// The head as a [`HeadRef`].
+    #[inline]
     pub fn view(&self) -> HeadRef<'_> {
         HeadRef {
             bytes: &self.bytes,
@@ -188,9 +187,38 @@ impl OwnedHead {
             fields: &self.fields,
         }
     }
+
+    /// Copies another head into the memory of this one.
+    pub fn copy_from(&mut self, head: &HeadRef<'_>) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(head.bytes);
+        self.line = head.line;
+        self.fields.clear();
+        self.fields.extend_from_slice(head.fields);
+    }
+
+    /// Sets a field, instead of those of this name that the peer has sent.
+    pub fn set_field(&mut self, name: &[u8], value: &[u8]) {
+        let Self { bytes, fields, .. } = self;
+        fields.retain(|span| !slice(bytes, span.name, span.name_len).eq_ignore_ascii_case(name));
+        fields.push(append_field(bytes, Field { name, value }));
+    }
 }
 
-#[inline]
+/// Appends a field to `bytes`. Returns where it is.
+fn append_field(bytes: &mut Vec<u8>, field: Field<'_>) -> FieldSpan {
+    let name = bytes.len() as u32;
+    bytes.extend_from_slice(field.name);
+    let value = bytes.len() as u32;
+    bytes.extend_from_slice(field.value);
+    FieldSpan {
+        name,
+        name_len: field.name.len() as u32,
+        value,
+        value_len: field.value.len() as u32,
+    }
+}
+
 fn slice(bytes: &[u8], start: u32, len: u32) -> &[u8] {
     &bytes[start as usize..start as usize + len as usize]
 }
@@ -271,21 +299,51 @@ impl OwnedFields {
     pub fn of<'a>(fields: impl Iterator<Item = Field<'a>>) -> Self {
         let mut owned = Self::default();
         for field in fields {
-            let name = owned.bytes.len() as u32;
-            owned.bytes.extend_from_slice(field.name);
-            let value = owned.bytes.len() as u32;
-            owned.bytes.extend_from_slice(field.value);
-            owned.spans.push(FieldSpan {
-                name,
-                name_len: field.name.len() as u32,
-                value,
-                value_len: field.value.len() as u32,
-            });
+            let span = append_field(&mut owned.bytes, field);
+            owned.spans.push(span);
         }
         owned
     }
 
     pub fn fields(&self) -> Fields<'_> {
         Fields::new(&self.bytes, &self.spans)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_is_set_replaces_those_of_its_name() {
+        let wire = b"X-Id: 1\r\nHost: a\r\nx-id: 2\r\n";
+        let span = |name, name_len, value| FieldSpan {
+            name,
+            name_len,
+            value,
+            value_len: 1,
+        };
+        let received = HeadRef {
+            bytes: wire,
+            line: StartLine::default(),
+            fields: &[span(0, 4, 6), span(9, 4, 15), span(18, 4, 24)],
+        };
+        let mut owned = received.to_owned_head();
+        owned.set_field(b"x-ID", b"33");
+        let fields = |head: &OwnedHead| -> Vec<(Vec<u8>, Vec<u8>)> {
+            let fields = head.view().fields();
+            fields
+                .map(|field| (field.name.into(), field.value.into()))
+                .collect()
+        };
+        assert_eq!(
+            fields(&owned),
+            [
+                (b"Host".into(), b"a".into()),
+                (b"x-ID".into(), b"33".into())
+            ]
+        );
+        owned.copy_from(&received);
+        assert_eq!(fields(&owned).len(), 3);
     }
 }

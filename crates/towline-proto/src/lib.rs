@@ -44,6 +44,7 @@ mod head;
 mod idle_timer;
 mod limits;
 mod multiplexed;
+mod pending_events;
 mod progress_timer;
 mod protocol_switch;
 mod quic;

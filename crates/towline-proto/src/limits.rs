@@ -56,9 +56,10 @@ pub struct Limits {
     /// connection at the moment in which it is closed loses the request. Three seconds cover the pauses of pooled
     /// connections under load, and are short compared with the time that requests in flight have.
     pub drain_idle_timeout: Duration,
-    /// Time to wait for the peer's FIN after the own one, without any input.
+    /// Time to wait for the peer's FIN after ours, without any input.
     pub linger_timeout: Duration,
-    /// The same after `drain` or `close` of a server: several round trips, for the last bytes to arrive.
+    /// Time to wait for the peer's FIN after `drain` or `close` of a server: several round trips, for the last bytes to
+    /// arrive.
     pub drain_linger_timeout: Duration,
     /// Source of the `date` of responses that a server's end makes itself (RFC 9110 6.6.1); `None`: they have
     /// none. Here because the core never reads a clock.

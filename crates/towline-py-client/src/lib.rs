@@ -39,5 +39,6 @@ pub use bodies::json::{dump_json, load_json};
 pub use bodies::parsers::{LineParser, SseParser};
 pub use call_log::{observe_calls, take_connection_events};
 pub use reply::Reply;
+pub use request::IDEMPOTENT_METHODS;
 pub use response::ResponseCore;
 pub use websocket::Handshake;

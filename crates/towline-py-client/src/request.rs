@@ -147,11 +147,12 @@ pub fn start_head(method: &[u8], route: &Route, target: &[u8]) -> RequestText {
 }
 
 /// Idempotent methods (RFC 9110 9.2.2).
+pub const IDEMPOTENT_METHODS: [&str; 6] = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"];
+
 pub fn is_idempotent(method: &[u8]) -> bool {
-    matches!(
-        method,
-        b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"PUT" | b"DELETE"
-    )
+    IDEMPOTENT_METHODS
+        .iter()
+        .any(|known| known.as_bytes() == method)
 }
 
 /// Interprets `body`. Returns it whole, or its framing and the object that yields its pieces: an iterator, an asynchronous one,

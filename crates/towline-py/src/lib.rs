@@ -14,6 +14,8 @@ mod _native {
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
     #[pymodule_export]
+    const IDEMPOTENT_METHODS: [&str; 6] = towline_py_client::IDEMPOTENT_METHODS;
+    #[pymodule_export]
     use super::bench::pool::PoolBench;
     #[pymodule_export]
     use super::bench::{load_main, load_options, netem_main, responder_main, test_certificate};

@@ -25,9 +25,9 @@ pub const FIFOS: &str = "wake-";
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
 pub struct Folder {
-    /// Its name, for messages and for later processes.
+    /// Name of the directory, for messages and for later processes.
     pub path: PathBuf,
-    /// The same directory, whatever happens to its name: `/proc/self/fd/N`. The name, where there is no `/proc`.
+    /// `/proc/self/fd/N`, which stays the directory whatever happens to its name. Without `/proc`, the name.
     pub base: PathBuf,
     trusted: Trusted,
     _fd: File,

@@ -341,8 +341,8 @@ impl<'e> std::ops::Deref for WriteTxn<'e> {
 
 /// Position of a new item.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Place {
-    /// By its key, in place of an item with the same.
+pub enum Position {
+    /// By its key. The item replaces one with the same key.
     Sorted,
     /// After all others.
     Last,
@@ -350,7 +350,7 @@ pub enum Place {
 
 impl WriteTxn<'_> {
     /// Store an item; returns its memory, of `len` bytes, for the caller to fill.
-    pub fn put(&mut self, db: Db, key: &[u8], len: usize, place: Place) -> Result<&mut [u8]> {
+    pub fn put(&mut self, db: Db, key: &[u8], len: usize, position: Position) -> Result<&mut [u8]> {
         let (mut key, mut space) = (
             value(key),
             sys::MDB_val {
@@ -359,7 +359,7 @@ impl WriteTxn<'_> {
             },
         );
         let flags = sys::MDB_RESERVE
-            | if place == Place::Last {
+            | if position == Position::Last {
                 sys::MDB_APPEND
             } else {
                 0

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::error::{Error, Result, damaged};
 use crate::files::{PAGE, Settings};
-use crate::lmdb::{Db, Place, Txn, WriteTxn};
+use crate::lmdb::{Db, Position, Txn, WriteTxn};
 use crate::record::message_of;
 use crate::store::{Blocking, Store};
 
@@ -134,7 +134,7 @@ impl Drop for LogReader {
 pub fn append(txn: &mut WriteTxn<'_>, post: Post<'_>, log_bytes: u64) -> Result<()> {
     let number = next_number(txn)?;
     let len = 2 + post.channel.len() + post.message.len();
-    let space = txn.put(Db::Log, &number.to_be_bytes(), len, Place::Last)?;
+    let space = txn.put(Db::Log, &number.to_be_bytes(), len, Position::Last)?;
     let (head, message) = space.split_at_mut(2 + post.channel.len());
     head[..2].copy_from_slice(&(post.channel.len() as u16).to_le_bytes());
     head[2..].copy_from_slice(post.channel);

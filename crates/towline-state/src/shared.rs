@@ -64,7 +64,7 @@ struct Layout {
 /// The mapped file.
 pub struct Shared {
     layout: NonNull<Layout>,
-    /// Of the FIFOs.
+    /// Directory of the FIFOs.
     folder: PathBuf,
     clock: Clock,
     /// Holds the lock that says that the store is open.

@@ -146,7 +146,7 @@ impl Store {
         self.reopened.get().expect("has been set").opened()
     }
 
-    /// The same store for another owner.
+    /// Opens the store again for another owner.
     pub fn share(&self) -> Result<Self> {
         let opened = self.opened()?;
         Self::open(&opened.folder.path, opened.same())

@@ -1,7 +1,7 @@
 //! Operations on values. Each is one transaction.
 use crate::error::{Error, Result, damaged};
 use crate::limits::{Bucket, Grant, Window};
-use crate::lmdb::{Db, Place, Txn, WriteTxn};
+use crate::lmdb::{Db, Position, Txn, WriteTxn};
 use crate::messages::{self, Post};
 use crate::record::{FIRST_KEY, HEADER_BYTES, MAX_KEY_BYTES, Record, StoredKey, key_of};
 use crate::store::{Blocking, Change, Outcome, SHORT_BYTES, SHORT_ITEMS, Store};
@@ -418,7 +418,7 @@ fn put(txn: &mut WriteTxn<'_>, write: Write<'_>, now: u64) -> Result<()> {
                 Db::Expiry,
                 StoredKey::expiry(expires, write.key).as_bytes(),
                 0,
-                Place::Sorted,
+                Position::Sorted,
             )?;
         }
     }
@@ -431,7 +431,7 @@ fn put(txn: &mut WriteTxn<'_>, write: Write<'_>, now: u64) -> Result<()> {
         Db::Values,
         stored.as_bytes(),
         HEADER_BYTES + value.len(),
-        Place::Sorted,
+        Position::Sorted,
     )?;
     record.write(space);
     Ok(())

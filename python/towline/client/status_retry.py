@@ -10,10 +10,11 @@ import threading
 from email.utils import parsedate_to_datetime
 from typing import Any
 
+from .._native import IDEMPOTENT_METHODS
 from .options import Retry
 from .request import Request
 
-IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})  # RFC 9110 9.2.2
+IDEMPOTENT = frozenset(IDEMPOTENT_METHODS)
 _RESERVE = 10.0
 _MAX_TOKENS = 1000.0
 

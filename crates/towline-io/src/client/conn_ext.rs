@@ -1,11 +1,13 @@
 //! Connection operations shared by both front ends: reading events and writing requests, with their limits.
 
 use std::fs::File;
+use std::io;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use towline_proto::{
-    Event, Field, HeadRef, OwnedHead, Protocol, StreamError, StreamId, StreamStats, UserError,
+    Event, Field, HeadRef, OwnedHead, Protocol, StreamError, StreamId, StreamMut, StreamStats,
+    UserError,
 };
 
 use super::request::{Body, OutgoingRequest};
@@ -117,6 +119,17 @@ impl<S> Conn<S> {
     }
 }
 
+/// Name and value of a trailer field.
+pub type Trailer = (Box<[u8]>, Box<[u8]>);
+
+/// The trailers of a response that has been read to its end.
+pub(super) fn trailers_of(body: &StreamMut<'_>) -> Vec<Trailer> {
+    let trailers = body.trailers();
+    trailers
+        .map(|field| (field.name.into(), field.value.into()))
+        .collect()
+}
+
 /// Queues the request, and its body if that is given and need not wait for 100 (Continue).
 pub(super) fn write_request<S>(
     peer: &mut Conn<S>,
@@ -124,7 +137,7 @@ pub(super) fn write_request<S>(
 ) -> Result<StreamId, UserError> {
     let size = request.body.size();
     // Opened first: a request that is queued cannot be taken back.
-    let file = duplicate(&request.body)?;
+    let file = duplicate(&request.body).map_err(|_| UserError::StreamFailed)?;
     let alt_used = peer.alt_used(request);
     let stream = request
         .head
@@ -140,16 +153,15 @@ pub(super) fn write_request<S>(
     Ok(stream)
 }
 
-pub(super) fn duplicate(body: &Body) -> Result<Option<File>, UserError> {
+/// Opens the file of a body once more, because sending it takes the file.
+pub(super) fn duplicate(body: &Body) -> io::Result<Option<File>> {
     match body {
-        Body::File { file, .. } => file
-            .try_clone()
-            .map(Some)
-            .map_err(|_| UserError::StreamFailed),
+        Body::File { file, .. } => file.try_clone().map(Some),
         _ => Ok(None),
     }
 }
 
+/// Queues a body that was given with its request; `file` is its file, opened once more.
 pub(super) fn write_body<S>(
     peer: &mut Conn<S>,
     stream: StreamId,

@@ -24,7 +24,7 @@ static EVENTS: Mutex<Events> = Mutex::new(VecDeque::new());
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEvent {
     Closed,
-    /// It ended without a response, and its request was sent again on another one.
+    /// The connection ended without a response, and its request was sent again on another one.
     Resent,
 }
 
@@ -65,15 +65,15 @@ fn open() -> Option<MutexGuard<'static, Events>> {
 }
 
 /// Records the end of a connection when it is dropped with the connection.
-pub(super) struct Life(Arc<ConnectionInfo>);
+pub(super) struct CloseRecord(Arc<ConnectionInfo>);
 
-impl Life {
+impl CloseRecord {
     pub(super) fn new(info: &Arc<ConnectionInfo>) -> Self {
         Self(Arc::clone(info))
     }
 }
 
-impl Drop for Life {
+impl Drop for CloseRecord {
     fn drop(&mut self) {
         record(ConnectionEvent::Closed, &self.0);
     }

@@ -19,8 +19,9 @@ pub use crate::fork;
 pub use alt_svc::{Http3, Http3Policy};
 pub use blocking::{
     BlockingCall, BlockingClient, BlockingConfig, BlockingError, BlockingWebSocket, FillOutcome,
-    ReadOutcome, Trailer, UpgradeOutcome, WaitPolicy, WriteOutcome, WsRecvOutcome,
+    ReadOutcome, UpgradeOutcome, WaitPolicy, WriteOutcome, WsRecvOutcome,
 };
+pub use conn_ext::Trailer;
 pub use connection_info::ConnectionInfo;
 pub use dial::{
     Dial, DialConfig, DialError, DialErrorKind, DialPhase, DialTimings, Established, HostOverrides,

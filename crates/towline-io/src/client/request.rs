@@ -97,7 +97,7 @@ impl RequestText {
         self.with_head_and(None, write)
     }
 
-    /// The same with a further header, unless the request has one of its name.
+    /// Calls `write` with the head and a further header, unless the request has one of its name.
     pub(super) fn with_head_and<T>(
         &self,
         added: Option<Field<'_>>,

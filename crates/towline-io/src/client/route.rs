@@ -42,7 +42,7 @@ pub struct Alternative {
     /// As in [`Route::host`].
     pub host: Box<str>,
     pub port: u16,
-    /// It is not replaced by TCP when it fails or is slow.
+    /// TCP does not replace QUIC when QUIC fails or is slow.
     pub is_only: bool,
     /// Number of the times for which it was not tried, after a failure, and that are over. Connections that TCP has won
     /// before carry no further calls, so that QUIC is tried again.

@@ -4,6 +4,7 @@ pub(crate) mod addr;
 pub(crate) mod checked_out_io;
 pub(crate) mod config;
 pub(crate) mod early_flight;
+pub(crate) mod established;
 pub(crate) mod file_body;
 pub(crate) mod flush;
 mod handshake;
@@ -31,9 +32,9 @@ use towline_proto::{
     BufferPool, Connection, Interest, Protocol, ProtocolPolicy, Side, StreamId, UserError,
 };
 
-use crate::client::Established;
 use crate::conn::addr::PeerAddr;
 use crate::conn::config::ConnConfig;
+use crate::conn::established::Established;
 use crate::conn::file_body::Files;
 use crate::conn::id::ConnId;
 use crate::conn::proxy_header::ProxyHeaderReader;

@@ -60,8 +60,7 @@ macro_rules! dispatch {
     };
 }
 
-/// The same for the bytes of a transport that is one stream. `none` for HTTP/3, whose transport has many
-/// (`quic.rs`).
+/// Calls a method for the bytes of a transport that is one stream: not of HTTP/3 (`quic.rs`).
 macro_rules! dispatch_bytes {
     ($inner:expr, $conn:ident => $call:expr, none: $none:expr) => {
         match $inner {

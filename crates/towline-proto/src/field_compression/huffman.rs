@@ -98,7 +98,7 @@ const STEP_BITS: usize = 12;
 #[derive(Clone, Copy)]
 struct Step {
     symbols: [u8; 2],
-    /// Of the first symbol, and of all of them together.
+    /// Length of the code of the first symbol.
     first_len: u8,
     /// The count of symbols (0: the first code is longer than 12 bits) above the length of all of them.
     count_and_len: u8,
@@ -191,7 +191,7 @@ impl Window<'_> {
         true
     }
 
-    /// The same near the end, byte by byte; the bits after the end are ones, like padding.
+    /// Refills byte by byte, near the end of the input. The bits after the end are ones, like padding.
     fn refill_last(&mut self) {
         while self.have <= 56 {
             let Some((&byte, rest)) = self.rest.split_first() else {

@@ -6,7 +6,7 @@ use super::error::CodingError;
 /// redundant zeros are refused too (RFC 7541 5.1, last paragraph).
 const MAX_CONTINUATION_BYTES: u32 = 4;
 
-/// The same for integers of 62 bits.
+/// Maximum number of continuation bytes of an integer of 62 bits.
 const MAX_LONG_CONTINUATION_BYTES: u32 = 9;
 
 /// The rest of a header block.
@@ -90,7 +90,7 @@ pub(crate) fn write(value: usize, prefix_bits: u32, flags: u8, out: &mut Vec<u8>
     }
 }
 
-/// The same for a number of up to 62 bits.
+/// Appends an integer of up to 62 bits.
 pub(crate) fn write_long(value: u64, prefix_bits: u32, flags: u8, out: &mut Vec<u8>) {
     let mask = (1_u64 << prefix_bits) - 1;
     if value < mask {

@@ -130,7 +130,7 @@ pub enum IndexingPolicy {
 /// Adjacent entries of a static table that have the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryRange {
-    /// Place of the first one, from 0.
+    /// Position of the first entry, from 0.
     pub first: u8,
     /// Number of entries; 0: none.
     pub count: u8,
@@ -144,9 +144,9 @@ pub struct KnownName {
     pub text: &'static [u8],
     pub name: Name,
     pub policy: IndexingPolicy,
-    /// Its entries in HPACK's static table.
+    /// Entries with this name in HPACK's static table.
     pub hpack: EntryRange,
-    /// Its entries in QPACK's, in up to two places.
+    /// Entries with this name in QPACK's static table, in up to two ranges.
     pub qpack: [EntryRange; 2],
 }
 

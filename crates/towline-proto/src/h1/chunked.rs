@@ -63,7 +63,7 @@ enum Extension {
 #[derive(Debug, Clone)]
 pub(super) struct Decoder {
     state: State,
-    /// Of a client.
+    /// Accepts what `lenient` allows: in responses only.
     is_lenient: bool,
     /// The size being parsed, then the remaining bytes of the chunk.
     left: u64,

@@ -1,6 +1,5 @@
 //! Ends of exchanges and of the connection: orderly, or after a violation.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{CloseReason, ErrorSource};
@@ -20,7 +19,7 @@ impl Connection {
             self.shorten_discarding();
         }
         if self.phase == Phase::Open && self.awaits_head() && self.recv.is_empty() {
-            self.idle_timer = IdleTimer::Draining(now);
+            self.timers.idle = IdleTimer::Draining(now);
         }
     }
 
@@ -34,8 +33,8 @@ impl Connection {
         if self.phase != Phase::Open || self.exchange_is_open() || !self.recv.is_empty() {
             return;
         }
-        if let (Side::Server, Some(closing)) = (self.side, self.idle_timer.closing()) {
-            self.idle_timer = closing;
+        if let (Side::Server, Some(closing)) = (self.side, self.timers.idle.closing()) {
+            self.timers.idle = closing;
             return;
         }
         match self.recv_state {
@@ -53,7 +52,7 @@ impl Connection {
         self.eof = true;
         if self.has_unread_response() {
             // Often the response of a server that refused an upload and closed.
-            self.transport_error.get_or_insert(rule);
+            self.failure.transport.get_or_insert(rule);
             self.send.clear();
             return;
         }
@@ -74,7 +73,7 @@ impl Connection {
 
     /// The error for input that ended too early: the transport's failure, if there was one.
     pub(super) fn truncated(&self, rule: ConnectionError) -> ConnectionError {
-        self.transport_error.map_or(rule, rules::aborted)
+        self.failure.transport.map_or(rule, rules::aborted)
     }
 
     pub(super) fn try_end_exchange(&mut self) {
@@ -104,7 +103,7 @@ impl Connection {
             Side::Server => self.recv_state = RecvState::Head,
         }
         self.send_state = SendState::Idle;
-        self.idle_timer = match self.ending {
+        self.timers.idle = match self.ending {
             _ if !self.recv.is_empty() => IdleTimer::Head(self.now),
             Ending::Drain => IdleTimer::Draining(self.now),
             Ending::None | Ending::Close => IdleTimer::Idle(self.now),
@@ -118,7 +117,7 @@ impl Connection {
             Ending::None => self.limits.linger_timeout,
             Ending::Drain | Ending::Close => self.limits.drain_linger_timeout,
         };
-        self.discard_until.min(since + silence)
+        self.timers.discard_until.min(since + silence)
     }
 
     /// Time for all the input that nobody reads.
@@ -133,13 +132,13 @@ impl Connection {
     /// Allows less time for it after `ending` has changed.
     fn shorten_discarding(&mut self) {
         let latest = self.now + self.discard_timeout();
-        self.discard_until = self.discard_until.min(latest);
+        self.timers.discard_until = self.timers.discard_until.min(latest);
     }
 
     /// Orderly end: queued bytes are sent, and nothing more is read.
     pub(super) fn close_gracefully(&mut self, error: ConnectionError) {
         self.set_closed(error);
-        self.discard_until = self.now + self.discard_timeout();
+        self.timers.discard_until = self.now + self.discard_timeout();
         self.phase = match self.side {
             Side::Client => Phase::Closed { abort: false },
             Side::Server => Phase::Closing { since: self.now },
@@ -193,8 +192,7 @@ impl Connection {
         }
         let is_in_head = matches!(self.recv_state, RecvState::Head);
         let responds = matches!(self.send_state, SendState::Idle | SendState::Head);
-        self.pending.set(PendingEvents::REFUSED);
-        self.refusal = Some(Box::new(Refusal {
+        self.failure.refuse(Refusal {
             stream: (!is_in_head).then_some(StreamId(self.exchange.id)),
             status: if responds { error.status } else { 0 },
             reason: error.reason,
@@ -205,7 +203,7 @@ impl Connection {
             } else {
                 RefusedLine::default()
             },
-        }));
+        });
     }
 
     /// The line of the head in the receive buffer.
@@ -227,20 +225,16 @@ impl Connection {
     }
 
     pub fn has_refusals(&self) -> bool {
-        self.pending.has(PendingEvents::REFUSED)
+        self.failure.has_refusal()
     }
 
     pub fn take_refusal(&mut self) -> Option<Refusal> {
-        if !self.pending.take(PendingEvents::REFUSED) {
-            return None;
-        }
-        self.refusal.as_deref().cloned()
+        self.failure.take_refusal()
     }
 
     /// The fault that has ended the exchange `id`: its status (0: no response was sent) and its rule.
     pub fn refusal_of(&self, id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
-        let refusal = self.refusal.as_deref()?;
-        (refusal.stream == Some(id)).then_some((refusal.status, refusal.reason, refusal.rule))
+        self.failure.refusal_of(id)
     }
 
     pub(super) fn fail_exchange(&mut self) {
@@ -252,10 +246,10 @@ impl Connection {
     }
 
     pub(super) fn set_closed(&mut self, error: ConnectionError) {
-        self.error.get_or_insert_with(|| Arc::new(error));
+        self.failure.record(error);
         self.pending.set(PendingEvents::CLOSED);
-        self.idle_timer = IdleTimer::Off;
-        self.recv_timer.stop();
+        self.timers.idle = IdleTimer::Off;
+        self.timers.recv.stop();
         self.recv.clear();
     }
 }

@@ -12,16 +12,16 @@
 //!  phase     Open ──error, last response──► Closing (flush, FIN, linger) ──► Closed
 //! ```
 //!
-//! This file holds the state and the inputs from the network and the clock; `recv` parses messages, `send` writes
-//! them, `close` ends exchanges and the connection.
+//! This file holds the state and the inputs from the network; `recv` parses messages, `send` writes them, `timers` has
+//! the deadlines, `close` ends exchanges and the connection.
 
 mod chunked;
 mod close;
 mod encode;
+mod failure;
 mod head_info;
 mod lenient;
 mod parse;
-mod pending_events;
 mod prepared;
 mod protocol_switch;
 mod recv;
@@ -29,6 +29,7 @@ mod rules;
 mod scan;
 mod send;
 mod start_line;
+mod timers;
 mod trailers;
 
 use std::collections::VecDeque;
@@ -39,20 +40,20 @@ use std::time::Instant;
 use crate::body::Method;
 use crate::buffer::{RecvBudget, RecvBuffer, SendBuffer};
 use crate::idle_timer::IdleTimer;
-use crate::progress_timer::ProgressTimer;
+use crate::pending_events::PendingEvents;
 use crate::{
-    BufferPool, ConnectionError, Interest, Limits, Refusal, Side, StreamError, StreamId, UserError,
-    Version,
+    BufferPool, ConnectionError, Interest, Limits, Side, StreamError, StreamId, UserError, Version,
 };
 
 pub use encode::standard_reason;
 
 use chunked::Decoder;
+use failure::Failure;
 use parse::HeadParser;
 pub use parse::HeadScratch;
-use pending_events::PendingEvents;
 pub(crate) use prepared::Parts;
 pub use prepared::PreparedRequest;
+use timers::Timers;
 use trailers::Trailers;
 
 /// Send buffer kept by an idle client connection for its next head and a small body.
@@ -151,22 +152,14 @@ pub(crate) struct Connection {
     pending: PendingEvents,
     /// The peer's FIN was seen.
     eof: bool,
-    /// The failure of the transport while bytes of the response were still unread (client).
-    transport_error: Option<&'static str>,
     /// `drain()` or `close()` was called.
     ending: Ending,
     /// A byte arrived since the last request was sent (client).
     response_started: bool,
     /// The latest known instant: calls of the program carry none.
     now: Instant,
-    /// End of the time for input that nobody reads: the rest of a body, or what comes after our FIN.
-    discard_until: Instant,
-    idle_timer: IdleTimer,
-    recv_timer: ProgressTimer,
-    send_timer: ProgressTimer,
-    error: Option<Arc<ConnectionError>>,
-    /// Server: the refusal that has ended the connection.
-    refusal: Option<Box<Refusal>>,
+    timers: Timers,
+    failure: Failure,
     trailers: Option<Box<Trailers>>,
     /// Client: requests that were pipelined after the current one. `None`: never pipelined.
     #[expect(
@@ -206,16 +199,11 @@ impl Connection {
             scanned_bytes: 0,
             pending: PendingEvents::default(),
             eof: false,
-            transport_error: None,
             ending: Ending::None,
             response_started: false,
             now,
-            discard_until: now,
-            idle_timer,
-            recv_timer: ProgressTimer::Off,
-            send_timer: ProgressTimer::Off,
-            error: None,
-            refusal: None,
+            timers: Timers::new(idle_timer, now),
+            failure: Failure::default(),
             trailers: None,
             pipelined: None,
         }
@@ -253,9 +241,9 @@ impl Connection {
         match self.recv_state {
             RecvState::Head => {
                 if let IdleTimer::Idle(_) | IdleTimer::Closing(_) | IdleTimer::Draining(_) =
-                    self.idle_timer
+                    self.timers.idle
                 {
-                    self.idle_timer = IdleTimer::Head(now);
+                    self.timers.idle = IdleTimer::Head(now);
                 }
             }
             RecvState::Idle => self.fail(rules::UNSOLICITED),
@@ -267,11 +255,11 @@ impl Connection {
     }
 
     fn received_body(&mut self, n: usize) {
-        self.recv_timer.advance(self.now, n);
+        self.timers.recv.advance(self.now, n);
         if self.is_discarding_body() {
             self.discard_body();
         } else if !self.recv.has_space(self.recv_budget()) {
-            self.recv_timer.pause();
+            self.timers.recv.pause();
         }
     }
 
@@ -313,18 +301,18 @@ impl Connection {
         self.send.sent(n);
         if was_backlogged
             && !self.is_send_backlogged()
-            && matches!(self.idle_timer, IdleTimer::Head(_))
+            && matches!(self.timers.idle, IdleTimer::Head(_))
         {
-            self.idle_timer = IdleTimer::Head(now);
+            self.timers.idle = IdleTimer::Head(now);
         }
         let pending = self.send.pending();
         if pending == 0 {
-            self.send_timer.stop();
+            self.timers.send.stop();
             self.all_sent();
         } else if n > 0 {
-            self.send_timer.advance(now, n);
-        } else if !self.send_timer.is_running() {
-            self.send_timer.start(now);
+            self.timers.send.advance(now, n);
+        } else if !self.timers.send.is_running() {
+            self.timers.send.start(now);
         }
         let is_low = pending < self.limits.send_window_bytes / 2;
         if is_low && self.phase == Phase::Open && self.pending.has(PendingEvents::WRITER_WAITS) {
@@ -334,49 +322,12 @@ impl Connection {
     }
 
     fn all_sent(&mut self) {
-        match &mut self.idle_timer {
+        match &mut self.timers.idle {
             IdleTimer::Idle(since) | IdleTimer::Draining(since) => *since = self.now,
             IdleTimer::Head(_) | IdleTimer::Closing(_) | IdleTimer::Off => {}
         }
         if let Phase::Closing { since } = &mut self.phase {
             *since = self.now;
-        }
-    }
-
-    pub fn handle_timeout(&mut self, now: Instant) {
-        self.now = now;
-        if self.send_timer.is_running() && self.send_timer.expired(now, &self.limits) {
-            return self.abort(rules::SLOW_READER);
-        }
-        match self.phase {
-            Phase::Closed { .. } => {}
-            Phase::Closing { since } => {
-                if self.send.pending() == 0 && now >= self.linger_deadline(since) {
-                    self.phase = Phase::Closed { abort: false };
-                }
-            }
-            Phase::Open => self.handle_timeout_while_open(now),
-        }
-    }
-
-    fn handle_timeout_while_open(&mut self, now: Instant) {
-        let is_slow = self.awaits_body() && self.recv_timer.expired(now, &self.limits);
-        if self.is_discarding_body() && (is_slow || now >= self.discard_until) {
-            self.close_gracefully(rules::UNREAD_BODY);
-            self.discard_until = self.linger_deadline(now);
-            return;
-        }
-        if is_slow {
-            return self.fail(rules::SLOW_BODY);
-        }
-        if !self.awaits_head() || self.idle_deadline().is_none_or(|deadline| now < deadline) {
-            return;
-        }
-        match self.idle_timer {
-            IdleTimer::Idle(_) => self.close_now(rules::IDLE),
-            IdleTimer::Draining(_) => self.close_now(rules::DONE),
-            _ if self.recv.is_empty() && self.side == Side::Server => self.close_now(rules::SILENT),
-            _ => self.fail(rules::SLOW_HEAD),
         }
     }
 
@@ -433,31 +384,9 @@ impl Connection {
         matches!(self.recv_state, RecvState::Raw) && self.send_state == SendState::Complete
     }
 
-    pub fn deadline(&self) -> Option<Instant> {
-        // It runs only while bytes are pending.
-        let sending = self.send_timer.deadline(&self.limits);
-        let receiving = match self.phase {
-            Phase::Closed { .. } => return None,
-            Phase::Closing { since } if self.send.pending() == 0 => {
-                Some(self.linger_deadline(since))
-            }
-            Phase::Open if self.awaits_head() => self.idle_deadline(),
-            Phase::Open if self.is_discarding_body() => {
-                let silent = self.recv_timer.deadline(&self.limits);
-                Some(silent.map_or(self.discard_until, |at| at.min(self.discard_until)))
-            }
-            Phase::Open if self.awaits_body() => self.recv_timer.deadline(&self.limits),
-            Phase::Closing { .. } | Phase::Open => None,
-        };
-        match (sending, receiving) {
-            (Some(sending), Some(receiving)) => Some(sending.min(receiving)),
-            (one, other) => one.or(other),
-        }
-    }
-
     /// Whether `next_event` may return an event without more input.
     pub fn has_events(&self) -> bool {
-        if self.pending.has_deliverable() {
+        if self.pending.has(PendingEvents::EVENTS) {
             return true;
         }
         let input = !self.recv.is_empty() || self.eof;
@@ -492,7 +421,7 @@ impl Connection {
     }
 
     pub fn error(&self) -> Option<&Arc<ConnectionError>> {
-        self.error.as_ref()
+        self.failure.error()
     }
 
     // Derived state.
@@ -523,16 +452,6 @@ impl Connection {
     /// window fills and reading stops too.
     fn is_send_backlogged(&self) -> bool {
         self.side == Side::Server && self.send.pending() >= self.limits.send_window_bytes
-    }
-
-    /// Deadline of the next head. While responses wait to be sent, the timer over the peer's reading is the
-    /// one that counts: neither idleness nor a slow head can be distinguished from it.
-    fn idle_deadline(&self) -> Option<Instant> {
-        match self.idle_timer {
-            IdleTimer::Idle(_) | IdleTimer::Draining(_) if self.send.pending() > 0 => None,
-            _ if self.is_send_backlogged() => None,
-            timer => timer.deadline(&self.limits),
-        }
     }
 
     fn awaits_head(&self) -> bool {
@@ -582,7 +501,7 @@ impl Connection {
     }
 
     fn stream_error(&self) -> StreamError {
-        self.error.as_ref().map_or(StreamError::Reset, |error| {
+        self.failure.error().map_or(StreamError::Reset, |error| {
             StreamError::Connection(error.clone())
         })
     }

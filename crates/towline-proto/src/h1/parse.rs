@@ -297,7 +297,7 @@ impl HeadParser {
 
 /// The limits of a field section.
 struct Bounds<'a> {
-    /// Its largest end.
+    /// The position at which the section must end at the latest.
     last: usize,
     limits: &'a Limits,
 }
@@ -436,6 +436,12 @@ mod tests {
     }
 
     /// The rule that refuses `wire`, the same at every cut.
+    fn assert_refused(bad: &[(&[u8], &ConnectionError)], side: Side) {
+        for (wire, error) in bad {
+            assert_eq!(refusal(wire, side), error.rule, "{}", wire.escape_ascii());
+        }
+    }
+
     fn refusal(wire: &[u8], side: Side) -> &'static str {
         let limits = Limits::server();
         let mut rules =
@@ -490,14 +496,7 @@ mod tests {
             (b"GET / HTTP/1.1\r\nX: a\r\n\rZ", &LINE_END),
             (b"GET / HTTP/1.1\r\nX: a\r\n\nZ", &LINE_END),
         ];
-        for (wire, error) in bad {
-            assert_eq!(
-                refusal(wire, Side::Server),
-                error.rule,
-                "{}",
-                wire.escape_ascii()
-            );
-        }
+        assert_refused(bad, Side::Server);
     }
 
     #[test]
@@ -514,14 +513,7 @@ mod tests {
             (b"HTTP/1.1 200 OK\rX: 0\r\n\r\n", &REASON),
             (b"HTTP/1.1 200 O\0K\r\n\r\n", &REASON),
         ];
-        for (wire, error) in bad {
-            assert_eq!(
-                refusal(wire, Side::Client),
-                error.rule,
-                "{}",
-                wire.escape_ascii()
-            );
-        }
+        assert_refused(bad, Side::Client);
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl Connection {
             side: self.side,
             limits: Arc::clone(&self.limits),
             recv: std::mem::take(&mut self.recv),
-            idle_timer: self.idle_timer,
+            idle_timer: self.timers.idle,
             now: self.now,
             closing: self.ending != Ending::None,
         }

@@ -50,7 +50,7 @@ impl Connection {
             Signal::HalfClosed => Event::HalfClosed(stream),
             Signal::Writable => Event::Writable(stream),
             Signal::Failed => Event::Failed(stream, self.stream_error()),
-            Signal::Closed => Event::Closed(self.error.clone()?),
+            Signal::Closed => Event::Closed(self.failure.error().cloned()?),
         })
     }
 
@@ -201,7 +201,7 @@ impl Connection {
         self.trailers = None;
         self.pending
             .take(PendingEvents::WAITS | PendingEvents::WRITABLE);
-        self.idle_timer = IdleTimer::Off;
+        self.timers.idle = IdleTimer::Off;
         self.send_state = SendState::Head;
         self.begin_body(framing);
         if self.eof {
@@ -281,7 +281,7 @@ impl Connection {
         self.exchange.version = version;
         self.exchange.keep_alive &= peer_keeps_alive(version, &info);
         let at = self.recv.consume(len);
-        self.idle_timer = IdleTimer::Off;
+        self.timers.idle = IdleTimer::Off;
         self.begin_body(framing);
         Ok(Signal::Head {
             at,
@@ -305,12 +305,12 @@ impl Connection {
                 self.send_state = SendState::Raw;
                 self.pending.set(PendingEvents::SWITCHED);
             }
-            _ => self.recv_timer.start(self.now),
+            _ => self.timers.recv.start(self.now),
         }
         self.exchange.keep_alive &= !matches!(framing, Framing::UntilClose | Framing::Switch);
         // Nothing is expected from a client that awaits `100 Continue`, or while the window is full.
         if self.exchange.awaits_continue || !self.recv.has_space(self.recv_budget()) {
-            self.recv_timer.pause();
+            self.timers.recv.pause();
         }
     }
 
@@ -382,7 +382,7 @@ impl Connection {
                 }
             }
             RecvState::UntilClose | RecvState::Raw if arrived == 0 && self.eof => {
-                match self.transport_error {
+                match self.failure.transport {
                     Some(rule) => self.body_failed(rules::aborted(rule)),
                     None => self.body_complete(),
                 }
@@ -452,7 +452,7 @@ impl Connection {
 
     fn body_complete(&mut self) -> BodyFront {
         self.recv_state = RecvState::Complete;
-        self.recv_timer.stop();
+        self.timers.recv.stop();
         self.try_end_exchange();
         BodyFront::End
     }

@@ -1,70 +1,23 @@
 //! Errors of the state machine, each with its rule. Errors of the parsers are defined next to them.
 
 use crate::ConnectionError;
-use crate::error::{CloseReason, ErrorSource};
+pub(super) use crate::error::{DONE, IDLE, SLOW_READER, aborted};
 
-pub(super) const DONE: ConnectionError =
-    ConnectionError::new(CloseReason::Done, ErrorSource::None, 0, "closed in order");
-pub(super) const IDLE: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::None,
-    0,
-    "keep-alive timeout",
-);
-pub(super) const SILENT: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::Peer,
-    0,
-    "no request within the header timeout",
-);
-pub(super) const SLOW_HEAD: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::Peer,
-    408,
-    "head not complete within the header timeout",
-);
-pub(super) const SLOW_BODY: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::Peer,
-    408,
-    "body stalled or below the minimum rate",
-);
-pub(super) const SLOW_READER: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::Peer,
-    0,
-    "reading stalled or below the minimum rate",
-);
-pub(super) const RESET: ConnectionError = ConnectionError::new(
-    CloseReason::Reset,
-    ErrorSource::Program,
-    0,
-    "aborted by the program",
-);
-pub(super) const TOO_SHORT: ConnectionError = ConnectionError::new(
-    CloseReason::Reset,
-    ErrorSource::Program,
-    0,
-    "fewer body bytes than announced (RFC 9112 6.2)",
-);
-pub(super) const TRUNCATED_HEAD: ConnectionError = ConnectionError::new(
-    CloseReason::Truncated,
-    ErrorSource::Peer,
-    400,
-    "end of input inside a head (RFC 9112 8)",
-);
-pub(super) const TRUNCATED_BODY: ConnectionError = ConnectionError::new(
-    CloseReason::Truncated,
-    ErrorSource::Peer,
-    400,
-    "end of input inside a body (RFC 9112 8)",
-);
-pub(super) const NO_RESPONSE: ConnectionError = ConnectionError::new(
-    CloseReason::Truncated,
-    ErrorSource::Peer,
-    0,
-    "closed before a response (RFC 9112 9.3.1)",
-);
+pub(super) const SILENT: ConnectionError =
+    ConnectionError::timeout(0, "no request within the header timeout");
+pub(super) const SLOW_HEAD: ConnectionError =
+    ConnectionError::timeout(408, "head not complete within the header timeout");
+pub(super) const SLOW_BODY: ConnectionError =
+    ConnectionError::timeout(408, "body stalled or below the minimum rate");
+pub(super) const RESET: ConnectionError = ConnectionError::by_program("aborted by the program");
+pub(super) const TOO_SHORT: ConnectionError =
+    ConnectionError::by_program("fewer body bytes than announced (RFC 9112 6.2)");
+pub(super) const TRUNCATED_HEAD: ConnectionError =
+    ConnectionError::truncated(400, "end of input inside a head (RFC 9112 8)");
+pub(super) const TRUNCATED_BODY: ConnectionError =
+    ConnectionError::truncated(400, "end of input inside a body (RFC 9112 8)");
+pub(super) const NO_RESPONSE: ConnectionError =
+    ConnectionError::truncated(0, "closed before a response (RFC 9112 9.3.1)");
 pub(super) const UNSOLICITED: ConnectionError =
     ConnectionError::peer(0, "response bytes without a request (RFC 9112 6.3)");
 pub(super) const INTERIM: ConnectionError = ConnectionError::limit(0, "too many interim responses");
@@ -87,13 +40,5 @@ pub(super) const TRAILERS: ConnectionError =
     ConnectionError::limit(431, "trailer section too long");
 pub(super) const TRAILER: ConnectionError =
     ConnectionError::peer(400, "malformed trailer (RFC 9112 7.1.2)");
-pub(super) const UNREAD_BODY: ConnectionError = ConnectionError::new(
-    CloseReason::Done,
-    ErrorSource::None,
-    0,
-    "closed with the request body unread",
-);
-
-pub(super) const fn aborted(rule: &'static str) -> ConnectionError {
-    ConnectionError::new(CloseReason::Aborted, ErrorSource::Peer, 0, rule)
-}
+pub(super) const UNREAD_BODY: ConnectionError =
+    ConnectionError::orderly("closed with the request body unread");

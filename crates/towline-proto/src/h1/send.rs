@@ -281,7 +281,7 @@ impl Connection {
         self.pending
             .take(PendingEvents::WAITS | PendingEvents::WRITABLE);
         self.recv_state = RecvState::Head;
-        self.idle_timer = IdleTimer::Head(self.now);
+        self.timers.idle = IdleTimer::Head(self.now);
     }
 
     pub fn write(&mut self, data: &[u8]) -> Result<(), UserError> {
@@ -330,13 +330,13 @@ impl Connection {
         }
         self.now = now;
         if n > 0 && self.body_left() == Some(0) {
-            self.send_timer.stop();
+            self.timers.send.stop();
         } else if n > 0 {
             // Not stopped, so that the minimum rate is enforced.
             let bytes = usize::try_from(n).unwrap_or(usize::MAX);
-            self.send_timer.advance(now, bytes);
-        } else if !self.send_timer.is_running() {
-            self.send_timer.start(now);
+            self.timers.send.advance(now, bytes);
+        } else if !self.timers.send.is_running() {
+            self.timers.send.start(now);
         }
         Ok(())
     }
@@ -389,8 +389,8 @@ impl Connection {
             // Draining is only useful for the next exchange, and there will be none: FIN at once.
             return self.close_gracefully(rules::UNREAD_BODY);
         }
-        self.discard_until = self.now + self.discard_timeout();
-        self.recv_timer.start(self.now);
+        self.timers.discard_until = self.now + self.discard_timeout();
+        self.timers.recv.start(self.now);
         self.discard_body();
     }
 

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::body::Method;
-use crate::multiplexed::fault::{DONE, aborted};
-use crate::multiplexed::pending_events::PendingEvents;
+use crate::error::{DONE, aborted};
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Lifecycle, Multiplexed, Timing};
+use crate::pending_events::PendingEvents;
 use crate::{ConnectionError, ErrorCode, PeerClose, StreamError, StreamId};
 
 use super::frame;

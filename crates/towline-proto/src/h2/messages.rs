@@ -3,12 +3,12 @@
 use crate::error::CloseReason;
 use crate::field_compression::{Bounds, DecodedFields};
 use crate::multiplexed::head::{HeadRules, Rejection, Request};
-use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::response::{encode_response, with_own_head};
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Lifecycle, Messages, Timing};
+use crate::pending_events::PendingEvents;
 use crate::{Fields, Side, StreamId, StreamRead, Version};
 
 use super::frame::{self, FrameHeader, FrameType, flag};

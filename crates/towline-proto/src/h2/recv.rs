@@ -1,10 +1,10 @@
 //! Receiving frames, one after the other until there is an event.
 
-use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::priority::Priority;
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Events, Lifecycle};
+use crate::pending_events::PendingEvents;
 use crate::{ErrorCode, PeerClose, StreamError};
 
 use super::frame::{self, FrameHeader, FrameType, HEADER_BYTES, PREFACE, flag};

@@ -1,6 +1,6 @@
 //! The rules of HTTP/2 that a peer can break, each with its code and its source.
 
-use crate::error::{CloseReason, ErrorSource};
+pub(super) use crate::error::SLOW_READER;
 use crate::multiplexed::exchange::MessageRules;
 pub(super) use crate::multiplexed::fault::Fault;
 use crate::multiplexed::head::{BODY_TOO_LARGE, body_length};
@@ -119,21 +119,9 @@ pub(super) const SLOW_WINDOW: Fault = timeout(
 pub(super) const NO_PONG: Fault = timeout(ErrorCode::NO_ERROR, "PING not answered in time");
 
 // Orderly ends, and failures of the transport.
-pub(super) const SLOW_READER: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::Peer,
-    0,
-    "reading stalled or below the minimum rate",
-);
-pub(super) const TRUNCATED: ConnectionError = ConnectionError::new(
-    CloseReason::Truncated,
-    ErrorSource::Peer,
-    0,
-    "end of input inside a message (RFC 9113 9.1)",
-);
-pub(super) const NO_CREDIT: ConnectionError = ConnectionError::new(
-    CloseReason::Truncated,
-    ErrorSource::Peer,
+pub(super) const TRUNCATED: ConnectionError =
+    ConnectionError::truncated(0, "end of input inside a message (RFC 9113 9.1)");
+pub(super) const NO_CREDIT: ConnectionError = ConnectionError::truncated(
     0,
     "end of input while a body waits for its window (RFC 9113 5.2)",
 );

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::body::Method;
-use crate::multiplexed::fault::DONE;
-use crate::multiplexed::pending_events::PendingEvents;
+use crate::error::DONE;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Lifecycle, Timing};
+use crate::pending_events::PendingEvents;
 use crate::{ConnectionError, ErrorCode, PeerClose, QuicCommand, Side, StreamError, StreamId};
 
 use super::qpack::cancel_stream;

@@ -5,12 +5,12 @@ use bytes::Bytes;
 use crate::error::CloseReason;
 use crate::field_compression::{Bounds, DecodedFields};
 use crate::multiplexed::head::{HeadRules, Rejection, Request};
-use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::priority::Priority;
 use crate::multiplexed::refusals::Refused;
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Lifecycle, Messages, Timing};
+use crate::pending_events::PendingEvents;
 use crate::{Fields, QuicCommand, StreamId, StreamRead, Version};
 
 use super::Connection;

@@ -6,10 +6,10 @@
 
 use bytes::Bytes;
 
-use crate::multiplexed::pending_events::PendingEvents;
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
 use crate::multiplexed::{Events, Lifecycle, Multiplexed, Timing};
+use crate::pending_events::PendingEvents;
 
 use super::frame::{FrameHeader, FrameType};
 use super::rules::{self, Fault};

@@ -1,6 +1,6 @@
 //! The rules of HTTP/3 that a peer can break, each with its code and its source.
 
-use crate::error::{CloseReason, ErrorSource};
+use crate::error::aborted;
 use crate::multiplexed::exchange::MessageRules;
 pub(super) use crate::multiplexed::fault::Fault;
 use crate::multiplexed::head::{BODY_TOO_LARGE, body_length};
@@ -161,25 +161,13 @@ pub(super) const SLOW_READER: Fault = timeout(
 );
 
 // Orderly ends, and failures of the transport.
-pub(super) const BY_PEER: ConnectionError = ConnectionError::new(
-    CloseReason::Done,
-    ErrorSource::None,
-    0,
-    "closed by the peer (RFC 9114 5.3)",
-);
-pub(super) const QUIC_IDLE: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::None,
-    0,
-    "idle timeout of the transport (RFC 9000 10.1)",
-);
+pub(super) const BY_PEER: ConnectionError =
+    ConnectionError::orderly("closed by the peer (RFC 9114 5.3)");
+pub(super) const QUIC_IDLE: ConnectionError =
+    ConnectionError::idle("idle timeout of the transport (RFC 9000 10.1)");
 /// The peer has closed with an error; the program's logs need which.
-pub(super) const REFUSED_BY_PEER: ConnectionError = ConnectionError::new(
-    CloseReason::Aborted,
-    ErrorSource::Peer,
-    0,
-    "closed by the peer with an error (RFC 9114 8)",
-);
+pub(super) const REFUSED_BY_PEER: ConnectionError =
+    aborted("closed by the peer with an error (RFC 9114 8)");
 
 /// Why a stream was not processed.
 pub(super) const BY_REJECTION: &str = "H3_REQUEST_REJECTED (RFC 9114 4.1.1)";

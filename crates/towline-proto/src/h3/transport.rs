@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use crate::multiplexed::fault::aborted;
+use crate::error::aborted;
 use crate::multiplexed::{Lifecycle, Timing};
 use crate::{
     ConnectionError, ErrorCode, PeerClose, QuicClose, QuicCommand, StreamRecv, StreamSend,

@@ -8,11 +8,11 @@ use crate::{ConnectionError, Refusal, Side, StreamId, UserError};
 
 use super::core::Core;
 use super::fault::Fault;
-use super::pending_events::PendingEvents;
 use super::refusals::Refused;
 use super::states::{EndStream, SendState};
 use super::stream::{Number, Part, Variant};
 use super::streams::StreamKey;
+use crate::pending_events::PendingEvents;
 
 /// A connection of HTTP/2 or HTTP/3. The required methods are those in which the protocols differ.
 pub(crate) trait Multiplexed {

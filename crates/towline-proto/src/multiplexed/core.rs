@@ -19,7 +19,6 @@ use crate::{BufferPool, ConnectionError, Event, Limits, Refusal, Side, StreamId}
 use super::buffers::Outbox;
 use super::fault::Fault;
 use super::head::HeadDecoder;
-use super::pending_events::PendingEvents;
 use super::rate_limit::TokenBucket;
 use super::refusals::{Refusals, Refused};
 use super::response::HeadCache;
@@ -28,6 +27,7 @@ use super::signal::Signal;
 use super::stream::{Idle, Stream, Variant};
 use super::streams::{MAX_IDLE_SLOTS, StreamKey, Streams};
 use super::timers::Timers;
+use crate::pending_events::PendingEvents;
 
 /// Queued bytes that a stream may have even if the connection has no room: its progress depends on no other stream.
 const MIN_SHARE_BYTES: usize = 16 * 1024;

@@ -9,9 +9,9 @@ use crate::{BodySize, Field, Fields, Limits, Side, StreamError, UserError};
 use super::fault::Fault;
 use super::fields::{RequestInfo, check_trailers};
 use super::head::{BODY_TOO_LARGE, Request, Response};
-use super::pending_events::PendingEvents;
 use super::response::{BodyPlan, response_plan};
 use super::states::{RecvState, SendState, Tunnel};
+use crate::pending_events::PendingEvents;
 
 /// The messages of a stream.
 #[derive(Debug, Default)]

@@ -3,20 +3,6 @@
 use crate::error::{CloseReason, ErrorSource};
 use crate::{ConnectionError, ErrorCode, StreamError};
 
-// Orderly ends, and failures of the transport.
-pub(crate) const DONE: ConnectionError =
-    ConnectionError::new(CloseReason::Done, ErrorSource::None, 0, "closed in order");
-pub(crate) const IDLE: ConnectionError = ConnectionError::new(
-    CloseReason::Timeout,
-    ErrorSource::None,
-    0,
-    "keep-alive timeout",
-);
-
-pub(crate) const fn aborted(rule: &'static str) -> ConnectionError {
-    ConnectionError::new(CloseReason::Aborted, ErrorSource::Peer, 0, rule)
-}
-
 /// A broken rule: ends a stream or the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fault {

@@ -13,7 +13,6 @@ use crate::{
 use super::exchange::{BegunResponse, Finish, NothingToRead};
 use super::fault::Fault;
 use super::fields::{RequestInfo, RequestPlan, Scheme, encode_request};
-use super::pending_events::PendingEvents;
 use super::response::{
     CONTINUE, ContentLengths, EncodedBlock, HeadLookup, encode_response, with_own_head,
 };
@@ -21,6 +20,7 @@ use super::signal::Signal;
 use super::stream::Variant;
 use super::streams::StreamKey;
 use super::timing::Timing;
+use crate::pending_events::PendingEvents;
 
 pub(crate) fn size_of(body: Option<&Bytes>) -> BodySize {
     body.map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64))

@@ -12,7 +12,6 @@ pub(crate) mod fields;
 pub(crate) mod head;
 mod head_info;
 pub(crate) mod messages;
-pub(crate) mod pending_events;
 pub(crate) mod priority;
 pub(crate) mod rate_limit;
 pub(crate) mod refusals;

@@ -6,7 +6,7 @@ use crate::{ConnectionError, Event, StreamError, StreamId};
 
 use super::exchange::Exchange;
 use super::head::HeadDecoder;
-use super::pending_events::PendingEvents;
+use crate::pending_events::PendingEvents;
 
 /// An event without borrows.
 pub(crate) enum Signal {

@@ -5,11 +5,12 @@ use std::time::Instant;
 use crate::idle_timer::IdleTimer;
 
 use super::connection::Lifecycle;
-use super::fault::{DONE, Fault, IDLE};
+use super::fault::Fault;
 use super::states::RecvState;
 use super::stream::Variant;
 use super::streams::StreamKey;
 use super::timers::{Idleness, earliest};
+use crate::error::{DONE, IDLE};
 
 /// A connection that watches the time.
 pub(crate) trait Timing: Lifecycle {

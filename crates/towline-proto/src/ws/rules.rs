@@ -4,7 +4,7 @@ use std::{error, fmt};
 
 /// The longest payload of a control frame (RFC 6455 5.5).
 pub(super) const MAX_CONTROL_BYTES: usize = 125;
-/// The same without the two bytes of the close code.
+/// The longest reason in a close frame, beside the two bytes of the close code.
 pub(super) const MAX_REASON_BYTES: usize = MAX_CONTROL_BYTES - 2;
 
 /// Why a WebSocket failed: the peer broke a rule or was silent. The close frame with the code is queued already.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
-use towline_io::client::{CallId, ConnectionInfo};
+use towline_io::client::{CallId, ConnectionInfo, Trailer};
 
 use super::super::reply::{CallInfo, ReplyBody};
 use super::calls::ReadOutcome;
@@ -31,11 +31,9 @@ pub struct AsyncBody {
 
 enum State {
     Open,
-    Ended(CallInfo, Trailers),
+    Ended(CallInfo, Vec<Trailer>),
     Closed(CallInfo),
 }
-
-type Trailers = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl AsyncBody {
     pub fn new(

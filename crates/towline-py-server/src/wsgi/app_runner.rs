@@ -7,7 +7,7 @@ use pyo3::exceptions::PyConnectionError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use towline_io::serve::features::{Features, Payload};
+use towline_io::serve::features::{Features, Payload, RequestLine};
 use towline_io::serve::forwarded::PeerIp;
 use towline_io::serve::metrics::SlotHandle;
 
@@ -145,10 +145,9 @@ impl AppRunner {
         client_info: &ClientInfo,
         serial: u64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let head = &request.head;
         let environ = self
             .environs
-            .build(py, &head.line(), client_info, head.fields())?;
+            .build(py, &request.line(), client_info, request.fields())?;
         let body = std::mem::take(&mut request.body);
         let spool = request.spool.take();
         if !request.complete {
@@ -230,7 +229,7 @@ impl AppRunner {
 
     /// `GET /path from 192.0.2.1:50000, request id 0193...`
     fn describe(&self, request: &Request, client_info: &ClientInfo) -> String {
-        let (method, target) = (request.head.method(), request.head.target());
+        let RequestLine { method, target, .. } = request.line();
         let path = target
             .split(|&byte| byte == b'?')
             .next()
@@ -241,7 +240,7 @@ impl AppRunner {
             let _ = write!(text, " from {client}");
         }
         let name = self.application.feature_config.request_id.as_deref();
-        let mut fields = request.head.fields();
+        let mut fields = request.fields();
         let id = name.and_then(|name| fields.find(|field| field.name.eq_ignore_ascii_case(name)));
         if let Some(id) = id {
             let _ = write!(text, ", request id {}", id.value.escape_ascii());

@@ -28,7 +28,7 @@ impl BuiltinResponses {
 
     /// Responds if the request is not for the application; true if it did.
     pub fn respond(&mut self, conn: &mut Conn<ConnState>, request: &Request) -> bool {
-        let (line, fields) = (request.head.line(), request.head.fields());
+        let (line, fields) = (request.line(), request.fields());
         let metrics_only = conn.service().metrics_only;
         let response = if line.method == b"CONNECT" {
             // PEP 3333 has no tunnels.
@@ -45,7 +45,7 @@ impl BuiltinResponses {
 
     /// Responds with 503: over `--limit-concurrency`.
     pub fn refuse(&mut self, conn: &mut Conn<ConnState>, request: &Request) {
-        let response = BuiltinResponse::overloaded(&request.head.line());
+        let response = BuiltinResponse::overloaded(&request.line());
         self.send(conn, request, response);
     }
 
@@ -53,7 +53,7 @@ impl BuiltinResponses {
         let trusted = self.features.config().trusted.as_ref();
         let client = ClientInfo::of(conn, &request.head, trusted).remote;
         let client = client.map(|address| address.ip());
-        let (line, fields) = (request.head.line(), request.head.fields());
+        let (line, fields) = (request.line(), request.fields());
         let begun = (&line, client, Instant::now());
         self.features.begin(&mut self.record, begun, fields);
         self.fields.refresh();

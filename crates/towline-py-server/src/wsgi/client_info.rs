@@ -5,8 +5,9 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use towline_io::serve::forwarded::{self, PeerIp, Scheme, TrustedPeers};
 use towline_io::{Conn, PeerAddr, TlsInfo};
+use towline_proto::OwnedHead;
 
-use super::request::{ConnState, OwnedHead};
+use super::request::ConnState;
 use crate::pem::pem;
 
 pub struct ClientInfo {
@@ -36,7 +37,7 @@ impl ClientInfo {
         let peer_ip = remote
             .inet()
             .map_or(PeerIp::Unix, |addr| PeerIp::Ip(addr.ip()));
-        let fields = head.fields().map(|field| (field.name, field.value));
+        let fields = head.view().fields().map(|field| (field.name, field.value));
         let forwarded = forwarded::resolve(trusted, peer_ip, fields);
         if let Some((ip, port)) = forwarded.client {
             self.remote = Some(SocketAddr::new(ip, port));

@@ -13,13 +13,12 @@
 //! file, and never a thread. `--wsgi-request-buffer` bounds it; the rest of a longer body is received by
 //! `wsgi.input`.
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::Arc;
 
 use towline_io::serve::features::{FeatureConfig, RequestLine};
 use towline_io::serve::forwarded::{self, PeerIp};
 use towline_io::{Conn, Spool, StreamMap};
-use towline_proto::{Event, Field, HeadRef, StreamId, StreamRead, Version};
+use towline_proto::{Event, Fields, OwnedHead, StreamId, StreamRead};
 
 /// Size of one read of a body, and the part of it that is awaited when bodies are streamed.
 pub const WINDOW_BYTES: usize = 64 * 1024;
@@ -27,72 +26,6 @@ pub const WINDOW_BYTES: usize = 64 * 1024;
 /// The part of a body that is kept in memory: a stream window of HTTP/2, so that a usual form or upload needs no
 /// file.
 const MEMORY_BYTES: usize = 256 * 1024;
-
-/// A copy of a request head, which outlives its event.
-#[derive(Default)]
-pub struct OwnedHead {
-    bytes: Vec<u8>,
-    method: Range<usize>,
-    target: Range<usize>,
-    version: Option<Version>,
-    fields: Vec<(Range<usize>, Range<usize>)>,
-}
-
-impl OwnedHead {
-    pub fn method(&self) -> &[u8] {
-        &self.bytes[self.method.clone()]
-    }
-
-    pub fn target(&self) -> &[u8] {
-        &self.bytes[self.target.clone()]
-    }
-
-    pub fn version(&self) -> Version {
-        self.version.unwrap_or(Version::Http11)
-    }
-
-    pub fn line(&self) -> RequestLine<'_> {
-        RequestLine {
-            method: self.method(),
-            target: self.target(),
-            version: self.version(),
-        }
-    }
-
-    pub fn fields(&self) -> impl Iterator<Item = Field<'_>> + Clone {
-        self.fields.iter().map(|(name, value)| Field {
-            name: &self.bytes[name.clone()],
-            value: &self.bytes[value.clone()],
-        })
-    }
-
-    /// Sets a header, instead of those of this name that the client has sent.
-    pub fn set_field(&mut self, name: &[u8], value: &[u8]) {
-        let Self { bytes, fields, .. } = self;
-        fields.retain(|(field, _)| !bytes[field.clone()].eq_ignore_ascii_case(name));
-        let (name, value) = (self.append(name), self.append(value));
-        self.fields.push((name, value));
-    }
-
-    fn copy(&mut self, head: &HeadRef<'_>) {
-        self.bytes.clear();
-        self.fields.clear();
-        self.method = self.append(head.method());
-        self.target = self.append(head.target());
-        self.version = Some(head.version());
-        for field in head.fields() {
-            let name = self.append(field.name);
-            let value = self.append(field.value);
-            self.fields.push((name, value));
-        }
-    }
-
-    fn append(&mut self, bytes: &[u8]) -> Range<usize> {
-        let start = self.bytes.len();
-        self.bytes.extend_from_slice(bytes);
-        start..self.bytes.len()
-    }
-}
 
 pub struct Request {
     pub stream: StreamId,
@@ -175,7 +108,7 @@ impl RequestReader {
         loop {
             let (stream, end) = match conn.proto.next_event()? {
                 Event::Head { stream, head, end } => {
-                    self.spare.copy(&head);
+                    self.spare.copy_from(&head);
                     (stream, end)
                 }
                 Event::Readable(stream) => {
@@ -222,7 +155,7 @@ impl RequestReader {
             return;
         };
         let fields = || {
-            let fields = request.head.fields();
+            let fields = request.fields();
             fields.map(|field| (field.name, field.value))
         };
         let mut client = conn.remote_addr().inet().map(|address| address.ip());
@@ -231,7 +164,7 @@ impl RequestReader {
             let forwarded = forwarded::resolve(trusted, peer_ip, fields());
             client = forwarded.client.map(|(address, _)| address).or(client);
         }
-        refusals.on_unserved(refused, &request.head.line(), fields(), client);
+        refusals.on_unserved(refused, &request.line(), fields(), client);
     }
 
     /// Reads more of an awaited body; returns the request once the application can be called.
@@ -269,6 +202,14 @@ impl RequestReader {
 }
 
 impl Request {
+    pub fn line(&self) -> RequestLine<'_> {
+        RequestLine::of(&self.head.view())
+    }
+
+    pub fn fields(&self) -> Fields<'_> {
+        self.head.view().fields()
+    }
+
     /// Number of body bytes that have arrived.
     fn arrived(&self) -> u64 {
         self.body.len() as u64 + self.spool.as_ref().map_or(0, |spool| spool.len())

@@ -149,12 +149,8 @@ impl Responder {
         let State {
             features, record, ..
         } = &mut *state;
-        let line = request.head.line();
-        features.begin(
-            record,
-            (&line, client, times.received),
-            request.head.fields(),
-        );
+        let line = request.line();
+        features.begin(record, (&line, client, times.received), request.fields());
         features.scheme(record, is_https);
         features.application_called(record, times.called);
         state.write = Some(write.clone_ref(py));
@@ -173,7 +169,7 @@ impl Responder {
         request: &Request,
     ) -> Option<(Vec<u8>, String)> {
         let state = self.state(py);
-        let (name, id) = state.features.request_id(peer, request.head.fields())?;
+        let (name, id) = state.features.request_id(peer, request.fields())?;
         Some((name.to_vec(), id))
     }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use towline_io::SocketControl;
 use towline_io::serve::metrics::SlotHandle;
+use towline_proto::OwnedHead;
 
-use super::request::OwnedHead;
 use crate::open_gauge::OpenGauge;
 use crate::options::Options;
 
@@ -193,6 +193,7 @@ impl Usage {
 /// Whether a request asks for a WebSocket (RFC 6455 4.1).
 pub fn is_request(head: &OwnedHead) -> bool {
     let names = |element: &[u8]| element.trim_ascii().eq_ignore_ascii_case(b"websocket");
+    let head = head.view();
     head.method() == b"GET"
         && head
             .fields()

@@ -31,7 +31,7 @@ pub(super) struct AltValue {
     pub(super) host: Option<Box<str>>,
     pub(super) port: u16,
     pub(super) lifetime: Duration,
-    /// It stays valid when the network changes.
+    /// The alternative stays valid when the network changes.
     pub(super) persist: bool,
 }
 

@@ -52,7 +52,7 @@ pub(super) fn read(path: &Path, now: SystemTime) -> Result<Vec<Record>, String> 
 /// Replaces the file.
 pub(super) fn write(path: &Path, records: &[Record], now: SystemTime) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
-    // Of this process only: two that write at once must not mix.
+    // The name has the process in it: two processes that write at once must not mix.
     name.push(format!(".{}.new", std::process::id()));
     let temporary = path.with_file_name(name);
     let write = || {

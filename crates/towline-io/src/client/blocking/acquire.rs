@@ -217,7 +217,7 @@ pub(super) fn poll_entry(fd: std::os::fd::RawFd, events: libc::c_short) -> libc:
 
 /// The error of a new connection that cannot be waited for.
 pub(super) fn broken(error: &std::io::Error) -> CallError {
-    CallError::dial(&DialError::adoption(error))
+    CallError::dial(&DialError::registration(error))
 }
 
 /// The error of a stopped wait; `kind` is the timeout that bounded it.

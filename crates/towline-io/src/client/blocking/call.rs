@@ -10,13 +10,13 @@ use super::h1_call::H1Call;
 use super::h1_exchange::{Exchange, HeadState};
 use super::h2_call::{H2Call, Refused};
 use super::outcome::{
-    BlockingError, FillOutcome, ReadOutcome, Trailer, WriteOutcome, belongs_to_parent, over,
+    BlockingError, FillOutcome, ReadOutcome, WriteOutcome, belongs_to_parent, over,
 };
 use super::pooled_conn::ConnKind;
 use super::read_buffer::ReadBuffer;
 use super::shared_pool::{Acquired, SharedPool};
 use super::wait_policy::{Stop, WaitPolicy};
-use crate::client::conn_ext::announced_idle_time;
+use crate::client::conn_ext::{Trailer, announced_idle_time};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::connection_log::{self, ConnectionEvent};
 use crate::client::request::{CallError, CallErrorKind, CallOptions, OutgoingRequest, Timings};

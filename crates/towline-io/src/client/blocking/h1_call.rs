@@ -9,11 +9,11 @@ use towline_proto::{Field, OwnedHead, StreamRead};
 
 use super::h1_conn::{H1Conn, RecvProgress, with_buffers};
 use super::h1_exchange::{Exchange, HeadState, Upload, refresh_clock};
-use super::outcome::{self, BlockingError, FillOutcome, ReadOutcome, Trailer, WriteOutcome};
+use super::outcome::{self, BlockingError, FillOutcome, ReadOutcome, WriteOutcome};
 use super::pooled_conn::open;
 use super::shared_pool::SharedPool;
 use super::wait_policy::WaitPolicy;
-use crate::client::conn_ext::MAX_SKIPPED_BODY_BYTES;
+use crate::client::conn_ext::{MAX_SKIPPED_BODY_BYTES, Trailer, trailers_of};
 use crate::client::pool::SlotId;
 use crate::client::request::{Body, CallError, CallPhase, OutgoingRequest};
 
@@ -122,7 +122,7 @@ impl H1Call {
             StreamRead::Data(data) => ReadOutcome::Data(sink(data)),
             StreamRead::Pending => return Ok((ReadOutcome::Pending, None)),
             StreamRead::End => {
-                *trailers = outcome::trailers_of(&stream);
+                *trailers = trailers_of(&stream);
                 self.exchange.is_read = true;
                 if self.exchange.is_sending(&conn) {
                     // The call is over when its request has been sent, too.

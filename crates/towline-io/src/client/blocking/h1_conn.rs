@@ -14,7 +14,7 @@ use towline_proto::BufferPool;
 
 use super::adaptive_spin::{AdaptiveSpin, SPIN_TIME};
 use crate::client::connection_info::ConnectionInfo;
-use crate::client::connection_log::Life;
+use crate::client::connection_log::CloseRecord;
 use crate::client::fork;
 use crate::conn::flush::FlushOutcome;
 use crate::conn::{Conn, failure_rule};
@@ -44,7 +44,7 @@ pub(super) struct H1Conn {
     pub(super) now: Instant,
     /// The process that opened it.
     generation: u64,
-    _life: Life,
+    _close_record: CloseRecord,
 }
 
 impl H1Conn {
@@ -63,7 +63,7 @@ impl H1Conn {
             received: 0,
             now,
             generation,
-            _life: Life::new(info),
+            _close_record: CloseRecord::new(info),
         })
     }
 
@@ -100,7 +100,7 @@ impl H1Conn {
     }
 
     fn set_nonblocking(&self, on: bool) {
-        // It succeeded when the connection was made.
+        // The call succeeded when the connection was made, so it does not fail now.
         let _ = socket(&self.peer).and_then(|socket| socket.set_nonblocking(on));
     }
 

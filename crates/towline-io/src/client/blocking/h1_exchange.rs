@@ -8,7 +8,7 @@ use towline_proto::{BodySize, ConnectionError, Event, OwnedHead, StreamError, St
 use super::h1_conn::H1Conn;
 use super::outcome::BlockingError;
 use crate::client::call_error::{self, FailureContext};
-use crate::client::conn_ext::refuses_body;
+use crate::client::conn_ext::{duplicate, refuses_body, write_body};
 use crate::client::request::{
     Body, CallError, CallErrorKind, CallOptions, CallPhase, OutgoingRequest, Timeouts,
 };
@@ -128,22 +128,12 @@ impl Exchange {
         conn: &mut H1Conn,
         body: &Body,
     ) -> Result<(), Box<CallError>> {
+        let file = duplicate(body).map_err(|error| Box::new(file_error(&error)))?;
+        if let Body::File { len, .. } = body {
+            self.queued += len;
+        }
         let before = conn.peer.proto.pending_bytes();
-        let protocol = &mut conn.peer.proto;
-        let done = match body {
-            Body::Empty | Body::Known(_) | Body::Unknown => Ok(()),
-            Body::Bytes(bytes) => protocol.stream(self.stream).and_then(|mut stream| {
-                stream.write_shared(bytes.clone())?;
-                stream.finish()
-            }),
-            Body::File { file, offset, len } => {
-                let file = file
-                    .try_clone()
-                    .map_err(|error| Box::new(file_error(&error)))?;
-                self.queued += len;
-                conn.peer.send_file(self.stream, file, *offset, *len)
-            }
-        };
+        let done = write_body(&mut conn.peer, self.stream, body, file);
         self.count_queued(before, conn);
         done.map_err(|error| Box::new(CallError::local(error)))
     }

@@ -296,9 +296,7 @@ fn pull(
             CallRead::Pending => return Ok(false),
             CallRead::Failed(error) => return Err(error),
             CallRead::End => {
-                let trailers = state.driver.trailers(call).iter();
-                let owned = trailers.map(|(name, value)| (name[..].into(), value[..].into()));
-                buffer.trailers = owned.collect();
+                buffer.trailers = state.driver.trailers(call).to_vec();
                 return Ok(true);
             }
         }

@@ -100,13 +100,13 @@ pub(super) struct CallSlot {
 pub(super) struct H2Conn {
     pub(super) driver: Arc<H2Driver>,
     pub(super) id: ConnId,
-    /// Its slot in the pool.
+    /// Slot of the connection in the pool.
     pub(super) slot: SlotId,
 }
 
 impl H2Driver {
     pub(super) fn new(config: &BlockingConfig) -> io::Result<Self> {
-        let mut driver = ClientDriver::for_adopted(ClientDriverConfig {
+        let mut driver = ClientDriver::for_external_pool(ClientDriverConfig {
             dial: Arc::clone(&config.dial),
             limits: Arc::clone(&config.limits),
             engine: EngineConfig {
@@ -238,7 +238,7 @@ impl H2Conn {
         established: Established,
     ) -> io::Result<Self> {
         let mut state = driver.lock();
-        let id = state.driver.adopt_h2(route, established)?;
+        let id = state.driver.insert_h2(route, established)?;
         state.slots.insert(id, slot);
         drop(state);
         Ok(Self {
@@ -248,7 +248,7 @@ impl H2Conn {
         })
     }
 
-    /// Its descriptor and what is known about it.
+    /// The descriptor of the connection, and what is known about it.
     pub(super) fn describe(&self) -> Option<(RawFd, Arc<ConnectionInfo>)> {
         self.driver.lock().driver.describe_conn(self.id)
     }

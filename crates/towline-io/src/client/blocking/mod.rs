@@ -49,7 +49,7 @@ use super::route::Route;
 
 pub use call::BlockingCall;
 pub use config::BlockingConfig;
-pub use outcome::{BlockingError, FillOutcome, ReadOutcome, Trailer, WriteOutcome};
+pub use outcome::{BlockingError, FillOutcome, ReadOutcome, WriteOutcome};
 pub use wait_policy::WaitPolicy;
 pub use websocket::{BlockingWebSocket, UpgradeOutcome, WsRecvOutcome};
 

@@ -2,13 +2,8 @@
 
 use std::fmt;
 
-use towline_proto::StreamMut;
-
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::client::route::Route;
-
-/// Name and value of a trailer field.
-pub type Trailer = (Box<[u8]>, Box<[u8]>);
 
 /// The result of [`BlockingCall::take`].
 #[derive(Debug)]
@@ -73,13 +68,6 @@ impl fmt::Display for BlockingError {
 }
 
 impl std::error::Error for BlockingError {}
-
-pub(super) fn trailers_of(body: &StreamMut<'_>) -> Vec<Trailer> {
-    let trailers = body.trailers();
-    trailers
-        .map(|field| (field.name.into(), field.value.into()))
-        .collect()
-}
 
 /// The error of an operation on a call that has ended.
 pub(super) fn over() -> BlockingError {

@@ -1,6 +1,6 @@
 //! Bytes of a response body that were taken from a shared connection and not yet read by the program.
 
-use super::outcome::Trailer;
+use crate::client::conn_ext::Trailer;
 
 #[derive(Default)]
 pub(super) struct ReadBuffer {

@@ -227,7 +227,7 @@ impl SharedPool {
             let before = state.drivers.len();
             state.drivers.retain(|(slot, _)| *slot != pending.slot);
             if state.drivers.len() == before {
-                // It was cancelled meanwhile.
+                // The dial was cancelled meanwhile.
                 return Some(pending);
             }
             let origin = state.pool.origin(&pending.route, share);
@@ -480,7 +480,7 @@ impl State {
         }
     }
 
-    /// Its dial has ended: the waiter that drove it is parked like the others.
+    /// The dial of a waiter has ended: the waiter is parked like the others.
     fn drop_driver(&mut self, slot: SlotId, waiter: &Arc<Waiter>) {
         let before = self.drivers.len();
         self.drivers.retain(|(of, _)| *of != slot);
@@ -495,7 +495,7 @@ impl State {
         }
     }
 
-    /// Its wait has ended: it gets no dial.
+    /// The wait of a waiter has ended: it gets no dial.
     fn retire(&mut self, waiter: &Waiter) {
         waiter.set_over();
         self.parked.remove(&waiter.number);

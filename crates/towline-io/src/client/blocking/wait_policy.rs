@@ -41,7 +41,7 @@ impl<'a> WaitPolicy<'a> {
         self.total = deadline;
     }
 
-    /// The same without the total timeout, for waits that another clock bounds.
+    /// A policy without the total timeout, for waits that another clock bounds.
     pub(super) fn without_total(&mut self) -> WaitPolicy<'_> {
         WaitPolicy {
             interrupted: &mut *self.interrupted,

@@ -330,7 +330,7 @@ fn given_up() -> BlockingError {
 impl Drop for BlockingWebSocket {
     fn drop(&mut self) {
         if self.generation != fork::generation() {
-            // Its connection and its poll belong to the parent.
+            // The connection and its poll belong to the parent process.
             let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
             std::mem::forget(inner.driver.take());
         }

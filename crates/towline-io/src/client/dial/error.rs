@@ -53,7 +53,7 @@ impl DialError {
     }
 
     /// The connection is established, but registering it with epoll failed.
-    pub(crate) fn adoption(error: &io::Error) -> Self {
+    pub(crate) fn registration(error: &io::Error) -> Self {
         let message = format!("the new connection could not be watched: {error}");
         Self::new(DialErrorKind::Connect, message).because(error)
     }

@@ -15,7 +15,6 @@ mod clock;
 mod config;
 mod connect;
 mod error;
-mod established;
 mod happy_eyeballs;
 mod partial_transport;
 mod progress;
@@ -32,9 +31,10 @@ use std::time::Instant;
 
 pub use config::{DialConfig, HostOverrides, Keepalive};
 pub use error::{DialError, DialErrorKind, DialPhase};
-pub use established::{DialTimings, Established};
 pub use progress::{Progress, Watch};
 pub use resolve::Resolver;
+
+pub use crate::conn::established::{DialTimings, Established};
 
 use super::route::Route;
 use quic_race::QuicRace;

@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 
 use super::error::DialError;
-use super::established::Established;
+use crate::conn::established::Established;
 
 /// Readiness that a dial waits for. `serial` distinguishes two sockets of one dial with the same descriptor number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

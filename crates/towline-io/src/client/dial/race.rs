@@ -116,7 +116,7 @@ mod tests {
         Input::Time,
     ];
 
-    /// The same rules as a plain record of what has happened.
+    /// The rules of the race again, as a plain record of what has happened.
     #[derive(Default)]
     struct History {
         first_packet: Option<u32>,

@@ -106,7 +106,7 @@ pub(super) fn found(
     Err(DialError::new(DialErrorKind::Dns, message))
 }
 
-/// The same addresses with another port; an IPv6 address keeps its zone.
+/// Addresses with another port; an IPv6 address keeps its zone.
 pub(super) fn at_port(addrs: &[SocketAddr], port: u16) -> impl Iterator<Item = SocketAddr> {
     addrs.iter().map(move |addr| {
         let mut addr = *addr;

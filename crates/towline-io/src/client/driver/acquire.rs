@@ -12,7 +12,7 @@ use crate::client::acquire_timer::AcquireTimer;
 use crate::client::call_error;
 use crate::client::conn_ext::{EXPECT_CONTINUE_TIMEOUT, duplicate, write_body, write_request};
 use crate::client::connection_info::ConnectionInfo;
-use crate::client::connection_log::Life;
+use crate::client::connection_log::CloseRecord;
 use crate::client::dial::{Dial, DialError, Established};
 use crate::client::pool::{Action, Lease, OriginId, SlotId};
 use crate::client::request::{CallError, CallOptions, OutgoingRequest};
@@ -156,7 +156,7 @@ impl ClientDriver {
         peer.receive(buffers, now);
         let is_alive = peer.proto.is_reusable() && peer.input.broken.is_none();
         if peer.is_shared() {
-            // Its events are handled in the next turn.
+            // The events of the dial are handled in the next turn.
             self.engine.requeue(conn);
         }
         is_alive
@@ -284,6 +284,7 @@ impl ClientDriver {
             self.push_event(id, CallEvent::Writable);
         } else if let Some(peer) = self.engine.conn(conn)
             && let Err(error) = duplicate(&call.request.body)
+                .map_err(|_| UserError::StreamFailed)
                 .and_then(|file| write_body(peer, stream, &call.request.body, file))
         {
             // The body cannot be read: the request cannot be completed.
@@ -430,7 +431,7 @@ impl ClientDriver {
             let slot = SlotId::from_u64(dialled.tag);
             self.dials.remove(&slot);
             match dialled.result {
-                Ok(established) => self.adopt(slot, *established),
+                Ok(established) => self.insert_dialled(slot, *established),
                 Err(error) => self.dial_failed(slot, &error),
             }
         }
@@ -440,7 +441,7 @@ impl ClientDriver {
         any
     }
 
-    fn adopt(&mut self, slot: SlotId, established: Established) {
+    fn insert_dialled(&mut self, slot: SlotId, established: Established) {
         let timings = established.timings;
         match self.engine.add_established(established, &self.conn_config) {
             Ok(conn) => {
@@ -449,7 +450,7 @@ impl ClientDriver {
                     peer.state = ConnState {
                         slot: Some(slot),
                         dial: Some(timings),
-                        _life: Some(Life::new(&info)),
+                        _close_record: Some(CloseRecord::new(&info)),
                         info: Some(info),
                         ..ConnState::default()
                     };
@@ -458,7 +459,7 @@ impl ClientDriver {
                 self.pool.dialled(slot, conn, capacity, self.engine.now());
             }
             Err(error) => {
-                let error = DialError::adoption(&error);
+                let error = DialError::registration(&error);
                 self.dial_failed(slot, &error);
             }
         }

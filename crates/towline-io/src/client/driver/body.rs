@@ -140,7 +140,7 @@ impl ClientDriver {
         // The rest of a stream is sent when its call is over, too, unless no thread may poll then.
         let has_unsent = if peer.is_shared() {
             let body = peer.proto.stream(stream);
-            self.adopted_only && body.is_ok_and(|body| body.queued() > 0)
+            self.has_external_pool && body.is_ok_and(|body| body.queued() > 0)
         } else {
             peer.proto.pending_bytes() > 0 || peer.is_sending_files()
         };
@@ -172,7 +172,7 @@ impl ClientDriver {
         self.await_sent(id);
         self.flush_touched();
         self.schedule_deadline(id);
-        // That may have been all.
+        // The bytes that were sent may have been the last.
         self.wake_at_end(id);
     }
 

@@ -9,7 +9,7 @@ use super::websocket_state::{OpenWebSocket, WsCall, WsPhase};
 
 use crate::client::acquire_timer::AcquireTimer;
 use crate::client::call_error::{self, FailureContext};
-use crate::client::conn_ext::refuses_body;
+use crate::client::conn_ext::{Trailer, refuses_body};
 use crate::client::connection_info::ConnectionInfo;
 use crate::client::dial::DialTimings;
 use crate::client::pool::{Lease, SlotId, WaiterId};
@@ -90,7 +90,7 @@ pub(super) struct Call {
     pub(super) continue_deadline: Option<Instant>,
     /// Traffic of the connection before this call.
     pub(super) before: Traffic,
-    pub(super) trailers: Vec<(Vec<u8>, Vec<u8>)>,
+    pub(super) trailers: Vec<Trailer>,
     /// Set if the call requests, or has become, a WebSocket.
     pub(super) websocket: Option<Box<WsCall>>,
     /// Failure of the call, reported by an event or by the next read.
@@ -178,6 +178,13 @@ impl Call {
             retry_context: None,
             times: CallTimes::new(now),
         }
+    }
+
+    /// Ends the call: nothing more is sent or received for it.
+    pub(super) fn end(&mut self, now: Instant) {
+        self.stage = Stage::Over;
+        self.upload = Upload::Done;
+        self.times.over = Some(now);
     }
 
     pub(super) fn handle(&self) -> Option<StreamHandle> {

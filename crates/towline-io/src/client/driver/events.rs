@@ -8,7 +8,7 @@ use towline_proto::{Event, StreamError};
 use super::call::{Call, Upload};
 use super::{CallEvent, CallId, ClientDriver, Stage};
 use crate::client::call_error::{self, FailureContext};
-use crate::client::conn_ext::announced_idle_time;
+use crate::client::conn_ext::{announced_idle_time, trailers_of};
 use crate::client::connection_log::{self, ConnectionEvent};
 use crate::client::request::{CallError, CallErrorKind, CallPhase};
 use crate::client::retry_policy::{self, RetryContext};
@@ -154,9 +154,9 @@ impl ClientDriver {
             resends: call.resends,
         };
         let retry_context = retry_context.failed(why, protocols);
-        // Requests on adopted connections are sent again by the program.
+        // With an external pool, requests are sent again by the program.
         let again = !self.closed
-            && !self.adopted_only
+            && !self.has_external_pool
             && retry_context.is_some_and(|retry_context| {
                 retry_policy::may_resend(&call.request, &call.options, retry_context)
             });
@@ -245,9 +245,7 @@ impl ClientDriver {
         let Some(call) = self.call_mut(id) else {
             return;
         };
-        call.stage = Stage::Over;
-        call.upload = Upload::Done;
-        call.times.over = Some(now);
+        call.end(now);
         let error = Box::new(error.through(&call.request.route));
         call.error = Some(error.clone());
         self.push_event(id, CallEvent::Failed(error));
@@ -262,17 +260,11 @@ impl ClientDriver {
         let Some(handle) = call.handle() else {
             return;
         };
-        call.stage = Stage::Over;
-        call.upload = Upload::Done;
-        call.times.over = Some(now);
+        call.end(now);
         if let Some(peer) = self.engine.conn(handle.conn)
             && let Ok(body) = peer.proto.stream(handle.stream)
         {
-            let trailers = body.trailers();
-            if trailers.len() > 0 {
-                let owned = trailers.map(|field| (field.name.to_vec(), field.value.to_vec()));
-                call.trailers = owned.collect();
-            }
+            call.trailers = trailers_of(&body);
         }
         self.release(handle, now);
         self.run_pool_actions();

@@ -2,7 +2,7 @@
 //! closes with its last call.
 //!
 //! ```text
-//!  adopted ─preface─► calls begin and are released ──GOAWAY, EOF, timeout──► retired ─last call─► closed
+//!  opened ──preface─► calls begin and are released ──GOAWAY, EOF, timeout──► retired ─last call─► closed
 //! ```
 
 use std::sync::Arc;
@@ -139,7 +139,7 @@ impl ClientDriver {
         call.retry_context = Some(retry_context);
         call.continue_deadline = None;
         self.remove(handle);
-        if self.adopted_only {
+        if self.has_external_pool {
             // The program sends it again.
             let rule = "the alternative is not responsible for the origin (421, RFC 9110 15.5.20)";
             let error = CallError::new(CallErrorKind::RemoteProtocol, CallPhase::Head, rule);
@@ -249,7 +249,7 @@ impl ClientDriver {
             return;
         }
         let limit = peer.proto.stream_limit();
-        if self.adopted_only && h2.stream_limit.replace(limit) != Some(limit) {
+        if self.has_external_pool && h2.stream_limit.replace(limit) != Some(limit) {
             self.limit_changes.push(conn);
         }
         // The peer's SETTINGS may have changed the number of streams.
@@ -330,7 +330,7 @@ impl ClientDriver {
 
     /// Notes that the number of calls that a connection takes may have changed.
     pub(in crate::client) fn note_limit(&mut self, conn: ConnId) {
-        if self.adopted_only {
+        if self.has_external_pool {
             self.limit_changes.push(conn);
         }
     }

@@ -12,14 +12,14 @@
 //!
 //! `call` holds the state of one call, `acquire` gets a connection for it, `events` and `h2_events` turn the
 //! events of HTTP/1 and HTTP/2 connections into call events, `body` reads and writes, `timers` keeps the
-//! deadlines, `early_data` handles 0-RTT, `adopted` takes connections of the blocking client, `websocket` drives calls that became `WebSockets`, and `websocket_state` holds their state.
+//! deadlines, `early_data` handles 0-RTT, `external_pool` takes connections of the blocking client, `websocket` drives calls that became `WebSockets`, and `websocket_state` holds their state.
 
 mod acquire;
-mod adopted;
 mod body;
 mod call;
 mod early_data;
 mod events;
+mod external_pool;
 mod h2_events;
 mod timers;
 mod websocket;
@@ -34,8 +34,9 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use towline_proto::{Limits, OwnedHead};
 
+use super::conn_ext::Trailer;
 use super::connection_info::ConnectionInfo;
-use super::connection_log::Life;
+use super::connection_log::CloseRecord;
 use super::dial::{DialConfig, DialTimings};
 use super::pool::{Pool, PoolLimits, PoolStatus, SlotId};
 use super::request::{CallError, Timings};
@@ -157,7 +158,7 @@ struct ConnState {
     /// Timings of the dial, until the first call takes them.
     dial: Option<DialTimings>,
     info: Option<Arc<ConnectionInfo>>,
-    _life: Option<Life>,
+    _close_record: Option<CloseRecord>,
     /// The connection is in `unflushed`.
     unflushed: bool,
 }
@@ -177,10 +178,10 @@ pub struct ClientDriver {
     unflushed: Vec<ConnId>,
     /// Created for the first WebSocket.
     sockets: Option<WebSocketShared>,
-    /// Connections whose number of streams may have changed; kept if they are `adopted_only`.
+    /// Connections whose number of streams may have changed; kept if `has_external_pool`.
     limit_changes: Vec<ConnId>,
     /// Another pool dials the connections and assigns the calls.
-    adopted_only: bool,
+    has_external_pool: bool,
     in_turn: bool,
     conn_config: Arc<ConnConfig>,
     dial: Arc<DialConfig>,
@@ -203,7 +204,7 @@ impl ClientDriver {
             unflushed: Vec::new(),
             sockets: None,
             limit_changes: Vec::new(),
-            adopted_only: false,
+            has_external_pool: false,
             in_turn: false,
             conn_config: Arc::new(ConnConfig {
                 limits: config.limits,
@@ -294,7 +295,7 @@ impl ClientDriver {
     }
 
     /// Returns the trailer fields of a response that has been read to its end.
-    pub fn trailers(&self, call: CallId) -> &[(Vec<u8>, Vec<u8>)] {
+    pub fn trailers(&self, call: CallId) -> &[Trailer] {
         self.call(call).map_or(&[], |call| &call.trailers)
     }
 

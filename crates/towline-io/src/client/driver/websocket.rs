@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use towline_proto::ProtocolPolicy;
 use towline_proto::ws::{Kind, SendError, Status};
 
-use super::call::{Call, Stage, StreamHandle, Upload};
+use super::call::{Call, Stage, StreamHandle};
 use super::websocket_state::{
     OpenWebSocket, PendingRecv, Progress, WebSocketShared, WsCall, WsPhase, abnormal_closure, write,
 };
@@ -405,9 +405,7 @@ impl ClientDriver {
         let Some(handle) = call.handle() else {
             return;
         };
-        call.stage = Stage::Over;
-        call.upload = Upload::Done;
-        call.times.over = Some(now);
+        call.end(now);
         if let Some(peer) = self.engine.conn(handle.conn)
             && !peer.is_shared()
         {

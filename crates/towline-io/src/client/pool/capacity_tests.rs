@@ -6,6 +6,27 @@ use std::time::Instant;
 use super::tests::{Conn, Token, pool};
 use super::*;
 
+/// A pool in which this many calls of one origin, with the tokens from 0 on, wait for connections.
+fn waited_for(calls: Token) -> (Pool<usize, Conn, Token>, OriginId) {
+    let mut pool = pool(99, 99);
+    let origin = pool.origin(&Arc::new(0), 100);
+    for token in 0..calls {
+        assert!(pool.wait(origin, token, false).is_ok());
+    }
+    (pool, origin)
+}
+
+/// As [`waited_for`], with one dial that has succeeded. Its server has not announced how many calls it carries, and the
+/// first call has it.
+fn provisional(calls: Token) -> (Pool<usize, Conn, Token>, OriginId, SlotId) {
+    let (mut pool, origin) = waited_for(calls);
+    let opened = dials(&mut pool);
+    assert_eq!(opened.len(), 1);
+    pool.dialled(opened[0], 1, None, Instant::now());
+    assert_eq!(served(&mut pool), [(0, 1)], "the first call alone");
+    (pool, origin, opened[0])
+}
+
 fn dials(pool: &mut Pool<usize, Conn, Token>) -> Vec<SlotId> {
     let mut dials = Vec::new();
     while let Some(action) = pool.next_action() {
@@ -31,11 +52,7 @@ fn served(pool: &mut Pool<usize, Conn, Token>) -> Vec<(Token, Conn)> {
 
 #[test]
 fn waiters_share_dials_up_to_the_expected_capacity() {
-    let (mut pool, now) = (pool(99, 99), Instant::now());
-    let origin = pool.origin(&Arc::new(0), 100);
-    for token in 0..150 {
-        assert!(pool.wait(origin, token, false).is_ok());
-    }
+    let ((mut pool, _), now) = (waited_for(150), Instant::now());
     let opened = dials(&mut pool);
     assert_eq!(opened.len(), 2, "a hundred waiters per dial");
     pool.dialled(opened[0], 1, Some(100), now);
@@ -58,11 +75,7 @@ fn waiters_share_dials_up_to_the_expected_capacity() {
 
 #[test]
 fn a_dial_is_started_per_waiter_when_the_first_connection_carries_one() {
-    let (mut pool, now) = (pool(99, 99), Instant::now());
-    let origin = pool.origin(&Arc::new(0), 100);
-    for token in 0..5 {
-        assert!(pool.wait(origin, token, false).is_ok());
-    }
+    let ((mut pool, _), now) = (waited_for(5), Instant::now());
     let first = dials(&mut pool);
     assert_eq!(first.len(), 1);
     pool.dialled(first[0], 1, Some(1), now);
@@ -104,20 +117,12 @@ fn a_dial_stays_for_the_other_waiters_when_the_first_is_cancelled() {
 
 #[test]
 fn a_provisional_connection_carries_one_exchange_and_keeps_its_waiters() {
-    let (mut pool, now) = (pool(99, 99), Instant::now());
-    let origin = pool.origin(&Arc::new(0), 100);
-    for token in 0..100 {
-        assert!(pool.wait(origin, token, false).is_ok());
-    }
-    let opened = dials(&mut pool);
-    assert_eq!(opened.len(), 1);
-    pool.dialled(opened[0], 1, None, now);
-    assert_eq!(served(&mut pool), [(0, 1)], "the first call alone");
+    let (mut pool, origin, opened) = provisional(100);
     // A new call waits as well, and is not given a dial.
-    assert!(pool.acquire(origin, now).is_none());
+    assert!(pool.acquire(origin, Instant::now()).is_none());
     assert_eq!((pool.status().waiting, pool.status().dialling), (99, 0));
     // The server announces ten: the others get dials for ten each.
-    pool.set_capacity(opened[0], 10);
+    pool.set_capacity(opened, 10);
     let (mut assigned, mut dialled) = (0, 0);
     while let Some(action) = pool.next_action() {
         assigned += usize::from(matches!(action, Action::Assign(..)));
@@ -128,33 +133,19 @@ fn a_provisional_connection_carries_one_exchange_and_keeps_its_waiters() {
 
 #[test]
 fn a_limit_of_one_ends_the_provisional_state() {
-    let (mut pool, now) = (pool(99, 99), Instant::now());
-    let origin = pool.origin(&Arc::new(0), 100);
-    for token in 0..5 {
-        assert!(pool.wait(origin, token, false).is_ok());
-    }
-    let opened = dials(&mut pool);
-    pool.dialled(opened[0], 1, None, now);
-    assert_eq!(served(&mut pool), [(0, 1)]);
-    pool.set_capacity(opened[0], 1);
+    let (mut pool, _, opened) = provisional(5);
+    pool.set_capacity(opened, 1);
     assert_eq!(dials(&mut pool).len(), 4, "a dial for each of the others");
 }
 
 #[test]
 fn waiters_of_a_provisional_connection_that_fails_get_a_dial_each() {
     for retires in [false, true] {
-        let (mut pool, now) = (pool(99, 99), Instant::now());
-        let origin = pool.origin(&Arc::new(0), 100);
-        for token in 0..5 {
-            assert!(pool.wait(origin, token, false).is_ok());
-        }
-        let opened = dials(&mut pool);
-        pool.dialled(opened[0], 1, None, now);
-        assert_eq!(served(&mut pool), [(0, 1)]);
+        let (mut pool, _, opened) = provisional(5);
         if retires {
-            pool.retire(opened[0]);
+            pool.retire(opened);
         } else {
-            pool.remove(opened[0]);
+            pool.remove(opened);
         }
         assert_eq!(dials(&mut pool).len(), 4);
     }
@@ -162,16 +153,9 @@ fn waiters_of_a_provisional_connection_that_fails_get_a_dial_each() {
 
 #[test]
 fn the_next_waiter_gets_a_provisional_connection_that_is_released() {
-    let (mut pool, now) = (pool(99, 99), Instant::now());
-    let origin = pool.origin(&Arc::new(0), 100);
-    for token in 0..3 {
-        assert!(pool.wait(origin, token, false).is_ok());
-    }
-    let opened = dials(&mut pool);
-    pool.dialled(opened[0], 1, None, now);
-    assert_eq!(served(&mut pool), [(0, 1)]);
-    pool.release(opened[0], now);
+    let (mut pool, _, opened) = provisional(3);
+    pool.release(opened, Instant::now());
     assert_eq!(served(&mut pool), [(1, 1)]);
-    pool.set_capacity(opened[0], 3);
+    pool.set_capacity(opened, 3);
     assert_eq!(served(&mut pool), [(2, 1)]);
 }

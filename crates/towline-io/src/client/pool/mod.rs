@@ -18,10 +18,10 @@
 //! capacity is not known yet is provisional: it carries one exchange, and the waiters that the dial was expected to
 //! serve go on waiting for `set_capacity`. Every operation is O(1), including `cancel`.
 
-mod adopted;
 mod capacity;
 #[cfg(test)]
 mod capacity_tests;
+mod external;
 mod list;
 #[cfg(test)]
 mod model_tests;

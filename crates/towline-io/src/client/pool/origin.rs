@@ -23,9 +23,9 @@ const SURPLUS: usize = 1;
 pub(super) enum Demand {
     #[default]
     Satisfied,
-    /// It has more waiters than its dials will serve, and is below the limit per host.
+    /// The origin has more waiters than its dials will serve, and is below the limit per host.
     Wanting,
-    /// It is `Wanting` and has no connection.
+    /// The origin is `Wanting` and has no connection.
     Starved,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Origin<K> {
     pub(super) expecting: List<0>,
     pub(super) queued: List<0>,
     demand: Demand,
-    /// It has more dials than its waiters need.
+    /// Links in the list of origins that have more dials than their waiters need.
     is_surplus: bool,
     links: [Links; 2],
 }

@@ -33,19 +33,8 @@ pub fn server_accept<'a>(
 
 /// Client: the value to offer.
 pub fn client_offer(config: &Config) -> Vec<u8> {
-    let mut offer = NAME.to_vec();
-    if !config.server.takeover {
-        offer.extend_from_slice(b"; server_no_context_takeover");
-    }
-    if !config.client.takeover {
-        offer.extend_from_slice(b"; client_no_context_takeover");
-    }
-    if config.server.window_bits < MAX_BITS {
-        bits(&mut offer, b"server", config.server.window_bits);
-    }
-    if config.client.window_bits < MAX_BITS {
-        bits(&mut offer, b"client", config.client.window_bits);
-    } else {
+    let mut offer = field_value(config.server, config.client);
+    if config.client.window_bits == MAX_BITS {
         offer.extend_from_slice(b"; client_max_window_bits");
     }
     offer
@@ -76,28 +65,31 @@ pub fn client_accept<'a>(
 impl Params {
     /// Server: the header value of the response.
     pub fn response_value(&self) -> Vec<u8> {
-        let mut value = NAME.to_vec();
-        if !self.server.takeover {
-            value.extend_from_slice(b"; server_no_context_takeover");
-        }
-        if !self.client.takeover {
-            value.extend_from_slice(b"; client_no_context_takeover");
-        }
-        if self.server.window_bits < MAX_BITS {
-            bits(&mut value, b"server", self.server.window_bits);
-        }
-        if self.client.window_bits < MAX_BITS {
-            bits(&mut value, b"client", self.client.window_bits);
-        }
-        value
+        field_value(self.server, self.client)
     }
 }
 
-fn bits(out: &mut Vec<u8>, side: &[u8], bits: u8) {
-    out.extend_from_slice(b"; ");
-    out.extend_from_slice(side);
-    out.extend_from_slice(b"_max_window_bits=");
-    out.extend_from_slice(bits.to_string().as_bytes());
+/// The extension with the parameters that differ from their defaults.
+fn field_value(server: Direction, client: Direction) -> Vec<u8> {
+    let mut value = NAME.to_vec();
+    for (direction, name) in [
+        (server, &b"; server_no_context_takeover"[..]),
+        (client, b"; client_no_context_takeover"),
+    ] {
+        if !direction.takeover {
+            value.extend_from_slice(name);
+        }
+    }
+    for (direction, name) in [
+        (server, &b"; server_max_window_bits="[..]),
+        (client, b"; client_max_window_bits="),
+    ] {
+        if direction.window_bits < MAX_BITS {
+            value.extend_from_slice(name);
+            value.extend_from_slice(direction.window_bits.to_string().as_bytes());
+        }
+    }
+    value
 }
 
 /// Sender of the parameters: only a client's `client_max_window_bits` may be without a value (RFC 7692 7.1.2.2).
@@ -151,13 +143,7 @@ impl ExtensionParams {
     fn accept(&self, config: &Config) -> Params {
         let limited = config.client.window_bits < MAX_BITS;
         Params {
-            server: Direction {
-                takeover: config.server.takeover && !self.server_no_takeover,
-                window_bits: config
-                    .server
-                    .window_bits
-                    .min(self.server_bits.unwrap_or(MAX_BITS)),
-            },
+            server: narrowed(config.server, self.server_no_takeover, self.server_bits),
             client: Direction {
                 takeover: config.client.takeover
                     && !self.client_no_takeover
@@ -181,14 +167,16 @@ impl ExtensionParams {
                 takeover: server_keeps,
                 window_bits: server_bits,
             },
-            client: Direction {
-                takeover: config.client.takeover && !self.client_no_takeover,
-                window_bits: config
-                    .client
-                    .window_bits
-                    .min(self.client_bits.unwrap_or(MAX_BITS)),
-            },
+            client: narrowed(config.client, self.client_no_takeover, self.client_bits),
         })
+    }
+}
+
+/// What one end wants of a direction, within the parameters of the other.
+fn narrowed(wanted: Direction, no_takeover: bool, bits: Option<u8>) -> Direction {
+    Direction {
+        takeover: wanted.takeover && !no_takeover,
+        window_bits: wanted.window_bits.min(bits.unwrap_or(MAX_BITS)),
     }
 }
 

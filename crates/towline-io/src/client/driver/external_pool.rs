@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::{CallId, ClientDriver, ClientDriverConfig, ConnState};
 use crate::client::connection_info::ConnectionInfo;
-use crate::client::connection_log::Life;
+use crate::client::connection_log::CloseRecord;
 use crate::client::dial::Established;
 use crate::client::pool::{Lease, PoolLimits};
 use crate::client::request::{CallError, CallOptions, OutgoingRequest};
@@ -15,8 +15,8 @@ use crate::client::retry_policy::RetryContext;
 use crate::client::route::Route;
 use crate::conn::id::ConnId;
 
-/// Limits of a pool that contains adopted connections only: the other pool has the limits.
-const ADOPTED_ONLY: PoolLimits = PoolLimits {
+/// Limits of a driver whose connections another pool has dialled: the other pool has the limits.
+const NO_LIMITS: PoolLimits = PoolLimits {
     max_connections: usize::MAX,
     max_connections_per_host: usize::MAX,
     max_keepalive: usize::MAX,
@@ -26,18 +26,18 @@ const ADOPTED_ONLY: PoolLimits = PoolLimits {
 };
 
 impl ClientDriver {
-    /// Creates a driver of adopted connections.
-    pub(in crate::client) fn for_adopted(config: ClientDriverConfig) -> io::Result<Self> {
+    /// Creates a driver of connections that another pool has dialled.
+    pub(in crate::client) fn for_external_pool(config: ClientDriverConfig) -> io::Result<Self> {
         let mut driver = Self::new(ClientDriverConfig {
-            pool: ADOPTED_ONLY,
+            pool: NO_LIMITS,
             ..config
         })?;
-        driver.adopted_only = true;
+        driver.has_external_pool = true;
         Ok(driver)
     }
 
     /// Adds an HTTP/2 connection.
-    pub(in crate::client) fn adopt_h2(
+    pub(in crate::client) fn insert_h2(
         &mut self,
         route: &Arc<Route>,
         established: Established,
@@ -48,14 +48,14 @@ impl ClientDriver {
             .add_established(established, &self.conn_config)?;
         let capacity = self.send_preface(conn);
         let now = self.engine.now();
-        let slot = self.pool.adopt(route, conn, capacity, now);
+        let slot = self.pool.insert(route, conn, capacity, now);
         if let Some(peer) = self.engine.conn(conn) {
             let h2 = std::mem::take(&mut peer.state.h2);
             let info = Arc::new(ConnectionInfo::of(peer, timings));
             peer.state = ConnState {
                 h2,
                 slot: Some(slot),
-                _life: Some(Life::new(&info)),
+                _close_record: Some(CloseRecord::new(&info)),
                 info: Some(info),
                 ..ConnState::default()
             };

@@ -1,4 +1,4 @@
-//! The result of a dial.
+//! A connection that a dial has made.
 
 use std::time::Duration;
 

@@ -9,7 +9,7 @@ use super::{Lease, Pool, SlotId};
 
 impl<K: Eq + Hash, C: Clone, W: Clone> Pool<K, C, W> {
     /// Adds a connection that was not dialled by this pool. Returns its slot.
-    pub fn adopt(&mut self, key: &Arc<K>, conn: C, capacity: Option<u32>, now: Instant) -> SlotId {
+    pub fn insert(&mut self, key: &Arc<K>, conn: C, capacity: Option<u32>, now: Instant) -> SlotId {
         let origin = self.origin(key, capacity.unwrap_or(1)).index();
         let index = self.insert_dial(origin, None);
         let slot = self.slot_id(index);
@@ -41,12 +41,12 @@ mod tests {
     use crate::client::pool::{Action, PoolLimits};
 
     #[test]
-    fn an_adopted_connection_counts_its_leases_up_to_its_capacity() {
+    fn an_inserted_connection_counts_its_leases_up_to_its_capacity() {
         let now = Instant::now();
         let mut pool: Pool<&str, u32, u32> = Pool::new(PoolLimits::default());
         let (key, other) = (Arc::new("a"), Arc::new("a"));
-        let first = pool.adopt(&key, 1, Some(2), now);
-        let second = pool.adopt(&other, 2, Some(1), now);
+        let first = pool.insert(&key, 1, Some(2), now);
+        let second = pool.insert(&other, 2, Some(1), now);
         let lease = |pool: &mut Pool<_, _, _>, slot| {
             let lease: Option<Lease<u32>> = pool.lease_on(slot);
             lease.map(|lease| (lease.conn, lease.reused))
@@ -65,7 +65,7 @@ mod tests {
     fn a_retired_connection_takes_no_lease_and_closes_with_its_last_one() {
         let now = Instant::now();
         let mut pool: Pool<&str, u32, u32> = Pool::new(PoolLimits::default());
-        let slot = pool.adopt(&Arc::new("a"), 1, Some(2), now);
+        let slot = pool.insert(&Arc::new("a"), 1, Some(2), now);
         assert!(pool.lease_on(slot).is_some());
         assert!(!pool.is_retired(slot));
         pool.retire(slot);

@@ -1,0 +1,48 @@
+//! How a connection has failed: for its events, and for the program's logs.
+
+use std::sync::Arc;
+
+use crate::error::CloseReason;
+use crate::{ConnectionError, Refusal, StreamId};
+
+/// The end of a connection, or of its input.
+#[derive(Debug, Default)]
+pub(super) struct Failure {
+    error: Option<Arc<ConnectionError>>,
+    /// Server: the refusal that has ended the connection, and whether the program has not taken it yet.
+    refusal: Option<Box<(Refusal, bool)>>,
+    /// Client: the failure of the transport while bytes of the response were still unread.
+    pub transport: Option<&'static str>,
+}
+
+impl Failure {
+    /// The first error of the connection.
+    pub fn error(&self) -> Option<&Arc<ConnectionError>> {
+        self.error.as_ref()
+    }
+
+    /// Records why the connection is over, unless an earlier error has ended it.
+    pub fn record(&mut self, error: ConnectionError) {
+        self.error.get_or_insert_with(|| Arc::new(error));
+    }
+
+    /// Records the refusal of a request, for the program to take.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.refusal = Some(Box::new((refusal, true)));
+    }
+
+    pub fn has_refusal(&self) -> bool {
+        self.refusal.as_ref().is_some_and(|refusal| refusal.1)
+    }
+
+    pub fn take_refusal(&mut self) -> Option<Refusal> {
+        let (refusal, is_new) = self.refusal.as_deref_mut()?;
+        std::mem::replace(is_new, false).then(|| refusal.clone())
+    }
+
+    /// The fault that has ended the exchange `id`: its status (0: no response was sent) and its rule.
+    pub fn refusal_of(&self, id: StreamId) -> Option<(u16, CloseReason, &'static str)> {
+        let (refusal, _) = self.refusal.as_deref()?;
+        (refusal.stream == Some(id)).then_some((refusal.status, refusal.reason, refusal.rule))
+    }
+}
