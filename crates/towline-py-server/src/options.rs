@@ -1,10 +1,11 @@
 //! `ServerConfig` of `towline/config`, which defines names and defaults, as read by the native side. A missing
 //! attribute is an internal error, not one of the user.
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::Password;
+use towline_proto::{DateSource, Http2Limits, Http3Limits, Limits};
 
 use super::tickets::SharedTickets;
 
@@ -121,6 +122,9 @@ words! {
     Json = "json",
 }
 
+/// Fields of an HTTP/2 or HTTP/3 request beyond `--limit-request-fields`: pseudo-headers and the parts of a split cookie.
+const MORE_FIELDS: u32 = 28;
+
 /// Every attribute that the native side needs; units as in `ServerConfig` (bytes, seconds).
 #[derive(FromPyObject, Clone, Debug)]
 #[allow(clippy::struct_excessive_bools)] // the user's switches, named as on the command line
@@ -193,4 +197,52 @@ pub struct Options {
     /// Value of the header `alt-svc`, once the UDP sockets are known.
     #[pyo3(default)]
     pub alt_svc: Option<Vec<u8>>,
+}
+
+impl Options {
+    /// The limits of the protocol core, from the options.
+    pub fn limits(&self) -> Limits {
+        let bytes = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        Limits {
+            max_start_line_bytes: bytes(self.limit_request_line),
+            max_field_line_bytes: bytes(self.limit_request_field_size),
+            max_head_bytes: bytes(self.limit_request_head),
+            max_fields: bytes(self.limit_request_fields),
+            max_body_bytes: self.limit_request_body,
+            header_timeout: Some(self.timeout_request_header.0),
+            body_timeout: Some(self.timeout_request_body.0),
+            min_bytes_per_s: u32::try_from(self.min_bytes_per_second).unwrap_or(u32::MAX),
+            keep_alive_timeout: Some(self.timeout_keep_alive.0),
+            // Idle connections are closed well before the rest is cancelled.
+            drain_idle_timeout: self
+                .timeout_drain_idle
+                .0
+                .min(self.timeout_graceful_shutdown.0 / 2),
+            date: self.date_header.then_some(DateSource(http_date)),
+            http2: Http2Limits {
+                max_concurrent_streams: bytes(self.http2_max_concurrent_streams),
+                stream_window_bytes: bytes(self.http2_initial_stream_window_size),
+                connection_window_bytes: bytes(self.http2_initial_connection_window_size),
+                max_header_list_bytes: bytes(self.http2_max_headers_size),
+                max_fields: bytes(self.limit_request_fields).saturating_add(MORE_FIELDS),
+                ..Http2Limits::server()
+            },
+            http3: Http3Limits {
+                max_concurrent_streams: self.http3_max_concurrent_streams,
+                max_field_section_bytes: bytes(self.http2_max_headers_size),
+                max_fields: bytes(self.limit_request_fields).saturating_add(MORE_FIELDS),
+                ..Http3Limits::server()
+            },
+            ..Limits::server()
+        }
+    }
+}
+
+/// The `date` of a response that the protocol core makes itself.
+fn http_date() -> [u8; 29] {
+    let now = UNIX_EPOCH + Duration::from_secs(towline_io::unix_seconds());
+    let mut date = [b' '; 29];
+    let text = httpdate::fmt_http_date(now);
+    date.copy_from_slice(text.as_bytes());
+    date
 }

@@ -3,7 +3,7 @@ use std::io;
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -12,14 +12,11 @@ use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
 use towline_io::{
     ClientCerts, ConnConfig, Drain, Engine, Identity, Listener, MinVersion, TlsConfig, TlsSettings,
 };
-use towline_proto::{DateSource, Http2Limits, Http3Limits, Limits, ProtocolPolicy};
+use towline_proto::ProtocolPolicy;
 
 use super::http3;
 use super::options::{Bind, ClientCertificate, HttpVersions, Options, TlsVersion};
 use towline_py_common::errors;
-
-/// Fields of an HTTP/2 or HTTP/3 request beyond `--limit-request-fields`: pseudo-headers and the parts of a split cookie.
-const MORE_FIELDS: u32 = 28;
 
 /// The interface of the application. A WSGI application needs a socket for a WebSocket, so its server does not offer
 /// them over HTTP/2 (RFC 8441 3).
@@ -27,52 +24,6 @@ const MORE_FIELDS: u32 = 28;
 pub enum Interface {
     Asgi,
     Wsgi,
-}
-
-/// The limits of the protocol core, from the options.
-pub fn limits(options: &Options) -> Limits {
-    let bytes = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Limits {
-        max_start_line_bytes: bytes(options.limit_request_line),
-        max_field_line_bytes: bytes(options.limit_request_field_size),
-        max_head_bytes: bytes(options.limit_request_head),
-        max_fields: bytes(options.limit_request_fields),
-        max_body_bytes: options.limit_request_body,
-        header_timeout: Some(options.timeout_request_header.0),
-        body_timeout: Some(options.timeout_request_body.0),
-        min_bytes_per_s: u32::try_from(options.min_bytes_per_second).unwrap_or(u32::MAX),
-        keep_alive_timeout: Some(options.timeout_keep_alive.0),
-        // Idle connections are closed well before the rest is cancelled.
-        drain_idle_timeout: options
-            .timeout_drain_idle
-            .0
-            .min(options.timeout_graceful_shutdown.0 / 2),
-        date: options.date_header.then_some(DateSource(http_date)),
-        http2: Http2Limits {
-            max_concurrent_streams: bytes(options.http2_max_concurrent_streams),
-            stream_window_bytes: bytes(options.http2_initial_stream_window_size),
-            connection_window_bytes: bytes(options.http2_initial_connection_window_size),
-            max_header_list_bytes: bytes(options.http2_max_headers_size),
-            max_fields: bytes(options.limit_request_fields).saturating_add(MORE_FIELDS),
-            ..Http2Limits::server()
-        },
-        http3: Http3Limits {
-            max_concurrent_streams: options.http3_max_concurrent_streams,
-            max_field_section_bytes: bytes(options.http2_max_headers_size),
-            max_fields: bytes(options.limit_request_fields).saturating_add(MORE_FIELDS),
-            ..Http3Limits::server()
-        },
-        ..Limits::server()
-    }
-}
-
-/// The `date` of a response that the protocol core makes itself.
-fn http_date() -> [u8; 29] {
-    let now = UNIX_EPOCH + Duration::from_secs(towline_io::unix_seconds());
-    let mut date = [b' '; 29];
-    let text = httpdate::fmt_http_date(now);
-    date.copy_from_slice(text.as_bytes());
-    date
 }
 
 /// The protocols of `--http1` and `--http2`. With TLS, ALPN selects one of them.
@@ -94,7 +45,7 @@ pub fn trusted_peers(options: &Options) -> PyResult<TrustedPeers> {
 /// The service for the connections of all listeners of the application.
 pub fn service(options: &mut Options, interface: Interface) -> PyResult<ConnConfig> {
     let (protocols, alpn) = protocols(options);
-    let mut limits = limits(options);
+    let mut limits = options.limits();
     limits.http2.extended_connect = interface == Interface::Asgi && options.ws;
     limits.http3.extended_connect = limits.http2.extended_connect;
     let mut service = ConnConfig {
@@ -164,7 +115,7 @@ pub fn listen<S: Default>(
     let application = Arc::new(application);
     let metrics = Arc::new(ConnConfig {
         metrics_only: true,
-        ..ConnConfig::plain(limits(options))
+        ..ConnConfig::plain(options.limits())
     });
     for bind in binds.iter().filter(|bind| !bind.udp) {
         let service = if bind.metrics { &metrics } else { &application };
