@@ -172,7 +172,7 @@ To change nothing but the engine, keep httpx, httpx2 or requests and use a drop-
 code that changes to `towline.Client` and `towline.AsyncClient`, which follow httpx. A name that is not in a table has the same
 name and meaning here. The differences in behaviour are in [call.md](call.md#differences-from-httpx).
 
-A name of theirs that does not exist here is an error that says what to write:
+If you use a name that does not exist here, the error says what to write:
 
 ```pycon
 >>> client.get(url, allow_redirects=True)

@@ -89,7 +89,7 @@ def migration() -> str:
     parts = [text, marker, rest.partition("\n")[0], "\n"]
     for server in ("uvicorn", "gunicorn", "granian", "hypercorn"):
         parts.append(
-            f"\n## Options of {server}\n\nThose that are not listed have the same name and meaning here.\n\n"
+            f"\n## Options of {server}\n\nOptions that are not listed have the same name and meaning here.\n\n"
         )
         parts.append("| option | here | remark |\n|---|---|---|\n")
         rows = [row for row in ROWS.values() if server in row.servers.split()]

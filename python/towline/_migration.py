@@ -123,7 +123,7 @@ STRICT = "requests are parsed strictly, because leniency allows request smugglin
 ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
     (
         Row(U, "--reload-delay", "", "changes are reported by the kernel (watchfiles), or looked for each second"),
-        Row(f"{U} {G}", "--http", _http, "--http2 is on; `1` and the parsers of HTTP/1.1 switch it off"),
+        Row(f"{U} {G}", "--http", _http, "HTTP/2 is on by default; `1` and the parsers of HTTP/1.1 turn it off"),
         Row(U, "--ws-max-queue", "", "one message is read ahead, more only as the application receives them"),
         Row(f"{U} {N}", "--ssl-version", _tls_version, "TLS 1.2 and 1.3 together unless --ssl-min-version 1.3"),
         Row(U, "--h11-max-incomplete-event-size", "--limit-request-head"),
