@@ -7,7 +7,7 @@ use towline_io::client::{CallOptions, OutgoingRequest, PoolStatus};
 pub struct Exchange<'py> {
     pub request: OutgoingRequest,
     pub options: CallOptions,
-    /// What yields the pieces of a streamed body.
+    /// Yields the pieces of a streamed body.
     pub pieces: Option<Bound<'py, PyAny>>,
     pub on_informational: Option<Py<PyAny>>,
 }

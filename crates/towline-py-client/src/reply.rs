@@ -2,6 +2,8 @@
 use std::sync::Arc;
 
 use pyo3::IntoPyObjectExt;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use towline_io::client::{ConnectionInfo, Timings};
@@ -113,6 +115,30 @@ impl Reply {
             .and_then(|connection| connection.tls.as_ref());
         tls.map(|tls| tls_dict(py, tls)).transpose()
     }
+}
+
+/// Returns the buffer that `readinto` fills.
+pub fn writable(buffer: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
+    let buffer = PyBuffer::get(buffer)?;
+    if buffer.readonly() || !buffer.is_c_contiguous() {
+        return Err(PyTypeError::new_err(
+            "readinto: a writable, contiguous buffer of bytes is needed",
+        ));
+    }
+    Ok(buffer)
+}
+
+/// Copies `data` to the beginning of a [`writable`] buffer. Returns its length.
+pub fn copy_into(_py: Python<'_>, buffer: &PyBuffer<u8>, data: &[u8]) -> PyResult<usize> {
+    if data.len() > buffer.item_count() {
+        return Err(PyRuntimeError::new_err("the buffer has changed"));
+    }
+    // SAFETY: the buffer is writable, contiguous and at least as long, and stays exported while it is held
+    // here; nothing else writes while the GIL is held.
+    unsafe {
+        std::ptr::copy_nonoverlapping(data.as_ptr(), buffer.buf_ptr().cast::<u8>(), data.len());
+    }
+    Ok(data.len())
 }
 
 /// An address in the form of the `socket` module: `(host, port)`, a path, or None.

@@ -98,10 +98,10 @@ fn build_labels(options: &Options) -> Vec<(&'static str, String)> {
 }
 
 fn access_log(options: &Options) -> PyResult<Option<(Arc<Format>, Writer)>> {
-    let (place, sink) = match (&options.access_log_logger, &options.access_log) {
+    let (name, sink) = match (&options.access_log_logger, &options.access_log) {
         (Some(name), _) => (name.as_str(), Sink::Lines(logger(name)?)),
-        (None, Some(place)) if place == "-" => ("stdout", Sink::Stdout),
-        (None, Some(place)) => (place.as_str(), Sink::File(place.into())),
+        (None, Some(name)) if name == "-" => ("stdout", Sink::Stdout),
+        (None, Some(name)) => (name.as_str(), Sink::File(name.into())),
         (None, None) => return Ok(None),
     };
     let boxed = |names: &[String]| names.iter().filter_map(|name| lower(Some(name))).collect();
@@ -118,7 +118,7 @@ fn access_log(options: &Options) -> PyResult<Option<(Arc<Format>, Writer)>> {
     let format = Format::compile_with(format, format_options)
         .map_err(|error| PyValueError::new_err(format!("access_log_format: {error}")))?;
     let writer = Writer::new(sink, DEFAULT_BUFFER_BYTES)
-        .map_err(|error| errors::setup(&error, &format!("access_log: {place}")))?;
+        .map_err(|error| errors::setup(&error, &format!("access_log: {name}")))?;
     Ok(Some((Arc::new(format), writer)))
 }
 

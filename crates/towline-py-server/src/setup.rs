@@ -143,7 +143,7 @@ pub fn drain(close_idle: bool) -> Drain {
 }
 
 /// Maximum wait of a turn that a foreign event loop calls.
-pub const NOT_AT_ALL: Option<Duration> = Some(Duration::ZERO);
+pub const NO_WAIT: Option<Duration> = Some(Duration::ZERO);
 
 /// Maximum time for writing the last lines of the access log at the end.
 pub const LOG_CLOSE_TIMEOUT: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use super::super::head::Head;
 use super::super::reply::CallInfo;
 use super::task_future::TaskFuture;
 
-/// What lets an operation make progress.
+/// The event that lets an operation make progress.
 pub enum WaitFor {
     /// The next event of the call's response.
     Read(CallId),

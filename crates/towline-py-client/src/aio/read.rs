@@ -2,12 +2,13 @@
 use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyRuntimeError, PyTypeError};
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::super::collector::{BodyError, BodyLimits, Collector};
 use super::super::head::Head;
+use super::super::reply::{copy_into, writable};
 use super::body::{AsyncBody, ExclusiveReader};
 use super::calls::{ReadOutcome, WaitFor};
 use super::loop_driver::LoopDriver;
@@ -34,13 +35,7 @@ impl ReadOp {
     }
 
     pub fn into(body: Arc<AsyncBody>, buffer: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = PyBuffer::get(buffer)?;
-        if buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyTypeError::new_err(
-                "readinto: a writable, contiguous buffer of bytes is needed",
-            ));
-        }
-        Ok(Self::new(body, Target::Buffer(buffer)))
+        Ok(Self::new(body, Target::Buffer(writable(buffer)?)))
     }
 
     pub fn all(body: Arc<AsyncBody>, head: &Head, limits: BodyLimits) -> Self {
@@ -67,7 +62,10 @@ impl PendingOp for ReadOp {
             Target::Buffer(buffer) => match reader.read(py, buffer.item_count())? {
                 ReadOutcome::Pending => return Ok(None),
                 ReadOutcome::End => 0_usize.into_pyobject(py)?.into_any().unbind(),
-                ReadOutcome::Data(data) => copy_into(py, buffer, data.as_bytes(py))?,
+                ReadOutcome::Data(data) => {
+                    let copied = copy_into(py, buffer, data.as_bytes(py))?;
+                    copied.into_pyobject(py)?.into_any().unbind()
+                }
             },
             Target::All(collector) => match read_all(py, reader, collector)? {
                 Some(content) => content,
@@ -84,18 +82,6 @@ impl PendingOp for ReadOp {
     fn cancel(&mut self, py: Python<'_>, _: &LoopDriver) {
         self.reader.cancel(py);
     }
-}
-
-fn copy_into(py: Python<'_>, buffer: &PyBuffer<u8>, data: &[u8]) -> PyResult<Py<PyAny>> {
-    if data.len() > buffer.item_count() {
-        return Err(PyRuntimeError::new_err("the buffer has changed"));
-    }
-    // SAFETY: the buffer is writable, contiguous and at least as long, and stays exported while it is held
-    // here; nothing else writes while the GIL is held.
-    unsafe {
-        std::ptr::copy_nonoverlapping(data.as_ptr(), buffer.buf_ptr().cast::<u8>(), data.len());
-    }
-    Ok(data.len().into_pyobject(py)?.into_any().unbind())
 }
 
 fn read_all(

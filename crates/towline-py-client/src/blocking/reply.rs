@@ -1,14 +1,12 @@
 //! `SyncReply`: a response head, and a body that is read on the calling thread.
 use std::sync::Arc;
 
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::super::collector::BodyLimits;
 use super::super::head::Head;
-use super::super::reply::Reply;
+use super::super::reply::{Reply, copy_into, writable};
 use super::body::SyncBody;
 
 #[pyclass(frozen, extends = Reply, module = "towline._native")]
@@ -40,26 +38,15 @@ impl SyncReply {
 
     #[pyo3(signature = (buffer, /))]
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>) -> PyResult<usize> {
-        let buffer = PyBuffer::<u8>::get(buffer)?;
-        if buffer.readonly() || !buffer.is_c_contiguous() {
-            return Err(PyTypeError::new_err(
-                "readinto: a writable, contiguous buffer of bytes is needed",
-            ));
-        }
+        let buffer = writable(buffer)?;
         let room = buffer.item_count();
         if room == 0 {
             return Ok(0);
         }
-        let copied = self.body.read(py, room, |data| {
-            // SAFETY: the buffer is writable, contiguous and at least as long, and stays exported while it is
-            // held here; nothing else writes while the GIL is held.
-            unsafe {
-                let start = buffer.buf_ptr().cast::<u8>();
-                std::ptr::copy_nonoverlapping(data.as_ptr(), start, data.len());
-            }
-            data.len()
-        })?;
-        Ok(copied.unwrap_or(0))
+        let copied = self
+            .body
+            .read(py, room, |data| copy_into(py, &buffer, data))?;
+        copied.unwrap_or(Ok(0))
     }
 
     #[pyo3(signature = (*, decode=true, max_size=None, max_decoded=None))]

@@ -3,7 +3,7 @@
 //! ```text
 //! turn ── head ──► dispatch ── scope ──► run: idle task + coroutine ── returned ──► finish
 //!                                                  │ suspended                       ▲
-//!                                                  └──► task: adopts the coroutine ──┘
+//!                                                  └──► task: drives the coroutine ──┘
 //! server        the Python class; state: its data
 //! exchange      one request and its response; cfunctions: its `receive` and `send`
 //! send          over messages (parsed), response (to the protocol core), pending_head (until the first body)

@@ -1,4 +1,4 @@
-//! Running one request: the first step in the turn, the rest in the task that adopts it.
+//! Running one request: the first step in the turn, the rest in a task.
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::cfunctions;
 use super::exchange::wake;
 use super::exchange_state::{ClientState, ResponsePhase};
 use super::state::{
-    AdoptedRequest, AsgiServer, CurrentTask, Exchange, ExchangeHandle, IdleTask, TaskCoroutine,
+    AsgiServer, CurrentTask, Exchange, ExchangeHandle, IdleTask, SuspendedRequest, TaskCoroutine,
 };
 use super::task::step::{self, Step, copy_context, in_context};
 use super::websocket::Session;
@@ -77,7 +77,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
             };
             let awaited = (!awaited.is_none(py)).then_some(awaited);
             this.flush_suspended(py, &handle);
-            let adopted = AdoptedRequest {
+            let suspended = SuspendedRequest {
                 coroutine: coroutine.unbind(),
                 context,
                 awaited,
@@ -85,7 +85,7 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
                 scope: scope.unbind(),
                 server: server.clone().unbind(),
             };
-            adopt(server, idle_task, adopted).map(|()| StepOutcome::Suspended)
+            serve_in_task(server, idle_task, suspended).map(|()| StepOutcome::Suspended)
         }
         step => {
             drop(coroutine);
@@ -227,20 +227,20 @@ pub fn leave_current_task(server: &AsgiServer, py: Python<'_>) -> PyResult<()> {
 }
 
 /// Gives the task a coroutine that has suspended.
-fn adopt(
+fn serve_in_task(
     server: &Bound<'_, AsgiServer>,
     idle_task: IdleTask,
-    adopted: AdoptedRequest,
+    suspended: SuspendedRequest,
 ) -> PyResult<()> {
     let py = server.py();
     register(
         server.get(),
         py,
-        &adopted.handle,
+        &suspended.handle,
         idle_task.task.clone_ref(py),
     );
-    idle_task.mark_adopted(py)?;
-    idle_task.coroutine.get().adopt(py, adopted)
+    idle_task.mark_serving(py)?;
+    idle_task.coroutine.get().serve(py, suspended)
 }
 
 /// Registers the exchange for events of its connection and for `cancel_all`.
@@ -297,7 +297,7 @@ fn run_in_new_task(
     let task_coroutine = Py::new(py, TaskCoroutine::new(this.asyncio.event_loop(py)))?;
     task_coroutine.get().set_inspected(py, Some(&coroutine));
     let registered = handle.clone_ref(py);
-    let adopted = AdoptedRequest {
+    let suspended = SuspendedRequest {
         coroutine: coroutine.unbind(),
         context,
         awaited: None,
@@ -305,7 +305,7 @@ fn run_in_new_task(
         scope: request.scope.clone().unbind(),
         server: server.clone().unbind(),
     };
-    task_coroutine.get().adopt(py, adopted)?;
+    task_coroutine.get().serve(py, suspended)?;
     let task = match this.asyncio.create_task(py, &task_coroutine) {
         Ok(task) => task,
         Err(error) => {

@@ -160,7 +160,7 @@ pub struct ExchangeHandle {
 }
 
 /// A request's coroutine after its first step.
-pub struct AdoptedRequest {
+pub struct SuspendedRequest {
     pub coroutine: Py<PyAny>,
     pub context: Py<PyAny>,
     /// The result of the first step, until the task has taken it. `None`: the task steps on at once.
@@ -173,8 +173,8 @@ pub struct AdoptedRequest {
 
 pub enum Work {
     Idle,
-    Adopted(Box<AdoptedRequest>),
-    /// The adopted coroutine is being stepped right now.
+    Serving(Box<SuspendedRequest>),
+    /// The coroutine of the request is being stepped right now.
     Running,
     Ended,
 }

@@ -16,7 +16,7 @@ use super::state::{AsgiServer, ServerState};
 use super::wake_queue::MAX_WOKEN_PER_TURN;
 use super::websocket;
 use crate::log_level::WARNING;
-use crate::setup::NOT_AT_ALL;
+use crate::setup::NO_WAIT;
 
 /// Pipelined requests of one connection before the next connection is serviced.
 const REQUESTS_PER_SERVICE: usize = 16;
@@ -47,7 +47,7 @@ fn run_turn(server: &Bound<'_, AsgiServer>) -> PyResult<()> {
     let this = server.get();
     let notice = {
         let mut engine = this.engine(py)?;
-        engine.turn_start(NOT_AT_ALL)?;
+        engine.turn_start(NO_WAIT)?;
         engine.take_notice()
     };
     if let Some(notice) = notice {

@@ -21,7 +21,7 @@ use super::request::Request;
 use super::request_io::{SharedRequestIo, lock};
 use super::start_response::{Phase, PlainText, Responder};
 use super::taken_socket::{self, ConnectionSocket};
-use super::websockets::{self, Place};
+use super::websockets::{self, Permit};
 use crate::default_headers::DefaultHeaders;
 use crate::forked::Process;
 use towline_py_common::errors::ClientDisconnected;
@@ -34,7 +34,7 @@ pub struct AppRunner {
     interned: Interned,
     callables: Callables,
     /// The socket of the connection is in the environ.
-    offered: Option<(Arc<Place>, Option<SlotHandle>)>,
+    offered: Option<(Arc<Permit>, Option<SlotHandle>)>,
 }
 
 struct Interned {
@@ -81,8 +81,8 @@ impl AppRunner {
     }
 
     /// Offers the connection of the next request to the application, in its environ.
-    pub fn offer_socket(&mut self, place: Arc<Place>, slot: Option<SlotHandle>) {
-        self.offered = Some((place, slot));
+    pub fn offer_socket(&mut self, permit: Arc<Permit>, slot: Option<SlotHandle>) {
+        self.offered = Some((permit, slot));
     }
 
     /// Serves one request. The exchange is over afterwards, whatever the application does. An error is one

@@ -16,7 +16,7 @@ use towline_io::serve::metrics::SlotHandle;
 
 use super::request_io::lock;
 use super::start_response::{Phase, Responder};
-use super::websockets::Place;
+use super::websockets::Permit;
 
 /// The key of Werkzeug. Gunicorn's would do as well, but engineio adds eventlet's key where it finds that, and
 /// Flask-Sock ends with `StopIteration`, while it ends with an empty response here.
@@ -26,7 +26,7 @@ pub const ENVIRON_KEY: &str = "werkzeug.socket";
 pub struct ConnectionSocket {
     responder: Py<Responder>,
     serial: u64,
-    place: Arc<Place>,
+    permit: Arc<Permit>,
     slot: Option<SlotHandle>,
     socket: PyOnceLock<Py<PyAny>>,
 }
@@ -35,12 +35,12 @@ impl ConnectionSocket {
     pub fn new(
         responder: Py<Responder>,
         serial: u64,
-        (place, slot): (Arc<Place>, Option<SlotHandle>),
+        (permit, slot): (Arc<Permit>, Option<SlotHandle>),
     ) -> Self {
         Self {
             responder,
             serial,
-            place,
+            permit,
             slot,
             socket: PyOnceLock::new(),
         }
@@ -50,7 +50,7 @@ impl ConnectionSocket {
         let socket = self.socket.get_or_try_init(py, || {
             let TakenSocket { socket, control } =
                 self.responder.get().take_over(py, self.serial)?;
-            self.place.take(control, self.slot.clone());
+            self.permit.take(control, self.slot.clone());
             let options = PyDict::new(py);
             options.set_item("fileno", socket.as_raw_fd())?;
             let made = py
@@ -79,7 +79,7 @@ impl ConnectionSocket {
 
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.socket(py)?.call_method0("close")?;
-        self.place.on_closed();
+        self.permit.on_closed();
         Ok(())
     }
 }

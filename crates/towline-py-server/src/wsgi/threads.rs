@@ -268,7 +268,7 @@ impl IoThread {
         let Some(websockets) = &self.websockets else {
             return false;
         };
-        let Some(place) = websockets.reserve() else {
+        let Some(permit) = websockets.reserve() else {
             if let Some(conn) = self.engine.conn(id) {
                 self.builtin.refuse(conn, &request);
             }
@@ -281,7 +281,7 @@ impl IoThread {
                 request,
                 queued: Instant::now(),
             };
-            websockets.put(queued, place);
+            websockets.put(queued, permit);
         }
         true
     }

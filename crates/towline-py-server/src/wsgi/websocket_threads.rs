@@ -21,7 +21,7 @@ use super::builtin::BuiltinResponses;
 use super::control::ServerControl;
 use super::request::{ConnState, Request};
 use super::request_io::{RequestIo, SharedRequestIo};
-use super::websockets::{Place, is_request};
+use super::websockets::{Permit, is_request};
 use super::work_queue::{QueuedConn, QueuedRequest, WorkQueue};
 use super::worker::{serve_request, start_thread};
 
@@ -29,22 +29,22 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Gives the place up when it is dropped.
-pub struct PlaceGuard {
-    place: Arc<Place>,
+/// Gives the permit up when it is dropped.
+pub struct PermitGuard {
+    permit: Arc<Permit>,
     control: Arc<ServerControl>,
 }
 
-impl Drop for PlaceGuard {
+impl Drop for PermitGuard {
     fn drop(&mut self) {
-        self.control.websockets.end(&self.place);
+        self.control.websockets.end(&self.permit);
         self.control.count_request();
     }
 }
 
 struct WebSocketRequest {
     queued: QueuedRequest,
-    place: PlaceGuard,
+    permit: PermitGuard,
 }
 
 /// The I/O thread's end of the starter. The starter ends when this is dropped.
@@ -80,17 +80,17 @@ impl Starter {
         conn.proto.offers_upgrade() && is_request(&request.head) && conn.can_take_over()
     }
 
-    /// A place for a request, which `put` uses. `None` over the bound.
-    pub fn reserve(&self) -> Option<PlaceGuard> {
+    /// A permit for a request, which `put` uses. `None` over the bound.
+    pub fn reserve(&self) -> Option<PermitGuard> {
         let control = self.control.clone();
-        let place = control.websockets.begin()?;
-        Some(PlaceGuard { place, control })
+        let permit = control.websockets.begin()?;
+        Some(PermitGuard { permit, control })
     }
 
     /// Passes a request on.
-    pub fn put(&self, queued: QueuedRequest, place: PlaceGuard) {
-        // The channel has as many places as there are.
-        let _ = self.requests.try_send(WebSocketRequest { queued, place });
+    pub fn put(&self, queued: QueuedRequest, permit: PermitGuard) {
+        // The channel holds as many requests as there are permits.
+        let _ = self.requests.try_send(WebSocketRequest { queued, permit });
     }
 
     /// Ends all connections and waits for their threads for at most `timeout`.
@@ -160,15 +160,15 @@ fn run(
             return Err(error);
         }
     };
-    let WebSocketRequest { queued, place } = request;
-    runner.offer_socket(place.place.clone(), queue.control.websockets.slot.clone());
+    let WebSocketRequest { queued, permit } = request;
+    runner.offer_socket(permit.permit.clone(), queue.control.websockets.slot.clone());
     let (id, conn) = serve_request(py, application, &request_io, &mut runner, queued);
     let Some(mut conn) = conn else { return Ok(()) };
-    if place.place.is_taken() {
-        py.detach(|| place.place.wait_closed());
+    if permit.permit.is_taken() {
+        py.detach(|| permit.permit.wait_closed());
         conn.end_takeover(Instant::now());
     }
-    drop(place);
+    drop(permit);
     queue.return_conn(id, conn);
     Ok(())
 }

@@ -31,7 +31,7 @@ pub struct WebSockets {
 
 #[derive(Default)]
 struct State {
-    places: Vec<Arc<Place>>,
+    permits: Vec<Arc<Permit>>,
     ending: Ending,
 }
 
@@ -66,24 +66,24 @@ impl WebSockets {
 
     /// Number of requests for `WebSockets` with the application, including those it answers without one.
     pub fn active(&self) -> usize {
-        lock(&self.state).places.len()
+        lock(&self.state).permits.len()
     }
 
-    /// A place for a request; `None` over the bound.
-    pub fn begin(&self) -> Option<Arc<Place>> {
+    /// A permit for a request; `None` over the bound.
+    pub fn begin(&self) -> Option<Arc<Permit>> {
         let mut state = lock(&self.state);
-        if state.places.len() >= self.limit {
+        if state.permits.len() >= self.limit {
             return None;
         }
-        let place = Arc::new(Place::new(state.ending));
-        state.places.push(place.clone());
-        Some(place)
+        let permit = Arc::new(Permit::new(state.ending));
+        state.permits.push(permit.clone());
+        Some(permit)
     }
 
-    pub fn end(&self, place: &Arc<Place>) {
-        place.end();
+    pub fn end(&self, permit: &Arc<Permit>) {
+        permit.end();
         let mut state = lock(&self.state);
-        state.places.retain(|other| !Arc::ptr_eq(other, place));
+        state.permits.retain(|other| !Arc::ptr_eq(other, permit));
         drop(state);
         self.changed.notify_all();
     }
@@ -100,23 +100,23 @@ impl WebSockets {
         // A thread that is stuck in the application is not waited for: it is a daemon.
         let _ = self
             .changed
-            .wait_timeout_while(state, timeout, |state| !state.places.is_empty());
+            .wait_timeout_while(state, timeout, |state| !state.permits.is_empty());
     }
 
     fn set_ending(&self, ending: Ending) {
-        let places = {
+        let permits = {
             let mut state = lock(&self.state);
             state.ending = state.ending.max(ending);
-            state.places.clone()
+            state.permits.clone()
         };
-        for place in places {
-            place.set_ending(ending);
+        for permit in permits {
+            permit.set_ending(ending);
         }
     }
 }
 
-/// The place of one request under the bound.
-pub struct Place {
+/// The permit of one request under the bound.
+pub struct Permit {
     usage: Mutex<Usage>,
     changed: Condvar,
 }
@@ -129,7 +129,7 @@ struct Usage {
     is_closed: bool,
 }
 
-impl Place {
+impl Permit {
     fn new(ending: Ending) -> Self {
         Self {
             usage: Mutex::new(Usage {

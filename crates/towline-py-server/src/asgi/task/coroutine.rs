@@ -4,11 +4,11 @@
 //!            first step, nothing to do            set by the server in the turn that read a request
 //!   Fresh ───────────────────────────► Parked          ┌────────────────────────────┐
 //!     │                                   │            ▼                            │
-//!     └────────────── adopt ──────────────┴──────► Adopted ── its coroutine ends ───┘ or Ended
+//!     └────────────── serve ──────────────┴──────► Serving ── its coroutine ends ───┘ or Ended
 //! ```
 //!
 //! A task without a request is the *idle task*: the server makes it the current task, steps a request's
-//! coroutine itself, and when that returns at once the task has never run. When it suspends, the task adopts the
+//! coroutine itself, and when that returns at once the task has never run. When it suspends, the task serves the
 //! rest of it: the task wakes up, receives the future that the coroutine waits for, and from then on drives it
 //! as any task drives its coroutine, cancellation included (`drive`).
 use pyo3::gc::{PyTraverseError, PyVisit};
@@ -16,7 +16,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::PyString;
 
-use super::super::state::{AdoptedRequest, ParkedFuture, TaskCoroutine, TaskState, Work};
+use super::super::state::{ParkedFuture, SuspendedRequest, TaskCoroutine, TaskState, Work};
 use towline_py_common::gil::GilCell;
 
 impl TaskCoroutine {
@@ -57,8 +57,8 @@ impl TaskCoroutine {
     }
 
     /// Gives the task a coroutine that has suspended.
-    pub fn adopt(&self, py: Python<'_>, request: AdoptedRequest) -> PyResult<()> {
-        self.state.open(py).work = Work::Adopted(Box::new(request));
+    pub fn serve(&self, py: Python<'_>, request: SuspendedRequest) -> PyResult<()> {
+        self.state.open(py).work = Work::Serving(Box::new(request));
         self.wake(py)
     }
 
@@ -134,7 +134,7 @@ impl TaskCoroutine {
         let Some(state) = self.state.peek() else {
             return Ok(());
         };
-        if let Work::Adopted(request) = &state.work {
+        if let Work::Serving(request) = &state.work {
             visit.call(&request.coroutine)?;
             visit.call(&request.context)?;
             visit.call(&request.awaited)?;

@@ -1,4 +1,4 @@
-//! How a task drives the coroutine that it has adopted: the Python methods of `TaskCoroutine`.
+//! How a task drives the coroutine of a request: the Python methods of `TaskCoroutine`.
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration};
 use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::intern;
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::super::nested;
-use super::super::state::{AdoptedRequest, TaskCoroutine, Work};
+use super::super::state::{SuspendedRequest, TaskCoroutine, Work};
 use super::step::{self, Step, in_context};
 use towline_py_common::errors::CancelledError;
 
@@ -29,7 +29,7 @@ impl TaskCoroutine {
                 self.state.open(py).work = Work::Ended;
                 Ok(None)
             }
-            (Work::Adopted(request), input) => self.advance(py, request, input),
+            (Work::Serving(request), input) => self.advance(py, request, input),
             (Work::Running, _) => Err(PyRuntimeError::new_err("coroutine already executing")),
         }
     }
@@ -37,7 +37,7 @@ impl TaskCoroutine {
     fn advance(
         &self,
         py: Python<'_>,
-        mut request: Box<AdoptedRequest>,
+        mut request: Box<SuspendedRequest>,
         input: Input<'_>,
     ) -> PyResult<Option<Py<PyAny>>> {
         let awaited = request.awaited.take();
@@ -67,13 +67,13 @@ impl TaskCoroutine {
     fn after_step(
         &self,
         py: Python<'_>,
-        request: Box<AdoptedRequest>,
+        request: Box<SuspendedRequest>,
         step: Step,
     ) -> PyResult<Option<Py<PyAny>>> {
         let outcome = match step {
             Step::Yield(awaited) => {
                 request.server.get().flush(py, &request.handle);
-                self.state.open(py).work = Work::Adopted(request);
+                self.state.open(py).work = Work::Serving(request);
                 return Ok(Some(awaited));
             }
             Step::Return => Ok(()),
@@ -85,7 +85,7 @@ impl TaskCoroutine {
             state.inspected.take()
         };
         drop(inspected);
-        let AdoptedRequest {
+        let SuspendedRequest {
             coroutine,
             context,
             handle,
@@ -161,9 +161,9 @@ impl TaskCoroutine {
             )
         };
         drop(inspected);
-        if let Work::Adopted(request) = work {
+        if let Work::Serving(request) = work {
             let closed = request.coroutine.call_method0(py, intern!(py, "close"));
-            let AdoptedRequest {
+            let SuspendedRequest {
                 handle,
                 server,
                 scope,
@@ -187,7 +187,7 @@ impl TaskCoroutine {
     #[getter]
     fn cr_suspended(&self, py: Python<'_>) -> bool {
         let state = self.state.open(py);
-        matches!(state.work, Work::Adopted(_))
+        matches!(state.work, Work::Serving(_))
             || (matches!(state.work, Work::Idle) && state.parked.is_some())
     }
 

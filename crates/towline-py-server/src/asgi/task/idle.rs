@@ -58,7 +58,7 @@ impl IdleTask {
     }
 
     /// Restores the warning about a pending task that is destroyed: from now on the task runs a request.
-    pub fn mark_adopted(&self, py: Python<'_>) -> PyResult<()> {
+    pub fn mark_serving(&self, py: Python<'_>) -> PyResult<()> {
         self.task
             .bind(py)
             .setattr(intern!(py, "_log_destroy_pending"), true)
