@@ -24,6 +24,7 @@ API = DOCS / "api" / "server.md"
 KEYWORDS = DOCS.parent / "python" / "towline" / "_serve_options.py"
 MIGRATION = DOCS / "migrate.md"
 MARKER = "<!-- The tables below"
+NAMES = {"http3": "HTTP/3", "tls": "TLS"}
 HEAD = """# Options of `towline serve`
 
 <!-- Written by scripts/options_doc.py from python/towline/config (`make format`); edit the source. -->
@@ -60,13 +61,16 @@ def row(name: str, described: Option, default: Any) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
 
 
+def heading(group: str) -> str:
+    name, summary = NAMES.get(group, group.capitalize()), GROUPS[group]
+    return name if name == summary else f"{name}: {summary}"
+
+
 def page() -> str:
     parts = [HEAD]
     items = options_of(ServerConfig).items()
     for group, members in groupby(items, key=lambda item: item[1][0].group):
-        parts.append(
-            f"\n## {group.capitalize()}: {GROUPS[group]}\n\n| option | default | meaning |\n|---|---|---|\n"
-        )
+        parts.append(f"\n## {heading(group)}\n\n| option | default | meaning |\n|---|---|---|\n")
         parts.extend(row(name, described, default) for name, (described, default) in members)
     parts.append("\n## Commands\n\n| option | meaning |\n|---|---|\n")
     parts.append("| `--config`<br>`-c` | file with options: TOML, or gunicorn's Python (migrate.md) |\n")

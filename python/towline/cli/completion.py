@@ -92,7 +92,7 @@ def _flags(config: type, *, has_negatives: bool = True) -> list[Flag]:
         flag = spellings(name, option)[0]
         choices = option.choices
         if option.switch and default is True and has_negatives:
-            found.append(Flag(f"--no-{flag.removeprefix('--')}", f"disable: {option.help}"))
+            found.append(Flag(f"--no-{flag.removeprefix('--')}", f"disable {option.help}"))
         else:
             found.append(Flag(flag, option.help, choices, not option.switch and option.const is None))
     return found

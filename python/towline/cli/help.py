@@ -105,7 +105,7 @@ def _entry(name: str, option: Option, default: Any) -> Iterable[str]:
         shown += f" [{option.metavar}]" if option.const is not None else f" {option.metavar}"
     help_text = option.help
     if option.switch and default is True:
-        help_text = f"disable: {help_text}"
+        help_text = f"disable {help_text}"
     if len(spelled) > 1:
         help_text += f" (also {', '.join(spelled[1:])})"
     help_text += _default(option, default)

@@ -88,7 +88,7 @@ MANUAL = StateManual(
     groups=groups_of(StateOptions),
     common=("ttl", "pattern", "codec", "namespace", "raw"),
     ending=(
-        "A VALUE that is JSON is that value, any other is text. Exit status: 0; 1 no such key, or nothing came; 2 command",
+        "A VALUE is read as JSON if possible, else as text. Exit status: 0; 1 no such key, or no message; 2 command",
         "line; 3 the store cannot be opened, is full, or refuses; 130 interrupted.",
     ),
     examples=(

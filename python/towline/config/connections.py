@@ -37,9 +37,9 @@ class LimitOptions(Section, group="limits", summary="limits on requests"):
 
 
 @dataclasses.dataclass(frozen=True)
-class TimeoutOptions(Section, group="timeouts", summary="timeouts"):
+class TimeoutOptions(Section, group="timeouts", summary="how long clients and requests may take"):
     timeout_keep_alive: float = period(
-        75.0, "close an idle connection after this time; load balancers keep theirs for 60 s, and get 502s if this is shorter",
+        75.0, "close an idle connection after this time; load balancers keep connections for 60 s, and a shorter time gives them 502s",
         aliases=("--keep-alive", "--timeout-keepalive"))
     timeout_request_header: float = period(
         15.0, "time for the head of a request, from accept or the first byte on a kept-alive connection; then 408")
@@ -48,7 +48,7 @@ class TimeoutOptions(Section, group="timeouts", summary="timeouts"):
     min_bytes_per_second: int = number(
         100, "minimum rate of a body, in both directions; 0 disables it", least=0)
     timeout_wsgi_client: float = period(
-        30.0, "WSGI: time for which requests wait for a slow reader of a response above wsgi-response-buffer; then it is aborted",
+        30.0, "WSGI: time for which requests wait for a slow reader of a response above wsgi-response-buffer; then the response is aborted",
         check=at_least(0))
     timeout_graceful_shutdown: float = period(
         30.0, "time for requests in flight at shutdown, before they are cancelled",
@@ -85,7 +85,7 @@ class TlsOptions(Section, group="tls", summary="certificates"):
 
 @dataclasses.dataclass(frozen=True)
 class ProxyOptions(Section, group="proxy", summary="behind a load balancer"):
-    proxy_headers: bool = option(True, "use X-Forwarded-For and X-Forwarded-Proto of trusted addresses")
+    proxy_headers: bool = option(True, "X-Forwarded-For and X-Forwarded-Proto from trusted addresses")
     forwarded_allow_ips: tuple[str, ...] = option(
         ("127.0.0.1", "::1", "unix"), "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
         metavar="LIST", parse=kind.words, variables=("FORWARDED_ALLOW_IPS",))

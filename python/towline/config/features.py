@@ -60,8 +60,8 @@ class FileOptions(Section, group="files", summary="static files, compression, re
     compress: tuple[str, ...] = option(
         (), f"compress responses of at least 860 bytes; codings in order of preference (all: {','.join(CODINGS)})",
         metavar="CODINGS", parse=values.codings, const=CODINGS)
-    server_header: bool = option(True, "send `server: towline`")
-    date_header: bool = option(True, "send `date` (RFC 9110 6.6.1)")
+    server_header: bool = option(True, "the header `server: towline`")
+    date_header: bool = option(True, "the header `date` (RFC 9110 6.6.1)")
     headers: tuple[tuple[bytes, bytes], ...] = option(
         (), "header to send with every response", flag="--header", metavar="NAME:VALUE", parse=values.header,
         repeat=True)

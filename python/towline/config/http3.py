@@ -21,7 +21,7 @@ class Http3Options(Section, group="http3", summary="HTTP/3"):
     http3_max_concurrent_streams: int = number(
         128, "concurrent requests of a connection; QUIC enforces it", check=between(1, 65536))
     http3_initial_stream_window_size: int = size(
-        262144, "window of a stream: what the application has not read", check=between(1024, 2**30))
+        262144, "window of a stream: bytes that the application has not read", check=between(1024, 2**30))
     http3_retry_handshakes: int = number(
         128,
         "handshakes in progress per worker above which clients must prove their address first (Retry, RFC 9000 8.1.2); "
@@ -34,7 +34,7 @@ class Http3Options(Section, group="http3", summary="HTTP/3"):
         "send them again: not for applications that change anything on GET")
     http3_alt_svc_max_age: int = number(
         86400,
-        "time for which clients of HTTP/1 and 2 may remember that there is HTTP/3 (header alt-svc, RFC 7838); 0 omits it",
+        "time for which clients of HTTP/1.1 and HTTP/2 may remember that there is HTTP/3 (header alt-svc, RFC 7838); 0 omits the header",
         metavar="SECONDS", least=0)
     http3_alt_svc_port: int | None = option(
         None, "UDP port to announce in alt-svc, if clients reach the server on another port than its own",

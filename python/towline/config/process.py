@@ -27,7 +27,7 @@ class ApplicationOptions(Section, group="application", summary="the application 
     app_dir: str = option(
         ".", "directory searched first for the application's module (default: the current one)", metavar="DIR")
     lifespan: str = option(
-        "auto", "ASGI lifespan; auto: an application without support for it is served all the same",
+        "auto", "ASGI lifespan; auto also serves an application that does not support it",
         choices=("auto", "on", "off"))
     pathsend: str = option(
         "auto", "offer ASGI's http.response.pathsend; auto: unless the client accepts compression",
@@ -49,7 +49,7 @@ class ListeningOptions(Section, group="listening", summary="addresses"):
     port: int = number(8000, "port; 0 selects a free one", aliases=("-p",), least=None)
     uds: str | None = option(None, "Unix socket", metavar="PATH")
     uds_permissions: int = option(
-        0o666, "mode of Unix sockets, octal (default: 666, as a proxy runs under another user)",
+        0o666, "mode of Unix sockets, octal (default: 666, because a proxy runs under another user)",
         parse=values.octal, metavar="MODE", check=between(0, 0o777))
     fd: int | None = number(None, "inherited descriptor of a listening socket", least=None)
     backlog: int = number(2048, "connections that the kernel queues before they are accepted")
@@ -85,15 +85,15 @@ class ProcessOptions(Section, group="process", summary="directory, variables, us
         (), "variable for the application", metavar="NAME=VALUE", parse=values.variable, aliases=("-e",),
         secret=True, repeat=True)
     env_file: tuple[str, ...] = each(
-        (), "file of variables for the application (NAME=VALUE lines); existing ones are kept", metavar="PATH")
+        (), "file of variables for the application (NAME=VALUE lines); existing variables are kept", metavar="PATH")
     state: str | None = option(
         None,
         "store of towline.state: a directory that stays, or a URL (default: one that ends with the server)",
         metavar="PATH|URL", check=is_store)
     preload: bool = option(
-        False, "import the application once, before the workers are forked; saves memory, HUP keeps the code")
+        False, "import the application once, before the workers are forked; saves memory, but HUP then keeps the code")
     user: str | None = option(
-        None, "user of the workers, by name or id; start as root for it", metavar="USER", aliases=("-u",))
+        None, "user of the workers, by name or id; the server must start as root", metavar="USER", aliases=("-u",))
     group: str | None = option(
         None, "group of the workers (default: the user's)", metavar="GROUP", aliases=("-g",))
     umask: int | None = option(

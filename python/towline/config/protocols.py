@@ -18,7 +18,7 @@ class ProtocolOptions(Section, group="protocols", summary="HTTP versions, HTTP/2
     http2_max_concurrent_streams: int = number(
         128, "concurrent streams of a connection; REFUSED_STREAM if exceeded", check=between(1, 2**31 - 1))
     http2_initial_stream_window_size: int = size(
-        262144, "window of a stream: what the application has not read", check=between(1, 2**31 - 1))
+        262144, "window of a stream: bytes that the application has not read", check=between(1, 2**31 - 1))
     http2_initial_connection_window_size: int = size(
         1048576, "window of all streams of a connection together (RFC 9113 6.9.2: at least 65535)",
         check=between(65535, 2**31 - 1))
@@ -26,10 +26,10 @@ class ProtocolOptions(Section, group="protocols", summary="HTTP versions, HTTP/2
     ws: bool = option(True, "WebSocket; without it an upgrade is an ordinary request")
     ws_max_size: int = size(16777216, "message or frame; close 1009 if exceeded")
     ws_ping_interval: float | None = period(
-        20.0, "interval of pings; none disables them", parse=kind.optional_seconds)
+        20.0, "interval of pings; `none` disables pings", parse=kind.optional_seconds)
     ws_ping_timeout: float | None = period(
         20.0, "time to wait for the pong; then the connection is closed", parse=kind.optional_seconds)
-    ws_per_message_deflate: bool = option(True, "offer compression (RFC 7692)")
+    ws_per_message_deflate: bool = option(True, "compression of WebSocket messages (RFC 7692)")
 
 
 # fmt: on

@@ -35,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=CAUTION,
     )
     made.add_argument("first", type=Path, metavar="FIRST")
-    made.add_argument("second", type=Path, metavar="SECOND", help="its figures are the ratios' numerators")
+    made.add_argument("second", type=Path, metavar="SECOND", help="the numerator of each ratio")
     made.add_argument(
         "--subject",
         type=_pair,
@@ -46,7 +46,11 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--markdown", action="store_true", help="for a pull request")
     made.add_argument(
-        "--margin", type=share, default=MARGIN, metavar="SHARE", help="differences within it are none (2%%)"
+        "--margin",
+        type=share,
+        default=MARGIN,
+        metavar="SHARE",
+        help="ignore differences within this share (2%%)",
     )
     return made
 

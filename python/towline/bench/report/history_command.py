@@ -39,7 +39,7 @@ def parser() -> argparse.ArgumentParser:
     one = commands.add_parser("show", help="the estimates of one run")
     one.add_argument("number", type=int, metavar="RUN")
     one.set_defaults(run=_show)
-    one = commands.add_parser("add", help="take results in that were measured elsewhere, or not kept")
+    one = commands.add_parser("add", help="add results that were measured elsewhere, or were not kept")
     one.add_argument("files", type=Path, nargs="+", metavar="FILE")
     one.set_defaults(run=_add)
     one = commands.add_parser("prune", help="remove old runs")

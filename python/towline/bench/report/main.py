@@ -75,14 +75,14 @@ def add_rules(made: argparse.ArgumentParser) -> None:
     rules.add_argument(
         "--baseline",
         metavar="SUBJECT",
-        help="compared with each other one (by default as when it was measured)",
+        help="compare the others with this subject (default: the baseline of the run)",
     )
     rules.add_argument(
         "--margin",
         type=share,
         default=MARGIN,
         metavar="SHARE",
-        help="differences within it are none: 0.02 or 2%% (the default)",
+        help="ignore differences within this share: 0.02 or 2%% (the default)",
     )
 
 
