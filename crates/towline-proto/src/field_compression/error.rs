@@ -12,3 +12,22 @@ pub(crate) enum CodingError {
     /// Padding other than up to seven one bits.
     Padding,
 }
+
+/// Conversion to an error that has the same variants.
+macro_rules! from_coding_error {
+    ($error:ty) => {
+        impl From<$crate::field_compression::CodingError> for $error {
+            fn from(error: $crate::field_compression::CodingError) -> Self {
+                use $crate::field_compression::CodingError;
+                match error {
+                    CodingError::Truncated => Self::Truncated,
+                    CodingError::Integer => Self::Integer,
+                    CodingError::EndOfString => Self::EndOfString,
+                    CodingError::Padding => Self::Padding,
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use from_coding_error;

@@ -8,14 +8,16 @@ mod hash_index;
 mod hpack_entries;
 pub(crate) mod huffman;
 pub(crate) mod integer;
+mod last_head;
 mod names;
 mod qpack_entries;
 mod static_table;
 
 pub(crate) use decoded::{Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, string};
-pub(crate) use error::CodingError;
+pub(crate) use error::{CodingError, from_coding_error};
 pub(crate) use hash_index::{HashIndex, hash};
 pub(crate) use hpack_entries::HPACK_ENTRIES;
+pub(crate) use last_head::{FieldRef, LastHead};
 pub(crate) use names::{FieldError, IndexingPolicy, KnownName, Name, known};
 pub(crate) use qpack_entries::QPACK_ENTRIES;
 pub(crate) use static_table::{HPACK_TABLE, QPACK_TABLE};
@@ -31,8 +33,25 @@ pub(crate) trait FieldEncoder {
     /// was validated when it was added, so this needs no validation.
     fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool;
 
+    /// Appends one field by the tables, and adds it to them if the policy says so.
+    fn look_up(
+        &mut self,
+        field: Field<'_>,
+        known: Option<&KnownName>,
+        policy: IndexingPolicy,
+        out: &mut Vec<u8>,
+    ) -> FieldRef;
+
+    fn last_head(&mut self) -> &mut LastHead;
+
     /// Appends one field that the last head did not have at this position. `name` is in lower case.
-    fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>);
+    #[inline]
+    fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+        let known = known(name);
+        let policy = known.map_or(IndexingPolicy::OnRepeat, |known| known.policy);
+        let field = self.look_up(Field { name, value }, known, policy, out);
+        self.last_head().set(field);
+    }
 
     /// Appends one field. `name` is in lower case and determines the indexing policy.
     #[inline]

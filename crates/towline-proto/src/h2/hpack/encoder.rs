@@ -12,8 +12,8 @@ use crate::field_compression::dynamic_table::{
     DEFAULT_TABLE_BYTES, DynamicTable, EntryInfo, OVERHEAD,
 };
 use crate::field_compression::{
-    FieldEncoder, HPACK_ENTRIES, HashIndex, IndexingPolicy, KnownName, hash, integer, is_line,
-    is_secret, known, write_string,
+    FieldEncoder, FieldRef, HPACK_ENTRIES, HashIndex, IndexingPolicy, KnownName, LastHead, hash,
+    integer, is_line, is_secret, write_string,
 };
 
 use super::STATIC_ENTRIES;
@@ -26,32 +26,13 @@ enum LiteralForm {
     NeverIndexed,
 }
 
-/// Number of fields of the last head whose encodings are remembered. Few heads are longer.
-const MAX_REMEMBERED_FIELDS: usize = 16;
-
-/// How a field was encoded.
-#[derive(Debug, Clone, Copy)]
-enum FieldRef {
-    /// A literal that is in no table.
-    None,
-    /// The static entry of that index.
-    Static(u8),
-    /// The dynamic entry of that number.
-    Dynamic(u32),
-}
-
 /// One direction's encoder.
 #[derive(Debug)]
 pub(crate) struct Encoder {
     table: DynamicTable,
     hash_index: HashIndex,
-    /// Encodings of the fields of the last block, by position.
-    last: [FieldRef; MAX_REMEMBERED_FIELDS],
-    /// Position of the next field.
-    position: usize,
+    last_head: LastHead,
     resizing: Option<Resizing>,
-    /// Number of changes to the state that blocks depend on, saturating.
-    generation: u32,
 }
 
 /// Table size updates at the start of the next block (RFC 7541 4.2).
@@ -67,10 +48,8 @@ impl Encoder {
         Self {
             table: DynamicTable::new(),
             hash_index: HashIndex::default(),
-            last: [FieldRef::None; MAX_REMEMBERED_FIELDS],
-            position: 0,
+            last_head: LastHead::new(),
             resizing: None,
-            generation: 0,
         }
     }
 
@@ -79,11 +58,7 @@ impl Encoder {
     /// the counter is saturated.
     #[inline]
     pub fn generation(&self) -> Option<u32> {
-        Some(self.generation).filter(|&generation| generation < u32::MAX)
-    }
-
-    fn bump_generation(&mut self) {
-        self.generation = self.generation.saturating_add(1);
+        self.last_head.generation()
     }
 
     /// The peer's `SETTINGS_HEADER_TABLE_SIZE`. At most 4096 bytes of it are used.
@@ -95,17 +70,17 @@ impl Encoder {
         };
         let smallest = before.min(last);
         self.resizing = Some(Resizing { smallest, last });
-        self.bump_generation();
+        self.last_head.change();
     }
 
     /// Starts a block; its fields follow by [`Self::encode`].
     pub fn start(&mut self, out: &mut Vec<u8>) {
-        self.position = 0;
+        self.last_head.start();
         let Some(Resizing { smallest, last }) = self.resizing.take() else {
             return;
         };
         // A block that begins with a size update must not be repeated.
-        self.bump_generation();
+        self.last_head.change();
         for size in [smallest, last] {
             if size != self.table.max_bytes() {
                 self.table.set_max_bytes(size);
@@ -122,17 +97,58 @@ impl Encoder {
         value: &[u8],
         out: &mut Vec<u8>,
     ) {
-        let _ = self.look_up(name, value, known(name), policy, out);
+        let _ = self.look_up(
+            Field { name, value },
+            crate::field_compression::known(name),
+            policy,
+            out,
+        );
+    }
+
+    /// Whether the entry of that number is this field.
+    #[inline]
+    fn is(&self, number: u32, name: &[u8], value: &[u8]) -> bool {
+        self.table
+            .get(self.table.age(number))
+            .is_some_and(|entry| is_line(entry.line, entry.name_len, Field { name, value }))
+    }
+
+    #[inline]
+    fn index(&self, number: u32) -> u32 {
+        STATIC_ENTRIES + 1 + self.table.age(number)
+    }
+
+    /// Adds an entry; returns its number.
+    fn add(&mut self, name: &[u8], value: &[u8], name_hash: u64, line_hash: u64) -> u32 {
+        let number = self.table.added();
+        self.table.add(name, value, EntryInfo::default());
+        self.hash_index.add(&self.table, line_hash, number);
+        self.hash_index.add(&self.table, name_hash, number);
+        number
+    }
+}
+
+impl FieldEncoder for Encoder {
+    #[inline]
+    fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
+        let index = match self.last_head.field() {
+            FieldRef::Static(index) if is_static(index, name, value) => u32::from(index),
+            FieldRef::Dynamic(number) if self.is(number, name, value) => self.index(number),
+            _ => return false,
+        };
+        self.last_head.repeat();
+        integer::write(index as usize, 7, 0x80, out);
+        true
     }
 
     fn look_up(
         &mut self,
-        name: &[u8],
-        value: &[u8],
+        field: Field<'_>,
         known: Option<&KnownName>,
         policy: IndexingPolicy,
         out: &mut Vec<u8>,
     ) -> FieldRef {
+        let Field { name, value } = field;
         let name_index = known.map_or(0, name_index);
         if is_secret(policy, value) {
             literal(LiteralForm::NeverIndexed, name_index, name, value, out);
@@ -163,7 +179,7 @@ impl Encoder {
             name.len() + value.len() + OVERHEAD as usize <= self.table.max_bytes() as usize / 4 * 3;
         if fits {
             // It is added or recorded, so the next encoding differs.
-            self.bump_generation();
+            self.last_head.change();
         }
         // Values that do not fit are not recorded.
         if fits && (policy != IndexingPolicy::OnRepeat || self.hash_index.is_repeated(line_hash)) {
@@ -175,50 +191,9 @@ impl Encoder {
         }
     }
 
-    /// Whether the entry of that number is this field.
     #[inline]
-    fn is(&self, number: u32, name: &[u8], value: &[u8]) -> bool {
-        self.table
-            .get(self.table.age(number))
-            .is_some_and(|entry| is_line(entry.line, entry.name_len, Field { name, value }))
-    }
-
-    #[inline]
-    fn index(&self, number: u32) -> u32 {
-        STATIC_ENTRIES + 1 + self.table.age(number)
-    }
-
-    /// Adds an entry; returns its number.
-    fn add(&mut self, name: &[u8], value: &[u8], name_hash: u64, line_hash: u64) -> u32 {
-        let number = self.table.added();
-        self.table.add(name, value, EntryInfo::default());
-        self.hash_index.add(&self.table, line_hash, number);
-        self.hash_index.add(&self.table, name_hash, number);
-        number
-    }
-}
-
-impl FieldEncoder for Encoder {
-    #[inline]
-    fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
-        let index = match self.last.get(self.position) {
-            Some(&FieldRef::Static(index)) if is_static(index, name, value) => u32::from(index),
-            Some(&FieldRef::Dynamic(number)) if self.is(number, name, value) => self.index(number),
-            _ => return false,
-        };
-        self.position += 1;
-        integer::write(index as usize, 7, 0x80, out);
-        true
-    }
-
-    fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        let known = known(name);
-        let policy = known.map_or(IndexingPolicy::OnRepeat, |known| known.policy);
-        let found = self.look_up(name, value, known, policy, out);
-        if let Some(last) = self.last.get_mut(self.position) {
-            *last = found;
-        }
-        self.position += 1;
+    fn last_head(&mut self) -> &mut LastHead {
+        &mut self.last_head
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) use decoder::Decoder;
 pub(crate) use encoder::Encoder;
 pub use scratch::HpackScratch;
 
-use crate::field_compression::{CodingError, HPACK_ENTRIES};
+use crate::field_compression::{HPACK_ENTRIES, from_coding_error};
 
 /// Number of entries of the static table, whose indices come before those of the dynamic table (RFC 7541 2.3.3).
 const STATIC_ENTRIES: u32 = HPACK_ENTRIES.len() as u32;
@@ -66,13 +66,4 @@ impl HpackError {
     }
 }
 
-impl From<CodingError> for HpackError {
-    fn from(error: CodingError) -> Self {
-        match error {
-            CodingError::Truncated => Self::Truncated,
-            CodingError::Integer => Self::Integer,
-            CodingError::EndOfString => Self::EndOfString,
-            CodingError::Padding => Self::Padding,
-        }
-    }
-}
+from_coding_error!(HpackError);

@@ -25,15 +25,12 @@ use crate::field_compression::dynamic_table::{
 };
 use crate::field_compression::integer::{self, Input};
 use crate::field_compression::{
-    FieldEncoder, HashIndex, IndexingPolicy, KnownName, QPACK_ENTRIES, hash, is_line, is_secret,
-    known, write_string,
+    FieldEncoder, FieldRef, HashIndex, IndexingPolicy, KnownName, LastHead, QPACK_ENTRIES, hash,
+    is_line, is_secret, write_string,
 };
 
 use super::QpackError;
 use super::instructions::{self, DecoderInstruction, MAX_DECODER_INSTRUCTION_BYTES};
-
-/// Number of fields of the last head whose encodings are remembered. Few heads are longer.
-const MAX_REMEMBERED_FIELDS: usize = 16;
 
 /// Sections that may refer to entries and are not acknowledged. Over it, sections refer to none.
 const MAX_OUTSTANDING: usize = 256;
@@ -43,17 +40,6 @@ const MAX_UNSENT_BYTES: usize = 16 * 1024;
 
 /// One of this many sections refers to entries that are not acknowledged, if they are older than the one before.
 const PROBE_AFTER_SECTIONS: u32 = 32;
-
-/// How a field was encoded.
-#[derive(Debug, Clone, Copy)]
-enum FieldRef {
-    /// A literal that is in no table.
-    None,
-    /// The static entry at that place.
-    Static(u8),
-    /// The dynamic entry of that number.
-    Dynamic(u32),
-}
 
 /// A section with references that the peer has not acknowledged.
 #[derive(Debug, Clone, Copy)]
@@ -96,10 +82,7 @@ pub(crate) struct Encoder {
     inserted: u64,
     /// Number of them that the peer has acknowledged.
     known_received: u64,
-    /// Encodings of the fields of the last section, by position.
-    last: [FieldRef; MAX_REMEMBERED_FIELDS],
-    /// Position of the next field.
-    position: usize,
+    last_head: LastHead,
     references: References,
     sections: VecDeque<Section>,
     /// The peer lets streams wait for entries (RFC 9204 2.1.2).
@@ -108,8 +91,6 @@ pub(crate) struct Encoder {
     sections_since: u32,
     /// Number of entries inserted then.
     probe_mark: u64,
-    /// Number of changes to the state that sections depend on, saturating.
-    generation: u32,
     /// Bytes for the encoder stream.
     unsent: Vec<u8>,
     /// The beginning of an instruction of the peer.
@@ -125,14 +106,12 @@ impl Encoder {
             max_entries: 0,
             inserted: 0,
             known_received: 0,
-            last: [FieldRef::None; MAX_REMEMBERED_FIELDS],
-            position: 0,
+            last_head: LastHead::new(),
             references: References::none(0),
             sections: VecDeque::new(),
             may_block: false,
             sections_since: 0,
             probe_mark: 0,
-            generation: 0,
             unsent: Vec::new(),
             partial: Vec::new(),
         }
@@ -143,12 +122,8 @@ impl Encoder {
     /// meaning. `None`: the counter is saturated, or no section may refer to entries now.
     #[inline]
     pub fn generation(&self) -> Option<u32> {
-        let is_known = self.generation < u32::MAX && self.sections.len() < MAX_OUTSTANDING;
-        is_known.then_some(self.generation)
-    }
-
-    fn bump_generation(&mut self) {
-        self.generation = self.generation.saturating_add(1);
+        let may_refer = self.sections.len() < MAX_OUTSTANDING;
+        self.last_head.generation().filter(|_| may_refer)
     }
 
     /// The peer's `SETTINGS_QPACK_MAX_TABLE_CAPACITY`. At most 4096 bytes of it are used.
@@ -159,7 +134,7 @@ impl Encoder {
         if capacity >= OVERHEAD {
             self.table.set_max_bytes(capacity);
             instructions::set_capacity(capacity, &mut self.unsent);
-            self.bump_generation();
+            self.last_head.change();
         }
     }
 
@@ -207,7 +182,7 @@ impl Encoder {
                     let section = self.sections.remove(place);
                     if let Some(required) = section.and_then(|section| section.probes) {
                         self.known_received = self.known_received.max(required);
-                        self.bump_generation();
+                        self.last_head.change();
                     }
                 }
                 DecoderInstruction::Cancel(stream) => {
@@ -218,7 +193,7 @@ impl Encoder {
                         return Err(QpackError::Increment);
                     }
                     self.known_received += more;
-                    self.bump_generation();
+                    self.last_head.change();
                 }
             }
         }
@@ -227,7 +202,7 @@ impl Encoder {
 
     /// Starts a section; its fields follow by [`FieldEncoder::encode`].
     pub fn start(&mut self) {
-        self.position = 0;
+        self.last_head.start();
         self.references = References::none(self.base());
         self.sections_since += 1;
     }
@@ -269,7 +244,7 @@ impl Encoder {
             let probes = Some(required).filter(|&required| required > self.known_received);
             if probes.is_some() {
                 // It must not be repeated.
-                self.bump_generation();
+                self.last_head.change();
             }
             self.sections.push_back(Section {
                 stream,
@@ -329,43 +304,6 @@ impl Encoder {
         (best.map(|(number, _)| number), is_pending)
     }
 
-    fn look_up(
-        &mut self,
-        field: Field<'_>,
-        known: Option<&KnownName>,
-        policy: IndexingPolicy,
-        out: &mut Vec<u8>,
-    ) -> FieldRef {
-        let Field { name, value } = field;
-        let static_name = known.and_then(static_name);
-        if is_secret(policy, value) {
-            literal(true, static_name, field, out);
-            return FieldRef::None;
-        }
-        if let Some(place) = known.and_then(|known| place_of_value(known, value)) {
-            integer::write(usize::from(place), 6, 0xc0, out);
-            return FieldRef::Static(place);
-        }
-        let line_hash = hash(value, hash(name, 0));
-        let (found, is_pending) = self.find(line_hash, field);
-        if let Some(number) = found
-            && let Some(absolute) = self.absolute(number)
-            && absolute < self.references.base
-        {
-            if !is_pending {
-                self.renew(number, absolute, line_hash);
-            }
-            let index = self.refer_to(absolute);
-            integer::write(index, 6, 0x80, out);
-            return FieldRef::Dynamic(number);
-        }
-        if !is_pending && found.is_none() {
-            self.consider(field, static_name, policy, line_hash);
-        }
-        literal(false, static_name, field, out);
-        FieldRef::None
-    }
-
     /// Inserts a new field, if it is worth it.
     fn consider(
         &mut self,
@@ -380,7 +318,7 @@ impl Encoder {
         }
         if policy == IndexingPolicy::OnRepeat && !self.hash_index.is_repeated(line_hash) {
             // It is recorded, so the next encoding differs.
-            self.bump_generation();
+            self.last_head.change();
             return;
         }
         if !self.can_insert(len, u64::MAX) {
@@ -439,7 +377,7 @@ impl Encoder {
             .add(field.name, field.value, EntryInfo::default());
         self.hash_index.add(&self.table, line_hash, number);
         self.inserted += 1;
-        self.bump_generation();
+        self.last_head.change();
     }
 
     /// The acknowledged entry of that number, if it is this field.
@@ -457,13 +395,11 @@ impl FieldEncoder for Encoder {
     #[inline]
     fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
         let field = Field { name, value };
-        match self.last.get(self.position) {
-            Some(&FieldRef::Static(place))
-                if QPACK_ENTRIES[usize::from(place)] == (name, value) =>
-            {
+        match self.last_head.field() {
+            FieldRef::Static(place) if QPACK_ENTRIES[usize::from(place)] == (name, value) => {
                 integer::write(usize::from(place), 6, 0xc0, out);
             }
-            Some(&FieldRef::Dynamic(number)) => {
+            FieldRef::Dynamic(number) => {
                 let Some(absolute) = self.same(number, field) else {
                     return false;
                 };
@@ -476,18 +412,50 @@ impl FieldEncoder for Encoder {
             }
             _ => return false,
         }
-        self.position += 1;
+        self.last_head.repeat();
         true
     }
 
-    fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-        let known = known(name);
-        let policy = known.map_or(IndexingPolicy::OnRepeat, |known| known.policy);
-        let found = self.look_up(Field { name, value }, known, policy, out);
-        if let Some(last) = self.last.get_mut(self.position) {
-            *last = found;
+    fn look_up(
+        &mut self,
+        field: Field<'_>,
+        known: Option<&KnownName>,
+        policy: IndexingPolicy,
+        out: &mut Vec<u8>,
+    ) -> FieldRef {
+        let Field { name, value } = field;
+        let static_name = known.and_then(static_name);
+        if is_secret(policy, value) {
+            literal(true, static_name, field, out);
+            return FieldRef::None;
         }
-        self.position += 1;
+        if let Some(place) = known.and_then(|known| place_of_value(known, value)) {
+            integer::write(usize::from(place), 6, 0xc0, out);
+            return FieldRef::Static(place);
+        }
+        let line_hash = hash(value, hash(name, 0));
+        let (found, is_pending) = self.find(line_hash, field);
+        if let Some(number) = found
+            && let Some(absolute) = self.absolute(number)
+            && absolute < self.references.base
+        {
+            if !is_pending {
+                self.renew(number, absolute, line_hash);
+            }
+            let index = self.refer_to(absolute);
+            integer::write(index, 6, 0x80, out);
+            return FieldRef::Dynamic(number);
+        }
+        if !is_pending && found.is_none() {
+            self.consider(field, static_name, policy, line_hash);
+        }
+        literal(false, static_name, field, out);
+        FieldRef::None
+    }
+
+    #[inline]
+    fn last_head(&mut self) -> &mut LastHead {
+        &mut self.last_head
     }
 }
 

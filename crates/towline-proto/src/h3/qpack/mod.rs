@@ -24,7 +24,7 @@ pub(crate) use encoder::Encoder;
 pub(crate) use instructions::stream_cancellation as cancel_stream;
 pub use scratch::QpackScratch;
 
-use crate::field_compression::CodingError;
+use crate::field_compression::from_coding_error;
 
 /// Error in decoding a section or an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,13 +77,4 @@ impl QpackError {
     }
 }
 
-impl From<CodingError> for QpackError {
-    fn from(error: CodingError) -> Self {
-        match error {
-            CodingError::Truncated => Self::Truncated,
-            CodingError::Integer => Self::Integer,
-            CodingError::EndOfString => Self::EndOfString,
-            CodingError::Padding => Self::Padding,
-        }
-    }
-}
+from_coding_error!(QpackError);
