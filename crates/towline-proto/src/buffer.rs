@@ -13,7 +13,7 @@ use crate::head::FieldSpan;
 const MAX_RESIDUE_BYTES: usize = 4096;
 /// Shared bytes up to this size are copied after the head: one slice costs the kernel less than two.
 const MAX_COPY_BYTES: usize = 16 * 1024;
-/// The same limit for pieces of a large body that is cut into frames.
+/// Pieces of a large body that is cut into frames are copied up to this size.
 const MAX_COPY_PIECE_BYTES: usize = 4 * 1024;
 /// Send buffers larger than this are not kept for reuse.
 const MAX_IDLE_SEND_BYTES: usize = 128 * 1024;
@@ -143,7 +143,7 @@ impl RecvBuffer {
         )
     }
 
-    /// The same, to change the head.
+    /// The unread bytes and the spans, to change the head.
     pub fn parse_parts_mut(&mut self) -> (&mut [u8], &mut Vec<FieldSpan>) {
         (
             &mut self.buffer.bytes[self.start..self.end],

@@ -73,7 +73,7 @@ impl End {
         Self::client_of(Protocol::Http1, limits, requests)
     }
 
-    /// The same over HTTP/2.
+    /// A client over HTTP/2 that sends `requests` without bodies.
     pub fn h2_client_with_requests(limits: &Arc<Limits>, requests: &[(&str, &str)]) -> Self {
         Self::client_of(Protocol::Http2, limits, requests)
     }

@@ -185,7 +185,7 @@ pub(crate) fn feed(end: &mut End, wire: &[u8], sizes: &mut impl Iterator<Item = 
     in_pieces(wire, sizes, |piece| end.feed(piece));
 }
 
-/// The same for the streams of HTTP/3: each arrival of bytes is cut.
+/// Feeds streams of HTTP/3: each arrival of bytes is cut into pieces of these sizes.
 fn feed_streams(end: &mut End, part: &[u8], sizes: &mut impl Iterator<Item = usize>) {
     let mut arrivals = arrivals(part).into_iter().peekable();
     while let Some(arrival) = arrivals.next() {

@@ -42,9 +42,8 @@ impl LastHead {
 
     /// How the field at this position was encoded.
     #[inline]
-    pub fn field(&self) -> FieldRef {
-        let field = self.fields.get(self.position);
-        field.copied().unwrap_or(FieldRef::None)
+    pub fn field(&self) -> Option<&FieldRef> {
+        self.fields.get(self.position)
     }
 
     /// The field is encoded as the last one at this position.

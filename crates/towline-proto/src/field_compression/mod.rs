@@ -13,7 +13,9 @@ mod names;
 mod qpack_entries;
 mod static_table;
 
-pub(crate) use decoded::{Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, string};
+pub(crate) use decoded::{
+    Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, NoEntry, string,
+};
 pub(crate) use error::{CodingError, from_coding_error};
 pub(crate) use hash_index::{HashIndex, hash};
 pub(crate) use hpack_entries::HPACK_ENTRIES;
@@ -45,7 +47,6 @@ pub(crate) trait FieldEncoder {
     fn last_head(&mut self) -> &mut LastHead;
 
     /// Appends one field that the last head did not have at this position. `name` is in lower case.
-    #[inline]
     fn encode_new(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         let known = known(name);
         let policy = known.map_or(IndexingPolicy::OnRepeat, |known| known.policy);

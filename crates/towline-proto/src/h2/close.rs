@@ -84,7 +84,7 @@ impl Connection {
         self.core.notify(key, PendingEvents::FAILED);
     }
 
-    /// The same for a stream that was never opened.
+    /// Resets a stream that was never opened.
     pub(super) fn reset_unopened(&mut self, id: u32, fault: Fault) -> Result<(), Fault> {
         self.write_control(|out| frame::reset(out, id, fault.code));
         self.remember_reset(id);
@@ -318,10 +318,14 @@ impl Lifecycle for Connection {
     }
 
     #[inline]
-    fn mark_closed(&mut self, key: StreamKey) {
-        if self.core.set_closed(key) {
-            self.watch_idleness();
-        }
+    fn on_busy(&mut self) {
+        self.timers.wait_later();
+        self.timers.unsent_responses = 0;
+    }
+
+    #[inline]
+    fn on_idle(&mut self) {
+        self.timers.unsent_responses = self.output.pending();
     }
 
     fn release_failed(&mut self, key: StreamKey) {
@@ -386,9 +390,6 @@ impl Lifecycle for Connection {
     }
 
     fn announce_go_away(&mut self) {
-        if self.go_away.own != GoAwayState::None {
-            return;
-        }
         self.go_away.own = GoAwayState::Announced;
         let at = self.core.now() + self.core.limits().first_request_timeout;
         self.core.timers_mut().set_go_away_at(Some(at));

@@ -161,7 +161,7 @@ struct PeerGoAway {
 }
 
 impl PeerGoAway {
-    /// It requires HTTP/1.1 (RFC 9113 7).
+    /// The peer requires HTTP/1.1 (RFC 9113 7).
     fn wants_http1(&self) -> bool {
         self.close.code == ErrorCode::HTTP_1_1_REQUIRED
     }

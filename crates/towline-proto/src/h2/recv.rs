@@ -382,7 +382,7 @@ impl Connection {
         } else {
             InputState::Data(PartialData { left, ..part })
         };
-        // It may have been reset between two parts.
+        // The stream may have been reset between two parts.
         let Some(to) = self.core.find(part.id) else {
             return Step::Next;
         };

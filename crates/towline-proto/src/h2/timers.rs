@@ -80,7 +80,7 @@ impl Timers {
     }
 
     /// Waiting for a response begins at the next known instant.
-    fn wait_later(&mut self) {
+    pub fn wait_later(&mut self) {
         self.last_received = None;
     }
 
@@ -236,17 +236,6 @@ impl Timing for Connection {
     fn set_now(&mut self, now: Instant) {
         self.timers.window.start_if_armed(now);
         self.core.set_now(now);
-    }
-
-    #[inline]
-    fn on_busy(&mut self) {
-        self.timers.wait_later();
-        self.timers.unsent_responses = 0;
-    }
-
-    #[inline]
-    fn on_idle(&mut self) {
-        self.timers.unsent_responses = self.output.pending();
     }
 
     fn late_head(&mut self, _key: StreamKey, _now: Instant) -> Option<Fault> {

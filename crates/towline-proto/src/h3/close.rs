@@ -356,13 +356,6 @@ impl Lifecycle for Connection {
         }
     }
 
-    #[inline]
-    fn mark_closed(&mut self, key: StreamKey) {
-        if self.core.set_closed(key) {
-            self.watch_idleness();
-        }
-    }
-
     fn release_failed(&mut self, key: StreamKey) {
         let stream = self.core.stream_mut(key);
         if !stream.wants_to_send() {
@@ -425,9 +418,6 @@ impl Lifecycle for Connection {
     }
 
     fn announce_go_away(&mut self) {
-        if self.go_away.own != GoAwayState::None {
-            return;
-        }
         self.go_away.own = GoAwayState::Announced;
         let at = self.core.now() + self.core.limits().http3.go_away_delay;
         self.core.timers_mut().set_go_away_at(Some(at));

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::multiplexed::signal::{Signal, Step};
 use crate::multiplexed::streams::StreamKey;
-use crate::multiplexed::{Events, Lifecycle, Multiplexed, Timing};
+use crate::multiplexed::{Events, Lifecycle, Multiplexed};
 use crate::pending_events::PendingEvents;
 
 use super::frame::{FrameHeader, FrameType};

@@ -126,7 +126,7 @@ pub(super) const GOING_AWAY: Fault = Fault::limit(
     "request after the last one of GOAWAY (RFC 9114 5.2)",
 );
 pub(super) const BODY: Fault = Fault::limit(ErrorCode::H3_REQUEST_CANCELLED, BODY_TOO_LARGE);
-/// The same after a 413.
+/// The rest of a body after a 413.
 pub(super) const BODY_REFUSED: Fault = Fault::limit(ErrorCode::H3_NO_ERROR, BODY.rule);
 const INTERIM: Fault = load("too many interim responses");
 pub(super) const MESSAGES: MessageRules = MessageRules {

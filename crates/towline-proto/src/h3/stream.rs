@@ -282,11 +282,11 @@ pub(crate) struct StreamPart {
     pub(super) send_side: SendSide,
     /// The program knows it. On a server: its request was delivered.
     pub(super) is_announced: bool,
-    /// It is in the list of streams with bytes to parse.
+    /// The stream is in the list of those with bytes to parse.
     pub(super) is_ready: bool,
     /// QUIC has bytes of it, or its end.
     pub(super) is_readable: bool,
-    /// It is in the list of streams that are read from QUIC.
+    /// The stream is in the list of those that are read from QUIC.
     pub(super) is_listed: bool,
     /// QUIC has no room for its bytes.
     pub(super) is_send_blocked: bool,
@@ -349,7 +349,7 @@ mod tests {
     use super::*;
     use crate::h3::frame::FrameType;
 
-    /// The same bytes in pieces of each size.
+    /// Bytes in pieces of that size.
     fn pieces(bytes: &[u8], size: usize) -> Input {
         let mut input = Input::default();
         for piece in bytes.chunks(size) {

@@ -76,10 +76,6 @@ impl Timing for Connection {
         self.core.set_now(now);
     }
 
-    fn on_busy(&mut self) {}
-
-    fn on_idle(&mut self) {}
-
     fn late_head(&mut self, key: StreamKey, now: Instant) -> Option<Fault> {
         let (stream, limits) = self.core.stream_and_limits(key);
         let timeout = limits.header_timeout.unwrap_or(Duration::MAX);

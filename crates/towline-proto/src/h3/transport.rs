@@ -55,7 +55,7 @@ impl Connection {
                     self.peer_streams.push(PeerStream::new(id));
                     self.peer_streams.len() - 1
                 }
-                // Its type is unknown, and reading was abandoned.
+                // The type of the stream is unknown, and reading was abandoned.
                 Order::Before => return Ok(()),
                 Order::Impossible => return Err(rules::STREAM_ID),
             },

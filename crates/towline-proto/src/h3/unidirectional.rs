@@ -118,10 +118,10 @@ impl OwnStreams {
 /// Type of a peer's stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PeerStreamType {
-    /// Its type has not arrived.
+    /// The type has not arrived.
     Untyped,
     Control {
-        /// Its SETTINGS have arrived.
+        /// The peer's SETTINGS have arrived.
         is_set: bool,
         /// Bytes left of a frame that is ignored.
         skip: u64,
@@ -141,7 +141,7 @@ impl PeerStreamType {
 pub(super) struct PeerStream {
     pub id: u64,
     stream_type: PeerStreamType,
-    /// It is in the list of streams that are read from QUIC.
+    /// The stream is in the list of those that are read from QUIC.
     pub is_listed: bool,
     /// The beginning of its type, or of a frame.
     partial: Vec<u8>,

@@ -8,7 +8,7 @@ use super::states::EndStream;
 
 /// A buffer that grew beyond this is not kept for the next stream.
 const MAX_IDLE_BYTES: usize = 64 * 1024;
-/// The same for an idle connection.
+/// An idle connection keeps no buffer that is larger.
 const MAX_RESTING_BYTES: usize = 4 * 1024;
 
 /// Received bytes that the program did not read immediately.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::CloseReason;
+use crate::pending_events::PendingEvents;
 use crate::{ConnectionError, Refusal, Side, StreamId, UserError};
 
 use super::core::Core;
@@ -12,7 +13,7 @@ use super::refusals::Refused;
 use super::states::{EndStream, SendState};
 use super::stream::{Number, Part, Variant};
 use super::streams::StreamKey;
-use crate::pending_events::PendingEvents;
+use super::timers::Idleness;
 
 /// A connection of HTTP/2 or HTTP/3. The required methods are those in which the protocols differ.
 pub(crate) trait Multiplexed {
@@ -86,9 +87,6 @@ pub(crate) trait Lifecycle: Multiplexed {
     /// Both messages of a stream are complete, and all was sent. A request may still be on its way.
     fn on_complete(&mut self, key: StreamKey);
 
-    /// Adds a stream to the closed ones.
-    fn mark_closed(&mut self, key: StreamKey);
-
     /// The program has released a stream that has failed.
     fn release_failed(&mut self, key: StreamKey);
 
@@ -122,6 +120,12 @@ pub(crate) trait Lifecycle: Multiplexed {
     /// Ends an open connection after a violation or a timeout, and tells the peer.
     fn end_for(&mut self, fault: Fault);
 
+    /// The first stream was opened.
+    fn on_busy(&mut self) {}
+
+    /// The last stream was closed.
+    fn on_idle(&mut self) {}
+
     /// Closes the stream if both directions and the program are done with it.
     #[inline]
     fn check_closed(&mut self, key: StreamKey) {
@@ -130,6 +134,28 @@ pub(crate) trait Lifecycle: Multiplexed {
         if is_sent && stream.exchange.is_complete(side) && !stream.is_closed() {
             self.on_complete(key);
         }
+    }
+
+    /// Marks a stream as closed: its slot is freed on the next call of `next_event`.
+    #[inline]
+    fn mark_closed(&mut self, key: StreamKey) {
+        if self.core_mut().set_closed(key) {
+            self.watch_idleness();
+        }
+    }
+
+    /// Updates the idle timer after a stream was opened or closed.
+    #[inline]
+    fn watch_idleness(&mut self) {
+        let is_open = self.is_open();
+        let core = self.core_mut();
+        let (is_busy, now) = (core.is_busy(), core.now());
+        match core.timers_mut().watch_idleness(is_busy, is_open, now) {
+            Idleness::Unchanged => {}
+            Idleness::Busy => self.on_busy(),
+            Idleness::Idle => self.on_idle(),
+        }
+        self.close_if_drained();
     }
 
     /// Resets a stream for the program, or releases one that has failed.

@@ -84,7 +84,7 @@ pub(crate) enum Finish {
     End,
     /// The end is sent with the last byte of the body, or has been.
     Whole,
-    /// It had been finished.
+    /// The message had been finished before.
     Already,
 }
 

@@ -49,7 +49,7 @@ pub(crate) struct HeadDecoder {
     spans: Vec<FieldSpan>,
     shows_authority: bool,
     line: StartLine,
-    /// Of a request.
+    /// The method of a request.
     method: Method,
     info: HeadInfo,
     cached: CachedKind,

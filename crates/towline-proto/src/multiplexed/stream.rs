@@ -22,7 +22,7 @@ pub(crate) trait Number: Copy + Eq + Default {
     /// The identifier of no stream.
     const NONE: Self;
 
-    /// Its place in the order of the streams.
+    /// The place of the stream in the order of all streams.
     fn place(self) -> usize;
 
     fn stream_id(self) -> StreamId;
@@ -134,9 +134,9 @@ pub(crate) struct Stream<V: Variant> {
     /// [`Number::NONE`]: a free slot.
     pub id: V::Id,
     pub exchange: Exchange,
-    /// It is in the list of streams with pending events.
+    /// The stream is in the list of those with pending events.
     pub(super) has_events: bool,
-    /// It is in the list of closed streams.
+    /// The stream is in the list of closed ones.
     pub(super) is_closed: bool,
     pub stats: StreamStats,
     pub inbox: Inbox,

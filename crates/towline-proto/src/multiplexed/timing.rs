@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::error::{DONE, IDLE};
 use crate::idle_timer::IdleTimer;
 
 use super::connection::Lifecycle;
@@ -9,19 +10,12 @@ use super::fault::Fault;
 use super::states::RecvState;
 use super::stream::Variant;
 use super::streams::StreamKey;
-use super::timers::{Idleness, earliest};
-use crate::error::{DONE, IDLE};
+use super::timers::earliest;
 
 /// A connection that watches the time.
 pub(crate) trait Timing: Lifecycle {
     /// Sets the time and starts the armed timers.
     fn set_now(&mut self, now: Instant);
-
-    /// The first stream was opened.
-    fn on_busy(&mut self);
-
-    /// The last stream was closed.
-    fn on_idle(&mut self);
 
     /// The fault of a request whose head is not complete in time.
     fn late_head(&mut self, key: StreamKey, now: Instant) -> Option<Fault>;
@@ -58,20 +52,6 @@ pub(crate) trait Timing: Lifecycle {
     fn drain(&mut self, now: Instant) {
         self.set_now(now);
         self.close();
-    }
-
-    /// Updates the idle timer after a stream was opened or closed.
-    #[inline]
-    fn watch_idleness(&mut self) {
-        let is_open = self.is_open();
-        let core = self.core_mut();
-        let (is_busy, now) = (core.is_busy(), core.now());
-        match core.timers_mut().watch_idleness(is_busy, is_open, now) {
-            Idleness::Unchanged => {}
-            Idleness::Busy => self.on_busy(),
-            Idleness::Idle => self.on_idle(),
-        }
-        self.close_if_drained();
     }
 
     fn on_idle_timer_expired(&mut self) {

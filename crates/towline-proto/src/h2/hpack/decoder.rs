@@ -12,7 +12,7 @@ use crate::field_compression::dynamic_table::{
 use crate::field_compression::integer::Input;
 use crate::field_compression::{
     Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, FieldError, HPACK_TABLE, Name,
-    string,
+    NoEntry, string,
 };
 
 use super::{HpackError, STATIC_ENTRIES};
@@ -23,7 +23,7 @@ pub(crate) struct Decoder {
     table: DynamicTable,
     /// Our `SETTINGS_HEADER_TABLE_SIZE`, once acknowledged.
     max_table_bytes: u32,
-    /// It was set below the table's size: the next block must begin with a size update (RFC 7541 4.2).
+    /// Our setting is below the table's size: the next block must begin with a size update (RFC 7541 4.2).
     update_due: bool,
     /// The last block changed the table.
     table_changed: bool,
@@ -65,7 +65,7 @@ impl FieldDecoder for Decoder {
         Ok(decoded)
     }
 
-    /// It left the table unchanged.
+    /// The block left the table unchanged.
     #[inline]
     fn is_unchanged(&self) -> bool {
         !self.table_changed && !self.update_due
@@ -166,23 +166,9 @@ impl Decoder {
         budget: &mut Budget,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<DecodedField>, HpackError> {
-        let entry = self.dynamic(index)?;
-        let (len, name_len, info) = (entry.line.len(), entry.name_len, entry.info);
-        if !budget.take(len) {
-            return Ok(None);
-        }
-        let at = entry.output_at as usize;
-        let start = if bytes.get(at..at + len) == Some(entry.line) {
-            at
-        } else {
-            let start = bytes.len();
-            bytes.extend_from_slice(entry.line);
-            self.table
-                .set_output_at(index - STATIC_ENTRIES - 1, start as u32);
-            start
-        };
-        let line = DecodedField::new(start, name_len, start + len, info.name, info.error);
-        Ok(Some(line))
+        let age = index - STATIC_ENTRIES - 1;
+        DecodedField::of_entry(&mut self.table, age, budget, bytes)
+            .map_err(|NoEntry| HpackError::Index)
     }
 
     #[inline]

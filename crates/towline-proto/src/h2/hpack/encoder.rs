@@ -132,8 +132,8 @@ impl FieldEncoder for Encoder {
     #[inline]
     fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
         let index = match self.last_head.field() {
-            FieldRef::Static(index) if is_static(index, name, value) => u32::from(index),
-            FieldRef::Dynamic(number) if self.is(number, name, value) => self.index(number),
+            Some(&FieldRef::Static(index)) if is_static(index, name, value) => u32::from(index),
+            Some(&FieldRef::Dynamic(number)) if self.is(number, name, value) => self.index(number),
             _ => return false,
         };
         self.last_head.repeat();
@@ -178,7 +178,7 @@ impl FieldEncoder for Encoder {
         let fits =
             name.len() + value.len() + OVERHEAD as usize <= self.table.max_bytes() as usize / 4 * 3;
         if fits {
-            // It is added or recorded, so the next encoding differs.
+            // The field is added or recorded, so the next encoding differs.
             self.last_head.change();
         }
         // Values that do not fit are not recorded.

@@ -5,11 +5,11 @@
 //! dynamic entry that a section repeats is copied only once, so that repetition takes no space. Sections do not change
 //! the table, so decoding stops at the first field over the bounds.
 
-use crate::field_compression::dynamic_table::{DynamicTable, EntryInfo, EntryRef, OVERHEAD};
+use crate::field_compression::dynamic_table::{DynamicTable, EntryInfo, OVERHEAD};
 use crate::field_compression::integer::Input;
 use crate::field_compression::{
-    Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, FieldError, Name, QPACK_TABLE,
-    string,
+    Bounds, Budget, DecodedField, DecodedFields, FieldDecoder, FieldError, Name, NoEntry,
+    QPACK_TABLE, string,
 };
 
 use super::QpackError;
@@ -18,7 +18,7 @@ use super::instructions::{EncoderInstruction, NameRef};
 /// One direction's decoder.
 #[derive(Debug)]
 pub(crate) struct Decoder {
-    /// Its capacity is the one that the peer has set, 0 at first.
+    /// The table. The peer sets its capacity, which is 0 at first.
     table: DynamicTable,
     /// Our `SETTINGS_QPACK_MAX_TABLE_CAPACITY`.
     max_capacity: u32,
@@ -222,17 +222,15 @@ impl Decoder {
         Ok(Prefix { required, base })
     }
 
-    /// The entry of this absolute index, and its age.
+    /// The age of the entry of this absolute index.
     #[inline]
-    fn entry(&self, index: Option<u64>, prefix: Prefix) -> Result<(EntryRef<'_>, u32), QpackError> {
+    fn age(&self, index: Option<u64>, prefix: Prefix) -> Result<u32, QpackError> {
         let index = index
             .filter(|&index| index < prefix.required)
             .ok_or(QpackError::Index)?;
-        let age = (self.inserted.checked_sub(index + 1))
+        (self.inserted.checked_sub(index + 1))
             .and_then(|age| u32::try_from(age).ok())
-            .ok_or(QpackError::Index)?;
-        let entry = self.table.get(age).ok_or(QpackError::Index)?;
-        Ok((entry, age))
+            .ok_or(QpackError::Index)
     }
 
     #[inline]
@@ -259,22 +257,9 @@ impl Decoder {
         budget: &mut Budget,
         bytes: &mut Vec<u8>,
     ) -> Result<Option<DecodedField>, QpackError> {
-        let (entry, age) = self.entry(index, prefix)?;
-        let (len, name_len, info) = (entry.line.len(), entry.name_len, entry.info);
-        if !budget.take(len) {
-            return Ok(None);
-        }
-        let at = entry.output_at as usize;
-        let start = if bytes.get(at..at + len) == Some(entry.line) {
-            at
-        } else {
-            let start = bytes.len();
-            bytes.extend_from_slice(entry.line);
-            self.table.set_output_at(age, start as u32);
-            start
-        };
-        let field = DecodedField::new(start, name_len, start + len, info.name, info.error);
-        Ok(Some(field))
+        let age = self.age(index, prefix)?;
+        DecodedField::of_entry(&mut self.table, age, budget, bytes)
+            .map_err(|NoEntry| QpackError::Index)
     }
 
     /// Decodes the value of a literal, whose name is in `bytes` from `start` on.
@@ -342,7 +327,8 @@ impl Decoder {
         prefix: Prefix,
         bytes: &mut Vec<u8>,
     ) -> Result<(Name, Option<FieldError>), QpackError> {
-        let (entry, _) = self.entry(index, prefix)?;
+        let age = self.age(index, prefix)?;
+        let entry = self.table.get(age).ok_or(QpackError::Index)?;
         bytes.extend_from_slice(&entry.line[..entry.name_len as usize]);
         Ok((entry.info.name, entry.info.name_error))
     }
@@ -372,7 +358,7 @@ impl FieldDecoder for Decoder {
         Ok(DecodedFields::All)
     }
 
-    /// It needed no entries, or the table is the same.
+    /// The section needed no entries, or the table is unchanged.
     #[inline]
     fn is_unchanged(&self) -> bool {
         let (inserted, required) = self.last;

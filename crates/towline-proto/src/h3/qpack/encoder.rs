@@ -47,7 +47,7 @@ struct Section {
     stream: u64,
     /// The oldest entry that it refers to.
     oldest: u64,
-    /// Its Required Insert Count, if it refers to entries that are not acknowledged: one section at most.
+    /// The Required Insert Count, if the section refers to entries that are not acknowledged: one section at most.
     probes: Option<u64>,
 }
 
@@ -243,7 +243,7 @@ impl Encoder {
             integer::write((base - required) as usize, 7, 0, out);
             let probes = Some(required).filter(|&required| required > self.known_received);
             if probes.is_some() {
-                // It must not be repeated.
+                // The section must not be repeated.
                 self.last_head.change();
             }
             self.sections.push_back(Section {
@@ -317,7 +317,7 @@ impl Encoder {
             return;
         }
         if policy == IndexingPolicy::OnRepeat && !self.hash_index.is_repeated(line_hash) {
-            // It is recorded, so the next encoding differs.
+            // The field is recorded, so the next encoding differs.
             self.last_head.change();
             return;
         }
@@ -396,15 +396,17 @@ impl FieldEncoder for Encoder {
     fn encode_repeated(&mut self, name: &[u8], value: &[u8], out: &mut Vec<u8>) -> bool {
         let field = Field { name, value };
         match self.last_head.field() {
-            FieldRef::Static(place) if QPACK_ENTRIES[usize::from(place)] == (name, value) => {
+            Some(&FieldRef::Static(place))
+                if QPACK_ENTRIES[usize::from(place)] == (name, value) =>
+            {
                 integer::write(usize::from(place), 6, 0xc0, out);
             }
-            FieldRef::Dynamic(number) => {
+            Some(&FieldRef::Dynamic(number)) => {
                 let Some(absolute) = self.same(number, field) else {
                     return false;
                 };
                 if self.table.bytes() > self.table.max_bytes() / 4 * 3 {
-                    // It may be renewed.
+                    // The entry may be renewed.
                     return false;
                 }
                 let index = self.refer_to(absolute);
