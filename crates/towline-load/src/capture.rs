@@ -338,7 +338,7 @@ fn is_past_age(seconds: &[u8]) -> Option<bool> {
     is_number.then(|| digits.len() < seconds.len() || digits.iter().all(|digit| *digit == b'0'))
 }
 
-/// Also a date in Netscape's form, `Thu, 01-Jan-1970 00:00:00 GMT`.
+/// A date of HTTP, or one in Netscape's form, `Thu, 01-Jan-1970 00:00:00 GMT`.
 fn is_past(date: &[u8]) -> Option<bool> {
     let date = std::str::from_utf8(date).ok()?;
     let parsed = httpdate::parse_http_date(date)

@@ -142,7 +142,7 @@ impl Session {
             if prepared.is_err() {
                 gate.failed.store(true, Ordering::Relaxed);
             }
-            // Also after an error: the other threads wait.
+            // After an error too: the other threads wait.
             let begin = gate.wait();
             prepared?;
             let Some(begin) = begin else {

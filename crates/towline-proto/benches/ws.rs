@@ -106,7 +106,7 @@ fn many_idle() {
     let before = resident_bytes();
     let scratch = &mut Scratch::new([1; 32]);
     let level = Some(deflate::Config::server().level);
-    // Its message, compressed once, can be decompressed by every end.
+    // A message, compressed once, can be decompressed by every end.
     let mut client = end(Side::Client, level);
     let mut servers: Vec<_> = (0..SOCKETS).map(|_| end(Side::Server, level)).collect();
     let text = session_text(8_192);

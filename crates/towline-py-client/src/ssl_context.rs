@@ -12,7 +12,7 @@ pub fn context(context: &Bound<'_, PyAny>) -> Box<dyn ExternalTlsContext> {
     Box::new(PythonContext(context.clone().unbind()))
 }
 
-/// The same for a context that `make` creates when it is first needed.
+/// A wrapper of a context that `make` creates when it is first needed.
 pub fn context_of(make: Bound<'_, PyAny>) -> Box<dyn ExternalTlsContext> {
     Box::new(LazyContext {
         make: make.unbind(),
@@ -158,7 +158,7 @@ impl ExternalTls for Session {
     }
 
     fn received_eof(&mut self) {
-        // It cannot fail; a truncated record is reported by the next read.
+        // The write cannot fail; a truncated record is reported by the next read.
         Python::attach(|py| {
             let _ = self.incoming.call_method0(py, intern!(py, "write_eof"));
         });

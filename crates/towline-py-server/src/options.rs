@@ -85,7 +85,7 @@ macro_rules! words {
 words! {
     /// The versions of HTTP over TCP (`--http1`, `--http2`); those of HTTP/3 are UDP binds.
     HttpVersions, "http":
-    /// Also with HTTP/3 alone, which has no TCP binds.
+    /// Both; without TCP binds (HTTP/3 alone), no version is served over TCP.
     Auto = "auto",
     Http1 = "1",
     Http2 = "2",

@@ -56,7 +56,7 @@ impl OpenFiles {
         } else {
             0
         };
-        // What is added leaves more than a removal asks for.
+        // The added space is more than a removal asks for.
         let slack = if change.bytes > 0 { LIST } else { 0 };
         Ok(needed + BESIDES + slack <= left + free && in_a_row <= left)
     }

@@ -169,7 +169,7 @@ class AsgiWorker:
             on_ready()
             await self._stopping.wait()
         finally:
-            # Also when cancelled: Ctrl-C in an embedding program must not abort requests.
+            # After a cancellation too: Ctrl-C in an embedding program must not abort requests.
             try:
                 await self._end(native)
             finally:

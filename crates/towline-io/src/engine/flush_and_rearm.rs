@@ -148,7 +148,7 @@ impl<S: Default> Engine<S> {
             conn.shares_socket() && conn.proto.deadline().is_some_and(|at| at <= now)
         };
         if self.table.conn(id).is_some_and(is_shared_and_due) {
-            // What the kernel has for it is among the datagrams of others.
+            // Datagrams for this connection are among those of others in the kernel.
             self.endpoints.expect_datagrams();
             self.receive_datagrams(now);
         }

@@ -1,4 +1,4 @@
-//! What a load generator needs of an engine beyond what servers and clients use: repeated exchanges, requests that are
+//! An engine for load generators, with what servers and clients do not need: repeated exchanges, requests that are
 //! sent in pieces, and turns that begin at a precise time.
 //!
 //! [`GeneratorEngine`] is an [`Engine`] with its own way to receive and to send: the state of each connection has a

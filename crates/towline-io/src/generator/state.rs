@@ -1,4 +1,4 @@
-//! What a generator keeps for each connection.
+//! State that a generator keeps for each connection.
 
 use bytes::Bytes;
 use towline_proto::StreamId;
@@ -9,7 +9,7 @@ pub trait GeneratorState: Default {
     fn generated_mut(&mut self) -> &mut Generated;
 }
 
-/// What a generator sends and receives on a connection in its own way.
+/// Messages that a generator sends and receives on a connection in its own way.
 #[derive(Default)]
 pub struct Generated {
     pub(super) repeat: Option<Box<Repeat>>,

@@ -65,7 +65,7 @@ pub fn client_config(tls: &rustls::ClientConfig, limits: &QuicLimits) -> io::Res
 fn server_transport(limits: &QuicLimits) -> TransportConfig {
     let mut config = transport(limits);
     if limits.early_data {
-        // What a client remembers for its early data. The endpoint widens it with the end of the handshake.
+        // Size that a client remembers for its early data. The endpoint widens it with the end of the handshake.
         let window = limits.early_data_bytes.min(limits.connection_window_bytes);
         config.receive_window(VarInt::from_u32(window));
     }

@@ -338,7 +338,7 @@ fn a_closed_connection_answers_late_datagrams_less_and_less_often() {
         .close(now, VarInt::from_u32(0x100), Bytes::new());
     pair.server.endpoint.retire(conn, now);
     let client = &mut pair.client;
-    // What was on its way.
+    // Datagrams that were on their way.
     while client.endpoint.receive(now).unwrap() == ReceiveOutcome::More {}
     client.endpoint.service(&mut client.conns[0]);
     let before = pair.client.conns[0].counts().received_datagrams;
@@ -375,7 +375,7 @@ fn a_removed_connection_leaves_nothing() {
     let conn = pair.server.conns.pop().unwrap();
     pair.server.endpoint.remove(conn.key());
     assert!(pair.server.endpoint.is_empty());
-    // Its packets concern nobody, whether a reset arrives or not.
+    // Packets of the closed connection concern nobody, whether a reset arrives or not.
     pair.quic().ping();
     for _ in 0..20 {
         pair.step();
@@ -398,7 +398,7 @@ fn datagrams_for_a_connection_that_is_not_serviced_are_bounded() {
         pair.step();
     }
     assert_eq!(pair.server.endpoint.inbox_len(conn.key()), 2);
-    // What was dropped is sent again.
+    // Dropped datagrams are sent again.
     pair.server.conns.push(conn);
     pair.server.echo = true;
     let mut back = Vec::new();

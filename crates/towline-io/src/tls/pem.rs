@@ -125,7 +125,7 @@ pub(super) fn certificates(bytes: &[u8]) -> Result<Vec<Certificate>, PemError> {
         match section.label.as_str() {
             "CERTIFICATE" | "X509 CERTIFICATE" | "TRUSTED CERTIFICATE" => {
                 let der = section.der()?;
-                // What OpenSSL trusts a certificate for follows behind it.
+                // Purposes for which OpenSSL trusts a certificate follow behind it.
                 let der = first_certificate(&der)
                     .ok_or_else(|| PemError::at(section.line, "not a certificate"))?;
                 found.push((section.line, CertificateDer::from(der.to_vec())));

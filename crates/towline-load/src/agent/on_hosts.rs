@@ -114,7 +114,7 @@ fn give_signs_of_life(agents: &Agents, ended: &Receiver<()>) {
                 }
             }
             Err(TryLockError::Poisoned(_)) => return,
-            // They hear of this one in a run.
+            // Agents hear of the controller by the messages of a run.
             Err(TryLockError::WouldBlock) => {}
         }
     }

@@ -6,7 +6,7 @@ pub(crate) enum Shown {
     InJson,
     /// In the table of latencies and in the live view.
     InTable,
-    /// Also in the narrow table of the requests of a session.
+    /// In these places and in the narrow table of the requests of a session.
     Always,
 }
 

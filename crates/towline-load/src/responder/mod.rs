@@ -89,7 +89,7 @@ fn serve(options: &mut Options) -> io::Result<()> {
                 let service = Arc::new(http3_service(options));
                 engine.add_endpoint(endpoint, service)?;
             }
-            // Whoever reads the line may connect at once, over TCP and UDP.
+            // The reader of the line may connect at once, over TCP and UDP.
             writeln!(out, "{addr}")?;
         }
     }

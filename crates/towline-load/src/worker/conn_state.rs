@@ -111,7 +111,7 @@ pub(super) struct WsState {
 }
 
 pub(super) enum WsStage {
-    /// Also the negotiated WebSocket, between the head of the response and the switch.
+    /// The opening handshake; with the negotiated WebSocket between the head of the response and the switch.
     Handshaking(Handshake, Option<WebSocket>),
     Open(WebSocket, StreamId),
 }

@@ -27,7 +27,7 @@ pub enum ResponsePhase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientState {
     Connected,
-    /// It has closed its sending half: `receive()` reports it, responses are still sent.
+    /// The client has closed its sending half: `receive()` reports it, responses are still sent.
     HalfClosed,
     Disconnected,
 }

@@ -81,7 +81,7 @@ impl AsgiServer {
         }
         self.resume_pipelined(py, exchange);
         let result = self.log_outcome(py, (&end, has_left), outcome, scope.as_ref());
-        // It may refer to the functions of the handle.
+        // The scope may refer to the functions of the handle.
         drop(scope);
         if handle.is_unshared(py) {
             let mut state = self.state.open(py);
@@ -120,7 +120,7 @@ impl AsgiServer {
     fn resume_pipelined(&self, py: Python<'_>, exchange: &Exchange) {
         let id = exchange.state.open(py).id;
         if self.state.open(py).in_turn {
-            // Its service continues with the next event.
+            // The service of the connection continues with the next event.
             return;
         }
         if let Ok(mut engine) = self.engine(py)

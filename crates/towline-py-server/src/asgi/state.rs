@@ -204,7 +204,7 @@ pub struct TaskCoroutine {
 
 /// State of the current task of the loop while it is an idle task that runs requests.
 pub struct CurrentTask {
-    /// Its snapshot before any request.
+    /// Snapshot of the task before any request.
     pub before: TaskSnapshot,
     /// The task that was current before.
     pub outer: Option<Py<PyAny>>,
@@ -214,7 +214,7 @@ pub struct CurrentTask {
 pub struct IdleTask {
     pub task: Py<PyAny>,
     pub coroutine: Py<TaskCoroutine>,
-    /// Its bound method.
+    /// The bound method of the task.
     pub get_name: Py<PyAny>,
     pub name: Py<PyAny>,
 }

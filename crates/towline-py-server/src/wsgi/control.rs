@@ -20,7 +20,7 @@ use super::websockets::WebSockets;
 pub struct ServerControl {
     remote: EngineWaker,
     stop: AtomicBool,
-    /// Of idle connections: they may send one more request, or are closed.
+    /// Treatment of idle connections: they may send one more request, or are closed.
     drain: AtomicBool,
     close_idle: AtomicBool,
     stop_listening: AtomicBool,

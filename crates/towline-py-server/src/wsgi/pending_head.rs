@@ -107,7 +107,7 @@ impl PendingHead {
         self.check_field(start, middle)
     }
 
-    /// Of the connection options of an application only `close` counts.
+    /// An application's connection options: only `close` counts.
     fn push_close(&mut self) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(b"connectionclose");

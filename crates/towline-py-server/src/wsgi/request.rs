@@ -40,7 +40,7 @@ pub struct Request {
 
 /// Source of a connection's requests.
 pub struct RequestReader {
-    /// Its buffers are reused for the next head.
+    /// A head whose buffers are reused for the next one.
     pub spare: OwnedHead,
     /// `--wsgi-request-buffer`.
     buffer_bytes: u64,

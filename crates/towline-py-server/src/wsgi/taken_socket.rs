@@ -57,7 +57,7 @@ impl ConnectionSocket {
                 .import("socket")?
                 .getattr("socket")?
                 .call((), Some(&options))?;
-            // It owns the descriptor now.
+            // The application owns the descriptor now.
             let _ = socket.into_raw_fd();
             // `socket.setdefaulttimeout` may have been called.
             made.call_method1("settimeout", (py.None(),))?;

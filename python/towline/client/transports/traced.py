@@ -117,7 +117,7 @@ async def _report(trace: TraceEvents, notify: Notify, *events: Event) -> None:
 
 
 async def _notify(result: Any) -> None:
-    """What the function of a blocking client has returned."""
+    """The result of the function of a blocking client."""
     if inspect.iscoroutine(result):
         result.close()
         raise UsageError(

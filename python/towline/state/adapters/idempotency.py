@@ -85,7 +85,7 @@ class IdempotencyMiddleware:
             found = await state.get(name)
             if found is not None:
                 return await _repeat(found, claim["request"], send)
-            # It has just ended without a result.
+            # The first request has just ended without a result.
             if not await state.set_if_absent(name, claim, ttl=self._lease):
                 return await _problem(send, 409, "The same request is running")
         recorder = _Recorder(send, self._max_bytes)

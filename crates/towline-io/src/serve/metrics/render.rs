@@ -225,7 +225,7 @@ fn histogram<'a>(
     page.sample(&format!("{name}_count"), "", count);
 }
 
-/// What the number of a worker's metric is.
+/// Meaning of the number of a worker's metric.
 #[derive(Clone, Copy)]
 enum Unit {
     Whole,

@@ -61,7 +61,7 @@ impl Histogram {
     }
 }
 
-/// What a number in a slot is.
+/// Meaning of a number in a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Only grows. The next worker in the slot goes on with it.

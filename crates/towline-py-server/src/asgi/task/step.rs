@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 /// The result of one step of a coroutine.
 #[derive(Debug)]
 pub enum Step {
-    /// It waits for a future; `None`: it is to be resumed at once.
+    /// The task waits for a future; `None`: it is to be resumed at once.
     Yield(Py<PyAny>),
     Return,
     Raise(PyErr),

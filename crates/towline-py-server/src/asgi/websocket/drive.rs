@@ -181,10 +181,10 @@ pub fn close_for_shutdown(state: &mut ExchangeState) {
 
 /// The state of the WebSocket when its application ended.
 pub enum WsEnd {
-    /// It was closed already.
+    /// The WebSocket was closed already.
     Closed,
     ClientDisconnected,
-    /// It was open and has been closed with this code.
+    /// The WebSocket was open and has been closed with this code.
     ClosedWith(u16),
 }
 

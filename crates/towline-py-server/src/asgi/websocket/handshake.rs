@@ -23,7 +23,7 @@ use towline_py_common::errors::{ResponseStateError, client_disconnected};
 pub enum UpgradeRequest {
     None,
     WebSocket(Box<Session>),
-    /// It violates RFC 6455: the response to send.
+    /// The request violates RFC 6455: the response to send.
     Invalid(Box<BuiltinResponse>),
 }
 

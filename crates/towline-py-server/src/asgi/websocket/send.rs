@@ -94,7 +94,7 @@ impl<'py> Data<'py> {
         }
     }
 
-    /// The same memory, kept alive until it is sent.
+    /// Memory of the application, kept alive until it is sent.
     fn shared(&self) -> PyResult<Bytes> {
         Ok(match self {
             Self::Text(text) => Bytes::from_owner(Utf8(PyBackedStr::try_from(text.clone())?)),
