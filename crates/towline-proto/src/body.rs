@@ -1,6 +1,8 @@
 //! How a body ends: announced by the program ([`BodySize`]), decided from a received head ([`request_framing`],
 //! [`response_framing`]). Decided once, in pure functions; all other code follows the decision.
 
+use bytes::Bytes;
+
 use crate::ConnectionError;
 use crate::Version;
 
@@ -13,6 +15,13 @@ pub enum BodySize {
     Known(u64),
     /// Unknown until `finish`: chunked on HTTP/1.1, ended by closing on HTTP/1.0.
     Unknown,
+}
+
+impl BodySize {
+    /// The size of a body that is there as a whole.
+    pub(crate) fn of(body: Option<&Bytes>) -> Self {
+        body.map_or(Self::Empty, |body| Self::Known(body.len() as u64))
+    }
 }
 
 /// How the body of a received message ends.

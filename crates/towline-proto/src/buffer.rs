@@ -496,4 +496,15 @@ mod tests {
         assert!(buffer.space(&mut buffers, budget).len() > 60_000);
         assert_eq!(buffer.unread(), b"hello");
     }
+
+    #[test]
+    fn storage_is_kept_for_its_protocol_up_to_the_limit() {
+        let mut buffers = BufferPool::new(64, 2);
+        for n in 0..3_u32 {
+            buffers.give_storage(Protocol::Http2, Box::new(n));
+        }
+        assert_eq!(buffers.take_storage::<u32>(Protocol::Http3), None);
+        let taken = [(); 3].map(|()| buffers.take_storage::<u32>(Protocol::Http2));
+        assert_eq!(taken, [Some(Box::new(1)), Some(Box::new(0)), None]);
+    }
 }

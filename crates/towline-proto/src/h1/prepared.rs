@@ -5,10 +5,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::head::OwnedFields;
-use crate::{Field, RequestHead, StreamId, UserError};
+use crate::{BodySize, Field, RequestHead, StreamId, UserError};
 
 use super::Connection;
-use super::send::{PendingRequest, size_of, write_request};
+use super::send::{PendingRequest, write_request};
 
 /// A whole request, validated and encoded once, that any number of connections may send
 /// ([`request_prepared`](crate::Connection::request_prepared)).
@@ -34,7 +34,7 @@ impl PreparedRequest {
     /// would, except for the state of a connection.
     pub fn new(head: &RequestHead<'_>, body: Option<Bytes>) -> Result<Self, UserError> {
         let mut bytes = Vec::new();
-        let (_, pending_request) = write_request(&mut bytes, head, size_of(body.as_ref()))?;
+        let (_, pending_request) = write_request(&mut bytes, head, BodySize::of(body.as_ref()))?;
         Ok(Self {
             head: bytes,
             body,

@@ -32,10 +32,6 @@ pub(super) struct PendingRequest {
     may_upgrade: bool,
 }
 
-pub(super) fn size_of(body: Option<&Bytes>) -> BodySize {
-    body.map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64))
-}
-
 pub(super) fn write_request(
     out: &mut Vec<u8>,
     head: &RequestHead<'_>,
@@ -210,7 +206,7 @@ impl Connection {
         head: &RequestHead<'_>,
         body: Option<Bytes>,
     ) -> Result<StreamId, UserError> {
-        let size = size_of(body.as_ref());
+        let size = BodySize::of(body.as_ref());
         self.send_pipelined(|conn| {
             let (_, pending_request) = conn.send.append(|out| write_request(out, head, size))?;
             if let Some(body) = body {

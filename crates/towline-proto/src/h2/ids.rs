@@ -67,3 +67,32 @@ impl StreamIds {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_is_idle_until_its_side_has_opened_it() {
+        let mut ids = StreamIds::default();
+        assert!(ids.is_idle(1, true) && ids.is_idle(1, false));
+        assert_eq!((ids.open(), ids.open()), (1, 3));
+        assert!(!ids.is_idle(3, true) && ids.is_idle(5, true));
+        ids.opened_by_peer(7);
+        ids.ignored(9);
+        assert!(!ids.is_idle(9, false) && ids.is_idle(11, false));
+        assert_eq!(ids.last_peer(), 7);
+    }
+
+    #[test]
+    fn identifiers_end() {
+        let mut ids = StreamIds {
+            next: END - 3,
+            ..StreamIds::default()
+        };
+        assert_eq!(ids.left(), 2);
+        ids.open();
+        ids.open();
+        assert_eq!(ids.left(), 0);
+    }
+}

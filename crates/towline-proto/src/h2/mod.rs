@@ -10,9 +10,9 @@
 //! until the next call of `next_event`; body bytes stay in the receive buffer until then, and move to the buffer
 //! of their stream afterwards.
 //!
-//! This file holds the state and the input from the network; `recv` reads frames and `messages` assembles
-//! messages; `responses` and `send` write messages and `prepared` requests that are sent many times; `send_queue`
-//! decides which stream sends, `timers` watches the time, `close` ends streams and the connection.
+//! What HTTP/3 has as well is in `multiplexed`. This file holds what only HTTP/2 has, and the input from the network;
+//! `recv` reads frames, `messages` assembles messages and `send` writes them; `send_queue` decides which stream sends,
+//! `timers` watches the time, `close` ends streams and the connection.
 
 mod close;
 mod encode;

@@ -12,10 +12,10 @@
 //! until `next_event` parses them, one stream after the other, until there is an event. Streams are read from QUIC only
 //! while little of them is unread here, so that QUIC's windows are what stops the peer.
 //!
-//! This file holds the state; `transport` is the interface to QUIC and `unidirectional` the streams that belong to the
-//! connection; `recv` reads the frames of requests and `messages` assembles messages; `responses` and `send` write
-//! messages and `prepared` requests that are sent many times; `send_queue` decides which stream sends, `timers` watches
-//! the time, `close` ends streams and the connection; `early_data` holds requests until the handshake is complete.
+//! What HTTP/2 has as well is in `multiplexed`. This file holds what only HTTP/3 has; `transport` is the interface to QUIC
+//! and `unidirectional` the streams that belong to the connection; `recv` reads the frames of requests, `messages`
+//! assembles messages and `send` writes them; `send_queue` decides which stream sends, `timers` watches the time, `close`
+//! ends streams and the connection; `early_data` holds requests until the handshake is complete.
 
 mod close;
 mod early_data;

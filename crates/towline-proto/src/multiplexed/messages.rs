@@ -22,10 +22,6 @@ use super::streams::StreamKey;
 use super::timing::Timing;
 use crate::pending_events::PendingEvents;
 
-pub(crate) fn size_of(body: Option<&Bytes>) -> BodySize {
-    body.map_or(BodySize::Empty, |body| BodySize::Known(body.len() as u64))
-}
-
 /// A stream whose request head was written.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct OpenedRequest<W> {
@@ -117,7 +113,7 @@ pub(crate) trait Messages: Timing {
         head: &RequestHead<'_>,
         body: Option<Bytes>,
     ) -> Result<StreamId, UserError> {
-        let opened = self.open_request(head, size_of(body.as_ref()))?;
+        let opened = self.open_request(head, BodySize::of(body.as_ref()))?;
         self.finish_request(opened.key, body)
     }
 

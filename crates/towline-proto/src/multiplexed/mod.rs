@@ -1,5 +1,6 @@
-//! Parts that HTTP/2 and HTTP/3 share: the streams of a connection, the states of their messages, heads that come as
-//! compressed fields, priorities and rate limits. The frames, the flow of bytes and the rules of a connection are each protocol's own.
+//! The connection of HTTP/2 and HTTP/3: `core` has its state and `stream` that of a stream. The traits have the behaviour:
+//! `connection` how streams and the connection end, `timing` the timeouts, `events` what the program is told, `messages`
+//! requests, responses and bodies. Each protocol implements what differs: frames, windows, and its own rules.
 
 pub(crate) mod buffers;
 pub(crate) mod connection;

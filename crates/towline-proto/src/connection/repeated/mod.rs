@@ -3,9 +3,9 @@
 
 mod encoded;
 
-use crate::multiplexed::messages::{Messages, size_of};
+use crate::multiplexed::Messages;
 use crate::multiplexed::streams::StreamKey;
-use crate::{PreparedRequest, StreamId, UserError};
+use crate::{BodySize, PreparedRequest, StreamId, UserError};
 
 use super::{Connection, Inner};
 
@@ -51,7 +51,7 @@ fn open<C: Messages>(
         conn.after_head(key, entry.info.end);
         return Ok(key);
     }
-    let size = size_of(request.body().as_ref());
+    let size = BodySize::of(request.body().as_ref());
     let opened = request.with_head(|head| conn.open_request(head, size))?;
     // If fields were added to the table, the next block for the same head is different.
     if let Some(generation) = generation.filter(|_| conn.generation() == generation) {
