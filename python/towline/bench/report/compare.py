@@ -22,8 +22,8 @@ from .machines import differences
 FEWEST = 3
 """Minimum restarts on each side; two have one degree of freedom."""
 CAUTION = (
-    "The two were not measured together: slices cannot be paired, and a difference between the runs (another load on the "
-    "machine, its warmth, an update) cannot be told from one between the programs. To compare two builds, measure them in "
+    "The two results were not measured together, so slices cannot be paired. A difference between the runs (another load on "
+    "the machine, its temperature, an update) looks like one between the programs. To compare two builds, measure them in "
     "one run: towline bench --command old=... --command new=..., or --git main..HEAD."
 )
 

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="NAME[=NAME]",
-        help="only this one; OLD=NEW: under another name in the second",
+        help="compare only this subject; OLD=NEW if its name differs in the second result",
     )
     made.add_argument("--markdown", action="store_true", help="for a pull request")
     made.add_argument(

@@ -82,8 +82,8 @@ def parser() -> argparse.ArgumentParser:
         prog="towline bench gate",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog=STATUSES,
-        description="Judges whether a result is slower than it was: the whole interval must lie\nbeyond the threshold, "
-        "in two independent jobs.\n\nexamples:\n  towline bench gate new --baseline old\n"
+        description="Judges whether a result is slower than an earlier one: the whole interval\nmust lie beyond the "
+        "threshold, in two independent jobs.\n\nexamples:\n  towline bench gate new --baseline old\n"
         "  towline bench gate result --pair before after",
     )
     made.add_argument("result", type=Path, metavar="RESULT", help="the new result")
@@ -95,12 +95,14 @@ def parser() -> argparse.ArgumentParser:
         "--pair",
         nargs=2,
         metavar=("OLD", "NEW"),
-        help="two subjects of RESULT, measured together: narrower, and on any machine",
+        help="two subjects of RESULT, measured together: narrower intervals, on any machine",
     )
     rules = made.add_argument_group("rules")
     rules.add_argument("--threshold", type=share, default=0.05, metavar="SHARE", help="5%% by default")
     rules.add_argument("--confirm", type=Path, metavar="FILE", help="the result of a second, fresh job")
-    rules.add_argument("--subject", action="append", metavar="NAME", help="only this one (may be repeated)")
+    rules.add_argument(
+        "--subject", action="append", metavar="NAME", help="judge only this subject (may be repeated)"
+    )
     rules.add_argument(
         "--metric",
         action="append",

@@ -57,12 +57,14 @@ def parser() -> argparse.ArgumentParser:
         "--csv", action="store_true", help="a row per subject and experiment, and a row per slice"
     )
     formats.add_argument("--json", action="store_true", help="figures, comparisons and verdicts as data")
-    formats.add_argument("--svg", action="store_true", help="a chart for each experiment, as a file")
-    formats.add_argument("--png", action="store_true", help="the same as pictures (needs towline[bench])")
+    formats.add_argument("--svg", action="store_true", help="a chart for each experiment, as an SVG file")
+    formats.add_argument(
+        "--png", action="store_true", help="a chart for each experiment, as a PNG file (needs towline[bench])"
+    )
     formats.add_argument("-o", "--output", type=Path, metavar="FOLDER", help="where the files go")
     history = formats.add_mutually_exclusive_group()
     history.add_argument(
-        "--history", type=Path, metavar="FILE", help="earlier runs, instead of the user's own"
+        "--history", type=Path, metavar="FILE", help="file of earlier runs, instead of the user's own"
     )
     history.add_argument("--no-history", action="store_true", help="draw no earlier runs")
     add_rules(made)

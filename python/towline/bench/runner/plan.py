@@ -210,10 +210,10 @@ class LoadOptions(Section, group="load", summary="rates, connections, the networ
 
 
 @dataclass(frozen=True)
-class DesignOptions(Section, group="design", summary="restarts, slices, warming up, and when it is enough"):
+class DesignOptions(Section, group="design", summary="restarts, slices, warm-up, and when to stop"):
     precision: float | None = option(
         None, "continue until every interval is within +-SHARE", parse=_share, metavar="SHARE")
-    looks: bool = option(False, "plan five looks on the way to --max-runs, each at alpha 0.0158")
+    looks: bool = option(False, "look at the results five times on the way to --max-runs, each time at the level 0.0158")
     max_runs: int | None = number(None, "largest number of restarts (4 x --runs)")
     exclusive: bool = option(False, "stop the other subjects (SIGSTOP) while one is measured")
     cores: Cores | None = option(
