@@ -251,14 +251,16 @@ def test_the_package_carries_its_files() -> None:
     scenarios = resources.files("towline.bench.scenarios")
     assert all((scenarios / f"{name}.toml").is_file() for name in CATALOGUE)
     apps = resources.files("towline.bench.apps")
-    assert all((apps / name).is_file() for name in ("asgi.py", "wsgi.py", "static/hello.txt"))
+    assert all(
+        (apps / name).is_file() for name in ("asgi.py", "wsgi.py", "roadrunner_data.py", "static/hello.txt")
+    )
 
 
 def test_the_fixture_applications_do_not_import_towline() -> None:
     """Other servers' processes must not load our package: the files are read by path and import the standard
     library."""
     folder = resources.files("towline.bench.apps")
-    for name in ("asgi.py", "wsgi.py"):
+    for name in ("asgi.py", "wsgi.py", "roadrunner_data.py"):
         lines = (folder / name).read_text().splitlines()
         modules = {line.split()[1].split(".")[0] for line in lines if line.startswith(("import ", "from "))}
         assert modules <= set(sys.stdlib_module_names)

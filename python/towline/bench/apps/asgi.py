@@ -1,18 +1,20 @@
 """The ASGI application of the bench: `app` serves the scenarios of Roadrunner, `hello_world` those of Hornbeam.
 
-It is the same for every server and needs the standard library only. Data that does not depend on the request is made
+It is the same for every server, and needs the standard library and its folder only. Data that does not depend on the request is made
 once per process, including the compressed response: the bench measures servers, not zlib.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
+
+if TYPE_CHECKING:
+    from .roadrunner_data import DOCUMENT, EVENTS, RECORDS, STATIC, items_of
+else:  # servers run it with its folder on the path
+    from roadrunner_data import DOCUMENT, EVENTS, RECORDS, STATIC, items_of
 
 Scope = dict[str, Any]
 Message = dict[str, Any]
@@ -40,25 +42,6 @@ def response(
 
 
 HELLO = response(b"alive\r\n", TEXT)
-DOCUMENT = (
-    b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","status":"ok",'
-    b'"data":{"name":"roadrunner","version":2,"flags":["alpha","beta"]}}'
-)
-RECORD = b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","name":"item","status":"active","tags":["a","b","c"]}'
-RECORDS = gzip.compress(b"[" + b",".join([RECORD] * 180) + b"]", mtime=0)
-ITEMS: list[dict[str, Any]] = [
-    {
-        "id": n,
-        "name": f"Item {n}",
-        "category": "electronics",
-        "price": 10,
-        "quantity": n,
-        "active": True,
-        "tags": ["sale", "new", "popular"],
-        "rating": {"score": 42, "count": n},
-    }
-    for n in range(1, 51)
-]
 READY = {
     "/": HELLO,
     "/json": response(DOCUMENT, JSON),
@@ -66,7 +49,7 @@ READY = {
     "/download": response(b"x" * (10 << 20), OCTETS),
     "/gzip": response(RECORDS, JSON, (b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")),
     "/redirect": response(b"", TEXT, (b"location", b"/target"), status=302),
-    "/static/hello.txt": response((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),
+    "/static/hello.txt": response(STATIC, TEXT),
     **{f"/api/v1/items/{n:04}": HELLO for n in range(1, 101)},
 }
 NOT_FOUND = response(b"not found", TEXT, status=404)
@@ -80,7 +63,6 @@ PREFLIGHT = start(
         (b"access-control-allow-headers", b"Content-Type, Authorization"),
     ],
 )
-EVENTS = [*(b"event: tick\ndata: %d\n\n" % n for n in range(1, 101)), b": end\n\n"]
 
 
 class ClientGone(Exception):
@@ -176,9 +158,7 @@ async def baseline(scope: Scope, receive: Receive, send: Send) -> None:
 async def items(scope: Scope, send: Send) -> None:
     count = int(scope["path"].rpartition("/")[2])
     factor = int(dict(parse_qsl(scope["query_string"].decode())).get("m", "1"))
-    found = [{**item, "total": item["price"] * item["quantity"] * factor} for item in ITEMS[:count]]
-    body = json.dumps({"items": found, "count": len(found)}, separators=(",", ":"))
-    await send_response(send, response(body.encode(), JSON))
+    await send_response(send, response(items_of(count, factor), JSON))
 
 
 async def etag(scope: Scope, receive: Receive, send: Send) -> None:

@@ -1,17 +1,19 @@
 """The WSGI application of the bench: `app` serves the scenarios of Roadrunner, `hello_world` those of Hornbeam.
 
-It is the same for every server and needs the standard library only. Data that does not depend on the request is made
+It is the same for every server, and needs the standard library and its folder only. Data that does not depend on the request is made
 once per process, including the compressed response: the bench measures servers, not zlib.
 """
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl
+
+if TYPE_CHECKING:
+    from .roadrunner_data import DOCUMENT, EVENTS, RECORDS, STATIC, items_of
+else:  # servers run it with its folder on the path
+    from roadrunner_data import DOCUMENT, EVENTS, RECORDS, STATIC, items_of
 
 Environ = dict[str, Any]
 StartResponse = Callable[[str, list[tuple[str, str]]], object]
@@ -27,25 +29,6 @@ def response(body: bytes, kind: str, *more: tuple[str, str], status: str = "200 
 
 
 HELLO = response(b"alive\r\n", TEXT)
-DOCUMENT = (
-    b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","status":"ok",'
-    b'"data":{"name":"roadrunner","version":2,"flags":["alpha","beta"]}}'
-)
-RECORD = b'{"id":"01J8X9Z3K7QFRBQ4PCVE5K8RNH","name":"item","status":"active","tags":["a","b","c"]}'
-RECORDS = gzip.compress(b"[" + b",".join([RECORD] * 180) + b"]", mtime=0)
-ITEMS: list[dict[str, Any]] = [
-    {
-        "id": n,
-        "name": f"Item {n}",
-        "category": "electronics",
-        "price": 10,
-        "quantity": n,
-        "active": True,
-        "tags": ["sale", "new", "popular"],
-        "rating": {"score": 42, "count": n},
-    }
-    for n in range(1, 51)
-]
 READY = {
     "/": HELLO,
     "/json": response(DOCUMENT, JSON),
@@ -53,7 +36,7 @@ READY = {
     "/download": response(b"x" * (10 << 20), OCTETS),
     "/gzip": response(RECORDS, JSON, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")),
     "/redirect": response(b"", TEXT, ("Location", "/target"), status="302 Found"),
-    "/static/hello.txt": response((Path(__file__).parent / "static/hello.txt").read_bytes(), TEXT),
+    "/static/hello.txt": response(STATIC, TEXT),
     **{f"/api/v1/items/{n:04}": HELLO for n in range(1, 101)},
 }
 NOT_FOUND = response(b"not found", TEXT, status="404 Not Found")
@@ -63,7 +46,6 @@ PREFLIGHT = [
     ("Access-Control-Allow-Methods", "GET, POST, OPTIONS"),
     ("Access-Control-Allow-Headers", "Content-Type, Authorization"),
 ]
-EVENTS = [*(b"event: tick\ndata: %d\n\n" % n for n in range(1, 101)), b": end\n\n"]
 WORLD = {"/": response(b"Hello, World!", TEXT), "/large": response(b"X" * 65536, TEXT)}
 
 
@@ -149,9 +131,7 @@ def baseline(environ: Environ) -> Response:
 def items(environ: Environ) -> Response:
     count = int(environ["PATH_INFO"].rpartition("/")[2])
     factor = int(dict(parse_qsl(environ["QUERY_STRING"])).get("m", "1"))
-    found = [{**item, "total": item["price"] * item["quantity"] * factor} for item in ITEMS[:count]]
-    body = json.dumps({"items": found, "count": len(found)}, separators=(",", ":"))
-    return response(body.encode(), JSON)
+    return response(items_of(count, factor), JSON)
 
 
 def etag(environ: Environ) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 from .. import scenarios
 from ..scenarios import Load, Scenario
@@ -17,20 +18,7 @@ SLICE_REQUESTS = 500
 """Loads of thousands of requests are cut into slices of this size, as in the source (10 x 500)."""
 SEND_BUFFER_BYTES = 32 * 1024
 
-JOB_KINDS: Mapping[str, JobKind] = {
-    name: name
-    for name in (
-        "get",
-        "upload",
-        "post_json",
-        "stream",
-        "slow_pieces",
-        "slow_events",
-        "pool_assignment",
-        "partial_write",
-        "uncontended_acquire",
-    )
-}
+JOB_KINDS: Mapping[str, JobKind] = {name: name for name in get_args(JobKind)}
 
 DROP_IN_EXPERIMENTS = {
     "dropin_httpx": ("towline.httpx", "httpx"),

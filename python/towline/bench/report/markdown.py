@@ -7,7 +7,7 @@ import re
 from ..analysis import Analysis, Comparison
 from ..verdict import Verdict
 from . import call_figures, formatting
-from .terminal import remarks
+from .terminal import figures, remarks
 from .view import ExperimentView, SubjectView, tally, views
 
 MARKS = {
@@ -28,8 +28,8 @@ def markdown(analysis: Analysis) -> str:
     """GitHub's dialect, short enough for a comment: all verdicts, and experiments as far as there is room."""
     shown = views(analysis)
     head = ["### Towline bench", "", _summary(shown), ""]
-    for kind in dict.fromkeys(_kind(one) for one in shown if _compared(one)):
-        head += [*_matrix([one for one in shown if _compared(one) and _kind(one) == kind]), ""]
+    for kind in dict.fromkeys(one.kind for one in shown if _compared(one)):
+        head += [*_matrix([one for one in shown if _compared(one) and one.kind == kind]), ""]
     foot = []
     if analysis.record.skipped:
         skipped = ", ".join(
@@ -72,10 +72,6 @@ def _about(analysis: Analysis) -> list[str]:
 
 def _compared(one: ExperimentView) -> bool:
     return bool(one.headline) and not one.experiment.control
-
-
-def _kind(one: ExperimentView) -> str:
-    return one.experiment.subjects[0].kind if one.experiment.subjects else ""
 
 
 def _matrix(shown: list[ExperimentView]) -> list[str]:
@@ -167,17 +163,4 @@ def _verdict(one: Comparison) -> str:
 def _figures(one: SubjectView) -> str:
     if one.record.failure:
         return f"| {escape(one.name)} | failed: {escape(one.record.failure)} | | | | | |"
-    rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
-    values = [
-        formatting.rate(rate),
-        formatting.spread(rate),
-        formatting.microseconds(one.percentile_us(0.5)),
-        formatting.microseconds(one.percentile_us(0.99)),
-        formatting.microseconds(cpu.value if cpu else None),
-        formatting.size(one.rss_peak_bytes),
-    ]
-    return f"| {escape(one.name)} | {' | '.join(values)} |"
-
-
-def _code(text: str) -> str:
-    return " ".join(text.replace("`", "'").split())
+    return f"| {escape(one.name)} | {' | '.join(figures(one))} |"

@@ -53,17 +53,13 @@ def summary(analysis: Analysis, shown: Sequence[ExperimentView]) -> Markup:
     if compared:
         owner = f"Each ratio is {compared[0][1].baseline}'s figure to the peer's, paired slice by slice. "
         parts.append(el("p", owner, "For requests/s above 1 is better, for times below 1.", class_="lead"))
-    for kind in dict.fromkeys(_kind(one) for _, one in compared):
-        parts.append(_matrix([(index, one) for index, one in compared if _kind(one) == kind]))
+    for kind in dict.fromkeys(one.kind for _, one in compared):
+        parts.append(_matrix([(index, one) for index, one in compared if one.kind == kind]))
     parts += [_controls(shown), _legend(analysis)]
     if analysis.record.skipped:
         items = [el("li", el("b", name), f": {why}") for name, why in analysis.record.skipped.items()]
         parts.append(el("details", el("summary", f"Not measured here: {len(items)}"), el("ul", items)))
     return el("section", parts, class_="card", id="verdicts")
-
-
-def _kind(shown: ExperimentView) -> str:
-    return shown.experiment.subjects[0].kind
 
 
 def _matrix(shown: Sequence[tuple[int, ExperimentView]]) -> Markup:

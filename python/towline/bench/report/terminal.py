@@ -70,26 +70,30 @@ def columns(experiment: ExperimentView) -> list[str]:
 def row(experiment: ExperimentView, one: SubjectView) -> list[str]:
     if one.record.failure:
         return [one.name, "-", "", "-", "-", "-", "-", "", "", f"failed: {one.record.failure}"]
+    values = [one.name, *figures(one)]
+    found = experiment.against(one.name)
+    if found is None:
+        return [*values, "", "", ""]
+    if found.verdict is Verdict.REFUSED:
+        return [*values, found.verdict.value, "", ""]
+    return [
+        *values,
+        found.verdict.value,
+        formatting.ratio(found.ratio),
+        formatting.interval(found.low, found.high),
+    ]
+
+
+def figures(one: SubjectView) -> list[str]:
+    """The cells of `columns` from requests/s to memory."""
     rate, cpu = one.figures.get("per_s"), one.figures.get("cpu_us")
-    experiments = [
-        one.name,
+    return [
         formatting.rate(rate),
         formatting.spread(rate),
         formatting.microseconds(one.percentile_us(0.5)),
         formatting.microseconds(one.percentile_us(0.99)),
         formatting.microseconds(cpu.value if cpu else None),
         formatting.size(one.rss_peak_bytes),
-    ]
-    found = experiment.against(one.name)
-    if found is None:
-        return [*experiments, "", "", ""]
-    if found.verdict is Verdict.REFUSED:
-        return [*experiments, found.verdict.value, "", ""]
-    return [
-        *experiments,
-        found.verdict.value,
-        formatting.ratio(found.ratio),
-        formatting.interval(found.low, found.high),
     ]
 
 

@@ -57,6 +57,12 @@ class ExperimentView:
         return self.analysis.experiment
 
     @property
+    def kind(self) -> str:
+        """`server`, `client` or `pair`; empty without subjects."""
+        subjects = self.experiment.subjects
+        return subjects[0].kind if subjects else ""
+
+    @property
     def baseline(self) -> str | None:
         """The subject that the others are compared with."""
         return self.analysis.comparisons[0].subject if self.analysis.comparisons else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -174,6 +175,18 @@ class ExperimentRun:
             and one.name not in self._timed_out
         ]
 
+    @contextmanager
+    def _failing(self, name: str, states: dict[str, _RunningState]) -> Iterator[None]:
+        """A subject that raises `Failed` is stopped and noted, and the others continue."""
+        try:
+            yield
+        except Failed as error:
+            with deferred():
+                state = states.pop(name)
+                self._fail(name, error)
+                if problem := state.running.stop():
+                    self._note(problem)
+
     def _fail(self, name: str, error: Failed) -> None:
         self._records[name] = replace(self._records[name], failure=str(error), log=error.log)
         self.progress.message(f"{name} has no figures: {error}")
@@ -238,7 +251,7 @@ class ExperimentRun:
             self._fail(name, error)
             return
         states[name] = _RunningState(running, time.monotonic() - began, 0)
-        with _Failing(self, name, states):
+        with self._failing(name, states):
             states[name].rss_ready_bytes = running.memory().now_bytes
             self.progress.doing(name, "is checked")
             running.verify()
@@ -252,7 +265,7 @@ class ExperimentRun:
             self._warm_up_pages(name, states)
             return
         window_s, rates, medians = rules.first_window_s, [], []
-        with _Failing(self, name, states):
+        with self._failing(name, states):
             began = time.monotonic()
             while True:
                 sent = time.monotonic()
@@ -280,7 +293,7 @@ class ExperimentRun:
     def _warm_up_pages(self, name: str, states: dict[str, _RunningState]) -> None:
         """A few pages. Chance makes them differ by more than any warming up, so that none is asked whether it is steady."""
         state, began, times = states[name], time.monotonic(), []
-        with _Failing(self, name, states):
+        with self._failing(name, states):
             for _ in range(WARM_UP_PAGES):
                 one = self._measure(state.running, SliceSpec(0.0, requests=self.plan.page))
                 if not one.answered:
@@ -314,7 +327,7 @@ class ExperimentRun:
                     continue  # it failed meanwhile
                 if not self._lengths[name].is_in_round(number, rounds):
                     continue
-                with _Failing(self, name, states):
+                with self._failing(name, states):
                     one = self._measure(states[name].running, work[name])
                     one = replace(one, subject=name, restart=restart, round=number, position=position)
                     if plan.page is not None and not one.failed:
@@ -384,23 +397,3 @@ class ExperimentRun:
         self._records[name] = replace(self._records[name], starts=[*self._records[name].starts, start])
         if problem:
             self._note(f"{name}: {problem}" if not problem.startswith(name) else problem)
-
-
-class _Failing:
-    """Context in which a subject that raises `Failed` is stopped and noted, and the others continue."""
-
-    def __init__(self, run: ExperimentRun, name: str, states: dict[str, _RunningState]) -> None:
-        self._run, self._name, self._lives = run, name, states
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, Failed):
-            return False
-        with deferred():
-            state = self._lives.pop(self._name)
-            self._run._fail(self._name, error)
-            if problem := state.running.stop():
-                self._run._note(problem)
-        return True

@@ -295,46 +295,35 @@ class ServerExperiments:
             load["curve"] = "rate"
         reference = "its own peak" if only is not None else "the slowest one's peak"
         title = f"{plan.title}, {label} of {reference}" if share is not None else f"{plan.title} at {label}"
-        return ExperimentPlan(
+        return replace(
+            plan,
             name=f"{plan.name}@{label}" + (f" {only}" if only else ""),
-            scenario=plan.scenario,
             title=title,
-            section=plan.section,
             subjects=subjects,
             question="latency",
             load=load,
             rate_per_s=rate,
-            notes=plan.notes,
-            baseline=plan.baseline,
         )
 
     def _peak_plan(self, scenario: Scenario, variant: ServerVariant) -> ExperimentPlan:
         plan = self._plan(scenario, variant, None)
-        return ExperimentPlan(
+        return replace(
+            plan,
             name=f"{plan.name} peak",
-            scenario=plan.scenario,
             title=f"{plan.title}, highest rate within its goal",
-            section=plan.section,
-            subjects=plan.subjects,
             load={**plan.load, "search": "peak"},
             search=True,
             rounds=1,
-            notes=plan.notes,
-            baseline=plan.baseline,
         )
 
 
 def control_of(plan: ExperimentPlan, server: Server, binding: Binding) -> ExperimentPlan:
     """The A/A control for `plan`: any difference is an error of the bench."""
     twins = (ServerSubject(server, binding), ServerSubject(server, binding, name=f"{server.name} again"))
-    return ExperimentPlan(
+    return replace(
+        plan,
         name=f"{plan.name} control",
-        scenario=plan.scenario,
-        title=plan.title,
-        section=plan.section,
         subjects=twins,
-        load=plan.load,
-        page=plan.page,
         control=True,
         baseline=server.name,
         notes=("the same server twice: any difference is the bench's own",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from typing import Any
 
 import pycurl
@@ -29,7 +29,7 @@ def prepare(handle: pycurl.Curl, url: str, write: Any, *, http2: bool) -> None:
         )  # rather a stream of the connection that is being made than another one
 
 
-def prepare_post(handle: pycurl.Curl, body: bytes, headers: list[str]) -> None:
+def prepare_post(handle: pycurl.Curl, body: bytes, headers: Sequence[str]) -> None:
     handle.setopt(pycurl.POST, 1)
     handle.setopt(pycurl.HTTPHEADER, headers)
     handle.setopt(pycurl.POSTFIELDSIZE_LARGE, len(body))
@@ -51,24 +51,21 @@ class Easy(SyncAdapter):
             handle = self.local.handle = pycurl.Curl()
         return handle
 
-    def get(self, path: str) -> Response:
+    def request(self, path: str, body: bytes | None = None, headers: Sequence[str] = ()) -> Response:
         handle, chunks = self.handle(), list[bytes]()
         prepare(handle, self.base + path, chunks.append, http2=self.http2)
+        if body is not None:
+            prepare_post(handle, body, headers)
         handle.perform()
         return handle.getinfo(pycurl.RESPONSE_CODE), b"".join(chunks)
 
-    def post(self, path: str, body: bytes, headers: list[str]) -> Response:
-        handle, chunks = self.handle(), list[bytes]()
-        prepare(handle, self.base + path, chunks.append, http2=self.http2)
-        prepare_post(handle, body, headers)
-        handle.perform()
-        return handle.getinfo(pycurl.RESPONSE_CODE), b"".join(chunks)
+    get = request
 
     def upload(self, path: str, body: bytes) -> Response:
-        return self.post(path, body, OCTETS)
+        return self.request(path, body, OCTETS)
 
     def post_json(self, path: str, value: Any) -> Any:
-        return json.loads(self.post(path, json.dumps(value).encode(), JSON)[1])
+        return json.loads(self.request(path, json.dumps(value).encode(), JSON)[1])
 
     def pieces(self, path: str, size: int | None = PIECE_BYTES) -> Generator[bytes, None, None]:
         """Uses a multi handle: an easy handle returns nothing before the end."""
@@ -150,26 +147,22 @@ class Multi(AsyncAdapter):
         self.multi.add_handle(handle)
         return future
 
-    async def get(self, path: str) -> Response:
+    async def request(self, path: str, body: bytes | None = None, headers: Sequence[str] = ()) -> Response:
         handle, chunks = self.handle(), list[bytes]()
         prepare(handle, self.base + path, chunks.append, http2=self.http2)
+        if body is not None:
+            prepare_post(handle, body, headers)
         await self.begin(handle)
         self.idle.append(handle)
         return handle.getinfo(pycurl.RESPONSE_CODE), b"".join(chunks)
 
-    async def post(self, path: str, body: bytes, headers: list[str]) -> Response:
-        handle, chunks = self.handle(), list[bytes]()
-        prepare(handle, self.base + path, chunks.append, http2=self.http2)
-        prepare_post(handle, body, headers)
-        await self.begin(handle)
-        self.idle.append(handle)
-        return handle.getinfo(pycurl.RESPONSE_CODE), b"".join(chunks)
+    get = request
 
     async def upload(self, path: str, body: bytes) -> Response:
-        return await self.post(path, body, OCTETS)
+        return await self.request(path, body, OCTETS)
 
     async def post_json(self, path: str, value: Any) -> Any:
-        return json.loads((await self.post(path, json.dumps(value).encode(), JSON))[1])
+        return json.loads((await self.request(path, json.dumps(value).encode(), JSON))[1])
 
     async def pieces(self, path: str, size: int | None = PIECE_BYTES) -> AsyncGenerator[bytes, None]:
         """Queues what arrives: libcurl pushes, and is never paused."""

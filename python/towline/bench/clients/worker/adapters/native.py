@@ -7,7 +7,7 @@ from typing import Any
 
 import towline
 
-from .base import PIECE_BYTES, AsyncLikeRequests, SyncLikeRequests, check
+from .base import PIECE_BYTES, Adapter, AsyncLikeRequests, SyncLikeRequests, check
 
 
 def options(pool: int, uds: str | None, *, http2: bool, http3: bool) -> dict[str, Any]:
@@ -18,13 +18,18 @@ def options(pool: int, uds: str | None, *, http2: bool, http3: bool) -> dict[str
     return found | ({"http1": False, "http2": True} if http2 else {})
 
 
-class Async(AsyncLikeRequests):
+class _Towline(Adapter):
     transport: str | None = None
     unix_sockets = True
     prior_knowledge = True
     http3_alone = True
     streamed: towline.Response | None = None
 
+    def buffered(self) -> int | None:
+        return self.streamed.buffered if self.streamed is not None else None
+
+
+class Async(_Towline, AsyncLikeRequests):
     async def open(self) -> None:
         self.client = towline.AsyncClient(
             **options(self.pool, self.uds, http2=self.http2, http3=self.http3), transport=self.transport
@@ -40,9 +45,6 @@ class Async(AsyncLikeRequests):
             while piece := await response.aread(size or PIECE_BYTES):
                 yield piece
 
-    def buffered(self) -> int | None:
-        return self.streamed.buffered if self.streamed is not None else None
-
     async def events(self, path: str) -> AsyncGenerator[bytes, None]:
         async with self.client.stream("GET", self.base + path) as response:
             check(response.status_code)
@@ -51,13 +53,7 @@ class Async(AsyncLikeRequests):
                 yield event.data.encode()
 
 
-class Sync(SyncLikeRequests):
-    transport: str | None = None
-    unix_sockets = True
-    prior_knowledge = True
-    http3_alone = True
-    streamed: towline.Response | None = None
-
+class Sync(_Towline, SyncLikeRequests):
     def open(self) -> None:
         self.client = towline.Client(
             **options(self.pool, self.uds, http2=self.http2, http3=self.http3), transport=self.transport
@@ -69,9 +65,6 @@ class Sync(SyncLikeRequests):
             self.streamed = response
             while piece := response.read(size or PIECE_BYTES):
                 yield piece
-
-    def buffered(self) -> int | None:
-        return self.streamed.buffered if self.streamed is not None else None
 
     def events(self, path: str) -> Generator[bytes, None, None]:
         with self.client.stream("GET", self.base + path) as response:
