@@ -193,10 +193,9 @@ cargo-test-build: | $(VENV)/.stamp-tools
 	$(call say,building the Rust tests)
 	cargo test $(CARGO_TEST) --no-run
 
-# A test mostly waits, for servers to start and for timeouts: of a worker's time, two fifths are its CPU time. With four workers two
-# cores were full, and tests with clocks late. The tests of one file stay together and in order, since they share servers;
-# tests/conftest.py decides which files begin first.
-PYTEST_WORKERS ?= 3
+# A test mostly waits, for servers to start and for timeouts: three workers left two cores idle for two fifths of the time. The tests
+# of one file stay together and in order, because they share servers; tests/conftest.py decides which files begin first.
+PYTEST_WORKERS ?= 4
 
 pytest: $(VENV)/.stamp-test $(VENV)/.stamp-native $(VENV)/.stamp-browser ## Python tests only (PYTEST_ARGS=...)
 	$(call say,Python tests)
