@@ -13,9 +13,9 @@ from towline.bench.runner.plan import Options
 from towline.errors import ConfigError
 
 from tests.bench import namespaces
+from tests.bench.comparisons import APP, compared, running, script
 from tests.bench.loads import until_no_agent
 from tests.bench.sshd import SSHD, on_loopback, on_machines
-from tests.bench.test_compare_servers import APP, compared, running, script
 from tests.bench.test_run import program
 
 TINY = ("--runs", "2", "--duration", "0.2", "--warm-up", "0.3", "--no-history", "--no-control", "-o", "out")
