@@ -32,7 +32,7 @@ from towline.bench.analysis import Comparison, analyse_experiment
 from towline.bench.api import Command, measure
 from towline.bench.record import ExperimentRecord, Slice, SubjectRecord
 from towline.bench.runner.design import Cores, Design, WarmUp
-from towline.bench.runner.progress import NoProgress
+from towline.bench.runner.progress import Progress
 from towline.bench.scenarios import catalogue
 from towline.bench.statistics.stopping import Rule
 from towline.bench.subjects.machine import cpu_ticks, describe, steal_share
@@ -145,7 +145,7 @@ def measured(cores: Cores, options: argparse.Namespace, seed: int) -> dict[str, 
     hello = replace(catalogue()["hello"], connections=CONNECTIONS)
     began, ticks = time.monotonic(), cpu_ticks()
     servers = {name: responder(percent) for name, percent in SUBJECTS.items()}
-    found = measure(servers, hello, design, progress=NoProgress())
+    found = measure(servers, hello, design, progress=Progress())
     names = list(SUBJECTS)
     return {
         "seconds": round(time.monotonic() - began, 1),

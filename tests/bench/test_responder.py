@@ -65,7 +65,7 @@ def test_each_line_of_its_input_has_a_reply():
         responder._process.stdin.close()
         assert responder._process.wait(10) == 0
         assert responder._process.stdout is not None
-        assert responder._held + responder._process.stdout.read() == b""
+        assert responder._lines._held + responder._process.stdout.read() == b""
 
 
 def test_the_end_of_its_input_ends_it():

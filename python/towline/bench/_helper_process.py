@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 # A start takes some 50 ms, or long on a machine that is busy with builds.
 START_TIMEOUT_S = 30.0
@@ -22,12 +22,31 @@ class HelperFailed(Exception):
     """The helper did not start, or ended; the message contains its output."""
 
 
+class LineReader:
+    """The lines that a process writes to a pipe."""
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def line(self, pipe: IO[bytes], deadline: float) -> bytes:
+        """The next line. Raises TimeoutError, and BrokenPipeError at the end of the output."""
+        while b"\n" not in self._held:
+            if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+                raise TimeoutError
+            data = os.read(pipe.fileno(), 1 << 20)
+            if not data:
+                raise BrokenPipeError
+            self._held += data
+        line, _, self._held = self._held.partition(b"\n")
+        return line
+
+
 class HelperProcess:
     """A command that prints its address first; pinned to `cores` if given; ended by `stop`."""
 
     def __init__(self, *command: str, cores: Sequence[int] | None = None) -> None:
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (closed by stop)
-        self._held = b""
+        self._lines = LineReader()
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
@@ -80,16 +99,12 @@ class HelperProcess:
     def read_line(self) -> str:
         """The next line of its standard output."""
         assert self._process.stdout is not None
-        fd, due = self._process.stdout.fileno(), time.monotonic() + START_TIMEOUT_S
-        while b"\n" not in self._held:
-            if not select.select([fd], [], [], max(0.0, due - time.monotonic()))[0]:
-                raise HelperFailed(f"the helper printed nothing within {START_TIMEOUT_S:.0f} s")
-            data = os.read(fd, 65536)
-            if not data:
-                raise HelperFailed(f"the helper ended: {self.log().strip()[-400:]}")
-            self._held += data
-        line, _, self._held = self._held.partition(b"\n")
-        return line.decode()
+        try:
+            return self._lines.line(self._process.stdout, time.monotonic() + START_TIMEOUT_S).decode()
+        except TimeoutError:
+            raise HelperFailed(f"the helper printed nothing within {START_TIMEOUT_S:.0f} s") from None
+        except BrokenPipeError:
+            raise HelperFailed(f"the helper ended: {self.log().strip()[-400:]}") from None
 
     def stop(self) -> None:
         self._process.kill()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import tempfile
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..responder import pinned_to
+from .._helper_process import LineReader, pinned_to
 from ..runner.protocol import Failed
 from .subjects import Client
 from .worker.job import Job
@@ -31,7 +30,7 @@ class Worker:
     def __init__(self, python: Path, cores: Sequence[int] | None = None, padding_bytes: int = 0) -> None:
         self.command = [str(python), str(WORKER)]
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 (closed by stop)
-        self._held = b""
+        self._lines = LineReader()
         try:
             self._process = subprocess.Popen(
                 self.command,
@@ -61,15 +60,12 @@ class Worker:
 
     def _answer(self, timeout_s: float) -> dict[str, Any]:
         assert self._process.stdout is not None
-        fd, deadline = self._process.stdout.fileno(), time.monotonic() + timeout_s
-        while b"\n" not in self._held:
-            if not select.select([fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise Failed(f"it hangs: no reply within {timeout_s:.0f} s", self.log_tail())
-            data = os.read(fd, 65536)
-            if not data:
-                raise self._died()
-            self._held += data
-        line, _, self._held = self._held.partition(b"\n")
+        try:
+            line = self._lines.line(self._process.stdout, time.monotonic() + timeout_s)
+        except TimeoutError:
+            raise Failed(f"it hangs: no reply within {timeout_s:.0f} s", self.log_tail()) from None
+        except BrokenPipeError:
+            raise self._died() from None
         try:
             reply: dict[str, Any] = json.loads(line)
         except ValueError:

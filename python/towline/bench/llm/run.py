@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..clients.process import OPEN_TIMEOUT_S, Worker, end
@@ -266,14 +266,5 @@ class LlmRun:
         if process is not None:
             process.worker.stop()
         known = self._records.get(name) or SubjectRecord(name, "client")
-        self._records[name] = SubjectRecord(
-            name,
-            "client",
-            known.command,
-            known.versions,
-            known.options,
-            known.starts,
-            str(failed),
-            failed.log,
-        )
+        self._records[name] = replace(known, failure=str(failed), log=failed.log)
         self.report(f"{name} has no figures: {failed}")

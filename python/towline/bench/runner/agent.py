@@ -8,17 +8,15 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
-from .._helper_process import in_child
+from .._helper_process import LineReader, in_child
 from ..record import Latency, Slice
 from .protocol import Failed, SliceSpec
 
@@ -45,14 +43,12 @@ class Agent:
         self._opened: set[str] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
-        self._held = b""
+        self._lines = LineReader()
 
     def __enter__(self) -> Agent:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def introduction(self) -> dict[str, Any]:
@@ -141,7 +137,7 @@ class Agent:
             start_new_session=True,
             preexec_fn=in_child(self.cores),
         )
-        self._held = b""
+        self._lines = LineReader()
 
     def _request(self, message: dict[str, Any], timeout_s: float) -> dict[str, Any]:
         operation = message["op"]
@@ -182,16 +178,7 @@ class Agent:
         process = self._process
         if process is None or process.stdout is None:
             raise BrokenPipeError
-        pipe = process.stdout.fileno()
-        while b"\n" not in self._held:
-            if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
-                raise TimeoutError
-            data = os.read(pipe, 1 << 20)
-            if not data:
-                raise BrokenPipeError
-            self._held += data
-        line, _, self._held = self._held.partition(b"\n")
-        return line
+        return self._lines.line(process.stdout, deadline)
 
     def _kill(self) -> str:
         """Kills the process; returns its status for a message."""

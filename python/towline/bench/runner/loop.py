@@ -29,7 +29,7 @@ from .design import (
     shuffled,
 )
 from .interrupts import deferred
-from .progress import NoProgress, Progress
+from .progress import Progress
 from .protocol import Failed, Running, SliceSpec, Subject
 from .quiesce import gc_disabled, pinned
 
@@ -103,7 +103,7 @@ class ExperimentRun:
     """Measures one experiment. `run` may end by any exception; `record` is valid afterwards."""
 
     def __init__(self, plan: ExperimentPlan, design: Design, progress: Progress | None = None) -> None:
-        self.plan, self.design, self.progress = plan, design, progress or NoProgress()
+        self.plan, self.design, self.progress = plan, design, progress or Progress()
         self.notes = list(plan.notes)
         self.skipped: dict[str, str] = {}
         self._slices: list[Slice] = []

@@ -4,61 +4,39 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from ..record import ExperimentRecord, Slice
 
 PAINT_S = 0.2
 
 
-class Progress(Protocol):
-    """Receives the events of the loop. Never raises."""
+class Progress:
+    """Receives the events of the loop, and shows nothing. Never raises."""
 
     def experiment(self, title: str, restarts: int, subjects: list[str]) -> None:
         """An experiment begins, with at most this many restarts."""
-
-    def restart(self, number: int) -> None: ...
-
-    def doing(self, subject: str, what: str) -> None:
-        """starts, is checked, warms up ..."""
-
-    def slice(self, one: Slice) -> None: ...
-
-    def message(self, line: str) -> None:
-        """A message for the user: a subject that failed, an early end."""
-
-    def ended(self, experiment: ExperimentRecord) -> None: ...
-
-    def close(self) -> None:
-        """Restores the terminal at the end."""
-
-
-class NoProgress:
-    """For callers that use the result only."""
-
-    def experiment(self, title: str, restarts: int, subjects: list[str]) -> None:
-        pass
 
     def restart(self, number: int) -> None:
         pass
 
     def doing(self, subject: str, what: str) -> None:
-        pass
+        """starts, is checked, warms up ..."""
 
     def slice(self, one: Slice) -> None:
         pass
 
     def message(self, line: str) -> None:
-        pass
+        """A message for the user: a subject that failed, an early end."""
 
     def ended(self, experiment: ExperimentRecord) -> None:
         pass
 
     def close(self) -> None:
-        pass
+        """Restores the terminal at the end."""
 
 
-class LineProgress(NoProgress):
+class LineProgress(Progress):
     """One line per experiment and message; for logs and pipes."""
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -84,7 +62,7 @@ class LineProgress(NoProgress):
         self._out.flush()
 
 
-class LiveProgress(NoProgress):
+class LiveProgress(Progress):
     """One line that is updated, with rich."""
 
     def __init__(self) -> None:
@@ -151,7 +129,7 @@ class LiveProgress(NoProgress):
 def for_terminal(*, quiet: bool = False) -> Progress:
     """The best that standard error supports."""
     if quiet:
-        return NoProgress()
+        return Progress()
     if sys.stderr.isatty():
         try:
             return LiveProgress()

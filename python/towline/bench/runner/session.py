@@ -14,7 +14,7 @@ from ..subjects.orphans import kill_orphans
 from .design import Design
 from .loop import ExperimentPlan, ExperimentRun
 from .network import Network
-from .progress import NoProgress, Progress
+from .progress import Progress
 
 
 class Session:
@@ -29,7 +29,7 @@ class Session:
         path: Path | None = None,
         settings: dict[str, Any] | None = None,
     ) -> None:
-        self.design, self.progress, self.path = design, progress or NoProgress(), path
+        self.design, self.progress, self.path = design, progress or Progress(), path
         self.experiments: list[ExperimentRecord] = []
         self.skipped: dict[str, str] = {}
         self.net: dict[str, Any] | None = None

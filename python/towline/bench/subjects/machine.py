@@ -88,16 +88,6 @@ def steal_share(before: tuple[int, int], after: tuple[int, int]) -> float:
     return (after[0] - before[0]) / total if total > 0 else 0.0
 
 
-def thermal_throttles() -> int | None:
-    """Number of thermal throttlings since boot. None where it is not counted."""
-    counts = [
-        _number(path)
-        for path in SYS.glob("devices/system/cpu/cpu[0-9]*/thermal_throttle/core_throttle_count")
-    ]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
-
-
 # --- reading ----------------------------------------------------------------------------------------------
 
 

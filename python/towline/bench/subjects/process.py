@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -18,10 +17,10 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ...errors import Error
+from .._helper_process import LineReader
 from . import reaper
 from .model import Server
 from .ports import HOST, free_port, is_free
@@ -206,9 +205,7 @@ class Process:
     def __enter__(self) -> Process:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # --- resources and output -------------------------------------------------------------------------
@@ -317,14 +314,18 @@ class _ReaperLink:
             bufsize=0,
         )
         self.pid = self._process.pid
-        self._read = b""
+        self._lines = LineReader()
 
     def request(self, command: dict[str, Any], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, Any]:
         """Empty when there is no reply in time, or the reaper has ended."""
         assert self._process.stdin is not None
+        assert self._process.stdout is not None
         try:
             self._process.stdin.write(json.dumps(command).encode() + b"\n")
-            return self._answer(time.monotonic() + timeout_s)
+            found: dict[str, Any] = json.loads(
+                self._lines.line(self._process.stdout, time.monotonic() + timeout_s)
+            )
+            return found
         except (OSError, ValueError):
             return {}
 
@@ -341,20 +342,6 @@ class _ReaperLink:
             self._process.kill()
             self._process.wait()
         return reply
-
-    def _answer(self, deadline: float) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        while b"\n" not in self._read:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
-                return {}
-            piece = self._process.stdout.read(1 << 16)
-            if not piece:
-                return {}
-            self._read += piece
-        line, _, self._read = self._read.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
 
 
 # --- ports and text -----------------------------------------------------------------------------------------

@@ -35,14 +35,12 @@ class Usage:
 
     def since(self, before: Usage) -> Usage:
         """The usage since `before`; memory and counts are the present ones."""
-        return Usage(
-            self.at_s - before.at_s,
-            self.cpu_s - before.cpu_s,
-            self.switches - before.switches,
-            self.waited_s - before.waited_s,
-            self.rss_bytes,
-            self.processes,
-            self.threads,
+        return replace(
+            self,
+            at_s=self.at_s - before.at_s,
+            cpu_s=self.cpu_s - before.cpu_s,
+            switches=self.switches - before.switches,
+            waited_s=self.waited_s - before.waited_s,
         )
 
 

@@ -138,9 +138,9 @@ class RunningWebhooks:
         before = self._process.usage()
         try:
             one = slice_of(self._agent.slice(self._session, work), self._process.name)
-        except AgentFailed as error:
+        except AgentFailed:
             self._alive()
-            raise Failed(str(error), error.log) from None
+            raise
         during = self._process.usage().since(before)
         self._alive()
         found = self._drained()
@@ -190,18 +190,15 @@ class RunningWebhooks:
     # --- helpers ----------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        try:
-            if not self._agent.has(self._session):
-                self._agent.open(self._session, self._settings)
-        except AgentFailed as error:
-            raise Failed(str(error), error.log) from None
+        if not self._agent.has(self._session):
+            self._agent.open(self._session, self._settings)
 
     def _probe(self) -> list[dict[str, Any]]:
         try:
             return self._agent.probe(self._session)
-        except AgentFailed as error:
+        except AgentFailed:
             self._alive()
-            raise Failed(str(error), error.log) from None
+            raise
 
     def _alive(self) -> None:
         try:
