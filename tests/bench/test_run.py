@@ -85,36 +85,22 @@ def result(folder: Path) -> Record:
     return records.load(folder / "result.json.gz")
 
 
-def test_a_small_run_from_the_command_line_to_the_report(tmp_path: Path) -> None:
-    servers = tmp_path / "servers.toml"
-    servers.write_text(definition("plain", script(tmp_path, "plain")))
-    run = program(
-        "servers",
-        "--servers",
-        str(servers),
-        "-S",
-        "plain,towline",
-        "-s",
-        "hello",
-        "--interface",
-        "asgi",
-        "--protocol",
-        "h1",
-        "-c",
-        "4",
-        "--no-latency",
-        "--baseline",
-        "plain",
-        "--seed",
-        "7",
-        "-o",
-        "out",
-        *TINY,
-        cwd=tmp_path,
-    )
+def run_servers(folder: Path, *arguments: str) -> tuple[Record, str]:
+    """The record and the output of `towline bench servers` with the subjects of servers.toml."""
+    run = program("servers", "--servers", "servers.toml", *arguments, "-o", "out", *TINY, cwd=folder)
     out, err = run.communicate(timeout=200)
     assert run.returncode == 0, err
-    record = result(tmp_path / "out")
+    assert "Traceback" not in err + out
+    return result(folder / "out"), out
+
+
+HELLO = ("-s", "hello", "--interface", "asgi", "--no-latency")
+
+
+def test_a_small_run_from_the_command_line_to_the_report(tmp_path: Path) -> None:
+    (tmp_path / "servers.toml").write_text(definition("plain", script(tmp_path, "plain")))
+    chosen = ("-S", "plain,towline", *HELLO, "--protocol", "h1", "-c", "4")
+    record, out = run_servers(tmp_path, *chosen, "--baseline", "plain", "--seed", "7")
     experiment, control = record.experiments
     assert control.control
     assert [one.name for one in control.subjects] == ["plain", "plain again"]
@@ -144,28 +130,8 @@ CURL = "curl -H 'x-one: a, b' 'http://127.0.0.1:1/qs?page=2&size=10'"
 
 def test_a_curl_line_over_an_emulated_network(tmp_path: Path) -> None:
     (tmp_path / "servers.toml").write_text(definition("plain", script(tmp_path, "plain")))
-    run = program(
-        "servers",
-        "--servers",
-        "servers.toml",
-        "-S",
-        "plain,towline",
-        "--curl",
-        CURL,
-        "-c",
-        "4",
-        "--net",
-        "rtt=10ms",
-        "--no-latency",
-        "--no-control",
-        "-o",
-        "out",
-        *TINY,
-        cwd=tmp_path,
-    )
-    _, err = run.communicate(timeout=200)
-    assert run.returncode == 0, err
-    record = result(tmp_path / "out")
+    chosen = ("-S", "plain,towline", "--curl", CURL, "-c", "4", "--net", "rtt=10ms")
+    record, _ = run_servers(tmp_path, *chosen, "--no-latency", "--no-control")
     (experiment,) = record.experiments
     assert experiment.scenario == "curl"
     assert {one.name: one.failure for one in experiment.subjects} == {"towline": None, "plain": None}
@@ -202,29 +168,9 @@ def test_hostile_subjects_together_with_a_good_one(tmp_path: Path) -> None:
             "start_timeout_s = 5", "start_timeout_s = 1"
         )
     (tmp_path / "servers.toml").write_text(text)
-    run = program(
-        "servers",
-        "--servers",
-        "servers.toml",
-        "-S",
-        "good,wrong,dies,hangs,never-starts,deaf",
-        "-s",
-        "hello",
-        "-c",
-        "2",
-        "--no-latency",
-        "--no-control",
-        "--interface",
-        "asgi",
-        "-o",
-        "out",
-        *TINY,
-        cwd=tmp_path,
-    )
-    out, err = run.communicate(timeout=200)
-    assert run.returncode == 0, err
-    assert "Traceback" not in err + out
-    experiment = result(tmp_path / "out").experiments[0]
+    chosen = ("-S", "good,wrong,dies,hangs,never-starts,deaf", *HELLO, "-c", "2")
+    record, _ = run_servers(tmp_path, *chosen, "--no-control")
+    experiment = record.experiments[0]
     failures = {one.name: one.failure or "" for one in experiment.subjects}
     assert failures["good"] == ""
     assert sum(one.subject == "good" for one in experiment.slices) >= 2
@@ -245,30 +191,9 @@ def test_an_interrupt_keeps_the_measurements_and_leaves_no_process(
     tmp_path: Path, number: signal.Signals, after_s: float
 ) -> None:
     (tmp_path / "servers.toml").write_text(definition("plain", script(tmp_path, "plain")))
-    run = program(
-        "servers",
-        "--servers",
-        "servers.toml",
-        "-S",
-        "plain",
-        "-s",
-        "hello",
-        "-c",
-        "2",
-        "--runs",
-        "50",
-        "--duration",
-        "0.3",
-        "--warm-up",
-        "0.3",
-        "--no-history",
-        "--no-control",
-        "-o",
-        "out",
-        "--interface",
-        "asgi",
-        cwd=tmp_path,
-    )
+    chosen = ("servers", "--servers", "servers.toml", "-S", "plain", *HELLO, "-c", "2", "--no-control")
+    length = ("--runs", "50", "--duration", "0.3", "--warm-up", "0.3", "--no-history")
+    run = program(*chosen, *length, "-o", "out", cwd=tmp_path)
     assert run.stderr is not None
     assert "plain" in run.stderr.readline(), "the first experiment begins"
     time.sleep(after_s)

@@ -107,7 +107,7 @@ class Comparisons:
     @property
     def metric(self) -> str:
         """The main metric: `per_s`, or `p50_us` at a fixed rate."""
-        return "per_s" if self.experiment.experiment.question == "capacity" else "p50_us"
+        return self.experiment.experiment.main_metric
 
     @property
     def failures(self) -> dict[str, str]:

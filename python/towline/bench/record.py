@@ -175,6 +175,11 @@ class ExperimentRecord:
     """The baseline of this experiment if the requested one is not in it."""
 
     @property
+    def main_metric(self) -> str:
+        """Requests/s, or the median latency at a fixed rate."""
+        return "per_s" if self.question == "capacity" else "p50_us"
+
+    @property
     def is_of_pages(self) -> bool:
         """Whether each slice is a page."""
         return bool(self.load.get("page"))
@@ -219,6 +224,11 @@ def save(record: Record, path: Path) -> None:
     data = (json.dumps(to_plain(record), indent=1) + "\n").encode()
     if path.suffix == ".gz":
         data = gzip.compress(data, mtime=0)
+    write(path, data)
+
+
+def write(path: Path, data: bytes) -> None:
+    """Writes a file of a result, and its folder. The file is whole or not there."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(path.name + ".part")
     with open(_native.open_output(part), "wb") as file:

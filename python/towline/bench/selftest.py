@@ -49,7 +49,12 @@ def selftest(options: Options, progress: Progress) -> int:
     with Interrupts(progress.message):
         try:
             hello = catalogue()["hello"]
-            named = {"plain": _responder(), "plain again": _responder(), "slower": _responder(SLOWER_PERCENT)}
+            spinning = ("--spin-steps", str(SPIN_STEPS))
+            named = {
+                "plain": _responder(*spinning),
+                "plain again": _responder(*spinning),
+                "slower": _responder(*spinning, "--spin-percent", str(SLOWER_PERCENT)),
+            }
             work = measure(
                 named,
                 hello,
@@ -58,7 +63,7 @@ def selftest(options: Options, progress: Progress) -> int:
                 title="servers of known cost",
             )
             delayed = measure(
-                {"delayed": _delayed()},
+                {"delayed": _responder("--delay", f"{DELAY_US}us", "--exact")},
                 hello,
                 _short(design),
                 rate=DELAY_RATE_PER_S,
@@ -80,35 +85,8 @@ def _short(design: Design) -> Design:
     return replace(design, rule=replace(design.rule, kind="fixed", least=few, most=few), baseline="delayed")
 
 
-def _responder(percent: int = 0) -> Command:
-    more = ["--spin-percent", str(percent)] if percent else []
-    return Command(
-        [
-            "{python}",
-            "-m",
-            "towline.bench.responder",
-            "--port",
-            "{port}",
-            "--spin-steps",
-            str(SPIN_STEPS),
-            *more,
-        ]
-    )
-
-
-def _delayed() -> Command:
-    return Command(
-        [
-            "{python}",
-            "-m",
-            "towline.bench.responder",
-            "--port",
-            "{port}",
-            "--delay",
-            f"{DELAY_US}us",
-            "--exact",
-        ]
-    )
+def _responder(*options: str) -> Command:
+    return Command(["{python}", "-m", "towline.bench.responder", "--port", "{port}", *options])
 
 
 def equal(found: Comparisons) -> Finding:

@@ -15,7 +15,7 @@ from typing import Any
 
 from .._helper_process import LineReader, pinned_to
 from ..runner.protocol import Failed
-from .subjects import Client
+from .subjects import Client, Missing
 from .worker.job import Job
 
 WORKER = Path(__file__).parent / "worker"
@@ -43,6 +43,21 @@ class Worker:
             )
         except OSError as error:
             raise Failed(f"{python} does not start: {error}") from None
+
+    @classmethod
+    def opened(
+        cls, python: Path, cores: Sequence[int] | None = None, padding_bytes: int = 0, **request: Any
+    ) -> tuple[Worker, dict[str, str]]:
+        """A worker with the client of `request`, and versions of its packages. Raises Missing, Failed."""
+        worker = cls(python, cores, padding_bytes)
+        try:
+            reply = worker.call(OPEN_TIMEOUT_S, **request)
+            if "missing" in reply:
+                raise Missing(reply["missing"])
+        except (Failed, Missing):
+            worker.stop()
+            raise
+        return worker, reply["versions"]
 
     def call(self, timeout_s: float, **request: Any) -> dict[str, Any]:
         """Sends a call and waits for the response. Raises Failed."""
@@ -116,10 +131,11 @@ class ClientProcess:
     ) -> None:
         """Returns when the client is open. Raises Failed."""
         began = time.monotonic()
-        self.worker = Worker(python, cores, padding_bytes)
         try:
-            opened = self.worker.call(
-                OPEN_TIMEOUT_S,
+            self.worker, self.versions = Worker.opened(
+                python,
+                cores,
+                padding_bytes,
                 op="open",
                 library=client.library,
                 adapter=client.adapter,
@@ -127,12 +143,8 @@ class ClientProcess:
                 job=job.plain(),
                 bases=list(bases),
             )
-            if "missing" in opened:
-                raise Failed(f"not installed: {opened['missing']}")
-        except Failed:
-            self.worker.stop()
-            raise
-        self.versions: dict[str, str] = opened["versions"]
+        except Missing as missing:
+            raise Failed(f"not installed: {missing}") from None
         self.ready_after_s = time.monotonic() - began
 
     def verify(self) -> None:

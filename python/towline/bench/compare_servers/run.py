@@ -313,7 +313,7 @@ def conclusion(analysis: Analysis) -> list[str]:
     for experiment in analysis.experiments:
         if experiment.experiment.control:
             continue
-        metric = "per_s" if experiment.experiment.question == "capacity" else "p50_us"
+        metric = experiment.experiment.main_metric
         lines += [sentence(one, analysis.margin) for one in experiment.comparisons if one.metric == metric]
         lines += [f"{one.name} has no figures: {one.failure}" for one in experiment.subjects if one.failure]
     return lines

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ..clients.process import OPEN_TIMEOUT_S, Worker, end
+from ..clients.process import Worker, end
 from ..clients.subjects import Client, Interpreters, Missing
 from ..record import ExperimentRecord, Slice, Start, SubjectRecord
 from ..responder import pinned_to
@@ -98,10 +98,11 @@ class ChatProcess:
         """Raises Missing, Failed."""
         began = time.monotonic()
         self.client, endpoint = client, plan.endpoint
-        self.worker = Worker(plan.interpreters.of(client), plan.cores.subject)
+        python = plan.interpreters.of(client)
         try:
-            opened = self.worker.call(
-                OPEN_TIMEOUT_S,
+            self.worker, self.versions = Worker.opened(
+                python,
+                plan.cores.subject,
                 op="chat_open",
                 adapter=client.adapter,
                 packages=client.packages,
@@ -109,12 +110,8 @@ class ChatProcess:
                 key=endpoint.key or "none",
                 loop=plan.loop,
             )
-            if "missing" in opened:
-                raise Missing(f"{client.name}: {opened['missing']}")
-        except (Failed, Missing):
-            self.worker.stop()
-            raise
-        self.versions: dict[str, str] = opened["versions"]
+        except Missing as missing:
+            raise Missing(f"{client.name}: {missing}") from None
         self.ready_after_s = time.monotonic() - began
 
     def call(self, requests: list[dict[str, Any]], pause_s: float) -> dict[str, Any]:

@@ -53,7 +53,7 @@ def png_files(analysis: Analysis) -> dict[str, bytes]:
 
 def svg(shown: ExperimentView, colours: Mapping[str, int]) -> str | None:
     """Horizontal bars from zero with 95 % intervals: requests/s, or the median response time at a fixed rate."""
-    metric = "per_s" if shown.experiment.question == "capacity" else "p50_us"
+    metric = shown.experiment.main_metric
     rows = [(one, figure) for one in shown.subjects if (figure := one.figures.get(metric))]
     if not rows:
         return None

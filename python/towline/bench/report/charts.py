@@ -59,10 +59,7 @@ def slices(experiment: ExperimentView, colours: dict[str, int]) -> list[Curve]:
     every = sorted(experiment.experiment.slices, key=lambda one: one.began_unix_s)
     if not every:
         return []
-    zero, metric = (
-        every[0].began_unix_s,
-        "per_s" if experiment.experiment.question == "capacity" else "p50_us",
-    )
+    zero, metric = every[0].began_unix_s, experiment.experiment.main_metric
     found = []
     for subject in experiment.subjects:
         mine = [one for one in every if one.subject == subject.name]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ... import _native
 from .. import record as records
 from ..analysis import Analysis, analyse
 from ..verdict import MARGIN
@@ -61,10 +60,7 @@ def render(
     for chosen in formats:
         for name, content in MAKERS[chosen](analysis, history).items():
             path = out_dir / name
-            part = path.with_name(name + ".part")
-            with open(_native.open_output(part), "wb") as file:
-                file.write(content if isinstance(content, bytes) else content.encode())
-            part.replace(path)
+            records.write(path, content if isinstance(content, bytes) else content.encode())
             written.append(path)
     return written
 

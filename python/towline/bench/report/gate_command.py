@@ -29,21 +29,14 @@ STATUSES = """exit status:
      and give that as --confirm
 """
 MARKS = {
-    Outcome.PASS: "🟢",
     Outcome.REGRESSION: "🔴",
     Outcome.SUSPECTED: "🟠",
-    Outcome.NOT_CONFIRMED: "⚪",
-    Outcome.UNDECIDED: "🟡",
     Outcome.REFUSED: "🚫",
+    Outcome.UNDECIDED: "🟡",
+    Outcome.NOT_CONFIRMED: "⚪",
+    Outcome.PASS: "🟢",
 }
-WORST_FIRST = (
-    Outcome.REGRESSION,
-    Outcome.SUSPECTED,
-    Outcome.REFUSED,
-    Outcome.UNDECIDED,
-    Outcome.NOT_CONFIRMED,
-    Outcome.PASS,
-)
+"""The worst first."""
 ENDINGS = {
     0: "Passed.",
     1: "Regression: slower beyond the threshold, in two independent jobs.",
@@ -121,7 +114,7 @@ def parser() -> argparse.ArgumentParser:
 
 def text(gate: Gate, status: int) -> str:
     """One line per figure, the worst first."""
-    ordered = sorted(gate.checked, key=lambda one: WORST_FIRST.index(one.outcome))
+    ordered = sorted(gate.checked, key=lambda one: list(MARKS).index(one.outcome))
     lines = [f"{one.outcome.value:<13}  {describe(one)}" for one in ordered]
     lines += [f"problem        {one}" for one in gate.problems]
     return "\n".join([*lines, f"threshold {gate.threshold * 100:.3g} %. {ENDINGS[status]}", ""])

@@ -206,8 +206,7 @@ def charts(history: History, analysis: Analysis) -> dict[str, dict[str, object]]
     found: dict[str, dict[str, object]] = {}
     for experiment in analysis.experiments:
         one = experiment.experiment
-        metric = "per_s" if one.question == "capacity" else "p50_us"
-        series = history.series(one.name, one.load, analysis.record.machine, metric)
+        series = history.series(one.name, one.load, analysis.record.machine, one.main_metric)
         lines = [
             {
                 "name": name,
@@ -219,7 +218,7 @@ def charts(history: History, analysis: Analysis) -> dict[str, dict[str, object]]
             for name, points in series.items()
         ]
         if len({point.run for points in series.values() for point in points}) > 1:
-            found[one.name] = {"series": lines, "unit": "us" if metric == "p50_us" else "/s"}
+            found[one.name] = {"series": lines, "unit": "us" if one.main_metric == "p50_us" else "/s"}
     return found
 
 

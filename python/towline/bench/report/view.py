@@ -108,7 +108,7 @@ def view(experiment: ExperimentAnalysis) -> ExperimentView:
     for one in experiment.subjects:
         slices = [each for each in experiment.experiment.slices if each.subject == one.name]
         subjects.append(_subject(records[one.name], one, slices, notes))
-    metric = "per_s" if experiment.experiment.question == "capacity" else "p50_us"
+    metric = experiment.experiment.main_metric
 
     def rank(one: SubjectView) -> tuple[bool, float]:
         figure = one.figures.get(metric)

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Generator
 from importlib import import_module
 from typing import Any
 
-from .base import PIECE_BYTES, AsyncAdapter, Response, SyncAdapter, check
+from .base import PIECE_BYTES, Adapter, AsyncAdapter, Response, SyncAdapter, check
 
 JSON = {"content-type": "application/json"}
 
@@ -16,20 +16,24 @@ def first_request(library: str, base: str) -> Any:
     return import_module(library).Request("GET", f"{base}/", headers={"Host": base.removeprefix("http://")})
 
 
+def pool_of(adapter: Adapter, library: str, name: str) -> Any:
+    """A pool of the library's class `name`."""
+    return getattr(import_module(library), name)(
+        max_connections=adapter.pool,
+        max_keepalive_connections=adapter.pool,
+        uds=adapter.uds,
+        http1=not adapter.http2,
+        http2=adapter.http2,
+    )
+
+
 class _Async(AsyncAdapter):
     library = ""
     unix_sockets = True
     prior_knowledge = True
 
     async def open(self) -> None:
-        package = import_module(self.library)
-        self.client = package.AsyncConnectionPool(
-            max_connections=self.pool,
-            max_keepalive_connections=self.pool,
-            uds=self.uds,
-            http1=not self.http2,
-            http2=self.http2,
-        )
+        self.client = pool_of(self, self.library, "AsyncConnectionPool")
 
     async def close(self) -> None:
         await self.client.aclose()
@@ -69,14 +73,7 @@ class _Sync(SyncAdapter):
     prior_knowledge = True
 
     def open(self) -> None:
-        package = import_module(self.library)
-        self.client = package.ConnectionPool(
-            max_connections=self.pool,
-            max_keepalive_connections=self.pool,
-            uds=self.uds,
-            http1=not self.http2,
-            http2=self.http2,
-        )
+        self.client = pool_of(self, self.library, "ConnectionPool")
 
     def close(self) -> None:
         self.client.close()
@@ -108,17 +105,11 @@ class _Sync(SyncAdapter):
         self.client._connections.append(connection)
 
 
-class HttpcoreAsync(_Async):
-    library = "httpcore"
+def adapters(library: str) -> tuple[type[_Async], type[_Sync]]:
+    """Both adapters of a library."""
+    names = {"library": library}
+    return type("Async", (_Async,), names), type("Sync", (_Sync,), names)
 
 
-class HttpcoreSync(_Sync):
-    library = "httpcore"
-
-
-class HttpcorexyzAsync(_Async):
-    library = "httpcorexyz"
-
-
-class HttpcorexyzSync(_Sync):
-    library = "httpcorexyz"
+HttpcoreAsync, HttpcoreSync = adapters("httpcore")
+HttpcorexyzAsync, HttpcorexyzSync = adapters("httpcorexyz")

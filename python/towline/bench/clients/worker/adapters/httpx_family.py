@@ -46,33 +46,13 @@ class _Sync(SyncLikeRequests):
             yield from response.iter_bytes(size)
 
 
-class HttpxAsync(_Async):
-    library = clients = "httpx"
+def adapters(library: str, clients: str | None = None) -> tuple[type[_Async], type[_Sync]]:
+    """Both adapters of a library; `clients`: the package of the drop-in that has the classes in its place."""
+    names = {"library": library, "clients": clients or library}
+    return type("Async", (_Async,), names), type("Sync", (_Sync,), names)
 
 
-class HttpxSync(_Sync):
-    library = clients = "httpx"
-
-
-class Httpx2Async(_Async):
-    library = clients = "httpx2"
-
-
-class Httpx2Sync(_Sync):
-    library = clients = "httpx2"
-
-
-class TowlineHttpx2Async(_Async):
-    library, clients = "httpx2", "towline.httpx2"
-
-
-class TowlineHttpx2Sync(_Sync):
-    library, clients = "httpx2", "towline.httpx2"
-
-
-class TowlineHttpxAsync(_Async):
-    library, clients = "httpx", "towline.httpx"
-
-
-class TowlineHttpxSync(_Sync):
-    library, clients = "httpx", "towline.httpx"
+HttpxAsync, HttpxSync = adapters("httpx")
+Httpx2Async, Httpx2Sync = adapters("httpx2")
+TowlineHttpx2Async, TowlineHttpx2Sync = adapters("httpx2", "towline.httpx2")
+TowlineHttpxAsync, TowlineHttpxSync = adapters("httpx", "towline.httpx")
