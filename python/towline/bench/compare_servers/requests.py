@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import ConfigError
 from ..scenarios import PROTOCOLS, Body, Expect, Request, Scenario
-from ..scenarios.imported import content_of, request_of
+from ..scenarios.imported import content_of, request_of, title_of
 from ..scenarios.request_files import from_file
 from ..subjects.attached import Address
 from .options import CompareOptions
@@ -64,12 +64,6 @@ def for_address(scenario: Scenario, address: Address, own_target: str | None) ->
             for request in scenario.requests
         ),
     )
-
-
-def title_of(requests: tuple[Request, ...]) -> str:
-    """`GET /items and 3 more, in turn`."""
-    first = f"{requests[0].method} {requests[0].target:.60}"
-    return first + (f" and {len(requests) - 1} more, in turn" if len(requests) > 1 else "")
 
 
 def title_for(scenario: Scenario, own_targets: Mapping[str, str | None]) -> str:

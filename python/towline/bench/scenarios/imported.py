@@ -52,11 +52,14 @@ def imported(
             f"{source}: one server is measured at a time, not {' and '.join(reversed(origins.values()))}"
         )
     requests = tuple(request for _, request in found)
-    title = f"{requests[0].method} {requests[0].target:.60}"
-    if len(requests) > 1:
-        title += f" and {len(requests) - 1} more, in turn"
-    scenario = Scenario(name, "own", title, source, requests=requests, notes=notes)
+    scenario = Scenario(name, "own", title_of(requests), source, requests=requests, notes=notes)
     return Imported(scenario, next(iter(origins.values())), guessed)
+
+
+def title_of(requests: Sequence[Request]) -> str:
+    """`GET /items and 3 more, in turn`."""
+    first = f"{requests[0].method} {requests[0].target:.60}"
+    return first + (f" and {len(requests) - 1} more, in turn" if len(requests) > 1 else "")
 
 
 def same_origin(origin: str) -> str:
