@@ -45,6 +45,9 @@ def untouched_logs() -> Iterator[None]:
 
 FIRST = (
     "tests/bench/test_compare_servers.py",
+    "tests/bench/test_compare_requests.py",
+    "tests/bench/test_compare_parts.py",
+    "tests/bench/test_compare_revisions.py",
     "tests/client/test_http3.py",
     "tests/bench/test_published_comparisons.py",
     "tests/http3/test_workers.py",
