@@ -15,7 +15,7 @@ WAYS = [
     pytest.param(scenario, protocol, id=f"{scenario.name}-{protocol}")
     for scenario in catalogue().values()
     for protocol in scenario.protocols
-    if scenario.section in "AB"
+    if scenario.section in ("Roadrunner", "Hornbeam")
     and scenario.message is None
     and not scenario.tls
     and not any(request.chunk_bytes for request in scenario.requests)

@@ -96,7 +96,7 @@ def client(
     options: dict[str, Any] = {"static": (("/static", str(folder)),)}
     context, scheme = ssl.create_default_context(), "http"
     if request.param == "h2c":
-        options["http"] = "2"
+        options |= {"http1": False, "http2": True}
     else:
         authority = trustme.CA()
         authority.configure_trust(context)
