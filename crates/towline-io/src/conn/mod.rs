@@ -497,6 +497,12 @@ impl<S> Conn<S> {
         Some((status, RefusedFor { reason, rule }))
     }
 
+    /// Whether the transport takes no more output. A response that the server sent before may still be readable, and
+    /// the end of input behind a complete response causes no event.
+    pub(crate) fn has_send_failed(&self) -> bool {
+        self.output == Output::Broken || self.input.broken.is_some()
+    }
+
     /// Whether the protocol has failed and reads no more input.
     pub(crate) fn has_ended(&self) -> bool {
         self.proto.error().is_some() && !self.proto.interest().read

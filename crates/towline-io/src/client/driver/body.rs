@@ -144,7 +144,7 @@ impl ClientDriver {
         } else {
             peer.proto.pending_bytes() > 0 || peer.is_sending_files()
         };
-        peer.input.broken.is_none() && (has_unsent || self.wants_body(id))
+        !peer.has_send_failed() && (has_unsent || self.wants_body(id))
     }
 
     /// Whether more of a streamed body is to be written. False also if the server does not need the rest.
