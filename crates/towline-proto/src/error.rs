@@ -350,7 +350,7 @@ impl ErrorCode {
         self.0 >= Self::H3_NO_ERROR.0
     }
 
-    /// Its name in the registry; empty for an unknown one.
+    /// The code's name in the registry; empty for an unknown code.
     pub const fn name(self) -> &'static str {
         match self {
             Self::NO_ERROR => "NO_ERROR",

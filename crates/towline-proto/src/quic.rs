@@ -1,4 +1,4 @@
-//! What passes between a connection of HTTP/3 and its QUIC transport. [`Connection`](crate::Connection) has the methods.
+//! Commands and stream data between a connection of HTTP/3 and its QUIC transport. [`Connection`](crate::Connection) has the methods.
 
 use bytes::Bytes;
 
@@ -16,7 +16,7 @@ pub struct StreamRecv {
 pub struct StreamSend {
     /// The stream's number.
     pub id: u64,
-    /// Its next bytes; empty only with `end`.
+    /// The next bytes of the stream; empty only with `end`.
     pub data: Bytes,
     /// The stream ends after these bytes.
     pub end: bool,

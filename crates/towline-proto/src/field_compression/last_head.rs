@@ -1,5 +1,5 @@
-//! What an encoder remembers of the last head. Heads of one connection resemble each other, so the encoding of the field
-//! at the same position is tried first.
+//! An encoder's memory of the last head. Heads of one connection resemble each other, so the encoder first tries the
+//! encoding of the field at the same position.
 
 /// Number of fields whose encodings are remembered. Few heads are longer.
 const MAX_REMEMBERED_FIELDS: usize = 16;

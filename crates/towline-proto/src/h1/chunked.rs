@@ -352,7 +352,7 @@ mod tests {
                 );
             }
         }
-        // What could change the size, or the end of its line, stays an error.
+        // Bytes that could change the size, or the end of the size's line, stay an error.
         for (wire, error) in [
             (&b"5 5\r\nhello"[..], &EXTENSION),
             (b" 5\r\nhello", &SIZE),

@@ -395,7 +395,7 @@ impl Connection {
             return;
         }
         if self.is_half_closed() {
-            // What was sent is complete; wait for the peer's end no longer than usual.
+            // The program has finished sending. The usual time limits the wait for the peer's end.
             self.close_gracefully(rules::DONE);
         } else if self.exchange_is_open() {
             self.abort_exchange(rules::RESET);

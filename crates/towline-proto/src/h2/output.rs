@@ -34,7 +34,7 @@ impl Output {
         self.induced_bytes
     }
 
-    /// What was written so far was not caused by the peer.
+    /// Resets the count of bytes that the peer has caused: it did not cause the output so far.
     pub fn forget_induced(&mut self) {
         self.induced_bytes = 0;
     }

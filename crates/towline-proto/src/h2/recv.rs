@@ -218,7 +218,7 @@ impl Connection {
         if self.resets.peer.has(header.stream) {
             return self.core.charge_control();
         }
-        // Also on a stream that we closed at the same time: it cost as much.
+        // A reset of a stream that we closed at the same time counts, too: the stream cost as much.
         self.core.charge_reset()?;
         self.resets.peer.add(header.stream);
         match to {

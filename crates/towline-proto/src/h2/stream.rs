@@ -1,4 +1,4 @@
-//! What a stream has over HTTP/2 in addition to `multiplexed::stream`: windows and trailers to send.
+//! The HTTP/2 part of a stream, in addition to `multiplexed::stream`: windows and trailers to send.
 //!
 //! The states of RFC 9113 5.1: *open* is neither `Ended` nor `Sent`; *half-closed (remote)* is `Ended`;
 //! *half-closed (local)* is `Sent`; a stream that is both, or failed, is *closed*, and exists only as long as the
@@ -47,7 +47,7 @@ impl Variant for Http2 {
 
 pub(super) type Stream = stream::Stream<Http2>;
 
-/// What only a stream of HTTP/2 has.
+/// State that only a stream of HTTP/2 has.
 #[derive(Debug, Default)]
 pub(crate) struct StreamPart {
     pub(super) recv_window: RecvWindow,

@@ -329,7 +329,7 @@ impl Connection {
             if self.core.is_client() && has_response {
                 self.discard_writes(key);
             } else if is_early {
-                // What was sent is safe, so that it may be sent again.
+                // A request in early data is safe, so the client may send it again.
                 self.fail(key, StreamError::Refused(rules::IN_EARLY_DATA));
             } else {
                 self.fail(key, failure.clone());

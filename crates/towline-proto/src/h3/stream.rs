@@ -1,4 +1,4 @@
-//! What a request stream has over HTTP/3 in addition to `multiplexed::stream`: the states of QUIC's two directions, and
+//! The HTTP/3 part of a request stream, in addition to `multiplexed::stream`: the states of QUIC's two directions, and
 //! bytes that are not parsed.
 //!
 //! ```text
@@ -271,7 +271,7 @@ impl Input {
 
 pub(super) type Stream = stream::Stream<Http3>;
 
-/// What only a stream of HTTP/3 has.
+/// State that only a stream of HTTP/3 has.
 #[derive(Debug, Default)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -241,7 +241,7 @@ impl Connection {
         };
         self.commands.clear();
         if self.core.is_client() && self.phase == Phase::Open {
-            // What has arrived can still be read.
+            // The program can still read the bytes that have arrived.
             return self.lose_connection(Loss {
                 error,
                 close: peer_close,

@@ -158,7 +158,7 @@ impl PeerStream {
     }
 }
 
-/// What a client says about pushes, which we do not send.
+/// A client's limit of pushes and its GOAWAY for them. We send no pushes.
 #[derive(Debug, Default)]
 pub(super) struct Pushes {
     /// The largest identifier that the client allows.

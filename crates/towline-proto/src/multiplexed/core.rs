@@ -64,7 +64,7 @@ pub(crate) struct Core<V: Variant> {
     refusals: Refusals,
 }
 
-/// What an idle connection of a server returns to the buffer pool.
+/// Memory that an idle connection of a server returns to the buffer pool.
 #[derive(Debug, Default)]
 pub(crate) struct Storage<V: Variant> {
     streams: Streams<V>,
@@ -332,7 +332,7 @@ impl<V: Variant> Core<V> {
         }
     }
 
-    /// What the protocol stores beside the streams.
+    /// The state that the protocol stores beside the streams.
     #[inline]
     pub fn own(&self) -> &V::Idle {
         &self.storage.own

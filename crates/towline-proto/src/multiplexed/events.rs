@@ -5,7 +5,7 @@ use crate::Event;
 use super::signal::Signal;
 use super::timing::Timing;
 
-/// What happens next.
+/// The order of a connection's events.
 pub(crate) trait Events: Timing {
     fn next_signal(&mut self) -> Option<Signal>;
 

@@ -61,9 +61,9 @@ pub(crate) struct QueueLink {
 /// HTTP/2 or HTTP/3: the types, rules and limits in which they differ.
 pub(crate) trait Variant: Debug + Default + Send + Sync + 'static {
     type Id: Number + Debug + Send + Sync;
-    /// What a stream has in addition to [`Stream`].
+    /// The protocol's own state of a stream, in addition to [`Stream`].
     type Part: Part;
-    /// What a connection stores for its streams in addition to them.
+    /// The protocol's own state of all streams of a connection; returned to the buffer pool with them.
     type Idle: Idle;
 
     const PROTOCOL: Protocol;

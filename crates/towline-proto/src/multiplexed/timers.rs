@@ -20,7 +20,7 @@ pub(crate) struct Timers {
     go_away_at: Option<Instant>,
 }
 
-/// What `watch_idleness` has changed.
+/// Change that `watch_idleness` has made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Idleness {
     Unchanged,

@@ -23,7 +23,7 @@ use crate::{Side, StreamMut, StreamRead, UserError};
 pub enum Event<'a> {
     /// A whole message.
     Message {
-        /// Its type. Text is valid UTF-8.
+        /// The message's type. Text is valid UTF-8.
         kind: Kind,
         /// The message, valid until the next call on the WebSocket; [`WebSocket::take_message`] returns its
         /// buffer.

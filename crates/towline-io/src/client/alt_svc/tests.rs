@@ -214,7 +214,7 @@ fn the_file_keeps_what_was_learned() {
         std::thread::sleep(Duration::from_millis(2));
     }
     observe(&first, &route, "alt-svc: h3=\"c:1\"\r\n", now);
-    // What the close of a client does. The helper may still hold `first`, and drop it later.
+    // The close of a client saves, too. The helper may still hold `first`, and drop it later.
     first.save().unwrap();
     drop(first);
     let second = open().unwrap();

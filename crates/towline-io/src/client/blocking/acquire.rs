@@ -52,7 +52,7 @@ impl SharedPool {
             if self.is_usable(lease, now) {
                 return Ok(acquired);
             }
-            // Its end, or bytes that no request asked for, arrived before the request.
+            // The idle connection has ended, or bytes that no request asked for have arrived.
             match &lease.conn.kind {
                 ConnKind::H1(conn) => {
                     self.remove(lease.slot, lease.conn.fd);

@@ -35,7 +35,7 @@ impl H1Call {
         let mut conn = open(&self.conn);
         conn.now = conn.now.max(begun);
         let started = self.exchange.start(&mut conn, request);
-        // Also before a streamed body: what arrives from now on may be the response.
+        // The head is sent before the program writes a streamed body. Bytes that arrive from now on may be the response.
         if started.is_ok() {
             self.exchange.flush(&mut conn);
         }

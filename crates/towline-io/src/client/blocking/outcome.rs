@@ -1,4 +1,4 @@
-//! What the operations of a blocking call return.
+//! Results and errors of the operations of a blocking call.
 
 use std::fmt;
 

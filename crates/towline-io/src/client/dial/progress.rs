@@ -1,4 +1,4 @@
-//! What a dial reports after each step: what it waits for, or how it has ended.
+//! Progress of a dial after each step: the event that it waits for, or its result.
 
 use std::os::fd::RawFd;
 

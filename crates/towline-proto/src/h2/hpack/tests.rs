@@ -347,7 +347,7 @@ fn skipped_fields_are_validated() {
     };
     let over = Ok((0, DecodedFields::Truncated));
     assert_eq!(bounded(&mut decoder, "82 82be be81"), over);
-    // What follows a run still changes the table, and is known in the next one.
+    // Fields behind a run still change the table, and the next block can refer to them.
     assert_eq!(bounded(&mut decoder, "82be 4001 6301 64 bfbe"), over);
     assert_eq!(
         decode(&mut decoder, &hex("bebf")).unwrap(),

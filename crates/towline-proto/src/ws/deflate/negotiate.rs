@@ -172,7 +172,7 @@ impl ExtensionParams {
     }
 }
 
-/// What one end wants of a direction, within the parameters of the other.
+/// The parameters that one end wants for a direction, narrowed by those of the other end.
 fn narrowed(wanted: Direction, no_takeover: bool, bits: Option<u8>) -> Direction {
     Direction {
         takeover: wanted.takeover && !no_takeover,

@@ -1,4 +1,4 @@
-//! What the handshake with a proxy reports after some bytes.
+//! Progress of the handshake with a proxy.
 
 /// State of the handshake after some bytes from the proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
