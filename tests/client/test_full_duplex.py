@@ -38,10 +38,10 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Running]:
     """Towline, with every protocol."""
-    place = servers.Place(tmp_path_factory.mktemp("duplex"))
-    bind = ["--bind", f"127.0.0.1:{place.port}", "--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
+    site = servers.Site(tmp_path_factory.mktemp("duplex"))
+    bind = ["--bind", f"127.0.0.1:{site.port}", "--ssl-certfile", site.cert, "--ssl-keyfile", site.key]
     command = [sys.executable, "-m", "towline", "serve", "tests.support.interop_app:app", "--http3"]
-    with servers.run(place, [*command, *bind]) as running:
+    with servers.run(site, [*command, *bind]) as running:
         yield running
 
 

@@ -15,15 +15,15 @@ from towline.bench.subjects.ports import free_port
 
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
 from tests.support.interop_app import LARGE, SMALL
-from tests.support.interop_servers import SERVERS, Place, Running, nginx
+from tests.support.interop_servers import SERVERS, Running, Site, nginx
 from tests.support.server_processes import MAX_WAIT
 
 UPLOAD = bytes(reversed(range(256))) * 4096
 
 
 @pytest.fixture(params=[True, False], ids=["tls", "plain"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(tmp_path, free_port(), request.param)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    return Site(tmp_path, free_port(), request.param)
 
 
 def opened(h2_client: Open, server: Running, **options: Any) -> Any:  # noqa: F811
@@ -31,8 +31,8 @@ def opened(h2_client: Open, server: Running, **options: Any) -> Any:  # noqa: F8
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_exchanges_of_every_kind(h2_client: Open, place: Place, name: str) -> None:  # noqa: F811
-    with SERVERS[name](place) as server:
+def test_exchanges_of_every_kind(h2_client: Open, site: Site, name: str) -> None:  # noqa: F811
+    with SERVERS[name](site) as server:
         backend = opened(h2_client, server)
         small = backend.get("/small")
         assert (small.http_version, small.status_code, small.content) == ("HTTP/2", 200, SMALL)
@@ -54,8 +54,8 @@ def test_exchanges_of_every_kind(h2_client: Open, place: Place, name: str) -> No
 
 
 @pytest.mark.parametrize("name", [name for name in SERVERS if name != "nginx"])
-def test_uploads_are_echoed(h2_client: Open, place: Place, name: str) -> None:  # noqa: F811
-    with SERVERS[name](place) as server:
+def test_uploads_are_echoed(h2_client: Open, site: Site, name: str) -> None:  # noqa: F811
+    with SERVERS[name](site) as server:
         assert server.echo is not None
         backend = opened(h2_client, server)
         pieces = [UPLOAD[at : at + 50_000] for at in range(0, len(UPLOAD), 50_000)]
@@ -67,8 +67,8 @@ def test_uploads_are_echoed(h2_client: Open, place: Place, name: str) -> None:  
         assert [response.content for response in responses] == [UPLOAD, UPLOAD, b"x", b""]
 
 
-def test_uploads_to_nginx(h2_client: Open, place: Place) -> None:  # noqa: F811
-    with nginx(place) as server:
+def test_uploads_to_nginx(h2_client: Open, site: Site) -> None:  # noqa: F811
+    with nginx(site) as server:
         backend = opened(h2_client, server)
         responses = backend.at_once(
             ("PUT", "/up/whole", {"content": UPLOAD}),
@@ -82,9 +82,9 @@ def test_uploads_to_nginx(h2_client: Open, place: Place) -> None:  # noqa: F811
         assert backend.get("/small").content == SMALL
 
 
-def test_goaway_every_few_requests(h2_client: Open, place: Place) -> None:  # noqa: F811
+def test_goaway_every_few_requests(h2_client: Open, site: Site) -> None:  # noqa: F811
     """nginx sends GOAWAY after that many requests, and refuses those in flight (RFC 9113 6.8)."""
-    with nginx(place, "keepalive_requests 20; http2_max_concurrent_streams 5;") as server:
+    with nginx(site, "keepalive_requests 20; http2_max_concurrent_streams 5;") as server:
         backend = opened(h2_client, server)
         for _ in range(5):
             responses = backend.at_once(*(("GET", "/small", {}) for _ in range(40)))
@@ -93,22 +93,22 @@ def test_goaway_every_few_requests(h2_client: Open, place: Place) -> None:  # no
             assert backend.get("/small").content == SMALL
 
 
-def test_a_server_that_is_reloaded_under_load(h2_client: Open, place: Place) -> None:  # noqa: F811
-    with nginx(place) as server:
+def test_a_server_that_is_reloaded_under_load(h2_client: Open, site: Site) -> None:  # noqa: F811
+    with nginx(site) as server:
         backend = opened(h2_client, server)
         assert server.process is not None
-        before = (place.folder / "log").read_text().count("start worker process ")
+        before = (site.folder / "log").read_text().count("start worker process ")
         for turn in itertools.count():
             if turn < 3:
                 server.process.send_signal(signal.SIGHUP)
             responses = backend.at_once(*(("GET", ("/small", "/large")[n % 2], {}) for n in range(20)))
             assert {getattr(response, "content", response) for response in responses} == {SMALL, LARGE}
-            if turn >= 3 and (place.folder / "log").read_text().count("start worker process ") > before:
+            if turn >= 3 and (site.folder / "log").read_text().count("start worker process ") > before:
                 break
 
 
-def test_a_server_that_closes_idle_connections(h2_client: Open, place: Place) -> None:  # noqa: F811
-    with nginx(place, "keepalive_timeout 1s;") as server:
+def test_a_server_that_closes_idle_connections(h2_client: Open, site: Site) -> None:  # noqa: F811
+    with nginx(site, "keepalive_timeout 1s;") as server:
         backend = opened(h2_client, server)
         assert backend.get("/small").content == SMALL
         assert backend.client.pool_status()["idle"] == 1
@@ -116,21 +116,21 @@ def test_a_server_that_closes_idle_connections(h2_client: Open, place: Place) ->
         is_over = (
             (lambda: backend.client.pool_status()["idle"] == 0)
             if backend.name == "async"
-            else (lambda: not is_connected(place.port))
+            else (lambda: not is_connected(site.port))
         )
         wait_until(lambda: (backend.rest(0.02), is_over())[1])
         assert backend.call("PUT", "/up/after", content=backend.body(b"x")).status_code == 201
 
 
 @pytest.mark.parametrize("name", ["nginx", "nghttpd"])
-def test_a_server_that_is_restarted(h2_client: Open, place: Place, name: str) -> None:  # noqa: F811
-    with SERVERS[name](place) as server:
+def test_a_server_that_is_restarted(h2_client: Open, site: Site, name: str) -> None:  # noqa: F811
+    with SERVERS[name](site) as server:
         backend = opened(h2_client, server, retries=towline.Retry(connect=5, backoff=0.1))
         assert backend.get("/small").content == SMALL
-        again = Place.__new__(Place)
-        again.__dict__.update(place.__dict__)
+        again = Site.__new__(Site)
+        again.__dict__.update(site.__dict__)
     if name == "nginx":
-        (place.folder / "tmp").rename(place.folder / "tmp-before")
+        (site.folder / "tmp").rename(site.folder / "tmp-before")
     with SERVERS[name](again):
         assert backend.get("/small").content == SMALL
 

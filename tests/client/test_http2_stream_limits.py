@@ -14,23 +14,23 @@ from towline.bench.subjects.ports import free_port
 
 from tests.support.http2_clients import Open, h2_client  # noqa: F401
 from tests.support.interop_app import SMALL
-from tests.support.interop_servers import LIMITED, Place, Running
+from tests.support.interop_servers import LIMITED, Running, Site
 
 
 @pytest.fixture(params=[True, False], ids=["tls", "plain"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return Place(tmp_path, free_port(), request.param)
+def site(request: pytest.FixtureRequest, tmp_path: Path) -> Site:
+    return Site(tmp_path, free_port(), request.param)
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10, 100])
 @pytest.mark.parametrize("name", LIMITED)
 def test_many_calls_at_once_on_new_connections(
     h2_client: Open,  # noqa: F811
-    place: Place,
+    site: Site,
     name: str,
     limit: int,
 ) -> None:
-    with LIMITED[name](place, limit) as server:
+    with LIMITED[name](site, limit) as server:
         for count in (100, 300):
             client = h2_client(base_url=server.url, verify=server.trust, timeout=60)
             responses = client.at_once(*[("GET", "/small", {})] * count)
@@ -40,13 +40,13 @@ def test_many_calls_at_once_on_new_connections(
             versions = {response.http_version for response in responses}
             assert versions == {"HTTP/2"}
             client.close()
-    log = (place.folder / "log").read_text()
+    log = (site.folder / "log").read_text()
     assert "connection error" not in log, "a stream above the limit"
 
 
 @pytest.fixture
 def strict(tmp_path: Path) -> Iterator[Running]:
-    with LIMITED["python-h2"](Place(tmp_path, free_port(), False), 3) as server:
+    with LIMITED["python-h2"](Site(tmp_path, free_port(), False), 3) as server:
         yield server
 
 

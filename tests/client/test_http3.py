@@ -27,7 +27,7 @@ from tests.support.http3.backends import Origin, alone, http3_only, server_conte
 from tests.support.http3.client import HAS_INTERIM
 from tests.support.http3.datagram_proxy import DatagramProxy
 from tests.support.http3.server import Server, serving
-from tests.support.http3.servers import SERVERS, Place
+from tests.support.http3.servers import SERVERS, Site
 from tests.support.interop_app import LARGE, SMALL
 from tests.support.nightly import IS_NIGHT
 from tests.support.server_processes import MAX_WAIT
@@ -39,29 +39,29 @@ H3_REQUEST_CANCELLED = 0x10C
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
 
 
 @pytest.fixture
-def server(place: Place) -> Iterator[Server]:
-    with serving(place) as running:
+def server(site: Site) -> Iterator[Server]:
+    with serving(site) as running:
         yield running
 
 
 @pytest.fixture
-def make(backend: Make, server: Server, place: Place) -> Make:
+def make(backend: Make, server: Server, site: Site) -> Make:
     """Makes clients of the server in this process."""
 
     def make(**options: Any) -> Any:
-        return http3_only(backend, server.port, place.ca, **options)
+        return http3_only(backend, server.port, site.ca, **options)
 
     return make
 
 
 @pytest.mark.parametrize("name", SERVERS)
-def test_servers_of_other_projects(backend: Make, place: Place, name: str) -> None:
-    with SERVERS[name](place) as running:
+def test_servers_of_other_projects(backend: Make, site: Site, name: str) -> None:
+    with SERVERS[name](site) as running:
         caller = http3_only(backend, running.port, running.trust)
         responses = caller.concurrently("GET", "/small", 100)
         assert {(response.http_version, response.content) for response in responses} == {("HTTP/3", SMALL)}
@@ -178,9 +178,9 @@ def test_closing_a_body_stops_its_stream(make: Make, server: Server) -> None:
     assert len(server.connections) == 1
 
 
-def test_cancelled_tasks_do_not_affect_others(server: Server, place: Place) -> None:
+def test_cancelled_tasks_do_not_affect_others(server: Server, site: Site) -> None:
     async def main() -> None:
-        async with towline.AsyncClient(**alone(server.port, place.ca)) as client:
+        async with towline.AsyncClient(**alone(server.port, site.ca)) as client:
             await client.get("/small")
             paths = ["/silent", "/slow"] * 20
             tasks = [asyncio.create_task(client.get(path)) for path in paths]
@@ -201,8 +201,8 @@ def test_cancelled_tasks_do_not_affect_others(server: Server, place: Place) -> N
     asyncio.run(main())
 
 
-def test_loops_one_after_another_and_at_once(server: Server, place: Place) -> None:
-    client = towline.AsyncClient(**alone(server.port, place.ca))
+def test_loops_one_after_another_and_at_once(server: Server, site: Site) -> None:
+    client = towline.AsyncClient(**alone(server.port, site.ca))
 
     async def calls() -> set[bytes]:
         responses = await asyncio.gather(*(client.get("/small") for _ in range(20)))
@@ -220,8 +220,8 @@ def test_loops_one_after_another_and_at_once(server: Server, place: Place) -> No
     asyncio.run(client.aclose())
 
 
-def test_threads_share_a_connection(server: Server, place: Place) -> None:
-    with towline.Client(**alone(server.port, place.ca)) as client:
+def test_threads_share_a_connection(server: Server, site: Site) -> None:
+    with towline.Client(**alone(server.port, site.ca)) as client:
         client.get("/small")
         bodies: list[bytes] = []
 
@@ -237,8 +237,8 @@ def test_threads_share_a_connection(server: Server, place: Place) -> None:
         assert len(server.connections) == 1
 
 
-def test_a_slow_reader_holds_its_window_and_stops_no_other(backend: Make, place: Place) -> None:
-    with SERVERS["aioquic"](place) as running:
+def test_a_slow_reader_holds_its_window_and_stops_no_other(backend: Make, site: Site) -> None:
+    with SERVERS["aioquic"](site) as running:
         caller = http3_only(backend, running.port, running.trust, max_stream_window=65_536)
         assert caller.get("/small").content == SMALL
         before = rss_bytes()
@@ -253,8 +253,8 @@ def test_a_slow_reader_holds_its_window_and_stops_no_other(backend: Make, place:
             assert b"".join(bodies) == LARGE
 
 
-def test_a_large_window_is_still_bounded(backend: Make, place: Place) -> None:
-    with SERVERS["aioquic"](place) as running:
+def test_a_large_window_is_still_bounded(backend: Make, site: Site) -> None:
+    with SERVERS["aioquic"](site) as running:
         caller = http3_only(backend, running.port, running.trust)
         with caller.opened("GET", "/large") as response:
             first = response.read(10)
@@ -266,10 +266,10 @@ def test_a_large_window_is_still_bounded(backend: Make, place: Place) -> None:
             assert first + rest == LARGE
 
 
-def test_losses_cost_time_and_nothing_else(make: Make, server: Server, place: Place, backend: Make) -> None:
+def test_losses_cost_time_and_nothing_else(make: Make, server: Server, site: Site, backend: Make) -> None:
     loss, jitter = (0.1, 0.01) if IS_NIGHT else (0.03, 0.002)
     with DatagramProxy(server.port, loss=loss, duplicates=0.1, jitter=jitter) as proxy:
-        caller = http3_only(backend, proxy.port, place.ca, timeout=60)
+        caller = http3_only(backend, proxy.port, site.ca, timeout=60)
         assert {response.content for response in caller.concurrently("GET", "/small", 50)} == {SMALL}
         assert caller.get("/large").content == LARGE
         body = bytes(range(256)) * 1_000
@@ -277,9 +277,9 @@ def test_losses_cost_time_and_nothing_else(make: Make, server: Server, place: Pl
         assert proxy.dropped > 0
 
 
-def test_nat_rebinding_does_not_disturb(server: Server, place: Place, backend: Make) -> None:
+def test_nat_rebinding_does_not_disturb(server: Server, site: Site, backend: Make) -> None:
     with DatagramProxy(server.port) as proxy:
-        caller = http3_only(backend, proxy.port, place.ca)
+        caller = http3_only(backend, proxy.port, site.ca)
         for _ in range(3):
             assert caller.get("/small").content == SMALL
             proxy.rebind()
@@ -287,13 +287,13 @@ def test_nat_rebinding_does_not_disturb(server: Server, place: Place, backend: M
         assert len(server.connections) == 1
 
 
-def test_retry_and_version(place: Place, backend: Make) -> None:
-    with serving(place, retry=True) as validating:
-        assert http3_only(backend, validating.port, place.ca).get("/small").content == SMALL
+def test_retry_and_version(site: Site, backend: Make) -> None:
+    with serving(site, retry=True) as validating:
+        assert http3_only(backend, validating.port, site.ca).get("/small").content == SMALL
 
 
-def test_a_server_that_dies_ends_its_calls(backend: Make, place: Place) -> None:
-    with SERVERS["aioquic"](place) as running:
+def test_a_server_that_dies_ends_its_calls(backend: Make, site: Site) -> None:
+    with SERVERS["aioquic"](site) as running:
         caller = http3_only(backend, running.port, running.trust, retries=None)
         assert caller.get("/small").content == SMALL
         killer = threading.Timer(0.3, running.process.kill)
@@ -306,26 +306,26 @@ def test_a_server_that_dies_ends_its_calls(backend: Make, place: Place) -> None:
             caller.get("/small")
 
 
-def test_a_server_that_restarts_without_a_word_loses_one_connection(backend: Make, place: Place) -> None:
-    with SERVERS["aioquic"](place) as running:
+def test_a_server_that_restarts_without_a_word_loses_one_connection(backend: Make, site: Site) -> None:
+    with SERVERS["aioquic"](site) as running:
         caller = http3_only(backend, running.port, running.trust)
         assert caller.get("/small").content == SMALL
         running.process.kill()
         running.process.wait()
     # The new process knows nothing of the connection, and sends no stateless reset.
-    with SERVERS["aioquic"](place):
+    with SERVERS["aioquic"](site):
         with pytest.raises(towline.ReadTimeout):
             caller.get("/small", timeout=towline.Timeout(read=0.5))
         assert caller.get("/small").content == SMALL
 
 
-def test_a_misdirected_request_goes_to_the_origin(server: Server, place: Place, backend: Make) -> None:
+def test_a_misdirected_request_goes_to_the_origin(server: Server, site: Site, backend: Make) -> None:
     """421 from the alternative (RFC 9110 15.5.20), which has been told its name (`Alt-Used`, RFC 7838 5)."""
-    with Origin(server_context(place.key, place.cert), f'h3=":{server.port}"; ma=60') as origin:
+    with Origin(server_context(site.key, site.cert), f'h3=":{server.port}"; ma=60') as origin:
 
         def on_alternative(**options: Any) -> Any:
             """A new client that knows the alternative and has reached it. On a busy machine TCP may win the race."""
-            verify = towline.TLS(trust=place.ca)
+            verify = towline.TLS(trust=site.ca)
             caller = backend(http3=True, verify=verify, base_url=origin.url, **options)
             assert caller.get("/").http_version == "HTTP/1.1"
             assert caller.get("/small").http_version == "HTTP/3"
@@ -359,15 +359,15 @@ def test_the_origin_itself_is_no_alternative(make: Make, server: Server) -> None
 
 def test_alt_svc_moves_calls_to_http3_and_loses_none(
     server: Server,
-    place: Place,
+    site: Site,
     backend: Make,
 ) -> None:
-    context = server_context(place.key, place.cert)
+    context = server_context(site.key, site.cert)
     with Origin(context, f'h3=":{server.port}"; ma=60') as origin:
 
         def first_calls() -> Any:
             """The version that a new client uses. On a busy machine TCP may win the race with QUIC."""
-            caller = backend(http3=True, verify=towline.TLS(trust=place.ca), base_url=origin.url)
+            caller = backend(http3=True, verify=towline.TLS(trust=site.ca), base_url=origin.url)
             server.requests.clear()
             origin.targets.clear()
             versions = [caller.get("/small").http_version for _ in range(5)]
@@ -382,7 +382,7 @@ def test_alt_svc_moves_calls_to_http3_and_loses_none(
             origin.url.removeprefix("https://")
         }
         # Under load, from the first call on: each request is served exactly once.
-        fresh = backend(http3=True, verify=towline.TLS(trust=place.ca), base_url=origin.url)
+        fresh = backend(http3=True, verify=towline.TLS(trust=site.ca), base_url=origin.url)
         before = len(server.requests) + len(origin.targets)
         for _ in range(10):
             responses = fresh.concurrently("POST", "/echo", 20, content=b"hello")
@@ -390,10 +390,10 @@ def test_alt_svc_moves_calls_to_http3_and_loses_none(
         assert len(server.requests) + len(origin.targets) - before == 200
 
 
-def test_http3_that_falls_silent_gives_way_to_tcp(server: Server, place: Place, backend: Make) -> None:
-    context = server_context(place.key, place.cert)
+def test_http3_that_falls_silent_gives_way_to_tcp(server: Server, site: Site, backend: Make) -> None:
+    context = server_context(site.key, site.cert)
     with DatagramProxy(server.port) as proxy, Origin(context, f'h3=":{proxy.port}"') as origin:
-        caller = backend(http3=True, verify=towline.TLS(trust=place.ca), base_url=origin.url)
+        caller = backend(http3=True, verify=towline.TLS(trust=site.ca), base_url=origin.url)
         caller.get("/small")
         assert caller.get("/small").http_version == "HTTP/3"
         proxy.silent = True
@@ -404,9 +404,9 @@ def test_http3_that_falls_silent_gives_way_to_tcp(server: Server, place: Place, 
         assert caller.get("/small").reused
 
 
-def test_the_drop_ins(server: Server, place: Place) -> None:
+def test_the_drop_ins(server: Server, site: Site) -> None:
     for package in (towline.httpx, towline.httpx2):
-        options: Any = {"verify": place.ca, "http1": False, "http3": True}
+        options: Any = {"verify": site.ca, "http1": False, "http3": True}
         with package.Client(transport=package.Transport(**options)) as client:
             events: list[str] = []
             response = client.get(
@@ -424,7 +424,7 @@ def test_the_drop_ins(server: Server, place: Place) -> None:
         assert asyncio.run(asynchronous()).http_version == "HTTP/3"
 
 
-def test_the_command_line(server: Server, place: Place) -> None:
+def test_the_command_line(server: Server, site: Site) -> None:
     done = subprocess.run(
         [
             sys.executable,
@@ -433,7 +433,7 @@ def test_the_command_line(server: Server, place: Place) -> None:
             "get",
             "--http3",
             "--cacert",
-            place.ca,
+            site.ca,
             "--timings",
             "-i",
             f"https://127.0.0.1:{server.port}/small",
@@ -449,12 +449,12 @@ def test_the_command_line(server: Server, place: Place) -> None:
     assert "TLS" not in done.stderr
 
 
-def test_a_forked_child_uses_a_connection_of_its_own(server: Server, place: Place) -> None:
-    options = f"http1=False, http3=True, verify=towline.TLS(trust={place.ca!r})"
+def test_a_forked_child_uses_a_connection_of_its_own(server: Server, site: Site) -> None:
+    options = f"http1=False, http3=True, verify=towline.TLS(trust={site.ca!r})"
     check_forking(f"https://127.0.0.1:{server.port}", options, "/small")
 
 
-def test_control_c_ends_one_call_and_the_connection_stays_open(server: Server, place: Place) -> None:
+def test_control_c_ends_one_call_and_the_connection_stays_open(server: Server, site: Site) -> None:
     program = """
 import os, signal, sys, threading, time, towline
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -472,10 +472,10 @@ except KeyboardInterrupt:
     print("interrupted")
 """
     url = f"https://127.0.0.1:{server.port}"
-    run_program(program, url, place.ca, says="interrupted\n", timeout=2 * MAX_WAIT)
+    run_program(program, url, site.ca, says="interrupted\n", timeout=2 * MAX_WAIT)
 
 
-def test_nothing_is_left_open(server: Server, place: Place) -> None:
+def test_nothing_is_left_open(server: Server, site: Site) -> None:
     def udp_sockets() -> int:
         count = 0
         for name in os.listdir("/proc/self/fd"):
@@ -485,20 +485,20 @@ def test_nothing_is_left_open(server: Server, place: Place) -> None:
 
     before = udp_sockets()
     for _ in range(3):
-        with towline.Client(**alone(server.port, place.ca)) as client:
+        with towline.Client(**alone(server.port, site.ca)) as client:
             client.get("/small")
     until(lambda: udp_sockets() <= before, MAX_WAIT)
 
 
 def test_names_that_the_certificate_has_not(
-    server: Server, place: Place, backend: Make, tmp_path: Path
+    server: Server, site: Site, backend: Make, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
     other.mkdir()
-    caller = http3_only(backend, server.port, Place(other).ca, retries=0)
+    caller = http3_only(backend, server.port, Site(other).ca, retries=0)
     with pytest.raises(towline.TLSError, match="TLS failed"):
         caller.get("/small")
-    named = http3_only(backend, server.port, place.ca, resolve={"elsewhere.example": "127.0.0.1"}, retries=0)
+    named = http3_only(backend, server.port, site.ca, resolve={"elsewhere.example": "127.0.0.1"}, retries=0)
     with pytest.raises(towline.TLSError):
         named.get(f"https://elsewhere.example:{server.port}/small")
     assert named.get("/small").content == SMALL

@@ -19,7 +19,7 @@ from tests.support.http3.backends import Origin, http3_only, server_context
 from tests.support.http3.connected import serving as serving_own
 from tests.support.http3.datagram_proxy import DatagramProxy
 from tests.support.http3.server import Server, serving
-from tests.support.http3.servers import Place, quic_go
+from tests.support.http3.servers import Site, quic_go
 from tests.support.interop_app import SMALL
 from tests.support.waiting import until
 
@@ -30,13 +30,13 @@ EXPIRY = 0.05
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
 
 
 @pytest.fixture
-def server(place: Place) -> Iterator[Server]:
-    with serving(place, early=True) as running:
+def server(site: Site) -> Iterator[Server]:
+    with serving(site, early=True) as running:
         yield running
 
 
@@ -50,8 +50,8 @@ def early_client(backend: Make, port: int, ca: str, **options: Any) -> Any:
     return caller
 
 
-def test_safe_calls_are_sent_early(backend: Make, server: Server, place: Place) -> None:
-    caller = early_client(backend, server.port, place.ca)
+def test_safe_calls_are_sent_early(backend: Make, server: Server, site: Site) -> None:
+    caller = early_client(backend, server.port, site.ca)
     for method in ("GET", "HEAD", "OPTIONS"):
         response = caller.call(method, "/small")
         assert (response.status_code, response.early_data, response.http_version) == (200, True, "HTTP/3")
@@ -71,8 +71,8 @@ def test_safe_calls_are_sent_early(backend: Make, server: Server, place: Place) 
     assert not any("early-data" in request.fields for request in server.requests)
 
 
-def test_other_calls_wait_for_the_handshake(backend: Make, server: Server, place: Place) -> None:
-    caller = early_client(backend, server.port, place.ca)
+def test_other_calls_wait_for_the_handshake(backend: Make, server: Server, site: Site) -> None:
+    caller = early_client(backend, server.port, site.ca)
     calls = [
         lambda: caller.call("POST", "/echo", content=b"body"),
         lambda: caller.call("POST", "/echo"),
@@ -89,17 +89,17 @@ def test_other_calls_wait_for_the_handshake(backend: Make, server: Server, place
     ]
 
 
-def test_off_by_default(backend: Make, server: Server, place: Place) -> None:
+def test_off_by_default(backend: Make, server: Server, site: Site) -> None:
     limits = towline.Limits(keepalive_expiry=EXPIRY)
-    caller = http3_only(backend, server.port, place.ca, limits=limits)
+    caller = http3_only(backend, server.port, site.ca, limits=limits)
     for _ in range(2):
         assert not caller.get("/small").early_data
         caller.rest(4 * EXPIRY)
     assert [request.early for request in server.requests] == [False, False]
 
 
-def test_many_calls_at_once(backend: Make, server: Server, place: Place) -> None:
-    caller = early_client(backend, server.port, place.ca)
+def test_many_calls_at_once(backend: Make, server: Server, site: Site) -> None:
+    caller = early_client(backend, server.port, site.ca)
     responses = caller.concurrently("GET", "/small", 50)
     assert {response.content for response in responses} == {SMALL}
     assert any(response.early_data for response in responses)
@@ -112,8 +112,8 @@ def test_many_calls_at_once(backend: Make, server: Server, place: Place) -> None
 
 
 @pytest.mark.parametrize("count", [1, 30])
-def test_refused_early_data_is_sent_again(backend: Make, server: Server, place: Place, count: int) -> None:
-    caller = early_client(backend, server.port, place.ca)
+def test_refused_early_data_is_sent_again(backend: Make, server: Server, site: Site, count: int) -> None:
+    caller = early_client(backend, server.port, site.ca)
     server._tickets.clear()  # as by a restart
     before = len(server.connections)
     responses = caller.concurrently("GET", "/small", count)
@@ -124,9 +124,9 @@ def test_refused_early_data_is_sent_again(backend: Make, server: Server, place: 
     assert len(server.connections) == before + 1
 
 
-def test_a_lost_answer_costs_a_second_and_no_call(backend: Make, server: Server, place: Place) -> None:
+def test_a_lost_answer_costs_a_second_and_no_call(backend: Make, server: Server, site: Site) -> None:
     with DatagramProxy(server.port) as proxy:
-        caller = early_client(backend, proxy.port, place.ca)
+        caller = early_client(backend, proxy.port, site.ca)
         proxy.silent = True
         threading.Timer(1.5, lambda: setattr(proxy, "silent", False)).start()
         started = time.monotonic()
@@ -136,11 +136,11 @@ def test_a_lost_answer_costs_a_second_and_no_call(backend: Make, server: Server,
         assert len(server.requests) == 2
 
 
-def test_losses_cost_no_call(backend: Make, server: Server, place: Place) -> None:
+def test_losses_cost_no_call(backend: Make, server: Server, site: Site) -> None:
     """At least ten times, and until the server has read early data, which losses and a busy machine can prevent."""
     number = 0
     with DatagramProxy(server.port, loss=0.05, delay=0.005, jitter=0.005) as proxy:
-        caller = early_client(backend, proxy.port, place.ca)
+        caller = early_client(backend, proxy.port, site.ca)
         while number < 10 or (number < 40 and not any(request.early for request in server.requests)):
             assert caller.get("/small").content == SMALL
             caller.rest(4 * EXPIRY)
@@ -153,14 +153,14 @@ def test_losses_cost_no_call(backend: Make, server: Server, place: Place) -> Non
     assert any(request.early for request in server.requests)
 
 
-def test_a_server_that_has_lost_http3_is_called_over_tcp(backend: Make, place: Place) -> None:
+def test_a_server_that_has_lost_http3_is_called_over_tcp(backend: Make, site: Site) -> None:
     """Early data to a port that is silent now: the call goes to TCP."""
-    with serving(place, early=True) as server, DatagramProxy(server.port) as proxy:
-        with Origin(server_context(place.key, place.cert), f'h3=":{proxy.port}"; ma=3600') as origin:
+    with serving(site, early=True) as server, DatagramProxy(server.port) as proxy:
+        with Origin(server_context(site.key, site.cert), f'h3=":{proxy.port}"; ma=3600') as origin:
             caller = backend(
                 http3=True,
                 early_data=True,
-                verify=towline.TLS(trust=place.ca),
+                verify=towline.TLS(trust=site.ca),
                 base_url=origin.url,
                 limits=towline.Limits(keepalive_expiry=EXPIRY),
             )
@@ -205,15 +205,15 @@ def test_too_early_is_sent_again_after_the_handshake(backend: Make, tmp_path: Pa
         assert app.requests[-2:] == [("GET", "/always", ()), ("GET", "/always", ())]
 
 
-def test_streamed_responses_and_their_tls(backend: Make, server: Server, place: Place) -> None:
-    caller = early_client(backend, server.port, place.ca)
+def test_streamed_responses_and_their_tls(backend: Make, server: Server, site: Site) -> None:
+    caller = early_client(backend, server.port, site.ca)
     with caller.opened("GET", "/large") as response:
         assert response.early_data
         assert len(response.read()) > 100_000
 
 
-def test_quic_go(backend: Make, place: Place) -> None:
-    with quic_go(place, "-early") as running:
+def test_quic_go(backend: Make, site: Site) -> None:
+    with quic_go(site, "-early") as running:
         caller = early_client(backend, running.port, running.trust)
         response = caller.get("/small")
         assert (response.content, response.early_data) == (SMALL, True)

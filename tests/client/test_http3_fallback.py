@@ -21,25 +21,25 @@ import towline.httpx
 
 from tests.support.client_fixtures import Make, backend
 from tests.support.http3.backends import Origin, server_context
-from tests.support.http3.servers import Place
+from tests.support.http3.servers import Site
 
 HEAD_START_S = 0.25
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
 
 
 @pytest.fixture
-def trust(place: Place) -> towline.TLS:
-    return towline.TLS(trust=place.ca)
+def trust(site: Site) -> towline.TLS:
+    return towline.TLS(trust=site.ca)
 
 
-def origin_of(place: Place, udp_port: int | None = None, host: str = "") -> Origin:
+def origin_of(site: Site, udp_port: int | None = None, host: str = "") -> Origin:
     """An origin over TCP that advertises HTTP/3 on `udp_port`."""
     alt_svc = "" if udp_port is None else f'h3="{host}:{udp_port}"; ma=3600'
-    return Origin(server_context(place.key, place.cert), alt_svc)
+    return Origin(server_context(site.key, site.cert), alt_svc)
 
 
 @contextlib.contextmanager
@@ -74,9 +74,9 @@ def timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def test_black_holed_udp_delays_one_call_and_loses_none(
-    backend: Make, place: Place, trust: towline.TLS
+    backend: Make, site: Site, trust: towline.TLS
 ) -> None:
-    with black_hole() as hole, origin_of(place, hole.getsockname()[1]) as origin:
+    with black_hole() as hole, origin_of(site, hole.getsockname()[1]) as origin:
         caller = backend(http3=True, verify=trust, base_url=origin.url)
         assert caller.get("/first").http_version == "HTTP/1.1"
         assert datagrams(hole) == 0
@@ -93,8 +93,8 @@ def test_black_holed_udp_delays_one_call_and_loses_none(
         assert (origin.connections, datagrams(hole)) == (connections, 0)
 
 
-def test_refused_udp_delays_nothing(backend: Make, place: Place, trust: towline.TLS) -> None:
-    with closed_port() as port, origin_of(place, port) as origin:
+def test_refused_udp_delays_nothing(backend: Make, site: Site, trust: towline.TLS) -> None:
+    with closed_port() as port, origin_of(site, port) as origin:
         fastest = 1.0
         for _ in range(20):
             caller = backend(http3=True, verify=trust, base_url=origin.url)
@@ -108,8 +108,8 @@ def test_refused_udp_delays_nothing(backend: Make, place: Place, trust: towline.
         assert fastest < HEAD_START_S
 
 
-def test_prior_knowledge_races_from_the_first_call(backend: Make, place: Place, trust: towline.TLS) -> None:
-    with origin_of(place) as origin:
+def test_prior_knowledge_races_from_the_first_call(backend: Make, site: Site, trust: towline.TLS) -> None:
+    with origin_of(site) as origin:
         port = int(origin.url.rpartition(":")[2])
         with socket.socket(type=socket.SOCK_DGRAM) as hole:
             hole.bind(("127.0.0.1", port))
@@ -124,16 +124,16 @@ def test_prior_knowledge_races_from_the_first_call(backend: Make, place: Place, 
 
 
 def test_an_alternative_on_another_host_that_does_not_resolve(
-    backend: Make, place: Place, trust: towline.TLS
+    backend: Make, site: Site, trust: towline.TLS
 ) -> None:
-    with origin_of(place, 443, host="no-such-host.invalid") as origin:
+    with origin_of(site, 443, host="no-such-host.invalid") as origin:
         caller = backend(http3=True, verify=trust, base_url=origin.url)
         for _ in range(3):
             assert caller.get("/").status_code == 200
 
 
-def test_an_error_names_tcp_where_nothing_works(backend: Make, place: Place, trust: towline.TLS) -> None:
-    with closed_port() as port, origin_of(place, port) as origin:
+def test_an_error_names_tcp_where_nothing_works(backend: Make, site: Site, trust: towline.TLS) -> None:
+    with closed_port() as port, origin_of(site, port) as origin:
         caller = backend(http3=True, verify=trust, base_url=origin.url, retries=0)
         caller.get("/")
         origin.close()
@@ -142,7 +142,7 @@ def test_an_error_names_tcp_where_nothing_works(backend: Make, place: Place, tru
         assert "QUIC" not in str(failed.value)
 
 
-def test_http3_alone_has_errors_of_its_own(backend: Make, place: Place, trust: towline.TLS) -> None:
+def test_http3_alone_has_errors_of_its_own(backend: Make, site: Site, trust: towline.TLS) -> None:
     with closed_port() as closed, black_hole() as hole:
         caller = backend(http1=False, http3=True, verify=trust, retries=0)
         with pytest.raises(towline.ConnectError, match="over QUIC: Connection refused"):
@@ -161,21 +161,19 @@ def test_http3_alone_has_errors_of_its_own(backend: Make, place: Place, trust: t
         unix.get("https://127.0.0.1/")
 
 
-def test_a_foreign_tls_context_stays_on_tcp(backend: Make, place: Place) -> None:
+def test_a_foreign_tls_context_stays_on_tcp(backend: Make, site: Site) -> None:
     context = ssl.create_default_context()
-    context.load_verify_locations(place.ca)
-    with black_hole() as hole, origin_of(place, hole.getsockname()[1]) as origin:
+    context.load_verify_locations(site.ca)
+    with black_hole() as hole, origin_of(site, hole.getsockname()[1]) as origin:
         caller = backend(http3=True, verify=context, base_url=origin.url)
         for _ in range(2):
             assert caller.get("/").http_version == "HTTP/1.1"
         assert datagrams(hole) == 0
 
 
-def test_the_file_outlives_the_client(
-    backend: Make, place: Place, trust: towline.TLS, tmp_path: Path
-) -> None:
+def test_the_file_outlives_the_client(backend: Make, site: Site, trust: towline.TLS, tmp_path: Path) -> None:
     path = tmp_path / "alternatives"
-    with black_hole() as hole, origin_of(place, hole.getsockname()[1]) as origin:
+    with black_hole() as hole, origin_of(site, hole.getsockname()[1]) as origin:
         first = backend(http3=True, alt_svc=path, verify=trust, base_url=origin.url)
         first.get("/")
         first.close()
@@ -209,8 +207,8 @@ def test_arguments_that_make_no_sense(arguments: dict[str, Any], message: str) -
             client(**arguments)
 
 
-def test_threads_share_what_one_has_learned(place: Place, trust: towline.TLS) -> None:
-    with black_hole() as hole, origin_of(place, hole.getsockname()[1]) as origin:
+def test_threads_share_what_one_has_learned(site: Site, trust: towline.TLS) -> None:
+    with black_hole() as hole, origin_of(site, hole.getsockname()[1]) as origin:
         with towline.Client(http3=True, verify=trust, base_url=origin.url) as client:
             client.get("/")
             barrier = threading.Barrier(8)
@@ -229,9 +227,9 @@ def test_threads_share_what_one_has_learned(place: Place, trust: towline.TLS) ->
             assert origin.targets.count(b"/threads") == 40
 
 
-def test_the_drop_in_falls_back(place: Place, trust: towline.TLS, tmp_path: Path) -> None:
-    with closed_port() as port, origin_of(place, port) as origin:
-        transport = towline.httpx.Transport(verify=place.ca, http3=True)
+def test_the_drop_in_falls_back(site: Site, trust: towline.TLS, tmp_path: Path) -> None:
+    with closed_port() as port, origin_of(site, port) as origin:
+        transport = towline.httpx.Transport(verify=site.ca, http3=True)
         with towline.httpx.Client(transport=transport, base_url=origin.url) as client:
             for _ in range(3):
                 response = client.get("/")

@@ -16,7 +16,7 @@ import towline
 from tests.support.client_backends import rss_bytes
 from tests.support.client_fixtures import Make, backend
 from tests.support.http3.backends import alone, http3_only
-from tests.support.http3.servers import Place, Running, run
+from tests.support.http3.servers import Running, Site, run
 from tests.support.interop_app import LARGE, SMALL
 from tests.support.server_processes import MAX_WAIT
 from tests.support.waiting import holds_once, until
@@ -31,20 +31,20 @@ SOCKETS = "tests.support.websocket_checks:application"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
 
 
 @contextlib.contextmanager
-def serving(place: Place, app: str = "tests.support.interop_app:app", *options: str) -> Iterator[Running]:
-    bind = ["--bind", f"127.0.0.1:{place.port}", "--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
+def serving(site: Site, app: str = "tests.support.interop_app:app", *options: str) -> Iterator[Running]:
+    bind = ["--bind", f"127.0.0.1:{site.port}", "--ssl-certfile", site.cert, "--ssl-keyfile", site.key]
     command = [sys.executable, "-m", "towline", "serve", app, "--http3", *bind, *options]
-    with run(place, command) as running:
+    with run(site, command) as running:
         yield running
 
 
-def test_calls_of_every_size(place: Place, backend: Make) -> None:
-    with serving(place) as running:
+def test_calls_of_every_size(site: Site, backend: Make) -> None:
+    with serving(site) as running:
         caller = http3_only(backend, running.port, running.trust)
         responses = caller.concurrently("GET", "/small", 100)
         assert {(response.http_version, response.content) for response in responses} == {("HTTP/3", SMALL)}
@@ -58,8 +58,8 @@ def test_calls_of_every_size(place: Place, backend: Make) -> None:
         assert caller.call("HEAD", "/small").content == b""
 
 
-def test_alt_svc_upgrades_on_the_same_port(place: Place, backend: Make) -> None:
-    with serving(place) as running:
+def test_alt_svc_upgrades_on_the_same_port(site: Site, backend: Make) -> None:
+    with serving(site) as running:
         trust = towline.TLS(trust=running.trust)
         for http2, first in ((True, "HTTP/2"), (False, "HTTP/1.1")):
 
@@ -82,8 +82,8 @@ def test_alt_svc_upgrades_on_the_same_port(place: Place, backend: Make) -> None:
         holds_once(many_calls)
 
 
-def test_prior_knowledge(place: Place, backend: Make) -> None:
-    with serving(place) as running:
+def test_prior_knowledge(site: Site, backend: Make) -> None:
+    with serving(site) as running:
         trust = towline.TLS(trust=running.trust)
 
         def first_calls() -> None:
@@ -94,8 +94,8 @@ def test_prior_knowledge(place: Place, backend: Make) -> None:
 
 
 @pytest.mark.parametrize("kind", sorted(BACKENDS))
-def test_websockets(place: Place, kind: str) -> None:
-    with serving(place, SOCKETS) as running:
+def test_websockets(site: Site, kind: str) -> None:
+    with serving(site, SOCKETS) as running:
         client: Any = BACKENDS[kind](http1=False, http3=True, verify=towline.TLS(trust=running.trust))
         try:
             check(client, running.url.replace("https", "wss"), "3")
@@ -103,7 +103,7 @@ def test_websockets(place: Place, kind: str) -> None:
             client.close()
 
 
-def test_a_websocket_beside_calls_on_one_connection(place: Place) -> None:
+def test_a_websocket_beside_calls_on_one_connection(site: Site) -> None:
     async def main(running: Running) -> None:
         trust = towline.TLS(trust=running.trust)
         async with towline.AsyncClient(http1=False, http3=True, verify=trust) as client:
@@ -115,12 +115,12 @@ def test_a_websocket_beside_calls_on_one_connection(place: Place) -> None:
                     assert await ws.recv(timeout=20) == f"message {number}"
             assert client.pool_status()["idle"] == 1
 
-    with serving(place, SOCKETS) as running:
+    with serving(site, SOCKETS) as running:
         asyncio.run(main(running))
 
 
-def test_a_fast_server_and_slow_readers(place: Place, backend: Make) -> None:
-    with serving(place) as running:
+def test_a_fast_server_and_slow_readers(site: Site, backend: Make) -> None:
+    with serving(site) as running:
         caller = http3_only(backend, running.port, running.trust, max_stream_window=65_536)
         assert caller.get("/small").content == SMALL
         before = rss_bytes()
@@ -135,10 +135,10 @@ def test_a_fast_server_and_slow_readers(place: Place, backend: Make) -> None:
             assert b"".join(bodies) == LARGE
 
 
-def test_an_orderly_end_of_the_server_loses_no_request(place: Place) -> None:
+def test_an_orderly_end_of_the_server_loses_no_request(site: Site) -> None:
     done, failed = 0, []
     with (
-        serving(place) as running,
+        serving(site) as running,
         towline.Client(**alone(running.port, running.trust)) as client,
     ):
         client.get("/small")

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("aioquic", reason="aioquic is not installed")
 
 from tests.support.http3.client import Client
-from tests.support.http3.servers import Place, Running, ours
+from tests.support.http3.servers import Running, Site, ours
 from tests.support.interop_app import SMALL
 from tests.support.process import children
 from tests.support.server_processes import MAX_WAIT
@@ -26,25 +26,25 @@ MOST_GROWN_KIB = 16_384
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return Place(tmp_path_factory.mktemp("http3"))
+def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    return Site(tmp_path_factory.mktemp("http3"))
 
 
 @pytest.fixture(scope="module")
-def server(place: Place) -> Iterator[Running]:
-    with ours(place) as running:
+def server(site: Site) -> Iterator[Running]:
+    with ours(site) as running:
         yield running
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_is_ended_or_borne(server: Running, place: Place, name: str) -> None:
+def test_an_attack_is_ended_or_borne(server: Running, site: Site, name: str) -> None:
     (worker,) = children(server.process.pid)
-    outcome = attack(name, ("127.0.0.1", place.port), MAX_WAIT if name in ENDED else 0.5, worker)
+    outcome = attack(name, ("127.0.0.1", site.port), MAX_WAIT if name in ENDED else 0.5, worker)
     assert not (name in ENDED and outcome.closed is None), outcome
     if name == "handshake_flood":
         # RFC 9000 8.1, until the client has proved its address.
         assert 0 < outcome.received_bytes <= 3 * outcome.sent_bytes
     assert outcome.rss_growth_bytes is not None
     assert outcome.rss_growth_bytes < MOST_GROWN_KIB * 1024, outcome
-    with Client(("127.0.0.1", place.port), ca=place.ca) as client:
+    with Client(("127.0.0.1", site.port), ca=site.ca) as client:
         assert client.fetch("GET", "/small").body == SMALL

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support import browser
 from tests.support.browser import Browser, Tab, trusting
-from tests.support.http3.servers import SERVERS, Place, ours
+from tests.support.http3.servers import SERVERS, Site, ours
 
 pytest.importorskip("aioquic", reason="aioquic is not installed")
 OBJECTS = 100
@@ -36,11 +36,11 @@ def write_page(folder: Path) -> None:
 @pytest.mark.skipif(browser.program() is None, reason="Chromium is not installed")
 @pytest.mark.parametrize("name", ["ours", "caddy"])
 def test_a_page_of_100_objects(tmp_path: Path, name: str) -> None:
-    place = Place(tmp_path)
+    site = Site(tmp_path)
     write_page(tmp_path)
-    serving = ours(place, "--static", f"/files={tmp_path}") if name == "ours" else SERVERS[name](place)
+    serving = ours(site, "--static", f"/files={tmp_path}") if name == "ours" else SERVERS[name](site)
     prefix = "/files" if name == "ours" else ""
-    with serving as server, Browser(*trusting(Path(place.cert)), quic=True) as chromium:
+    with serving as server, Browser(*trusting(Path(site.cert)), quic=True) as chromium:
         tab = Tab(chromium)
         deadline = time.monotonic() + WAIT_S
         for number in itertools.count():

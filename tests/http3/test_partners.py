@@ -16,7 +16,7 @@ import pytest
 import towline
 
 from tests.support.http3.client import LIBRARIES, Client
-from tests.support.http3.servers import SERVERS, Place, Running, curl, haproxy, ours, quic_go_get
+from tests.support.http3.servers import SERVERS, Running, Site, curl, haproxy, ours, quic_go_get
 from tests.support.interop_app import LARGE, SMALL
 
 pytest.importorskip("aioquic", reason="aioquic is not installed")
@@ -24,7 +24,7 @@ pytest.importorskip("aioquic", reason="aioquic is not installed")
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    with ours(Place(tmp_path_factory.mktemp("ours"))) as running:
+    with ours(Site(tmp_path_factory.mktemp("ours"))) as running:
         yield running
 
 
@@ -71,8 +71,8 @@ def test_curl_after_alt_svc(server: Running, tmp_path: Path) -> None:
 def test_haproxy_in_front(tmp_path: Path) -> None:
     """HAProxy has HTTP/3 towards clients, HTTP/1.1 towards our server."""
     with (
-        ours(Place(tmp_path), tls=False) as backend,
-        haproxy(Place(tmp_path), backend.port) as proxy,
+        ours(Site(tmp_path), tls=False) as backend,
+        haproxy(Site(tmp_path), backend.port) as proxy,
         Client(("127.0.0.1", proxy.port), ca=proxy.trust) as client,
     ):
         assert client.fetch("GET", "/small").fields["x-version"] == "1.1"
@@ -83,7 +83,7 @@ def test_haproxy_in_front(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in SERVERS if name != "ours"])
 def test_our_client(tmp_path: Path, name: str) -> None:
     with (
-        SERVERS[name](Place(tmp_path)) as server,
+        SERVERS[name](Site(tmp_path)) as server,
         towline.Client(http1=False, http3=True, verify=server.trust) as client,
     ):
         small = client.get(f"{server.url}/small")
@@ -100,7 +100,7 @@ def test_our_client(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["nginx", "caddy", "haproxy", "hypercorn"])
 def test_our_client_after_alt_svc(tmp_path: Path, name: str) -> None:
     with (
-        SERVERS[name](Place(tmp_path)) as server,
+        SERVERS[name](Site(tmp_path)) as server,
         towline.Client(http2=True, http3=True, verify=server.trust) as client,
     ):
         assert client.get(f"{server.url}/small").http_version in ("HTTP/1.1", "HTTP/2")

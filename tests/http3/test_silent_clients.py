@@ -14,7 +14,7 @@ pytest.importorskip("aioquic", reason="aioquic is not installed")
 
 from tests.support.http3.client import Client
 from tests.support.http3.datagram_proxy import DatagramProxy
-from tests.support.http3.servers import Place
+from tests.support.http3.servers import Site
 from tests.support.process import HERE, eventually, running
 from tests.wire.http3_attacks import first_packets
 
@@ -68,13 +68,13 @@ def test_the_grace_period_bounds_the_end(
     tmp_path: Path, app: list[str], silence: object, request: pytest.FixtureRequest
 ) -> None:
     assert callable(silence)
-    place = Place(tmp_path)
-    certificate = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
+    site = Site(tmp_path)
+    certificate = ["--ssl-certfile", site.cert, "--ssl-keyfile", site.key]
     options = ["--http3", "--timeout-graceful-shutdown", str(GRACE_S)]
     with (
         running(*app, *options, *certificate, cwd=HERE) as program,
         DatagramProxy(program.port) as proxy,
-        Client(("127.0.0.1", proxy.port), ca=place.ca, max_stream_data=50_000) as client,
+        Client(("127.0.0.1", proxy.port), ca=site.ca, max_stream_data=50_000) as client,
     ):
         silence(client, proxy, program.port)
         began = time.monotonic()

@@ -20,7 +20,7 @@ from towline.testing import serve
 from tests.lifecycle import apps
 from tests.support.http3.client import Client
 from tests.support.http3.datagram_proxy import DatagramProxy
-from tests.support.http3.servers import Place
+from tests.support.http3.servers import Site
 from tests.support.process import HERE, MAX_WAIT, Program, eventually, request, running
 
 pytest.importorskip("aioquic", reason="aioquic is not installed")
@@ -36,8 +36,8 @@ DOWNLOADED = b"chunk" * CHUNKS
 
 @contextlib.contextmanager
 def serving(folder: Path, app: list[str], *options: str, pass_fds: Sequence[int] = ()) -> Iterator[Program]:
-    place = Place(folder)
-    certificate = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
+    site = Site(folder)
+    certificate = ["--ssl-certfile", site.cert, "--ssl-keyfile", site.key]
     with running(
         *app, "--http3", "--no-http1", "--no-http2", *certificate, *options, cwd=HERE, pass_fds=pass_fds
     ) as program:
@@ -163,13 +163,13 @@ def test_a_client_that_moves_stays_with_its_worker(tmp_path: Path, app: list[str
 
 
 def test_a_client_of_a_server_in_this_process_moves(tmp_path: Path) -> None:
-    place = Place(tmp_path)
+    site = Site(tmp_path)
     options = {
         "http3": True,
         "http1": False,
         "http2": False,
-        "ssl_certfile": [place.cert],
-        "ssl_keyfile": [place.key],
+        "ssl_certfile": [site.cert],
+        "ssl_keyfile": [site.key],
     }
     with (
         serve(apps.asgi, **options) as server,
@@ -238,8 +238,8 @@ def test_reload_of_changed_code_loses_nothing(tmp_path: Path) -> None:
     """`--reload` while connections are open: they get GOAWAY, and what they ask next comes from the new code."""
     source = tmp_path / "changing.py"
     source.write_text(VERSION.format(0, 1))
-    place = Place(tmp_path)
-    certificate = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key]
+    site = Site(tmp_path)
+    certificate = ["--ssl-certfile", site.cert, "--ssl-keyfile", site.key]
     with (
         running(
             "changing:app", "--reload", "--http3", "--no-http1", "--no-http2", *certificate, cwd=tmp_path

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.http3.servers import Place
+from tests.support.http3.servers import Site
 from tests.support.process import HERE, Conn, Program, connect, eventually, request, running
 
 ROOT = HERE.parent.parent
@@ -48,8 +48,8 @@ def test_the_start_counts_threads(threads: str, shown: str) -> None:
 
 
 def test_the_start_names_http3(tmp_path: Path) -> None:
-    place = Place(tmp_path)
-    files = ["--ssl-certfile", str(place.cert), "--ssl-keyfile", str(place.key)]
+    site = Site(tmp_path)
+    files = ["--ssl-certfile", str(site.cert), "--ssl-keyfile", str(site.key)]
     with running("apps:asgi", "--http3", "--loop", "asyncio", *files) as program:
         assert f" on https://127.0.0.1:{program.port} (asgi, 1 worker, asyncio, HTTP/3)" in program.log
     with running("apps:asgi", "--loop", "asyncio", *files) as program:

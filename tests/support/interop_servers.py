@@ -38,8 +38,8 @@ class Running:
 
 
 @dataclasses.dataclass
-class Place(Certified):
-    """A folder with /small, /large, a key and a certificate."""
+class Site(Certified):
+    """The folder of a server with /small, /large, a key and a certificate; its port."""
 
     port: int
     tls: bool
@@ -55,89 +55,89 @@ class Place(Certified):
 
 
 @contextlib.contextmanager
-def run(place: Place, command: list[str], echo: str | None = None) -> Iterator[Running]:
-    log = place.folder / "log"
+def run(site: Site, command: list[str], echo: str | None = None) -> Iterator[Running]:
+    log = site.folder / "log"
     with started(command, log) as process:
-        until_listening(place.port, process, log)
-        yield Running(place.url, place.ca, echo, process)
+        until_listening(site.port, process, log)
+        yield Running(site.url, site.ca, echo, process)
 
 
-def nginx(place: Place, settings: str = "") -> contextlib.AbstractContextManager[Running]:
+def nginx(site: Site, settings: str = "") -> contextlib.AbstractContextManager[Running]:
     """`settings`: more lines of its `http` block."""
     if NGINX is None:
         pytest.skip("nginx is not installed (apt: nginx)")
-    keys = f"ssl_certificate {place.cert}; ssl_certificate_key {place.key};" if place.tls else ""
+    keys = f"ssl_certificate {site.cert}; ssl_certificate_key {site.key};" if site.tls else ""
     server = f"""
-        listen 127.0.0.1:{place.port} {"ssl " if place.tls else ""}http2; {keys}
+        listen 127.0.0.1:{site.port} {"ssl " if site.tls else ""}http2; {keys}
         location /up/ {{ dav_methods PUT; }}"""
-    return run(place, nginx_command(NGINX, place.folder, server, f"client_max_body_size 2m; {settings}"))
+    return run(site, nginx_command(NGINX, site.folder, server, f"client_max_body_size 2m; {settings}"))
 
 
-def nghttpd(place: Place, *more: str) -> contextlib.AbstractContextManager[Running]:
+def nghttpd(site: Site, *more: str) -> contextlib.AbstractContextManager[Running]:
     if NGHTTPD is None:
         pytest.skip("nghttpd is not installed (apt: nghttp2-server)")
-    tls = [place.key, place.cert] if place.tls else []
+    tls = [site.key, site.cert] if site.tls else []
     options = [
-        f"--htdocs={place.folder}",
+        f"--htdocs={site.folder}",
         "--address=127.0.0.1",
         "--echo-upload",
         *([] if tls else ["--no-tls"]),
         *more,
     ]
-    return run(place, [NGHTTPD, *options, str(place.port), *tls], echo="/echo")
+    return run(site, [NGHTTPD, *options, str(site.port), *tls], echo="/echo")
 
 
-def hypercorn(place: Place, settings: str = "") -> contextlib.AbstractContextManager[Running]:
+def hypercorn(site: Site, settings: str = "") -> contextlib.AbstractContextManager[Running]:
     need("hypercorn")
-    tls = ["--keyfile", place.key, "--certfile", place.cert] if place.tls else []
-    bind = ["--bind", f"127.0.0.1:{place.port}"]
-    config = place.folder / "hypercorn.toml"
+    tls = ["--keyfile", site.key, "--certfile", site.cert] if site.tls else []
+    bind = ["--bind", f"127.0.0.1:{site.port}"]
+    config = site.folder / "hypercorn.toml"
     config.write_text(settings)
     options = ["--config", str(config), *bind, *tls]
     command = [sys.executable, "-m", "hypercorn", *options, "tests.support.interop_app:app"]
-    return run(place, command, echo="/echo")
+    return run(site, command, echo="/echo")
 
 
-def granian(place: Place) -> contextlib.AbstractContextManager[Running]:
+def granian(site: Site) -> contextlib.AbstractContextManager[Running]:
     need("granian")
-    tls = ["--ssl-keyfile", place.key, "--ssl-certificate", place.cert] if place.tls else []
-    bind = ["--host", "127.0.0.1", "--port", str(place.port), "--interface", "asginl", "--http", "2"]
+    tls = ["--ssl-keyfile", site.key, "--ssl-certificate", site.cert] if site.tls else []
+    bind = ["--host", "127.0.0.1", "--port", str(site.port), "--interface", "asginl", "--http", "2"]
     command = [sys.executable, "-m", "granian", *bind, *tls, "tests.support.interop_app:app"]
-    return run(place, command, echo="/echo")
+    return run(site, command, echo="/echo")
 
 
-def python_h2(place: Place, limit: int) -> contextlib.AbstractContextManager[Running]:
+def python_h2(site: Site, limit: int) -> contextlib.AbstractContextManager[Running]:
     """A server on the package `h2` for which a stream above the limit is an error of the connection."""
-    keys = [place.key, place.cert] if place.tls else ["", ""]
+    keys = [site.key, site.cert] if site.tls else ["", ""]
     module = "tests.support.limited_h2_server"
-    return run(place, [sys.executable, "-m", module, str(place.port), str(limit), *keys])
+    return run(site, [sys.executable, "-m", module, str(site.port), str(limit), *keys])
 
 
-def go(place: Place, limit: int) -> contextlib.AbstractContextManager[Running]:
+def go(site: Site, limit: int) -> contextlib.AbstractContextManager[Running]:
     """Go's net/http."""
-    keys = [place.key, place.cert] if place.tls else []
+    keys = [site.key, site.cert] if site.tls else []
     program = go_program("limited_h2_server.go", "1.24")
-    return run(place, [program, str(place.port), str(limit), *keys])
+    return run(site, [program, str(site.port), str(limit), *keys])
 
 
-LIMITED: dict[str, Callable[[Place, int], contextlib.AbstractContextManager[Running]]] = {
+LIMITED: dict[str, Callable[[Site, int], contextlib.AbstractContextManager[Running]]] = {
     "python-h2": python_h2,
-    "hypercorn": lambda place, limit: hypercorn(place, f"h2_max_concurrent_streams = {limit}\n"),
-    "nginx": lambda place, limit: nginx(place, f"http2_max_concurrent_streams {limit};"),
-    "nghttpd": lambda place, limit: nghttpd(place, f"--max-concurrent-streams={limit}"),
+    "hypercorn": lambda site, limit: hypercorn(site, f"h2_max_concurrent_streams = {limit}\n"),
+    "nginx": lambda site, limit: nginx(site, f"http2_max_concurrent_streams {limit};"),
+    "nghttpd": lambda site, limit: nghttpd(site, f"--max-concurrent-streams={limit}"),
     "go": go,
 }
 """Servers that announce a limit of concurrent streams."""
 
 
 @contextlib.contextmanager
-def ours(place: Place) -> Iterator[Running]:
-    tls = {"ssl_keyfile": place.key, "ssl_certfile": place.cert} if place.tls else {}
+def ours(site: Site) -> Iterator[Running]:
+    tls = {"ssl_keyfile": site.key, "ssl_certfile": site.cert} if site.tls else {}
     with towline.testing.serve(app, lifespan="off", **tls) as server:
-        yield Running(f"http{'s' if place.tls else ''}://127.0.0.1:{server.port}", place.ca, "/echo")
+        yield Running(f"http{'s' if site.tls else ''}://127.0.0.1:{server.port}", site.ca, "/echo")
 
 
-SERVERS: dict[str, Callable[[Place], contextlib.AbstractContextManager[Running]]] = {
+SERVERS: dict[str, Callable[[Site], contextlib.AbstractContextManager[Running]]] = {
     "nginx": nginx,
     "nghttpd": nghttpd,
     "hypercorn": hypercorn,

@@ -1,8 +1,8 @@
 """HTTP/3 servers and clients of other projects, each in its own process; one that is not installed skips the test.
 
-with SERVERS["quic-go"](Place(folder)) as server:
+with SERVERS["quic-go"](Site(folder)) as server:
     ...  # server.url, server.trust; paths /small, /large, /echo of interop_app
-responses = quic_go_get("https://127.0.0.1:8443/small", ca=place.ca, count=100, concurrent=10)
+responses = quic_go_get("https://127.0.0.1:8443/small", ca=site.ca, count=100, concurrent=10)
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ FEATURES = {
 
 
 @dataclasses.dataclass
-class Place(Certified):
-    """A folder with a key, a certificate for localhost and 127.0.0.1, its authority, and a free port."""
+class Site(Certified):
+    """The folder of a server with a key, a certificate for localhost and 127.0.0.1 and its authority; a free port."""
 
     port: int = 0
 
@@ -74,19 +74,19 @@ class Running:
 
 
 @contextlib.contextmanager
-def run(place: Place, command: Sequence[str]) -> Iterator[Running]:
+def run(site: Site, command: Sequence[str]) -> Iterator[Running]:
     """Runs a server until the block ends; it is ready when a handshake with it succeeds."""
-    log = place.folder / "log"
+    log = site.folder / "log"
     with started(command, log) as process:
-        _until_ready(place, process, log)
-        yield Running(place.url, place.port, place.ca, process)
+        _until_ready(site, process, log)
+        yield Running(site.url, site.port, site.ca, process)
 
 
-def _until_ready(place: Place, process: subprocess.Popen[bytes], log: Path) -> None:
+def _until_ready(site: Site, process: subprocess.Popen[bytes], log: Path) -> None:
     """Sends a first packet every 0.1 s: the library itself would wait for a whole second after one that is lost."""
     until = time.monotonic() + MAX_WAIT
     while True:
-        with Client(("127.0.0.1", place.port), wait=False) as client:
+        with Client(("127.0.0.1", site.port), wait=False) as client:
             tried = time.monotonic() + 0.5
             while client.handshake is None and time.monotonic() < tried:
                 assert process.poll() is None, log.read_text()
@@ -96,81 +96,81 @@ def _until_ready(place: Place, process: subprocess.Popen[bytes], log: Path) -> N
         assert time.monotonic() < until, log.read_text()
 
 
-def aioquic(place: Place, *options: str) -> contextlib.AbstractContextManager[Running]:
+def aioquic(site: Site, *options: str) -> contextlib.AbstractContextManager[Running]:
     """`options`: --retry, --early."""
     need("aioquic")
     return run(
-        place,
+        site,
         [
             sys.executable,
             "-m",
             "tests.support.http3.server",
-            str(place.port),
-            place.key,
-            place.cert,
+            str(site.port),
+            site.key,
+            site.cert,
             *options,
         ],
     )
 
 
-def hypercorn(place: Place) -> contextlib.AbstractContextManager[Running]:
+def hypercorn(site: Site) -> contextlib.AbstractContextManager[Running]:
     need("hypercorn")
     need("aioquic")
-    bind = f"127.0.0.1:{place.port}"
-    options = ["--bind", bind, "--quic-bind", bind, "--keyfile", place.key, "--certfile", place.cert]
-    return run(place, [sys.executable, "-m", "hypercorn", *options, "tests.support.interop_app:app"])
+    bind = f"127.0.0.1:{site.port}"
+    options = ["--bind", bind, "--quic-bind", bind, "--keyfile", site.key, "--certfile", site.cert]
+    return run(site, [sys.executable, "-m", "hypercorn", *options, "tests.support.interop_app:app"])
 
 
-def quic_go(place: Place, *options: str) -> contextlib.AbstractContextManager[Running]:
+def quic_go(site: Site, *options: str) -> contextlib.AbstractContextManager[Running]:
     """`options`: -retry, -early."""
-    return run(place, [quic_go_program(), "serve", str(place.port), place.key, place.cert, *options])
+    return run(site, [quic_go_program(), "serve", str(site.port), site.key, site.cert, *options])
 
 
 @contextlib.contextmanager
-def nginx(place: Place) -> Iterator[Running]:
+def nginx(site: Site) -> Iterator[Running]:
     """A server of files, without /echo."""
-    place.write_pages()
+    site.write_pages()
     server = f"""
-        listen 127.0.0.1:{place.port} quic reuseport; listen 127.0.0.1:{place.port} ssl;
-        ssl_certificate {place.cert}; ssl_certificate_key {place.key};
-        add_header Alt-Svc 'h3=":{place.port}"; ma=60';"""
-    with run(place, nginx_command(program("nginx"), place.folder, server)) as running:
+        listen 127.0.0.1:{site.port} quic reuseport; listen 127.0.0.1:{site.port} ssl;
+        ssl_certificate {site.cert}; ssl_certificate_key {site.key};
+        add_header Alt-Svc 'h3=":{site.port}"; ma=60';"""
+    with run(site, nginx_command(program("nginx"), site.folder, server)) as running:
         yield dataclasses.replace(running, has_echo=False)
 
 
-def caddy(place: Place) -> contextlib.AbstractContextManager[Running]:
-    place.write_pages()
+def caddy(site: Site) -> contextlib.AbstractContextManager[Running]:
+    site.write_pages()
     echo = {"handler": "static_response", "body": "{http.request.body}"}
     server = {
-        "listen": [f"127.0.0.1:{place.port}"],
+        "listen": [f"127.0.0.1:{site.port}"],
         "protocols": ["h1", "h2", "h3"],
         "tls_connection_policies": [{}],
         "automatic_https": {"disable": True},
         "routes": [
             {"match": [{"path": ["/echo"]}], "handle": [echo]},
-            {"handle": [{"handler": "file_server", "root": str(place.folder)}]},
+            {"handle": [{"handler": "file_server", "root": str(site.folder)}]},
         ],
     }
-    loaded = [{"certificate": place.cert, "key": place.key}]
+    loaded = [{"certificate": site.cert, "key": site.key}]
     config = {
         "admin": {"disabled": True, "config": {"persist": False}},
         "apps": {"http": {"servers": {"test": server}}, "tls": {"certificates": {"load_files": loaded}}},
     }
-    path = place.folder / "caddy.json"
+    path = site.folder / "caddy.json"
     path.write_text(json.dumps(config))
-    return run(place, [program("caddy"), "run", "--config", str(path)])
+    return run(site, [program("caddy"), "run", "--config", str(path)])
 
 
 @contextlib.contextmanager
-def haproxy(place: Place, backend: int | None = None) -> Iterator[Running]:
+def haproxy(site: Site, backend: int | None = None) -> Iterator[Running]:
     """A proxy before `backend`, a port of HTTP/1.1; by default uvicorn with `interop_app`."""
     command = program("haproxy")
     with contextlib.ExitStack() as stack:
         backend = backend or stack.enter_context(uvicorn())
         # HAProxy reads certificate and key from one file.
-        both = place.folder / "both.pem"
-        both.write_text(Path(place.cert).read_text() + Path(place.key).read_text())
-        config = place.folder / "haproxy.cfg"
+        both = site.folder / "both.pem"
+        both.write_text(Path(site.cert).read_text() + Path(site.key).read_text())
+        config = site.folder / "haproxy.cfg"
         config.write_text(f"""
 global
     limited-quic
@@ -180,30 +180,30 @@ defaults
     timeout client 20s
     timeout server 20s
 frontend test
-    bind quic4@127.0.0.1:{place.port} ssl crt {both} alpn h3
-    bind 127.0.0.1:{place.port} ssl crt {both} alpn h2,http/1.1
-    http-after-response add-header alt-svc 'h3=":{place.port}"; ma=60'
+    bind quic4@127.0.0.1:{site.port} ssl crt {both} alpn h3
+    bind 127.0.0.1:{site.port} ssl crt {both} alpn h2,http/1.1
+    http-after-response add-header alt-svc 'h3=":{site.port}"; ma=60'
     default_backend application
 backend application
     server one 127.0.0.1:{backend}
 """)
-        yield stack.enter_context(run(place, [command, "-f", str(config)]))
+        yield stack.enter_context(run(site, [command, "-f", str(config)]))
 
 
 @contextlib.contextmanager
 def ours(
-    place: Place, *options: str, app: str = "tests.support.interop_app:app", tls: bool = True
+    site: Site, *options: str, app: str = "tests.support.interop_app:app", tls: bool = True
 ) -> Iterator[Running]:
     """`towline serve` over all versions of HTTP, or HTTP/1.1 alone without TLS."""
-    pem = ["--ssl-certfile", place.cert, "--ssl-keyfile", place.key, "--http3"] if tls else ["--no-http2"]
-    bind = ["--bind", f"127.0.0.1:{place.port}", "--lifespan", "off", "--log-level", "warning"]
+    pem = ["--ssl-certfile", site.cert, "--ssl-keyfile", site.key, "--http3"] if tls else ["--no-http2"]
+    bind = ["--bind", f"127.0.0.1:{site.port}", "--lifespan", "off", "--log-level", "warning"]
     command = [sys.executable, "-m", "towline", "serve", app, *bind, *pem, *options]
     if tls:
-        with run(place, command) as running:
+        with run(site, command) as running:
             yield running
         return
-    with _over_tcp(place.port, command, place.folder / "log") as process:
-        yield Running(f"http://127.0.0.1:{place.port}", place.port, place.ca, process)
+    with _over_tcp(site.port, command, site.folder / "log") as process:
+        yield Running(f"http://127.0.0.1:{site.port}", site.port, site.ca, process)
 
 
 @contextlib.contextmanager
@@ -225,7 +225,7 @@ def _over_tcp(port: int, command: Sequence[str], log: Path) -> Iterator[subproce
         yield process
 
 
-SERVERS: dict[str, Callable[[Place], contextlib.AbstractContextManager[Running]]] = {
+SERVERS: dict[str, Callable[[Site], contextlib.AbstractContextManager[Running]]] = {
     "aioquic": aioquic,
     "hypercorn": hypercorn,
     "quic-go": quic_go,

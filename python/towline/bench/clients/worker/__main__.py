@@ -10,7 +10,7 @@ HERE = Path(__file__).resolve().parent
 NAME = "towline_bench_worker"
 
 
-def adopt(name: str, folder: Path) -> None:
+def import_from(name: str, folder: Path) -> None:
     """Makes a package importable by name without adding its parent folder to the path."""
     spec = util.spec_from_file_location(
         name, folder / "__init__.py", submodule_search_locations=[str(folder)]
@@ -25,8 +25,8 @@ def adopt(name: str, folder: Path) -> None:
 def main() -> None:
     sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != HERE]
     if util.find_spec("towline") is None:  # an environment of another client: use the Towline of the bench
-        adopt("towline", HERE.parents[2])
-    adopt(NAME, HERE)
+        import_from("towline", HERE.parents[2])
+    import_from(NAME, HERE)
     import_module(f"{NAME}.rpc").main(sys.argv[1:])
 
 

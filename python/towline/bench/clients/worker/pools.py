@@ -56,9 +56,9 @@ def fill_path(share: int) -> str:
 
 
 async def fill_async(adapter: AsyncAdapter, job: Job, bases: Sequence[str]) -> None:
-    if hasattr(adapter, "adopt"):
+    if hasattr(adapter, "add_idle_connection"):
         for n in range(job.parameters["connections"]):
-            await adapter.adopt(bases[n % len(bases)])
+            await adapter.add_idle_connection(bases[n % len(bases)])
         return
     for origin, adapter.base in enumerate(bases):
         share = share_of(job, origin)
@@ -68,9 +68,9 @@ async def fill_async(adapter: AsyncAdapter, job: Job, bases: Sequence[str]) -> N
 
 
 def fill_sync(adapter: SyncAdapter, job: Job, bases: Sequence[str]) -> None:
-    if hasattr(adapter, "adopt"):
+    if hasattr(adapter, "add_idle_connection"):
         for n in range(job.parameters["connections"]):
-            adapter.adopt(bases[n % len(bases)])
+            adapter.add_idle_connection(bases[n % len(bases)])
         return
     for origin, adapter.base in enumerate(bases):
         if share := share_of(job, origin):

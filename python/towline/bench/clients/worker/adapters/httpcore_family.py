@@ -57,7 +57,7 @@ class _Async(AsyncAdapter):
             async for piece in response.aiter_stream():  # the library has no read size
                 yield piece
 
-    async def adopt(self, base: str) -> None:
+    async def add_idle_connection(self, base: str) -> None:
         """Adds an open, idle connection: a thousand through the pool itself would take httpcore minutes."""
         request = first_request(self.library, base)
         connection = self.client.create_connection(request.url.origin)
@@ -96,7 +96,7 @@ class _Sync(SyncAdapter):
             check(response.status)
             yield from response.iter_stream()
 
-    def adopt(self, base: str) -> None:
+    def add_idle_connection(self, base: str) -> None:
         request = first_request(self.library, base)
         connection = self.client.create_connection(request.url.origin)
         response = connection.handle_request(request)
