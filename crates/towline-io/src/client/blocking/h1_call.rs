@@ -130,6 +130,11 @@ impl H1Call {
                 }
                 ReadOutcome::End
             }
+            // The response is complete: the rest of the request is not needed.
+            StreamRead::Failed if self.exchange.is_read => {
+                self.exchange.upload = Upload::GivenUp;
+                ReadOutcome::End
+            }
             StreamRead::Failed => return Err(self.exchange.body_failed(&mut conn)),
         };
         // A body of known length ends with its last bytes.
