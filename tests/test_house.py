@@ -322,6 +322,22 @@ def test_text_of_one_machine():
     assert not any(pattern.search("https://example.org/work/item") for pattern in text.PATTERNS.values())
 
 
+def test_a_comment_names_its_subject():
+    text = load("check_text")
+
+    def found(name: str, source: str) -> list[tuple[int, str]]:
+        return list(text.openings(Path(name), list(enumerate(source.splitlines(), 1))))
+
+    assert found("a.rs", "/// The same for HTTP/2.\nfn a() {}\n// A frame.\n// It goes on.\n") == [
+        (1, "The same")
+    ]
+    assert found("a.py", '"""Frames."""\nx = 1  # none\n# Of two, the first.\n\n"""What it is."""\n') == [
+        (3, "Of"),
+        (5, "What"),
+    ]
+    assert found("a.md", "It is a page.\n") == []
+
+
 def test_option_page_knows_every_option():
     pages = load("options_doc")
     from towline._options import options_of

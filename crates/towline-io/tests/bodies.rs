@@ -36,7 +36,7 @@ fn with(timeouts: Timeouts) -> CallOptions {
     }
 }
 
-/// Writes `chunk` so many times, waiting for room; returns whether it had to wait.
+/// Writes `chunk` this number of times, waiting for room; returns whether it had to wait.
 fn upload(harness: &mut DriverHarness, call: CallId, chunk: &Bytes, times: usize) -> bool {
     let mut waited = false;
     assert!(matches!(harness.event(call), CallEvent::Writable));

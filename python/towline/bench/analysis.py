@@ -97,7 +97,7 @@ LATENCIES = ("p50_us", "p90_us", "p95_us", "p99_us", "p99_9_us")
 SAMPLES_BEYOND = {"p50_us": 100, "p90_us": 100, "p95_us": 100, "p99_us": 100, "p99_9_us": 100}
 """A percentile of a window is compared only with this many samples beyond it."""
 PAUSE_S = 0.04
-"""A slice that a subject makes so much longer has a pause: more than a tick by which stolen time is counted."""
+"""A slice that a subject makes longer by this time has a pause: more than a tick by which stolen time is counted."""
 PAUSE_SHARE = 0.01
 """A difference of this share of the time in pauses counts: half of the usual margin."""
 DISTURBED_SHARE = 0.1

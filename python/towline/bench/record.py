@@ -208,9 +208,9 @@ class Record:
 
 
 PAGE = "page_ms"
-"""Entry of `Slice.extra`: the slice is a page, which took so long."""
+"""Entry of `Slice.extra`: the slice is a page; the value is its load time."""
 FORWARDED_AFTER = "forwarded_after_s"
-"""Entry of `Slice.extra`: the last of the slice's webhooks was forwarded after so long, which may be after the last response."""
+"""Entry of `Slice.extra`: the time until the slice's last webhook was forwarded, which may be after the last response."""
 CHOSEN = frozenset({"slice_s", "rounds"})
 """Entries of an experiment's load that the bench chose from the speed of the subjects."""
 

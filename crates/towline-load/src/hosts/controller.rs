@@ -21,7 +21,7 @@ use crate::schedule::Share;
 use crate::session::{Outcome, Part};
 use crate::slice::{Slice, Stop};
 
-/// Questions about each clock before the start: of so many, one or more are undisturbed.
+/// Questions about each clock before the start: enough that one or more are undisturbed.
 const CLOCK_QUESTIONS: u32 = 64;
 /// Limit of the time for them, on slow connections.
 const ALIGNS_WITHIN: Duration = Duration::from_secs(3);

@@ -19,7 +19,7 @@ use crate::report::BUSY_SHARE;
 const MENTIONED_SILENCE: Duration = Duration::from_secs(2);
 /// Silence after which an agent counts as lost: twice a retransmission after a loss of packets or two.
 pub(super) const LONGEST_SILENCE: Duration = Duration::from_secs(10);
-/// Busy for so long is no coincidence.
+/// A generator that is busy for this time is overloaded.
 const BUSY_FOR: Duration = Duration::from_secs(1);
 
 pub(super) enum State {

@@ -134,7 +134,7 @@ impl ConnState {
 }
 
 impl Pieces {
-    /// `bytes` in so many pieces, with `gap` between them; `None`: there is only one.
+    /// `bytes` in this number of pieces, with `gap` between them; `None`: there is only one.
     pub(super) fn new(pieces: u32, gap: Duration, bytes: u64) -> Option<Self> {
         let of = u64::from(pieces).min(bytes);
         (of > 1).then_some(Self {

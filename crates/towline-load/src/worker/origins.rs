@@ -83,7 +83,7 @@ impl Routes {
 }
 
 impl Origins {
-    /// The origins of a thread with so many slots.
+    /// The origins of a thread with this number of slots.
     pub(super) fn new(config: &Config, share: Share, slots: usize) -> Self {
         let routes = Routes::new(config);
         let destinations = config.destinations();

@@ -22,7 +22,7 @@ pub struct ReadOp {
 
 /// Destination of the bytes.
 enum Target {
-    /// A new bytes object of at most so many bytes.
+    /// A new bytes object of at most this size.
     Bytes(usize),
     Buffer(PyBuffer<u8>),
     /// All that is left of the body. `None` once it has been returned.

@@ -25,7 +25,7 @@ pub struct StateStore {
     blocking: Blocking,
 }
 
-/// Copying so many bytes takes some microseconds.
+/// Number of bytes whose copy takes some microseconds.
 const LARGE_BYTES: usize = 64 * 1024;
 
 type Keys = Vec<PyBackedBytes>;

@@ -126,7 +126,7 @@ impl QuicSide {
         moved
     }
 
-    /// The peer gives each stream room for so many bytes in all.
+    /// The peer gives each stream room for this number of bytes in all.
     pub fn make_room(&mut self, conn: &mut Connection, now: Instant, bytes: usize) {
         self.send_room = Some(bytes);
         for id in self.outgoing.keys() {

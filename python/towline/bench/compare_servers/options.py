@@ -207,18 +207,18 @@ class CompareOptions(
 
 
 def restarts_within(time_s: float, starts: int) -> int:
-    """The restarts, with so many starts in each, that about `time_s` in all allows."""
+    """The number of restarts, each with `starts` starts, that fit into about `time_s` in all."""
     fitting = int(time_s / (starts * (START_S + WARM_UP_S + SECONDS[0])))
     return min(max(fitting, FEWEST_RESTARTS), RESTARTS)
 
 
 def seconds_within(time_s: float, starts: int) -> float:
-    """Seconds of load after each of so many starts, for about `time_s` in all."""
+    """Seconds of load after each of `starts` starts, for about `time_s` in all."""
     least, most = SECONDS
     return round(min(max(time_s / starts - START_S - WARM_UP_S, least), most), 2)
 
 
 def estimated_s(design: Design, starts: int, start_s: float = START_S) -> float:
-    """Estimated duration of a comparison with so many starts in each restart."""
+    """Estimated duration of a comparison with `starts` starts in each restart."""
     warm_up_s = min(WARM_UP_S, design.warm_up.cap_s)
     return design.rule.most * starts * (start_s + warm_up_s + design.seconds)

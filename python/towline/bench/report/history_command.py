@@ -34,7 +34,9 @@ def parser() -> argparse.ArgumentParser:
     made.set_defaults(run=_list, most=20)
     commands = made.add_subparsers(title="commands", metavar="COMMAND")
     one = commands.add_parser("list", help="the latest runs (this is the default)")
-    one.add_argument("-n", dest="most", type=int, default=20, metavar="N", help="so many (20)")
+    one.add_argument(
+        "-n", dest="most", type=int, default=20, metavar="N", help="number of entries to show (default: 20)"
+    )
     one.set_defaults(run=_list)
     one = commands.add_parser("show", help="the estimates of one run")
     one.add_argument("number", type=int, metavar="RUN")
@@ -43,8 +45,8 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("files", type=Path, nargs="+", metavar="FILE")
     one.set_defaults(run=_add)
     one = commands.add_parser("prune", help="remove old runs")
-    one.add_argument("--keep", type=_count, metavar="N", help="all but the latest N")
-    one.add_argument("--older-than", type=_count, metavar="DAYS", help="those before so many days")
+    one.add_argument("--keep", type=_count, metavar="N", help="keep the latest N, remove the others")
+    one.add_argument("--older-than", type=_count, metavar="DAYS", help="remove entries older than DAYS days")
     one.set_defaults(run=_prune)
     return made
 

@@ -63,7 +63,7 @@ class ExperimentPlan:
     requests: int | None = None
     """Requests of a slice, if the scenario counts them."""
     page: int | None = None
-    """A slice is a page of so many requests on new connections."""
+    """A slice is a page of this number of requests on new connections."""
     rounds: int | None = None
     """Rounds of a restart, if the scenario defines them."""
     search: bool = False

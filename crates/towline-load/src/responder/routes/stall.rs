@@ -17,7 +17,7 @@ pub struct StallPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     Time(Duration),
-    /// After so many requests, as a garbage collector that runs when enough was allocated.
+    /// After this number of requests, as a garbage collector that runs when enough was allocated.
     Requests(u64),
 }
 

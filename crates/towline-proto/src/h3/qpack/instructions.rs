@@ -124,7 +124,7 @@ pub(super) enum DecoderInstruction {
     Acknowledge(u64),
     /// No section of this stream will be decoded.
     Cancel(u64),
-    /// So many more entries have arrived.
+    /// This number of further entries has arrived.
     Increment(u64),
 }
 
