@@ -6,6 +6,7 @@ import socket
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +110,7 @@ def test_a_request_inside_a_request(program: Program, path: str, body: bytes) ->
 
 def test_a_body_that_is_read_in_the_inner_loop(program: Program) -> None:
     size = 1_000_000
+    begun = time.monotonic()
     for _ in range(2):
         with socket.create_connection(("127.0.0.1", program.port), 20) as conn:
             conn.sendall(
@@ -119,6 +121,7 @@ def test_a_body_that_is_read_in_the_inner_loop(program: Program) -> None:
             while data := conn.recv(65536):
                 response += data
         assert response.endswith(b"\r\n\r\n1000000")
+    assert time.monotonic() - begun < 5, "the bytes must wake the inner loop, not a timer"
 
 
 def test_others_are_served_while_the_loop_runs_inside_a_request(program: Program) -> None:

@@ -54,4 +54,8 @@ fn leave(server: &AsgiServer, py: Python<'_>) {
         }
     }
     server.flush_and_rearm(py, exchange.get());
+    // The turn ends here: a connection that is still ready has to wake the inner loop.
+    if let Ok(mut engine) = server.engine(py) {
+        engine.turn_end();
+    }
 }
