@@ -165,7 +165,7 @@ MEASUREMENTS = {
 FLOOR_BEGIN = "<!-- distance to the floor: python -m benches.figures -->"
 FLOOR_END = "<!-- end of the distance to the floor -->"
 MAX_COLUMNS = 10
-"""Most subjects that are columns of a table; with more, each has a row."""
+"""Largest number of subjects that are columns of a table; if there are more, each has a row."""
 BACKENDS = {"async": "Asynchronous", "sync": "Blocking"}
 
 

@@ -205,7 +205,7 @@ def comparisons(entry: dict[str, Any], measurement: dict[str, Any]) -> dict[tupl
         subjects = [SubjectRecord(name, "server") for name in pair]
         own = [one for one in slices if one.subject in pair]
         load = {"connections": entry["connections"]}
-        experiment = ExperimentRecord("hello", "hello", "", "A", "capacity", load, subjects, own)
+        experiment = ExperimentRecord("hello", "hello", "", "Roadrunner", "capacity", load, subjects, own)
         for one in analyse_experiment(experiment, "one").comparisons:
             found[other, one.metric] = one
     return found

@@ -29,8 +29,8 @@ WEIGHTS_S = {
 }
 """Processor time of crates, C compiler included, with the profile `fast-build`. Every other crate has OTHER_S."""
 OTHER_S = 0.3
-LTO_S = 120
-"""Factor by which `towline-py` takes longer with the profile `release`: it optimises all crates together."""
+LTO_S = 91
+"""Processor time that `towline-py` takes in addition with the profile `release`: it optimises all crates together."""
 ROUNDS = 4
 """Iterations of the fixed point between the pace of a core and what it has done."""
 TERMINAL_EVERY_S, LOG_EVERY_S = 0.5, 20.0

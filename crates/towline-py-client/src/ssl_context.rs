@@ -158,7 +158,7 @@ impl ExternalTls for Session {
     }
 
     fn received_eof(&mut self) {
-        // The write cannot fail; a truncated record is reported by the next read.
+        // `write_eof` cannot fail; a truncated record is reported by the next read.
         Python::attach(|py| {
             let _ = self.incoming.call_method0(py, intern!(py, "write_eof"));
         });

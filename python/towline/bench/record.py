@@ -25,7 +25,7 @@ _LETTERS = {
     "E": "HTTPotion",
     "F": "Towline",
 }
-"""Sections of records from before 0.3.0, by the name of their comparison."""
+"""Names of the comparisons, by the letters that older records have."""
 FILE = "result.json.gz"
 """File name in the folder of a result."""
 

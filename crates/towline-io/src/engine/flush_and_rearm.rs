@@ -148,7 +148,7 @@ impl<S: Default> Engine<S> {
             conn.shares_socket() && conn.proto.deadline().is_some_and(|at| at <= now)
         };
         if self.table.conn(id).is_some_and(is_shared_and_due) {
-            // Datagrams for this connection are among those of others in the kernel.
+            // The kernel keeps datagrams for this connection among those of others: they are read first.
             self.endpoints.expect_datagrams();
             self.receive_datagrams(now);
         }

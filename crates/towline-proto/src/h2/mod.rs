@@ -10,9 +10,9 @@
 //! until the next call of `next_event`; body bytes stay in the receive buffer until then, and move to the buffer
 //! of their stream afterwards.
 //!
-//! What HTTP/3 has as well is in `multiplexed`. This file holds what only HTTP/2 has, and the input from the network;
-//! `recv` reads frames, `messages` assembles messages and `send` writes them; `send_queue` decides which stream sends,
-//! `timers` watches the time, `close` ends streams and the connection.
+//! The core of the connection, shared with HTTP/3, is in `multiplexed`. This file holds the state of HTTP/2 alone and
+//! the input from the network. `recv` reads frames, `messages` assembles messages, and `send` writes them. `send_queue`
+//! decides which stream sends, `timers` watches the time, `close` ends streams and the connection.
 
 mod close;
 mod encode;

@@ -12,10 +12,11 @@
 //! until `next_event` parses them, one stream after the other, until there is an event. Streams are read from QUIC only
 //! while little of them is unread here, so that QUIC's windows are what stops the peer.
 //!
-//! What HTTP/2 has as well is in `multiplexed`. This file holds what only HTTP/3 has; `transport` is the interface to QUIC
-//! and `unidirectional` the streams that belong to the connection; `recv` reads the frames of requests, `messages`
-//! assembles messages and `send` writes them; `send_queue` decides which stream sends, `timers` watches the time, `close`
-//! ends streams and the connection; `early_data` holds requests until the handshake is complete.
+//! The core of the connection, shared with HTTP/2, is in `multiplexed`. This file holds the state of HTTP/3 alone.
+//! `transport` is the interface to QUIC; `unidirectional` has the streams that belong to the connection. `recv` reads
+//! the frames of requests, `messages` assembles messages, and `send` writes them. `send_queue` decides which stream
+//! sends, `timers` watches the time, `close` ends streams and the connection. `early_data` holds requests until the
+//! handshake is complete.
 
 mod close;
 mod early_data;

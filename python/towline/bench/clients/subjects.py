@@ -21,7 +21,7 @@ class Client:
     name: str
     """Unique: the blocking client of a library that has both is NAME-sync."""
     library: str
-    """The name of the subject in an experiment, where all have the same backend."""
+    """The name of the client in an experiment, where all clients have the same backend."""
     backend: Backend
     adapter: str
     """module:Class in worker/adapters."""

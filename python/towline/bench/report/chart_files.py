@@ -23,7 +23,7 @@ COLOURS = (
     *("#2563eb", "#d97706", "#0d9488", "#c026d3", "#65a30d"),
     *("#dc2626", "#7c3aed", "#0891b2", "#a16207", "#64748b"),
 )
-"""The charts of the page."""
+"""Colours of the subjects, as on the page."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', Arial, sans-serif"
 
 
@@ -40,7 +40,7 @@ def svg_files(analysis: Analysis) -> dict[str, str]:
 
 
 def png_files(analysis: Analysis) -> dict[str, bytes]:
-    """A chart as PNG, of twice the size in pixels. Raises UsageError without resvg-py."""
+    """The charts as PNG, of twice the size in pixels. Raises UsageError without resvg-py."""
     try:
         from resvg_py import svg_to_bytes
     except ImportError:

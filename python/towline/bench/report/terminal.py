@@ -227,7 +227,7 @@ def _stacked(
 
 
 def _styles(experiment: ExperimentView, one: SubjectView) -> tuple[str, str]:
-    """Widths of the verdict and of the figures."""
+    """Styles of the verdict and of the figures."""
     found = experiment.against(one.name)
     style = COLOURS[found.verdict] if found else "red" if one.record.failure else "bold"
     return style, "bold" if one.name == experiment.baseline else ""

@@ -35,7 +35,7 @@ from .table import ScenarioError
 FORM = "application/x-www-form-urlencoded"
 USER_AGENT = "towline-bench/1.0"
 MAX_CONFIGS = 10
-"""Depth of files that name further ones."""
+"""Largest number of files of -K, which may name further ones."""
 RANGE = re.compile(r"(?:(\d{1,18})-[ \t]*(\d{1,18})|([A-Za-z])-([A-Za-z]))(?::(\d{1,18}))?\]")
 IPV6 = re.compile(r"\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%25[\w.~-]+)?\]")
 

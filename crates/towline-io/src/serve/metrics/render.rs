@@ -225,7 +225,7 @@ fn histogram<'a>(
     page.sample(&format!("{name}_count"), "", count);
 }
 
-/// Meaning of the number of a worker's metric.
+/// Unit of the number of a worker's metric.
 #[derive(Clone, Copy)]
 enum Unit {
     Whole,

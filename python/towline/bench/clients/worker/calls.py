@@ -63,7 +63,7 @@ def _async_one(adapter: AsyncAdapter, job: Job) -> Callable[[], Awaitable[None]]
 
 
 def sync_call(adapter: SyncAdapter, job: Job) -> Callable[[], Any]:
-    """Batches of threads: each request of a batch has a thread, which is reused."""
+    """The call of a thread. A batch has a thread for each of its requests, which is reused."""
     one = _sync_one(adapter, job)
     if job.batch == 1:
         return one
