@@ -94,7 +94,7 @@ class Faulty:
         return f"https://127.0.0.1:{self.secure_port}" if scenario.tls else f"http://127.0.0.1:{self.port}"
 
     def play_messages(self, fault: faulty_websocket.Fault | None) -> str:
-        """A faulty server of WebSockets, which have faults of their own."""
+        """Serve WebSockets with this fault; they have faults of their own."""
         self.fault_of_messages = fault
         return f"http://127.0.0.1:{self.port}"
 

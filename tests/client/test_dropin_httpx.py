@@ -51,7 +51,7 @@ class Sync:
 
 
 class Async:
-    """Exchanges in event loops, each in a new one."""
+    """Exchanges of the asynchronous client, each in a new event loop."""
 
     name = "async"
 

@@ -366,7 +366,7 @@ def test_alt_svc_moves_calls_to_http3_and_loses_none(
     with Origin(context, f'h3=":{server.port}"; ma=60') as origin:
 
         def first_calls() -> Any:
-            """The version that a new client uses. On a busy machine TCP may win the race with QUIC."""
+            """The first calls of a new client. On a busy machine TCP may win the race with QUIC."""
             caller = backend(http3=True, verify=towline.TLS(trust=site.ca), base_url=origin.url)
             server.requests.clear()
             origin.targets.clear()

@@ -64,7 +64,7 @@ def test_alt_svc_upgrades_on_the_same_port(site: Site, backend: Make) -> None:
         for http2, first in ((True, "HTTP/2"), (False, "HTTP/1.1")):
 
             def first_calls(http2: bool = http2, first: str = first) -> None:
-                """The version that a new client uses. On a busy machine TCP may win the race with QUIC."""
+                """The first calls of a new client. On a busy machine TCP may win the race with QUIC."""
                 caller = backend(http3=True, http2=http2, verify=trust, base_url=running.url)
                 assert [caller.get("/small").http_version for _ in range(3)] == [first, "HTTP/3", "HTTP/3"]
 

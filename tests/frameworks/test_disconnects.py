@@ -177,7 +177,7 @@ def litestar() -> Any:
 
     stream.fn.__annotations__["return"] = Stream
     upload.__annotations__.update({"request": Request, "return": int})
-    # The server's own logging configuration would replace that of the test.
+    # Litestar's own logging configuration would replace that of the test.
     return Litestar([stream, post("/upload")(upload)], logging_config=None)
 
 

@@ -19,7 +19,7 @@ def fastapi_app() -> Any:
     pytest.importorskip("fastapi")
     from fastapi import APIRouter, FastAPI, WebSocket
 
-    # Starlette's own spans would be recorded as well.
+    # FastAPI's own spans would be recorded as well.
     quiet = {"telemetry": {"tracing": False}} if "telemetry" in FastAPI.__init__.__annotations__ else {}
     app, inner = FastAPI(**quiet), FastAPI(**quiet)
     router = APIRouter()
@@ -200,7 +200,7 @@ def test_flask_with_an_exception(spans: Spans) -> None:
 
 
 def test_django(spans: Spans) -> None:
-    """The framework leaves no route, and a path is no substitute."""
+    """Django leaves no route, and a path is no substitute."""
     pytest.importorskip("django")
     from tests.frameworks.apps import django_app
 

@@ -170,7 +170,7 @@ class Raw:
         return self.close_frame()[0]
 
     def close_frame(self) -> tuple[int | None, str]:
-        """The event, with the reason."""
+        """The code and the reason of the next frame, which closes."""
         first, payload = self.frame()
         assert first == 0x80 | CLOSE, (first, payload)
         self.expect_end()

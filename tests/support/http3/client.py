@@ -49,7 +49,7 @@ class Library:
         """A `QuicConfiguration` with these attributes."""
         configuration = self.configuration.QuicConfiguration()
         if self.name == "qh3":
-            # aioquic always announces HTTP datagrams, which need this transport parameter (RFC 9297 2.1.1).
+            # qh3 always announces HTTP datagrams, which need this transport parameter (RFC 9297 2.1.1).
             options.setdefault("max_datagram_frame_size", 65_536)
         for name, value in options.items():
             assert hasattr(configuration, name), name

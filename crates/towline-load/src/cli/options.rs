@@ -79,7 +79,7 @@ pub(super) const TOPICS: &[Topic] = &[
             load("requests", "N", "Send N requests, in place of a duration").short('n'),
             load("rate", "N", "Open loop: start N requests per second; latency counts from the intended start").short('R'),
             load("poisson", "", "With --rate: exponential gaps between starts"),
-            load("stages", "TIME:N,...", "Move to N connections, or to a rate of N with --rate, within each TIME; replaces -d"),
+            load("stages", "TIME:N,...", "Move to N connections, or to a rate of N with --rate, within each TIME, from 0, -c or -R; replaces -d"),
             load("warm-up", "TIME", "Send load for TIME before the measured time"),
             load("ramp", "TIME", "Raise connections, or the rate, over TIME"),
             load("barrier", "", "All connections send at the same moment"),
@@ -231,7 +231,7 @@ ends all agents. Dask, Ray, Kubernetes: towline load --help clusters.
             load("hdr-log", "FILE", "Write an HdrHistogram interval log, in nanoseconds"),
             load("fail-if", "CONDITION", "Exit with status 3 if the condition holds (repeatable): 'p99>10ms' 'first_byte.p50>2ms' 'mean>5ms' 'rate<1k' 'errors>0.1%' 'changed>0' 'refused>1%' 'achieved<99%'; one request of several: 'NAME.p99>10ms'"),
             load("no-tui", "", "Show no live view; only terminals have one").short('q'),
-            load("agent", "", "Obey commands on stdin, as lines of JSON (for programs)"),
+            load("agent", "", "Obey commands on stdin, as lines of JSON (for programs); with --hosts, the load comes from there"),
             load("latency", "", "Accepted as in wrk; latencies are always shown"),
         ],
         after: "
