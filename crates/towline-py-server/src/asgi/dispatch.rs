@@ -1,11 +1,12 @@
 //! From an event of a connection to the action that it requires, once the engine is free again for Python code.
+use std::net::IpAddr;
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
-use towline_io::serve::features::{BuiltinResponse, RequestLine};
+use towline_io::serve::features::{BuiltinResponse, RequestLine, Sender};
 use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
 use towline_io::{Conn, ConnId, PeerAddr};
 use towline_proto::{Event, Field, HeadRef, StreamId};
@@ -117,6 +118,17 @@ struct ConnInfo {
     is_tls: bool,
 }
 
+impl ConnInfo {
+    /// Address of the client: from the proxies, else from the socket.
+    fn client(&self, origin: &Origin) -> Option<IpAddr> {
+        let forwarded = origin.client.map(|(address, _)| address);
+        forwarded.or(match self.peer_ip {
+            PeerIp::Ip(address) => Some(address),
+            PeerIp::Unix => None,
+        })
+    }
+}
+
 /// The part of the server that responds to a request.
 enum Dispatch<'py> {
     Application(Bound<'py, PyDict>, Option<Box<Session>>),
@@ -138,9 +150,18 @@ fn dispatch<'py>(
     } else {
         Origin::default()
     };
-    let builtin = features
-        .features
-        .builtin_response(&line, head.fields(), conn_info.metrics_only);
+    let metrics_only = conn_info.metrics_only;
+    let builtin = if features.features.may_answer(metrics_only) {
+        let sender = Sender {
+            client: conn_info.client(&origin),
+            metrics_only,
+        };
+        features
+            .features
+            .builtin_response(&line, head.fields(), &sender)
+    } else {
+        None
+    };
     let (builtin, websocket) = match builtin {
         Some(response) => (Some(response), None),
         None => match websocket::upgrade_request(&server.ws_context.open(py), head, end) {
@@ -162,13 +183,7 @@ fn dispatch<'py>(
         .request_id(conn_info.peer_ip, head.fields())
         .map(|(name, id)| (name.to_vec(), id));
     if server.records_exchanges {
-        let client = origin
-            .client
-            .map(|(address, _)| address)
-            .or(match conn_info.peer_ip {
-                PeerIp::Ip(address) => Some(address),
-                PeerIp::Unix => None,
-            });
+        let client = conn_info.client(&origin);
         let now = server_state.clock.unwrap_or_else(Instant::now);
         let begun = (&line, client, now);
         let record = &mut server_state.record;

@@ -1,12 +1,13 @@
 //! Responses without the application: static files, the metrics page, 503 over the concurrency limit, and 501
 //! to CONNECT.
+use std::net::IpAddr;
 use std::time::Instant;
 
 use towline_io::Conn;
-use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features};
+use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features, Sender};
+use towline_io::serve::forwarded::PeerIp;
 
 use super::application::Application;
-use super::client_info::ClientInfo;
 use super::request::{ConnState, Request};
 use crate::default_headers::DefaultHeaders;
 
@@ -33,8 +34,14 @@ impl BuiltinResponses {
         let response = if line.method == b"CONNECT" {
             // PEP 3333 has no tunnels.
             Some(BuiltinResponse::not_implemented(&line))
+        } else if self.features.may_answer(metrics_only) {
+            let sender = Sender {
+                client: self.client(conn, request),
+                metrics_only,
+            };
+            self.features.builtin_response(&line, fields, &sender)
         } else {
-            self.features.builtin_response(&line, fields, metrics_only)
+            None
         };
         let Some(response) = response else {
             return false;
@@ -49,10 +56,20 @@ impl BuiltinResponses {
         self.send(conn, request, response);
     }
 
+    /// Address of the client: from the proxies, else from the socket.
+    fn client(&self, conn: &Conn<ConnState>, request: &Request) -> Option<IpAddr> {
+        let socket = conn.remote_addr().inet().map(|address| address.ip());
+        let forwarded = if conn.has_proven_address() {
+            let peer = socket.map_or(PeerIp::Unix, PeerIp::Ip);
+            self.features.origin(peer, request.fields()).client
+        } else {
+            None
+        };
+        forwarded.map(|(address, _)| address).or(socket)
+    }
+
     fn send(&mut self, conn: &mut Conn<ConnState>, request: &Request, response: BuiltinResponse) {
-        let trusted = self.features.config().trusted.as_ref();
-        let client = ClientInfo::of(conn, &request.head, trusted).remote;
-        let client = client.map(|address| address.ip());
+        let client = self.client(conn, request);
         let (line, fields) = (request.line(), request.fields());
         let begun = (&line, client, Instant::now());
         self.features.begin(&mut self.record, begun, fields);

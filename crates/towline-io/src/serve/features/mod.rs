@@ -1,9 +1,9 @@
 //! All server features around one exchange, behind five methods for the front ends.
 //!
 //! ```text
-//! Event::Head ─ begin ─┬─ builtin_response: file or metrics ─ BuiltinResponse::send ─┐
-//!                      │                                                            ├─ end
-//!                      └─ application ─ respond ─ write* ─ finish ──────────────────┘
+//! Event::Head ─ begin ─┬─ may_answer, builtin_response ─ BuiltinResponse::send ─┐
+//!                      │                                                      ├─ end
+//!                      └─ application ─ respond ─ write* ─ finish ────────────┘
 //! ```
 //!
 //! [`FeatureConfig`] is fixed at start and shared by all threads of a worker; [`Features`] belongs to one
@@ -73,6 +73,12 @@ impl FeatureConfig {
         covering.max_by_key(|mount| mount.prefix().len())
     }
 
+    /// Whether the server may respond to a request of any address before the application: each feature that does so
+    /// belongs here.
+    fn may_answer(&self) -> bool {
+        self.metrics || self.health_path.is_some() || !self.mounts.is_empty()
+    }
+
     /// Reopens the access log's file before the next line, after a rotation.
     pub fn reopen_logs(&self) {
         if let Some((_, writer)) = &self.access_log {
@@ -106,10 +112,21 @@ impl FeatureConfig {
 /// The features of one thread.
 pub struct Features {
     config: Arc<FeatureConfig>,
+    /// [`FeatureConfig::may_answer`], computed once: the only test of a request that no feature answers.
+    may_answer: bool,
     log: Option<Log>,
     encoders: EncoderPool,
     ids: Option<IdGenerator>,
     pid: u32,
+}
+
+/// The end of a connection that has sent a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Sender {
+    /// The address from the proxies, else from the socket; `None` on a Unix socket.
+    pub client: Option<IpAddr>,
+    /// The listener serves the metrics only.
+    pub metrics_only: bool,
 }
 
 /// State of one exchange, for the log and the metrics. Reusable: [`Features::begin`] resets it.
@@ -140,6 +157,7 @@ impl Features {
                 .request_id
                 .as_ref()
                 .and_then(|_| IdGenerator::new().ok()),
+            may_answer: config.may_answer(),
             config,
         }
     }
@@ -230,18 +248,21 @@ impl Features {
         }
     }
 
-    /// Response of the server itself, if there is one. `metrics_only`: the listener serves the metrics only.
+    /// Whether [`builtin_response`](Self::builtin_response) may have a response.
+    #[inline]
+    pub fn may_answer(&self, metrics_only: bool) -> bool {
+        self.may_answer || metrics_only
+    }
+
+    /// Response of the server itself, if there is one. Call it only if [`may_answer`](Self::may_answer).
     pub fn builtin_response<'a>(
         &self,
         line: &RequestLine<'_>,
         fields: impl IntoIterator<Item = Field<'a>>,
-        metrics_only: bool,
+        sender: &Sender,
     ) -> Option<BuiltinResponse> {
         let config = &self.config;
-        let has_own = metrics_only || config.metrics || config.health_path.is_some();
-        if !has_own && config.mounts.is_empty() {
-            return None;
-        }
+        let metrics_only = sender.metrics_only;
         let path = line
             .target
             .split(|&byte| byte == b'?')

@@ -60,10 +60,15 @@ impl Fixture {
                 let line = RequestLine::of(&head);
                 self.features
                     .begin(&mut self.record, (&line, client, self.now), head.fields());
-                return (
-                    stream,
-                    self.features.builtin_response(&line, head.fields(), false),
-                );
+                let sender = Sender {
+                    client,
+                    metrics_only: false,
+                };
+                let response = self.features.may_answer(false).then(|| {
+                    self.features
+                        .builtin_response(&line, head.fields(), &sender)
+                });
+                return (stream, response.flatten());
             }
         }
         panic!("{wire} gave no head");
