@@ -72,6 +72,7 @@ class ServeOptions(TypedDict, total=False):
     proxy_headers: bool
     forwarded_allow_ips: str | Sequence[str] | None
     proxy_protocol: bool
+    drain_delay: float
     log_level: str | int
     log_config: str | os.PathLike[str] | dict[str, Any] | None
     log_format: str

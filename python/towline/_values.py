@@ -74,6 +74,14 @@ def one(value: str) -> tuple[str, ...]:
     return (value,)
 
 
+def workers(value: str) -> int:
+    """A number of processes; 0 for `auto`."""
+    try:
+        return 0 if value.strip().lower() == "auto" else kind.integer(value)
+    except ValueError:
+        raise ValueError(f"expected a whole number or auto, not {value!r}") from None
+
+
 def colons(value: str) -> tuple[str, ...]:
     """A list separated by colons, as OpenSSL writes cipher suites, or as any other list."""
     return kind.words(value.replace(":", " "))

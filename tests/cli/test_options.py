@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from towline._options import flags, options_of
+from towline.cli.option_parser import CommandLineError
 from towline.cli.serve import MANUAL, configure
 from towline.config import CODINGS, GROUPS, ServerConfig
 from towline.errors import ConfigError
@@ -64,6 +65,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "timeout_request_body": ("5", 5.0),
     "min_bytes_per_second": ("0", 0),
     "timeout_graceful_shutdown": ("1.5", 1.5),
+    "drain_delay": ("2.5", 2.5),
     "timeout_drain_idle": ("2.5", 2.5),
     "ssl_certfile": ("cert.pem", ("cert.pem",)),
     "ssl_keyfile": ("key.pem", ("key.pem",)),
@@ -187,6 +189,66 @@ def test_command_line_over_environment_over_file_over_default(tmp_path: Path) ->
     assert (five.workers, five.threads) == (5, 2)
 
 
+def test_workers_auto_from_every_source(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.towline.serve]\nworkers = "auto"\n')
+    assert run().workers == run("-w", "auto").workers == run("--workers", "0").workers == 0
+    (tmp_path / "pyproject.toml").write_text("[tool.towline.serve]\nworkers = 0\n")
+    assert run().workers == 0
+    assert run("--workers", "2").workers == 2
+    (tmp_path / "pyproject.toml").unlink()
+    assert run(WEB_CONCURRENCY="auto").workers == run(TOWLINE_WORKERS="Auto").workers == 0
+    with pytest.raises(CommandLineError, match="expected a whole number or auto, not 'many'"):
+        run("--workers", "many")
+
+
+PORT = {"PORT": "5000"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "addresses"),
+    [
+        ((), {}, ("0.0.0.0:5000",)),
+        (("--host", "::"), {}, ("[::]:5000",)),
+        (("--port", "81"), {}, ("127.0.0.1:81",)),
+        (("--bind", ":82"), {}, (":82",)),
+        (("--uds", "/run/a"), {}, ("unix:/run/a",)),
+        ((), {"TOWLINE_PORT": "83"}, ("127.0.0.1:83",)),
+        ((), {"TOWLINE_BIND": ":84"}, (":84",)),
+        ((), {"TOWLINE_HOST": "localhost"}, ("localhost:5000",)),
+        ((), {"UVICORN_PORT": "85"}, ("127.0.0.1:85",)),
+        ((), {"UVICORN_HOST": "::1"}, ("[::1]:5000",)),
+        ((), {"GUNICORN_CMD_ARGS": "--bind :86"}, (":86",)),
+        ((), {"PORT": ""}, ("127.0.0.1:8000",)),
+    ],
+)
+def test_the_port_of_a_platform_is_open_to_its_router(
+    arguments: tuple[str, ...], environment: dict[str, str], addresses: tuple[str, ...]
+) -> None:
+    """PORT means 0.0.0.0, as in gunicorn, unless something says more about the address."""
+    assert run(*arguments, **PORT | environment).addresses == addresses
+
+
+@pytest.mark.parametrize(
+    ("line", "address"),
+    [
+        ("port = 90", "0.0.0.0:5000"),
+        ('host = "localhost"', "localhost:5000"),
+        ('bind = "unix:/run/b"', "unix:/run/b"),
+        ('uds = "/run/c"', "unix:/run/c"),
+    ],
+)
+def test_the_port_of_a_platform_beside_a_file(tmp_path: Path, line: str, address: str) -> None:
+    (tmp_path / "pyproject.toml").write_text(f"[tool.towline.serve]\n{line}\n")
+    assert run(**PORT).addresses == (address,)
+
+
+def test_variables_of_a_server_precede_those_of_a_platform() -> None:
+    assert run(WEB_CONCURRENCY="3", UVICORN_WORKERS="4").workers == 4
+    assert run(WEB_CONCURRENCY="3", GUNICORN_CMD_ARGS="-w 5").workers == 5
+    with pytest.raises(ConfigError, match="PORT: expected a whole number, not 'http'"):
+        run(PORT="http")
+
+
 def test_config_option_replaces_pyproject(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.towline.serve]\nworkers = 2\n")
     (tmp_path / "other.toml").write_text('[tool.towline.serve]\napp = "file:app"\nthreads = 3\n')
@@ -239,7 +301,7 @@ def test_a_list_may_be_one_text_or_none() -> None:
     ("options", "message"),
     [
         ({"port": 65536}, "port: must be between 0 and 65535"),
-        ({"workers": 0}, "workers: must be a number of at least 1"),
+        ({"workers": -1}, "workers: must be a number of at least 0"),
         ({"workers": True}, "workers: expected a whole number"),
         ({"timeout_keep_alive": 0}, "timeout_keep_alive: must be above 0"),
         ({"timeout_keep_alive": float("nan")}, "timeout_keep_alive: must be a number"),
@@ -284,7 +346,7 @@ def test_a_bad_file_is_named(text: str, message: str, tmp_path: Path) -> None:
 
 
 def test_a_bad_variable_is_named() -> None:
-    with pytest.raises(ConfigError, match="WEB_CONCURRENCY: expected a whole number, not 'many'"):
+    with pytest.raises(ConfigError, match="WEB_CONCURRENCY: expected a whole number or auto, not 'many'"):
         run(WEB_CONCURRENCY="many")
 
 

@@ -145,8 +145,8 @@ def test_the_help_of_every_command_has_one_style(directory: Path, command: str) 
             ["get", "--http1", "--http3", "example.org"],
             "--http1 and --http3 are exclusive: each allows one version only",
         ),
-        (["serve", "good:app", "--workers", "0"], "workers: must be a number of at least 1, not 0"),
-        (["serve", "good:app", "--workers", "two"], "expected a whole number, not 'two'"),
+        (["serve", "good:app", "--threads", "0"], "threads: must be a number of at least 1, not 0"),
+        (["serve", "good:app", "--workers", "two"], "expected a whole number or auto, not 'two'"),
         (["serve", "good:app", "--port", "99999"], "port: must be between 0 and 65535, not 99999"),
         (
             ["serve", "good:app", "-p", "app.pid"],

@@ -123,7 +123,9 @@ def test_systemd_waits_longer_than_the_server() -> None:
 
 def test_kubernetes_waits_longer_than_the_server() -> None:
     spec, app = container()
-    pause = float(app["lifecycle"]["preStop"]["exec"]["command"][1])
+    pause = float(value(app["command"], "--drain-delay"))
+    assert pause > 0
+    assert "lifecycle" not in app
     stop = float(value(app["command"], "--timeout-graceful-shutdown"))
     assert spec["terminationGracePeriodSeconds"] > pause + stop + 6
 

@@ -44,7 +44,7 @@ def test_the_helper_raises_the_error_of_a_failed_start() -> None:
         pass
     with pytest.raises(towline.ImportFromStringError, match="no module"), testing.serve("nowhere:app"):
         pass
-    with pytest.raises(towline.ConfigError, match="workers"), testing.serve(apps.asgi, workers=0):
+    with pytest.raises(towline.ConfigError, match="workers"), testing.serve(apps.asgi, workers=-1):
         pass
 
 

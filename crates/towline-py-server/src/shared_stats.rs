@@ -35,6 +35,11 @@ impl SharedStats {
         self.supervisor(|slot| slot.workers_wanted.store(count, Relaxed));
     }
 
+    /// Makes the readiness checks of all workers fail, those of workers that start later included.
+    fn begin_stopping(&self) {
+        self.supervisor(|slot| slot.stopping.store(1, Relaxed));
+    }
+
     /// Counts a worker that has replaced another and is ready.
     fn worker_replaced(&self) {
         self.supervisor(|slot| _ = slot.worker_restarts.fetch_add(1, Relaxed));

@@ -20,6 +20,7 @@ from .serve_arguments import ACTIONS, parse
 from .targets import problem
 
 INVALID, STARTUP_FAILED = 2, 3
+ANY_ADDRESS = "0.0.0.0"
 MANUAL = Manual(
     command="towline serve",
     summary="Serves an ASGI or WSGI application.",
@@ -101,8 +102,11 @@ def merged(command_line: dict[str, Any], environment: Any) -> ServerConfig:
     else:
         from_file = sources.from_file(path, overridden)
     notices += sources.unknown_variables(environment)
-    from_environment = sources.from_environment(environment, overridden)
-    lower = sources.merge(from_environment, from_peers, from_file)
+    explicit = sources.merge(sources.from_environment(environment, overridden), from_peers)
+    from_platform = sources.from_platform(environment, overridden | _overridden(explicit))
+    lower = sources.merge(explicit, from_platform, from_file)
+    if "port" in from_platform:
+        lower.setdefault("host", ANY_ADDRESS)  # the router of a platform is on another machine
     result = {name: value for name, value in lower.items() if name not in overridden} | command_line
     for notice in notices:
         sys.stderr.write(f"towline serve: {notice}\n")

@@ -49,20 +49,27 @@ def without_services(
 
 
 def from_environment(environment: Mapping[str, str], overridden: Container[str]) -> dict[str, Any]:
-    """Read variables: `TOWLINE_LIMIT_REQUEST_LINE=4096`, and names of other servers (`WEB_CONCURRENCY`).
+    """Read our own variables: `TOWLINE_LIMIT_REQUEST_LINE=4096`.
 
-    A name with the prefix takes precedence. An empty variable is ignored, and one of an `overridden` field.
+    An empty variable is ignored, and one of an `overridden` field.
     """
     found: dict[str, Any] = {}
     if environment.get(PREFIX + "APP"):
         found[APP] = environment[PREFIX + "APP"]
     for name, (option, _) in options_of(ServerConfig).items():
-        if name in overridden:
-            continue
-        for variable in (PREFIX + name.upper(), *option.variables):
-            if environment.get(variable):
+        variable = PREFIX + name.upper()
+        if name not in overridden and environment.get(variable):
+            found[name] = _parse_list(option, variable, environment[variable])
+    return found
+
+
+def from_platform(environment: Mapping[str, str], given: Container[str]) -> dict[str, Any]:
+    """Read variables that platforms and other servers share (`WEB_CONCURRENCY`, `PORT`), but for `given` fields."""
+    found: dict[str, Any] = {}
+    for name, (option, _) in options_of(ServerConfig).items():
+        for variable in option.variables:
+            if name not in given and environment.get(variable):
                 found[name] = _parse_list(option, variable, environment[variable])
-                break
     return found
 
 

@@ -90,6 +90,11 @@ class ProxyOptions(Section, group="proxy", summary="behind a load balancer"):
         ("127.0.0.1", "::1", "unix"), "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
         metavar="LIST", parse=kind.words, variables=("FORWARDED_ALLOW_IPS",))
     proxy_protocol: bool = option(False, "expect the PROXY protocol (v1 or v2) from trusted addresses")
+    drain_delay: float = period(
+        0.0,
+        "at SIGTERM, time to serve as before while readiness checks fail, until load balancers have noticed; a second "
+        "SIGTERM ends it",
+        check=at_least(0))
 
 
 # fmt: on

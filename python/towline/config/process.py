@@ -46,7 +46,8 @@ class ListeningOptions(Section, group="listening", summary="addresses"):
         (), "host:port, [v6]:port, unix:PATH or fd://N; instead of --host and --port", metavar="ADDRESS",
         parse=kind.words, aliases=("-b",), repeat=True)
     host: str = option("127.0.0.1", "address or name; local only by default", metavar="HOST")
-    port: int = number(8000, "port; 0 selects a free one", aliases=("-p",), least=None)
+    port: int = number(
+        8000, "port; 0 selects a free one", aliases=("-p",), variables=("PORT",), least=None)
     uds: str | None = option(None, "Unix socket", metavar="PATH")
     uds_permissions: int = option(
         0o666, "mode of Unix sockets, octal (default: 666, because a proxy runs under another user)",
@@ -57,7 +58,9 @@ class ListeningOptions(Section, group="listening", summary="addresses"):
 
 @dataclasses.dataclass(frozen=True)
 class WorkerOptions(Section, group="workers", summary="processes, threads and their replacement"):
-    workers: int = number(1, "worker processes", aliases=("-w",), variables=("WEB_CONCURRENCY",))
+    workers: int = number(
+        1, "processes; auto: one per CPU", metavar="N|auto", parse=values.workers,
+        aliases=("-w",), variables=("WEB_CONCURRENCY",), least=0)
     threads: int = number(1, "WSGI threads per worker; 1, the fastest, runs the application on the I/O thread")
     loop: str = option(
         "auto", "event loop; auto uses uvloop if it is installed", choices=("auto", "asyncio", "uvloop"))

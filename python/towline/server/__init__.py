@@ -103,7 +103,7 @@ def check(config: ServerConfig) -> int:
 class Server:
     """One worker in this process, without a supervisor.
 
-    `run()` blocks and, in the main thread, handles SIGTERM, SIGINT and, to reopen the access log, SIGUSR1. `serve()`
+    `run()` blocks and, in the main thread, handles SIGTERM (with `drain_delay`), SIGINT and, to reopen the access log, SIGUSR1. `serve()`
     runs an ASGI application in the running event loop and handles no signals: cancel it, or call `stop()`.
     Options for several processes (workers, recycling, reload, pid file) have no effect here.
     """
@@ -117,6 +117,8 @@ class Server:
         self._early_stops: list[tuple[bool, bool]] = []
         self._stop: Callable[[bool, bool], None] | None = None
         self._signals = 0
+        self._ending = 1
+        """The signal that stops the server; the next one stops it at once."""
 
     def stop(self, now: bool = False, close_idle: bool = False) -> None:
         """Shut down gracefully; `now` cancels requests in flight, `close_idle` closes idle connections at once.
@@ -224,13 +226,25 @@ class Server:
 
         shown = getattr(worker, "handle_exit", None)
         for number in (signal.SIGTERM, signal.SIGINT):
-            install(number, self._signalled, number, loop=loop, shown=shown)
+            install(number, self._signalled, number, worker, loop=loop, shown=shown)
         install(signal.SIGUSR1, worker.reopen_logs, loop=loop)
 
-    def _signalled(self, number: int) -> None:
-        """Shut down gracefully; at the second signal, at once."""
-        self.stop(now=self._signals > 0, close_idle=number == signal.SIGINT)
+    def _signalled(self, number: int, worker: AsgiWorker | WsgiWorker) -> None:
+        """Shut down gracefully, after `drain_delay` if it is SIGTERM; at a further signal, at once."""
         self._signals += 1
+        if (
+            number == signal.SIGTERM
+            and self._signals == 1
+            and self.config.drain_delay
+            and self.started.is_set()
+        ):
+            self._ending = 2
+            worker.fail_readiness()
+            timer = threading.Timer(self.config.drain_delay, self.stop)
+            timer.daemon = True
+            timer.start()
+            return
+        self.stop(now=self._signals > self._ending, close_idle=number == signal.SIGINT)
 
     def _ready(self, opened: Any) -> None:
         self.addresses = list(dict.fromkeys(bind.address for bind in opened.of_worker(0)))

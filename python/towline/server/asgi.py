@@ -126,6 +126,11 @@ class AsgiWorker:
         if self._native is not None:
             self._native.reopen_logs()
 
+    def fail_readiness(self) -> None:
+        """Let readiness checks fail, before the shutdown."""
+        if self._native is not None:
+            self._native.fail_readiness()
+
     def handle_exit(self, number: int, frame: object) -> None:
         """Do nothing at a signal, whose handler of the loop follows.
 

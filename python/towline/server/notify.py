@@ -4,7 +4,7 @@
 |-----------------------------|------------------------------------------------------------|
 | READY=1                     | all workers serve; again at the end of a reload            |
 | RELOADING=1, MONOTONIC_USEC | a reload begins                                            |
-| STOPPING=1                  | the server begins to stop                                  |
+| STOPPING=1                  | the server begins to stop; with `--drain-delay` twice      |
 | WATCHDOG=1                  | twice within each WATCHDOG_USEC, while the supervisor runs |
 """
 
@@ -51,8 +51,8 @@ class Notifier:
     def reloading(self) -> None:
         self._send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}", "STATUS=reloading")
 
-    def stopping(self) -> None:
-        self._send("STOPPING=1", "STATUS=finishing requests in flight")
+    def stopping(self, status: str) -> None:
+        self._send("STOPPING=1", f"STATUS={status}")
 
     def watchdog(self, now: float) -> float | None:
         """Send WATCHDOG=1 if it is due; returns when the next one is."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 
 from .logs import counted
@@ -21,6 +22,8 @@ class Progress:
         self.notifier = Notifier()
         self._summary = ""
         self._reload_since: float | None = None
+        self.drain_at = math.inf
+        """When the drain is due that a signal has announced."""
         self._stop_since: float | None = None
         self._in_flight = 0
         self._cancelled = 0
@@ -33,6 +36,11 @@ class Progress:
     @property
     def is_stopping(self) -> bool:
         return self._stop_since is not None
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether readiness checks fail: from the signal on, before the drain and during it."""
+        return self.drain_at < math.inf or self.is_stopping
 
     @property
     def reload_since(self) -> float | None:
@@ -67,13 +75,21 @@ class Progress:
         self._reload_since = None
         self.notifier.ready(self._summary)
 
+    def leave_begins(self, delay: float) -> None:
+        """Note that readiness checks fail from now on, and that the drain follows after `delay` seconds."""
+        logger.info(
+            "stopping: readiness checks fail from now on; draining in %g s, or at a second SIGTERM", delay
+        )
+        self.drain_at, self._reload_since = time.monotonic() + delay, None
+        self.notifier.stopping(f"serving for {delay:g} s while readiness checks fail")
+
     def stop_begins(self, in_flight: int, *, is_silent: bool) -> None:
         """`is_silent`: an error has been printed."""
         if not is_silent:
-            logger.info("stopping")
-        self._stop_since = time.monotonic()
+            logger.info("draining" if self.is_leaving else "stopping")
+        self._stop_since, self.drain_at = time.monotonic(), math.inf
         self._in_flight = in_flight
-        self.notifier.stopping()
+        self.notifier.stopping("finishing requests in flight")
 
     def cancelled(self, requests: int) -> None:
         """Count requests that a worker has not finished."""

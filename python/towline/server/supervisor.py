@@ -6,7 +6,8 @@ workers as required.
 
 | signal         | meaning                                                                        |
 |----------------|--------------------------------------------------------------------------------|
-| TERM           | finish requests in flight, within `timeout_graceful_shutdown`, then exit       |
+| TERM           | finish requests in flight, within `timeout_graceful_shutdown`, then exit; with |
+|                | `drain_delay` readiness checks fail first, for that time                       |
 | INT            | the same, but idle connections are closed at once; a second INT: QUIT          |
 | QUIT           | cancel requests in flight and exit                                             |
 | HUP            | start workers with new code; the old ones drain when those are ready; with     |
@@ -29,7 +30,7 @@ from collections.abc import Iterator
 from .._imports import collections_paused
 from ..config import ServerConfig
 from ..errors import ConfigError, Error
-from . import listeners, pid_file
+from . import listeners, pid_file, processors
 from .application import Application, load, why_not_importable
 from .health import SLOTS, WorkerSlots
 from .hooks import HookCaller
@@ -50,12 +51,17 @@ class Supervisor:
     """Runs until it is stopped by a signal. `run()` returns the exit status: 0, or 3 if start-up failed."""
 
     def __init__(self, config: ServerConfig) -> None:
-        if config.reload and config.workers > 1:
+        if config.reload and config.workers != 1:
             # One file may serve development and production.
-            logger.info("one worker instead of %d, because of --reload", config.workers)
+            logger.info("one worker instead of %s, because of --reload", config.workers or "auto")
             config = config.replace(workers=1)
+        if not config.workers:
+            count, reason = processors.usable(most=SLOTS // 2)
+            logger.info("%s: %s", counted(count, "worker"), reason)
+            config = config.replace(workers=count)
         if config.reload:
-            config = config.replace(timeout_drain_idle=min(config.timeout_drain_idle, RELOAD_GRACE / 2))
+            idle = min(config.timeout_drain_idle, RELOAD_GRACE / 2)
+            config = config.replace(timeout_drain_idle=idle, drain_delay=0.0)
             if unloadable := why_not_importable(config):
                 raise ConfigError(f"reload: {unloadable}")
         # After `nohup` the end of the terminal is not that of the server.
@@ -161,7 +167,7 @@ class Supervisor:
 
     def _next_deadline(self) -> float:
         now = time.monotonic()
-        deadlines = [*self._workers.deadlines(now)]
+        deadlines = [*self._workers.deadlines(now), self._progress.drain_at]
         watchdog = self._progress.notifier.watchdog(now)
         if watchdog is not None:
             deadlines.append(watchdog)
@@ -171,6 +177,8 @@ class Supervisor:
 
     def _reconcile(self, now: float) -> None:
         self._workers.enforce_deadlines(now)
+        if now >= self._progress.drain_at:
+            self._stop(quick=False)
         if self._progress.is_stopping:
             return
         self._workers.reconcile(now)
@@ -201,12 +209,15 @@ class Supervisor:
     # Events.
 
     def _on_signal(self, number: int) -> None:
-        if number in (signal.SIGTERM, signal.SIGINT):
+        if number == signal.SIGTERM and self._config.drain_delay and self._may_delay():
+            self._slots.stats.begin_stopping()
+            self._progress.leave_begins(self._config.drain_delay)
+        elif number in (signal.SIGTERM, signal.SIGINT):
             # Ctrl-C: somebody waits for the prompt, and no load balancer for the last response.
             self._stop(quick=self._progress.is_stopping, close_idle=number == signal.SIGINT)
         elif number == signal.SIGQUIT:
             self._stop(quick=True)
-        elif number == signal.SIGHUP and not self._progress.is_stopping:
+        elif number == signal.SIGHUP and not self._progress.is_leaving:
             self._on_hangup()
         elif number == signal.SIGUSR1:
             for worker in self._workers:
@@ -215,6 +226,10 @@ class Supervisor:
             self._change_target(1)
         elif number == signal.SIGTTOU and self._workers.target > 1:
             self._change_target(-1)
+
+    def _may_delay(self) -> bool:
+        """Whether load balancers know this server, and have not been told yet that it stops."""
+        return self._progress.has_started and not self._progress.is_leaving
 
     def _on_hangup(self) -> None:
         if self._config.reload and self._has_terminal and not is_terminal_open():
@@ -305,6 +320,7 @@ class Supervisor:
         if not self._progress.is_stopping:
             in_flight = sum(worker.slot.in_flight for worker in self._workers)
             self._progress.stop_begins(in_flight, is_silent=bool(self._status))
+            self._slots.stats.begin_stopping()
             self._listeners.close()
         self._workers.stop(quick=quick, close_idle=close_idle)
 

@@ -55,6 +55,10 @@ class WsgiWorker:
         """Reopen the access log's file before the next line, after rotation."""
         self._native.reopen_logs()
 
+    def fail_readiness(self) -> None:
+        """Let readiness checks fail, before the shutdown."""
+        self._native.fail_readiness()
+
     def serve(self, on_ready: Callable[[], None] = lambda: None) -> None:
         """Serve until `stop()`; requests in flight then have `--timeout-graceful-shutdown` to finish."""
         stopper = threading.Thread(target=self._shut_down, name="towline-stop", daemon=True)

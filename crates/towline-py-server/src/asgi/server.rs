@@ -126,6 +126,11 @@ impl AsgiServer {
         Ok(())
     }
 
+    /// Makes readiness checks fail. Requests are served as before.
+    fn fail_readiness(&self, py: Python<'_>) {
+        self.features.open(py).features.config().begin_draining();
+    }
+
     /// Lets requests in flight finish with `connection: close`; closes open `WebSockets` with 1012. Idle connections
     /// may send one more request within the time of the option, or are closed at once with `close_idle`.
     #[pyo3(signature = (*, close_idle=false))]

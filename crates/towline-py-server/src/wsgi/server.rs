@@ -124,6 +124,11 @@ impl WsgiServer {
         self.control.stop_listening();
     }
 
+    /// Makes readiness checks fail. Requests are served as before.
+    fn fail_readiness(&self) {
+        self.application.feature_config.begin_draining();
+    }
+
     /// Finishes requests in flight; idle connections may send one more request within the time of the option, or are
     /// closed at once with `close_idle`. Then `run()` returns.
     #[pyo3(signature = (*, close_idle=false))]

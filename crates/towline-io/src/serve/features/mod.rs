@@ -91,14 +91,20 @@ impl FeatureConfig {
         self.draining.store(true, Relaxed);
     }
 
-    /// Whether new connections get responses: this worker accepts them or, in a reload, another one does.
+    /// Whether new connections should come: the server is not about to stop, and this worker accepts them or, in a
+    /// reload, another one does.
     fn is_ready(&self) -> bool {
-        !self.draining.load(Relaxed)
-            || self.slot.as_ref().is_some_and(|slot| {
-                slot.slots()
-                    .in_use()
-                    .any(|slot| slot.accepting.load(Relaxed) != 0)
-            })
+        let Some(slot) = &self.slot else {
+            return !self.draining.load(Relaxed);
+        };
+        let slots = slot.slots();
+        let is_stopping = slots
+            .slot(0)
+            .is_some_and(|first| first.stopping.load(Relaxed) != 0);
+        let mut in_use = slots.in_use();
+        !is_stopping
+            && (!self.draining.load(Relaxed)
+                || in_use.any(|slot| slot.accepting.load(Relaxed) != 0))
     }
 
     /// Slots of all workers; without a supervisor one empty slot of this process.

@@ -141,6 +141,8 @@ slot! {
     dropped_log_lines: Counter, "towline_dropped_log_lines_total",
         "Access log lines lost to a slow or full log.";
     workers_wanted: Setting, "towline_workers_wanted", "Configured number of workers.";
+    stopping: Setting, "towline_stopping",
+        "1 from the moment when the server begins to stop: readiness checks fail.";
     /// 1 while the worker accepts connections, so that the others leave it its share.
     accepting: Gauge, "towline_workers_accepting", "Workers that accept connections.";
     worker_restarts: Counter, "towline_worker_restarts_total",
