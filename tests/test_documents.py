@@ -120,7 +120,7 @@ def test_configuration_examples_are_taken():
     table = tomllib.loads(example)["tool"]["towline"]["serve"]
     config = ServerConfig(**{key.replace("-", "_"): value for key, value in table.items()})
     assert config.workers == 4
-    assert config.addresses == ("127.0.0.1:8000", "unix:/run/app.sock")
+    assert [str(address) for address in config.given_addresses] == ["127.0.0.1:8000", "unix:/run/app.sock"]
 
 
 def test_the_scenarios_of_the_load_page_are_taken(tmp_path):

@@ -76,7 +76,7 @@ class _ServerThread(threading.Thread):
         self._config = config
         self._ready = threading.Event()
         self._stop_worker: Callable[[], None] = lambda: None
-        self._address = ""
+        self._address, self._scheme = "", "http"
         self._error: BaseException | None = None
 
     def run(self) -> None:
@@ -85,7 +85,9 @@ class _ServerThread(threading.Thread):
         try:
             loaded = application.load(self._config)
             opened = listeners.open_all(self._config)
-            self._address = opened.of_worker(0)[0].address
+            first = opened.of_worker(0)[0]
+            self._address = first.address
+            self._scheme = "https" if first.settings and first.settings.tls else "http"
             try:
                 serve_one = self._wsgi if loaded.interface == "wsgi" else self._asgi
                 serve_one(loaded.call, opened)
@@ -129,11 +131,10 @@ class _ServerThread(threading.Thread):
             raise TimeoutError(f"the server did not start within {START_TIMEOUT:g} s")
         if self._error is not None:
             raise self._error
-        scheme = "https" if self._config.ssl_certfile else "http"
         host, _, port = self._address.rpartition(":")
         if self._address.startswith("unix:"):
             return Running(self._address, self._address.removeprefix("unix:"), 0, self._address)
-        return Running(f"{scheme}://{self._address}", host.strip("[]"), int(port), self._address)
+        return Running(f"{self._scheme}://{self._address}", host.strip("[]"), int(port), self._address)
 
     def finish(self) -> None:
         if self.is_alive():

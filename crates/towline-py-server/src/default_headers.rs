@@ -1,17 +1,15 @@
 //! Headers that the server adds to every response that does not have them.
 use std::time::{Duration, UNIX_EPOCH};
 
-use towline_proto::{Field, Protocol};
+use towline_proto::Field;
 
 use super::options::Options;
 
-/// `server`, `date` (RFC 9110 6.6.1), `alt-svc` and those of `--header`.
+/// `server`, `date` (RFC 9110 6.6.1) and those of `--header`.
 #[derive(Debug)]
 pub struct DefaultHeaders {
     date_header: bool,
     fixed: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Tells clients of HTTP/1 and HTTP/2 about HTTP/3 (RFC 7838).
-    alt_svc: Option<Vec<u8>>,
     second: u64,
     date: String,
 }
@@ -27,12 +25,9 @@ impl DefaultHeaders {
         if options.server_header && !has(&fixed, b"server") {
             fixed.push((b"server".to_vec(), b"towline".to_vec()));
         }
-        let alt_svc = options.alt_svc.clone();
-        let alt_svc = alt_svc.filter(|_| !has(&fixed, b"alt-svc"));
         Self {
             date_header: options.date_header,
             fixed,
-            alt_svc,
             second: 0,
             date: String::new(),
         }
@@ -50,10 +45,10 @@ impl DefaultHeaders {
         }
     }
 
-    /// The headers to add to a response over `protocol`: all for which `has` returns false.
+    /// The headers to add to a response: all for which `has` returns false. `own`: those of the address.
     pub fn missing<'a>(
         &'a self,
-        protocol: Option<Protocol>,
+        own: &'a [(&'static [u8], Vec<u8>)],
         has: impl Fn(&[u8]) -> bool + 'a,
     ) -> impl Iterator<Item = Field<'a>> {
         let date = self.date_header.then_some(Field {
@@ -61,15 +56,10 @@ impl DefaultHeaders {
             value: self.date.as_bytes(),
         });
         let fixed = self.fixed.iter().map(|(name, value)| Field { name, value });
-        let alt_svc = self.alt_svc.as_ref();
-        let alt_svc = alt_svc.filter(|_| protocol != Some(Protocol::Http3));
-        let alt_svc = alt_svc.map(|value| Field {
-            name: b"alt-svc",
-            value,
-        });
+        let own = own.iter().map(|(name, value)| Field { name, value });
         date.into_iter()
             .chain(fixed)
-            .chain(alt_svc)
+            .chain(own)
             .filter(move |field| !has(field.name))
     }
 }

@@ -18,17 +18,15 @@ use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
 use towline_io::serve::refusals::Refusals;
 
 use super::log_level;
-use super::options::{LogFormat, Options};
-use super::setup::trusted_peers;
+use super::options::{Bind, LogFormat, Options};
 use towline_py_common::errors;
 
 /// The features that the options configure. `slot`: counters and heartbeat for the supervisor.
-pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<FeatureConfig> {
-    let trusted = if options.proxy_headers {
-        Some(trusted_peers(options)?)
-    } else {
-        None
-    };
+pub fn from_options(
+    options: &Options,
+    binds: &[Bind],
+    slot: Option<SlotHandle>,
+) -> PyResult<FeatureConfig> {
     let settings = files::Options {
         expires: options.static_expires,
         index: options.static_index.clone(),
@@ -50,9 +48,10 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
         Some(slot)
     });
     // A file that cannot be read is reported where it is loaded.
-    let expiries = options
-        .ssl_certfile
+    let expiries = binds
         .iter()
+        .map(|bind| bind.settings.as_ref().unwrap_or(&options.plain_settings))
+        .flat_map(|settings| &settings.certfile)
         .filter_map(|file| certificate_expiry(file).ok()?);
     if let (Some(slot), Some(expiry)) = (&slot, expiries.min()) {
         slot.certificate_expiry.store(expiry, Relaxed);
@@ -60,7 +59,6 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
     let access_log = access_log(options)?;
     let refusals = Refusals::new(slot.clone(), access_log.clone());
     Ok(FeatureConfig {
-        trusted: trusted.filter(|trusted| !trusted.is_empty()),
         mounts: options
             .static_routes
             .iter()

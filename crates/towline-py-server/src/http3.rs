@@ -6,64 +6,61 @@ use std::time::Duration;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use towline_io::Engine;
 use towline_io::quic::{
     Endpoint, Forwarder, QuicLimits, UdpSocket, WorkerSecret, Workers, server_config_sharing,
 };
+use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::metrics::SlotHandle;
-use towline_io::{ConnConfig, Engine};
-use towline_proto::ProtocolPolicy;
 
+use super::addresses::Addresses;
 use super::options::{Bind, Options};
 use towline_py_common::errors;
 
 /// Time after the keep-alive timeout for which QUIC waits. HTTP/3, which can tell clients, closes first.
 const IDLE_MARGIN: Duration = Duration::from_secs(15);
 
-/// Adds an endpoint for each UDP socket, on duplicates of the descriptors. `tcp`: the configuration of the application's
-/// connections over TCP.
+/// Adds an endpoint for each UDP socket, on duplicates of the descriptors.
 pub fn listen<S: Default>(
     engine: &mut Engine<S>,
-    options: &Options,
-    binds: &[&Bind],
-    tcp: &ConnConfig,
+    addresses: &mut Addresses<'_>,
+    features: &FeatureConfig,
 ) -> PyResult<()> {
-    let Some(tls) = &tcp.tls else {
-        return Err(PyValueError::new_err("HTTP/3 needs certificates"));
-    };
-    let service = Arc::new(ConnConfig {
-        limits: Arc::clone(&tcp.limits),
-        protocols: ProtocolPolicy::Http3,
-        meter: tcp.meter.clone(),
-        refusals: tcp.refusals.clone(),
-        ..ConnConfig::default()
-    });
-    let limits = limits(options);
-    let tickets = binds.first().and_then(|bind| bind.tickets.0.clone());
-    let mut config = server_config_sharing(tls, &limits, tickets)
-        .map_err(|error| errors::setup(&error, "HTTP/3"))?;
-    let workers = match (&tcp.meter, secret(binds)) {
+    let binds: Vec<&Bind> = addresses.over_udp().collect();
+    let workers = match (&features.slot, secret(&binds)) {
         (Some(slot), Some(secret)) => {
-            secret.share_tokens(&mut config);
             let workers = Workers::new(&secret, slot.clone())
                 .map(Arc::new)
                 .and_then(|workers| {
                     engine.set_workers(Arc::clone(&workers))?;
                     Ok(workers)
                 });
-            Some(workers.map_err(|error| errors::setup(&error, "HTTP/3"))?)
+            let workers = workers.map_err(|error| errors::setup(&error, "HTTP/3"))?;
+            Some((secret, workers))
         }
         _ => None,
     };
-    for (index, bind) in binds.iter().enumerate() {
+    let limits = limits(addresses.options);
+    for (index, bind) in binds.into_iter().enumerate() {
+        let conn_config = addresses.conn_config(bind)?;
+        let Some(tls) = &conn_config.tls else {
+            return Err(PyValueError::new_err("HTTP/3 needs certificates"));
+        };
+        let tickets = bind.tickets.0.clone();
+        let mut config = server_config_sharing(tls, &limits, tickets)
+            .map_err(|error| errors::setup(&error, "HTTP/3"))?;
+        if let Some((secret, _)) = &workers {
+            secret.share_tokens(&mut config);
+        }
         let endpoint = |socket| match &workers {
-            Some(workers) => {
-                Endpoint::of_worker(socket, config.clone(), limits.clone(), workers, index)
+            Some((_, workers)) => {
+                Endpoint::of_worker(socket, config, limits.clone(), workers, index)
             }
-            None => Endpoint::new(socket, Some(config.clone()), limits.clone()),
+            None => Endpoint::new(socket, Some(config), limits.clone()),
         };
         socket(bind, &limits)
             .map(endpoint)
-            .and_then(|endpoint| engine.add_endpoint(endpoint, Arc::clone(&service)))
+            .and_then(|endpoint| engine.add_endpoint(endpoint, Arc::new(conn_config)))
             .map_err(|error| errors::setup(&error, &format!("{} (UDP)", bind.address)))?;
     }
     Ok(())
@@ -106,13 +103,4 @@ fn limits(options: &Options) -> QuicLimits {
         early_data: options.http3_early_data,
         ..QuicLimits::server()
     }
-}
-
-/// The value of `alt-svc` for clients of HTTP/1 and HTTP/2.
-pub fn alt_svc(options: &Options, binds: &[&Bind]) -> Option<Vec<u8>> {
-    let max_age = options.http3_alt_svc_max_age;
-    let (_, own) = binds.first()?.address.rsplit_once(':')?;
-    let own = own.parse().ok()?;
-    let port = options.http3_alt_svc_port.unwrap_or(own);
-    (max_age > 0).then(|| format!("h3=\":{port}\"; ma={max_age}").into_bytes())
 }

@@ -1,6 +1,7 @@
 //! The Python bindings of the server: `asgi` and `wsgi` are its front ends, the other modules are common to both.
 // Python determines the signatures: arguments are extracted by value, methods have a self.
 #![allow(clippy::needless_pass_by_value, clippy::unused_self)]
+mod addresses;
 mod asgi;
 mod default_headers;
 mod feature_config;

@@ -1,5 +1,6 @@
 //! `ServerConfig` of `towline/config`, which defines names and defaults, as read by the native side. A missing
 //! attribute is an internal error, not one of the user.
+use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
@@ -37,6 +38,22 @@ pub struct Bind {
     pub secret: Vec<u8>,
     /// Tickets that they share, with early data.
     pub tickets: SharedTickets,
+    /// `None`: those of an address that has none of its own.
+    pub settings: Option<AddressSettings>,
+}
+
+/// `Address` of `towline/config` with all its settings.
+#[derive(FromPyObject, Clone, Debug, PartialEq, Eq)]
+pub struct AddressSettings {
+    /// Without certificates it serves plain HTTP.
+    pub certfile: Vec<PathBuf>,
+    pub keyfile: Vec<PathBuf>,
+    /// The versions of HTTP: some of 1, 2 and 3.
+    pub http: Vec<u8>,
+    /// Clients are told about HTTP/3 on other addresses, if there is none on this one.
+    pub announces_http3: bool,
+    pub proxy_protocol: bool,
+    pub forwarded_allow_ips: Vec<String>,
 }
 
 /// A secret that can be taken once; no copy stays in the options.
@@ -80,15 +97,6 @@ macro_rules! words {
             }
         }
     };
-}
-
-words! {
-    /// The versions of HTTP over TCP (`--http1`, `--http2`); those of HTTP/3 are UDP binds.
-    HttpVersions, "http":
-    /// Both; without TCP binds (HTTP/3 alone), no version is served over TCP.
-    Auto = "auto",
-    Http1 = "1",
-    Http2 = "2",
 }
 
 words! {
@@ -148,7 +156,6 @@ pub struct Options {
     pub timeout_wsgi_client: Seconds,
     pub wsgi_websockets: usize,
     pub root_path: String,
-    pub http: HttpVersions,
     pub http2_max_concurrent_streams: usize,
     pub http2_initial_stream_window_size: usize,
     pub http2_initial_connection_window_size: usize,
@@ -165,17 +172,13 @@ pub struct Options {
     pub ws_per_message_deflate: bool,
     pub ws: bool,
     pub pathsend: Pathsend,
-    pub ssl_certfile: Vec<std::path::PathBuf>,
-    pub ssl_keyfile: Vec<std::path::PathBuf>,
     pub ssl_keyfile_password: Secret,
-    pub ssl_ca_certs: Option<std::path::PathBuf>,
+    pub ssl_ca_certs: Option<PathBuf>,
     pub ssl_cert_reqs: ClientCertificate,
-    pub ssl_crl: Vec<std::path::PathBuf>,
+    pub ssl_crl: Vec<PathBuf>,
     pub ssl_min_version: TlsVersion,
     pub ssl_ciphers: Vec<String>,
     pub proxy_headers: bool,
-    pub forwarded_allow_ips: Vec<String>,
-    pub proxy_protocol: bool,
     pub access_log: Option<String>,
     pub access_log_format: String,
     pub log_format: LogFormat,
@@ -184,7 +187,7 @@ pub struct Options {
     pub access_log_redact: Vec<String>,
     pub request_id_header: Option<String>,
     #[pyo3(attribute("static"))]
-    pub static_routes: Vec<(String, std::path::PathBuf)>,
+    pub static_routes: Vec<(String, PathBuf)>,
     pub static_expires: u64,
     pub static_index: Option<String>,
     pub compress: Vec<String>,
@@ -194,9 +197,8 @@ pub struct Options {
     pub server_header: bool,
     pub date_header: bool,
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Value of the header `alt-svc`, once the UDP sockets are known.
-    #[pyo3(default)]
-    pub alt_svc: Option<Vec<u8>>,
+    /// Settings of an address that has none of its own.
+    pub plain_settings: AddressSettings,
 }
 
 impl Options {

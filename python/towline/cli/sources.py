@@ -181,9 +181,9 @@ def _from_toml(option: Option, where: str, value: Any) -> Any:
         if all(isinstance(item, str) for item in value):
             return tuple(member for item in value for member in _members(parse(option, where, item)))
         return tuple(tuple(item) if isinstance(item, list) else item for item in value)
-    if isinstance(value, dict) and option.repeat:
+    separator = next((mark for mark in "=:" if mark in option.metavar), None)
+    if isinstance(value, dict) and separator:
         # [tool.towline.serve.mount] "/admin" = "admin:app"
-        separator = "=" if "=" in option.metavar else ":"
         return tuple(m for k, v in value.items() for m in parse(option, where, f"{k}{separator}{v}"))
     if value is True and option.const is not None:
         return option.const

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._codings import CODINGS as CODINGS
 from .._options import groups_of, options_of, rows_of
+from .address import Address as Address
 from .checks import as_tuple, check_kind, check_together
 from .connections import LimitOptions, ProxyOptions, TimeoutOptions, TlsOptions
 from .development import DevelopmentOptions
@@ -33,7 +34,7 @@ class Bind:
     `fd` stays owned by the caller: the server duplicates it. `address` is its readable form
     (`127.0.0.1:8000`, `unix:/run/app.sock`). `metrics`: serves only the metrics page. `udp`: a UDP socket for HTTP/3;
     `secret`: of all workers that share its port, which pass each other datagrams; `tickets`: those with which their
-    clients can send early data.
+    clients can send early data; `settings`: those of the address, by default of one that has none of its own.
     """
 
     fd: int
@@ -42,6 +43,7 @@ class Bind:
     udp: bool = False
     secret: bytes = dataclasses.field(default=b"", repr=False)
     tickets: TicketStore | None = None
+    settings: Address | None = None
 
 
 # The fields of a dataclass begin with those of the last base.
@@ -69,6 +71,10 @@ class ServerConfig(
     """
 
     def __post_init__(self) -> None:
+        if not isinstance(self.bind, str):
+            bind = self.bind if isinstance(self.bind, (list, tuple)) else (self.bind,)
+            texts = [item if isinstance(item, str) else str(Address.of(item)) for item in bind if item]
+            object.__setattr__(self, "bind", tuple(texts))
         for name, (described, default) in options_of(type(self)).items():
             value = getattr(self, name)
             if isinstance(default, tuple):
@@ -84,26 +90,32 @@ class ServerConfig(
         return dataclasses.replace(self, **changes)
 
     @property
-    def tcp(self) -> bool:
-        """Whether HTTP/1 or HTTP/2 is served."""
-        return self.http1 or self.http2
+    def versions(self) -> tuple[int, ...]:
+        """The versions of HTTP that are on."""
+        switches = {1: self.http1, 2: self.http2, 3: self.http3}
+        return tuple(version for version, is_on in switches.items() if is_on)
 
     @property
-    def http(self) -> str:
-        """The versions over TCP, as the native server reads them: `auto`, `1` or `2`."""
-        return "auto" if self.http1 == self.http2 else "1" if self.http1 else "2"
+    def plain_settings(self) -> Address:
+        """The settings of an address that has none of its own, as the native server reads them."""
+        return Address("").resolved(self)
 
     @property
-    def addresses(self) -> tuple[str, ...]:
-        """The addresses to open, in `--bind` form, whichever options named them."""
+    def addresses(self) -> tuple[Address, ...]:
+        """The addresses to open with their settings, whichever options named them."""
+        return tuple(address.resolved(self) for address in self.given_addresses)
+
+    @property
+    def given_addresses(self) -> tuple[Address, ...]:
+        """The addresses with the settings of their own only."""
         if self.bind:
-            return self.bind
+            return tuple(map(Address, self.bind))
         if self.uds is not None:
-            return (f"unix:{self.uds}",)
+            return (Address(f"unix:{self.uds}"),)
         if self.fd is not None:
-            return (f"fd://{self.fd}",)
+            return (Address(f"fd://{self.fd}"),)
         host = f"[{self.host}]" if ":" in self.host and not self.host.startswith("[") else self.host
-        return (f"{host}:{self.port}",)
+        return (Address(f"{host}:{self.port}"),)
 
 
 if ServerConfig.__doc__:

@@ -10,6 +10,7 @@ from .._options import Option, listed
 from .._state_location import scheme_of
 from .._values import CERT_REQS, statsd_target
 from ..errors import ConfigError, UsageError
+from .address import Address
 
 if TYPE_CHECKING:
     from . import ServerConfig
@@ -60,12 +61,9 @@ def check_together(config: ServerConfig) -> None:
         raise ConfigError(
             f"ssl_min_version: expected one of {', '.join(TLS_VERSIONS)}, not {config.ssl_min_version!r}"
         )
-    if not (config.tcp or config.http3):
+    if not config.versions:
         raise ConfigError("http1, http2 and http3: one of them must be on")
-    if config.http3 and not config.ssl_certfile:
-        raise ConfigError("http3: needs ssl_certfile, because QUIC is always encrypted (RFC 9001)")
-    if config.http3 and all(address.startswith("unix:") for address in config.addresses):
-        raise ConfigError("http3: needs an address with a port, because it runs over UDP")
+    _check_addresses(config)
     if config.ssl_crl and config.ssl_cert_reqs == "none":
         raise ConfigError("ssl_crl: needs ssl_cert_reqs, since it is about client certificates")
     if config.ssl_cert_reqs != "none" and not config.ssl_ca_certs:
@@ -82,6 +80,20 @@ def check_together(config: ServerConfig) -> None:
             raise ConfigError(f"a mounted prefix must start with /, not {prefix!r}")
     if config.reload and config.preload:
         raise ConfigError("preload: keeps the code that was imported first, and reload replaces it")
+
+
+def _check_addresses(config: ServerConfig) -> None:
+    given = config.given_addresses
+    if config.http3 and not (config.ssl_certfile or any(address.tls for address in given)):
+        raise ConfigError("http3: needs ssl_certfile, because QUIC is always encrypted (RFC 9001)")
+    if config.http3 and all(address.address.startswith("unix:") for address in given):
+        raise ConfigError("http3: needs an address with a port, because it runs over UDP")
+    for address in given:
+        address.resolved(config)
+    if config.metrics_address is not None:
+        metrics = Address(config.metrics_address)
+        if metrics not in (Address(metrics.address), Address(metrics.address, tls=False)):
+            raise ConfigError("metrics_address: has no settings, and is always plain HTTP")
 
 
 def _check_statsd(config: ServerConfig) -> None:

@@ -13,7 +13,7 @@ import socket
 import stat
 
 from .. import _native
-from ..config import Bind, ServerConfig
+from ..config import Address, Bind, ServerConfig
 from ..errors import StartupError
 from . import udp
 from .process import owner
@@ -36,6 +36,10 @@ class Listeners:
     def of_worker(self, number: int) -> list[Bind]:
         """The sockets of the worker with this number: those for TCP, and its own for UDP. Raises `StartupError`."""
         return [*self.binds, *self.udp.sockets(number)]
+
+    @property
+    def have_tls(self) -> bool:
+        return bool(self.udp) or any(bind.settings and bind.settings.tls for bind in self.binds)
 
     def close(self) -> None:
         """Close the descriptors of this process. Inherited copies stay open."""
@@ -64,20 +68,18 @@ def open_all(config: ServerConfig) -> Listeners:
     Raises `StartupError` with the address; sockets that have been opened are closed again.
     """
     listeners = Listeners()
-    if config.http3 and config.http3_early_data:
-        listeners.udp.share_tickets()
     inherited = [] if config.bind or config.uds or config.fd is not None else _systemd_addresses()
-    addresses = [(address, False) for address in inherited or config.addresses]
-    if config.metrics_address is not None:
-        addresses.append((config.metrics_address, True))
+    addresses = [Address(address).resolved(config) for address in inherited] or config.addresses
+    if config.http3_early_data and any(3 in (address.http or ()) for address in addresses):
+        listeners.udp.share_tickets()
     try:
-        for address, metrics in addresses:
-            if metrics or not config.http3:
-                listeners.binds += _open(address, config, metrics)
-            else:
+        for address in addresses:
+            if 3 in (address.http or ()):
                 _open_with_udp(address, config, listeners)
-            if address.startswith("unix:") and not address.startswith("unix:@"):
-                listeners.unix_paths.append(os.path.abspath(address.removeprefix("unix:")))
+            else:
+                _open_into(listeners, address, config)
+        if config.metrics_address is not None:
+            _open_into(listeners, Address(config.metrics_address), config, metrics=True)
     except BaseException:
         listeners.close()
         listeners.remove_unix_sockets()
@@ -85,17 +87,26 @@ def open_all(config: ServerConfig) -> Listeners:
     return listeners
 
 
-def _open_with_udp(address: str, config: ServerConfig, listeners: Listeners) -> None:
+def _open_into(listeners: Listeners, address: Address, config: ServerConfig, metrics: bool = False) -> None:
+    location = address.address
+    opened = _open(location, config, metrics)
+    listeners.binds += [dataclasses.replace(bind, settings=None if metrics else address) for bind in opened]
+    if location.startswith("unix:") and not location.startswith("unix:@"):
+        listeners.unix_paths.append(os.path.abspath(location.removeprefix("unix:")))
+
+
+def _open_with_udp(settings: Address, config: ServerConfig, listeners: Listeners) -> None:
     """Open an address for HTTP/3, and for TCP unless HTTP/3 is the only protocol."""
+    address = settings.address
     inherited = address.removeprefix("fd://")
     if inherited != address and inherited.isdigit() and udp.is_udp(int(inherited)):
-        listeners.udp.shared.append(int(inherited))
+        listeners.udp.shared.append((int(inherited), settings))
         if config.workers > 1 and not udp.is_reusable(int(inherited)):
             logger.warning("only one worker serves HTTP/3 on %s: set ReusePort=yes for this socket", address)
         return
-    if not config.tcp:
+    if settings.http == (3,):
         for host, port in udp.addresses_of(address):
-            listeners.udp.add(host, port)
+            listeners.udp.add(host, port, settings)
         return
     for attempt in range(PORT_ATTEMPTS):
         binds = _open(address, config, metrics=False)
@@ -104,34 +115,31 @@ def _open_with_udp(address: str, config: ServerConfig, listeners: Listeners) -> 
             for bind in binds:
                 host, _, number = bind.address.rpartition(":")
                 if not bind.address.startswith("unix:"):
-                    listeners.udp.add(host.removeprefix("[").removesuffix("]"), int(number))
+                    listeners.udp.add(host.removeprefix("[").removesuffix("]"), int(number), settings)
         except StartupError:
             Listeners(binds).close()
             del listeners.udp.addresses[before:]
             if not address.endswith(":0") or attempt == PORT_ATTEMPTS - 1:
                 raise
         else:
-            listeners.binds += binds
+            listeners.binds += [dataclasses.replace(bind, settings=settings) for bind in binds]
             return
 
 
-def names(listeners: Listeners, config: ServerConfig) -> list[str]:
+def names(listeners: Listeners) -> list[str]:
     """The URLs of all addresses."""
-    found = [url(bind, config) for bind in listeners.binds]
-    if config.http3:
-        tcp = {bind.address for bind in listeners.binds}
-        alone = [bind for bind in listeners.udp.sockets(0) if bind.address not in tcp]
-        found += [f"https://{bind.address} (UDP)" for bind in alone]
-    return found
+    tcp = {bind.address for bind in listeners.binds}
+    alone = [bind for bind in listeners.udp.sockets(0) if bind.address not in tcp]
+    return [*map(url, listeners.binds), *(f"https://{bind.address} (UDP)" for bind in alone)]
 
 
-def url(bind: Bind, config: ServerConfig) -> str:
+def url(bind: Bind) -> str:
     """The URL of an address."""
     if bind.address.startswith("unix:"):
         return bind.address
     if bind.metrics:
         return f"http://{bind.address}/metrics"
-    return f"{'https' if config.ssl_certfile else 'http'}://{bind.address}"
+    return f"{'https' if bind.settings and bind.settings.tls else 'http'}://{bind.address}"
 
 
 def _systemd_addresses() -> list[str]:

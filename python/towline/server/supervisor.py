@@ -237,7 +237,7 @@ class Supervisor:
             self._stop(quick=False, close_idle=True)
             return
         unloadable = None if self._config.preload else why_not_importable(self._config)
-        if unloadable and not self._config.ssl_certfile:
+        if unloadable and not self._listeners.have_tls:
             logger.error("SIGHUP: refused: %s", unloadable)
             return
         self._hooks.notify("on_reload", self._hooks.server)
@@ -267,8 +267,8 @@ class Supervisor:
         if self._progress.is_stopping:
             return  # the report came together with the signal: all workers have been told to end, and none starts
         if not self._progress.has_started and self._workers.all_serve:
-            addresses = ", ".join(listeners.names(self._listeners, self._config))
-            details = f"{text}, HTTP/3" if self._config.http3 else text
+            addresses = ", ".join(listeners.names(self._listeners))
+            details = f"{text}, HTTP/3" if self._listeners.udp else text
             self._progress.started(addresses, self._workers.target, details)
             self._hooks.notify("when_ready", self._hooks.server)
         self._workers.relieve(worker)

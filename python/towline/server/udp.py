@@ -16,7 +16,7 @@ import socket
 from collections.abc import Iterable
 
 from .. import _native
-from ..config import Bind
+from ..config import Address, Bind
 from ..errors import StartupError
 
 SECRET_BYTES = 32
@@ -26,8 +26,8 @@ SECRET_BYTES = 32
 class UdpPorts:
     """The UDP addresses of a server, and the sockets of each worker by its number. `None`: closed."""
 
-    addresses: list[tuple[str, int]] = dataclasses.field(default_factory=list)
-    shared: list[int] = dataclasses.field(default_factory=list)
+    addresses: list[tuple[str, int, Address]] = dataclasses.field(default_factory=list)
+    shared: list[tuple[int, Address]] = dataclasses.field(default_factory=list)
     """Descriptors of sockets that the service manager has opened. The first worker has them; others open sockets of their
     own beside those that have SO_REUSEPORT."""
     by_worker: list[list[Bind] | None] = dataclasses.field(default_factory=list)
@@ -38,12 +38,12 @@ class UdpPorts:
     def __bool__(self) -> bool:
         return bool(self.addresses or self.shared)
 
-    def add(self, host: str, port: int) -> int:
+    def add(self, host: str, port: int, settings: Address) -> int:
         """Add an address, before the first sockets of a worker are opened. Returns its port. Raises `StartupError`."""
         with _socket(host) as probe:
             # Sockets of the same user with SO_REUSEPORT would share the port with a second server.
             port = _bind(probe, host, port)
-        self.addresses.append((host, port))
+        self.addresses.append((host, port, settings))
         return port
 
     def sockets(self, number: int) -> list[Bind]:
@@ -77,7 +77,7 @@ class UdpPorts:
 
     def close_except(self, number: int) -> None:
         """Close all descriptors but those of a worker, in this worker."""
-        for fd in self.shared:
+        for fd, _ in self.shared:
             os.close(fd)
         self.shared = []
         for other in range(len(self.by_worker)):
@@ -87,25 +87,25 @@ class UdpPorts:
     def _open(self, *, is_first: bool) -> list[Bind]:
         # In the same order in every worker: datagrams are forwarded to the socket with the same number.
         addresses = list(self.addresses)
-        inherited = sorted(self.shared, key=lambda fd: not is_reusable(fd))
+        inherited = sorted(self.shared, key=lambda shared: not is_reusable(shared[0]))
         if not is_first:
-            addresses += [_address(fd) for fd in inherited if is_reusable(fd)]
+            addresses += [(*_address(fd), settings) for fd, settings in inherited if is_reusable(fd)]
             inherited = []
         binds: list[Bind] = []
         try:
-            for host, port in addresses:
+            for host, port, settings in addresses:
                 with _socket(host) as opened:
                     opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                     _bind(opened, host, port)
-                    binds.append(self._bind_of(opened.detach()))
-            binds += [self._bind_of(os.dup(fd)) for fd in inherited]
+                    binds.append(self._bind_of(opened.detach(), settings))
+            binds += [self._bind_of(os.dup(fd), settings) for fd, settings in inherited]
         except BaseException:
             _close(binds)
             raise
         return binds
 
-    def _bind_of(self, fd: int) -> Bind:
-        return Bind(fd, named(*_address(fd)), udp=True, secret=self.secret)
+    def _bind_of(self, fd: int, settings: Address) -> Bind:
+        return Bind(fd, named(*_address(fd)), udp=True, secret=self.secret, settings=settings)
 
 
 def named(host: str, port: int) -> str:

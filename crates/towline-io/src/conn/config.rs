@@ -5,8 +5,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use towline_proto::{Limits, ProtocolPolicy};
+use towline_proto::{Field, Limits, ProtocolPolicy};
 
+use crate::serve::forwarded::{self, Origin, PeerIp, TrustedPeers};
 use crate::serve::metrics::SlotHandle;
 use crate::serve::refusals::Refusals;
 use crate::tls::TlsConfig;
@@ -25,6 +26,12 @@ pub struct ConnConfig {
     pub tls: Option<TlsConfig>,
     /// Addresses whose connections must start with a PROXY header (version 1 or 2).
     pub proxy_protocol: Option<ProxyTrust>,
+    /// Proxies whose headers on the client are used; `None` ignores these headers.
+    pub trusted: Option<TrustedPeers>,
+    /// Headers of every response that does not have them; names in lower case.
+    pub fields: Vec<(&'static [u8], Vec<u8>)>,
+    /// The server's certificate in PEM, for applications that ask for it.
+    pub certificate_pem: Option<String>,
     /// Serves the metrics page only.
     pub metrics_only: bool,
     /// Counters of connections and bytes.
@@ -40,6 +47,24 @@ impl ConnConfig {
             limits: Arc::new(limits),
             ..Self::default()
         }
+    }
+
+    /// Client address and scheme of a request, from the headers of trusted proxies.
+    #[inline]
+    pub fn origin<'a>(&self, peer: PeerIp, fields: impl IntoIterator<Item = Field<'a>>) -> Origin {
+        match &self.trusted {
+            Some(trusted) => {
+                let fields = fields.into_iter().map(|field| (field.name, field.value));
+                forwarded::resolve(trusted, peer, fields)
+            }
+            None => Origin::default(),
+        }
+    }
+
+    /// Whether the headers of `peer` are used.
+    pub fn trusts(&self, peer: PeerIp) -> bool {
+        let trusted = self.trusted.as_ref();
+        trusted.is_some_and(|trusted| trusted.trusts(peer))
     }
 
     /// Tells the other workers whether this one accepts connections.
@@ -59,5 +84,36 @@ impl fmt::Debug for ConnConfig {
             .field("proxy_protocol", &self.proxy_protocol.is_some())
             .field("metrics_only", &self.metrics_only)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::serve::forwarded::Scheme;
+
+    #[test]
+    fn trusted_proxies_determine_the_client() {
+        let config = ConnConfig {
+            trusted: Some(TrustedPeers::parse("127.0.0.1").unwrap()),
+            ..ConnConfig::default()
+        };
+        let fields = [
+            ("X-Forwarded-For", "9.9.9.9"),
+            ("X-Forwarded-Proto", "https"),
+        ]
+        .map(|(name, value)| Field {
+            name: name.as_bytes(),
+            value: value.as_bytes(),
+        });
+        let proxy = PeerIp::Ip([127, 0, 0, 1].into());
+        let origin = config.origin(proxy, fields);
+        assert_eq!(origin.client, Some(([9, 9, 9, 9].into(), 0)));
+        assert_eq!(origin.scheme, Some(Scheme::Https));
+        assert_eq!(config.origin(PeerIp::Unix, fields), Origin::default());
+        assert_eq!(
+            ConnConfig::default().origin(proxy, fields),
+            Origin::default()
+        );
     }
 }

@@ -257,6 +257,12 @@ impl<S> Conn<S> {
         &self.service
     }
 
+    /// The protocol and the front end's state, beside the configuration of the listener.
+    #[inline]
+    pub fn parts(&mut self) -> (&mut Connection, &mut S, &ConnConfig) {
+        (&mut self.proto, &mut self.state, &self.service)
+    }
+
     /// Address of the remote end: from a trusted PROXY header, else from the socket.
     pub fn remote_addr(&self) -> &PeerAddr {
         match self.io.proxied() {

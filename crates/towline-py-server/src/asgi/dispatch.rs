@@ -1,5 +1,6 @@
 //! From an event of a connection to the action that it requires, once the engine is free again for Python code.
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use pyo3::exceptions::PyRuntimeError;
@@ -8,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList};
 use towline_io::serve::features::{BuiltinResponse, RequestLine, Sender};
 use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
-use towline_io::{Conn, ConnId, PeerAddr};
+use towline_io::{Conn, ConnConfig, ConnId, PeerAddr};
 use towline_proto::{Event, Field, HeadRef, StreamId};
 
 use super::exchange_state::ExchangeEvent;
@@ -43,16 +44,15 @@ pub fn next_action<'py>(
     // Not kept before there is a head: until then a handshake or a PROXY header may change them.
     let is_new = conn.state.endpoints.is_none();
     if is_new {
-        conn.state.endpoints = Some(endpoints(py, this, conn)?);
+        conn.state.endpoints = Some(endpoints(py, conn)?);
     }
     let conn_info = ConnInfo {
         peer_ip: peer_ip(conn.remote_addr()),
         has_proven_address: conn.has_proven_address(),
-        metrics_only: conn.service().metrics_only,
         is_tls: conn.is_tls(),
     };
     let due = conn.is_wake_due();
-    let Conn { proto, state, .. } = &mut *conn;
+    let (proto, state, config) = conn.parts();
     let notify = |state: &ConnState, stream, event| match state.exchanges.get(stream) {
         Some(exchange) => Action::Notify(exchange.clone_ref(py), event),
         None => Action::None,
@@ -67,7 +67,7 @@ pub fn next_action<'py>(
         // Timers come last: an event that has just arrived may be the one that they wait for.
         None => due.then(|| Action::CheckTimers(all(state))),
         Some(Event::Head { stream, head, end }) => {
-            return match dispatch(this, py, (&head, end), state, &conn_info)? {
+            return match dispatch(this, py, (&head, end), (state, config), &conn_info)? {
                 Dispatch::Application(scope, websocket) => {
                     let head_only = head.method() == b"HEAD";
                     Ok(Some(Action::RunApplication(Request {
@@ -114,7 +114,6 @@ struct ConnInfo {
     peer_ip: PeerIp,
     /// Only then can it be a trusted proxy.
     has_proven_address: bool,
-    metrics_only: bool,
     is_tls: bool,
 }
 
@@ -139,18 +138,18 @@ fn dispatch<'py>(
     server: &AsgiServer,
     py: Python<'py>,
     (head, end): (&HeadRef<'_>, bool),
-    state: &ConnState,
+    (state, config): (&ConnState, &ConnConfig),
     conn_info: &ConnInfo,
 ) -> PyResult<Dispatch<'py>> {
     let mut server_state = server.state.open(py);
     let features = server.features.open(py);
     let line = RequestLine::of(head);
     let origin = if conn_info.has_proven_address {
-        features.features.origin(conn_info.peer_ip, head.fields())
+        config.origin(conn_info.peer_ip, head.fields())
     } else {
         Origin::default()
     };
-    let metrics_only = conn_info.metrics_only;
+    let metrics_only = config.metrics_only;
     let builtin = if features.features.may_answer(metrics_only) {
         let sender = Sender {
             client: conn_info.client(&origin),
@@ -180,7 +179,7 @@ fn dispatch<'py>(
     });
     let request_id = features
         .features
-        .request_id(conn_info.peer_ip, head.fields())
+        .request_id(|| config.trusts(conn_info.peer_ip), head.fields())
         .map(|(name, id)| (name.to_vec(), id));
     if server.records_exchanges {
         let client = conn_info.client(&origin);
@@ -256,16 +255,17 @@ impl AsgiServer {
         let ServerFeatures { headers, features } = &mut *self.features.open(py);
         headers.refresh();
         // Fails only if the client has disconnected.
-        let added = headers.missing(conn.proto.protocol(), |_| false);
+        let config = Arc::clone(conn.service());
+        let added = headers.missing(&config.fields, |_| false);
         let _ = response.send(features, record, conn, stream, added);
         features.end(record, Instant::now());
     }
 }
 
-fn endpoints(py: Python<'_>, server: &AsgiServer, conn: &Conn<ConnState>) -> PyResult<Endpoints> {
+fn endpoints(py: Python<'_>, conn: &Conn<ConnState>) -> PyResult<Endpoints> {
     let tls = conn.is_tls().then(|| Tls {
         info: conn.tls(),
-        server_cert: server.server_cert.as_deref(),
+        server_cert: conn.service().certificate_pem.as_deref(),
     });
     Endpoints::new(py, conn.remote_addr(), conn.local_addr(), tls)
 }

@@ -271,7 +271,7 @@ fn end_response(
             .push(b"content-type", b"text/plain; charset=utf-8");
         let answered = respond(
             state,
-            &mut conn.proto,
+            conn,
             features,
             BodySize::Known(BODY.len() as u64),
             Payload::File,

@@ -7,7 +7,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView};
 use towline_io::serve::features::{ExchangeRecord, Features, Payload};
-use towline_io::{Engine, open_regular};
+use towline_io::{Conn, Engine, open_regular};
 use towline_proto::{BodySize, Field, ResponseHead, StreamMut, UserError};
 
 use super::awaitables::PendingAwaitable;
@@ -241,7 +241,7 @@ fn write_part(
         } else {
             Payload::Pieces
         };
-        respond(state, &mut conn.proto, features, size, payload)?;
+        respond(state, conn, features, size, payload)?;
     }
     let mut stream = conn.proto.stream(state.stream)?;
     let (features, record) = (&features.features, &mut state.record);
@@ -284,7 +284,7 @@ fn write_announced(
 /// Sends the pending head, with the default headers of the server.
 pub fn respond(
     state: &mut ExchangeState,
-    conn: &mut towline_proto::Connection,
+    conn: &mut Conn<ConnState>,
     features: &mut ServerFeatures,
     size: BodySize,
     payload: Payload<'_>,
@@ -296,9 +296,10 @@ pub fn respond(
         stream,
         ..
     } = state;
+    let (conn, _, config) = conn.parts();
     let missing = features
         .headers
-        .missing(conn.protocol(), |name| head.has(name));
+        .missing(&config.fields, |name| head.has(name));
     let mut few = [Field {
         name: b"",
         value: b"",
@@ -473,13 +474,7 @@ fn send_file(
     let conn = engine.conn(state.id).ok_or(SendFailure::Disconnected)?;
     let size = state.head.content_length.unwrap_or(size);
     state.dirty = true;
-    respond(
-        state,
-        &mut conn.proto,
-        features,
-        BodySize::Known(size),
-        Payload::File,
-    )?;
+    respond(state, conn, features, BodySize::Known(size), Payload::File)?;
     state.response = ResponsePhase::Complete;
     if state.head_only || size == 0 {
         return Ok(conn.proto.stream(state.stream)?.finish()?);

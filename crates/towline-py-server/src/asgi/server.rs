@@ -18,6 +18,7 @@ use super::task::asyncio::Asyncio;
 use super::task::step;
 use super::turn;
 use super::websocket::{self, WsContext};
+use crate::addresses::Interface;
 use crate::default_headers::DefaultHeaders;
 use crate::forked::Process;
 use crate::options::{Bind, Options};
@@ -43,7 +44,7 @@ impl AsgiServer {
     ) -> PyResult<Self> {
         let slot = slot.map(|slot| slot.get().handle().alone());
         let is_worker = slot.is_some();
-        let feature_config = feature_config::from_options(&config, slot)?;
+        let feature_config = feature_config::from_options(&config, &binds, slot)?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
         setup::listen(
@@ -51,7 +52,7 @@ impl AsgiServer {
             &mut config,
             &binds,
             &feature_config,
-            setup::Interface::Asgi,
+            Interface::Asgi,
         )?;
         let addresses = engine
             .listeners()
@@ -84,11 +85,6 @@ impl AsgiServer {
             process: Process::current(py)?,
             base_context: step::current_context(py)?,
             limit_concurrency: config.limit_concurrency.unwrap_or(usize::MAX),
-            // With several, the handshake selects one.
-            server_cert: match config.ssl_certfile.as_slice() {
-                [file] => std::fs::read_to_string(file).ok(),
-                _ => None,
-            },
             event_loop: r#loop.unbind(),
             logger: log,
             ready: ReadyAwaitable::create(py)?,

@@ -134,7 +134,6 @@ pub struct AsgiServer {
     pub process: Process,
     pub base_context: Py<PyAny>,
     pub limit_concurrency: usize,
-    pub server_cert: Option<String>,
     /// Each request gets a task of its own, made by the loop: it has a task factory, or applications run it inside
     /// a request (`nested`).
     pub runs_in_tasks: AtomicBool,

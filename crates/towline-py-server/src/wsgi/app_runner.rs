@@ -100,14 +100,12 @@ impl AppRunner {
         let client = client_info.remote.map(|address| address.ip());
         let exchange = (serial, &self.callables.write);
         if self.application.feature_config.request_id.is_some() {
-            let peer = lock(py, &self.request_io)
-                .peer()
-                .map_or(PeerIp::Unix, |conn| {
-                    conn.remote_addr()
-                        .inet()
-                        .map_or(PeerIp::Unix, |address| PeerIp::Ip(address.ip()))
-                });
-            if let Some((name, id)) = responder.request_id(py, peer, request) {
+            let is_from_proxy = lock(py, &self.request_io).peer().is_some_and(|conn| {
+                let remote = conn.remote_addr().inet();
+                let peer = remote.map_or(PeerIp::Unix, |address| PeerIp::Ip(address.ip()));
+                conn.service().trusts(peer)
+            });
+            if let Some((name, id)) = responder.request_id(py, is_from_proxy, request) {
                 request.head.set_field(&name, id.as_bytes());
             }
         }

@@ -1,6 +1,7 @@
 //! Responses without the application: static files, the metrics page, 503 over the concurrency limit, and 501
 //! to CONNECT.
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Instant;
 
 use towline_io::Conn;
@@ -36,7 +37,7 @@ impl BuiltinResponses {
             Some(BuiltinResponse::not_implemented(&line))
         } else if self.features.may_answer(metrics_only) {
             let sender = Sender {
-                client: self.client(conn, request),
+                client: client(conn, request),
                 metrics_only,
             };
             self.features.builtin_response(&line, fields, &sender)
@@ -56,25 +57,14 @@ impl BuiltinResponses {
         self.send(conn, request, response);
     }
 
-    /// Address of the client: from the proxies, else from the socket.
-    fn client(&self, conn: &Conn<ConnState>, request: &Request) -> Option<IpAddr> {
-        let socket = conn.remote_addr().inet().map(|address| address.ip());
-        let forwarded = if conn.has_proven_address() {
-            let peer = socket.map_or(PeerIp::Unix, PeerIp::Ip);
-            self.features.origin(peer, request.fields()).client
-        } else {
-            None
-        };
-        forwarded.map(|(address, _)| address).or(socket)
-    }
-
     fn send(&mut self, conn: &mut Conn<ConnState>, request: &Request, response: BuiltinResponse) {
-        let client = self.client(conn, request);
+        let client = client(conn, request);
         let (line, fields) = (request.line(), request.fields());
         let begun = (&line, client, Instant::now());
         self.features.begin(&mut self.record, begun, fields);
         self.fields.refresh();
-        let added = self.fields.missing(conn.proto.protocol(), |_| false);
+        let config = Arc::clone(conn.service());
+        let added = self.fields.missing(&config.fields, |_| false);
         // Fails only if the client has disconnected.
         let _ = response.send(
             &mut self.features,
@@ -85,4 +75,16 @@ impl BuiltinResponses {
         );
         self.features.end(&mut self.record, Instant::now());
     }
+}
+
+/// Address of the client: from the proxies, else from the socket.
+fn client(conn: &Conn<ConnState>, request: &Request) -> Option<IpAddr> {
+    let socket = conn.remote_addr().inet().map(|address| address.ip());
+    let forwarded = if conn.has_proven_address() {
+        let peer = socket.map_or(PeerIp::Unix, PeerIp::Ip);
+        conn.service().origin(peer, request.fields()).client
+    } else {
+        None
+    };
+    forwarded.map(|(address, _)| address).or(socket)
 }

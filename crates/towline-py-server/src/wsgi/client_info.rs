@@ -19,7 +19,7 @@ pub struct ClientInfo {
 }
 
 impl ClientInfo {
-    pub fn of(conn: &Conn<ConnState>, head: &OwnedHead, trusted: Option<&TrustedPeers>) -> Self {
+    pub fn of(conn: &Conn<ConnState>, head: &OwnedHead) -> Self {
         let mut client_info = Self {
             remote: conn.remote_addr().inet(),
             local: conn.local_addr().inet(),
@@ -27,6 +27,7 @@ impl ClientInfo {
             tls: conn.tls().map(Box::new),
             offers_upgrade: conn.proto.offers_upgrade(),
         };
+        let trusted = conn.service().trusted.as_ref();
         if let Some(trusted) = trusted.filter(|_| conn.has_proven_address()) {
             client_info.apply_forwarded(trusted, conn.remote_addr(), head);
         }

@@ -60,7 +60,7 @@ pub fn run(
         }
         application.log_refusals(py);
         while let Some((mut request, client_info, now)) =
-            next_request(py, &request_io, &mut builtin, application, late_after)
+            next_request(py, &request_io, &mut builtin, late_after)
         {
             control.begin_request();
             let times = RequestTimes {
@@ -84,7 +84,6 @@ fn next_request(
     py: Python<'_>,
     request_io: &Mutex<RequestIo>,
     builtin: &mut BuiltinResponses,
-    application: &Application,
     late_after: Instant,
 ) -> Option<(Request, ClientInfo, Instant)> {
     let mut request_io = lock(py, request_io);
@@ -97,11 +96,7 @@ fn next_request(
             continue;
         }
         if !builtin.respond(peer, &request) {
-            let client_info = ClientInfo::of(
-                peer,
-                &request.head,
-                application.feature_config.trusted.as_ref(),
-            );
+            let client_info = ClientInfo::of(peer, &request.head);
             return Some((request, client_info, inline.engine.clock()));
         }
         inline.engine.refresh_clock();

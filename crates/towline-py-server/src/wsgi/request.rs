@@ -159,7 +159,7 @@ impl RequestReader {
             fields.map(|field| (field.name, field.value))
         };
         let mut client = conn.remote_addr().inet().map(|address| address.ip());
-        if let Some(trusted) = &self.features.trusted {
+        if let Some(trusted) = &conn.service().trusted {
             let peer_ip = client.map_or(PeerIp::Unix, PeerIp::Ip);
             let forwarded = forwarded::resolve(trusted, peer_ip, fields());
             client = forwarded.client.map(|(address, _)| address).or(client);

@@ -13,10 +13,11 @@ use super::log::Log;
 use super::request::ConnState;
 use super::websockets::WebSockets;
 use super::{inline, threads};
+use crate::addresses::Interface;
 use crate::feature_config;
 use crate::forked::Process;
 use crate::options::{Bind, Options};
-use crate::setup::{Interface, LOG_CLOSE_TIMEOUT, drain, listen};
+use crate::setup::{LOG_CLOSE_TIMEOUT, drain, listen};
 use crate::shared_stats::Slot;
 use towline_py_common::errors;
 
@@ -48,7 +49,7 @@ impl WsgiServer {
     ) -> PyResult<Self> {
         let mut options: Options = config.extract()?;
         let slot = slot.map(|slot| slot.handle());
-        let feature_config = feature_config::from_options(&options, slot.clone())?;
+        let feature_config = feature_config::from_options(&options, &binds, slot.clone())?;
         let engine_config = EngineConfig {
             max_ready_per_turn: MAX_READY_PER_TURN,
             turn_time: TURN_TIME,

@@ -21,7 +21,6 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
 use towline_io::serve::features::{BodyWriter, ExchangeRecord, Features, Payload};
-use towline_io::serve::forwarded::PeerIp;
 use towline_io::{Conn, SpooledResponse};
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
 
@@ -165,11 +164,13 @@ impl Responder {
     pub fn request_id(
         &self,
         py: Python<'_>,
-        peer: PeerIp,
+        is_from_proxy: bool,
         request: &Request,
     ) -> Option<(Vec<u8>, String)> {
         let state = self.state(py);
-        let (name, id) = state.features.request_id(peer, request.fields())?;
+        let (name, id) = state
+            .features
+            .request_id(|| is_from_proxy, request.fields())?;
         Some((name.to_vec(), id))
     }
 
@@ -378,11 +379,12 @@ fn send_head(
     let stream = request_io
         .current(*serial)
         .ok_or_else(client_disconnected)?;
-    let conn = request_io.conn().ok_or_else(client_disconnected)?;
+    let peer = request_io.peer().ok_or_else(client_disconnected)?;
+    let (conn, _, config) = peer.parts();
     let mut fields: Vec<Field<'_>> = Vec::with_capacity(16);
     fields.extend(head.fields());
     default_headers.refresh();
-    fields.extend(default_headers.missing(conn.protocol(), |name| {
+    fields.extend(default_headers.missing(&config.fields, |name| {
         head.fields()
             .any(|field| field.name.eq_ignore_ascii_case(name))
     }));

@@ -54,11 +54,10 @@ pub fn serve_request(
             QueuedConn::Shared(shared_conn) => worker.begin_shared(shared_conn, request.stream),
         }
     }
-    let trusted = application.feature_config.trusted.as_ref();
     let may_have_left = queued.elapsed() >= LATE;
     let client_info = lock(py, request_io)
         .waiting_peer(may_have_left)
-        .map(|conn| ClientInfo::of(conn, &request.head, trusted));
+        .map(|conn| ClientInfo::of(conn, &request.head));
     let times = RequestTimes {
         received: queued,
         called: Instant::now(),

@@ -28,7 +28,6 @@ pub use self::builtin::BuiltinResponse;
 use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::compress::Policy;
 use super::files::Mount;
-use super::forwarded::{self, Origin, PeerIp, TrustedPeers};
 use super::metrics::{self, MethodClass, PageFormat, SlotHandle, Slots};
 use super::refusals::{Refusals, RefusedFor};
 use super::request_id::{self, IdGenerator};
@@ -46,8 +45,6 @@ const METRICS_PATH: &[u8] = b"/metrics";
 /// Configuration of the features.
 #[derive(Default)]
 pub struct FeatureConfig {
-    /// Proxies whose headers on the client are used; `None` ignores these headers.
-    pub trusted: Option<TrustedPeers>,
     pub mounts: Vec<Mount>,
     pub compression: Option<Policy>,
     pub access_log: Option<(Arc<Format>, Writer)>,
@@ -172,24 +169,15 @@ impl Features {
         &self.config
     }
 
-    /// Client address and scheme of a request, from the headers of trusted proxies.
-    pub fn origin<'a>(&self, peer: PeerIp, fields: impl IntoIterator<Item = Field<'a>>) -> Origin {
-        match &self.config.trusted {
-            Some(trusted) => forwarded::resolve(trusted, peer, fields.into_iter().map(pair)),
-            None => Origin::default(),
-        }
-    }
-
     /// The id of a request and the name of its header: the id that a trusted proxy has sent, or a new one. `None`
     /// without `--request-id-header`.
     pub fn request_id<'a>(
         &self,
-        peer: PeerIp,
+        is_from_proxy: impl FnOnce() -> bool,
         fields: impl IntoIterator<Item = Field<'a>>,
     ) -> Option<(&[u8], String)> {
         let (name, ids) = (self.config.request_id.as_deref()?, self.ids.as_ref()?);
-        let trusted = self.config.trusted.as_ref();
-        let received = if trusted.is_some_and(|trusted| trusted.trusts(peer)) {
+        let received = if is_from_proxy() {
             let mut fields = fields.into_iter();
             fields.find(|field| field.name.eq_ignore_ascii_case(name))
         } else {

@@ -381,31 +381,6 @@ fn the_access_log_has_a_line_for_each_exchange() {
 }
 
 #[test]
-fn trusted_proxies_determine_the_client() {
-    let trusted = TrustedPeers::parse("127.0.0.1").unwrap();
-    let mut fixture = Fixture::new(FeatureConfig {
-        trusted: Some(trusted),
-        ..FeatureConfig::default()
-    });
-    let mut buffers = BufferPool::new(64 * 1024, 1);
-    let wire = b"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: 9.9.9.9\r\nX-Forwarded-Proto: https\r\n\r\n";
-    fixture.conn.recv_space(&mut buffers)[..wire.len()].copy_from_slice(wire);
-    fixture.conn.received(fixture.now, wire.len());
-    let Some(Event::Head { head, .. }) = fixture.conn.next_event() else {
-        panic!("no head")
-    };
-    let origin = fixture
-        .features
-        .origin(PeerIp::Ip([127, 0, 0, 1].into()), head.fields());
-    assert_eq!(origin.client, Some(([9, 9, 9, 9].into(), 0)));
-    assert_eq!(origin.scheme, Some(forwarded::Scheme::Https));
-    assert_eq!(
-        fixture.features.origin(PeerIp::Unix, head.fields()),
-        Origin::default()
-    );
-}
-
-#[test]
 fn lost_lines_reach_the_counter_once() {
     let slots = Slots::private(1);
     let format = Arc::new(Format::compile("%(U)s").unwrap());

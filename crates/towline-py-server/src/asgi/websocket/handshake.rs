@@ -142,14 +142,8 @@ pub fn accept(exchange: &Bound<'_, Exchange>, message: &Bound<'_, PyDict>) -> Py
         let draining = engine.is_draining();
         let conn = engine.conn(state.id).ok_or_else(client_disconnected)?;
         let mut features = server.features.open(py);
-        respond(
-            state,
-            &mut conn.proto,
-            &mut features,
-            BodySize::Empty,
-            Payload::Pieces,
-        )
-        .map_err(SendFailure::from)?;
+        respond(state, conn, &mut features, BodySize::Empty, Payload::Pieces)
+            .map_err(SendFailure::from)?;
         state.response = ResponsePhase::Switched;
         let mut ws_context = server.ws_context.open(py);
         let limits = std::sync::Arc::clone(&ws_context.limits);

@@ -270,7 +270,7 @@ fn forbid(
     state.head.status = 403;
     respond(
         state,
-        &mut conn.proto,
+        conn,
         features,
         BodySize::Known(0),
         Payload::Whole(b""),
