@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from towline._keywords import RENAMED
-from towline._migration import REFUSED_VALUES, ROWS, VALUES, Row, explained
+from towline._migration import ALL_ROWS, REFUSED_VALUES, VALUES, Row
 from towline._options import UNITS, Option, default_text, listed, options_of
 from towline.cli.serve_arguments import ACTIONS
 from towline.config import GROUPS, ServerConfig
@@ -81,7 +81,9 @@ def page() -> str:
 def counterpart(row: Row) -> str:
     """Our option in place of another server's."""
     if row.to is None:
-        return "none"
+        return "refused"
+    if row.to == "" and row.warns:
+        return "ignored"
     if callable(row.to):
         return "by value"
     return f"`{row.to}`" if row.to else "no effect"
@@ -91,13 +93,16 @@ def migration() -> str:
     """docs/migrate.md with new tables below the text that is written by hand."""
     text, marker, rest = MIGRATION.read_text().partition(MARKER)
     parts = [text, marker, rest.partition("\n")[0], "\n"]
-    for server in ("uvicorn", "gunicorn", "granian", "hypercorn"):
+    for server in ("uvicorn", "gunicorn", "granian", "hypercorn", "daphne", "waitress", "flask"):
         parts.append(
             f"\n## Options of {server}\n\nOptions that are not listed have the same name and meaning here.\n\n"
         )
         parts.append("| option | here | remark |\n|---|---|---|\n")
-        rows = [row for row in ROWS.values() if server in row.servers.split()]
-        parts.extend(f"| `{row.flag}` | {counterpart(row)} | {explained(row)} |\n" for row in rows)
+        rows = [row for row in ALL_ROWS if server in row.servers.split()]
+        parts.extend(
+            f"| `{row.flag}`{' (*)' if row.named else ''} | {counterpart(row)} | {row.remark} |\n"
+            for row in rows
+        )
         for (name, value), (ours, owner) in VALUES.items():
             if owner == server:
                 parts.append(f"| `{name} {value}` | `{ours}` | |\n")

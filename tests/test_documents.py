@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from towline._migration import ROWS
+from towline._migration import ALL_ROWS
 from towline._options import options_of
 from towline.bench.compare_servers.options import CompareOptions
 from towline.bench.report import compare_command, gate_command, history_command, main
@@ -70,7 +70,7 @@ def option_names():
     names = (
         load_options()
         | set(CLUSTER_OPTIONS)
-        | set(ROWS)
+        | {row.flag for row in ALL_ROWS}
         | {f"--{name.replace('_', '-')}" for name in ACTIONS}
     )
     configurations = (ServerConfig, CallOptions, BenchOptions, CompareOptions, StateOptions)

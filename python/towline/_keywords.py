@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,7 @@ RENAMED = {
     "reload_includes": "reload_include",
     "reload_excludes": "reload_exclude",
 }
+PEER_VALUES = migration.VALUES.keys() | migration.REFUSED_VALUES.keys()
 WITHOUT_FLAG = {"ssl_context_factory": "TLS is configured by files: ssl_certfile and the other ssl options"}
 
 
@@ -34,8 +36,8 @@ def fields(given: Mapping[str, Any]) -> dict[str, Any]:
         flag = f"--{own.replace('_', '-')}"
         if own not in known:
             found.update(_of_peer(name, flag, value))
-        elif isinstance(value, (str, bool)) and (flag, str(value).lower()) in (
-            migration.VALUES.keys() | migration.REFUSED_VALUES.keys()
+        elif isinstance(value, (str, bool)) and (
+            flag in migration.ROWS or (flag, str(value).lower()) in PEER_VALUES
         ):
             found.update(_parsed(f"{flag}={value}", name))
         elif value is not None or known[own][1] is None or known[own][0].parse in OPTIONAL:
@@ -95,15 +97,16 @@ def _parsed(argument: str, name: str) -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     try:
-        for ours in migration.translate([argument]):
+        translation = migration.translate([argument])
+        for line in translation.errors:
+            raise ConfigError(f"{name}: {line.removeprefix(argument.partition('=')[0]).lstrip(': ')}")
+        for line in translation.warnings:
+            warnings.warn(f"{name}: {line.partition(': ')[2]}", stacklevel=5)
+        for ours in translation.arguments:
             flag, has_value, value = ours.partition("=")
             negative = flag.startswith("--no-") and flag not in by_flag
             field, option = by_flag[f"--{flag.removeprefix('--no-')}" if negative else flag]
             found[field] = option.parse(value) if has_value else not negative
-    except migration.Refused as error:
-        raise ConfigError(
-            f"{name}: {str(error).removeprefix(argument.partition('=')[0]).lstrip(': ')}"
-        ) from None
     except ValueError as error:
         raise ConfigError(f"{name}: {error}") from None
     return found

@@ -237,9 +237,10 @@ def listed(choices: tuple[str, ...]) -> str:
 
 def _one_of(choices: tuple[str, ...]) -> Parse:
     def parse(value: str) -> str:
-        if value not in choices:
+        found = value if value in choices else value.lower()
+        if found not in choices:
             raise ValueError(f"expected one of {listed(choices)}, not {value!r}")
-        return value
+        return found
 
     return parse
 

@@ -75,6 +75,7 @@ class ServeOptions(TypedDict, total=False):
     drain_delay: float
     log_level: str | int
     log_config: str | os.PathLike[str] | dict[str, Any] | None
+    log_file: str | os.PathLike[str] | None
     log_format: str
     access_log: bool | str | None
     access_log_format: str

@@ -60,7 +60,6 @@ from towline.errors import ConfigError
             {"reload_dirs": [Path("a")], "env_file": Path(".env")},
             {"reload_dir": ("a",), "env_file": ".env"},
         ),
-        ({"ws_max_queue": 16, "reload_delay": 0.5, "use_colors": True}, {}),
     ],
 )
 def test_arguments_of_uvicorn(keywords: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -74,7 +73,7 @@ def test_arguments_of_uvicorn(keywords: dict[str, Any], expected: dict[str, Any]
     [
         ({"wrokers": 2}, "wrokers: there is no such option; did you mean workers?"),
         ({"port": "http"}, "port: expected a whole number, not 'http'"),
-        ({"loop": "rloop"}, "loop: rloop: there is asyncio and uvloop"),
+        ({"http": "all"}, "http: all: each version has a switch"),
         ({"limit_max_requests": -1}, "limit_max_requests: must be a number of at least 1"),
     ],
 )
@@ -82,6 +81,12 @@ def test_refusals_name_the_argument(keywords: dict[str, Any], message: str) -> N
     with pytest.raises(ConfigError) as caught:
         towline.run("module:app", **keywords)
     assert message in str(caught.value)
+
+
+def test_what_is_ignored_is_warned_about() -> None:
+    with pytest.warns(UserWarning, match="ignored: ") as caught:
+        assert fields({"ws_max_queue": 16, "use_colors": True, "loop": "rloop"}) == {}
+    assert [str(each.message).partition(": ")[0] for each in caught] == ["ws_max_queue", "use_colors", "loop"]
 
 
 def test_every_argument_of_uvicorn_is_taken_or_refused_with_a_reason() -> None:

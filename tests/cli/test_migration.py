@@ -1,4 +1,4 @@
-"""Options, variables and configuration files of uvicorn, gunicorn, granian and hypercorn."""
+"""Options, variables and configuration files of other servers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from towline._migration import ROWS
+from towline._migration import ALL_ROWS, NAMED
 from towline.cli import peer_settings
 from towline.cli.option_parser import CommandLineError
 from towline.cli.serve import configure
@@ -38,7 +38,7 @@ SAMPLES = (
     "h1,h2",
     "asyncio",
 )
-SAMPLES += ("17", "http", "uvicorn.workers.UvicornWorker", "CERT_REQUIRED")
+SAMPLES += ("x-forwarded-for", "tcp:80", "17", "http", "uvicorn.workers.UvicornWorker", "CERT_REQUIRED")
 OWN = {"--help", "-h", "--version", "-v"}
 
 
@@ -77,20 +77,64 @@ def of_hypercorn() -> Iterator[tuple[str, bool]]:
             yield flag, action.nargs != 0
 
 
-PEERS = {"uvicorn": of_uvicorn, "gunicorn": of_gunicorn, "granian": of_granian, "hypercorn": of_hypercorn}
+def of_daphne() -> Iterator[tuple[str, bool]]:
+    parser = importlib.import_module("daphne.cli").CommandLineInterface().parser
+    for action in parser._actions:
+        for flag in action.option_strings:
+            yield flag, action.nargs != 0
 
 
-def outcome(flag: str, takes_value: bool) -> str:
+def of_waitress() -> Iterator[tuple[str, bool]]:
+    adjustments = importlib.import_module("waitress.adjustments")
+    for name, kind in adjustments.Adjustments._params:
+        flag = name.replace("_", "-")
+        yield f"--{flag}", kind is not adjustments.asbool
+        if kind is adjustments.asbool:
+            yield f"--no-{flag}", False
+    yield "--call", False
+
+
+def of_flask() -> Iterator[tuple[str, bool]]:
+    cli = importlib.import_module("flask.cli")
+    yield from of_click(cli.run_command)
+    yield from of_click(cli.FlaskGroup())
+
+
+PEERS = {
+    "uvicorn": of_uvicorn,
+    "gunicorn": of_gunicorn,
+    "granian": of_granian,
+    "hypercorn": of_hypercorn,
+    "daphne": of_daphne,
+    "waitress": of_waitress,
+    "flask": of_flask,
+}
+# Options that only the programs' own parsers know: their help, and the application as an option.
+LEAST = {
+    "uvicorn": 0.9,
+    "gunicorn": 0.8,
+    "granian": 0.9,
+    "hypercorn": 0.7,
+    "daphne": 0.9,
+    "waitress": 0.8,
+    "flask": 0.9,
+}
+
+
+def outcome(server: str, flag: str, takes_value: bool) -> str:
     """Result for a documented option: `taken`, or the message of the refusal."""
     message = ""
     for sample in SAMPLES if takes_value else (None,):
+        program = "" if (server, flag) not in NAMED else server
         try:
-            given = parse([flag, sample, APP] if sample else [flag, APP])
+            words = [flag, sample] if sample else [flag]
+            given = parse(words if flag in ("--app", "-A") else [*words, APP], program)
         except CommandLineError as error:
             message = str(error)
             continue
         # The value is not mistaken for the application, or the reverse.
-        assert given.pop("app") == APP, flag
+        found = given.pop("app")
+        assert found == (sample if flag in ("--app", "-A") else APP), flag
         return "taken"
     if flag == "--static-path-route" and "needs a --static-path-mount" in message:
         return "taken"
@@ -100,8 +144,8 @@ def outcome(flag: str, takes_value: bool) -> str:
 @pytest.mark.parametrize("server", PEERS)
 def test_every_option_of_a_peer_is_taken_or_refused_with_a_reason(server: str) -> None:
     pytest.importorskip(server)
-    outcomes = {flag: outcome(flag, value) for flag, value in PEERS[server]() if flag not in OWN}
-    assert len(outcomes) > 40
+    outcomes = {flag: outcome(server, flag, value) for flag, value in PEERS[server]() if flag not in OWN}
+    assert len(outcomes) > 15
     assert {flag: text for flag, text in outcomes.items() if "unknown argument" in text} == {}
     for flag, text in outcomes.items():
         if text != "taken":
@@ -109,14 +153,14 @@ def test_every_option_of_a_peer_is_taken_or_refused_with_a_reason(server: str) -
             assert text.startswith(flag), flag
             assert server in text, flag
     taken = sum(text == "taken" for text in outcomes.values())
-    assert taken / len(outcomes) > {"uvicorn": 0.9, "gunicorn": 0.5, "granian": 0.7, "hypercorn": 0.7}[server]
+    assert taken / len(outcomes) > LEAST[server]
 
 
 @pytest.mark.parametrize("server", PEERS)
 def test_the_table_has_only_options_that_exist(server: str) -> None:
     pytest.importorskip(server)
     real = dict(PEERS[server]())
-    rows = {flag: row.takes_value for flag, row in ROWS.items() if server in row.servers.split()}
+    rows = {row.flag: row.takes_value for row in ALL_ROWS if server in row.servers.split()}
     assert {flag: real.get(flag) for flag in rows} == rows
 
 
@@ -176,19 +220,14 @@ def test_translations(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("-k gevent", "-k gevent: workers run asyncio or uvloop (--loop), or WSGI threads (--threads)"),
+        ("-k gevent", "-k gevent: nothing is monkey-patched here"),
+        ("-k tornado", "-k tornado: the application must be ASGI on asyncio, or WSGI"),
         ("--daemon", "--daemon (gunicorn, hypercorn): run it under systemd"),
         ("-D", "-D (gunicorn, hypercorn): run it under systemd"),
-        ("--ssl-version TLSv1", "--ssl-version TLSv1: there is TLS 1.2 and 1.3 only"),
         ("--ssl-min-version 1.0", "TLS 1.0 is insecure and not supported"),
         ("--interface rsgi", "--interface rsgi: RSGI is Granian's own"),
-        ("--loop rloop", "--loop rloop: there is asyncio and uvloop"),
         ("--http all", "--http all: each version has a switch: --http1, --http2, --http3"),
         ("--protocol uwsgi", "--protocol uwsgi: there is HTTP only"),
-        (
-            "--quic-bind :443",
-            "--quic-bind (hypercorn): HTTP/3 (--http3) listens on the UDP ports of --bind",
-        ),
         ("--umask rwx", "expected octal permissions such as 660, not 'rwx'"),
     ],
 )
@@ -219,8 +258,8 @@ def test_variables_of_other_servers(capsys: pytest.CaptureFixture[str]) -> None:
     assert (config.workers, config.limit_max_requests) == (4, 100)
     assert (config.bind, config.reload_dir) == (("0.0.0.0:80", "unix:/a"), ("src", "lib"))
     notices = capsys.readouterr().err.splitlines()
-    assert [line.partition(" (")[0] for line in notices] == [
-        "towline serve: GUNICORN_CMD_ARGS: ignored: --worker-tmp-dir",
+    assert notices == [
+        "towline serve: GUNICORN_CMD_ARGS: --worker-tmp-dir: ignored: heartbeats are in shared memory, not in a file",
     ]
     assert configure([], {**environment, "TOWLINE_PORT": "9001"}).port == 9001
     assert configure(["--port", "9002"], {**environment, "TOWLINE_PORT": "9001"}).port == 9002
@@ -273,7 +312,7 @@ def test_the_configuration_of_gunicorn(tmp_path: Path, capsys: pytest.CaptureFix
     assert (config.pid_file, config.umask, config.preload, config.reload) == ("app.pid", 0o027, True, False)
     assert (config.env, config.log_config) == ((("A", "1"), ("B", "2")), {"version": 1})
     named = [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()]
-    assert named == ["errorlog", "proc_name", "pre_request"]
+    assert named == ["proc_name", "pre_request"]
     assert config.hooks is not None
     assert set(config.hooks.functions) == {"on_starting", "post_fork"}
     assert config.hooks.settings["proc_name"] == "shop"

@@ -77,6 +77,7 @@ VALUES: dict[str, tuple[str, Any]] = {
     "log_config": ("logging.json", "logging.json"),
     "access_log": ("access.log", "access.log"),
     "access_log_format": ("json", "json"),
+    "log_file": ("server.log", "server.log"),
     "log_format": ("json", "json"),
     "access_log_logger": ("my.access", "my.access"),
     "access_log_headers": ("x-a,x-b", ("x-a", "x-b")),

@@ -113,10 +113,12 @@ def check_command_line(words: list[str]) -> None:
     try:
         if name == "serve":
             from towline.cli.option_parser import CommandLineError
+            from towline.cli.programs import read
             from towline.cli.serve_arguments import parse as parse_serve
 
             try:
-                parse_serve(rest)
+                line = read(rest)
+                parse_serve(line.arguments, line.program)
             except CommandLineError as error:
                 raise Failed(str(error)) from None
         elif name in RUN:

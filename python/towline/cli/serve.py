@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..config import GROUPS, ServerConfig
 from ..errors import ConfigError, Error
-from . import peer_settings, sources
+from . import peer_settings, programs, sources
 from .help import Manual
 from .option_parser import CommandLineError
-from .serve_arguments import ACTIONS, parse
-from .targets import problem
+from .serve_arguments import ACTIONS, HELP_EXPLAINS, Reading, read
+from .targets import located, problem
 
 INVALID, STARTUP_FAILED = 2, 3
 ANY_ADDRESS = "0.0.0.0"
@@ -28,7 +28,7 @@ MANUAL = Manual(
         "towline serve main:app --reload                  # development",
         "towline serve main:app --workers 4 --bind :8000  # production",
         "towline serve main:create_app --factory",
-        "towline serve mysite.wsgi:application --check",
+        "towline serve gunicorn mysite.wsgi -w 4 --check   # the line of another server",
     ),
     usage="towline serve [OPTIONS] module:app",
     config=ServerConfig,
@@ -53,15 +53,20 @@ MANUAL = Manual(
 def main(arguments: Sequence[str]) -> int:
     """Run the server until it is stopped. Returns the exit status."""
     try:
-        shown = MANUAL.wanted(arguments)
+        line = programs.read(arguments)
+        shown = MANUAL.wanted(line.arguments)
         if shown is not None:
             sys.stdout.write(shown)
             return 0
-        given = parse(arguments)
-        actions = {name for name in ACTIONS if given.pop(name, False)}
-        config = merged(given, os.environ)
+        given = read(line.arguments, line.program)
+        actions = {name for name in ACTIONS if given.fields.pop(name, False)}
+        os.environ.update(programs.variables(line, os.environ))
+        config = merged(line, given, os.environ)
     except (CommandLineError, ConfigError) as error:
-        sys.stderr.write(f"towline serve: {error}\n")
+        for message in str(error).splitlines():
+            sys.stderr.write(f"towline serve: {message}\n")
+        if isinstance(error, CommandLineError):
+            sys.stderr.write(f"({HELP_EXPLAINS})\n")
         return INVALID
     if "print_config" in actions:
         from .print_config import as_toml
@@ -78,44 +83,63 @@ def main(arguments: Sequence[str]) -> int:
         return STARTUP_FAILED
 
 
-def configure(arguments: Sequence[str], environment: Any) -> ServerConfig:
+def configure(arguments: Sequence[str], environment: Mapping[str, str]) -> ServerConfig:
     """The configuration from command line, environment and file.
 
     Raises `CommandLineError` for an invalid command line and `ConfigError` for an invalid value.
     """
-    given = parse(arguments)
+    line = programs.read(arguments)
+    given = read(line.arguments, line.program)
     for action in ACTIONS:
-        given.pop(action, None)
-    return merged(given, environment)
+        given.fields.pop(action, None)
+    return merged(line, given, {**environment, **programs.variables(line, environment)})
 
 
-def merged(command_line: dict[str, Any], environment: Any) -> ServerConfig:
+def merged(line: programs.Line, given: Reading, environment: Mapping[str, str]) -> ServerConfig:
     """The configuration from the fields of the command line and the other sources."""
-    notices: list[str] = []
+    command_line, notices = given.fields, given.warnings
+    errors: list[str] = []
     environment = sources.without_services(environment, (sources.PREFIX, *peer_settings.PREFIXES), notices)
     path = command_line.pop("config", None) or environment.get(sources.PREFIX + "CONFIG")
     overridden = _overridden(command_line)
-    from_peers = peer_settings.from_environment(environment, notices)
-    path = path or from_peers.pop("config", None)
-    if peer_settings.is_python(path):
-        from_file = peer_settings.from_python(path, notices)
-    else:
-        from_file = sources.from_file(path, overridden)
+    peers = peer_settings.Peers(line.program, notices, errors)
+    from_peers = peers.from_environment(environment)
+    path = path or from_peers.pop("config", None) or peers.usual_file()
+    from_file = peers.from_file(path)
+    if from_file is None:
+        from_file = sources.from_file(path, overridden, errors)
     notices += sources.unknown_variables(environment)
-    explicit = sources.merge(sources.from_environment(environment, overridden), from_peers)
-    from_platform = sources.from_platform(environment, overridden | _overridden(explicit))
+    explicit = sources.merge(sources.from_environment(environment, overridden, errors), from_peers)
+    from_platform = sources.from_platform(environment, overridden | _overridden(explicit), errors)
     lower = sources.merge(explicit, from_platform, from_file)
     if "port" in from_platform:
         lower.setdefault("host", ANY_ADDRESS)  # the router of a platform is on another machine
     result = {name: value for name, value in lower.items() if name not in overridden} | command_line
+    result = programs.complete(line, result, notices)
     for notice in notices:
         sys.stderr.write(f"towline serve: {notice}\n")
+    _resolve(result, given.errors)
+    try:
+        config = ServerConfig(**result)
+    except ConfigError as error:
+        errors.append(str(error))
+    if given.errors or errors:
+        raise (CommandLineError if given.errors else ConfigError)("\n".join([*given.errors, *errors]))
+    return config
+
+
+def _resolve(result: dict[str, Any], errors: list[str]) -> None:
+    """Finds the module of an application that is given as a file: `src/main.py:app`."""
     app = result.get(sources.APP)
     if not app and not result.get("static"):
-        raise CommandLineError("no application given: towline serve module:app")
-    if isinstance(app, str) and (wrong := problem(app)):
-        raise CommandLineError(wrong)
-    return ServerConfig(**result)
+        errors.append("no application given: towline serve module:app")
+    base = result.get("chdir") or "."
+    if isinstance(app, str) and (wrong := problem(app, base)):
+        errors.append(wrong)
+    elif isinstance(app, str):
+        directory, result[sources.APP] = located(app, base)
+        if directory:
+            result.setdefault("app_dir", directory)
 
 
 def _overridden(command_line: dict[str, Any]) -> set[str]:

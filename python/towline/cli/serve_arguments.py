@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from .. import _migration as migration
 from .._options import Option, flags, options_of
 from ..config import ServerConfig
-from .option_parser import CommandLineError, converter, joined, unknown
+from .option_parser import CommandLineError, joined, unknown
 
 ACTIONS = {
     "check": "read everything, import the application, bind nothing; then exit",
@@ -29,27 +29,43 @@ def switches() -> frozenset[str]:
     )
 
 
-def parse(arguments: Sequence[str]) -> dict[str, Any]:
-    """Fields that the arguments give, `app`, `config` and the actions included. Raises `CommandLineError`."""
+class Reading(NamedTuple):
+    """The fields that arguments give, `app`, `config` and the actions included, and lines about the others."""
+
+    fields: dict[str, Any]
+    warnings: list[str]
+    errors: list[str]
+
+
+def read(arguments: Sequence[str], program: str = "") -> Reading:
+    """Every bad option is in `errors`, so that one start shows them all. `program`: the server whose line this is."""
+    ours = migration.translate(arguments, switches(), program)
+    errors = ours.errors
     try:
-        ours = migration.translate(arguments, switches())
-    except migration.Refused as error:
-        raise CommandLineError(str(error)) from None
-    parsed, others = _parser().parse_known_args(_normalised(ours))
-    if others:
-        raise CommandLineError(unknown(others[0], ServerConfig, f" ({HELP_EXPLAINS})"))
-    return _fields(vars(parsed))
+        parsed, others = _parser(errors).parse_known_args(_normalised(ours.arguments))
+        fields = {name: value for name, value in _fields(vars(parsed)).items() if value is not _BAD}
+    except CommandLineError as error:
+        return Reading({}, ours.warnings, [*errors, str(error)])
+    unknowns = [other for other in others if other.startswith("-")] or others
+    errors += [unknown(each, ServerConfig) for each in unknowns]
+    return Reading(fields, ours.warnings, errors)
+
+
+def parse(arguments: Sequence[str], program: str = "") -> dict[str, Any]:
+    """The fields of `read`. Raises `CommandLineError`."""
+    found = read(arguments, program)
+    if found.errors:
+        raise CommandLineError("\n".join(found.errors))
+    return found.fields
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        for flag, hint in migration.HINTS.items():
-            if f"argument {flag}:" in message or f"/{flag}:" in message:
-                message += f" ({hint})"
-        raise CommandLineError(f"{message}\n({HELP_EXPLAINS})")
+        raise CommandLineError(message)
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(errors: list[str]) -> argparse.ArgumentParser:
+    """Messages about values go to `errors`."""
     parser = _Parser(
         prog="towline serve", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS
     )
@@ -58,14 +74,14 @@ def _parser() -> argparse.ArgumentParser:
     for action in ACTIONS:
         parser.add_argument(f"--{action.replace('_', '-')}", dest=action, action="store_true")
     for name, (option, _) in options_of(ServerConfig).items():
-        _add(parser, name, option)
+        _add(parser, name, option, errors)
     # In Granian a static mount is a pair of options.
     parser.add_argument("--static-path-route", action="append", default=[])
     parser.add_argument("--static-path-mount", action="append", default=[])
     return parser
 
 
-def _add(parser: argparse.ArgumentParser, name: str, option: Option) -> None:
+def _add(parser: argparse.ArgumentParser, name: str, option: Option, errors: list[str]) -> None:
     spelled = flags(name, option)
     if option.switch:
         parser.add_argument(*spelled, dest=name, action=argparse.BooleanOptionalAction)
@@ -76,12 +92,34 @@ def _add(parser: argparse.ArgumentParser, name: str, option: Option) -> None:
         extra["action"] = "append"
     if option.const is not None:
         extra.update(nargs="?", const=option.const)
-    parser.add_argument(*spelled, dest=name, type=converter(option.parse), metavar=option.metavar, **extra)
+    kind = _converter(option, "/".join(spelled), errors)
+    parser.add_argument(*spelled, dest=name, type=kind, metavar=option.metavar, **extra)
     if option.const is not None:
         off: Any = () if isinstance(option.const, tuple) else None
         parser.add_argument(
             f"--no-{spelled[0].removeprefix('--')}", dest=name, action="store_const", const=off
         )
+
+
+def _converter(option: Option, spelled: str, errors: list[str]) -> Callable[[str], Any]:
+    def convert(value: str) -> Any:
+        try:
+            return option.parse(value)
+        except ValueError as error:
+            hint = next(
+                (f" ({text})" for flag, text in migration.HINTS.items() if flag in spelled.split("/")), ""
+            )
+            errors.append(f"argument {spelled}: {error}{hint}")
+            return _BAD
+
+    return convert
+
+
+class _Bad(tuple[()]):
+    """Stands for a value that cannot be read."""
+
+
+_BAD = _Bad()
 
 
 def _normalised(arguments: Sequence[str]) -> list[str]:

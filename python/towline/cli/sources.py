@@ -6,10 +6,11 @@ the source of a bad value. A value that the command line overrides is not read, 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 from .._options import Option, options_of
@@ -48,10 +49,12 @@ def without_services(
     return found
 
 
-def from_environment(environment: Mapping[str, str], overridden: Container[str]) -> dict[str, Any]:
+def from_environment(
+    environment: Mapping[str, str], overridden: Container[str], errors: list[str]
+) -> dict[str, Any]:
     """Read our own variables: `TOWLINE_LIMIT_REQUEST_LINE=4096`.
 
-    An empty variable is ignored, and one of an `overridden` field.
+    An empty variable is ignored, and one of an `overridden` field. Messages about bad values go to `errors`.
     """
     found: dict[str, Any] = {}
     if environment.get(PREFIX + "APP"):
@@ -59,18 +62,28 @@ def from_environment(environment: Mapping[str, str], overridden: Container[str])
     for name, (option, _) in options_of(ServerConfig).items():
         variable = PREFIX + name.upper()
         if name not in overridden and environment.get(variable):
-            found[name] = _parse_list(option, variable, environment[variable])
+            with _collected(errors):
+                found[name] = _parse_list(option, variable, environment[variable])
     return found
 
 
-def from_platform(environment: Mapping[str, str], given: Container[str]) -> dict[str, Any]:
+def from_platform(environment: Mapping[str, str], given: Container[str], errors: list[str]) -> dict[str, Any]:
     """Read variables that platforms and other servers share (`WEB_CONCURRENCY`, `PORT`), but for `given` fields."""
     found: dict[str, Any] = {}
     for name, (option, _) in options_of(ServerConfig).items():
         for variable in option.variables:
             if name not in given and environment.get(variable):
-                found[name] = _parse_list(option, variable, environment[variable])
+                with _collected(errors):
+                    found[name] = _parse_list(option, variable, environment[variable])
     return found
+
+
+@contextlib.contextmanager
+def _collected(errors: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        errors.append(str(error))
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
@@ -86,7 +99,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     return notices
 
 
-def from_file(path: str | None, overridden: Container[str] = ()) -> dict[str, Any]:
+def from_file(path: str | None, overridden: Container[str], errors: list[str]) -> dict[str, Any]:
     """Read the table `[tool.towline.serve]` of pyproject.toml, or of the file that `--config` names.
 
     In the latter the keys may also be at the top level. Without `--config`, a pyproject.toml in the
@@ -95,8 +108,8 @@ def from_file(path: str | None, overridden: Container[str] = ()) -> dict[str, An
     if path is None:
         if not os.path.isfile("pyproject.toml"):
             return {}
-        return _fields(_table(_load("pyproject.toml"), top=False), "pyproject.toml", overridden)
-    return _fields(_table(_load(path), top=True), path, overridden)
+        return _fields(_table(load("pyproject.toml"), top=False), "pyproject.toml", overridden, errors)
+    return _fields(_table(load(path), top=True), path, overridden, errors)
 
 
 def merge(*sources: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +135,7 @@ def _parse_list(option: Option, where: str, value: str) -> Any:
     return tuple(member for part in parts if part for member in parse(option, where, part))
 
 
-def _load(path: str) -> dict[str, Any]:
+def load(path: str) -> dict[str, Any]:
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -145,16 +158,18 @@ def _table(document: dict[str, Any], *, top: bool) -> dict[str, Any]:
     return dict(table)
 
 
-def _fields(table: Mapping[str, Any], path: str, overridden: Container[str]) -> dict[str, Any]:
+def _fields(
+    table: Mapping[str, Any], path: str, overridden: Container[str], errors: list[str]
+) -> dict[str, Any]:
     known = options_of(ServerConfig)
     found: dict[str, Any] = {}
     for key, value in table.items():
         name = _field_name(key, known)
         if name is None:
-            raise ConfigError(f"{path}: unknown option {key!r}{_suggestion(key, known)}")
-        if name in overridden:
-            continue
-        found[name] = value if name == APP else _from_toml(known[name][0], f"{path}: {key}", value)
+            errors.append(f"{path}: unknown option {key!r}{_suggestion(key, known)}")
+        elif name not in overridden:
+            with _collected(errors):
+                found[name] = value if name == APP else _from_toml(known[name][0], f"{path}: {key}", value)
     return found
 
 

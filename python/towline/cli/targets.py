@@ -1,4 +1,4 @@
-"""Import strings that cannot be one: `main`, `main.py`, `./main:app`, with the one that was probably meant."""
+"""Import strings of the command line: `mysite.wsgi`, `src/main.py:app`, `notes:create_app()`, and those that cannot be one."""
 
 from __future__ import annotations
 
@@ -8,20 +8,42 @@ import os
 USUAL = ("app", "application", "api", "asgi_app", "wsgi_app", "create_app", "make_app")
 
 
-def problem(target: str) -> str | None:
-    """The message for a string that is not `module:attribute`, with a suggestion; None if it is well formed."""
+def located(target: str, base: str) -> tuple[str, str]:
+    """The directory that must be on the path, and `module:attribute`, for a file: the directory above its packages. `base`:
+    the directory of relative paths."""
+    path, separator, attribute = target.partition(":")
+    if not _is_path(path):
+        return "", target
+    directory, name = os.path.split(os.path.abspath(os.path.join(base, path.removesuffix(".py"))))
+    if name == "__init__":
+        directory, name = os.path.split(directory)
+    while os.path.exists(os.path.join(directory, "__init__.py")):
+        directory, package = os.path.split(directory)
+        name = f"{package}.{name}"
+    return directory, name + separator + attribute
+
+
+def problem(target: str, base: str) -> str | None:
+    """The message for a string that is not `module`, `module:attribute`, `module:function(...)` or the file of a module, with
+    a suggestion; None if it is well formed."""
     module, separator, attribute = target.partition(":")
-    is_path = "/" in module or module.endswith(".py")
-    if separator and module and attribute and not is_path:
-        dotted = all(part.isidentifier() for part in module.split("."))
-        return None if dotted else f"{target!r} is not of the form module:attribute"
-    name = module.removesuffix(".py").removeprefix("./").strip("/").replace("/", ".") or "main"
-    guess = attribute or _application_in(module if is_path else module.replace(".", "/") + ".py") or "app"
-    meant = f"{name}:{guess}"
-    directory, file = os.path.split(module)
-    if os.path.isabs(module) or ".." in module.split("/"):
-        meant = f"--app-dir {directory} {file.removesuffix('.py')}:{guess}"
-    return f"{target!r} is not of the form module:attribute; did you mean {meant}?"
+    if _is_path(module):
+        path = os.path.normpath(os.path.join(base, module))
+        if any(map(os.path.exists, (path, f"{path}.py"))):
+            return None if attribute or not separator else _wrong(target, module)
+        return f"{target!r}: there is no file {path}"
+    names = [*module.split("."), *(attribute.partition("(")[0].split(".") if separator else ())]
+    return None if all(name.isidentifier() for name in names) else _wrong(target, module)
+
+
+def _wrong(target: str, module: str) -> str:
+    meant = f"{module.replace('/', '.').removesuffix('.py')}:{_application_in(module) or 'app'}"
+    hint = "" if meant == target else f"; did you mean {meant}?"
+    return f"{target!r} is not of the form module:attribute{hint}"
+
+
+def _is_path(module: str) -> bool:
+    return "/" in module or module.endswith(".py")
 
 
 def _application_in(path: str) -> str | None:

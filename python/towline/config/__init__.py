@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._codings import CODINGS as CODINGS
 from .._options import groups_of, options_of, rows_of
+from ..errors import ConfigError
 from .address import Address as Address
 from .checks import as_tuple, check_kind, check_together
 from .connections import LimitOptions, ProxyOptions, TimeoutOptions, TlsOptions
@@ -75,14 +76,20 @@ class ServerConfig(
             bind = self.bind if isinstance(self.bind, (list, tuple)) else (self.bind,)
             texts = [item if isinstance(item, str) else str(Address.of(item)) for item in bind if item]
             object.__setattr__(self, "bind", tuple(texts))
+        wrong = []
         for name, (described, default) in options_of(type(self)).items():
             value = getattr(self, name)
-            if isinstance(default, tuple):
-                value = as_tuple(name, value)
-                object.__setattr__(self, name, value)
-            check_kind(name, described, default, value)
-            if described.check is not None:
-                described.check(name, value)
+            try:
+                if isinstance(default, tuple):
+                    value = as_tuple(name, value)
+                    object.__setattr__(self, name, value)
+                check_kind(name, described, default, value)
+                if described.check is not None:
+                    described.check(name, value)
+            except ConfigError as error:
+                wrong.append(str(error))
+        if wrong:
+            raise ConfigError("\n".join(wrong))
         check_together(self)
 
     def replace(self, **changes: Any) -> ServerConfig:

@@ -22,6 +22,9 @@ class LoggingOptions(Section, group="logging", summary="server log and access lo
         choices=(*values.LOG_LEVELS,))
     log_config: Any = option(
         None, "logging configuration: .ini, .json, .toml or .yaml (a dict from Python)", metavar="PATH")
+    log_file: str | None = option(
+        None, "write the server log to PATH instead of stderr; - is stderr; not with --log-config", metavar="PATH",
+        aliases=("--error-logfile", "--error-log"))
     log_format: str = option(
         "text",
         "json writes the server log, and the access log unless it has a format, as one JSON object per line",

@@ -26,7 +26,8 @@ class ApplicationOptions(Section, group="application", summary="the application 
         choices=("auto", "asgi", "asgi2", "asgi3", "wsgi"))
     factory: bool = option(False, "APP is a function that returns the application")
     app_dir: str = option(
-        ".", "directory searched first for the application's module (default: the current one)", metavar="DIR")
+        ".", "directory searched first for the application's module, or several with : (default: the current one)",
+        metavar="DIR")
     lifespan: str = option(
         "auto", "ASGI lifespan; auto also serves an application that does not support it",
         choices=("auto", "on", "off"))

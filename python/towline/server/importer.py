@@ -7,6 +7,7 @@ traceback).
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import pkgutil
@@ -20,6 +21,8 @@ from .._suggest import closest
 from ..errors import ImportFromStringError, StartupError
 from .signature import is_coroutine_function, signature_of
 
+FACTORIES = ("create_app", "make_app")
+USUAL = ("application", "app", *FACTORIES)
 INSTALLED = {"site-packages", "dist-packages"}
 
 
@@ -32,6 +35,7 @@ def import_application(target: Any, *, app_dir: str = ".", factory: bool = False
     name = target
     if isinstance(target, str):
         target = import_from_string(target, app_dir=app_dir)
+        factory = factory and not name.endswith(")")
     if not factory:
         return target
     if not callable(target):
@@ -54,17 +58,52 @@ def import_application(target: Any, *, app_dir: str = ".", factory: bool = False
 
 
 def import_from_string(target: str, *, app_dir: str = ".") -> Any:
-    """Import `module:attribute.path` with `app_dir` first on the path."""
+    """Import `module:attribute.path` with `app_dir` first on the path; `module:function("a", b=1)` is called.
+
+    The attribute of a module alone is `application` or `app`, or the result of `create_app` or `make_app`.
+    """
     module_name, separator, attributes = target.partition(":")
-    if not separator or not module_name or not attributes:
+    if not module_name or bool(separator) != bool(attributes):
         raise ImportFromStringError(f"{target!r} is not of the form module:attribute ({_hint(target)})")
-    directory = os.path.abspath(app_dir)
-    if directory not in sys.path:
-        sys.path.insert(0, directory)
-    found: Any = _module(module_name, directory)
+    attributes, has_arguments, _ = attributes.partition("(")
+    call = _arguments(target) if has_arguments else None
+    folders = search_path(app_dir)
+    for directory in reversed(folders):
+        if directory not in sys.path:
+            sys.path.insert(0, directory)
+    found: Any = _module(module_name, folders[0])
+    if not separator:
+        attributes = next((name for name in USUAL if hasattr(found, name)), "")
+        if not attributes:
+            raise ImportFromStringError(f"{module_name!r} has none of {', '.join(USUAL)}")
+        call = ([], {}) if attributes in FACTORIES else None
     for attribute in attributes.split("."):
         found = _attribute(found, attribute, module_name)
-    return found
+    if call is None:
+        return found
+    try:
+        return found(*call[0], **call[1])
+    except Exception as error:
+        raise ApplicationImportError(own_traceback(error)) from error
+
+
+def _arguments(target: str) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of the call in an import string, which are literals."""
+    try:
+        node = ast.parse(target.partition(":")[2], mode="eval").body
+        if not isinstance(node, ast.Call) or any(keyword.arg is None for keyword in node.keywords):
+            raise ValueError
+        keywords = {str(each.arg): ast.literal_eval(each.value) for each in node.keywords}
+        return [ast.literal_eval(each) for each in node.args], keywords
+    except (SyntaxError, ValueError):
+        raise ImportFromStringError(
+            f"{target!r}: expected module:function(...) with literals, such as app:create_app('prod', debug=False)"
+        ) from None
+
+
+def search_path(app_dir: str) -> list[str]:
+    """The directories of `--app-dir`, separated as in PYTHONPATH."""
+    return [os.path.abspath(directory) for directory in app_dir.split(os.pathsep)]
 
 
 def forget_modules(directories: Iterable[str]) -> None:

@@ -59,14 +59,14 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(line)
 
 
-def configure(level: str, log_config: Any, log_format: str = "text") -> None:
+def configure(level: str, log_config: Any, log_format: str = "text", log_file: str | None = None) -> None:
     """Apply `--log-config` if given, else the default handler; then the level. Raises `ConfigError`."""
     logging.addLevelName(LOG_LEVELS["trace"], "TRACE")
     logger = logging.getLogger(LOGGER)
     if log_config is not None:
         _apply(log_config)
     elif not logger.handlers:
-        handler = logging.StreamHandler(sys.stderr)
+        handler = _handler(log_file)
         as_json = log_format == "json"
         handler.setFormatter(JsonFormatter() if as_json else logging.Formatter(FORMAT, DATE_FORMAT))
         logger.addHandler(handler)
@@ -76,6 +76,18 @@ def configure(level: str, log_config: Any, log_format: str = "text") -> None:
     if client.level == logging.NOTSET:
         # The calls of the application are not the server's, and take longer while they are logged.
         client.setLevel(max(logging.WARNING, logger.level))
+
+
+def _handler(path: str | None) -> logging.Handler:
+    """To stderr, or to a file, which is opened again after a rotation has moved it."""
+    if path in (None, "", "-"):
+        return logging.StreamHandler(sys.stderr)
+    from logging.handlers import WatchedFileHandler  # here because few need it: it makes starting slower
+
+    try:
+        return WatchedFileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"log_file: cannot write {path}: {error.strerror}") from None
 
 
 def counted(number: int, noun: str) -> str:

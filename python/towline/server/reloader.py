@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 from ..config import ServerConfig
+from .importer import search_path
 from .spawner import fork
 
 logger = logging.getLogger("towline.server")
@@ -69,7 +70,7 @@ class Watcher:
 
 def watch(config: ServerConfig, channel: int, lifeline: int) -> NoReturn:
     """Write one line, a changed file, for each burst of changes, until the supervisor ends."""
-    directories = [os.path.abspath(path) for path in config.reload_dir or (config.app_dir,)]
+    directories = [os.path.abspath(path) for path in config.reload_dir or search_path(config.app_dir)]
     path_filter = PathFilter(config.reload_include, config.reload_exclude)
     supervisor = select.poll()
     supervisor.register(lifeline, select.POLLIN)

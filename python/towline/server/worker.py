@@ -28,7 +28,7 @@ from ..config import Bind, ServerConfig
 from ..errors import Error
 from .application import Application, load
 from .hooks import HookCaller, HookWorker
-from .importer import forget_modules
+from .importer import forget_modules, search_path
 from .logs import counted
 from .process import become, owner
 from .signal_handlers import install
@@ -123,7 +123,7 @@ def _serve(context: WorkerContext) -> int:
         give_store(target)
         become(target)
     if context.imports_again:
-        forget_modules((context.config.app_dir, *context.config.reload_dir))
+        forget_modules((*search_path(context.config.app_dir), *context.config.reload_dir))
     application = context.application or load(context.config)
     context.hooks.call("post_worker_init", context.for_hooks)
     try:
