@@ -17,36 +17,46 @@ PAGE = Path(__file__).resolve().parent.parent / "docs" / "migrate-client.md"
 # the reason or the replacement follows.
 TABLES = {
     "httpx": """
-HTTPError: `Error` (all), `TransportError` (no complete response), `StatusError` (`raise_for_status()`)
-HTTPStatusError: `StatusError`
-RequestError: `TransportError`; `TooManyRedirects` and `DecodingError` are `ResponseError`
-TimeoutException: `TimeoutError`, also a `builtins.TimeoutError`
-CloseError: `NetworkError`
-UnsupportedProtocol: `InvalidURL`
-CookieConflict: `UsageError`
-StreamError RequestNotRead ResponseNotRead: `UsageError`
-StreamClosed: `StreamConsumed`
-ByteStream: `Request(content=...)`
-HTTPTransport AsyncHTTPTransport: the pool is part of `Client` and `AsyncClient`: `limits=`, `retries=`, `uds=`, `local_address=`
-USE_CLIENT_DEFAULT: leave the argument out; `None` has a meaning of its own
-create_ssl_context: `verify=towline.TLS(...)`, or an `ssl.SSLContext`
-main: `towline get URL` on the command line
+HTTPStatusError: the same class as `StatusError`
+TimeoutException: the same class as `TimeoutError`, also a `builtins.TimeoutError`
+CloseError: the same class as `WriteError`: no error of closing is reported
+StreamClosed: the same class as `StreamConsumed`
+ByteStream: works as a stream of bytes
+USE_CLIENT_DEFAULT: works; or leave the argument out. `None` has a meaning of its own
+create_ssl_context: - `verify=towline.TLS(...)`, or an `ssl.SSLContext`
+main: - `towline get URL` on the command line
 """,
     "httpx.Client": """
 """,
     "httpx.Response": """
 """,
     "requests": """
-Session session: `Client`
-PreparedRequest: `Request`
-RequestException: `Error`
-HTTPError: `StatusError`
-ConnectionError: `NetworkError`, `ProxyError`
-Timeout: `TimeoutError`; `towline.Timeout` is the setting
-JSONDecodeError: `json.JSONDecodeError`, a `ValueError`
-URLRequired: `InvalidURL`
+Session session: works: a `Client` that follows redirects, at most 30
+PreparedRequest: the same class as `Request`
+RequestException: the same class as `Error`
+HTTPError: the one of httpx, a base class of `StatusError` and `TransportError`; `exceptions.HTTPError` is `StatusError`
+Timeout: the setting, as in httpx; `exceptions.Timeout` is `TimeoutError`
+ConnectionError: works: a base class of `NetworkError`, `ProxyError`, `RemoteProtocolError`, `ConnectTimeout` and `PoolTimeout`
+JSONDecodeError: `Error` and `json.JSONDecodeError`
+URLRequired: the same class as `InvalidURL`
+packages utils: - see [modules of requests](#modules-of-requests)
 NullHandler annotations: - modules of Python
 DependencyWarning FileModeWarning RequestsDependencyWarning chardet_version charset_normalizer_version check_compatibility: - about urllib3 and chardet
+""",
+    "requests.exceptions": """
+ContentDecodingError: the same class as `DecodingError`
+HTTPError RetryError: the same class as `StatusError`
+InvalidJSONError: the same class as `JSONDecodeError`
+InvalidProxyURL: the same class as `ConfigError`, raised when the client is made
+InvalidSchema MissingSchema: the same class as `UnsupportedProtocol`
+RequestException: the same class as `Error`
+SSLError: the same class as `TLSError`
+StreamConsumedError UnrewindableBodyError: the same class as `StreamConsumed`
+Timeout: the same class as `TimeoutError`
+URLRequired: the same class as `InvalidURL`
+ChunkedEncodingError: works: a base class of `ReadError` and `RemoteProtocolError`
+ConnectionError: works: see above
+RequestsWarning FileModeWarning RequestsDependencyWarning: `builtins.Warning`; none is given
 """,
     "requests.Session": """
 adapters mount get_adapter: `Client(mounts={pattern: transport})`
@@ -156,6 +166,7 @@ version: `response.http_version`
 OURS = {
     "httpx": towline,
     "requests": towline,
+    "requests.exceptions": towline,
     "aiohttp": towline,
     "httpx.Client": towline.Client,
     "requests.Session": towline.Client,
@@ -168,16 +179,122 @@ HEAD = """# From httpx, requests and aiohttp
 
 <!-- The tables are written by scripts/client_names.py (`make format`); edit that. -->
 
-To change nothing but the engine, keep httpx, httpx2 or requests and use a drop-in ([dropins.md](dropins.md)). This page is for
-code that changes to `towline.Client` and `towline.AsyncClient`, which follow httpx. A name that is not in a table has the same
-name and meaning here. The differences in behaviour are in [call.md](call.md#differences-from-httpx).
+There are three ways:
 
-If you use a name that does not exist here, the error says what to write:
+| you want | write |
+|---|---|
+| to change nothing but the engine: responses and exceptions stay those of the package | `import towline.httpx`, `towline.httpx2` or `towline.requests`: [drop-ins](dropins.md) |
+| to change an import, and keep a program that uses httpx | `import towline as httpx`: the [names](#httpx) of httpx, and what [differs](#differences-in-behaviour) |
+| to change an import, and keep a program that uses requests | `import towline as requests`: its [names](#requests) and [exceptions](#requestsexceptions); responses are those of httpx. If the program mounts adapters or reads `response.raw`, use the drop-in |
+
+```python
+import towline as httpx
+
+try:
+    httpx.get("http://127.0.0.1:8000/missing", timeout=5).raise_for_status()
+except httpx.HTTPStatusError as error:
+    print(error.response.status_code)
+except httpx.TransportError as error:
+    print("no response:", error)
+```
+
+Each `except` that catches an error of httpx or requests catches Towline's in the same situation. A name that both packages have means what it
+means in httpx. Three of them have another meaning in requests:
+
+| of requests | write | because |
+|---|---|---|
+| `except requests.Timeout` | `except requests.exceptions.Timeout` | `Timeout` is the setting, and Python cannot catch it: the `except` raises a `TypeError` |
+| `except requests.HTTPError` | `except requests.exceptions.HTTPError` | `HTTPError` is the base class of httpx, so it also catches calls without a response; `error.response` is then None |
+| `requests.get(url)` | `requests.get(url, follow_redirects=True)` | as in httpx, only a `requests.Session()` follows redirects |
+
+A name that does not exist here raises an error that says what to write:
 
 ```pycon
 >>> client.get(url, allow_redirects=True)
 TypeError: unexpected keyword argument 'allow_redirects'; write follow_redirects=True
+>>> requests.adapters.HTTPAdapter
+AttributeError: module 'towline.adapters' has no attribute 'HTTPAdapter'; here it is Client(limits=..., retries=...), or towline.requests.Adapter for a Session of requests
 ```
+"""
+DIFFERENCES_HEAD = """
+## Differences in behaviour
+
+Measured with both libraries and Towline against one server (`tests/client/test_differences.py`): {versions}. What is not listed is the same in all
+three where they have it, for example 302 after PUT (GET), 301 after PUT (PUT), dot segments and `'` in URLs, credentials in a URL, BOMs before
+JSON, and `Content-Length: 0` of an empty POST.
+
+| subject | httpx | requests | here | for the other behaviour |
+|---|---|---|---|---|
+"""
+VERSIONS = "httpx 0.28.1 and requests 2.34.2"
+# subject | httpx | requests | here | what to write. A test has a probe for each subject.
+DIFFERENCES = """
+default timeout | 5 s in each phase, the pool too | none | 5 s to connect, 60 s of silence, none for the pool | `timeout=`
+read timeout inside a body | `ReadTimeout` | `ConnectionError` | `ReadTimeout` | catch `exceptions.Timeout` too
+connections of a client | 100, 20 of them idle for 5 s | 10 idle ones for each of 10 hosts, any number in use | 1000, 100 for each host, 100 idle for 15 s | `limits=towline.Limits(...)`
+failed connect | an error | an error | tried once more | `retries=0`
+kept connection that the server has closed | an error | an error | an idempotent request is sent again | `retries=towline.Retry(stale=False)`
+redirects | not followed | followed, except by `head` | not followed; by `Session`, all | `follow_redirects=True`
+redirects at most | 20 | 30 | 20; `Session` 30 | `max_redirects=`
+API-key headers after a redirect to another origin | sent | sent | removed, as is every header that names a secret | send the second request yourself
+client cookie without a domain after a redirect to another host | sent | sent | not sent | `cookies.set(name, value, domain=...)`
+`params=` and the query of a URL | replaces the query | added, a second value beside the first | added; replaces the value of that name | put the query into the URL
+None in `params=` and `data=` | empty value | left out | empty value | leave it out
+True in `params=` and `data=` | `true` | `True` | `true` | `str(True)`
+headers that are always sent | Host, Accept, Accept-Encoding, Connection, User-Agent | Host, User-Agent, Accept-Encoding, Accept, Connection | Host, Accept, Accept-Encoding, User-Agent | `headers=`
+`Accept-Encoding` | gzip, deflate; br and zstd with packages | as httpx | gzip, deflate, br, zstd | `headers=`
+header with the value None | `TypeError` | removes a header of the session | `InvalidHeader` | `del client.headers["Accept"]`
+`json=` | compact, UTF-8 | with spaces, escaped | compact, UTF-8 | `json_dumps=json.dumps`
+text without a charset | UTF-8 | Latin-1 if `text/*`, else guessed | UTF-8 | `default_encoding=`
+`raise_for_status()` | raises unless 2xx, returns the response | raises for 4xx and 5xx, returns None | as httpx | `if response.is_error:`
+`response.url` | `httpx.URL` | `str` | `towline.URL` | `str(response.url)`
+`response.iter_lines()` | `str` | `bytes` | `str` | `iter_bytes()`
+`response.elapsed` | to the end of the body | to the end of the head | to the end of the body | `response.timings`
+stream read again after iteration | `StreamConsumed` | `StreamConsumedError` | an iteration gives nothing; `read()` raises `StreamConsumed` | `read()` first
+event hooks | `request` and `response`, for each hop | `response`, for each hop | as httpx | `event_hooks=`
+error of `response.json()` | `json.JSONDecodeError` | also a `RequestException` | also a `towline.Error` | `except ValueError`
+URL without http:// or https:// | `UnsupportedProtocol` | `MissingSchema`, `InvalidSchema` | `UnsupportedProtocol`, an `InvalidURL` and a `TransportError` | prefix `https://`
+port above 65535 | `ConnectError` | `InvalidURL` | `InvalidURL` | `except ConnectionError` does not catch it
+proxy that is away | `ConnectError` | `ProxyError` | `ConnectError` | catch `ConnectionError`
+closed client | `RuntimeError` | works | `ClientClosed`, a `RuntimeError` | make a new client
+proxy | `proxy=`, `mounts=`, the environment | `proxies=`, the environment | as httpx | `Client(proxy=...)`
+netrc | `NetRCAuth()` | read for each call without `auth=` | `NetRCAuth()` | `auth=towline.NetRCAuth()`
+trusted certificates | certifi; `SSL_CERT_FILE`, `SSL_CERT_DIR` | certifi; `REQUESTS_CA_BUNDLE`, `CURL_CA_BUNDLE` | the system's; `SSL_CERT_FILE`, `SSL_CERT_DIR` | `verify=` a path, or `towline.TLS(trust="certifi")`
+certificate with a common name only | accepted | refused | refused (RFC 9110 4.3.4) | `verify=` an `ssl.SSLContext` that accepts it
+HTTP/2 | off; with the package h2 | none | off; no package | `http2=True`
+TCP keep-alive | off | off | after 60 s | `tcp_keepalive=None`
+streamed upload and an early response | sends everything first | sends everything first | goes on while you read | read to the end
+"""
+# Arguments of the constructor and of methods that are missing here, or have another default.
+ARGUMENTS = {
+    "httpx.Client": """
+timeout: `Timeout()`, see above
+limits: `Limits()`, see above
+""",
+    "requests.Session.request": """
+allow_redirects: `follow_redirects=`
+proxies: `Client(proxy=...)`, or `mounts=` by URL
+hooks: `event_hooks=` of the client
+stream: `with client.stream(method, url) as response:`
+verify cert: of the client, or of `towline.get(...)`
+timeout auth: None means none; leave the argument out for the client's
+""",
+}
+MODULES = """
+## Modules of requests
+
+| module | here |
+|---|---|
+| `exceptions` | see [above](#requestsexceptions) |
+| `auth` | `HTTPBasicAuth`, `HTTPDigestAuth` and `AuthBase`; for `HTTPProxyAuth` write `Proxy(url, auth=(user, password))` |
+| `cookies` | `RequestsCookieJar` and `cookiejar_from_dict` are `Cookies`; `CookieConflictError` is `CookieConflict` |
+| `structures` | `CaseInsensitiveDict` is `Headers`, whose values are `str` |
+| `models`, `sessions`, `api`, `status_codes` | the names that `towline` has |
+| `utils`, `compat` | the functions of `urllib.parse`, `cookiejar_from_dict` and `dict_from_cookiejar` |
+| `adapters`, `packages`, `certs`, `hooks` | none: there is no urllib3. Each name raises an error that says what to write |
+
+`import towline as requests` does not make `from requests.exceptions import Timeout` work: change that line to
+`Timeout = towline.exceptions.Timeout`. `requests.codes` has the names of requests that are words, such as `ok` and `server_error`.
 """
 
 
@@ -190,10 +307,34 @@ def rows(table: str) -> dict[str, str]:
     return found
 
 
+def differences() -> dict[str, list[str]]:
+    """Subject -> httpx, requests, here, what to write."""
+    lines = [line.split("|") for line in DIFFERENCES.strip().splitlines()]
+    return {subject.strip(): [cell.strip() for cell in cells] for subject, *cells in lines}
+
+
+def arguments(method: str) -> set[str]:
+    """Names of the arguments that differ."""
+    return {
+        name for line in ARGUMENTS[method].strip().splitlines() for name in line.partition(":")[0].split()
+    }
+
+
 def page() -> str:
-    parts = [HEAD]
+    parts = [HEAD, DIFFERENCES_HEAD.format(versions=VERSIONS)]
+    parts += [f"| {subject} | {' | '.join(cells)} |\n" for subject, cells in differences().items()]
+    parts.append(
+        "\nAdditional: `read(n)`, `readinto`, `buffered`, `iter_sse`, `iter_ndjson`, `trailers`, `timings`, `reused`, `websocket()`.\n"
+    )
+    for method, lines in ARGUMENTS.items():
+        parts.append(f"\n| argument of {method} | here |\n|---|---|\n")
+        for line in lines.strip().splitlines():
+            names, _, here = line.partition(": ")
+            parts.append(f"| {', '.join(f'`{name}`' for name in names.split())} | {here} |\n")
     for table in TABLES:
         lines = TABLES[table].strip().splitlines()
+        if table == "requests.Session":
+            parts.append(MODULES)
         parts.append(f"\n## {table}\n")
         if not lines:
             parts.append("\nAll names are the same.\n")

@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ._json import JSONDecodeError as JSONDecodeError
     from ._native import ServerSentEvent as ServerSentEvent
     from .client.api import (
         delete as delete,
@@ -67,6 +68,10 @@ if TYPE_CHECKING:
         MockTransport as MockTransport,
         WSGITransport as WSGITransport,
     )
+    from .client.transports.native import (
+        AsyncHTTPTransport as AsyncHTTPTransport,
+        HTTPTransport as HTTPTransport,
+    )
     from .client.url import URL as URL
     from .client.websocket import AsyncWebSocket as AsyncWebSocket, WebSocket as WebSocket
     from .config import ServerConfig as ServerConfig
@@ -76,10 +81,12 @@ if TYPE_CHECKING:
         ConfigError as ConfigError,
         ConnectError as ConnectError,
         ConnectTimeout as ConnectTimeout,
+        CookieConflict as CookieConflict,
         DecodingError as DecodingError,
         DecompressionLimit as DecompressionLimit,
         DNSError as DNSError,
         Error as Error,
+        HTTPError as HTTPError,
         ImportFromStringError as ImportFromStringError,
         InvalidHeader as InvalidHeader,
         InvalidURL as InvalidURL,
@@ -91,17 +98,22 @@ if TYPE_CHECKING:
         ReadError as ReadError,
         ReadTimeout as ReadTimeout,
         RemoteProtocolError as RemoteProtocolError,
+        RequestError as RequestError,
+        RequestNotRead as RequestNotRead,
         ResponseError as ResponseError,
+        ResponseNotRead as ResponseNotRead,
         ResponseStateError as ResponseStateError,
         ServerDisconnected as ServerDisconnected,
         StartupError as StartupError,
         StatusError as StatusError,
         StreamConsumed as StreamConsumed,
+        StreamError as StreamError,
         TimeoutError as TimeoutError,
         TLSError as TLSError,
         TooManyRedirects as TooManyRedirects,
         TotalTimeout as TotalTimeout,
         TransportError as TransportError,
+        UnsupportedProtocol as UnsupportedProtocol,
         UsageError as UsageError,
         WebSocketClosed as WebSocketClosed,
         WebSocketRefused as WebSocketRefused,
@@ -112,6 +124,7 @@ if TYPE_CHECKING:
 
 # Names by module.
 _MODULES = {
+    "._json": "JSONDecodeError",
     "._native": "ServerSentEvent",
     "._version": "__version__",
     ".client.api": "delete get head options patch post put request stream",
@@ -128,17 +141,19 @@ _MODULES = {
     ".client.request": "Request",
     ".client.response": "Response",
     ".client.body_sources": "AsyncByteStream SyncByteStream",
+    ".client.transports.native": "AsyncHTTPTransport HTTPTransport",
     ".client.transports": "ASGITransport AsyncBaseTransport BaseTransport MockTransport WSGITransport",
     ".client.url": "URL",
     ".client.websocket": "AsyncWebSocket WebSocket",
     ".config": "ServerConfig",
     ".server": "Server run serve",
     ".errors": (
-        "ClientClosed ClientDisconnected ConfigError ConnectError ConnectTimeout DNSError DecodingError "
-        "DecompressionLimit Error ImportFromStringError InvalidHeader InvalidURL LocalProtocolError "
-        "NetworkError PoolTimeout ProtocolError ProxyError ReadError ReadTimeout RemoteProtocolError "
-        "ResponseError ResponseStateError ServerDisconnected StartupError StatusError StreamConsumed "
-        "TLSError TimeoutError TooManyRedirects TotalTimeout TransportError UsageError WebSocketClosed "
+        "ClientClosed ClientDisconnected ConfigError ConnectError ConnectTimeout CookieConflict DNSError "
+        "DecodingError DecompressionLimit Error HTTPError ImportFromStringError InvalidHeader "
+        "InvalidURL LocalProtocolError NetworkError PoolTimeout ProtocolError ProxyError ReadError ReadTimeout "
+        "RemoteProtocolError RequestError RequestNotRead ResponseError ResponseNotRead ResponseStateError "
+        "ServerDisconnected StartupError StatusError StreamConsumed StreamError TLSError TimeoutError "
+        "TooManyRedirects TotalTimeout TransportError UnsupportedProtocol UsageError WebSocketClosed "
         "WebSocketRefused WriteError WriteTimeout"
     ),
 }
@@ -147,22 +162,14 @@ __all__ = sorted(_MODULE_OF)  # type checkers read the imports above
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE_OF:
-        hint = _hint(name) if not name.startswith("_") else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")
-    value = getattr(import_module(_MODULE_OF[name], __name__), name)
+    if name in _MODULE_OF:
+        value = getattr(import_module(_MODULE_OF[name], __name__), name)
+    elif name.startswith("__"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    else:
+        value = import_module(".client.peers", __name__).find(name)
     globals()[name] = value
     return value
-
-
-def _hint(name: str) -> str:
-    from ._suggest import closest
-    from .client.hints import MODULE
-
-    if name in MODULE:
-        return f"; here it is {MODULE[name]}"
-    close = closest(name, __all__)
-    return f"; did you mean {close}?" if close else ""
 
 
 def __dir__() -> list[str]:

@@ -5,18 +5,23 @@ Error
 ├ UsageError
 │  ├ ConfigError(ValueError) ─ ImportFromStringError
 │  ├ ResponseStateError(RuntimeError)
-│  └ InvalidURL(ValueError) InvalidHeader(ValueError) StreamConsumed ClientClosed
+│  ├ StreamError(RuntimeError) ─ StreamConsumed ResponseNotRead RequestNotRead
+│  └ InvalidURL(ValueError) InvalidHeader(ValueError) CookieConflict ClientClosed
 ├ StartupError
 ├ ClientDisconnected(OSError)
 ├ TransportError ─ .phase .retryable .bytes_sent .bytes_received .reused
 │  ├ TimeoutError(builtins.TimeoutError) ─ ConnectTimeout ReadTimeout WriteTimeout PoolTimeout TotalTimeout
-│  ├ NetworkError(OSError) ─ ConnectError DNSError TLSError ReadError WriteError
+│  ├ NetworkError(OSError) ─ ConnectError (DNSError TLSError) ReadError WriteError
 │  ├ ProxyError
-│  └ ProtocolError ─ .rule ─ RemoteProtocolError (ServerDisconnected) LocalProtocolError
+│  ├ ProtocolError ─ .rule ─ RemoteProtocolError (ServerDisconnected) LocalProtocolError (InvalidHeader)
+│  └ UnsupportedProtocol(InvalidURL)
 ├ ResponseError ─ StatusError TooManyRedirects DecodingError DecompressionLimit WebSocketRefused
 ├ WebSocketClosed ─ .code .reason .rule
 └ StateError ─ StateFull StateConflict StateClosed StateUnavailable(OSError) LockTimeout LockLost OnceInProgress SlowSubscriber
 ```
+
+Classes of httpx (HTTPError, RequestError) and requests (ConnectionError, ChunkedEncodingError) are bases of several, so that an
+`except` with a name of theirs catches ours.
 
 StartupError and ClientDisconnected belong to the server, TransportError, ResponseError and WebSocketClosed to the client,
 StateError to `towline.state`, which exports it and its subclasses.
@@ -84,19 +89,42 @@ class InvalidURL(UsageError, ValueError):
     """A URL that cannot be requested; the message names the part and the reason."""
 
 
-class InvalidHeader(UsageError, ValueError):
-    """A header name or value that is not allowed on the wire (RFC 9110 5.1, 5.5)."""
+class StreamError(UsageError, RuntimeError):
+    """The body of a message is not in the state that the program expects."""
 
 
-class StreamConsumed(UsageError):
+class StreamConsumed(StreamError):
     """A stream was read a second time, or after its response had been closed."""
 
 
-class ClientClosed(UsageError):
+class ResponseNotRead(StreamError):
+    """The content of a streamed response, before it was read."""
+
+
+class RequestNotRead(StreamError):
+    """The content of a request whose body is a stream, before it was read."""
+
+
+class CookieConflict(UsageError):
+    """Several cookies have the name."""
+
+
+class ClientClosed(UsageError, RuntimeError):
     """A call on a client that has been closed."""
 
 
-class TransportError(Error):
+class HTTPError(Error):
+    """As in httpx: a call failed, or its response has an error status. `request` and `response` are None if unknown."""
+
+    request: Request | None = None
+    response: Response | None = None
+
+
+class RequestError(HTTPError):
+    """As in httpx: a call failed, whatever the status of its response."""
+
+
+class TransportError(RequestError):
     """A call failed before its response was complete.
 
     - `phase`: the failed phase: "pool", "dns", "connect", "proxy", "tls", "write", "head", "body"; None if unknown
@@ -134,7 +162,15 @@ class TimeoutError(TransportError, builtins.TimeoutError):
     """A timeout of `timeout=` has expired; each subclass corresponds to a field of `Timeout`."""
 
 
-class ConnectTimeout(TimeoutError):
+class ConnectionError(TransportError):
+    """As in requests: there was no connection, or it failed."""
+
+
+class ChunkedEncodingError(TransportError):
+    """As in requests: the body of a response is incomplete or malformed."""
+
+
+class ConnectTimeout(TimeoutError, ConnectionError):
     """No connection was established within `Timeout.connect`, including name resolution, handshakes and proxies."""
 
 
@@ -146,7 +182,7 @@ class WriteTimeout(TimeoutError):
     """The peer accepted nothing for `Timeout.write` seconds."""
 
 
-class PoolTimeout(TimeoutError):
+class PoolTimeout(TimeoutError, ConnectionError):
     """No connection was available within `Timeout.pool`, or the queue is full (`Limits.max_queue`)."""
 
 
@@ -154,7 +190,7 @@ class TotalTimeout(TimeoutError):
     """The call did not complete within `Timeout.total`."""
 
 
-class NetworkError(TransportError, OSError):
+class NetworkError(ConnectionError, OSError):
     """The network failed; `errno` is the error number of the system, or None."""
 
     def __init__(self, message: str = "", *, errno: int | None = None, **details: Any) -> None:
@@ -166,15 +202,15 @@ class ConnectError(NetworkError):
     """No connection could be established: refused, unreachable, no such socket."""
 
 
-class DNSError(NetworkError):
+class DNSError(ConnectError):
     """The host has no address, or the resolver did not respond."""
 
 
-class TLSError(NetworkError):
+class TLSError(ConnectError):
     """The TLS handshake failed, or the certificate was rejected; the message gives the reason."""
 
 
-class ReadError(NetworkError):
+class ReadError(NetworkError, ChunkedEncodingError):
     """The connection failed while the response was read."""
 
 
@@ -182,7 +218,7 @@ class WriteError(NetworkError):
     """The connection failed while the request was sent."""
 
 
-class ProxyError(TransportError):
+class ProxyError(ConnectionError):
     """The proxy rejected the connection, or violated its protocol."""
 
 
@@ -194,7 +230,7 @@ class ProtocolError(TransportError):
         self.rule = rule
 
 
-class RemoteProtocolError(ProtocolError):
+class RemoteProtocolError(ProtocolError, ConnectionError, ChunkedEncodingError):
     """The peer violated the rule; its connection is closed."""
 
 
@@ -204,6 +240,14 @@ class ServerDisconnected(RemoteProtocolError):
 
 class LocalProtocolError(ProtocolError):
     """The program violated the rule, for example with a body shorter than its Content-Length."""
+
+
+class InvalidHeader(LocalProtocolError, UsageError, ValueError):
+    """A header name or value that is not allowed on the wire (RFC 9110 5.1, 5.5)."""
+
+
+class UnsupportedProtocol(InvalidURL, TransportError):
+    """The URL has no host, or a scheme other than http and https."""
 
 
 class ResponseError(Error):
@@ -220,18 +264,18 @@ class ResponseError(Error):
         return _naming_request(super().__str__(), self.request)
 
 
-class StatusError(ResponseError):
+class StatusError(ResponseError, HTTPError):
     """Raised by `raise_for_status()` for a status other than 2xx; it has a response and a request."""
 
     request: Request
     response: Response
 
 
-class TooManyRedirects(ResponseError):
+class TooManyRedirects(ResponseError, RequestError):
     """More than `max_redirects` redirects in a row."""
 
 
-class DecodingError(ResponseError):
+class DecodingError(ResponseError, RequestError):
     """The content cannot be decoded: a malformed content coding or event stream, a line that is too long."""
 
 

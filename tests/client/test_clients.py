@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import inspect
 import pickle
 import ssl
@@ -45,6 +46,7 @@ EXPORTED = [
     "AsyncBaseTransport",
     "AsyncByteStream",
     "AsyncClient",
+    "AsyncHTTPTransport",
     "AsyncWebSocket",
     "Auth",
     "BaseTransport",
@@ -56,6 +58,7 @@ EXPORTED = [
     "ConfigError",
     "ConnectError",
     "ConnectTimeout",
+    "CookieConflict",
     "Cookies",
     "DNSError",
     "DecodingError",
@@ -63,10 +66,13 @@ EXPORTED = [
     "DigestAuth",
     "Error",
     "FunctionAuth",
+    "HTTPError",
+    "HTTPTransport",
     "Headers",
     "ImportFromStringError",
     "InvalidHeader",
     "InvalidURL",
+    "JSONDecodeError",
     "Limits",
     "LocalProtocolError",
     "MockTransport",
@@ -82,8 +88,11 @@ EXPORTED = [
     "ReadTimeout",
     "RemoteProtocolError",
     "Request",
+    "RequestError",
+    "RequestNotRead",
     "Response",
     "ResponseError",
+    "ResponseNotRead",
     "ResponseStateError",
     "Retry",
     "Server",
@@ -93,6 +102,7 @@ EXPORTED = [
     "StartupError",
     "StatusError",
     "StreamConsumed",
+    "StreamError",
     "SyncByteStream",
     "TLS",
     "TLSError",
@@ -102,6 +112,7 @@ EXPORTED = [
     "TotalTimeout",
     "TransportError",
     "URL",
+    "UnsupportedProtocol",
     "UsageError",
     "WSGITransport",
     "WebSocket",
@@ -193,39 +204,49 @@ def test_the_constructor(kind):
     assert options.retries == Retry(1, True, (), 0.5, True, True, None)
 
 
+# After the colon: further base classes, ours or builtin.
 TREE = """
     Error
+      HTTPError
+        RequestError
+          TransportError
+            ConnectionError
+              NetworkError:OSError
+                ConnectError
+                  DNSError
+                  TLSError
+                ReadError:ChunkedEncodingError
+                WriteError
+              ProxyError
+            ChunkedEncodingError
+            TimeoutError:TimeoutError
+              ConnectTimeout:ConnectionError
+              ReadTimeout
+              WriteTimeout
+              PoolTimeout:ConnectionError
+              TotalTimeout
+            ProtocolError
+              RemoteProtocolError:ConnectionError,ChunkedEncodingError
+                ServerDisconnected
+              LocalProtocolError
+                InvalidHeader:UsageError,ValueError
       UsageError
         ConfigError:ValueError
         ResponseStateError:RuntimeError
         InvalidURL:ValueError
-        InvalidHeader:ValueError
-        StreamConsumed
-        ClientClosed
+          UnsupportedProtocol:TransportError
+        StreamError:RuntimeError
+          StreamConsumed
+          ResponseNotRead
+          RequestNotRead
+        CookieConflict
+        ClientClosed:RuntimeError
       StartupError
       ClientDisconnected:OSError
-      TransportError
-        TimeoutError:TimeoutError
-          ConnectTimeout
-          ReadTimeout
-          WriteTimeout
-          PoolTimeout
-          TotalTimeout
-        NetworkError:OSError
-          ConnectError
-          DNSError
-          TLSError
-          ReadError
-          WriteError
-        ProxyError
-        ProtocolError
-          RemoteProtocolError
-            ServerDisconnected
-          LocalProtocolError
       ResponseError
-        StatusError
-        TooManyRedirects
-        DecodingError
+        StatusError:HTTPError
+        TooManyRedirects:RequestError
+        DecodingError:RequestError
         DecompressionLimit
 """
 
@@ -234,11 +255,12 @@ def test_the_tree_of_errors():
     parents = [Exception]
     for line in TREE.strip("\n").splitlines():
         depth = (len(line) - len(line.lstrip()) - 4) // 2
-        name, _, builtin = line.strip().partition(":")
+        name, _, further = line.strip().partition(":")
         kind = getattr(errors, name)
-        builtins = __builtins__ if isinstance(__builtins__, dict) else vars(__builtins__)
-        expected = (parents[depth],) if not builtin else (parents[depth], builtins[builtin])
-        assert kind.__bases__ == expected, name
+        bases = [parents[depth]]
+        for base in filter(None, further.split(",")):
+            bases.append(getattr(builtins if base == name else errors, base, None) or getattr(builtins, base))
+        assert kind.__bases__ == tuple(bases), name
         assert kind.__doc__
         parents[depth + 1 :] = [kind]
 

@@ -64,9 +64,15 @@ MISTAKES = [
     ("towline.Client('http://x')", TypeError, "base_url="),
     ("towline.Client(timout=3)", TypeError, "did you mean timeout=?"),
     ("towline.AsyncClient(connector=3)", TypeError, "Limits("),
-    ("towline.Session()", AttributeError, "here it is Client"),
+    ("towline.ClientSession()", AttributeError, "here it is AsyncClient"),
+    ("towline.adapters.HTTPAdapter", AttributeError, "here it is Client(limits=..., retries=...)"),
+    ("towline.utils.super_len", AttributeError, "keep the package requests for it"),
+    ("towline.packages.urllib3.disable_warnings()", AttributeError, "verify=False does not warn"),
+    ("towline.exceptions.RequestExcepton", AttributeError, "did you mean RequestError?"),
+    ("setattr(towline.Session(), 'verify', False)", AttributeError, "write Client(verify=...)"),
+    ("setattr(towline.Session(), 'proxies', {})", AttributeError, "write Client(proxy=...)"),
     ("towline.ClientTimeout(3)", AttributeError, "here it is Timeout"),
-    ("towline.HTTPStatusError", AttributeError, "here it is StatusError"),
+    ("towline.ClientResponseError", AttributeError, "here it is StatusError"),
     ("towline.AsynClient()", AttributeError, "did you mean AsyncClient?"),
     ("unawaited().text", AttributeError, "has not been awaited"),
     ("asynchronous.close()", AttributeError, "await client.aclose()"),
@@ -104,5 +110,5 @@ def test_missing_attributes_are_missing() -> None:
     response = towline.Response(200, content=b"x")
     assert not hasattr(response, "ok")
     assert copy.copy(response).content == b"x"
-    assert not hasattr(towline, "Session")
+    assert not hasattr(towline, "ClientSession")
     asyncio.run(towline.AsyncClient().aclose())

@@ -30,7 +30,8 @@ def outcome(function: Any, *args: Any) -> Any:
         return "value", typed(function(*args))
     except Exception as error:
         details = [getattr(error, name, None) for name in ("msg", "doc", "pos", "lineno", "colno")]
-        return type(error), str(error), details
+        kind = json.JSONDecodeError if isinstance(error, json.JSONDecodeError) else type(error)
+        return kind, str(error), details
 
 
 def typed(value: Any) -> Any:

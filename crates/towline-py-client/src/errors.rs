@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 use towline_io::client::{CallError, CallErrorKind, CallPhase};
+use towline_proto::UserError;
 
 use towline_py_common::errors::ClientClosed;
 
@@ -61,7 +62,16 @@ fn try_call_error(py: Python<'_>, error: &CallError) -> PyResult<PyErr> {
     if is_protocol(error.kind) {
         details.set_item(intern!(py, "rule"), &*error.message)?;
     }
-    let class = module.bind(py).getattr(class_name(error.kind))?;
+    let of_field = |rule: UserError| rule.to_string() == *error.message;
+    let name = match error.kind {
+        CallErrorKind::LocalProtocol
+            if of_field(UserError::InvalidFieldName) || of_field(UserError::InvalidFieldValue) =>
+        {
+            "InvalidHeader"
+        }
+        kind => class_name(kind),
+    };
+    let class = module.bind(py).getattr(name)?;
     Ok(PyErr::from_value(
         class.call((error.to_string(),), Some(&details))?,
     ))

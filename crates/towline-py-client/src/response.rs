@@ -229,7 +229,7 @@ impl ResponseCore {
         let loads = match loads {
             Some(loads) => loads.into_bound(py),
             None if kwargs.is_none() => return json::load(&content),
-            None => JSON_LOADS.import(py, "json", "loads")?.clone(),
+            None => JSON_LOADS.import(py, "towline._json", "loads")?.clone(),
         };
         loads.call((content,), kwargs)
     }

@@ -16,8 +16,6 @@ _NAMES: dict[type[Exception], str] = {
     errors.PoolTimeout: "PoolTimeout",
     errors.TimeoutError: "ReadTimeout",  # httpx has no deadline for the whole call
     errors.ConnectError: "ConnectError",
-    errors.DNSError: "ConnectError",
-    errors.TLSError: "ConnectError",
     errors.ReadError: "ReadError",
     errors.WriteError: "WriteError",
     errors.NetworkError: "NetworkError",

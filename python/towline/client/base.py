@@ -162,7 +162,7 @@ class BaseClient:
         """
         tls = tls_of(verify, cert)
         self._options = PoolOptions(
-            tls=environment.with_env_trust(tls) if trust_env else environment.with_platform_trust(tls),
+            tls=environment.with_trust(tls, trust_env),
             check_tls=isinstance(tls, TLS) and tls.names_files,
             http1=http1,
             http2=http2,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._either import run
 from .._native import ClientCore, SyncPool, open_stream
-from . import flow
+from . import flow, hints
 from .auth import AuthTypes
 from .backends import SyncBackend
 from .base import BaseClient
@@ -188,6 +188,18 @@ class Client(BaseClient, ClientCore):
 
     def _native_transport(self, pool: Any) -> NativeTransport:
         return NativeTransport(pool, self._options)
+
+
+class Session(Client):
+    """`requests.Session` by its name: a `Client` that follows redirects, 30 at most, as it does there."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"follow_redirects": True, "max_redirects": 30, **options})
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in hints.CLIENT_NAMES:  # `verify` or `proxies`, which would be ignored
+            raise hints.missing("Session", name, hints.CLIENT_NAMES)
+        super().__setattr__(name, value)
 
 
 def _read(response: Response) -> Response:

@@ -15,7 +15,7 @@ from http.cookiejar import Cookie, CookieJar, http2time  # type: ignore[attr-def
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .._redact import HIDDEN
-from ..errors import UsageError
+from ..errors import CookieConflict, UsageError
 from .hints import checked_pairs
 from .url import URL
 
@@ -79,7 +79,9 @@ class Cookies(MutableMapping[str, str]):
         """Returns the value of a cookie. Raises UsageError if several match `name`, `domain` and `path`."""
         found = [cookie for cookie in self._all() if _matches(cookie, name, domain, path)]
         if len(found) > 1:
-            raise UsageError(f"{len(found)} cookies are named {name!r}; choose one with domain= and path=")
+            raise CookieConflict(
+                f"{len(found)} cookies are named {name!r}; choose one with domain= and path="
+            )
         return (found[0].value or "") if found else default
 
     def delete(self, name: str, domain: str | None = None, path: str | None = None) -> None:

@@ -117,19 +117,13 @@ def variable_with(value: str) -> str | None:
     return next((variable_of(name) for name in ("http", "https", "all") if found.get(name) == value), None)
 
 
-def with_env_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
-    """Replaces trust="system" with "environment" if SSL_CERT_FILE or SSL_CERT_DIR is set."""
+def with_trust(tls: TLS | ssl.SSLContext, trust_env: bool) -> TLS | ssl.SSLContext:
+    """Replaces trust="system": with "platform", which ignores the environment, or by SSL_CERT_FILE and SSL_CERT_DIR."""
+    if not isinstance(tls, TLS) or tls.trust != "system":
+        return tls
     is_set = os.environ.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_DIR")
-    if is_set and isinstance(tls, TLS) and tls.trust == "system":
-        return dataclasses.replace(tls, trust="environment")
-    return tls
-
-
-def with_platform_trust(tls: TLS | ssl.SSLContext) -> TLS | ssl.SSLContext:
-    """Replaces trust="system" with "platform", which ignores the environment."""
-    if isinstance(tls, TLS) and tls.trust == "system":
-        return dataclasses.replace(tls, trust="platform")
-    return tls
+    trust = "platform" if not trust_env else "environment" if is_set else "system"
+    return dataclasses.replace(tls, trust=trust)
 
 
 def proxies_of(always: Proxy | None, *, uds: str | None, trust_env: bool, is_used: bool) -> Proxies:
@@ -141,6 +135,6 @@ def proxies_of(always: Proxy | None, *, uds: str | None, trust_env: bool, is_use
             "uds: a Unix socket cannot be reached through a proxy; remove one of the two arguments"
         )
     if always.tls is not None and not trust_env:
-        tls = with_platform_trust(always.tls)
+        tls = with_trust(always.tls, trust_env=False)
         always = Proxy(always.url, auth=always.auth, headers=always.headers, tls=tls)
     return Proxies(always=always)

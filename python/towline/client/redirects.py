@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from .._redact import is_secret, without_userinfo
-from ..errors import InvalidURL, RemoteProtocolError, UsageError
+from ..errors import InvalidURL, RemoteProtocolError, StreamConsumed, UnsupportedProtocol
 from .encode import BytesBody
 from .headers import Headers
 from .request import Request
@@ -29,7 +29,7 @@ def redirect_request(request: Request, response: Any, credential_headers: Collec
     To another origin it has no headers that carry credentials: those that `_redact.is_secret` knows, and
     `credential_headers`, in lower case.
 
-    Raises RemoteProtocolError if the Location cannot be requested, UsageError if the body would have to be sent again
+    Raises RemoteProtocolError if the Location cannot be requested, StreamConsumed if the body would have to be sent again
     and is not replayable.
     """
     url = _target(request, response)
@@ -48,7 +48,7 @@ def redirect_request(request: Request, response: Any, credential_headers: Collec
             headers.pop(name, None)
         stream = BytesBody()
     elif not request.replayable:
-        raise UsageError(
+        raise StreamConsumed(
             f"{response.status_code} requires sending the body again, but it came from an iterator; "
             "pass bytes or a file, or follow_redirects=False"
         )
@@ -83,8 +83,12 @@ def _target(request: Request, response: Any) -> URL:
     return url
 
 
+class _UnsupportedRedirect(RemoteProtocolError, UnsupportedProtocol):
+    """The server violated a rule, and the URL cannot be requested, which is what httpx and requests report."""
+
+
 def _redirect_error(request: Request, why: str) -> RemoteProtocolError:
-    return RemoteProtocolError(
+    return _UnsupportedRedirect(
         f"the redirect cannot be followed: {why}",
         rule="Location is a URI reference to an http or https resource (RFC 9110 10.2.2)",
         phase="head",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import StreamConsumed, UsageError
+from ..errors import RequestNotRead, StreamConsumed, UsageError
 from .cookies import Cookies, CookieTypes
 from .encode import AsyncIterableBody, BytesBody, Fields, encode_request
 from .headers import Headers, HeaderTypes, is_token
@@ -77,7 +77,7 @@ class Request:
     def content(self) -> bytes:
         """The body. Raises UsageError if it is a stream that has not been read."""
         if self._content is None:
-            raise UsageError("the request's body is a stream; call read() or await aread() first")
+            raise RequestNotRead("the request's body is a stream; call read() or await aread() first")
         return self._content
 
     @property

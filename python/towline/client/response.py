@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._native import ResponseCore
 from .._redact import without_userinfo
-from ..errors import StatusError, UsageError
+from ..errors import ResponseNotRead, StatusError, UsageError
 from . import hints
 from .body_reader import BodyReader
 from .body_sources import SyncByteStream, source_of
@@ -232,7 +232,7 @@ class Response(BodyReader, ResponseCore):
     def _not_read(self) -> bytes:
         """Called by the native base class if `content` is accessed before the body has been read."""
         self._check_unread()
-        raise UsageError("the content has not been read; call read() or await aread() first")
+        raise ResponseNotRead("the content has not been read; call read() or await aread() first")
 
     def _decode_text(self) -> str:
         return decode_text(self.content, self._text_encoding())

@@ -113,5 +113,14 @@ _SPECIAL_PHRASES = {
 }
 _PHRASES = {int(code): _SPECIAL_PHRASES.get(code.name, code.name.replace("_", " ").title()) for code in codes}
 
+# Names of requests that are no registered phrases.
+_MORE = (
+    "all_good=200 all_ok=200 all_okay=200 okay=200 moved=301 other=303 temporary=307 temporary_moved=307 bad=400 payment=402 "
+    "not_allowed=405 proxy_auth=407 timeout=408 requested_range=416 teapot=418 unprocessable=422 precondition=428 "
+    "too_many=429 server_error=500 unavailable=503"
+)
+
 for _name, _code in codes.__members__.items():
     setattr(codes, _name.lower(), int(_code))
+for _pair in _MORE.split():
+    setattr(codes, _pair.partition("=")[0], int(_pair.partition("=")[2]))

@@ -283,18 +283,11 @@ def _translate_errors(theirs: Any, names: dict[str, type[errors.Error]]) -> Iter
         raise kind(str(error) or type(error).__name__) from error
 
 
+_SAME = "ConnectTimeout ReadTimeout WriteTimeout PoolTimeout ConnectError ReadError WriteError NetworkError "
+_SAME += "LocalProtocolError RemoteProtocolError ProtocolError ProxyError UnsupportedProtocol"
 _HTTPX: dict[str, type[errors.Error]] = {
-    **{
-        name: getattr(errors, name)
-        for name in ("ConnectTimeout", "ReadTimeout", "WriteTimeout", "PoolTimeout")
-    },
-    **{name: getattr(errors, name) for name in ("ConnectError", "ReadError", "WriteError", "NetworkError")},
-    **{
-        name: getattr(errors, name) for name in ("LocalProtocolError", "RemoteProtocolError", "ProtocolError")
-    },
-    "ProxyError": errors.ProxyError,
+    **{name: getattr(errors, name) for name in _SAME.split()},
     "TimeoutException": errors.TimeoutError,
-    "UnsupportedProtocol": errors.InvalidURL,
 }
 _URLLIB3: dict[str, type[errors.Error]] = {
     "ConnectTimeoutError": errors.ConnectTimeout,

@@ -7,9 +7,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
 
-from ...errors import InvalidURL
+from ..._native import AsyncPool, SyncPool
+from ...errors import UnsupportedProtocol
+from .. import environment
 from ..encode import AsyncIterableBody, Body
-from ..options import PoolOptions, Progress, Retry
+from ..options import Limits, PoolOptions, Progress, Proxy, Retry, tls_of
 from ..request import Request
 from ..response import Response
 from ..websocket import handshake_response
@@ -78,12 +80,36 @@ class AsyncNativeTransport(AsyncBaseTransport):
         await self.pool.aclose()
 
 
+class HTTPTransport(NativeTransport):
+    """As in httpx: a pool of its own, for `transport=` and `mounts=`. The arguments are those of `Client`."""
+
+    def __init__(self, **options: Any) -> None:
+        chosen = _pool_options(options)
+        super().__init__(SyncPool(chosen), chosen)
+
+
+class AsyncHTTPTransport(AsyncNativeTransport):
+    """`HTTPTransport` for `AsyncClient`."""
+
+    def __init__(self, **options: Any) -> None:
+        chosen = _pool_options(options)
+        super().__init__(AsyncPool(chosen), chosen)
+
+
+def _pool_options(options: dict[str, Any]) -> PoolOptions:
+    tls = tls_of(options.pop("verify", True), options.pop("cert", None))
+    trust_env = options.pop("trust_env", True)
+    kinds: dict[str, Any] = {"proxy": Proxy, "limits": Limits, "retries": Retry}
+    chosen = {name: kinds[name].of(value) if name in kinds else value for name, value in options.items()}
+    return PoolOptions(tls=environment.with_trust(tls, trust_env), **chosen)
+
+
 def _exchange_arguments(request: Request) -> tuple[Any, ...]:
     url = request.url
     if url.scheme not in ("http", "https") or not url._host:
         problem = f"the scheme {url.scheme!r}" if url.scheme else "no scheme"
         missing = "" if url._host else " and no host" if not url.scheme else ", and no host"
-        raise InvalidURL(
+        raise UnsupportedProtocol(
             f"{problem}{missing} in {repr(url)[4:-1]}; write http://... or https://..., or set base_url"
         )
     target = request.extensions.get("target") or url.raw_path

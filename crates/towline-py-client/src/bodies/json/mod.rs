@@ -1,7 +1,8 @@
 //! JSON with the results of `json.dumps` (compact, UTF-8) and `json.loads` of the standard library, but faster.
 //!
 //! The native functions handle common documents. Everything else, including every error, is left to the standard
-//! library as a whole, so that results and exceptions are always those of the standard library.
+//! library as a whole, so that results are always those of the standard library, and so are exceptions: that of a
+//! malformed document is a subclass (`towline._json`).
 use jiter::{PythonParse, StringCacheMode};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -34,7 +35,9 @@ pub fn load<'py>(document: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
     };
     match bytes.and_then(|bytes| parse(py, bytes)) {
         Some(value) => Ok(value),
-        None => LOADS.import(py, "json", "loads")?.call1((document,)),
+        None => LOADS
+            .import(py, "towline._json", "loads")?
+            .call1((document,)),
     }
 }
 
