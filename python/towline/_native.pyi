@@ -80,6 +80,10 @@ class SharedStats:
         """Count a worker that ended before it was ready."""
     def worker_died(self) -> None:
         """Count a worker that ended without being asked to."""
+    def acme_order_failed(self) -> None:
+        """Count an ACME order that has failed."""
+    def certificates_renewed(self, files: list[str]) -> None:
+        """Note in the slot of each worker when the first of these certificates expires."""
 
 @final
 class Slot:

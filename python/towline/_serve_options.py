@@ -69,6 +69,11 @@ class ServeOptions(TypedDict, total=False):
     ssl_crl: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     ssl_min_version: str
     ssl_ciphers: str | Sequence[str] | None
+    acme: str | Sequence[str] | None
+    acme_email: str | None
+    acme_directory: str
+    acme_store: str | os.PathLike[str] | None
+    acme_ca: str | os.PathLike[str] | None
     proxy_headers: bool
     forwarded_allow_ips: str | Sequence[str] | None
     proxy_protocol: bool

@@ -115,21 +115,22 @@ def nginx_command(program: str, folder: Path, server: str, settings: str = "") -
 
 
 @functools.cache
-def go_program(source: str, version: str) -> str:
+def go_program(source: str, version: str, package: str = ".") -> str:
     """The program of a file or a folder of `tests/support/go`, compiled once; `go` finds it in its cache the next time.
 
-    `version`: the oldest Go that compiles it, for the reason of a skipped test.
+    `version`: the oldest Go that compiles it, for the reason of a skipped test. `package`: a program of another project
+    that the folder requires.
     """
     if GO is None:
         pytest.skip(f"Go is not installed (https://go.dev/dl, {version} or newer)")
     output = Path(tempfile.mkdtemp(prefix="towline-go-"))
     atexit.register(shutil.rmtree, output, ignore_errors=True)
     path = Path(__file__).parent / "go" / source
-    folder, name = (path, ".") if path.is_dir() else (path.parent, path.name)
+    folder, name = (path, package) if path.is_dir() else (path.parent, path.name)
     build = [GO, "build", "-o", str(output / "program"), name]
     done = subprocess.run(build, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"Go does not compile {source}: {done.stderr.strip()[-500:]}")
+        pytest.skip(f"Go does not compile {name} of {source}: {done.stderr.strip()[-500:]}")
     return str(output / "program")
 
 

@@ -64,6 +64,7 @@ pub use engine::pending_dials::{DialId, DialOutcome};
 pub use engine::{Engine, EngineConfig, EngineWaker};
 pub use sys::unix_seconds;
 pub use tls::{
-    ClientCerts, ClientTls, ClientTlsSettings, ExternalTls, ExternalTlsContext, Identity,
-    MinVersion, Password, TlsConfig, TlsInfo, TlsSettings, Trust, certificate_expiry, seed,
+    AcmeSettings, ClientCerts, ClientTls, ClientTlsSettings, ExternalTls, ExternalTlsContext,
+    Identity, MinVersion, Password, TlsConfig, TlsInfo, TlsSettings, Trust, certificate_expiry,
+    seed,
 };

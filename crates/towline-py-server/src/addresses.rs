@@ -75,7 +75,7 @@ impl<'a> Addresses<'a> {
             fields: self.fields(bind, settings),
             // With several, the handshake selects one.
             certificate_pem: match settings.certfile.as_slice() {
-                [file] => std::fs::read_to_string(file).ok(),
+                [file] if self.options.acme_folder.is_none() => std::fs::read_to_string(file).ok(),
                 _ => None,
             },
             meter: self.features.slot.clone(),
@@ -94,9 +94,9 @@ impl<'a> Addresses<'a> {
         Ok(config)
     }
 
-    /// `None` without certificates.
+    /// `None` on a plain address.
     fn tls(&mut self, settings: &'a AddressSettings) -> PyResult<Option<TlsConfig>> {
-        if settings.certfile.is_empty() {
+        if !settings.tls {
             return Ok(None);
         }
         if let Some((_, tls)) = self.tls.iter().find(|(known, _)| *known == settings) {
@@ -105,6 +105,7 @@ impl<'a> Addresses<'a> {
         let options = self.options;
         let tls_settings = TlsSettings {
             identities: self.identities(settings),
+            acme: options.acme(),
             min_version: match options.ssl_min_version {
                 TlsVersion::Tls12 => MinVersion::Tls12,
                 TlsVersion::Tls13 => MinVersion::Tls13,
@@ -137,7 +138,7 @@ impl<'a> Addresses<'a> {
 
     /// Headers of the responses of an address, without those that `--header` sets.
     fn fields(&self, bind: &Bind, settings: &AddressSettings) -> Vec<(&'static [u8], Vec<u8>)> {
-        if settings.certfile.is_empty() {
+        if !settings.tls {
             return Vec::new();
         }
         let alt_svc = self.alt_svc(bind, settings);

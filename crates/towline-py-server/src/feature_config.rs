@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use towline_io::certificate_expiry;
 use towline_io::coding::Coding;
 use towline_io::serve::access_log::{
     DEFAULT_BUFFER_BYTES, Format, FormatOptions, LineSink, Sink, Writer,
@@ -16,6 +15,7 @@ use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::files::{self, Mount};
 use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
 use towline_io::serve::refusals::Refusals;
+use towline_io::{AcmeSettings, certificate_expiry};
 
 use super::log_level;
 use super::options::{Bind, LogFormat, Options};
@@ -48,12 +48,13 @@ pub fn from_options(
         Some(slot)
     });
     // A file that cannot be read is reported where it is loaded.
-    let expiries = binds
+    let certfiles = binds
         .iter()
         .map(|bind| bind.settings.as_ref().unwrap_or(&options.plain_settings))
-        .flat_map(|settings| &settings.certfile)
-        .filter_map(|file| certificate_expiry(file).ok()?);
-    if let (Some(slot), Some(expiry)) = (&slot, expiries.min()) {
+        .flat_map(|settings| settings.certfile.iter().cloned());
+    let acme = options.acme();
+    let files = certfiles.chain(acme.iter().flat_map(AcmeSettings::cert_files));
+    if let (Some(slot), Some(expiry)) = (&slot, first_expiry(files)) {
         slot.certificate_expiry.store(expiry, Relaxed);
     }
     let access_log = access_log(options)?;
@@ -76,8 +77,17 @@ pub fn from_options(
         // With --metrics-address it is on that address only.
         metrics: options.metrics && options.metrics_address.is_none(),
         health_path: options.health_path.clone().map(String::into_bytes),
+        acme_challenges: options.acme().map(|acme| acme.folder.join("http-01")),
         ..FeatureConfig::default()
     })
+}
+
+/// The first end of the validity of these certificates, in seconds since 1970.
+pub fn first_expiry(files: impl IntoIterator<Item = PathBuf>) -> Option<u64> {
+    let expiries = files.into_iter();
+    expiries
+        .filter_map(|file| certificate_expiry(&file).ok()?)
+        .min()
 }
 
 /// Labels of the metric `towline_build_info`.

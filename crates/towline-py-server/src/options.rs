@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use towline_io::Password;
+use towline_io::{AcmeSettings, Password};
 use towline_proto::{DateSource, Http2Limits, Http3Limits, Limits};
 
 use super::tickets::SharedTickets;
@@ -45,7 +45,8 @@ pub struct Bind {
 /// `Address` of `towline/config` with all its settings.
 #[derive(FromPyObject, Clone, Debug, PartialEq, Eq)]
 pub struct AddressSettings {
-    /// Without certificates it serves plain HTTP.
+    /// Whether it has TLS, with the certificates of these files or by ACME.
+    pub tls: bool,
     pub certfile: Vec<PathBuf>,
     pub keyfile: Vec<PathBuf>,
     /// The versions of HTTP: some of 1, 2 and 3.
@@ -172,6 +173,9 @@ pub struct Options {
     pub ws_per_message_deflate: bool,
     pub ws: bool,
     pub pathsend: Pathsend,
+    /// The names of `--acme`, and the folder of the store with their certificates.
+    pub acme_names: Vec<String>,
+    pub acme_folder: Option<PathBuf>,
     pub ssl_keyfile_password: Secret,
     pub ssl_ca_certs: Option<PathBuf>,
     pub ssl_cert_reqs: ClientCertificate,
@@ -202,6 +206,14 @@ pub struct Options {
 }
 
 impl Options {
+    /// Where the certificates of `--acme` are.
+    pub fn acme(&self) -> Option<AcmeSettings> {
+        Some(AcmeSettings {
+            folder: self.acme_folder.clone()?,
+            names: self.acme_names.clone(),
+        })
+    }
+
     /// The limits of the protocol core, from the options.
     pub fn limits(&self) -> Limits {
         let bytes = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -1,4 +1,5 @@
 //! Counters and heartbeats of the workers, in memory that they share with the supervisor.
+use std::path::PathBuf;
 use std::process;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use towline_io::quic::Forwarder;
 use towline_io::serve::metrics::{Heartbeat, SlotHandle, Slots, Totals, monotonic_ns};
 
+use super::feature_config::first_expiry;
 use super::http3;
 use super::options::Bind;
 
@@ -53,6 +55,23 @@ impl SharedStats {
     /// Counts a worker that ended without being asked to.
     fn worker_died(&self) {
         self.supervisor(|slot| _ = slot.worker_deaths.fetch_add(1, Relaxed));
+    }
+
+    /// Counts an ACME order that has failed.
+    fn acme_order_failed(&self) {
+        self.supervisor(|slot| _ = slot.acme_failed_orders.fetch_add(1, Relaxed));
+    }
+
+    /// Notes in the slot of each worker when the first of these certificates expires: they have been renewed.
+    fn certificates_renewed(&self, files: Vec<PathBuf>) {
+        let Some(expiry) = first_expiry(files) else {
+            return;
+        };
+        for slot in self.slots.in_use() {
+            if slot.pid.load(Relaxed) != 0 {
+                slot.certificate_expiry.store(expiry, Relaxed);
+            }
+        }
     }
 
     /// Sums over all workers: requests by status, request durations by bucket (lower bound and upper bound in seconds,

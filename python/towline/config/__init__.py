@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from .._codings import CODINGS as CODINGS
 from .._options import groups_of, options_of, rows_of
 from ..errors import ConfigError
+from .acme import AcmeOptions
 from .address import Address as Address
 from .checks import as_tuple, check_kind, check_together
 from .connections import LimitOptions, ProxyOptions, TimeoutOptions, TlsOptions
@@ -57,6 +58,7 @@ class ServerConfig(
     FileOptions,
     LoggingOptions,
     ProxyOptions,
+    AcmeOptions,
     TlsOptions,
     TimeoutOptions,
     LimitOptions,
@@ -106,6 +108,17 @@ class ServerConfig(
     def plain_settings(self) -> Address:
         """The settings of an address that has none of its own, as the native server reads them."""
         return Address("").resolved(self)
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether an address without settings of its own has TLS."""
+        return bool(self.ssl_certfile or self.acme)
+
+    @property
+    def acme_challenges(self) -> list[str]:
+        """The kinds of challenges that the addresses can answer, all of which are over TCP."""
+        over_tcp = {address.tls for address in self.addresses if address.http != (3,)}
+        return [kind for kind, tls in (("tls-alpn-01", True), ("http-01", False)) if tls in over_tcp]
 
     @property
     def addresses(self) -> tuple[Address, ...]:

@@ -110,12 +110,12 @@ class Address:
 
     def resolved(self, config: ServerConfig) -> Address:
         """The address with all its settings. Raises `ConfigError`."""
-        tls = bool(config.ssl_certfile) if self.tls is None else self.tls
+        tls = config.has_tls if self.tls is None else self.tls
         pair = (self.certfile, self.keyfile or ())
         certfile, keyfile = pair if pair[0] else (config.ssl_certfile, config.ssl_keyfile)
-        if tls and not certfile:
+        if tls and not (certfile or config.acme):
             raise ConfigError(
-                f"bind {self}: https needs a certificate: certfile=PATH in its settings, or ssl_certfile"
+                f"bind {self}: https needs a certificate: certfile=PATH in its settings, ssl_certfile or acme"
             )
         http = self.http or config.versions
         if not tls or self.address.startswith("unix:"):

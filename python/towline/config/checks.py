@@ -84,12 +84,15 @@ def check_together(config: ServerConfig) -> None:
 
 def _check_addresses(config: ServerConfig) -> None:
     given = config.given_addresses
-    if config.http3 and not (config.ssl_certfile or any(address.tls for address in given)):
-        raise ConfigError("http3: needs ssl_certfile, because QUIC is always encrypted (RFC 9001)")
+    if config.http3 and not (config.has_tls or any(address.tls for address in given)):
+        raise ConfigError("http3: needs ssl_certfile or acme, because QUIC is always encrypted (RFC 9001)")
     if config.http3 and all(address.address.startswith("unix:") for address in given):
         raise ConfigError("http3: needs an address with a port, because it runs over UDP")
-    for address in given:
-        address.resolved(config)
+    resolved = config.addresses
+    if config.acme and not any(address.tls for address in resolved):
+        raise ConfigError("acme: needs an address with TLS, such as --bind https://:443")
+    if config.acme and not config.acme_challenges:
+        raise ConfigError("acme: needs http1 or http2, because the CA connects over TCP (RFC 8737)")
     if config.metrics_address is not None:
         metrics = Address(config.metrics_address)
         if metrics not in (Address(metrics.address), Address(metrics.address, tls=False)):

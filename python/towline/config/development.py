@@ -12,7 +12,7 @@ from .._options import Section, each, option
 # fmt: off
 @dataclasses.dataclass(frozen=True)
 class DevelopmentOptions(Section, group="development", summary="reload on change"):
-    reload: bool = option(False, "restart the worker when a file changes; means one worker")
+    reload: bool = option(False, "one worker, restarted when a file changes")
     reload_dir: tuple[str, ...] = each((), "directory to watch instead of the application's", metavar="DIR")
     reload_include: tuple[str, ...] = option(
         ("*.py",), "files to watch", metavar="GLOB", parse=kind.words, repeat=True)

@@ -109,6 +109,8 @@ class Server:
     """
 
     def __init__(self, config: ServerConfig) -> None:
+        if config.acme:
+            raise ConfigError("acme: needs the supervisor of towline.serve(), which gets the certificates")
         self.config = config
         self.addresses: list[str] = []
         """The addresses (`127.0.0.1:8000`), set once it listens."""

@@ -31,6 +31,8 @@ from .._imports import collections_paused
 from ..config import ServerConfig
 from ..errors import ConfigError, Error
 from . import listeners, pid_file, processors
+from .acme import Certificates
+from .acme_store import prepare as prepare_acme
 from .application import Application, load, why_not_importable
 from .health import SLOTS, WorkerSlots
 from .hooks import HookCaller
@@ -71,11 +73,13 @@ class Supervisor:
         self._progress = Progress()
         self._statsd: Statsd | None = None
         self._watcher: Watcher | None = None
+        self._certificates: Certificates | None = None
         self._status = 0
 
     def run(self) -> int:
         try:
             self._hooks.notify("nworkers_changed", self._hooks.server, self._config.workers, None)
+            self._config = prepare_acme(self._config)
             application = self._preloaded()
             self._statsd = Statsd.of(self._config)
             self._hooks.call("on_starting", self._hooks.server)
@@ -115,6 +119,8 @@ class Supervisor:
                 pid_file.write(self._config.pid_file)
             if self._config.reload:
                 self._watcher = Watcher(self._config, self._lifeline[0], self._close_descriptors)
+            if self._config.acme:
+                self._certificates = Certificates(self._config, self._slots.stats, self._close_descriptors)
             self._loop()
         except Error as error:
             return self._fail(str(error))
@@ -151,6 +157,12 @@ class Supervisor:
                 changed = self._watcher.changed()
                 if changed is not None:
                     self._reload(f"{changed} has changed")
+            if (
+                self._certificates is not None
+                and self._progress.has_started
+                and not self._progress.is_stopping
+            ):
+                self._certificates.run_due(time.monotonic())
             self._reap()
             self._reconcile(time.monotonic())
             if self._statsd is not None:
@@ -173,6 +185,8 @@ class Supervisor:
             deadlines.append(watchdog)
         if self._statsd is not None:
             deadlines.append(self._statsd.due)
+        if self._certificates is not None and self._progress.has_started and not self._progress.is_stopping:
+            deadlines.append(self._certificates.due)
         return min(deadlines)
 
     def _reconcile(self, now: float) -> None:
@@ -191,8 +205,9 @@ class Supervisor:
         yield from self._signals.descriptors()
         yield from self._sending()
         yield from (worker.channel for worker in self._workers if worker.channel >= 0)
-        if self._watcher is not None:
-            yield from self._watcher.descriptors()
+        for helper in (self._watcher, self._certificates):
+            if helper is not None:
+                yield from helper.descriptors()
 
     def _sending(self) -> Iterator[int]:
         """The descriptors that are only written to."""
@@ -240,6 +255,8 @@ class Supervisor:
         if unloadable and not self._listeners.have_tls:
             logger.error("SIGHUP: refused: %s", unloadable)
             return
+        if self._certificates is not None:
+            self._certificates.at_once()
         self._hooks.notify("on_reload", self._hooks.server)
         kept = unloadable or ("--preload" if self._config.preload else None)
         self._reload(f"SIGHUP, with the code of the start ({kept})" if kept else "SIGHUP")
@@ -287,8 +304,7 @@ class Supervisor:
     def _reap_orphans(self) -> None:
         """Reap processes of the application whose parent has ended: the duty of the first process of a container."""
         own = {worker.pid for worker in self._workers}
-        if self._watcher is not None:
-            own.add(self._watcher.pid)
+        own.update(helper.pid for helper in (self._watcher, self._certificates) if helper is not None)
         while True:
             try:
                 ended = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -321,6 +337,8 @@ class Supervisor:
             in_flight = sum(worker.slot.in_flight for worker in self._workers)
             self._progress.stop_begins(in_flight, is_silent=bool(self._status))
             self._slots.stats.begin_stopping()
+            if self._certificates is not None:
+                self._certificates.close()
             self._listeners.close()
         self._workers.stop(quick=quick, close_idle=close_idle)
 
@@ -332,8 +350,9 @@ class Supervisor:
 
     def _clean_up(self) -> None:
         os.close(self._lifeline[1])  # ends the watcher, and workers left after an internal error
-        if self._watcher is not None:
-            self._watcher.close()
+        for helper in (self._watcher, self._certificates):
+            if helper is not None:
+                helper.close()
         self._listeners.close()
         self._listeners.remove_unix_sockets()
         self._signals.close()

@@ -13,6 +13,7 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{RootCertStore, SupportedProtocolVersion};
 
+use super::acme::{ALPN_ACME_TLS, AcmeSettings};
 use super::ciphers;
 use super::client_auth::ClientVerifier;
 use super::identity::{Identity, bad, certificates, read};
@@ -23,8 +24,9 @@ use super::x509::cert_info;
 /// The options `--ssl-*`.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
-    /// Certificates of the server, at least one.
+    /// Certificates of the server, at least one unless they come by ACME.
     pub identities: Vec<Identity>,
+    pub acme: Option<AcmeSettings>,
     pub min_version: MinVersion,
     /// Cipher suites by their names in IANA's registry or in OpenSSL; all that rustls supports if empty.
     pub ciphers: Vec<String>,
@@ -80,9 +82,13 @@ impl TlsConfig {
             Some(verifier) => builder.with_client_cert_verifier(verifier),
             None => builder.with_no_client_auth(),
         };
-        let certs = ServerCerts::load(&settings.identities, &provider)?;
+        let acme = settings.acme.as_ref();
+        let certs = ServerCerts::load(&settings.identities, acme, &provider)?;
         let mut server = builder.with_cert_resolver(Arc::new(certs));
         server.alpn_protocols.clone_from(&settings.alpn);
+        server
+            .alpn_protocols
+            .extend(acme.map(|_| ALPN_ACME_TLS.to_vec()));
         Ok(Self {
             server: Arc::new(server),
         })

@@ -19,9 +19,10 @@ pub struct TlsInfo {
 }
 
 impl TlsInfo {
-    /// The subject of the peer's certificate (RFC 4514).
+    /// The subject of the peer's certificate (RFC 4514); empty if it has none, or none that can be read.
     pub fn peer_subject(&self) -> Option<String> {
-        distinguished_name::subject(self.peer_certs.first()?)
+        let certificate = self.peer_certs.first()?;
+        Some(distinguished_name::subject(certificate).unwrap_or_default())
     }
 
     /// The name of the cipher suite in the IANA registry.

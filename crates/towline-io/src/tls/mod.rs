@@ -1,5 +1,6 @@
 //! TLS by rustls with ring: configuration of servers and clients, and the session of one connection.
 
+mod acme;
 mod ciphers;
 mod client;
 mod client_auth;
@@ -20,6 +21,7 @@ mod trust;
 mod verify;
 mod x509;
 
+pub use acme::AcmeSettings;
 pub(crate) use client::certificate_name;
 pub use client::{ClientTls, ClientTlsSettings, Trust};
 pub(crate) use client_auth::take_refused;

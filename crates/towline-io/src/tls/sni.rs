@@ -9,16 +9,24 @@ use rustls::pki_types::ServerName;
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
-use super::identity::{Identity, bad};
-use super::x509::has_public_key;
+use super::acme::{AcmeCerts, AcmeSettings};
+use super::identity::Identity;
 
 /// The certificates of a server; the first is for clients without a server name, or with one that none of them has.
 #[derive(Debug)]
-pub(super) struct ServerCerts(Vec<Arc<CertifiedKey>>);
+pub(super) struct ServerCerts {
+    /// Read once from files. Each serves its own names before ACME does.
+    fixed: Vec<Arc<CertifiedKey>>,
+    acme: Option<AcmeCerts>,
+}
 
 impl ServerCerts {
-    pub(super) fn load(identities: &[Identity], provider: &CryptoProvider) -> io::Result<Self> {
-        if identities.is_empty() {
+    pub(super) fn load(
+        identities: &[Identity],
+        acme: Option<&AcmeSettings>,
+        provider: &Arc<CryptoProvider>,
+    ) -> io::Result<Self> {
+        if identities.is_empty() && acme.is_none() {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "a server needs a certificate",
@@ -26,54 +34,37 @@ impl ServerCerts {
         }
         let keys = identities
             .iter()
-            .map(|identity| certified_key(identity, provider).map(Arc::new));
-        keys.collect::<io::Result<_>>().map(Self)
+            .map(|identity| identity.certified_key(provider).map(Arc::new));
+        Ok(Self {
+            fixed: keys.collect::<io::Result<_>>()?,
+            acme: acme.map(|settings| AcmeCerts::new(settings, provider)),
+        })
     }
 }
-
-fn certified_key(identity: &Identity, provider: &CryptoProvider) -> io::Result<CertifiedKey> {
-    let key_file = identity.key_file.as_deref().unwrap_or(&identity.cert_file);
-    let (chain, key) = identity.read(key_file)?;
-    let key = provider.key_provider.load_private_key(key);
-    let key = key.map_err(|_| bad(key_file, &UNSUPPORTED_KEY))?;
-    // `CertifiedKey::from_der` would refuse a certificate of version 1, which clients may have pinned.
-    let matches = match key.public_key() {
-        Some(public) => has_public_key(&chain[0], &public),
-        None => Some(true),
-    };
-    match matches {
-        Some(true) => Ok(CertifiedKey::new(chain, key)),
-        Some(false) => Err(bad(
-            key_file,
-            &format_args!(
-                "the private key is not that of the certificate in {}",
-                identity.cert_file.display()
-            ),
-        )),
-        None => Err(bad(
-            &identity.cert_file,
-            &"the certificate is not X.509 (RFC 5280 4.1)",
-        )),
-    }
-}
-
-const UNSUPPORTED_KEY: &str = "the private key cannot be used: RSA keys of 2048 to 4096 bits and keys of P-256, P-384 and \
-    Ed25519 are supported, neither P-521 nor RSA-PSS";
 
 impl ResolvesServerCert for ServerCerts {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let acme = self.acme.as_ref();
+        if let Some(acme) = acme.filter(|_| AcmeCerts::is_challenge(&hello)) {
+            return acme.challenge(&hello);
+        }
         let usable =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
         let name = hello
             .server_name()
             .and_then(|name| ServerName::try_from(name).ok());
         let named = name
-            .filter(|_| self.0.len() > 1)
-            .and_then(|name| self.0.iter().filter(usable).find(|key| names(key, &name)));
+            .filter(|_| self.fixed.len() > 1 || acme.is_some())
+            .and_then(|name| {
+                let mut fixed = self.fixed.iter().filter(usable);
+                fixed.find(|key| names(key, &name))
+            });
         named
-            .or_else(|| self.0.iter().find(usable))
-            .or(self.0.first())
-            .map(Arc::clone)
+            .cloned()
+            .or_else(|| acme?.named(hello.server_name()?))
+            .or_else(|| self.fixed.iter().find(usable).cloned())
+            .or_else(|| self.fixed.first().cloned())
+            .or_else(|| acme?.first())
     }
 }
 

@@ -1,6 +1,10 @@
 //! Responses of the server itself, without the application.
 
 use std::borrow::Cow;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError, Version};
 
@@ -10,6 +14,9 @@ use super::super::refusals::{Reason, RefusedFor};
 use super::{ExchangeRecord, Features, Payload, RequestLine};
 use crate::conn::Conn;
 use crate::conn::addr::PeerAddr;
+
+/// Longest token of a challenge that is looked for; those of Let's Encrypt have 43 bytes.
+const MAX_TOKEN_BYTES: usize = 128;
 
 /// A complete response, ready to send.
 #[derive(Debug)]
@@ -100,6 +107,33 @@ fn only_reading() -> BuiltinResponse {
         .fields
         .push((b"allow", Cow::Borrowed(b"GET, HEAD")));
     response
+}
+
+/// The response to a challenge of ACME (RFC 8555 8.3), if there is one with this token.
+pub(super) fn acme_challenge(
+    method: &[u8],
+    folder: &Path,
+    token: &[u8],
+) -> Option<BuiltinResponse> {
+    // The alphabet of tokens (RFC 8555 8.1), in which no path leaves the folder.
+    let is_base64url = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    if token.is_empty() || token.len() > MAX_TOKEN_BYTES || !token.iter().all(is_base64url) {
+        return None;
+    }
+    let text = fs::read_to_string(folder.join(OsStr::from_bytes(token))).ok()?;
+    if !is_reading(method) {
+        return Some(only_reading());
+    }
+    Some(BuiltinResponse {
+        status: 200,
+        fields: vec![
+            (b"content-type", Cow::Borrowed(b"application/octet-stream")),
+            (b"cache-control", Cow::Borrowed(b"no-store")),
+        ],
+        content_length: Some(text.len() as u64),
+        body: BuiltinBody::Text(text.into()),
+        refused: None,
+    })
 }
 
 pub(super) fn not_found() -> BuiltinResponse {

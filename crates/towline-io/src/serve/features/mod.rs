@@ -15,6 +15,7 @@ mod builtin;
 
 use std::fmt::Write;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -39,6 +40,9 @@ use crate::coding::encode::EncoderPool;
 /// Idle encoders per thread: a third would cost more memory than it saves time.
 const MAX_IDLE_ENCODERS: usize = 2;
 
+/// Prefix of the paths of http-01 challenges (RFC 8555 8.3).
+const CHALLENGE_PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+
 /// The path of the metrics page.
 const METRICS_PATH: &[u8] = b"/metrics";
 
@@ -59,6 +63,8 @@ pub struct FeatureConfig {
     pub metrics: bool,
     /// Respond to health checks at this path and below it.
     pub health_path: Option<Vec<u8>>,
+    /// Folder with the responses to http-01 challenges of ACME (`--acme`), by token.
+    pub acme_challenges: Option<PathBuf>,
     /// This process drains.
     pub draining: AtomicBool,
 }
@@ -73,7 +79,10 @@ impl FeatureConfig {
     /// Whether the server may respond to a request of any address before the application: each feature that does so
     /// belongs here.
     fn may_answer(&self) -> bool {
-        self.metrics || self.health_path.is_some() || !self.mounts.is_empty()
+        self.metrics
+            || self.health_path.is_some()
+            || self.acme_challenges.is_some()
+            || !self.mounts.is_empty()
     }
 
     /// Reopens the access log's file before the next line, after a rotation.
@@ -287,6 +296,12 @@ impl Features {
         }
         if metrics_only {
             return Some(builtin::not_found());
+        }
+        if let Some(folder) = &config.acme_challenges
+            && let Some(token) = path.strip_prefix(CHALLENGE_PREFIX)
+            && let Some(response) = builtin::acme_challenge(line.method, folder, token)
+        {
+            return Some(response);
         }
         let mount = self.config.mount(line.target)?;
         // A mount reads the fields several times.

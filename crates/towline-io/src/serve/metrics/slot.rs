@@ -151,6 +151,8 @@ slot! {
         "Workers that ended before they were ready.";
     worker_deaths: Counter, "towline_worker_deaths_total",
         "Workers that ended without being asked to.";
+    acme_failed_orders: Counter, "towline_acme_failed_orders_total",
+        "Orders of certificates (ACME) that have failed.";
     quic_connections_open: Gauge, "towline_quic_connections_open", "QUIC connections open.";
     quic_handshakes: Counter, "towline_quic_handshakes_total", "QUIC handshakes completed.";
     quic_retries: Counter, "towline_quic_retries_total",

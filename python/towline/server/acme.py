@@ -1,0 +1,150 @@
+"""`--acme`, the side of the supervisor: a process that gets certificates runs when something is due, and then ends.
+
+The process is apart because it waits for a CA, and because its library starts from a clean state each time: one that was
+killed is one that has not been due. It reports what the supervisor counts, and when it is due again, a line each.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from typing import NoReturn
+
+from .. import _native
+from ..config import ServerConfig
+from .acme_store import Store
+from .process import become, owner
+from .spawner import fork
+
+logger = logging.getLogger("towline.server")
+
+LONGEST_RUN = 3600
+"""Seconds after which the process is ended, whatever it waits for."""
+FIRST_RETRY, LAST_RETRY = 5.0, 3600.0
+"""Seconds before the process runs again after it has died."""
+DUE, FAILED, WAITING = "due", "failed", "waiting"
+
+
+class Certificates:
+    """Starts the process and reads its reports. Times are seconds of `time.monotonic()`."""
+
+    def __init__(
+        self, config: ServerConfig, stats: _native.SharedStats, close_inherited: Callable[[], None]
+    ) -> None:
+        """`close_inherited` closes the supervisor's descriptors, in the new process."""
+        self._config, self._stats, self._close_inherited = config, stats, close_inherited
+        self.pid = self._channel = -1
+        self._unread = b""
+        self._next: float | None = 0.0
+        self._deaths = 0
+        self._at_once = False
+        for name in config.acme_names:
+            if Store(config.acme_folder or "").read(f"{name}.pem") is None:
+                logger.warning(
+                    "ACME: there is no certificate for %s yet: its TLS handshakes are refused", name
+                )
+
+    @property
+    def due(self) -> float:
+        """When the process is started next; infinite while it runs."""
+        return self._next if self._channel < 0 and self._next is not None else float("inf")
+
+    def descriptors(self) -> tuple[int, ...]:
+        return () if self._channel < 0 else (self._channel,)
+
+    def at_once(self) -> None:
+        """Try again now what has failed: the operator has asked for it (SIGHUP)."""
+        self._at_once, self._next = True, 0.0
+
+    def run_due(self, now: float) -> None:
+        """Read the reports; start the process if it is due."""
+        if self._channel >= 0:
+            self._read(now)
+        elif now >= self.due:
+            self._start()
+
+    def _start(self) -> None:
+        self._channel, write = os.pipe()
+        os.set_blocking(self._channel, False)
+        self._next, at_once, self._at_once = None, self._at_once, False
+
+        def child() -> None:
+            self._close_inherited()
+            main(self._config, write, at_once)
+
+        try:
+            self.pid = fork(child)
+        finally:
+            os.close(write)
+
+    def _read(self, now: float) -> None:
+        try:
+            data = os.read(self._channel, 65536)
+        except BlockingIOError:
+            return
+        *lines, self._unread = (self._unread + data).split(b"\n")
+        for line in lines:
+            kind, _, value = line.decode().partition(" ")
+            if kind == FAILED:
+                self._stats.acme_order_failed()
+            elif kind == DUE:
+                self._stats.certificates_renewed(self._files())
+                if self._next is None:
+                    self._next = now + max(0.0, float(value) - time.time())
+        if not data:
+            self._ended(now)
+
+    def _files(self) -> list[str]:
+        folder = self._config.acme_folder or ""
+        names = self._config.acme_names
+        certfiles = {file for address in self._config.addresses for file in address.certfile or ()}
+        return [*certfiles, *(os.path.join(folder, f"{name}.pem") for name in names)]
+
+    def _ended(self, now: float) -> None:
+        self.close()
+        if self._next is not None:
+            self._deaths = 0
+            return
+        delay = min(FIRST_RETRY * 2.0 ** min(self._deaths, 20), LAST_RETRY) * random.uniform(1, 1.25)
+        self._deaths += 1
+        self._next = now + delay
+        logger.error(
+            "ACME: the process that gets certificates has died: it is started again in %.0f s", delay
+        )
+
+    def close(self) -> None:
+        if self._channel < 0:
+            return
+        os.kill(self.pid, signal.SIGKILL)
+        os.close(self._channel)
+        os.waitpid(self.pid, 0)
+        self._channel = self.pid = -1
+        self._unread = b""
+
+
+def main(config: ServerConfig, channel: int, at_once: bool) -> NoReturn:
+    """The process. Its supervisor may have ended: then nobody reads the reports, and the next one is its end."""
+
+    def report(kind: str, value: float = 0.0) -> None:
+        os.write(channel, f"{kind} {value}\n".encode())
+
+    try:
+        signal.alarm(LONGEST_RUN)
+        target = owner(config)
+        if target is not None:
+            become(target)
+        from .acme_orders import Run
+
+        report(DUE, Run(config, report, at_once=at_once).get_due())
+    except BrokenPipeError:
+        pass
+    except BaseException:
+        logger.error("ACME: %s", traceback.format_exc())
+        os._exit(1)
+    finally:
+        os._exit(0)
