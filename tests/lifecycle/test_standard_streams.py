@@ -107,11 +107,47 @@ def test_a_closed_terminal_ends_a_reloading_server(
             assert alive(pid)
 
 
+SHELL = """
+    import os, signal, sys, time
+    server = os.fork()
+    if server == 0:
+        os.setpgid(0, 0)  # a background job
+        os.execv(sys.executable, sys.argv[2:])
+    sys.stdin.readline()
+    os.kill(server, signal.SIGHUP)
+    while not os.path.exists(sys.argv[1]):
+        time.sleep(0.01)
+"""
+
+
+def test_a_shell_that_hangs_up_before_it_closes_the_terminal_ends_a_reloading_server(tmp_path: Path) -> None:
+    """zsh does so with its jobs when you leave it."""
+    port, gate = free_port(), tmp_path / "gate"
+    server = command(
+        "apps:asgi", port, "--app-dir", str(HERE), "--reload", "--pid-file", str(tmp_path / "pid")
+    )
+    shell = [sys.executable, "-c", textwrap.dedent(SHELL), str(gate), *server]
+    with in_terminal(shell, tmp_path) as (_, terminal):
+        _read_until(terminal, b"on http")
+        pid = int((tmp_path / "pid").read_text())
+        os.write(terminal, b"exit\n")
+        _read_until(terminal, b"reloaded in")
+        assert serves(port)
+        gate.touch()
+        eventually(lambda: not alive(pid), "the end")
+
+
 BREAKPOINT = """
     import os
     if os.environ.get("AT") == "import":
         breakpoint()
-    async def app(scope, receive, send):
+    def wsgi(environ, start_response):
+        value = 41
+        if os.environ.get("AT") == "request":
+            breakpoint()
+        start_response("200 OK", [("content-length", "2")])
+        return [str(value).encode()]
+    async def asgi(scope, receive, send):
         assert scope["type"] == "http"
         value = 41
         if os.environ.get("AT") == "request":
@@ -122,15 +158,40 @@ BREAKPOINT = """
 """
 
 
+APPS = [("asgi", ()), ("wsgi", ()), ("wsgi", ("--threads", "2"))]
+
+
+@pytest.mark.parametrize(("app", "options"), APPS)
+def test_ctrl_c_ends_a_server_at_a_breakpoint(
+    app: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "debugged.py").write_text(textwrap.dedent(BREAKPOINT))
+    monkeypatch.setenv("AT", "request")
+    port = free_port()
+    with in_terminal(command(f"debugged:{app}", port, "--reload", *options), tmp_path) as (pid, terminal):
+        _read_until(terminal, b"on http")
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"GET / HTTP/1.1\r\nhost: test\r\n\r\n")
+            _read_until(terminal, b"(Pdb)")
+            started = time.monotonic()
+            os.write(terminal, b"\x03")
+            eventually(lambda: os.waitpid(pid, os.WNOHANG)[0], "the end")
+            assert time.monotonic() - started < 10
+
+
+@pytest.mark.parametrize(("app", "options"), APPS)
 @pytest.mark.parametrize("at", ["request", "import"])
 def test_a_developer_may_think_at_a_breakpoint(
-    at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    at: str, app: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "debugged.py").write_text(textwrap.dedent(BREAKPOINT))
     monkeypatch.setenv("AT", at)
     port = free_port()
     limits = ("--timeout-worker-healthcheck", "0.4", "--timeout-worker-startup", "0.4")
-    with in_terminal(command("debugged:app", port, "--reload", *limits), tmp_path) as (_, terminal):
+    with in_terminal(command(f"debugged:{app}", port, "--reload", *limits, *options), tmp_path) as (
+        _,
+        terminal,
+    ):
         responses: list[bytes] = []
         thread = threading.Thread(target=lambda: responses.append(request(port, "/").body))
         if at == "request":

@@ -68,6 +68,8 @@ class Supervisor:
                 raise ConfigError(f"reload: {unloadable}")
         # After `nohup` the end of the terminal is not that of the server.
         self._has_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and is_terminal_open()
+        self._hung_up = False
+        """SIGHUP has come, and with `--reload` the end of the terminal is that of the server."""
         self._config = config
         self._hooks = HookCaller(config)
         self._progress = Progress()
@@ -163,6 +165,7 @@ class Supervisor:
                 and not self._progress.is_stopping
             ):
                 self._certificates.run_due(time.monotonic())
+            self._end_with_terminal()
             self._reap()
             self._reconcile(time.monotonic())
             if self._statsd is not None:
@@ -246,10 +249,17 @@ class Supervisor:
         """Whether load balancers know this server, and have not been told yet that it stops."""
         return self._progress.has_started and not self._progress.is_leaving
 
-    def _on_hangup(self) -> None:
-        if self._config.reload and self._has_terminal and not is_terminal_open():
+    def _end_with_terminal(self) -> bool:
+        """Stop if the terminal was closed. A shell may send SIGHUP before it closes the terminal."""
+        is_closed = self._hung_up and not self._progress.is_stopping and not is_terminal_open()
+        if is_closed:
             logger.info("the terminal is closed")
             self._stop(quick=False, close_idle=True)
+        return is_closed
+
+    def _on_hangup(self) -> None:
+        self._hung_up = self._config.reload and self._has_terminal
+        if self._end_with_terminal():
             return
         unloadable = None if self._config.preload else why_not_importable(self._config)
         if unloadable and not self._listeners.have_tls:

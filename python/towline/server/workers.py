@@ -225,6 +225,8 @@ class Workers:
         for worker in self._workers:
             worker.signal(signal.SIGQUIT if quick else CLOSE_IDLE if close_idle else signal.SIGTERM)
             grace = QUICK_EXIT if quick else self._config.timeout_graceful_shutdown + EXIT_MARGIN
+            if close_idle and self._config.reload:  # Ctrl-C at a breakpoint, or a terminal that was closed
+                grace = min(grace, RELOAD_GRACE + QUICK_EXIT)
             worker.kill_at = min(worker.kill_at or now + grace, now + grace)
 
     def enforce_deadlines(self, now: float) -> None:
