@@ -52,6 +52,9 @@ OUTSIDE |= {
 }
 OUTSIDE |= {"--vegeta", "--features", "--manifest-path", "--quick", "--vus", "--latency-correction"}
 # docs/subjects.md: the bench's own and those of servers that are examples
+# Django's, Flask's and FastAPI's commands
+OUTSIDE |= {"--debugger", "--exclude-patterns", "--extra-files", "--no-debugger", "--without-threads"}
+OUTSIDE |= {"--app", "--debug", "--insecure", "--nostatic", "--noreload", "--nothreading"}
 OUTSIDE |= {"--peers-bin", "--listen", "--cert", "--key", "--max-concurrency"}
 
 BENCH_PARSERS = [one.parser for one in (compare_command, gate_command, history_command, main)]

@@ -53,6 +53,8 @@ def import_application(target: Any, *, app_dir: str = ".", factory: bool = False
         )
     try:
         return target()
+    except StartupError:
+        raise  # its message says all
     except Exception as error:
         raise ApplicationImportError(own_traceback(error)) from error
 
