@@ -52,6 +52,8 @@ OUTSIDE |= {
 }
 OUTSIDE |= {"--vegeta", "--features", "--manifest-path", "--quick", "--vus", "--latency-correction"}
 # docs/subjects.md: the bench's own and those of servers that are examples
+# docs/platforms.md: docker compose
+OUTSIDE |= {"--wait"}
 # Django's, Flask's and FastAPI's commands
 OUTSIDE |= {"--debugger", "--exclude-patterns", "--extra-files", "--no-debugger", "--without-threads"}
 OUTSIDE |= {"--app", "--debug", "--insecure", "--nostatic", "--noreload", "--nothreading"}
