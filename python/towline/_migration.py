@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from . import _migration_values as values
-from ._migration_values import Ignored, Refused, Replace
+from ._migration_values import YEAR, Ignored, Refused, Replace, only
 
 U, N, G, H, D, W, F = "uvicorn", "gunicorn", "granian", "hypercorn", "daphne", "waitress", "flask"
 
@@ -54,6 +54,8 @@ DIRTY = "there are no workers for long tasks beside those of requests; use a tas
 NAME = "processes have the command's name; give the service a name in systemd"
 NO_LIMIT = "a request and a WebSocket have no time limit here: the application sets one (asyncio.timeout)"
 ALWAYS = "always so"
+UNDERSCORE = "headers whose names have an underscore never reach a WSGI environ"
+PROXIES = "name every proxy in --forwarded-allow-ips; the client is the last address that is none"
 CHANGES = "changes are reported by the kernel (watchfiles), or looked for each second"
 DISCONNECT = "http.disconnect is delivered at once and cancels nothing"
 GLOBS = "--reload-exclude takes names and globs, neither paths nor regular expressions"
@@ -80,7 +82,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
     (
         Row(f"{N} {H}", "-k --worker-class", values.worker_class,
             "the interface is detected; gevent, eventlet, tornado, aiohttp and trio are refused"),
-        Row(N, "-t --timeout", values.timeout,
+        Row(N, "-t --timeout", lambda value: f"--timeout-worker-healthcheck={YEAR if value.strip() == '0' else value}",
             "--timeout-worker-healthcheck: a worker that is stuck for this time is replaced"),
         Row(N, "--limit-request-line", values.request_line, "0 is 1 MiB"),
         Row(N, "--limit-request-field_size", values.field_size, "0 is 1 MiB"),
@@ -101,7 +103,8 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         _ignored(N, "--capture-output", "the application's output is not captured: redirect stdout and stderr", switch=True),
         _ignored(N, "--logger-class", "use --log-config; the logger is `towline`"),
         Row(N, "--log-config-json", "--log-config"),
-        Row(H, "--log-config", values.log_config, "without `json:` and `toml:`: the file's name says what it is"),
+        Row(H, "--log-config", lambda value: f"--log-config={re.sub('^(json|toml):', '', value)}",
+             "without `json:` and `toml:`: the file's name says what it is"),
         _ignored(N, "--log-syslog-to --log-syslog-prefix --log-syslog-facility", SYSLOG),
         _ignored(N, "--log-syslog", SYSLOG, switch=True),
         _switch(N, "-R --enable-stdio-inheritance", "", "workers always inherit stdout and stderr"),
@@ -112,11 +115,12 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
             "StatsD has metrics of requests and workers; --metrics has the queue (towline_queue_wait_seconds)", switch=True),
         _ignored(N, "-n --name", NAME),
         _ignored(G, "--process-name", NAME),
-        Row(N, "--pythonpath", values.python_path, "--app-dir, before the current directory"),
+        Row(N, "--pythonpath", lambda value: f"--app-dir={value.replace(',', ':')}:.", "--app-dir, before the current directory"),
         Row(N, "--paste --paster --paste-global", None,
             "load the file in a module, and serve that: app = paste.deploy.loadapp(...)"),
         _ignored(N, "--proxy-allow-from", "--forwarded-allow-ips is the list for PROXY headers as well"),
-        Row(N, "--protocol", values.protocol, "HTTP only: neither uwsgi nor FastCGI"),
+        Row(N, "--protocol", only("http", otherwise="there is HTTP only, so the proxy must use HTTP (nginx: proxy_pass)"),
+            "HTTP only: neither uwsgi nor FastCGI"),
         _ignored(N, "--uwsgi-allow-from", "there is HTTP only"),
         Row(f"{N} {H}", "--cert-reqs", "--ssl-cert-reqs"),
         Row(f"{N} {H}", "--ca-certs", "--ssl-ca-certs"),
@@ -134,7 +138,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         _switch(N, "--permit-unconventional-http-method", "", "any token is a method (RFC 9110 9.1)"),
         _ignored(N, "--casefold-http-method", "methods are case-sensitive (RFC 9110 9.1)", switch=True),
         _ignored(N, "--forwarder-headers", "X-Forwarded-For and X-Forwarded-Proto are read (--proxy-headers)"),
-        Row(N, "--header-map", values.header_map, "headers whose names have an underscore never reach a WSGI environ"),
+        Row(N, "--header-map", only("drop", "refuse", otherwise=UNDERSCORE, error=Ignored), UNDERSCORE),
         Row(N, "--asgi-loop", "--loop"),
         Row(N, "--asgi-lifespan", "--lifespan"),
         _ignored(N, "--asgi-disconnect-grace-period", DISCONNECT),
@@ -193,11 +197,12 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         _switch(H, "--debug", "--log-level=debug"),
         Row(H, "--read-timeout", "--timeout-request-body", "and --timeout-request-header for heads"),
         Row(H, "--keyfile-password", "--ssl-keyfile-password"),
-        Row(H, "--insecure-bind", values.insecure, "--bind http://ADDRESS"),
+        Row(H, "--insecure-bind", lambda value: f"--bind={value}?tls=false" if 'unix:' in value else f"--bind=http://{value}",
+             "--bind http://ADDRESS"),
         Row(H, "--quic-bind", lambda _: "--http3", "HTTP/3 listens on the UDP ports of --bind", warns=True),
         Row(H, "--server-name", None,
             "checked by the application (ALLOWED_HOSTS, TrustedHostMiddleware) or the proxy"),
-        Row(H, "--verify-mode", values.verify_mode),
+        Row(H, "--verify-mode", lambda value: f"--ssl-cert-reqs={value.lower().removeprefix('cert_')}"),
         _named(H, "-m --umask", values.unix_mode, "--uds-permissions: there it is for Unix sockets only"),
         _named(H, "-u --user -g --group", None, "there it owns the Unix socket; here --user and --group run the workers"),
         Row(H, "--websocket-ping-interval", "--ws-ping-interval"),
@@ -210,7 +215,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         _named(D, "--fd", lambda value: f"--bind=fd://{value}"),
         _named(D, "-e", values.endpoint, "an address: `tcp`, `tcp6`, `ssl`, `unix`"),
         Row(D, "--endpoint", values.endpoint, "an address: `tcp`, `tcp6`, `ssl`, `unix`"),
-        _named(D, "-v --verbosity", values.verbosity, "--log-level"),
+        _named(D, "-v --verbosity", lambda value: f"--log-level={ {'0': 'warning', '1': 'info'}.get(value, 'debug') }", "--log-level"),
         _ignored(D, "-t", NO_LIMIT, named=True),
         _ignored(D, "--http-timeout --websocket_timeout --websocket_connect_timeout", NO_LIMIT),
         _ignored(D, "--log-fmt", "--access-log-format has gunicorn's atoms; --log-format json is for both logs"),
@@ -219,19 +224,21 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         Row(D, "--proxy-headers", "--proxy-headers",
             "from --forwarded-allow-ips only, by default this machine; daphne believes every peer",
             takes_value=False, warns=True, named=True),
-        Row(D, "--proxy-headers-host --proxy-headers-port", values.proxy_field, "X-Forwarded-For is read"),
-        _named(D, "-s --server-name", values.server_header, "--header server:NAME"),
+        Row(D, "--proxy-headers-host --proxy-headers-port", only("x-forwarded-for", "x-forwarded-port",
+            otherwise="the client's address is in X-Forwarded-For"), "X-Forwarded-For is read"),
+        _named(D, "-s --server-name", lambda value: ("--no-server-header", f"--header=server:{value}"), "--header server:NAME"),
         _switch(D, "--no-server-name", "--no-server-header"),
     ),
     (
-        Row(W, "--listen", values.listen, "--bind for each address; * is all"),
+        Row(W, "--listen", lambda value: tuple(f"--bind={address}" for address in value.split()), "--bind for each address; * is all"),
         _switch(W, "--call", "--factory"),
         Row(W, "--unix-socket-perms", "--uds-permissions", "600 by default if the line begins with waitress-serve"),
-        Row(W, "--ident", values.server_header, "--header server:NAME"),
-        Row(W, "--url-scheme", values.url_scheme, "http"),
+        Row(W, "--ident", lambda value: ("--no-server-header", f"--header=server:{value}"), "--header server:NAME"),
+        Row(W, "--url-scheme", only("http", otherwise="X-Forwarded-Proto of a trusted proxy gives the scheme (--forwarded-allow-ips)"), "http"),
         Row(W, "--trusted-proxy", "--forwarded-allow-ips"),
-        Row(W, "--trusted-proxy-count", values.proxy_count, "1, or every proxy in --forwarded-allow-ips"),
-        Row(W, "--trusted-proxy-headers", values.proxy_fields, "X-Forwarded-For and X-Forwarded-Proto"),
+        Row(W, "--trusted-proxy-count", only("1", otherwise=PROXIES), PROXIES),
+        Row(W, "--trusted-proxy-headers", only("x-forwarded-for", "x-forwarded-proto",
+            otherwise="of these X-Forwarded-For and X-Forwarded-Proto are read"), "X-Forwarded-For and X-Forwarded-Proto"),
         _ignored(W, "--log-untrusted-proxy-headers", "headers of other peers are not looked at", switch=True),
         _switch(W, "--clear-untrusted-proxy-headers", None,
             "the application gets them as they came: let it use REMOTE_ADDR and wsgi.url_scheme, as the server sets them"),

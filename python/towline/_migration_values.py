@@ -22,6 +22,17 @@ class Ignored(Exception):
 Replace = Callable[[str], "str | tuple[str, ...]"]
 
 
+def only(*values: str, otherwise: str, error: type[Exception] = Refused) -> Replace:
+    """Takes these words, which change nothing here; another one is refused, or ignored."""
+
+    def convert(value: str) -> str:
+        if {*value.lower().replace(",", " ").split()} <= {*values}:
+            return ""
+        raise error(f"{value}: {otherwise}")
+
+    return convert
+
+
 def worker_class(value: str) -> str:
     name = value.rpartition(".")[2].removesuffix("Worker").lower()
     if any(part in value.lower() for part in ("gevent", "eventlet")):
@@ -50,12 +61,7 @@ def loop(value: str) -> str:
 
 def tls_version(value: str) -> str:
     known = {
-        "2": "",
-        "16": "",
-        "17": "",
-        "tls": "",
-        "tls_server": "",
-        "sslv23": "",
+        **dict.fromkeys(("2", "16", "17", "tls", "tls_server", "sslv23"), ""),
         "tlsv1_2": "1.2",
         "5": "1.2",
     }
@@ -63,10 +69,6 @@ def tls_version(value: str) -> str:
     if name not in known:
         raise Ignored(f"{value}: there is TLS 1.2 and 1.3 only; --ssl-min-version chooses the oldest")
     return f"--ssl-min-version={known[name]}" if known[name] else ""
-
-
-def verify_mode(value: str) -> str:
-    return f"--ssl-cert-reqs={value.lower().removeprefix('cert_')}"
 
 
 def milliseconds(flag: str) -> Callable[[str], str]:
@@ -96,22 +98,12 @@ def http(value: str) -> str:
     return HTTP_VALUES[value]
 
 
-def protocol(value: str) -> str:
-    if value.lower() == "http":
-        return ""
-    raise Refused(f"{value}: there is HTTP only, so the proxy must use HTTP (nginx: proxy_pass)")
-
-
 def ciphers(value: str) -> str:
     if re.search(r"[+!@]", value) or value.upper() in ("TLSV1", "TLSV1.2", "DEFAULT", "ALL", "HIGH"):
         raise Ignored(
             f"{value}: groups of suites are not read; every suite here is forward-secret and authenticated"
         )
     return f"--ssl-ciphers={value}"
-
-
-def log_config(value: str) -> str:
-    return f"--log-config={re.sub('^(json|toml):', '', value)}"
 
 
 def root_path(value: str) -> str:
@@ -150,51 +142,6 @@ def reload_files(value: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def header_map(value: str) -> str:
-    if value == "dangerous":
-        raise Ignored("headers whose names have an underscore never reach a WSGI environ")
-    return ""
-
-
-def verbosity(value: str) -> str:
-    return f"--log-level={ {'0': 'warning', '1': 'info'}.get(value.strip(), 'debug') }"
-
-
-def listen(value: str) -> tuple[str, ...]:
-    return tuple(f"--bind={address.removeprefix('*')}" for address in value.split())
-
-
-def server_header(value: str) -> tuple[str, ...]:
-    return ("--no-server-header", f"--header=server:{value}") if value else ("--no-server-header",)
-
-
-def url_scheme(value: str) -> str:
-    if value == "http":
-        return ""
-    raise Refused(f"{value}: X-Forwarded-Proto of a trusted proxy gives the scheme (--forwarded-allow-ips)")
-
-
-def proxy_count(value: str) -> str:
-    if value.strip() == "1":
-        return ""
-    raise Refused(
-        f"{value}: name every proxy in --forwarded-allow-ips; the client is the last address that is none"
-    )
-
-
-def proxy_fields(value: str) -> str:
-    names = {*value.replace(",", " ").lower().split()} - {"x-forwarded-for", "x-forwarded-proto"}
-    if names:
-        raise Refused(f"{value}: of these X-Forwarded-For and X-Forwarded-Proto are read")
-    return ""
-
-
-def proxy_field(value: str) -> str:
-    if value.lower() in ("x-forwarded-for", "x-forwarded-port"):
-        return ""
-    raise Refused(f"{value}: the client's address is in X-Forwarded-For")
-
-
 def endpoint(value: str) -> str:
     """An endpoint of Twisted: `tcp:8000:interface=0.0.0.0`, `ssl:443:privateKey=..:certKey=..`, `unix:/path`, `fd:...`"""
     kind, *parts = [part.replace("\0", ":") for part in value.replace("\\:", "\0").split(":")]
@@ -213,10 +160,6 @@ def endpoint(value: str) -> str:
     return f"--bind=https://{address}{files}" if kind == "ssl" else f"--bind={address}"
 
 
-def insecure(value: str) -> str:
-    return f"--bind={value}?tls=false" if value.startswith(("unix:", "fd:")) else f"--bind=http://{value}"
-
-
 def flask_cert(value: str) -> str:
     if value == "adhoc":
         raise Refused("adhoc: make a certificate for development (mkcert), and give its file")
@@ -229,12 +172,3 @@ def unix_mode(value: str) -> str:
         if re.fullmatch("[0-7]+", value)
         else "--umask=" + value
     )
-
-
-def python_path(value: str) -> str:
-    return f"--app-dir={value.replace(',', os.pathsep)}{os.pathsep}."
-
-
-def timeout(value: str) -> str:
-    # gunicorn's 0 means never.
-    return f"--timeout-worker-healthcheck={YEAR if value.strip() == '0' else value}"

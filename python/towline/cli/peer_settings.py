@@ -48,6 +48,7 @@ HYPERCORN_FLAGS = {
     "wsgi_max_body_size": "--limit-request-body",
 }
 # fmt: on
+FORWARDED_PROTO = "X-FORWARDED-PROTO"
 # Settings without a flag, and the hooks that have no equivalent moment.
 GUNICORN_UNMAPPED = {
     "check_config": "it is a command: towline serve --check",
@@ -123,7 +124,11 @@ class Peers:
             settings = {name: value for name, value in variables.items() if _is_setting(name, flags)}
             found["hooks"] = Hooks(hooks, settings)
         for name, value in variables.items():
-            if name in HOOKS or value is None:
+            if (
+                name in HOOKS
+                or value is None
+                or (name == "secure_scheme_headers" and {*value} <= {FORWARDED_PROTO})
+            ):
                 continue
             if name in GUNICORN_UNMAPPED:
                 self._notices.append(f"{path}: {name}: ignored: {GUNICORN_UNMAPPED[name]}")
@@ -144,7 +149,12 @@ class Peers:
         known = options_of(ServerConfig)
         for words in _options(arguments):
             given = read(words, program)
-            self._notices.extend(f"{where}: {line}" for line in given.warnings)
+            ignored = (
+                given.warnings
+                if where == "GUNICORN_CMD_ARGS"
+                else [w.partition(": ")[2] for w in given.warnings]
+            )
+            self._notices.extend(f"{where}: {line}" for line in ignored)
             unknown = [line for line in given.errors if line.startswith("unknown")]
             self._notices.extend(f"{where}: ignored: {line}" for line in unknown)
             self._errors.extend(f"{where}: {line}" for line in given.errors if line not in unknown)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from .._suggest import closest
 from .option_parser import CommandLineError
 from .serve_arguments import ACTIONS
 
@@ -51,13 +52,16 @@ def read(arguments: Sequence[str]) -> Line:
         if found[1]:
             variables[found[1]] = found[2]
         words.pop(0)
-    name = os.path.basename(words[0]) if words else ""
+    name = "" if words[:1] == [] or words[0].startswith("-") else os.path.basename(words[0])
     if re.fullmatch(r"python[\d.]*", name):
         name, words = _of_python(words)
     if WRAPPERS.fullmatch(name):
         raise CommandLineError(f"{name}: stays in front: {name} ... towline serve ...")
     program = PROGRAMS.get(name, "")
     if not program:
+        meant = closest(name, PROGRAMS) if name.isalpha() and words[1:] and words[1][0] != "-" else None
+        if meant:
+            raise CommandLineError(f"no program {name!r}; did you mean {meant}?")
         return Line([*words, *actions], "", variables)
     words = words[1:]
     if program in ("flask", "fastapi"):
@@ -119,7 +123,7 @@ def variables(line: Line, environment: Mapping[str, str]) -> dict[str, str]:
     if line.program == "flask" and not environment.get("FLASK_SKIP_DOTENV"):
         from dotenv import dotenv_values
 
-        for path in (".flaskenv", ".env"):
+        for path in (".env", ".flaskenv"):
             found = {**{name: value or "" for name, value in dotenv_values(path).items()}, **found}
         found = {name: value for name, value in found.items() if name not in environment} | dict(
             line.variables
