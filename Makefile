@@ -16,7 +16,7 @@ NATIVE_SOURCES := Cargo.toml Cargo.lock pyproject.toml \
 
 say = @printf '\033[1m== %s\033[0m\n' "$(1)"
 
-.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers client-peers fuzz-build fuzz audit docs wheels autobahn conformance connect clean
+.PHONY: help run hello pythons test test-change check check-sources check-package check-rust format cargo-test cargo-test-build pytest suites build bench bench-client peers client-peers peer-options fuzz-build fuzz audit docs wheels autobahn conformance connect clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -254,6 +254,9 @@ bench: $(VENV)/.stamp-release $(VENV)/.stamp-peers ## measure servers against th
 	$(BIN)/towline bench servers $(BENCH_ARGS)
 
 client-peers: $(VENV)/.stamp-client-peers ## install the Python clients to compare with
+
+peer-options: $(VENV)/.stamp-native ## what the newest releases of other servers and clients have changed in their options
+	$(BIN)/python scripts/peer_options.py --install
 
 bench-client: $(VENV)/.stamp-release $(VENV)/.stamp-client-peers ## measure our clients against the peers (BENCH_ARGS=...)
 	$(BIN)/towline bench clients $(BENCH_ARGS)

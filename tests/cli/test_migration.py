@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import importlib
+import runpy
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from towline._migration import ALL_ROWS, NAMED
@@ -42,73 +40,14 @@ SAMPLES += ("x-forwarded-for", "tcp:80", "17", "http", "uvicorn.workers.UvicornW
 OWN = {"--help", "-h", "--version", "-v"}
 
 
-def of_click(command: Any) -> Iterator[tuple[str, bool]]:
-    for parameter in command.params:
-        if parameter.param_type_name == "option":
-            for flag in (*parameter.opts, *parameter.secondary_opts):
-                yield flag, not parameter.is_flag
+PEERS = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "peer_options.py"))["SERVERS"]
 
 
-def of_uvicorn() -> Iterator[tuple[str, bool]]:
-    importlib.import_module("uvicorn.main")
-    yield from of_click(sys.modules["uvicorn.main"].main)
+def options_of(server: str) -> dict[str, bool]:
+    """Flag -> whether it takes a value."""
+    return {flag: takes_value for flag, takes_value, _ in PEERS[server]()}
 
 
-def of_granian() -> Iterator[tuple[str, bool]]:
-    yield from of_click(importlib.import_module("granian.cli").cli)
-
-
-def of_gunicorn() -> Iterator[tuple[str, bool]]:
-    for setting in importlib.import_module("gunicorn.config").KNOWN_SETTINGS:
-        for flag in setting.cli or ():
-            yield flag, setting.action not in ("store_true", "store_false", "store_const")
-
-
-def of_hypercorn() -> Iterator[tuple[str, bool]]:
-    """The program builds its parser within its main function."""
-    main = importlib.import_module("hypercorn.__main__").main
-    with mock.patch.object(
-        argparse.ArgumentParser, "parse_args", autospec=True, side_effect=KeyError
-    ) as parsing:
-        with pytest.raises(KeyError):
-            main([])
-    for action in parsing.call_args.args[0]._actions:
-        for flag in action.option_strings:
-            yield flag, action.nargs != 0
-
-
-def of_daphne() -> Iterator[tuple[str, bool]]:
-    parser = importlib.import_module("daphne.cli").CommandLineInterface().parser
-    for action in parser._actions:
-        for flag in action.option_strings:
-            yield flag, action.nargs != 0
-
-
-def of_waitress() -> Iterator[tuple[str, bool]]:
-    adjustments = importlib.import_module("waitress.adjustments")
-    for name, kind in adjustments.Adjustments._params:
-        flag = name.replace("_", "-")
-        yield f"--{flag}", kind is not adjustments.asbool
-        if kind is adjustments.asbool:
-            yield f"--no-{flag}", False
-    yield "--call", False
-
-
-def of_flask() -> Iterator[tuple[str, bool]]:
-    cli = importlib.import_module("flask.cli")
-    yield from of_click(cli.run_command)
-    yield from of_click(cli.FlaskGroup())
-
-
-PEERS = {
-    "uvicorn": of_uvicorn,
-    "gunicorn": of_gunicorn,
-    "granian": of_granian,
-    "hypercorn": of_hypercorn,
-    "daphne": of_daphne,
-    "waitress": of_waitress,
-    "flask": of_flask,
-}
 # Options that only the programs' own parsers know: their help, and the application as an option.
 LEAST = {
     "uvicorn": 0.9,
@@ -144,7 +83,9 @@ def outcome(server: str, flag: str, takes_value: bool) -> str:
 @pytest.mark.parametrize("server", PEERS)
 def test_every_option_of_a_peer_is_taken_or_refused_with_a_reason(server: str) -> None:
     pytest.importorskip(server)
-    outcomes = {flag: outcome(server, flag, value) for flag, value in PEERS[server]() if flag not in OWN}
+    outcomes = {
+        flag: outcome(server, flag, value) for flag, value in options_of(server).items() if flag not in OWN
+    }
     assert len(outcomes) > 15
     assert {flag: text for flag, text in outcomes.items() if "unknown argument" in text} == {}
     for flag, text in outcomes.items():
@@ -159,7 +100,7 @@ def test_every_option_of_a_peer_is_taken_or_refused_with_a_reason(server: str) -
 @pytest.mark.parametrize("server", PEERS)
 def test_the_table_has_only_options_that_exist(server: str) -> None:
     pytest.importorskip(server)
-    real = dict(PEERS[server]())
+    real = options_of(server)
     rows = {row.flag: row.takes_value for row in ALL_ROWS if server in row.servers.split()}
     assert {flag: real.get(flag) for flag in rows} == rows
 
