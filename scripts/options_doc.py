@@ -73,7 +73,9 @@ def page() -> str:
         parts.append(f"\n## {heading(group)}\n\n| option | default | meaning |\n|---|---|---|\n")
         parts.extend(row(name, described, default) for name, (described, default) in members)
     parts.append("\n## Commands\n\n| option | meaning |\n|---|---|\n")
-    parts.append("| `--config`<br>`-c` | file with options: TOML, or gunicorn's Python (migrate.md) |\n")
+    parts.append(
+        "| `--config`<br>`-c` | file with options: TOML, gunicorn's Python, or a file of hypercorn (migrate.md) |\n"
+    )
     parts.extend(f"| `--{name.replace('_', '-')}` | {text} |\n" for name, text in ACTIONS.items())
     return "".join(parts)
 

@@ -299,9 +299,10 @@ HINTS = {"-p": "-p is --port here; the file for the process id is --pid-file"}
 
 @dataclasses.dataclass
 class Translation:
-    """The arguments in our spelling, lines about what is ignored, and what is refused."""
+    """The arguments in our spelling, lines about what is ignored, and what is refused; the `rows` that were used."""
 
     arguments: list[str] = dataclasses.field(default_factory=list)
+    rows: list[Row] = dataclasses.field(default_factory=list)
     warnings: list[str] = dataclasses.field(default_factory=list)
     errors: list[str] = dataclasses.field(default_factory=list)
 
@@ -325,6 +326,7 @@ def translate(
         row = row_of(flag, program)
         try:
             if row is not None:
+                result.rows.append(row)
                 if value is None and row.takes_value:
                     value = waiting.pop() if waiting else ""
                 result.arguments += _ours(row, value)

@@ -84,6 +84,26 @@ def test_gunicorn_reads_its_file_unasked(folder: Path, capsys: pytest.CaptureFix
     ]
 
 
+def test_the_command_line_replaces_what_a_file_or_a_variable_could_not_have(folder: Path) -> None:
+    (folder / "gunicorn.conf.py").write_text("worker_class = 'gevent'\nthreads = 2\n")
+    config = configure(["gunicorn", "main:app", "-k", "gthread", "--threads", "8"], {})
+    assert (config.interface, config.threads) == ("wsgi", 8)
+    (folder / "gunicorn.conf.py").unlink()
+    variables = {"GUNICORN_CMD_ARGS": "--worker-class=gevent --threads 3"}
+    assert configure(["gunicorn", "main:app", "-k", "sync"], variables).threads == 3
+    assert errors("gunicorn", "main:app", GUNICORN_CMD_ARGS="--bind '") == [
+        "GUNICORN_CMD_ARGS: No closing quotation"
+    ]
+
+
+def test_defaults_of_a_program() -> None:
+    assert configure(["gunicorn", "main:app"], {"SCRIPT_NAME": "/shop"}).root_path == "/shop"
+    assert configure(["main:app"], {"SCRIPT_NAME": "/shop"}).root_path == ""
+    plain = ["--insecure-bind", "0.0.0.0:80", "--certfile", "c"]
+    assert configure(["hypercorn", *plain, "main:app"], {}).bind == ("http://0.0.0.0:80", "127.0.0.1:8000")
+    assert errors("flask", "run") == ["no application given: towline serve module:app"]
+
+
 def test_the_program_decides_in_its_variables_too(folder: Path) -> None:
     assert configure(["main:app"], {"GUNICORN_CMD_ARGS": "-p app.pid"}).pid_file == "app.pid"
     assert configure(["gunicorn", "-p", "app.pid", "main:app"], {}).pid_file == "app.pid"
@@ -103,6 +123,10 @@ def test_flask_reads_its_files_and_variables(folder: Path) -> None:
 
 def test_a_name_that_is_misspelt_is_named() -> None:
     assert errors("gunicron", "main:app") == ["no program 'gunicron'; did you mean gunicorn?"]
+    assert errors("uwsgi", "--http", ":80", "--module", "a") == [
+        "uwsgi: its options are not read: towline serve module:callable --workers N --threads N"
+    ]
+    assert errors("gunicorn", "main:app", "--workers") == ["argument --workers/-w: expected one argument"]
     assert configure(["gunicorn:app"], {}).app == "gunicorn:app"
     assert configure(["./venv/bin/gunicorn", "main:app"], {}).app == "main:app"
 

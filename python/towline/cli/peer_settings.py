@@ -21,7 +21,7 @@ from ..config import ServerConfig
 from ..config.hooks import HOOKS, Hooks, checked
 from ..errors import ConfigError
 from . import sources
-from .serve_arguments import ACTIONS, read
+from .serve_arguments import ACTIONS, Reading, read
 
 PREFIXES = {"UVICORN_": "uvicorn", "GRANIAN_": "granian", "FLASK_RUN_": "flask"}
 
@@ -68,10 +68,11 @@ GUNICORN_UNMAPPED = {
 
 
 class Peers:
-    """`program`: the server whose line this is; lines about what is ignored and refused go to `notices` and `errors`."""
+    """`program`: the server whose line this is; `given`: what it gives, and so overrides. Lines about what is ignored and
+    refused go to its warnings and to `errors`."""
 
-    def __init__(self, program: str, notices: list[str], errors: list[str]) -> None:
-        self._program, self._notices, self._errors = program, notices, errors
+    def __init__(self, program: str, given: Reading, errors: list[str]) -> None:
+        self._program, self._given, self._notices, self._errors = program, given, given.warnings, errors
 
     def from_environment(self, environment: Mapping[str, str]) -> dict[str, Any]:
         """Fields from the variables of other servers."""
@@ -88,13 +89,15 @@ class Peers:
                 self._merge(found, arguments, variable, PREFIXES[prefix])
         if environment.get("FLASK_APP"):
             found.setdefault("app", environment["FLASK_APP"])
-        if self._program == "flask" and environment.get("FLASK_DEBUG", "0").lower() not in (
-            "0",
-            "false",
-            "no",
-        ):
+        debug = environment.get("FLASK_DEBUG", "0").lower()
+        if self._program == "flask" and debug not in ("0", "false", "no"):
             found["reload"] = True
-        words = shlex.split(environment.get("GUNICORN_CMD_ARGS", ""))
+        if self._program == "gunicorn" and environment.get("SCRIPT_NAME"):
+            found["root_path"] = environment["SCRIPT_NAME"].rstrip("/")
+        try:
+            words = shlex.split(environment.get("GUNICORN_CMD_ARGS", ""))
+        except ValueError as error:
+            raise ConfigError(f"GUNICORN_CMD_ARGS: {error}") from None
         self._merge(found, words, "GUNICORN_CMD_ARGS", "gunicorn")
         return found
 
@@ -124,11 +127,8 @@ class Peers:
             settings = {name: value for name, value in variables.items() if _is_setting(name, flags)}
             found["hooks"] = Hooks(hooks, settings)
         for name, value in variables.items():
-            if (
-                name in HOOKS
-                or value is None
-                or (name == "secure_scheme_headers" and {*value} <= {FORWARDED_PROTO})
-            ):
+            is_kept = name == "secure_scheme_headers" and value and {*value} == {FORWARDED_PROTO}
+            if name in HOOKS or value is None or is_kept:
                 continue
             if name in GUNICORN_UNMAPPED:
                 self._notices.append(f"{path}: {name}: ignored: {GUNICORN_UNMAPPED[name]}")
@@ -149,12 +149,12 @@ class Peers:
         known = options_of(ServerConfig)
         for words in _options(arguments):
             given = read(words, program)
-            ignored = (
-                given.warnings
-                if where == "GUNICORN_CMD_ARGS"
-                else [w.partition(": ")[2] for w in given.warnings]
-            )
-            self._notices.extend(f"{where}: {line}" for line in ignored)
+            if any(
+                (row.to, row.remark) == (own.to, own.remark) for row in given.rows for own in self._given.rows
+            ):
+                continue  # the command line gives this option
+            named = where == "GUNICORN_CMD_ARGS"
+            self._notices.extend(f"{where}: {w if named else w.partition(': ')[2]}" for w in given.warnings)
             unknown = [line for line in given.errors if line.startswith("unknown")]
             self._notices.extend(f"{where}: ignored: {line}" for line in unknown)
             self._errors.extend(f"{where}: {line}" for line in given.errors if line not in unknown)

@@ -16,10 +16,11 @@ from .._suggest import closest
 from .option_parser import CommandLineError
 from .serve_arguments import ACTIONS
 
-PROGRAMS = {
-    name: name for name in ("uvicorn", "gunicorn", "granian", "hypercorn", "daphne", "waitress", "flask")
+PROGRAMS = {"waitress-serve": "waitress"}
+PROGRAMS |= {
+    name: name
+    for name in ["uvicorn", "gunicorn", "granian", "hypercorn", "daphne", "waitress", "flask", "fastapi"]
 }
-PROGRAMS |= {"waitress-serve": "waitress", "fastapi": "fastapi"}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "uvicorn": {"access_log": "-"},
     "daphne": {"access_log": "-"},
@@ -57,9 +58,15 @@ def read(arguments: Sequence[str]) -> Line:
         name, words = _of_python(words)
     if WRAPPERS.fullmatch(name):
         raise CommandLineError(f"{name}: stays in front: {name} ... towline serve ...")
+    if name == "uwsgi":
+        raise CommandLineError(
+            "uwsgi: its options are not read: towline serve module:callable --workers N --threads N"
+        )
     program = PROGRAMS.get(name, "")
     if not program:
-        meant = closest(name, PROGRAMS) if name.isalpha() and words[1:] and words[1][0] != "-" else None
+        meant = (
+            closest(name, PROGRAMS) if name.isalpha() and words[1:] and not words[1].startswith("-") else None
+        )
         if meant:
             raise CommandLineError(f"no program {name!r}; did you mean {meant}?")
         return Line([*words, *actions], "", variables)
@@ -99,13 +106,9 @@ def _of_flask(words: list[str], variables: dict[str, str]) -> list[str]:
 def _of_fastapi(words: list[str]) -> list[str]:
     """`fastapi run main.py --app api`: the application is main.py:api."""
     if words[:1] not in (["run"], ["dev"]):
-        raise CommandLineError(
-            f"fastapi {' '.join(words[:1])}: only `fastapi run` and `fastapi dev` are servers"
-        )
+        raise CommandLineError(f"fastapi {' '.join(words[:1])}: only `fastapi run` and `fastapi dev` serve")
     rest = ["--reload", "--host", "127.0.0.1"] if words[0] == "dev" else []
-    path = next(
-        (each for each in ("main.py", "app.py", "api.py", "app/main.py") if os.path.exists(each)), "main.py"
-    )
+    path = next(filter(os.path.exists, ("main.py", "app.py", "api.py", "app/main.py")), "main.py")
     words = words[1:]
     if words and not words[0].startswith("-"):
         path, *words = words
@@ -125,21 +128,20 @@ def variables(line: Line, environment: Mapping[str, str]) -> dict[str, str]:
 
         for path in (".env", ".flaskenv"):
             found = {**{name: value or "" for name, value in dotenv_values(path).items()}, **found}
-        found = {name: value for name, value in found.items() if name not in environment} | dict(
-            line.variables
-        )
-    return found
+    return {name: value for name, value in found.items() if name in line.variables or name not in environment}
 
 
 def complete(line: Line, given: dict[str, Any], notices: list[str]) -> dict[str, Any]:
     """The fields, with those that the program has without options, and addresses in our form."""
     found = dict(DEFAULTS.get(line.program, {}))
     if line.program == "flask":
-        found["app"] = "wsgi.py" if os.path.exists("wsgi.py") else "app.py"
+        found["app"] = next(filter(os.path.exists, ("wsgi.py", "app.py")), None)
     if given.get("log_level") in ("warning", "error", "critical"):
         found.pop("access_log", None)  # there its lines are of level info
     if line.program == "daphne" and given.get("bind") and given.keys() & {"host", "port"}:
         given = {**given, "bind": (*given["bind"], given.get("host", "127.0.0.1"))}
+    if line.program == "hypercorn" and all(each.startswith("http://") for each in given.get("bind") or [""]):
+        given = {**given, "bind": (*(given.get("bind") or ()), "127.0.0.1")}
     if line.program == "waitress":
         found["limit_request_body"] = 1 << 30
     found |= given

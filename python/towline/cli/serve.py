@@ -102,7 +102,7 @@ def merged(line: programs.Line, given: Reading, environment: Mapping[str, str]) 
     environment = sources.without_services(environment, (sources.PREFIX, *peer_settings.PREFIXES), notices)
     path = command_line.pop("config", None) or environment.get(sources.PREFIX + "CONFIG")
     overridden = _overridden(command_line)
-    peers = peer_settings.Peers(line.program, notices, errors)
+    peers = peer_settings.Peers(line.program, given, errors)
     from_peers = peers.from_environment(environment)
     path = path or from_peers.pop("config", None) or peers.usual_file()
     from_file = peers.from_file(path)
@@ -131,7 +131,8 @@ def merged(line: programs.Line, given: Reading, environment: Mapping[str, str]) 
 def _resolve(result: dict[str, Any], errors: list[str]) -> None:
     """Finds the module of an application that is given as a file: `src/main.py:app`."""
     app = result.get(sources.APP)
-    if not app and not result.get("static"):
+    is_known = sources.APP in result and errors  # an error hides which word it is
+    if not app and not result.get("static") and not is_known:
         errors.append("no application given: towline serve module:app")
     base = result.get("chdir") or "."
     if isinstance(app, str) and (wrong := problem(app, base)):

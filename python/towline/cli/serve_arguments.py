@@ -30,11 +30,13 @@ def switches() -> frozenset[str]:
 
 
 class Reading(NamedTuple):
-    """The fields that arguments give, `app`, `config` and the actions included, and lines about the others."""
+    """The fields that arguments give, `app`, `config` and the actions included, lines about the others, and the rows of
+    other servers' options that were used."""
 
     fields: dict[str, Any]
     warnings: list[str]
     errors: list[str]
+    rows: list[migration.Row]
 
 
 def read(arguments: Sequence[str], program: str = "") -> Reading:
@@ -45,10 +47,10 @@ def read(arguments: Sequence[str], program: str = "") -> Reading:
         parsed, others = _parser(errors).parse_known_args(_normalised(ours.arguments))
         fields = {name: value for name, value in _fields(vars(parsed)).items() if value is not _BAD}
     except CommandLineError as error:
-        return Reading({}, ours.warnings, [*errors, str(error)])
+        return Reading({"app": None}, ours.warnings, [*errors, str(error)], ours.rows)
     unknowns = [other for other in others if other.startswith("-")] or others
     errors += [unknown(each, ServerConfig) for each in unknowns]
-    return Reading(fields, ours.warnings, errors)
+    return Reading(fields, ours.warnings, errors, ours.rows)
 
 
 def parse(arguments: Sequence[str], program: str = "") -> dict[str, Any]:
