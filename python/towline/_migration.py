@@ -137,7 +137,7 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
             switch=True),
         _switch(N, "--permit-unconventional-http-method", "", "any token is a method (RFC 9110 9.1)"),
         _ignored(N, "--casefold-http-method", "methods are case-sensitive (RFC 9110 9.1)", switch=True),
-        _ignored(N, "--forwarder-headers", "X-Forwarded-For and X-Forwarded-Proto are read (--proxy-headers)"),
+        _ignored(N, "--forwarder-headers", "--forwarded-headers selects the headers of proxies, with prefix for SCRIPT_NAME"),
         Row(N, "--header-map", only("drop", "refuse", otherwise=UNDERSCORE, error=Ignored), UNDERSCORE),
         Row(N, "--asgi-loop", "--loop"),
         Row(N, "--asgi-lifespan", "--lifespan"),

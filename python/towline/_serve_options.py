@@ -75,7 +75,9 @@ class ServeOptions(TypedDict, total=False):
     acme_store: str | os.PathLike[str] | None
     acme_ca: str | os.PathLike[str] | None
     proxy_headers: bool
+    forwarded_headers: str | Sequence[str] | None
     forwarded_allow_ips: str | Sequence[str] | None
+    queue_time: bool
     proxy_protocol: bool
     drain_delay: float
     log_level: str | int
@@ -92,6 +94,8 @@ class ServeOptions(TypedDict, total=False):
     static_expires: int
     static_index: str | None
     compress: bool | tuple[str, ...]
+    decompress_requests: bool | tuple[str, ...]
+    limit_decompressed_body: int
     server_header: bool
     date_header: bool
     headers: Sequence[tuple[str | bytes, str | bytes]]

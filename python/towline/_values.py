@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 from . import _options as kind
-from ._codings import CODINGS
+from ._codings import CODINGS, REQUEST_CODINGS
 
 LOG_LEVELS = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 SECRET_PARAMETERS = (
@@ -50,13 +50,17 @@ def header(value: str) -> tuple[tuple[bytes, bytes], ...]:
     return ((name.encode("latin-1"), content.strip().encode("latin-1")),)
 
 
-def codings(value: str) -> tuple[str, ...]:
+def codings(value: str, every: tuple[str, ...] = CODINGS) -> tuple[str, ...]:
     lowered = value.strip().lower()
     if lowered in ("true", "yes", "on", "all", "1"):
-        return CODINGS
+        return every
     if lowered in ("false", "no", "off", "none", "0"):
         return ()
     return kind.words(lowered)
+
+
+def request_codings(value: str) -> tuple[str, ...]:
+    return codings(value, REQUEST_CODINGS)
 
 
 def cert_reqs(value: str) -> str:

@@ -68,6 +68,7 @@ pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Ver
 pub use limits::{DateSource, Http2Limits, Http3Limits, Limits, RateLimit};
 pub use quic::{QuicClose, QuicCommand, StreamRecv, StreamSend};
 pub use refusal::{Refusal, RefusedLine};
+pub use target::is_host;
 
 /// The head parser and the HPACK codec on their own, for the benchmarks. Not part of the public API.
 #[doc(hidden)]

@@ -82,7 +82,8 @@ impl<'a> Addresses<'a> {
             refusals: self.features.refusals.clone(),
             ..ConnConfig::default()
         };
-        if self.options.proxy_headers {
+        if let Some(forwarded) = self.options.forwarded() {
+            config.forwarded = forwarded;
             config.trusted = Some(trusted()?).filter(|trusted| !trusted.is_empty());
         }
         if settings.proxy_protocol && !bind.udp {

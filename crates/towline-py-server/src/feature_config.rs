@@ -12,7 +12,9 @@ use towline_io::serve::access_log::{
 };
 use towline_io::serve::compress::{MIN_BYTES, Policy};
 use towline_io::serve::features::FeatureConfig;
+use towline_io::serve::features::request_body::RequestDecoding;
 use towline_io::serve::files::{self, Mount};
+use towline_io::serve::forwarded::ForwardedHeaders;
 use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
 use towline_io::serve::refusals::Refusals;
 use towline_io::{AcmeSettings, certificate_expiry};
@@ -36,11 +38,17 @@ pub fn from_options(
         Mount::open(route, directory, settings.clone())
             .map_err(|error| errors::setup(&error, &format!("static: {}", directory.display())))
     };
-    let codings: Vec<Coding> = options
-        .compress
-        .iter()
-        .filter_map(|name| Coding::named(name.as_bytes()))
-        .collect();
+    let codings = |names: &[String]| -> Vec<Coding> {
+        let names = names.iter();
+        names
+            .filter_map(|name| Coding::named(name.as_bytes()))
+            .collect()
+    };
+    let (encoded, decoded) = (
+        codings(&options.compress),
+        codings(&options.decompress_requests),
+    );
+    let max_bytes = options.limit_decompressed_body;
     // Without a supervisor the counters are those of this process.
     let slot = slot.or_else(|| {
         let slot = options.metrics.then(|| Slots::private(1).handle(0))??;
@@ -60,14 +68,27 @@ pub fn from_options(
     let access_log = access_log(options)?;
     let refusals = Refusals::new(slot.clone(), access_log.clone());
     Ok(FeatureConfig {
+        overrides: options.request_id_header.is_some()
+            || !decoded.is_empty()
+            || options
+                .forwarded()
+                .is_some_and(ForwardedHeaders::replaces_url)
+            || options.queue_time,
+        queue_time: options.queue_time,
         mounts: options
             .static_routes
             .iter()
             .map(mount)
             .collect::<PyResult<_>>()?,
-        compression: (!codings.is_empty()).then_some(Policy {
-            codings,
+        compression: (!encoded.is_empty()).then_some(Policy {
+            codings: encoded,
             min_bytes: MIN_BYTES,
+        }),
+        decoding: (!decoded.is_empty()).then_some(RequestDecoding {
+            codings: decoded,
+            max_bytes: options
+                .limit_request_body
+                .map_or(max_bytes, |limit| limit.min(max_bytes)),
         }),
         access_log,
         refusals: Some(Arc::new(refusals)),

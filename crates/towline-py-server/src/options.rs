@@ -5,6 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use towline_io::serve::forwarded::{ForwardedHeaders, Kind};
 use towline_io::{AcmeSettings, Password};
 use towline_proto::{DateSource, Http2Limits, Http3Limits, Limits};
 
@@ -183,6 +184,8 @@ pub struct Options {
     pub ssl_min_version: TlsVersion,
     pub ssl_ciphers: Vec<String>,
     pub proxy_headers: bool,
+    pub forwarded_headers: Vec<String>,
+    pub queue_time: bool,
     pub access_log: Option<String>,
     pub access_log_format: String,
     pub log_format: LogFormat,
@@ -195,6 +198,8 @@ pub struct Options {
     pub static_expires: u64,
     pub static_index: Option<String>,
     pub compress: Vec<String>,
+    pub decompress_requests: Vec<String>,
+    pub limit_decompressed_body: u64,
     pub metrics: bool,
     pub metrics_address: Option<String>,
     pub health_path: Option<String>,
@@ -211,6 +216,21 @@ impl Options {
         Some(AcmeSettings {
             folder: self.acme_folder.clone()?,
             names: self.acme_names.clone(),
+        })
+    }
+
+    /// The headers of proxies that are read; `None`: no headers.
+    pub fn forwarded(&self) -> Option<ForwardedHeaders> {
+        let reads = |name: &str| self.forwarded_headers.iter().any(|word| word == name);
+        (self.proxy_headers && !reads("none")).then(|| ForwardedHeaders {
+            kind: if reads("forwarded") {
+                Kind::Rfc7239
+            } else {
+                Kind::XForwarded
+            },
+            host: reads("host"),
+            port: reads("port"),
+            prefix: reads("prefix"),
         })
     }
 

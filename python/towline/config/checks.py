@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from .._codings import CODINGS
+from .._codings import CODINGS, REQUEST_CODINGS
 from .._options import Option, listed
 from .._state_location import scheme_of
 from .._values import CERT_REQS, statsd_target
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from . import ServerConfig
 
 TLS_VERSIONS = ("1.2", "1.3")
+FORWARDED_KINDS = ("x-forwarded", "forwarded", "none")
 
 
 def as_tuple(name: str, value: Any) -> tuple[Any, ...]:
@@ -72,9 +73,10 @@ def check_together(config: ServerConfig) -> None:
         raise ConfigError(f"root_path: must start with / and not end with it, not {config.root_path!r}")
     if config.health_path is not None and not config.health_path.startswith("/"):
         raise ConfigError(f"health_path: must start with /, not {config.health_path!r}")
-    unknown = [coding for coding in config.compress if coding not in CODINGS]
-    if unknown:
-        raise ConfigError(f"compress: unknown coding {unknown[0]!r}; there are {', '.join(CODINGS)}")
+    for name, known in (("compress", CODINGS), ("decompress_requests", REQUEST_CODINGS)):
+        unknown = [coding for coding in getattr(config, name) if coding not in known]
+        if unknown:
+            raise ConfigError(f"{name}: unknown coding {unknown[0]!r}; there are {', '.join(known)}")
     for prefix, _ in (*config.mount, *config.static):
         if not prefix.startswith("/"):
             raise ConfigError(f"a mounted prefix must start with /, not {prefix!r}")
@@ -112,6 +114,25 @@ def _check_statsd(config: ServerConfig) -> None:
     for tag in config.statsd_tags:
         if not re.fullmatch(r"[^\s|,#]+", tag):
             raise ConfigError(f"statsd_tags: expected NAME:VALUE without spaces and | #, not {tag!r}")
+
+
+def is_forwarded_headers(name: str, value: Any) -> None:
+    """Check that a list names one kind of headers of proxies, and fields that this kind has."""
+    kinds = [word for word in value if word in FORWARDED_KINDS]
+    fields = [word for word in value if word not in FORWARDED_KINDS]
+    unknown = [word for word in fields if word not in ("host", "port", "prefix")]
+    if unknown:
+        raise ConfigError(
+            f"{name}: unknown word {unknown[0]!r}; there are {', '.join(FORWARDED_KINDS)}, host, port and prefix"
+        )
+    if len(kinds) != 1:
+        raise ConfigError(f"{name}: expected one of {', '.join(FORWARDED_KINDS)}, not {','.join(value)!r}")
+    if kinds == ["none"] and fields:
+        raise ConfigError(f"{name}: none reads no header, so it cannot have {fields[0]}")
+    if kinds == ["forwarded"] and set(fields) - {"host"}:
+        raise ConfigError(
+            f"{name}: Forwarded has no port or prefix of its own; host has the port (RFC 7239 5.3)"
+        )
 
 
 def is_store(name: str, value: Any) -> None:

@@ -7,6 +7,7 @@ import dataclasses
 from .. import _options as kind
 from .. import _values as values
 from .._options import Section, at_least, each, limit, number, option, period, size
+from .checks import is_forwarded_headers
 
 
 # A table, whose layout the formatter keeps.
@@ -85,10 +86,17 @@ class TlsOptions(Section, group="tls", summary="certificates"):
 
 @dataclasses.dataclass(frozen=True)
 class ProxyOptions(Section, group="proxy", summary="behind a load balancer"):
-    proxy_headers: bool = option(True, "X-Forwarded-For and X-Forwarded-Proto from trusted addresses")
+    proxy_headers: bool = option(True, "read the headers of --forwarded-headers from trusted addresses")
+    forwarded_headers: tuple[str, ...] = option(
+        ("x-forwarded",),
+        "x-forwarded (X-Forwarded-For and -Proto), forwarded (RFC 7239) or none; with host, port, prefix also "
+        "X-Forwarded-Host (or host of Forwarded), -Port, -Prefix, which the proxy must overwrite",
+        metavar="LIST", parse=kind.words, check=is_forwarded_headers)
     forwarded_allow_ips: tuple[str, ...] = option(
         ("127.0.0.1", "::1", "unix"), "trusted addresses or networks (CIDR), unix for Unix sockets, * for any",
         metavar="LIST", parse=kind.words, variables=("FORWARDED_ALLOW_IPS",))
+    queue_time: bool = option(
+        False, "time since X-Request-Start of trusted addresses: in the metrics, the ASGI scope and the WSGI environ")
     proxy_protocol: bool = option(False, "expect the PROXY protocol (v1 or v2) from trusted addresses")
     drain_delay: float = period(
         0.0,

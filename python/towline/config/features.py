@@ -7,8 +7,8 @@ from typing import Any
 
 from .. import _options as kind
 from .. import _values as values
-from .._codings import CODINGS
-from .._options import Section, number, option
+from .._codings import CODINGS, REQUEST_CODINGS
+from .._options import Section, number, option, size
 
 GUNICORN_LOG_FORMAT = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s"'
 
@@ -63,6 +63,11 @@ class FileOptions(Section, group="files", summary="static files, compression, re
     compress: tuple[str, ...] = option(
         (), f"compress responses of at least 860 bytes; codings in order of preference (all: {','.join(CODINGS)})",
         metavar="CODINGS", parse=values.codings, const=CODINGS)
+    decompress_requests: tuple[str, ...] = option(
+        (), f"decode request bodies; 415 for other codings (all: {','.join(REQUEST_CODINGS)})",
+        metavar="CODINGS", parse=values.request_codings, const=REQUEST_CODINGS)
+    limit_decompressed_body: int = size(
+        64 << 20, "bytes of a decoded request body, also at most --limit-request-body; 413 if exceeded")
     server_header: bool = option(True, "the header `server: towline`")
     date_header: bool = option(True, "the header `date` (RFC 9110 6.6.1)")
     headers: tuple[tuple[bytes, bytes], ...] = option(

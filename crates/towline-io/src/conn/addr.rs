@@ -6,6 +6,8 @@ use std::path::Path;
 
 use socket2::SockAddr;
 
+use crate::serve::forwarded::PeerIp;
+
 /// Address of one end of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum PeerAddr {
@@ -36,6 +38,14 @@ impl PeerAddr {
             Self::Inet(addr) => Some(*addr),
             _ => None,
         }
+    }
+}
+
+impl From<&PeerAddr> for PeerIp {
+    fn from(address: &PeerAddr) -> Self {
+        address
+            .inet()
+            .map_or(Self::Unix, |address| Self::Ip(address.ip()))
     }
 }
 

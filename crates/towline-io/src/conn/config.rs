@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use towline_proto::{Field, Limits, ProtocolPolicy};
 
-use crate::serve::forwarded::{self, Origin, PeerIp, TrustedPeers};
+use crate::serve::forwarded::{self, ForwardedHeaders, Origin, PeerIp, TrustedPeers};
 use crate::serve::metrics::SlotHandle;
 use crate::serve::refusals::Refusals;
 use crate::tls::TlsConfig;
@@ -28,6 +28,8 @@ pub struct ConnConfig {
     pub proxy_protocol: Option<ProxyTrust>,
     /// Proxies whose headers on the client are used; `None` ignores these headers.
     pub trusted: Option<TrustedPeers>,
+    /// The headers that they send.
+    pub forwarded: ForwardedHeaders,
     /// Headers of every response that does not have them; names in lower case.
     pub fields: Vec<(&'static [u8], Vec<u8>)>,
     /// The server's certificate in PEM, for applications that ask for it.
@@ -55,16 +57,10 @@ impl ConnConfig {
         match &self.trusted {
             Some(trusted) => {
                 let fields = fields.into_iter().map(|field| (field.name, field.value));
-                forwarded::resolve(trusted, peer, fields)
+                forwarded::resolve(trusted, self.forwarded.kind, peer, fields)
             }
             None => Origin::default(),
         }
-    }
-
-    /// Whether the headers of `peer` are used.
-    pub fn trusts(&self, peer: PeerIp) -> bool {
-        let trusted = self.trusted.as_ref();
-        trusted.is_some_and(|trusted| trusted.trusts(peer))
     }
 
     /// Tells the other workers whether this one accepts connections.

@@ -15,3 +15,4 @@ mod refusal;
 pub mod refusals;
 pub mod request_id;
 mod request_line;
+mod request_start;

@@ -18,6 +18,8 @@ pub enum Reason {
     BodyTooLarge: "body_too_large",
     /// 414: `--limit-request-line`.
     TargetTooLong: "target_too_long",
+    /// 415 or 400: a content coding of a request that is not accepted, or does not fit the body (`--decompress-requests`).
+    ContentCoding: "content_coding",
     /// 417: unknown Expect.
     Expectation: "expectation",
     /// 431: `--limit-request-fields`, `--limit-request-field-size`, `--limit-request-head`.
@@ -71,4 +73,18 @@ pub struct RefusedFor {
     pub reason: Reason,
     /// The rule, with its specification.
     pub rule: &'static str,
+}
+
+/// A body that cannot be decoded: the status of the response, and why.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Undecodable {
+    pub status: u16,
+    pub refused: RefusedFor,
+}
+
+impl Undecodable {
+    pub(super) const fn new(status: u16, reason: Reason, rule: &'static str) -> Self {
+        let refused = RefusedFor { reason, rule };
+        Self { status, refused }
+    }
 }

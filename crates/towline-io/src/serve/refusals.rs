@@ -17,7 +17,7 @@ use towline_proto::{Protocol, Refusal};
 
 use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::metrics::{MethodClass, SlotHandle};
-pub use super::refusal::{Reason, RefusedFor};
+pub use super::refusal::{Reason, RefusedFor, Undecodable};
 use super::request_line::{RequestLine, version_name};
 
 /// Lines of one reason in one period; a scanner or a broken client makes thousands.

@@ -1,15 +1,16 @@
 //! From an event of a connection to the action that it requires, once the engine is free again for Python code.
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pyo3::exceptions::PyRuntimeError;
-use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyList};
-use towline_io::serve::features::{BuiltinResponse, RequestLine, Sender};
-use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
-use towline_io::{Conn, ConnConfig, ConnId, PeerAddr};
+use pyo3::types::PyDict;
+use towline_io::serve::features::overrides::{Arrival, DecodedLength, Overrides};
+use towline_io::serve::features::request_body::Content;
+use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features, RequestLine, Sender};
+use towline_io::serve::forwarded::{Origin, PeerIp};
+use towline_io::{Conn, ConnConfig, ConnId};
 use towline_proto::{Event, Field, HeadRef, StreamId};
 
 use super::exchange_state::ExchangeEvent;
@@ -47,7 +48,7 @@ pub fn next_action<'py>(
         conn.state.endpoints = Some(endpoints(py, conn)?);
     }
     let conn_info = ConnInfo {
-        peer_ip: peer_ip(conn.remote_addr()),
+        peer_ip: conn.remote_addr().into(),
         has_proven_address: conn.has_proven_address(),
         is_tls: conn.is_tls(),
     };
@@ -173,20 +174,38 @@ fn dispatch<'py>(
             UpgradeRequest::Invalid(response) => (Some(*response), None),
         },
     };
-    let builtin = builtin.or_else(|| {
+    let mut builtin = builtin.or_else(|| {
         let overloaded = server_state.in_flight >= server.limit_concurrency;
         overloaded.then(|| BuiltinResponse::overloaded(&line))
     });
-    let request_id = features
-        .features
-        .request_id(|| config.trusts(conn_info.peer_ip), head.fields())
-        .map(|(name, id)| (name.to_vec(), id));
+    let feature_config = features.features.config();
+    let mut overrides = feature_config
+        .overrides
+        .then(|| overrides(&features.features, (conn_info, config), &origin, head));
+    if let Some(overrides) = &mut overrides {
+        let content = match &feature_config.decoding {
+            Some(decoding) if !end && websocket.is_none() && builtin.is_none() => {
+                decoding.content(&line, head.fields())
+            }
+            _ => Content::Plain,
+        };
+        (server_state.record.decoder, builtin) = match content {
+            Content::Plain => (None, builtin),
+            Content::Coded(decoder) => (Some(decoder), builtin),
+            Content::Refused(response) => (None, Some(*response)),
+        };
+        let is_decoded = server_state.record.decoder.is_some();
+        overrides.decoded = is_decoded.then_some(DecodedLength::Unknown);
+    }
     if server.records_exchanges {
         let client = conn_info.client(&origin);
         let now = server_state.clock.unwrap_or_else(Instant::now);
         let begun = (&line, client, now);
         let record = &mut server_state.record;
-        match &request_id {
+        match overrides
+            .as_ref()
+            .and_then(|overrides| overrides.request_id.as_ref())
+        {
             None => features.features.begin(record, begun, head.fields()),
             Some((name, id)) => {
                 let others = head.fields();
@@ -199,9 +218,7 @@ fn dispatch<'py>(
                 features.features.begin(record, begun, fields);
             }
         }
-        let is_https = origin
-            .scheme
-            .map_or(conn_info.is_tls, |scheme| scheme == Scheme::Https);
+        let is_https = origin.is_https(conn_info.is_tls);
         features.features.scheme(record, is_https);
     }
     server_state.requests += 1;
@@ -215,31 +232,30 @@ fn dispatch<'py>(
         .as_ref()
         .ok_or_else(|| PyRuntimeError::new_err("a head on a connection without endpoints"))?;
     let scope = server.scopes.build(py, head, endpoints, &origin)?;
-    if let Some((name, id)) = &request_id {
-        set_header(&scope, name, id.as_bytes())?;
-    }
     if let Some(session) = &websocket {
         session.adapt(&scope)?;
+    }
+    if let Some(overrides) = &overrides {
+        server.scopes.replace(&scope, line.target, overrides)?;
     }
     server.state.open(py).in_flight += 1;
     Ok(Dispatch::Application(scope, websocket))
 }
 
-/// Sets a header of a scope, instead of those of this name that the client has sent.
-fn set_header(scope: &Bound<'_, PyDict>, name: &[u8], value: &[u8]) -> PyResult<()> {
-    let py = scope.py();
-    let Some(headers) = scope.get_item(intern!(py, "headers"))? else {
-        return Ok(());
+#[cold]
+fn overrides(
+    features: &Features,
+    (conn_info, address): (&ConnInfo, &ConnConfig),
+    origin: &Origin,
+    head: &HeadRef<'_>,
+) -> Box<Overrides> {
+    let arrival = Arrival {
+        address,
+        peer: conn_info.has_proven_address.then_some(conn_info.peer_ip),
+        is_https: origin.is_https(conn_info.is_tls),
+        waited: Duration::ZERO,
     };
-    let kept = PyList::empty(py);
-    for pair in headers.try_iter()? {
-        let pair = pair?;
-        if pair.get_item(0)?.cast::<PyBytes>()?.as_bytes() != name {
-            kept.append(pair)?;
-        }
-    }
-    kept.append((PyBytes::new(py, name), PyBytes::new(py, value)))?;
-    scope.set_item(intern!(py, "headers"), kept)
+    features.overrides(&arrival, head.fields())
 }
 
 impl AsgiServer {
@@ -252,13 +268,27 @@ impl AsgiServer {
         response: BuiltinResponse,
     ) {
         let record = &mut self.state.open(py).record;
+        self.send_builtin(py, (record, conn, stream), response, true);
+        self.features.open(py).features.end(record, Instant::now());
+    }
+
+    /// Sends a response of the server, or only counts and logs why it refuses the request, which has a response.
+    pub fn send_builtin(
+        &self,
+        py: Python<'_>,
+        (record, conn, stream): (&mut ExchangeRecord, &mut Conn<ConnState>, StreamId),
+        response: BuiltinResponse,
+        sends: bool,
+    ) {
         let ServerFeatures { headers, features } = &mut *self.features.open(py);
+        if !sends {
+            return response.count(features, record, conn);
+        }
         headers.refresh();
         // Fails only if the client has disconnected.
         let config = Arc::clone(conn.service());
         let added = headers.missing(&config.fields, |_| false);
         let _ = response.send(features, record, conn, stream, added);
-        features.end(record, Instant::now());
     }
 }
 
@@ -268,11 +298,4 @@ fn endpoints(py: Python<'_>, conn: &Conn<ConnState>) -> PyResult<Endpoints> {
         server_cert: conn.service().certificate_pem.as_deref(),
     });
     Endpoints::new(py, conn.remote_addr(), conn.local_addr(), tls)
-}
-
-fn peer_ip(remote: &PeerAddr) -> PeerIp {
-    match remote {
-        PeerAddr::Inet(address) => PeerIp::Ip(address.ip()),
-        PeerAddr::Unix(_) | PeerAddr::None => PeerIp::Unix,
-    }
 }

@@ -32,6 +32,7 @@ mod receive;
 mod response;
 mod run;
 mod scope;
+mod scope_overrides;
 mod send;
 mod server;
 mod state;

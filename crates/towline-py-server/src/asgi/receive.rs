@@ -2,10 +2,12 @@
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use towline_io::Conn;
+use towline_io::serve::features::request_body;
 use towline_proto::StreamRead;
 
-use super::exchange_state::{ClientState, ResponsePhase, WaitFor};
-use super::state::Exchange;
+use super::exchange_state::{ClientState, ExchangeState, ResponsePhase, WaitFor};
+use super::state::{ConnState, Exchange};
 use super::websocket;
 
 /// Maximum body of one `http.request` message.
@@ -70,10 +72,13 @@ fn read_body(exchange: &Exchange, py: Python<'_>, out: &mut Vec<u8>) -> PyResult
     let Some(conn) = engine.conn(state.id) else {
         return Ok(BodyRead::Disconnected);
     };
+    state.dirty = true;
+    if state.record.decoder.is_some() {
+        return Ok(decode_body(exchange, py, (&mut state, conn), out));
+    }
     let Ok(mut stream) = conn.proto.stream(state.stream) else {
         return Ok(BodyRead::Disconnected);
     };
-    state.dirty = true;
     while out.len() < MAX_MESSAGE_BYTES {
         match stream.read(MAX_MESSAGE_BYTES - out.len()) {
             StreamRead::Data(bytes) => out.extend_from_slice(bytes),
@@ -95,6 +100,46 @@ fn read_body(exchange: &Exchange, py: Python<'_>, out: &mut Vec<u8>) -> PyResult
     } else {
         BodyRead::Data { more: true }
     })
+}
+
+/// Reads a body with a content coding. One that cannot be decoded ends the exchange, with a response if there was none.
+fn decode_body(
+    exchange: &Exchange,
+    py: Python<'_>,
+    (state, conn): (&mut ExchangeState, &mut Conn<ConnState>),
+    out: &mut Vec<u8>,
+) -> BodyRead {
+    let (Some(decoder), Ok(mut stream)) =
+        (&mut state.record.decoder, conn.proto.stream(state.stream))
+    else {
+        return BodyRead::Disconnected;
+    };
+    match decoder.read(&mut stream, out, MAX_MESSAGE_BYTES) {
+        Ok(request_body::BodyRead::Data) => return BodyRead::Data { more: true },
+        Ok(request_body::BodyRead::Pending) => return BodyRead::Pending,
+        Ok(request_body::BodyRead::End) => {
+            state.record.decoder = None;
+            state.body_ended = true;
+            return BodyRead::Data { more: false };
+        }
+        Ok(request_body::BodyRead::Failed) => {}
+        Err(why) => {
+            let response = decoder.refusal(why);
+            let sends = matches!(
+                state.response,
+                ResponsePhase::Idle | ResponsePhase::HeadPending
+            );
+            if !sends {
+                stream.reset();
+            }
+            let server = exchange.server.get();
+            let at = (&mut *state.record, &mut *conn, state.stream);
+            server.send_builtin(py, at, response, sends);
+        }
+    }
+    state.record.decoder = None;
+    state.client = ClientState::Disconnected;
+    BodyRead::Disconnected
 }
 
 /// `None` (the object) once there is room, or once the client has disconnected, which the next send reports.

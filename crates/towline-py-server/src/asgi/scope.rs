@@ -3,7 +3,7 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyString, PyTuple};
-use towline_io::serve::forwarded::{Origin, Scheme};
+use towline_io::serve::forwarded::Origin;
 use towline_io::{PeerAddr, TlsInfo};
 use towline_proto::{Field, Fields, HeadRef, Version};
 
@@ -104,10 +104,7 @@ impl Scopes {
         if let Some((address, port)) = origin.client {
             scope.set_item(intern!(py, "client"), (address.to_string(), port))?;
         }
-        let https = origin
-            .scheme
-            .map_or(endpoints.tls.is_some(), |scheme| scheme == Scheme::Https);
-        if https {
+        if origin.is_https(endpoints.tls.is_some()) {
             scope.set_item(intern!(py, "scheme"), intern!(py, "https"))?;
         }
         let extensions = if self.offers_pathsend(accepts_coding) {
@@ -159,21 +156,30 @@ impl Scopes {
         let py = scope.py();
         let Target { path, query } = Target::parse(target);
         if path != b"/" || !self.root_path.is_empty() {
-            let decoded = percent_decoded(path);
-            let text = String::from_utf8_lossy(&decoded);
-            if self.root_path.is_empty() {
-                scope.set_item(intern!(py, "path"), PyString::new(py, &text))?;
-                scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, path))?;
-            } else {
-                scope.set_item(intern!(py, "path"), format!("{}{text}", self.root_path))?;
-                let raw = [self.root_path.as_bytes(), path].concat();
-                scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, &raw))?;
-            }
+            Self::put_path(scope, &self.root_path, path)?;
         }
         if !query.is_empty() {
             scope.set_item(intern!(py, "query_string"), PyBytes::new(py, query))?;
         }
         Ok(())
+    }
+
+    /// Sets `path` and `raw_path` for the path of a request below `root_path`.
+    pub(super) fn put_path(
+        scope: &Bound<'_, PyDict>,
+        root_path: &str,
+        path: &[u8],
+    ) -> PyResult<()> {
+        let py = scope.py();
+        let decoded = percent_decoded(path);
+        let text = String::from_utf8_lossy(&decoded);
+        if root_path.is_empty() {
+            scope.set_item(intern!(py, "path"), PyString::new(py, &text))?;
+            return scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, path));
+        }
+        scope.set_item(intern!(py, "path"), format!("{root_path}{text}"))?;
+        let raw = [root_path.as_bytes(), path].concat();
+        scope.set_item(intern!(py, "raw_path"), PyBytes::new(py, &raw))
     }
 
     /// Pairs in the order received, names in lower case; and whether the client accepts a content coding, which is

@@ -75,7 +75,8 @@ impl AsgiServer {
                 .flatten(),
             records_exchanges: feature_config.slot.is_some()
                 || feature_config.access_log.is_some()
-                || feature_config.compression.is_some(),
+                || feature_config.compression.is_some()
+                || feature_config.decoding.is_some(),
             features: GilCell::new(ServerFeatures {
                 headers: DefaultHeaders::new(&config),
                 features: Features::new(Arc::new(feature_config)),

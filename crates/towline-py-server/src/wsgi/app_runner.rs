@@ -7,6 +7,8 @@ use pyo3::exceptions::PyConnectionError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
+use towline_io::serve::features::overrides::{Arrival, DecodedLength, Overrides};
+use towline_io::serve::features::request_body::Content;
 use towline_io::serve::features::{Features, Payload, RequestLine};
 use towline_io::serve::forwarded::PeerIp;
 use towline_io::serve::metrics::SlotHandle;
@@ -33,8 +35,16 @@ pub struct AppRunner {
     environs: Environs,
     interned: Interned,
     callables: Callables,
-    /// The socket of the connection is in the environ.
-    offered: Option<(Arc<Permit>, Option<SlotHandle>)>,
+    /// For the environ of the next request.
+    additions: Option<Additions>,
+}
+
+/// Values that few requests have in their environ.
+#[derive(Default)]
+struct Additions {
+    /// The socket of the connection is offered.
+    socket: Option<(Arc<Permit>, Option<SlotHandle>)>,
+    overrides: Option<Box<Overrides>>,
 }
 
 struct Interned {
@@ -76,13 +86,13 @@ impl AppRunner {
             environs,
             interned,
             callables,
-            offered: None,
+            additions: None,
         })
     }
 
     /// Offers the connection of the next request to the application, in its environ.
     pub fn offer_socket(&mut self, permit: Arc<Permit>, slot: Option<SlotHandle>) {
-        self.offered = Some((permit, slot));
+        self.additions.get_or_insert_default().socket = Some((permit, slot));
     }
 
     /// Serves one request. The exchange is over afterwards, whatever the application does. An error is one
@@ -99,17 +109,14 @@ impl AppRunner {
         let responder = responder_ref.get();
         let client = client_info.remote.map(|address| address.ip());
         let exchange = (serial, &self.callables.write);
-        if self.application.feature_config.request_id.is_some() {
-            let is_from_proxy = lock(py, &self.request_io).peer().is_some_and(|conn| {
-                let remote = conn.remote_addr().inet();
-                let peer = remote.map_or(PeerIp::Unix, |address| PeerIp::Ip(address.ip()));
-                conn.service().trusts(peer)
-            });
-            if let Some((name, id)) = responder.request_id(py, is_from_proxy, request) {
-                request.head.set_field(&name, id.as_bytes());
-            }
-        }
         let is_https = client_info.is_https;
+        if self.application.feature_config.overrides {
+            let overrides = self.overrides(py, responder, request, (is_https, times));
+            if let Some((name, id)) = &overrides.request_id {
+                request.head.set_field(name, id.as_bytes());
+            }
+            self.additions.get_or_insert_default().overrides = Some(overrides);
+        }
         responder.begin(py, exchange, request, (client, is_https, times));
         let outcome = self
             .environ(py, request, client_info, serial)
@@ -125,6 +132,41 @@ impl AppRunner {
         drop(responder_ref);
         lock(py, &self.request_io).end(now);
         outcome.and_then(|()| self.replace_retained(py))
+    }
+
+    #[cold]
+    fn overrides(
+        &self,
+        py: Python<'_>,
+        responder: &Responder,
+        request: &Request,
+        (is_https, times): (bool, RequestTimes),
+    ) -> Box<Overrides> {
+        let mut request_io = lock(py, &self.request_io);
+        let conn = request_io.peer().filter(|conn| conn.has_proven_address());
+        let (peer, address) = match conn {
+            Some(conn) => {
+                let peer = PeerIp::from(conn.remote_addr());
+                (Some(peer), Arc::clone(conn.service()))
+            }
+            None => (None, Arc::default()),
+        };
+        drop(request_io);
+        let arrival = Arrival {
+            address: &address,
+            peer,
+            is_https,
+            waited: times.called.saturating_duration_since(times.received),
+        };
+        let mut overrides = responder.overrides(py, &arrival, request);
+        if let Content::Coded(_) = request.content {
+            overrides.decoded = Some(if request.complete {
+                DecodedLength::Known(request.arrived())
+            } else {
+                DecodedLength::Unknown
+            });
+        }
+        overrides
     }
 
     /// Replaces the callables when the application has kept one: it could respond to a later request.
@@ -150,7 +192,11 @@ impl AppRunner {
         let spool = request.spool.take();
         if !request.complete {
             let connection = (self.request_io.clone(), serial);
-            let input = InputStream::incoming(body, spool, connection);
+            let decoder = match std::mem::take(&mut request.content) {
+                Content::Coded(decoder) => Some(decoder),
+                _ => None,
+            };
+            let input = InputStream::incoming(body, spool, connection, decoder);
             environ.set_item(&self.interned.input, Bound::new(py, input)?)?;
         } else if !body.is_empty() {
             environ.set_item(
@@ -158,11 +204,20 @@ impl AppRunner {
                 Bound::new(py, InputStream::complete(body, spool))?,
             )?;
         }
-        if let Some(offered) = self.offered.take() {
-            let responder = self.callables.responder.clone_ref(py);
-            let socket = ConnectionSocket::new(responder, serial, offered);
-            environ.set_item(taken_socket::ENVIRON_KEY, Bound::new(py, socket)?)?;
-        } else if client_info.offers_upgrade && websockets::is_request(&request.head) {
+        let mut offers_socket = false;
+        if let Some(additions) = self.additions.take() {
+            if let Some(overrides) = &additions.overrides {
+                let target = request.line().target;
+                self.environs.replace(&environ, target, overrides)?;
+            }
+            if let Some(offered) = additions.socket {
+                let responder = self.callables.responder.clone_ref(py);
+                let socket = ConnectionSocket::new(responder, serial, offered);
+                environ.set_item(taken_socket::ENVIRON_KEY, Bound::new(py, socket)?)?;
+                offers_socket = true;
+            }
+        }
+        if client_info.offers_upgrade && !offers_socket && websockets::is_request(&request.head) {
             let is_tls = client_info.tls.is_some();
             self.application.log_websocket_hint(py, is_tls);
         }
@@ -266,7 +321,9 @@ impl AppRunner {
             );
             self.application.log.error(py, &text, Some(error));
         }
-        if !is_taken_over
+        if responder.refuse_undecodable(py) {
+            // The response is sent.
+        } else if !is_taken_over
             && (responder.phase(py) == Phase::Sent
                 || responder.send_plain(py, &SERVER_ERROR).is_err())
         {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towline_io::Conn;
+use towline_io::serve::features::request_body::Content;
 use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features, Sender};
 use towline_io::serve::forwarded::PeerIp;
 
@@ -29,13 +30,20 @@ impl BuiltinResponses {
     }
 
     /// Responds if the request is not for the application; true if it did.
-    pub fn respond(&mut self, conn: &mut Conn<ConnState>, request: &Request) -> bool {
-        let (line, fields) = (request.line(), request.fields());
+    pub fn respond(&mut self, conn: &mut Conn<ConnState>, request: &mut Request) -> bool {
         let metrics_only = conn.service().metrics_only;
+        let may_answer = self.features.may_answer(metrics_only);
+        if may_answer && matches!(request.content, Content::Refused(_)) {
+            if let Content::Refused(response) = std::mem::take(&mut request.content) {
+                self.send(conn, request, *response);
+            }
+            return true;
+        }
+        let (line, fields) = (request.line(), request.fields());
         let response = if line.method == b"CONNECT" {
             // PEP 3333 has no tunnels.
             Some(BuiltinResponse::not_implemented(&line))
-        } else if self.features.may_answer(metrics_only) {
+        } else if may_answer {
             let sender = Sender {
                 client: client(conn, request),
                 metrics_only,

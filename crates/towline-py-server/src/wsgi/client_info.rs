@@ -3,8 +3,7 @@ use std::net::SocketAddr;
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::serve::forwarded::{self, PeerIp, Scheme, TrustedPeers};
-use towline_io::{Conn, PeerAddr, TlsInfo};
+use towline_io::{Conn, ConnConfig, PeerAddr, TlsInfo};
 use towline_proto::OwnedHead;
 
 use super::request::ConnState;
@@ -27,25 +26,19 @@ impl ClientInfo {
             tls: conn.tls().map(Box::new),
             offers_upgrade: conn.proto.offers_upgrade(),
         };
-        let trusted = conn.service().trusted.as_ref();
-        if let Some(trusted) = trusted.filter(|_| conn.has_proven_address()) {
-            client_info.apply_forwarded(trusted, conn.remote_addr(), head);
+        if conn.service().trusted.is_some() && conn.has_proven_address() {
+            client_info.apply_forwarded(conn.service(), conn.remote_addr(), head);
         }
         client_info
     }
 
-    fn apply_forwarded(&mut self, trusted: &TrustedPeers, remote: &PeerAddr, head: &OwnedHead) {
-        let peer_ip = remote
-            .inet()
-            .map_or(PeerIp::Unix, |addr| PeerIp::Ip(addr.ip()));
-        let fields = head.view().fields().map(|field| (field.name, field.value));
-        let forwarded = forwarded::resolve(trusted, peer_ip, fields);
+    fn apply_forwarded(&mut self, config: &ConnConfig, remote: &PeerAddr, head: &OwnedHead) {
+        let fields = head.view().fields();
+        let forwarded = config.origin(remote.into(), fields);
         if let Some((ip, port)) = forwarded.client {
             self.remote = Some(SocketAddr::new(ip, port));
         }
-        if let Some(scheme) = forwarded.scheme {
-            self.is_https = scheme == Scheme::Https;
-        }
+        self.is_https = forwarded.is_https(self.is_https);
     }
 
     /// Sets `HTTPS` and `SSL_*`, named as by Apache's `mod_ssl`, for applications that check the client's

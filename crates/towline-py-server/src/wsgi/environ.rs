@@ -5,9 +5,11 @@
 //! copies the key table once, and replacing values never makes the table grow.
 use std::net::{IpAddr, SocketAddr};
 
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use towline_io::serve::features::RequestLine;
+use towline_io::serve::features::overrides::{DecodedLength, Overrides};
 use towline_proto::{Field, Version};
 
 use super::client_info::ClientInfo;
@@ -179,12 +181,55 @@ impl Environs {
         if path.len() == line_target.len() && self.root_path.is_empty() && !path.contains(&b'%') {
             return template.set_item(&interned.path_info, target);
         }
+        self.put_path_info(template, path, &self.root_path)
+    }
+
+    fn put_path_info(
+        &self,
+        environ: &Bound<'_, PyDict>,
+        path: &[u8],
+        script_name: &[u8],
+    ) -> PyResult<()> {
         let decoded = percent_decoded(path);
-        let below = match decoded.strip_prefix(self.root_path.as_slice()) {
+        let below = match decoded.strip_prefix(script_name) {
             Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
             _ => &*decoded,
         };
-        template.set_item(&interned.path_info, native(py, below))
+        environ.set_item(&self.interned.path_info, native(environ.py(), below))
+    }
+
+    /// Replaces values of the environ of a request with this `target`.
+    pub fn replace(
+        &self,
+        environ: &Bound<'_, PyDict>,
+        target: &[u8],
+        overrides: &Overrides,
+    ) -> PyResult<()> {
+        let (py, interned) = (environ.py(), &self.interned);
+        if let Some(authority) = &overrides.authority {
+            environ.set_item(intern!(py, "HTTP_HOST"), &authority.host)?;
+            environ.set_item(&interned.server_name, &authority.name)?;
+            environ.set_item(&interned.server_port, decimal(py, authority.port))?;
+        }
+        if let Some(prefix) = &overrides.prefix {
+            environ.set_item(&interned.script_name, prefix)?;
+            self.put_path_info(environ, Target::parse(target).path, prefix.as_bytes())?;
+        }
+        if let Some(decoded) = overrides.decoded {
+            environ.del_item(intern!(py, "HTTP_CONTENT_ENCODING"))?;
+            match decoded {
+                DecodedLength::Known(bytes) => {
+                    environ.set_item(intern!(py, "CONTENT_LENGTH"), bytes.to_string())?;
+                }
+                DecodedLength::Unknown => {
+                    environ.call_method1(intern!(py, "pop"), ("CONTENT_LENGTH", py.None()))?;
+                }
+            }
+        }
+        if let Some(queue_time) = overrides.queue_time {
+            environ.set_item(intern!(py, "towline.queue_time"), queue_time.as_secs_f64())?;
+        }
+        Ok(())
     }
 
     fn put_addresses(&mut self, py: Python<'_>, client_info: &ClientInfo) -> PyResult<()> {

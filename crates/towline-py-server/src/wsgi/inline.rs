@@ -89,13 +89,13 @@ fn next_request(
     let mut request_io = lock(py, request_io);
     let inline = request_io.as_inline()?;
     loop {
-        let request = inline.next_request()?;
+        let mut request = inline.next_request()?;
         let is_late = late_after <= inline.engine.clock();
         let peer = inline.peer()?;
         if is_late && peer.check_reset(Instant::now()) {
             continue;
         }
-        if !builtin.respond(peer, &request) {
+        if !builtin.respond(peer, &mut request) {
             let client_info = ClientInfo::of(peer, &request.head);
             return Some((request, client_info, inline.engine.clock()));
         }

@@ -5,10 +5,11 @@ use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyMemoryView, PySlice};
 use towline_io::Spool;
+use towline_io::serve::features::request_body::{BodyDecoder, BodyRead};
 use towline_proto::StreamRead;
 
 use super::request_io::{SharedRequestIo, wait_until};
-use towline_py_common::errors::client_disconnected;
+use towline_py_common::errors::{ClientDisconnected, client_disconnected};
 
 /// Taken from the connection at once: as much as `Limits` lets it buffer.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -41,6 +42,7 @@ enum Remaining {
     OnConnection {
         request_io: SharedRequestIo,
         serial: u64,
+        decoder: Option<Box<BodyDecoder>>,
     },
     Truncated,
 }
@@ -55,8 +57,14 @@ impl InputStream {
         body: Vec<u8>,
         spool: Option<Box<Spool>>,
         (request_io, serial): (SharedRequestIo, u64),
+        decoder: Option<Box<BodyDecoder>>,
     ) -> Self {
-        Self::new(body, spool, Remaining::OnConnection { request_io, serial })
+        let remaining = Remaining::OnConnection {
+            request_io,
+            serial,
+            decoder,
+        };
+        Self::new(body, spool, remaining)
     }
 
     fn new(buffer: Vec<u8>, spool: Option<Box<Spool>>, remaining: Remaining) -> Self {
@@ -108,16 +116,35 @@ impl Body {
         if self.fetch_spooled(py)? {
             return Ok(true);
         }
-        let (request_io, serial) = match &self.remaining {
+        let (request_io, serial, decoder) = match &mut self.remaining {
             Remaining::Nothing => return Ok(false),
             Remaining::Truncated => return Err(client_disconnected()),
-            Remaining::OnConnection { request_io, serial } => (request_io.clone(), *serial),
+            Remaining::OnConnection {
+                request_io,
+                serial,
+                decoder,
+            } => (request_io.clone(), *serial, decoder),
         };
         self.buffer.drain(..self.taken);
         self.taken = 0;
         let buffer = &mut self.buffer;
         let fetched = wait_until(py, &request_io, serial, |request_io| {
             let mut stream = request_io.stream(serial)?;
+            if let Some(decoder) = decoder {
+                let before = buffer.len();
+                let read = decoder.read(&mut stream, buffer, CHUNK_BYTES);
+                request_io.flush_window_updates();
+                return match read {
+                    Ok(BodyRead::Pending) => None,
+                    Ok(BodyRead::Failed) => Some(Err(client_disconnected())),
+                    Ok(BodyRead::End) if buffer.len() == before => Some(Ok(false)),
+                    Ok(BodyRead::Data | BodyRead::End) => Some(Ok(true)),
+                    Err(why) => {
+                        request_io.refusal = Some((serial, Box::new(decoder.refusal(why))));
+                        Some(Err(ClientDisconnected::new_err(why.refused.rule)))
+                    }
+                };
+            }
             match stream.read(CHUNK_BYTES) {
                 StreamRead::Data(bytes) => {
                     buffer.extend_from_slice(bytes);
@@ -136,7 +163,7 @@ impl Body {
                 Ok(false)
             }
             Ok(Err(error)) | Err(error) => {
-                if error.is_instance_of::<towline_py_common::errors::ClientDisconnected>(py) {
+                if error.is_instance_of::<ClientDisconnected>(py) {
                     self.remaining = Remaining::Truncated;
                 }
                 Err(error)

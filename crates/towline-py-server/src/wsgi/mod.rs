@@ -42,6 +42,7 @@ mod start_response;
 mod taken_socket;
 mod text;
 mod threads;
+mod undecodable;
 mod websocket_threads;
 mod websockets;
 mod work_queue;

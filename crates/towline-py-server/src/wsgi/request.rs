@@ -15,8 +15,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use towline_io::serve::features::request_body::{BodyRead, Content};
 use towline_io::serve::features::{FeatureConfig, RequestLine};
-use towline_io::serve::forwarded::{self, PeerIp};
 use towline_io::{Conn, Spool, StreamMap};
 use towline_proto::{Event, Fields, OwnedHead, StreamId, StreamRead};
 
@@ -36,6 +36,8 @@ pub struct Request {
     pub spool: Option<Box<Spool>>,
     /// The whole body has arrived.
     pub complete: bool,
+    /// With a content coding, the parts above are decoded.
+    pub content: Content,
 }
 
 /// Source of a connection's requests.
@@ -138,7 +140,11 @@ impl RequestReader {
                 body: Vec::new(),
                 spool: None,
                 complete: end,
+                content: Content::Plain,
             };
+            if !end && let Some(decoding) = &self.features.decoding {
+                request.content = decoding.content(&request.line(), request.fields());
+            }
             if end || self.read_body(conn, &mut request) {
                 return Some(RequestEvent::Request(request));
             }
@@ -158,12 +164,10 @@ impl RequestReader {
             let fields = request.fields();
             fields.map(|field| (field.name, field.value))
         };
-        let mut client = conn.remote_addr().inet().map(|address| address.ip());
-        if let Some(trusted) = &conn.service().trusted {
-            let peer_ip = client.map_or(PeerIp::Unix, PeerIp::Ip);
-            let forwarded = forwarded::resolve(trusted, peer_ip, fields());
-            client = forwarded.client.map(|(address, _)| address).or(client);
-        }
+        let remote = conn.remote_addr();
+        let forwarded = conn.service().origin(remote.into(), request.fields());
+        let client = forwarded.client.map(|(address, _)| address);
+        let client = client.or(remote.inet().map(|address| address.ip()));
         refusals.on_unserved(refused, &request.line(), fields(), client);
     }
 
@@ -190,6 +194,25 @@ impl RequestReader {
             let Ok(mut stream) = conn.proto.stream(request.stream) else {
                 return false;
             };
+            match &mut request.content {
+                Content::Plain => {}
+                Content::Refused(_) => return true,
+                Content::Coded(decoder) => {
+                    let mut bytes = Vec::new();
+                    match decoder.read(&mut stream, &mut bytes, WINDOW_BYTES) {
+                        Ok(BodyRead::Data) => {}
+                        Ok(BodyRead::End) => request.complete = true,
+                        Ok(BodyRead::Pending | BodyRead::Failed) => return false,
+                        Err(why) => {
+                            let refusal = decoder.refusal(why);
+                            request.content = Content::Refused(Box::new(refusal));
+                            return true;
+                        }
+                    }
+                    request.buffer_or_spool(&bytes);
+                    continue;
+                }
+            }
             let at_most = usize::try_from(left).map_or(WINDOW_BYTES, |left| left.min(WINDOW_BYTES));
             match stream.read(at_most) {
                 StreamRead::Data(bytes) => request.buffer_or_spool(bytes),
@@ -210,8 +233,8 @@ impl Request {
         self.head.view().fields()
     }
 
-    /// Number of body bytes that have arrived.
-    fn arrived(&self) -> u64 {
+    /// Number of body bytes that have arrived, decoded.
+    pub fn arrived(&self) -> u64 {
         self.body.len() as u64 + self.spool.as_ref().map_or(0, |spool| spool.len())
     }
 

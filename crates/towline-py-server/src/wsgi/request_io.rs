@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
+use towline_io::serve::features::BuiltinResponse;
 use towline_io::serve::refusals::RefusedFor;
 use towline_io::{Conn, ConnId, Engine, TakenSocket};
 use towline_proto::{BufferPool, Connection, Protocol, StreamId, StreamMut};
@@ -41,6 +42,8 @@ pub struct RequestIo {
     stream: Option<StreamId>,
     /// The client of the current exchange has disconnected.
     disconnected: bool,
+    /// Refuses the exchange with this number: its body could not be decoded.
+    pub refusal: Option<(u64, Box<BuiltinResponse>)>,
     /// Time that the thread has waited for this client while other requests waited for the thread.
     delayed: Duration,
     bounds: ResponseBounds,
@@ -149,6 +152,7 @@ impl RequestIo {
             serial: 0,
             stream: None,
             disconnected: false,
+            refusal: None,
             delayed: Duration::ZERO,
             bounds: ResponseBounds::new(options),
             control,

@@ -20,6 +20,7 @@ use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::MutexExt as _;
 use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use towline_io::serve::features::overrides::{Arrival, Overrides};
 use towline_io::serve::features::{BodyWriter, ExchangeRecord, Features, Payload};
 use towline_io::{Conn, SpooledResponse};
 use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError};
@@ -55,9 +56,9 @@ pub struct State {
     write: Option<Py<PyAny>>,
     head: PendingHead,
     interim: PendingHead,
-    default_headers: DefaultHeaders,
-    features: Features,
-    record: ExchangeRecord,
+    pub default_headers: DefaultHeaders,
+    pub features: Features,
+    pub record: ExchangeRecord,
     /// Body bytes that the announced length still allows.
     announced: Option<u64>,
     /// The application has written more than it announced.
@@ -160,18 +161,15 @@ impl Responder {
         state.exceeded = false;
     }
 
-    /// The id of a request and the name of its header, with `--request-id-header`.
-    pub fn request_id(
+    /// The values to change in a request.
+    pub fn overrides(
         &self,
         py: Python<'_>,
-        is_from_proxy: bool,
+        arrival: &Arrival<'_>,
         request: &Request,
-    ) -> Option<(Vec<u8>, String)> {
+    ) -> Box<Overrides> {
         let state = self.state(py);
-        let (name, id) = state
-            .features
-            .request_id(|| is_from_proxy, request.fields())?;
-        Some((name.to_vec(), id))
+        state.features.overrides(arrival, request.fields())
     }
 
     pub fn end(&self, py: Python<'_>, now: Instant) {

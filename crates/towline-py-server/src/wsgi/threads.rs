@@ -219,9 +219,9 @@ impl IoThread {
             self.engine.flush_and_rearm(id);
             return;
         }
-        while let Some(request) = self.next_request(id) {
+        while let Some(mut request) = self.next_request(id) {
             if let Some(conn) = self.engine.conn(id)
-                && self.builtin.respond(conn, &request)
+                && self.builtin.respond(conn, &mut request)
             {
                 continue;
             }
@@ -403,10 +403,10 @@ impl IoThread {
                 }
                 break;
             }
-            let Some(request) = conn.state.ready.pop_front() else {
+            let Some(mut request) = conn.state.ready.pop_front() else {
                 break;
             };
-            if self.builtin.respond(conn, &request) {
+            if self.builtin.respond(conn, &mut request) {
                 continue;
             }
             if self.queue.control.in_flight() < self.limit_concurrency {

@@ -10,7 +10,7 @@ use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError, Version}
 
 use super::super::files::{FileBody, FileResponse, ResponseField};
 use super::super::metrics::PageFormat;
-use super::super::refusals::{Reason, RefusedFor};
+use super::super::refusals::{Reason, RefusedFor, Undecodable};
 use super::{ExchangeRecord, Features, Payload, RequestLine};
 use crate::conn::Conn;
 use crate::conn::addr::PeerAddr;
@@ -171,6 +171,25 @@ impl BuiltinResponse {
         )
     }
 
+    /// 415 (RFC 9110 15.5.16): a content coding that the server does not decode.
+    pub fn unsupported_coding(line: &RequestLine<'_>, accepted: String) -> Self {
+        let mut response = plain(415, "Unsupported Media Type");
+        response
+            .fields
+            .push((b"accept-encoding", Cow::Owned(accepted.into_bytes())));
+        response.refuse(
+            line,
+            Reason::ContentCoding,
+            "a content-encoding outside --decompress-requests (RFC 9110 12.5.3)",
+        )
+    }
+
+    /// 400 or 413: a body whose content coding is broken or inflates too far; the text has the rule.
+    pub fn undecodable(line: &RequestLine<'_>, why: Undecodable) -> Self {
+        let RefusedFor { reason, rule } = why.refused;
+        plain(why.status, rule).refuse(line, reason, rule)
+    }
+
     /// A WebSocket handshake that violates a rule; the body has the rule.
     pub fn refused_handshake(
         line: &RequestLine<'_>,
@@ -252,6 +271,15 @@ impl BuiltinResponse {
             return Ok(());
         }
         features.finish(record, &mut conn.proto.stream(id)?, &[])
+    }
+}
+
+impl BuiltinResponse {
+    /// Counts and logs the refusal, without a response: the application has begun its own.
+    pub fn count<S>(self, features: &Features, record: &mut ExchangeRecord, conn: &Conn<S>) {
+        if let Some(request) = &self.refused {
+            features.refuse(record, request, record.status, conn.remote_addr());
+        }
     }
 }
 

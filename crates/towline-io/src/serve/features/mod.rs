@@ -12,6 +12,8 @@
 
 mod body;
 mod builtin;
+pub mod overrides;
+pub mod request_body;
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -26,14 +28,18 @@ use towline_proto::{Field, Version};
 use self::body::Body;
 pub use self::body::{BodyWriter, Payload};
 pub use self::builtin::BuiltinResponse;
+use self::overrides::{Arrival, Overrides};
+use self::request_body::{BodyDecoder, RequestDecoding};
 use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::compress::Policy;
 use super::files::Mount;
+use super::forwarded;
 use super::metrics::{self, MethodClass, PageFormat, SlotHandle, Slots};
 use super::refusals::{Refusals, RefusedFor};
 use super::request_id::{self, IdGenerator};
 pub use super::request_line::RequestLine;
 use super::request_line::version_name;
+use super::request_start::queue_time;
 use crate::coding::accept_encoding::AcceptEncoding;
 use crate::coding::encode::EncoderPool;
 
@@ -49,8 +55,14 @@ const METRICS_PATH: &[u8] = b"/metrics";
 /// Configuration of the features.
 #[derive(Default)]
 pub struct FeatureConfig {
+    /// An option changes requests before the application sees them: [`Features::overrides`].
+    pub overrides: bool,
+    /// `X-Request-Start` of trusted proxies is read (`--queue-time`).
+    pub queue_time: bool,
     pub mounts: Vec<Mount>,
     pub compression: Option<Policy>,
+    /// Bodies of requests are decoded.
+    pub decoding: Option<RequestDecoding>,
     pub access_log: Option<(Arc<Format>, Writer)>,
     /// Counters and lines of the requests that the server refuses itself.
     pub refusals: Option<Arc<Refusals>>,
@@ -83,6 +95,7 @@ impl FeatureConfig {
             || self.health_path.is_some()
             || self.acme_challenges.is_some()
             || !self.mounts.is_empty()
+            || self.decoding.is_some()
     }
 
     /// Reopens the access log's file before the next line, after a rotation.
@@ -152,6 +165,8 @@ pub struct ExchangeRecord {
     body: Body,
     is_head: bool,
     refused: Option<RefusedFor>,
+    /// Decodes the body of the request. Assigned anew for each exchange, if [`FeatureConfig::decoding`] is set.
+    pub decoder: Option<Box<BodyDecoder>>,
     scheme: &'static str,
     client: String,
     entry: Entry,
@@ -178,27 +193,59 @@ impl Features {
         &self.config
     }
 
+    /// The values to change in a request before the application sees it. Call it only if `config().overrides`.
+    #[cold]
+    pub fn overrides<'a>(
+        &self,
+        arrival: &Arrival<'_>,
+        fields: impl IntoIterator<Item = Field<'a>>,
+    ) -> Box<Overrides> {
+        let fields: Vec<_> = fields.into_iter().map(pair).collect();
+        let fields = fields.iter().copied();
+        let config = &self.config;
+        let trusted = arrival.address.trusted.as_ref();
+        let trusted = trusted.filter(|all| arrival.peer.is_some_and(|peer| all.trusts(peer)));
+        let mut overrides = Overrides {
+            request_id: self.request_id(trusted.is_some(), fields.clone()),
+            ..Overrides::default()
+        };
+        let Some(trusted) = trusted else {
+            return Box::new(overrides);
+        };
+        let (headers, is_https) = (arrival.address.forwarded, arrival.is_https);
+        overrides.authority = forwarded::authority(headers, trusted, fields.clone(), is_https);
+        overrides.prefix = forwarded::prefix(headers, fields.clone());
+        if config.queue_time {
+            let mut starts =
+                fields.filter(|field| field.0.eq_ignore_ascii_case(b"x-request-start"));
+            let start = starts.next_back().map(|field| field.1);
+            let elapsed = start.and_then(|start| queue_time(start, SystemTime::now()));
+            let elapsed = elapsed.map(|elapsed| elapsed.saturating_sub(arrival.waited));
+            if let (Some(slot), Some(elapsed)) = (&config.slot, elapsed) {
+                slot.request_queued(elapsed);
+            }
+            overrides.queue_time = elapsed;
+        }
+        Box::new(overrides)
+    }
+
     /// The id of a request and the name of its header: the id that a trusted proxy has sent, or a new one. `None`
     /// without `--request-id-header`.
-    pub fn request_id<'a>(
+    fn request_id<'a>(
         &self,
-        is_from_proxy: impl FnOnce() -> bool,
-        fields: impl IntoIterator<Item = Field<'a>>,
-    ) -> Option<(&[u8], String)> {
+        is_trusted: bool,
+        fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Option<(Box<[u8]>, String)> {
         let (name, ids) = (self.config.request_id.as_deref()?, self.ids.as_ref()?);
-        let received = if is_from_proxy() {
-            let mut fields = fields.into_iter();
-            fields.find(|field| field.name.eq_ignore_ascii_case(name))
-        } else {
-            None
-        };
+        let mut fields = fields.filter(|_| is_trusted);
+        let received = fields.find(|field| field.0.eq_ignore_ascii_case(name));
         let id = match received {
-            Some(field) if request_id::is_valid(field.value) => {
-                String::from_utf8_lossy(field.value).into_owned()
+            Some((_, value)) if request_id::is_valid(value) => {
+                String::from_utf8_lossy(value).into_owned()
             }
             _ => ids.make(SystemTime::now()),
         };
-        Some((name, id))
+        Some((name.into(), id))
     }
 
     /// Notes the scheme of a request, for the access log. Call it after [`begin`](Self::begin).
@@ -342,6 +389,7 @@ impl Features {
         if let Body::Encoded(encoding) = std::mem::take(&mut record.body) {
             self.encoders.release(encoding.encoder);
         }
+        record.decoder = None;
         let duration = now.saturating_duration_since(started);
         if let Some(log) = &mut self.log {
             let outcome = Outcome {

@@ -96,6 +96,12 @@ pub fn render(
         "Delay of a timer of the event loop, measured twice a second (ASGI).",
         slots.in_use().map(|slot| &slot.loop_lag),
     );
+    histogram(
+        &mut page,
+        "towline_proxy_queue_seconds",
+        "From X-Request-Start of a trusted proxy to the arrival of the request (--queue-time).",
+        slots.in_use().map(|slot| &slot.proxy_queue),
+    );
     workers(&mut page, slots, now_ns);
     if format == PageFormat::OpenMetrics {
         page.text.push_str("# EOF\n");
@@ -458,6 +464,6 @@ mod tests {
             value.parse::<f64>().unwrap();
         }
         assert!(page.ends_with('\n'));
-        assert_eq!(families.len(), 45);
+        assert_eq!(families.len(), 47);
     }
 }

@@ -98,6 +98,7 @@ macro_rules! slot {
             pub duration: Histogram,
             pub queue_wait: Histogram,
             pub loop_lag: Histogram,
+            pub proxy_queue: Histogram,
         }
 
         pub(super) const NUMBERS: &[Number] = &[$(Number {
@@ -410,6 +411,11 @@ impl SlotHandle {
 
     pub fn request_waited(&self, wait: Duration) {
         self.queue_wait.observe(self.counting, wait);
+    }
+
+    /// Counts the time of a request before this server, from its load balancer.
+    pub fn request_queued(&self, elapsed: Duration) {
+        self.proxy_queue.observe(self.counting, elapsed);
     }
 
     /// Counts a measurement of the delay of a timer of the event loop.
