@@ -57,6 +57,8 @@ OUTSIDE |= {"--wait"}
 # Django's, Flask's and FastAPI's commands
 OUTSIDE |= {"--debugger", "--exclude-patterns", "--extra-files", "--no-debugger", "--without-threads"}
 OUTSIDE |= {"--app", "--debug", "--insecure", "--nostatic", "--noreload", "--nothreading"}
+# scripts/peer_options.py, and Locust's
+OUTSIDE |= {"--install", "--write", "--headless", "--master", "--worker"}
 OUTSIDE |= {"--peers-bin", "--listen", "--cert", "--key", "--max-concurrency"}
 
 BENCH_PARSERS = [one.parser for one in (compare_command, gate_command, history_command, main)]
