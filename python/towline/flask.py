@@ -15,19 +15,14 @@ import click
 import flask.cli
 import flask.helpers
 
-THREADS = 16
-"""Threads of the server; Werkzeug's has no bound."""
+THREADS = 16  # Werkzeug's server has no bound
 _served: dict[str, Any] = {}
 """Set by the command, and inherited by the workers: `info` of the application, `debugger` and `host`."""
 
 
 @flask.cli.pass_script_info
 def _serve(info: flask.cli.ScriptInfo, /, **options: Any) -> None:
-    """Run the application on Towline.
-
-    The reloader and the debugger are on with --debug. Options of Towline are variables (TOWLINE_WORKERS=2), or keys of
-    pyproject.toml.
-    """
+    """Run the application on Towline. The reloader and the debugger are on with --debug."""
     from .cli import serve
 
     debug = flask.helpers.get_debug_flag()

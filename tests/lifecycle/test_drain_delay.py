@@ -102,6 +102,23 @@ def test_a_worker_that_dies_during_the_delay_is_replaced_and_not_ready() -> None
 
 
 @pytest.mark.parametrize("app", APPS)
+def test_sigterm_to_every_process_loses_no_request(app: list[str]) -> None:
+    """systemd without KillMode=mixed, and Heroku: the workers drain, and others take their place for the delay."""
+    with running(*app, *LONG) as program:
+        workers = set(program.children())
+        with Load(program.port, keep_alive=True) as load:
+            for pid in (*workers, program.pid):
+                os.kill(pid, signal.SIGTERM)
+            eventually(lambda: not workers & set(program.children()), "the workers' end")
+            load.more()
+            load.stop()
+        assert not load.failures
+        assert ready(program) == 503
+        program.signal(signal.SIGTERM)
+        assert program.wait() == 0
+
+
+@pytest.mark.parametrize("app", APPS)
 def test_a_reload_never_fails_a_readiness_check(app: list[str]) -> None:
     with running(*app, *LONG) as program, Load(program.port, "/healthz", keep_alive=True) as probes:
         for _ in range(2):

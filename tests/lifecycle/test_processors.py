@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +43,42 @@ def test_quota_of_control_groups(groups: str, files: dict[str, str], expected: i
     count, reason = processors.usable(most=128, root=str(tmp_path))
     assert count == min(expected, ALL)
     assert ("quota" in reason) == (expected < ALL or (expected == 2 == ALL and "1.5" in reason))
+
+
+GROUPS = Path("/sys/fs/cgroup")
+
+
+@pytest.fixture
+def quota() -> Iterator[Path]:
+    """A control group with one and a half processors; removed at the end."""
+    is_v1 = (GROUPS / "cpu/cpu.cfs_quota_us").exists()
+    group = (GROUPS / "cpu" if is_v1 else GROUPS) / f"towline-test-{os.getpid()}"
+    try:
+        group.mkdir()
+    except OSError:
+        pytest.skip("needs the right to make a control group")
+    try:
+        if is_v1:
+            (group / "cpu.cfs_quota_us").write_text("150000")
+        elif (group / "cpu.max").exists():
+            (group / "cpu.max").write_text("150000 100000")
+        else:
+            pytest.skip("needs the controller cpu")
+        yield group
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.skipif(ALL < 2, reason="needs two processors")
+def test_the_quota_of_a_real_group(quota: Path) -> None:
+    script = (
+        f"open('{quota}/cgroup.procs', 'w').write('0');"
+        "from towline.server.processors import usable; print(*usable(most=128))"
+    )
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.stdout == f"2 the CPU quota of the control group is 1.5 of {ALL} processors\n", (
+        result.stderr
+    )
 
 
 def test_the_number_is_bounded() -> None:

@@ -12,7 +12,6 @@ from django.core.management import get_commands
 class TowlineConfig(AppConfig):  # type: ignore[misc]
     name = "towline.django"
     label = "towline"  # the default, django, is a name that a project may have
-    verbose_name = "Towline"
 
     def ready(self) -> None:
         register(check_order)

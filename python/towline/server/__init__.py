@@ -118,9 +118,8 @@ class Server:
         self._lock = threading.RLock()  # a signal may interrupt `stop`
         self._early_stops: list[tuple[bool, bool]] = []
         self._stop: Callable[[bool, bool], None] | None = None
+        self._is_leaving = False
         self._signals = 0
-        self._ending = 1
-        """The signal that stops the server; the next one stops it at once."""
 
     def stop(self, now: bool = False, close_idle: bool = False) -> None:
         """Shut down gracefully; `now` cancels requests in flight, `close_idle` closes idle connections at once.
@@ -235,20 +234,16 @@ class Server:
 
     def _signalled(self, number: int, worker: AsgiWorker | WsgiWorker) -> None:
         """Shut down gracefully, after `drain_delay` if it is SIGTERM; at a further signal, at once."""
-        self._signals += 1
-        if (
-            number == signal.SIGTERM
-            and self._signals == 1
-            and self.config.drain_delay
-            and self.started.is_set()
-        ):
-            self._ending = 2
+        may_delay = self.started.is_set() and not (self._is_leaving or self._signals)
+        if number == signal.SIGTERM and self.config.drain_delay and may_delay:
+            self._is_leaving = True
             worker.fail_readiness()
             timer = threading.Timer(self.config.drain_delay, self.stop)
             timer.daemon = True
             timer.start()
             return
-        self.stop(now=self._signals > self._ending, close_idle=number == signal.SIGINT)
+        self.stop(now=self._signals > 0, close_idle=number == signal.SIGINT)
+        self._signals += 1
 
     def _ready(self, opened: Any) -> None:
         self.addresses = list(dict.fromkeys(bind.address for bind in opened.of_worker(0)))

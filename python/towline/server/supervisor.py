@@ -227,9 +227,10 @@ class Supervisor:
     # Events.
 
     def _on_signal(self, number: int) -> None:
-        if number == signal.SIGTERM and self._config.drain_delay and self._may_delay():
+        delay, progress = self._config.drain_delay, self._progress
+        if number == signal.SIGTERM and delay and progress.has_started and not progress.is_leaving:
             self._slots.stats.begin_stopping()
-            self._progress.leave_begins(self._config.drain_delay)
+            progress.leave_begins(delay)
         elif number in (signal.SIGTERM, signal.SIGINT):
             # Ctrl-C: somebody waits for the prompt, and no load balancer for the last response.
             self._stop(quick=self._progress.is_stopping, close_idle=number == signal.SIGINT)
@@ -244,10 +245,6 @@ class Supervisor:
             self._change_target(1)
         elif number == signal.SIGTTOU and self._workers.target > 1:
             self._change_target(-1)
-
-    def _may_delay(self) -> bool:
-        """Whether load balancers know this server, and have not been told yet that it stops."""
-        return self._progress.has_started and not self._progress.is_leaving
 
     def _end_with_terminal(self) -> bool:
         """Stop if the terminal was closed. A shell may send SIGHUP before it closes the terminal."""
