@@ -160,6 +160,16 @@ def endpoint(value: str) -> str:
     return f"--bind=https://{address}{files}" if kind == "ssl" else f"--bind={address}"
 
 
+def proxy_fields(value: str) -> str:
+    names = {*value.replace(",", " ").lower().split()}
+    found = [kind for kind in ("host", "port") if f"x-forwarded-{kind}" in names]
+    if names == {"forwarded"}:
+        return "--forwarded-headers=forwarded,host"
+    if names <= {"x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "x-forwarded-port"}:
+        return f"--forwarded-headers={','.join(['x-forwarded', *found])}"
+    raise Refused(f"{value}: X-Forwarded-For, -Proto, -Host and -Port, or Forwarded")
+
+
 def flask_cert(value: str) -> str:
     if value == "adhoc":
         raise Refused("adhoc: make a certificate for development (mkcert), and give its file")

@@ -68,6 +68,11 @@ def test_values_that_are_numbers_and_out_of_range_are_reported_together() -> Non
     ]
 
 
+def test_combinations_are_reported_together() -> None:
+    found = errors("main:app", "--reload", "--preload", "--ssl-keyfile=key.pem", "--health-path=x")
+    assert [line.partition(":")[0] for line in found] == ["ssl_keyfile", "health_path", "preload"]
+
+
 def test_gunicorn_reads_its_file_unasked(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "gunicorn.conf.py").write_text(
         "workers = 3\ndaemon = False\nsecure_scheme_headers = {'X-FORWARDED-PROTO': 'https'}\n"
@@ -184,7 +189,7 @@ def test_an_application_in_a_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        ("empty", "'empty' has none of application, app, create_app, make_app"),
+        ("empty", "'empty' has none of application, app, api, create_app, make_app"),
         ("called:create(open('x'))", "expected module:function(...) with literals"),
         ("called:create(**{})", "expected module:function(...) with literals"),
         ("called:create('a', debug=False", "expected module:function(...) with literals"),

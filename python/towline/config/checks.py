@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from .._codings import CODINGS, REQUEST_CODINGS
@@ -46,42 +47,44 @@ def check_kind(name: str, described: Option, default: Any, value: Any) -> None:
 
 
 def check_together(config: ServerConfig) -> None:
-    """Check combinations of options."""
-    if not 0 <= config.port <= 65535:
-        raise ConfigError(f"port: must be between 0 and 65535, not {config.port}")
-    if config.ssl_cert_reqs not in CERT_REQS:
-        raise ConfigError(
-            f"ssl_cert_reqs: expected one of {', '.join(CERT_REQS)}, not {config.ssl_cert_reqs!r}"
-        )
+    """Check combinations of options. Raises `ConfigError` with a line for each wrong one."""
+    wrong = [*_combinations(config)]
+    if wrong:
+        raise ConfigError("\n".join(wrong))
     _check_statsd(config)
-    if config.ssl_keyfile and not config.ssl_certfile:
-        raise ConfigError("ssl_keyfile: needs ssl_certfile")
-    if config.ssl_keyfile and len(config.ssl_keyfile) != len(config.ssl_certfile):
-        raise ConfigError("ssl_keyfile: needs one for each ssl_certfile, in the same order")
-    if config.ssl_min_version not in TLS_VERSIONS:
-        raise ConfigError(
-            f"ssl_min_version: expected one of {', '.join(TLS_VERSIONS)}, not {config.ssl_min_version!r}"
-        )
-    if not config.versions:
-        raise ConfigError("http1, http2 and http3: one of them must be on")
     _check_addresses(config)
+
+
+def _combinations(config: ServerConfig) -> Iterator[str]:
+    if not 0 <= config.port <= 65535:
+        yield f"port: must be between 0 and 65535, not {config.port}"
+    if config.ssl_cert_reqs not in CERT_REQS:
+        yield (f"ssl_cert_reqs: expected one of {', '.join(CERT_REQS)}, not {config.ssl_cert_reqs!r}")
+    if config.ssl_keyfile and not config.ssl_certfile:
+        yield "ssl_keyfile: needs ssl_certfile"
+    elif config.ssl_keyfile and len(config.ssl_keyfile) != len(config.ssl_certfile):
+        yield "ssl_keyfile: needs one for each ssl_certfile, in the same order"
+    if config.ssl_min_version not in TLS_VERSIONS:
+        yield (f"ssl_min_version: expected one of {', '.join(TLS_VERSIONS)}, not {config.ssl_min_version!r}")
+    if not config.versions:
+        yield "http1, http2 and http3: one of them must be on"
     if config.ssl_crl and config.ssl_cert_reqs == "none":
-        raise ConfigError("ssl_crl: needs ssl_cert_reqs, since it is about client certificates")
+        yield "ssl_crl: needs ssl_cert_reqs, since it is about client certificates"
     if config.ssl_cert_reqs != "none" and not config.ssl_ca_certs:
-        raise ConfigError("ssl_cert_reqs: needs ssl_ca_certs, the authorities to check against")
+        yield "ssl_cert_reqs: needs ssl_ca_certs, the authorities to check against"
     if config.root_path and (not config.root_path.startswith("/") or config.root_path.endswith("/")):
-        raise ConfigError(f"root_path: must start with / and not end with it, not {config.root_path!r}")
+        yield f"root_path: must start with / and not end with it, not {config.root_path!r}"
     if config.health_path is not None and not config.health_path.startswith("/"):
-        raise ConfigError(f"health_path: must start with /, not {config.health_path!r}")
+        yield f"health_path: must start with /, not {config.health_path!r}"
     for name, known in (("compress", CODINGS), ("decompress_requests", REQUEST_CODINGS)):
         unknown = [coding for coding in getattr(config, name) if coding not in known]
         if unknown:
-            raise ConfigError(f"{name}: unknown coding {unknown[0]!r}; there are {', '.join(known)}")
+            yield f"{name}: unknown coding {unknown[0]!r}; there are {', '.join(known)}"
     for prefix, _ in (*config.mount, *config.static):
         if not prefix.startswith("/"):
-            raise ConfigError(f"a mounted prefix must start with /, not {prefix!r}")
+            yield f"a mounted prefix must start with /, not {prefix!r}"
     if config.reload and config.preload:
-        raise ConfigError("preload: keeps the code that was imported first, and reload replaces it")
+        yield "preload: keeps the code that was imported first, and reload replaces it"
 
 
 def _check_addresses(config: ServerConfig) -> None:

@@ -22,7 +22,7 @@ from ..errors import ImportFromStringError, StartupError
 from .signature import is_coroutine_function, signature_of
 
 FACTORIES = ("create_app", "make_app")
-USUAL = ("application", "app", *FACTORIES)
+USUAL = ("application", "app", "api", *FACTORIES)
 INSTALLED = {"site-packages", "dist-packages"}
 
 
@@ -62,7 +62,7 @@ def import_application(target: Any, *, app_dir: str = ".", factory: bool = False
 def import_from_string(target: str, *, app_dir: str = ".") -> Any:
     """Import `module:attribute.path` with `app_dir` first on the path; `module:function("a", b=1)` is called.
 
-    The attribute of a module alone is `application` or `app`, or the result of `create_app` or `make_app`.
+    The attribute of a module alone is `application`, `app` or `api`, or the result of `create_app` or `make_app`.
     """
     module_name, separator, attributes = target.partition(":")
     if not module_name or bool(separator) != bool(attributes):
