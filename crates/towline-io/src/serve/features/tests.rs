@@ -399,3 +399,33 @@ fn lost_lines_reach_the_counter_once() {
     }
     assert_eq!(slots.slot(0).unwrap().dropped_log_lines.load(Relaxed), 2);
 }
+
+#[test]
+fn a_worker_is_ready_while_any_accepts_unless_the_server_stops() {
+    let slots = Slots::private(2);
+    let accepting = |index: usize, number| {
+        let slot = slots.slot(index).expect("a slot");
+        slot.started.store(1, Relaxed);
+        slot.accepting.store(number, Relaxed);
+    };
+    accepting(0, 1);
+    accepting(1, 1);
+    let config = FeatureConfig {
+        slot: slots.handle(1),
+        ..FeatureConfig::default()
+    };
+    assert!(config.is_ready());
+    config.begin_draining();
+    accepting(1, 0);
+    assert!(config.is_ready(), "the other one accepts");
+    accepting(0, 0);
+    assert!(!config.is_ready());
+    accepting(0, 1);
+    slots.slot(0).expect("a slot").stopping.store(1, Relaxed);
+    assert!(!config.is_ready(), "the server stops");
+
+    let alone = FeatureConfig::default();
+    assert!(alone.is_ready());
+    alone.begin_draining();
+    assert!(!alone.is_ready());
+}
