@@ -96,6 +96,8 @@ ROW_GROUPS: tuple[tuple[Row, ...], ...] = (
         _switch(f"{N} {H}", "-D --daemon", None, "run it under systemd, a container engine or another supervisor"),
         Row(f"{N} {H}", "--pid", "--pid-file"),
         _named(f"{N} {H}", "-p", "--pid-file"),
+        _named(N, "-m --umask", lambda value: (f"--umask={value}", values.unix_mode(value)),
+            "--umask, and --uds-permissions for Unix sockets"),
         _ignored(N, "--worker-tmp-dir", "heartbeats are in shared memory, not in a file"),
         _switch(N, "--initgroups", "", "with --user the workers always have the groups of that user"),
         Row(f"{N} {H}", "--access-logfile", "--access-log"),

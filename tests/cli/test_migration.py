@@ -251,6 +251,7 @@ def test_the_configuration_of_gunicorn(tmp_path: Path, capsys: pytest.CaptureFix
     assert (config.workers, config.threads, config.interface) == (3, 8, "wsgi")
     assert (config.timeout_keep_alive, config.access_log, config.log_level) == (5.0, "-", "warning")
     assert (config.pid_file, config.umask, config.preload, config.reload) == ("app.pid", 0o027, True, False)
+    assert config.uds_permissions == 0o750
     assert (config.env, config.log_config) == ((("A", "1"), ("B", "2")), {"version": 1})
     named = [line.split(": ")[2] for line in capsys.readouterr().err.splitlines()]
     assert named == ["proc_name", "pre_request"]

@@ -139,7 +139,8 @@ def complete(line: Line, given: dict[str, Any], notices: list[str]) -> dict[str,
     if given.get("log_level") in ("warning", "error", "critical"):
         found.pop("access_log", None)  # there its lines are of level info
     if line.program == "daphne" and given.get("bind") and given.keys() & {"host", "port"}:
-        given = {**given, "bind": (*given["bind"], given.get("host", "127.0.0.1"))}
+        host = given.get("host", "127.0.0.1")
+        given = {**given, "bind": (*given["bind"], f"[{host}]" if ":" in host else host)}
     if line.program == "hypercorn" and all(each.startswith("http://") for each in given.get("bind") or [""]):
         given = {**given, "bind": (*(given.get("bind") or ()), "127.0.0.1")}
     if line.program == "waitress":
