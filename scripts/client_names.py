@@ -271,6 +271,10 @@ ARGUMENTS = {
 timeout: `Timeout()`, see above
 limits: `Limits()`, see above
 """,
+    "httpx.HTTPTransport": """
+socket_options: `tcp_keepalive=(60, 30, 5)`
+limits retries: as of `Client`
+""",
     "requests.Session.request": """
 allow_redirects: `follow_redirects=`
 proxies: `Client(proxy=...)`, or `mounts=` by URL

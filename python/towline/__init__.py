@@ -164,7 +164,7 @@ __all__ = sorted(_MODULE_OF)  # type checkers read the imports above
 def __getattr__(name: str) -> Any:
     if name in _MODULE_OF:
         value = getattr(import_module(_MODULE_OF[name], __name__), name)
-    elif name.startswith("__"):
+    elif name.startswith("_"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     else:
         value = import_module(".client.peers", __name__).find(name)

@@ -458,6 +458,17 @@ def test_each_argument_of_requests_is_the_same_here_or_in_the_table() -> None:
     assert parameters(requests.Session) == {}
 
 
+def test_each_argument_of_a_transport_of_httpx_is_taken_here_or_in_the_table() -> None:
+    refused = set()
+    for name, default in parameters(httpx.HTTPTransport).items():
+        try:
+            if name != "self":
+                towline.HTTPTransport(**{name: default}).close()
+        except TypeError:
+            refused.add(name)
+    assert refused | {"limits", "retries"} == NAMES.arguments("httpx.HTTPTransport")
+
+
 def test_each_function_of_httpx_takes_the_same_arguments() -> None:
     for name in ("get", "post", "put", "patch", "delete", "head", "options", "request", "stream"):
         assert parameters(getattr(httpx, name)).keys() <= parameters(getattr(towline, name)).keys(), name

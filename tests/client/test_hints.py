@@ -57,6 +57,8 @@ MISTAKES = [
     ("client.get(url).iter_content()", AttributeError, "iter_bytes()"),
     ("client.get(url).body", AttributeError, "response.content"),
     ("client.get(url).is_succes", AttributeError, "did you mean is_success?"),
+    ("towline.get(url, {'page': 1})", TypeError, "params={...}"),
+    ("towline.post(url, {'page': 1})", TypeError, "data={...}"),
     ("towline.get(url, session=3)", TypeError, "make a Client"),
     ("towline.get(url, allow_redirects=True)", TypeError, "follow_redirects=True"),
     ("towline.Client(proxies={'http': 'http://x'})", TypeError, "Client(proxy="),

@@ -9,6 +9,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from . import hints
 from .client import Client
 from .response import Response
 from .url import URL
@@ -73,6 +74,12 @@ def put(url: URL | str, **arguments: Unpack[SingleCallOptions]) -> Response:
 def patch(url: URL | str, **arguments: Unpack[SingleCallOptions]) -> Response:
     """Sends one PATCH request (RFC 5789) and returns its `Response`. Arguments as for `towline.request`."""
     return request("PATCH", url, **arguments)
+
+
+for _name in ("delete", "get", "head", "options", "patch", "post", "put", "request", "stream"):
+    globals()[_name] = hints.explained(
+        hints.CALL, "name the arguments after the URL: params={...} or data={...}"
+    )(globals()[_name])
 
 
 def _client(arguments: dict[str, Any]) -> Client:

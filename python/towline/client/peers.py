@@ -15,20 +15,17 @@ from .. import __all__ as ours
 from .._suggest import closest
 from .hints import MODULE
 
-# Module of requests, "" for the packages -> names that are called otherwise here.
+# Module of requests, "" for all of them and the packages -> names that are called otherwise here.
 _RENAMED = {
-    "": "ByteStream=BytesBody CloseError=WriteError FileModeWarning=Warning RequestsDependencyWarning=Warning HTTPStatusError=StatusError PreparedRequest=Request "
-    "RequestException=Error StreamClosed=StreamConsumed TimeoutException=TimeoutError URLRequired=InvalidURL session=Session "
-    "USE_CLIENT_DEFAULT=UNSET",
+    "": "ByteStream=BytesBody CloseError=WriteError FileModeWarning=Warning HTTPStatusError=StatusError PreparedRequest=Request "
+    "RequestException=Error RequestsDependencyWarning=Warning StreamClosed=StreamConsumed TimeoutException=TimeoutError "
+    "URLRequired=InvalidURL USE_CLIENT_DEFAULT=UNSET session=Session",
     "auth": "AuthBase=object HTTPBasicAuth=BasicAuth HTTPDigestAuth=DigestAuth",
     "cookies": "CookieConflictError=CookieConflict RequestsCookieJar=Cookies cookiejar_from_dict=Cookies",
     "exceptions": "ContentDecodingError=DecodingError HTTPError=StatusError InvalidJSONError=JSONDecodeError "
-    "InvalidSchema=UnsupportedProtocol MissingSchema=UnsupportedProtocol RequestException=Error RetryError=StatusError "
-    "SSLError=TLSError StreamConsumedError=StreamConsumed Timeout=TimeoutError UnrewindableBodyError=StreamConsumed "
-    "InvalidProxyURL=ConfigError URLRequired=InvalidURL RequestsWarning=Warning FileModeWarning=Warning "
-    "RequestsDependencyWarning=Warning",
-    "models": "PreparedRequest=Request",
-    "sessions": "session=Session",
+    "InvalidProxyURL=ConfigError InvalidSchema=UnsupportedProtocol MissingSchema=UnsupportedProtocol RequestsWarning=Warning "
+    "RetryError=StatusError SSLError=TLSError StreamConsumedError=StreamConsumed Timeout=TimeoutError "
+    "UnrewindableBodyError=StreamConsumed",
     "structures": "CaseInsensitiveDict=Headers",
     "utils": "cookiejar_from_dict=Cookies dict_from_cookiejar=dict",
 }
@@ -47,7 +44,8 @@ class _Module(ModuleType):
 
 def find(name: str, module: str = "") -> Any:
     """Returns what a name of a peer means here. Raises AttributeError, which says what to write instead."""
-    renamed = dict(pair.split("=") for pair in _RENAMED.get(module, "").split()).get(name, name)
+    pairs = (pair.split("=") for pair in f"{_RENAMED['']} {_RENAMED.get(module, '')}".split())
+    renamed = dict(pairs).get(name, name)
     if renamed in _ELSEWHERE:
         return getattr(import_module(f"towline.{_ELSEWHERE[renamed]}"), renamed)
     if renamed in (*ours, "Warning", "dict", "object") and (module or renamed != name):
@@ -56,14 +54,7 @@ def find(name: str, module: str = "") -> Any:
         return getattr(urllib.parse, name)
     if not module and name in _MODULES.split():
         return _Module(name)
-    owner = f"towline.{module}".rstrip(".")
-    raise AttributeError(f"module {owner!r} has no attribute {name!r}{_hint(name, module)}")
-
-
-def _hint(name: str, module: str) -> str:
-    if name.startswith("_"):
-        return ""
-    if name in MODULE:
-        return f"; here it is {MODULE[name]}"
-    close = closest(name, ours)
-    return f"; did you mean {close}?" if close else "; keep the package requests for it" if module else ""
+    hint, close = "; keep the package requests for it" if module else "", closest(name, ours)
+    if name in MODULE or close:
+        hint = f"; here it is {MODULE[name]}" if name in MODULE else f"; did you mean {close}?"
+    raise AttributeError(f"module {f'towline.{module}'.rstrip('.')!r} has no attribute {name!r}{hint}")
