@@ -286,25 +286,22 @@ def report(before: dict[str, Any], after: dict[str, Any]) -> int:
 
 
 def newest(folder: Path) -> dict[str, Any] | None:
-    """The newest releases, each installed by itself into one environment. None: there is no network."""
+    """The newest releases, in one environment. None: there is no network."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     python = folder / "bin" / "python"
-    failed = []
-    for package in PEERS:
-        line = [
-            python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--disable-pip-version-check",
-            "--only-binary",
-            ":all:",
-        ]
-        if subprocess.run([*line, "--retries", "1", package], capture_output=True, check=False).returncode:
-            failed.append(package)
-    if len(failed) == len(PEERS):
-        return None
+    options = ["--quiet", "--disable-pip-version-check", "--only-binary", ":all:", "--retries", "1"]
+
+    def installs(*packages: str) -> bool:
+        command = [python, "-m", "pip", "install", *options, *packages]
+        return not subprocess.run(command, capture_output=True, check=False).returncode
+
+    failed: list[str] = []
+    if not installs(*PEERS):  # one has no wheel for this platform, or two contradict each other
+        for number, package in enumerate(PEERS):
+            if not installs(package):
+                failed.append(package)
+            if len(failed) > number == min(2, len(PEERS) - 1):
+                return None
     if failed:
         print(f"not to be had for this platform: {', '.join(failed)}")
     done = subprocess.run([python, __file__, "--collect"], capture_output=True, text=True, check=True)
