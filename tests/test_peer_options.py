@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,20 @@ def test_what_is_installed_has_the_options_of_the_snapshot(package: str) -> None
     if numbers(now["version"]) < numbers(known["version"]):
         pytest.skip(f"the snapshot has {known['version']}")
     assert PEERS.differences(known["options"], now["options"]) == {}
+
+
+def test_the_comparison_has_the_versions_of_the_snapshot() -> None:
+    """Whoever writes a new snapshot looks at the page, too."""
+    page = (ROOT / "docs" / "comparison.md").read_text()
+    others = {"peregrine": "peregrine-server", "weft": "weft-server"}
+    named = {
+        others.get(name.lower(), name.lower()): version
+        for name, version in re.findall(r"\| (\w+) (\d+(?:\.\d+)*)(?= \|)", page)
+    }
+    compared = {name: version for name, version in named.items() if name in SNAPSHOT}
+    assert len(compared) > 15
+    for name, version in compared.items():
+        assert f"{SNAPSHOT[name]['version']}.".startswith(f"{version}."), name
 
 
 def test_differences_name_the_rows_and_the_pages(capsys: pytest.CaptureFixture[str]) -> None:
