@@ -51,7 +51,7 @@ FORBID_UNSAFE = {"towline-proto", "towline-testkit"}
 
 PACKAGE = "towline"
 LAYERS = {"server", "client", "bench", "state"}
-FOUNDATION = {"errors", "config"}  # and the private modules, above all `_native`
+FOUNDATION = {"errors", "config", "logging"}  # and the private modules, above all `_native`
 ABOVE = {
     "_dropins",
     "_pytest_plugin",

@@ -60,7 +60,7 @@ def _adapted(option: Option, value: Any) -> Any:
     if "critical" in option.choices and isinstance(value, int):
         return next((name for name, level in LOG_LEVELS.items() if level >= value), "critical")
     if option.const is not None and isinstance(value, bool):
-        off: Any = () if isinstance(option.const, tuple) else None
+        off: Any = () if isinstance(option.const, tuple) else option.off
         return option.const if value else off
     if option.flag == "--header" and isinstance(value, (list, tuple)):
         return tuple(tuple(_latin(part) for part in pair) for pair in value)

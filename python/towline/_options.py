@@ -25,7 +25,7 @@ class Option:
 
     `help` gives the unit and the reason for the default. `parse` converts text (the argument of a flag, or a variable)
     to the value. `check` raises `ConfigError` for an invalid value from any source. `const` is the value of a flag
-    without an argument. `repeat`: the flag may be given several times.
+    without an argument, `off` that of `--no-FLAG`. `repeat`: the flag may be given several times.
     """
 
     group: str
@@ -38,6 +38,7 @@ class Option:
     choices: tuple[str, ...] = ()
     check: Callable[[str, Any], None] | None = None
     const: Any = None
+    off: Any = None
     switch: bool = False
     repeat: bool = False
     secret: bool = False
@@ -203,16 +204,16 @@ def optional_integer(value: str) -> int | None:
     return integer(value) or None
 
 
-DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?")
+DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?(?:(\d+)ms)?")
 
 
 def seconds(value: str) -> float:
-    """Parses a number of seconds, or a duration such as `30s`, `5m` or `1h30m`."""
+    """Parses a number of seconds, or a duration such as `500ms`, `30s`, `5m` or `1h30m`."""
     stripped = value.strip().lower()
     match = DURATION.fullmatch(stripped)
     if stripped and match is not None:
-        days, hours, minutes, rest = (float(part or 0) for part in match.groups())
-        return ((days * 24 + hours) * 60 + minutes) * 60 + rest
+        days, hours, minutes, rest, ms = (float(part or 0) for part in match.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + rest + ms / 1000
     try:
         return float(value)
     except ValueError:

@@ -89,6 +89,9 @@ class ServeOptions(TypedDict, total=False):
     access_log_logger: bool | str | None
     access_log_headers: str | Sequence[str] | None
     access_log_redact: str | Sequence[str] | None
+    access_log_exclude: str | Sequence[str] | None
+    access_log_sample: float
+    access_log_slow: float | None
     request_id_header: bool | str | None
     static: Sequence[tuple[str, str]]
     static_expires: int

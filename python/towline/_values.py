@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from . import _options as kind
 from ._codings import CODINGS, REQUEST_CODINGS
+from .errors import ConfigError
 
 LOG_LEVELS = {"trace": 5, "debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 SECRET_PARAMETERS = (
@@ -114,6 +115,16 @@ def tls_version(value: str) -> str:
     if match[1] not in "23":
         raise ValueError(f"TLS 1.{match[1]} is insecure and not supported (RFC 8996); expected 1.2 or 1.3")
     return f"1.{match[1]}"
+
+
+def access_log_rules(name: str, rules: tuple[str, ...]) -> None:
+    """Check rules that exclude requests from the access log."""
+    for rule in rules:
+        if not re.fullmatch(r"[/*].*|[1-5](?:xx|\d\d)(?::[/*].*)?", rule, re.ASCII | re.DOTALL):
+            raise ConfigError(
+                f"{name}: expected a path that begins with / or *, a status such as 404 or 2xx, or STATUS:PATH, "
+                f"not {rule!r}"
+            )
 
 
 def redacted_parameters(value: str) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from towline.errors import ConfigError
     [
         ({"port": 9000, "workers": 2}, {"port": 9000, "workers": 2}),
         ({"access_log": True}, {"access_log": "-"}),
-        ({"access_log": False}, {"access_log": None}),
+        ({"access_log": False}, {"access_log": ""}),
         ({"compress": True}, {"compress": ("br", "zstd", "gzip")}),
         ({"http": "h11"}, {"http2": False}),
         ({"http": "auto"}, {}),

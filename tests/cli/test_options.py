@@ -88,6 +88,9 @@ VALUES: dict[str, tuple[str, Any]] = {
     "access_log_logger": ("my.access", "my.access"),
     "access_log_headers": ("x-a,x-b", ("x-a", "x-b")),
     "access_log_redact": ("none", ()),
+    "access_log_exclude": ("2xx:/healthz", ("2xx:/healthz",)),
+    "access_log_sample": ("0.1", 0.1),
+    "access_log_slow": ("500ms", 0.5),
     "request_id_header": ("x-id", "x-id"),
     "static": ("/files=public", (("/files", "public"),)),
     "static_index": ("index.html", "index.html"),
@@ -297,7 +300,7 @@ def test_an_optional_argument_does_not_consume_the_application() -> None:
         config = configure([flag, APP], {})
         assert (config.app, getattr(config, name)) == (APP, expected)
     assert configure([APP, "--access-log", "file"], {}).access_log == "file"
-    assert run("--no-access-log", TOWLINE_ACCESS_LOG="x").access_log is None
+    assert run("--no-access-log", TOWLINE_ACCESS_LOG="x").access_log == ""
 
 
 def test_static_in_granians_spelling() -> None:

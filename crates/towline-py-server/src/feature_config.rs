@@ -8,7 +8,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::coding::Coding;
 use towline_io::serve::access_log::{
-    DEFAULT_BUFFER_BYTES, Format, FormatOptions, LineSink, Sink, Writer,
+    DEFAULT_BUFFER_BYTES, Filter, Format, FormatOptions, LineSink, Rule, Sink, Writer,
 };
 use towline_io::serve::compress::{MIN_BYTES, Policy};
 use towline_io::serve::features::FeatureConfig;
@@ -19,7 +19,6 @@ use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
 use towline_io::serve::refusals::Refusals;
 use towline_io::{AcmeSettings, certificate_expiry};
 
-use super::log_level;
 use super::options::{Bind, LogFormat, Options};
 use towline_py_common::errors;
 
@@ -127,24 +126,37 @@ fn build_labels(options: &Options) -> Vec<(&'static str, String)> {
 }
 
 fn access_log(options: &Options) -> PyResult<Option<(Arc<Format>, Writer)>> {
+    let is_default = options.access_log_format == DEFAULT_FORMAT;
+    let mut format = match options.log_format {
+        LogFormat::Json if is_default => "json".to_owned(),
+        LogFormat::Json | LogFormat::Text => options.access_log_format.clone(),
+    };
     let (name, sink) = match (&options.access_log_logger, &options.access_log) {
-        (Some(name), _) => (name.as_str(), Sink::Lines(logger(name)?)),
+        (Some(name), _) => {
+            let sink;
+            (sink, format) = logger(name, &format)?;
+            (name.as_str(), Sink::Lines(sink))
+        }
         (None, Some(name)) if name == "-" => ("stdout", Sink::Stdout),
-        (None, Some(name)) => (name.as_str(), Sink::File(name.into())),
-        (None, None) => return Ok(None),
+        (None, Some(name)) if !name.is_empty() => (name.as_str(), Sink::File(name.into())),
+        (None, _) => return Ok(None),
     };
     let boxed = |names: &[String]| names.iter().filter_map(|name| lower(Some(name))).collect();
     let format_options = FormatOptions {
         redact: boxed(&options.access_log_redact),
         headers: boxed(&options.access_log_headers),
         request_id: lower(options.request_id_header.as_deref()),
+        filter: Filter {
+            exclude: options
+                .access_log_exclude
+                .iter()
+                .filter_map(|rule| Rule::parse(rule))
+                .collect(),
+            sample: (options.access_log_sample < 1.0).then_some(options.access_log_sample),
+            slow: options.access_log_slow.map(|slow| slow.0),
+        },
     };
-    let is_default = options.access_log_format == DEFAULT_FORMAT;
-    let format = match options.log_format {
-        LogFormat::Json if is_default => "json",
-        LogFormat::Json | LogFormat::Text => &options.access_log_format,
-    };
-    let format = Format::compile_with(format, format_options)
+    let format = Format::compile_with(&format, format_options)
         .map_err(|error| PyValueError::new_err(format!("access_log_format: {error}")))?;
     let writer = Writer::new(sink, DEFAULT_BUFFER_BYTES)
         .map_err(|error| errors::setup(&error, &format!("access_log: {name}")))?;
@@ -158,14 +170,14 @@ fn lower(name: Option<&str>) -> Option<Box<[u8]>> {
     name.map(|name| name.to_ascii_lowercase().into_bytes().into_boxed_slice())
 }
 
-/// A sink that passes each line to a Python logger, at the level INFO. It runs on the writer's thread, so the event
-/// loop does not wait for the handlers.
-fn logger(name: &str) -> PyResult<LineSink> {
-    let log = Python::attach(|py| {
-        let logger = py.import("logging")?.call_method1("getLogger", (name,))?;
-        logger.getattr("log").map(Bound::unbind)
+/// A sink that passes each line to a Python logger, and the format that the sink needs (`towline.server.access_records`).
+/// It runs on the writer's thread, so the event loop does not wait for the handlers.
+fn logger(name: &str, format: &str) -> PyResult<(LineSink, String)> {
+    let (log, format): (Py<PyAny>, String) = Python::attach(|py| {
+        let records = py.import("towline.server.access_records")?;
+        records.call_method1("writer", (name, format))?.extract()
     })?;
-    Ok(LineSink(Arc::new(move |lines: &[u8]| {
+    let sink = LineSink(Arc::new(move |lines: &[u8]| {
         // `None` while the interpreter ends.
         Python::try_attach(|py| {
             for line in lines
@@ -173,10 +185,11 @@ fn logger(name: &str) -> PyResult<LineSink> {
                 .filter(|line| !line.is_empty())
             {
                 let line = String::from_utf8_lossy(line);
-                if let Err(error) = log.call1(py, (log_level::INFO, line)) {
+                if let Err(error) = log.call1(py, (line,)) {
                     error.write_unraisable(py, None);
                 }
             }
         });
-    })))
+    }));
+    Ok((sink, format))
 }

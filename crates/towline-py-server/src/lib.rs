@@ -12,6 +12,7 @@ mod log_level;
 mod open_gauge;
 mod options;
 mod pem;
+mod request_id;
 mod setup;
 mod shared_stats;
 mod target;

@@ -192,6 +192,9 @@ pub struct Options {
     pub access_log_logger: Option<String>,
     pub access_log_headers: Vec<String>,
     pub access_log_redact: Vec<String>,
+    pub access_log_exclude: Vec<String>,
+    pub access_log_sample: f64,
+    pub access_log_slow: Option<Seconds>,
     pub request_id_header: Option<String>,
     #[pyo3(attribute("static"))]
     pub static_routes: Vec<(String, PathBuf)>,

@@ -79,7 +79,9 @@ def main(arguments: Sequence[str]) -> int:
 
         return check(config) if "check" in actions else serve_config(config)
     except Error as error:
-        sys.stderr.write(f"towline: {error}\n")
+        from ..server.logs import report_failure
+
+        report_failure(str(error), as_json=config.log_format == "json")
         return STARTUP_FAILED
 
 

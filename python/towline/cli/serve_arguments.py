@@ -97,7 +97,7 @@ def _add(parser: argparse.ArgumentParser, name: str, option: Option, errors: lis
     kind = _converter(option, "/".join(spelled), errors)
     parser.add_argument(*spelled, dest=name, type=kind, metavar=option.metavar, **extra)
     if option.const is not None:
-        off: Any = () if isinstance(option.const, tuple) else None
+        off: Any = () if isinstance(option.const, tuple) else option.off
         parser.add_argument(
             f"--no-{spelled[0].removeprefix('--')}", dest=name, action="store_const", const=off
         )

@@ -8,7 +8,7 @@ from typing import Any
 from .. import _options as kind
 from .. import _values as values
 from .._codings import CODINGS, REQUEST_CODINGS
-from .._options import Section, number, option, size
+from .._options import Section, between, each, number, option, size
 
 GUNICORN_LOG_FORMAT = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s"'
 
@@ -26,23 +26,29 @@ class LoggingOptions(Section, group="logging", summary="server log and access lo
         None, "write the server log to PATH instead of stderr; - is stderr; not with --log-config", metavar="PATH",
         aliases=("--error-logfile", "--error-log"))
     log_format: str = option(
-        "text",
-        "json writes the server log, and the access log unless it has a format, as one JSON object per line",
+        "text", "json: one object per line, in all logs",
         choices=("text", "json"))
     access_log: str | None = option(
         None, "write a line for each request to PATH (- is stdout); off by default, because it costs time",
-        metavar="PATH", const="-")
+        metavar="PATH", const="-", off="")
     access_log_format: str = option(
         GUNICORN_LOG_FORMAT, "format with gunicorn's atoms, or json", metavar="FORMAT",
         aliases=("--access-logformat", "--access-log-fmt"))
     access_log_logger: str | None = option(
-        None, "pass access log lines to this Python logger instead of a file, from a thread of their own",
+        None, "pass access lines to this Python logger",
         metavar="NAME", const="towline.access")
     access_log_headers: tuple[str, ...] = option(
-        (), "request headers to add to each line of a JSON access log", metavar="NAMES", parse=kind.words)
+        (), "request headers to add to JSON access lines", metavar="NAMES", parse=kind.words)
     access_log_redact: tuple[str, ...] = option(
-        values.SECRET_PARAMETERS, "query parameters whose values are not logged; none logs every query whole",
+        values.SECRET_PARAMETERS, "query parameters to hide; none hides nothing",
         metavar="NAMES", parse=values.redacted_parameters)
+    access_log_exclude: tuple[str, ...] = each(
+        (), "no line for PATH, STATUS or STATUS:PATH, such as /healthz, '/static/*', 404, 2xx:/metrics",
+        metavar="RULE", check=values.access_log_rules)
+    access_log_sample: float = option(
+        1.0, "share of successes (status < 400) logged", metavar="SHARE", parse=float, check=between(0, 1))
+    access_log_slow: float | None = option(
+        None, "always log requests that take this long", metavar="SECONDS", parse=kind.optional_seconds, check=kind.above_zero)
     request_id_header: str | None = option(
         None,
         "give each request an id in this header: that of a trusted proxy (--forwarded-allow-ips), or a new UUID",

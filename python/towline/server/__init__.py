@@ -55,7 +55,7 @@ def serve_config(config: ServerConfig) -> int:
         from .supervisor import Supervisor
 
     prepare(config)
-    logs.configure(config.log_level, config.log_config, config.log_format, config.log_file)
+    config = logs.configure(config)
     with server_store(config):
         return Supervisor(config).run()
 
@@ -82,7 +82,7 @@ def check(config: ServerConfig) -> int:
     from .process import prepare
 
     prepare(config)
-    logs.configure(config.log_level, config.log_config, config.log_format, config.log_file)
+    config = logs.configure(config)
     application = load(config)
     try:
         if application.interface == "wsgi":
@@ -138,9 +138,7 @@ class Server:
         from .application import load
         from .state_store import server_store
 
-        logs.configure(
-            self.config.log_level, self.config.log_config, self.config.log_format, self.config.log_file
-        )
+        self.config = logs.configure(self.config)
         with server_store(self.config):
             application = load(self.config)
             in_main_thread = threading.current_thread() is threading.main_thread()

@@ -22,7 +22,6 @@ import logging
 import os
 import select
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -36,7 +35,7 @@ from .acme_store import prepare as prepare_acme
 from .application import Application, load, why_not_importable
 from .health import SLOTS, WorkerSlots
 from .hooks import HookCaller
-from .logs import counted
+from .logs import counted, report_failure
 from .process import is_terminal_open
 from .progress import Progress
 from .reloader import Watcher
@@ -352,7 +351,7 @@ class Supervisor:
     # Failure and clean-up.
 
     def _fail(self, message: str) -> int:
-        sys.stderr.write(f"{message}\n" if message.startswith("Traceback") else f"towline: {message}\n")
+        report_failure(message, as_json=self._config.log_format == "json")
         return STARTUP_FAILED
 
     def _clean_up(self) -> None:

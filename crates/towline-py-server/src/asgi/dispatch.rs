@@ -17,6 +17,7 @@ use super::exchange_state::ExchangeEvent;
 use super::run::Request;
 use super::scope::{Endpoints, Tls};
 use super::state::{AsgiServer, ConnState, Exchange, ServerFeatures};
+use super::task::step::in_context;
 use super::websocket::{self, Session, UpgradeRequest};
 
 /// The action that an event requires.
@@ -237,6 +238,10 @@ fn dispatch<'py>(
     }
     if let Some(overrides) = &overrides {
         server.scopes.replace(&scope, line.target, overrides)?;
+        if let Some((_, id)) = &overrides.request_id {
+            // The context of the request is a copy, made next.
+            in_context(py, &server.base_context, || crate::request_id::set(py, id))??;
+        }
     }
     server.state.open(py).in_flight += 1;
     Ok(Dispatch::Application(scope, websocket))

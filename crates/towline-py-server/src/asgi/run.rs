@@ -89,15 +89,16 @@ pub fn serve(server: &Bound<'_, AsgiServer>, mut request: Request<'_>) -> PyResu
         }
         step => {
             drop(coroutine);
-            drop(context);
             idle_task.coroutine.get().set_inspected(py, None);
             release_idle_task(this, py, idle_task, current_task)?;
-            let outcome = match step {
-                Step::Raise(error) => Err(error),
-                _ => Ok(()),
+            let finished = match step {
+                // Handlers of the log know the exception and the request by the context.
+                Step::Raise(error) => in_context(py, &context, || {
+                    this.finish(py, handle, Err(error), Some(scope))
+                })?,
+                _ => this.finish(py, handle, Ok(()), Some(scope)),
             };
-            this.finish(py, handle, outcome, Some(scope))
-                .map(|()| StepOutcome::Ended)
+            finished.map(|()| StepOutcome::Ended)
         }
     }
 }
@@ -292,7 +293,10 @@ fn run_in_new_task(
     });
     let coroutine = match called.and_then(|called| called) {
         Ok(coroutine) => coroutine,
-        Err(error) => return this.finish(py, handle, Err(error), Some(request.scope.clone())),
+        Err(error) => {
+            let scope = Some(request.scope.clone());
+            return in_context(py, &context, || this.finish(py, handle, Err(error), scope))?;
+        }
     };
     let task_coroutine = Py::new(py, TaskCoroutine::new(this.asyncio.event_loop(py)))?;
     task_coroutine.get().set_inspected(py, Some(&coroutine));

@@ -118,14 +118,13 @@ impl AppRunner {
             self.additions.get_or_insert_default().overrides = Some(overrides);
         }
         responder.begin(py, exchange, request, (client, is_https, times));
-        let outcome = self
-            .environ(py, request, client_info, serial)
-            .and_then(|environ| {
-                let _context = FreshContext::enter(py)?;
-                self.call(py, &environ, responder)
-            });
-        let outcome = outcome
-            .or_else(|error| self.handle_exception(py, responder, &error, (request, client_info)));
+        let outcome = FreshContext::enter(py).and_then(|_context| {
+            self.environ(py, request, client_info, serial)
+                .and_then(|environ| self.call(py, &environ, responder))
+                .or_else(|error| {
+                    self.handle_exception(py, responder, &error, (request, client_info))
+                })
+        });
         let now = Instant::now();
         responder.end(py, now);
         // `replace_retained` counts references.
@@ -209,6 +208,9 @@ impl AppRunner {
             if let Some(overrides) = &additions.overrides {
                 let target = request.line().target;
                 self.environs.replace(&environ, target, overrides)?;
+                if let Some((_, id)) = &overrides.request_id {
+                    crate::request_id::set(py, id)?;
+                }
             }
             if let Some(offered) = additions.socket {
                 let responder = self.callables.responder.clone_ref(py);

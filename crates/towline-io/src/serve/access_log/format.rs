@@ -23,6 +23,7 @@ use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use super::escape::push_text;
+use super::filter::{Decision, Filter};
 use super::timestamp::Stamp;
 use crate::serve::refusals::RefusedFor;
 
@@ -58,6 +59,7 @@ pub struct Format {
     headers: Vec<usize>,
     request_fields: Vec<Box<[u8]>>,
     response_fields: Vec<Box<[u8]>>,
+    filter: Filter,
 }
 
 #[derive(Debug)]
@@ -76,6 +78,8 @@ pub struct FormatOptions {
     pub headers: Vec<Box<[u8]>>,
     /// The header of the request id.
     pub request_id: Option<Box<[u8]>>,
+    /// The requests that have a line.
+    pub filter: Filter,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -149,6 +153,7 @@ impl Format {
             headers: Vec::new(),
             request_fields: Vec::new(),
             response_fields: Vec::new(),
+            filter: options.filter,
         };
         if format == "json" {
             let names = &mut compiled.request_fields;
@@ -170,6 +175,17 @@ impl Format {
         let parts = compiled.parts(preset.map_or(format, |(_, text)| text))?;
         compiled.shape = Shape::Parts(parts);
         Ok(compiled)
+    }
+
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Whether a request has a line. The life of a WebSocket is no slow response.
+    pub fn decide(&self, entry: &Entry, duration: Duration) -> Decision {
+        let is_tunnel = entry.status == 101 || entry.method() == b"CONNECT";
+        let duration = (!is_tunnel).then_some(duration);
+        self.filter.decide(entry.status, entry.path(), duration)
     }
 
     fn parts(&mut self, format: &str) -> Result<Vec<Part>, FormatError> {

@@ -197,3 +197,32 @@ fn an_entry_can_be_reused() {
         capacity
     );
 }
+
+#[test]
+fn a_filter_sees_the_path_without_its_query_and_no_slow_tunnel() {
+    use Decision::{Always, Never, Sampled};
+    let slow = Duration::from_secs(1);
+    let filter = Filter {
+        exclude: crate::serve::access_log::Rule::parse("/h")
+            .into_iter()
+            .collect(),
+        sample: Some(0.5),
+        slow: Some(slow),
+    };
+    let options = FormatOptions {
+        filter,
+        ..FormatOptions::default()
+    };
+    let format = Format::compile_with("json", options).unwrap();
+    let decide = |method: &str, target: &str, status, duration| {
+        let mut entry = Entry::default();
+        let line = (method.as_bytes(), target.as_bytes(), "HTTP/2");
+        format.begin(&mut entry, line, []);
+        format.on_response(&mut entry, status, []);
+        format.decide(&entry, duration)
+    };
+    assert_eq!(decide("GET", "/h?a", 200, Duration::ZERO), Never);
+    assert_eq!(decide("GET", "/h?a", 200, slow), Always);
+    assert_eq!(decide("GET", "/ws", 101, slow), Sampled);
+    assert_eq!(decide("CONNECT", "/ws", 200, slow), Sampled);
+}

@@ -70,14 +70,14 @@ impl TaskCoroutine {
         request: Box<SuspendedRequest>,
         step: Step,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let outcome = match step {
+        let error = match step {
             Step::Yield(awaited) => {
                 request.server.get().flush(py, &request.handle);
                 self.state.open(py).work = Work::Serving(request);
                 return Ok(Some(awaited));
             }
-            Step::Return => Ok(()),
-            Step::Raise(error) => Err(error),
+            Step::Return => None,
+            Step::Raise(error) => Some(error),
         };
         let inspected = {
             let mut state = self.state.open(py);
@@ -93,9 +93,14 @@ impl TaskCoroutine {
             scope,
             ..
         } = *request;
-        drop((coroutine, context));
-        let scope = scope.into_bound(py);
-        let finished = server.get().finish(py, handle, outcome, Some(scope));
+        drop(coroutine);
+        let (server, scope) = (server.get(), Some(scope.into_bound(py)));
+        let finished = match error {
+            None => server.finish(py, handle, Ok(()), scope),
+            Some(error) => in_context(py, &context, || {
+                server.finish(py, handle, Err(error), scope)
+            })?,
+        };
         finished.map(|()| None)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use super::{Entry, Format, Outcome};
+use super::{Decision, Entry, Format, Outcome};
 use crate::serve::access_log::escape::push_json;
 use crate::serve::access_log::timestamp::Stamp;
 
@@ -55,6 +55,11 @@ impl Format {
             // Each is preceded by a comma.
             out.remove(start);
             out.push(b'}');
+        }
+        if let Some(sample) = self.filter.sample {
+            let is_sampled = self.decide(entry, outcome.duration) == Decision::Sampled;
+            let rate = if is_sampled { sample } else { 1.0 };
+            let _ = write!(out, ",\"sample_rate\":{rate}");
         }
         let _ = write!(out, ",\"pid\":{}}}", outcome.pid);
     }
