@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from towline.cli.option_parser import CommandLineError
 from towline.cli.serve import configure
+from towline.config import ServerConfig
 from towline.errors import ConfigError, ImportFromStringError
 from towline.server import logs
 from towline.server.importer import ApplicationImportError, import_from_string
@@ -209,19 +210,21 @@ def test_a_factory_that_fails_shows_its_traceback() -> None:
 
 
 def test_the_server_log_goes_to_a_file_that_is_rotated(folder: Path) -> None:
-    logger = logging.getLogger(logs.LOGGER)
-    before, propagates, level = logger.handlers[:], logger.propagate, logger.level
-    logger.handlers = []
+    loggers = [logging.getLogger(name) for name in (logs.LOGGER, *logs.PEERS)]
+    before = [(each, each.handlers[:], each.propagate, each.level) for each in loggers]
+    for each in loggers:
+        each.handlers = []
     try:
-        logs.configure("info", None, "text", "server.log")
-        logger.info("first")
+        logs.configure(ServerConfig("main:app", log_file="server.log"))
+        loggers[0].info("first")
         (folder / "server.log").rename(folder / "server.log.1")
-        logger.info("second")
+        loggers[0].info("second")
         assert "first" in (folder / "server.log.1").read_text()
         assert "second" in (folder / "server.log").read_text()
-        logger.handlers = []
+        loggers[0].handlers = []
         with pytest.raises(ConfigError, match=r"log_file: cannot write absent/server\.log: No such file"):
-            logs.configure("info", None, "text", "absent/server.log")
+            logs.configure(ServerConfig("main:app", log_file="absent/server.log"))
     finally:
-        logger.handlers, logger.propagate = before, propagates
-        logger.setLevel(level)
+        for each, handlers, propagates, level in before:
+            each.handlers, each.propagate = handlers, propagates
+            each.setLevel(level)

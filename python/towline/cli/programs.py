@@ -136,8 +136,8 @@ def complete(line: Line, given: dict[str, Any], notices: list[str]) -> dict[str,
     found = dict(DEFAULTS.get(line.program, {}))
     if line.program == "flask":
         found["app"] = next(filter(os.path.exists, ("wsgi.py", "app.py")), None)
-    if given.get("log_level") in ("warning", "error", "critical"):
-        found.pop("access_log", None)  # there its lines are of level info
+    if given.get("log_level") in ("warning", "error", "critical") or given.get("log_config"):
+        found.pop("access_log", None)  # there its lines are of level info, or those of uvicorn.access
     if line.program == "daphne" and given.get("bind") and given.keys() & {"host", "port"}:
         host = given.get("host", "127.0.0.1")
         given = {**given, "bind": (*given["bind"], f"[{host}]" if ":" in host else host)}
