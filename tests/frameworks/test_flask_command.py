@@ -103,6 +103,7 @@ def test_the_application_is_served_on_threads(notes: Path) -> None:
         assert get(f"{flask.url()}/error").status_code == 500
         assert "as asked" not in get(f"{flask.url()}/error").text
         assert "* Serving Flask app 'notes'" in flask.log
+        assert "ignored" not in flask.log
         eventually(lambda: '"GET /error HTTP/1.1" 500' in flask.log, "the line of a request")
         os.killpg(flask.process.pid, signal.SIGINT)
         assert flask.process.wait(5) == 0

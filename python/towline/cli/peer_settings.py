@@ -79,7 +79,8 @@ class Peers:
         found: dict[str, Any] = {}
         for variable, value in sorted(environment.items()):
             prefix = next((each for each in PREFIXES if variable.startswith(each)), None)
-            if prefix is None or not value:
+            # Flask's command sets the last one for its own use.
+            if prefix is None or not value or variable == "FLASK_RUN_FROM_CLI":
                 continue
             name = variable.removeprefix(prefix)
             if name == "APP":
