@@ -123,6 +123,8 @@ def keyword_type(name: str, described: Option, annotation: str) -> str:
         return "str | os.PathLike[str] | dict[str, Any] | None"
     if name == "log_level":
         return "str | int"
+    if name == "bind":
+        return "str | Address | Mapping[str, Any] | Sequence[str | Address | Mapping[str, Any]] | None"
     if name == "headers":
         return "Sequence[tuple[str | bytes, str | bytes]]"
     pairs = annotation.startswith("tuple[tuple[")
@@ -166,8 +168,11 @@ Written by scripts/options_doc.py from `towline.config` (`make format`); edit th
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from .config import Address
 
 
 class ServeOptions(TypedDict, total=False):

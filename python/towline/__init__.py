@@ -74,7 +74,7 @@ if TYPE_CHECKING:
     )
     from .client.url import URL as URL
     from .client.websocket import AsyncWebSocket as AsyncWebSocket, WebSocket as WebSocket
-    from .config import ServerConfig as ServerConfig
+    from .config import Address as Address, ServerConfig as ServerConfig
     from .errors import (
         ClientClosed as ClientClosed,
         ClientDisconnected as ClientDisconnected,
@@ -145,7 +145,7 @@ _MODULES = {
     ".client.transports": "ASGITransport AsyncBaseTransport BaseTransport MockTransport WSGITransport",
     ".client.url": "URL",
     ".client.websocket": "AsyncWebSocket WebSocket",
-    ".config": "ServerConfig",
+    ".config": "Address ServerConfig",
     ".server": "Server run serve",
     ".errors": (
         "ClientClosed ClientDisconnected ConfigError ConnectError ConnectTimeout CookieConflict DNSError "

@@ -265,11 +265,11 @@ def at_least(bound: float) -> Callable[[str, Any], None]:
 
 
 def between(lowest: int, highest: int) -> Callable[[str, Any], None]:
-    """Returns a check for a number between two inclusive bounds."""
+    """Returns a check for a number between two inclusive bounds, or None."""
 
     def check(name: str, value: Any) -> None:
         at_least(lowest)(name, value)
-        if value > highest:
+        if value is not None and value > highest:
             raise ConfigError(f"{name}: must be a number of at most {highest}, not {value!r}")
 
     return check

@@ -6,8 +6,11 @@ Written by scripts/options_doc.py from `towline.config` (`make format`); edit th
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from .config import Address
 
 
 class ServeOptions(TypedDict, total=False):
@@ -20,7 +23,7 @@ class ServeOptions(TypedDict, total=False):
     pathsend: str
     root_path: str
     mount: Sequence[tuple[str, str]]
-    bind: str | Sequence[str] | None
+    bind: str | Address | Mapping[str, Any] | Sequence[str | Address | Mapping[str, Any]] | None
     host: str
     port: int
     uds: str | os.PathLike[str] | None
@@ -69,6 +72,8 @@ class ServeOptions(TypedDict, total=False):
     ssl_crl: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     ssl_min_version: str
     ssl_ciphers: str | Sequence[str] | None
+    redirect_https: bool | int | None
+    hsts: str | None
     acme: str | Sequence[str] | None
     acme_email: str | None
     acme_directory: str

@@ -132,6 +132,26 @@ def redacted_parameters(value: str) -> tuple[str, ...]:
     return () if value.strip().lower() == "none" else kind.words(value)
 
 
+def hsts(value: str | int) -> str:
+    """The value of Strict-Transport-Security (RFC 6797 6.1): seconds or a duration first, with or without `max-age=`."""
+    first, *others = (part.strip() for part in str(value).split(";"))
+    age = kind.seconds(first.lower().removeprefix("max-age="))
+    known = {"includesubdomains": "includeSubDomains", "preload": "preload"}
+    if not all(other.lower() in known for other in others):
+        raise ValueError(f"expected SECONDS, perhaps with `; includeSubDomains; preload`, not {value!r}")
+    if not 0 <= age < float("inf"):
+        raise ValueError(f"must be a number of at least 0, not {first!r}")
+    return "; ".join([f"max-age={age:.0f}", *(known[other.lower()] for other in others)])
+
+
+def is_hsts(name: str, value: str | int | None) -> None:
+    """Check the value of `--hsts`."""
+    try:
+        hsts("0" if value is None else value)
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
 def statsd_target(address: str) -> tuple[str, int] | str:
     """Parse `HOST`, `HOST:PORT`, `[IPV6]:PORT`, or the path of `unix:PATH`, also as `unix://PATH`.
 

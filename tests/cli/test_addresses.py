@@ -101,7 +101,7 @@ CERT = "certfile=c&keyfile=k"
 @pytest.mark.parametrize(
     ("address", "rule"),
     [
-        ("https://:1", "https needs a certificate: certfile=PATH in its settings, or ssl_certfile"),
+        ("https://:1", "https needs a certificate: certfile=PATH in its settings, ssl_certfile or acme"),
         ("unix:/a?tls=on", "https needs a certificate"),
         (f"http://:1?{CERT}", "certfile and keyfile contradict an address without TLS"),
         (f"unix:/a?tls=off&{CERT}", "certfile and keyfile contradict an address without TLS"),
@@ -156,3 +156,55 @@ def test_the_metrics_address_is_plain() -> None:
     for wrong in ("https://127.0.0.1:1", "127.0.0.1:1?http=1"):
         with pytest.raises(ConfigError, match="metrics_address: has no settings"):
             ServerConfig(APP, metrics_address=wrong)
+
+
+BOTH = {"bind": ["http://:1", "https://:2?certfile=c"]}
+
+
+def test_redirects_need_addresses_to_redirect_from_and_to() -> None:
+    assert configure(["--redirect-https", "--bind=http://:1,:2?certfile=c", APP], {}).redirect_https == 0
+    assert ServerConfig(APP, redirect_https=443).redirect_https == 443
+    for options, rule in (
+        ({"redirect_https": 0}, "redirect_https: needs an address of https://, or the port of one elsewhere"),
+        (
+            {"redirect_https": 0, "bind": ["http://:1", "https://:2?certfile=c&http=3"]},
+            "needs an address of https://",
+        ),
+        (
+            {"redirect_https": 0, "bind": ["https://:2?certfile=c"]},
+            "redirect_https: needs an address of http://",
+        ),
+        ({"redirect_https": 443, "bind": ["unix:/a"]}, "redirect_https: needs an address of http://"),
+        ({"redirect_https": 65536, **BOTH}, "redirect_https: must be a number of at most 65535"),
+        ({"redirect_https": "https", **BOTH}, "redirect_https: expected a number, not 'https'"),
+        ({"hsts": "60"}, "hsts: needs an address of https://"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            ServerConfig(APP, **options)  # type: ignore[arg-type]
+        assert rule in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "header"),
+    [
+        ("31536000", "max-age=31536000"),
+        (31536000, "max-age=31536000"),
+        ("max-age=31536000; includeSubDomains", "max-age=31536000; includeSubDomains"),
+        ("365d;includesubdomains ; PRELOAD", "max-age=31536000; includeSubDomains; preload"),
+        ("0", "max-age=0"),
+        ("always", None),
+        ("-1", None),
+        ("nan", None),
+        ("60, includeSubDomains", None),
+        ("60; includeSubDomain", None),
+        ("60;", None),
+        ("", None),
+        (True, None),
+    ],
+)
+def test_hsts_is_written_as_in_nginx(value: Any, header: str | None) -> None:
+    if header is None:
+        with pytest.raises(ConfigError, match=r"^hsts: "):
+            ServerConfig(APP, hsts=value, **BOTH)
+    else:
+        assert ServerConfig(APP, hsts=value, **BOTH).strict_transport_security == header

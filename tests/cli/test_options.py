@@ -78,6 +78,8 @@ VALUES: dict[str, tuple[str, Any]] = {
     "acme_store": ("certificates", "certificates"),
     "acme_ca": ("root.pem", "root.pem"),
     "forwarded_headers": ("x-forwarded,host", ("x-forwarded", "host")),
+    "redirect_https": ("443", 443),
+    "hsts": ("3600; preload", "3600; preload"),
     "forwarded_allow_ips": ("10.0.0.0/8,::1", ("10.0.0.0/8", "::1")),
     "log_level": ("debug", "debug"),
     "log_config": ("logging.json", "logging.json"),
@@ -125,6 +127,7 @@ SWITCHES = [name for name, (option, _) in options_of(ServerConfig).items() if op
 NEEDS: dict[str, dict[str, str]] = {
     "ssl_keyfile": {"ssl_certfile": "cert.pem"},
     "ssl_cert_reqs": {"ssl_ca_certs": "ca.pem"},
+    "hsts": {"ssl_certfile": "cert.pem"},
     "ssl_crl": {"ssl_ca_certs": "ca.pem", "ssl_cert_reqs": "required"},
 }
 OUR_FLAGS = [

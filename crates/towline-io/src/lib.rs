@@ -50,7 +50,7 @@ mod tls;
 pub use conn::Conn;
 pub use conn::addr::PeerAddr;
 pub use conn::checked_out_io::WaitOutcome;
-pub use conn::config::{ConnConfig, ProxyTrust};
+pub use conn::config::{ConnConfig, ProxyTrust, Role};
 pub use conn::file_body::open_regular;
 pub use conn::id::ConnId;
 pub use conn::spool::Spool;

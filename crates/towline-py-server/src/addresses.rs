@@ -6,11 +6,16 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
-use towline_io::{ClientCerts, ConnConfig, Identity, MinVersion, Password, TlsConfig, TlsSettings};
+use towline_io::{
+    ClientCerts, ConnConfig, Identity, MinVersion, Password, Role, TlsConfig, TlsSettings,
+};
 use towline_proto::{Limits, ProtocolPolicy};
 
 use super::options::{AddressSettings, Bind, ClientCertificate, Options, TlsVersion};
 use towline_py_common::errors;
+
+/// Preferred if several addresses have TLS.
+const HTTPS_PORT: u16 = 443;
 
 /// The interface of the application. A WSGI application needs a socket for a WebSocket, so its server does not offer
 /// them over HTTP/2 (RFC 8441 3).
@@ -78,6 +83,7 @@ impl<'a> Addresses<'a> {
                 [file] if self.options.acme_folder.is_none() => std::fs::read_to_string(file).ok(),
                 _ => None,
             },
+            role: self.role(bind, settings)?,
             meter: self.features.slot.clone(),
             refusals: self.features.refusals.clone(),
             ..ConnConfig::default()
@@ -93,6 +99,24 @@ impl<'a> Addresses<'a> {
             }));
         }
         Ok(config)
+    }
+
+    /// Redirects on plain addresses with a port, if they are wanted.
+    fn role(&self, bind: &Bind, settings: &AddressSettings) -> PyResult<Role> {
+        let wanted = self.options.redirect_https;
+        let Some(port) = wanted.filter(|_| !settings.tls && !is_unix(bind)) else {
+            return Ok(Role::Application);
+        };
+        let with_tls = self
+            .binds
+            .iter()
+            .filter(|bind| !bind.udp && !bind.metrics && !is_unix(bind) && self.settings(bind).tls);
+        let ports = with_tls.filter_map(|bind| bind.address.rsplit_once(':')?.1.parse().ok());
+        let port = Some(port)
+            .filter(|&port| port != 0)
+            .or_else(|| ports.min_by_key(|&port: &u16| port != HTTPS_PORT))
+            .ok_or_else(|| PyValueError::new_err("redirect_https: no address has TLS"))?;
+        Ok(Role::RedirectHttps { port })
     }
 
     /// `None` on a plain address.
@@ -142,9 +166,13 @@ impl<'a> Addresses<'a> {
         if !settings.tls {
             return Vec::new();
         }
-        let alt_svc = self.alt_svc(bind, settings);
         let mut fields: Vec<(&'static [u8], _)> = Vec::new();
-        fields.extend(alt_svc.map(|value| (b"alt-svc".as_slice(), value)));
+        if let Some(alt_svc) = self.alt_svc(bind, settings) {
+            fields.push((b"alt-svc", alt_svc));
+        }
+        if let Some(hsts) = &self.options.strict_transport_security {
+            fields.push((b"strict-transport-security", hsts.clone().into_bytes()));
+        }
         let set = &self.options.headers;
         fields.retain(|(name, _)| {
             !set.iter()
@@ -166,6 +194,10 @@ impl<'a> Addresses<'a> {
         let port = self.options.http3_alt_svc_port.or(port.parse().ok())?;
         Some(format!("h3=\":{port}\"; ma={max_age}").into_bytes())
     }
+}
+
+fn is_unix(bind: &Bind) -> bool {
+    bind.address.starts_with("unix:")
 }
 
 /// The versions of HTTP of a socket. With TLS, ALPN selects one of those over TCP.

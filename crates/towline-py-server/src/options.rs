@@ -209,6 +209,9 @@ pub struct Options {
     pub server_header: bool,
     pub date_header: bool,
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
+    /// 0: the port of an address with TLS.
+    pub redirect_https: Option<u16>,
+    pub strict_transport_security: Option<String>,
     /// Settings of an address that has none of its own.
     pub plain_settings: AddressSettings,
 }

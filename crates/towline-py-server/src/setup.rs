@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pyo3::prelude::*;
 use towline_io::serve::features::FeatureConfig;
-use towline_io::{ConnConfig, Drain, Engine, Listener};
+use towline_io::{ConnConfig, Drain, Engine, Listener, Role};
 
 use super::addresses::{Addresses, Interface};
 use super::http3;
@@ -28,7 +28,7 @@ pub fn listen<S: Default>(
     for bind in binds.iter().filter(|bind| !bind.udp) {
         let config = if bind.metrics {
             ConnConfig {
-                metrics_only: true,
+                role: Role::Metrics,
                 ..ConnConfig::plain(options.limits())
             }
         } else {

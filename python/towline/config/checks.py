@@ -89,15 +89,23 @@ def _combinations(config: ServerConfig) -> Iterator[str]:
 
 def _check_addresses(config: ServerConfig) -> None:
     given = config.given_addresses
+    over_tcp = [address for address in given if not address.address.startswith("unix:")]
     if config.http3 and not (config.has_tls or any(address.tls for address in given)):
         raise ConfigError("http3: needs ssl_certfile or acme, because QUIC is always encrypted (RFC 9001)")
-    if config.http3 and all(address.address.startswith("unix:") for address in given):
+    if config.http3 and not over_tcp:
         raise ConfigError("http3: needs an address with a port, because it runs over UDP")
-    resolved = config.addresses
-    if config.acme and not any(address.tls for address in resolved):
+    have_tls = any(address.tls for address in config.addresses)
+    if config.acme and not have_tls:
         raise ConfigError("acme: needs an address with TLS, such as --bind https://:443")
     if config.acme and not config.acme_challenges:
         raise ConfigError("acme: needs http1 or http2, because the CA connects over TCP (RFC 8737)")
+    if config.hsts is not None and not have_tls:
+        raise ConfigError("hsts: needs an address of https://: without TLS browsers ignore it (RFC 6797 8.1)")
+    resolved = [address.resolved(config) for address in over_tcp]
+    if config.redirect_https is not None and all(address.tls for address in resolved):
+        raise ConfigError("redirect_https: needs an address of http://, whose requests it redirects")
+    if config.redirect_https == 0 and not any(address.tls and address.http != (3,) for address in resolved):
+        raise ConfigError("redirect_https: needs an address of https://, or the port of one elsewhere")
     if config.metrics_address is not None:
         metrics = Address(config.metrics_address)
         if metrics not in (Address(metrics.address), Address(metrics.address, tls=False)):

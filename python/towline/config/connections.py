@@ -6,7 +6,7 @@ import dataclasses
 
 from .. import _options as kind
 from .. import _values as values
-from .._options import Section, at_least, each, limit, number, option, period, size
+from .._options import Section, at_least, between, each, limit, number, option, period, size
 from .checks import is_forwarded_headers
 
 
@@ -82,6 +82,17 @@ class TlsOptions(Section, group="tls", summary="certificates"):
     ssl_ciphers: tuple[str, ...] = option(
         (), "cipher suites by name, best first (default: all that are secure)", metavar="LIST",
         parse=values.colons)
+    redirect_https: int | None = option(
+        None, "redirect requests of http:// addresses to TLS: to this port (default: that of the address with TLS)",
+        parse=kind.integer, metavar="PORT", check=between(0, 65535), const=0)
+    hsts: str | None = option(
+        None, "send Strict-Transport-Security over TLS, such as '31536000; includeSubDomains'", metavar="SECONDS",
+        check=values.is_hsts)
+
+    @property
+    def strict_transport_security(self) -> str | None:
+        """The value of the header."""
+        return None if self.hsts is None else values.hsts(self.hsts)
 
 
 @dataclasses.dataclass(frozen=True)

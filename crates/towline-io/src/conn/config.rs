@@ -15,6 +15,17 @@ use crate::tls::TlsConfig;
 /// Decides whether a PROXY header is expected from an address; `None` is a peer on a Unix socket.
 pub type ProxyTrust = Box<dyn Fn(Option<IpAddr>) -> bool + Send + Sync>;
 
+/// The part of the server that an address is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    #[default]
+    Application,
+    /// The metrics page and health checks only.
+    Metrics,
+    /// Redirects to `port`, which has TLS, apart from what the server itself responds to.
+    RedirectHttps { port: u16 },
+}
+
 /// Configuration shared by the connections of one listener or one client.
 #[derive(Default)]
 pub struct ConnConfig {
@@ -34,8 +45,7 @@ pub struct ConnConfig {
     pub fields: Vec<(&'static [u8], Vec<u8>)>,
     /// The server's certificate in PEM, for applications that ask for it.
     pub certificate_pem: Option<String>,
-    /// Serves the metrics page only.
-    pub metrics_only: bool,
+    pub role: Role,
     /// Counters of connections and bytes.
     pub meter: Option<SlotHandle>,
     /// Receives the requests and connections that the protocol refuses.
@@ -78,7 +88,7 @@ impl fmt::Debug for ConnConfig {
             .field("protocols", &self.protocols)
             .field("tls", &self.tls)
             .field("proxy_protocol", &self.proxy_protocol.is_some())
-            .field("metrics_only", &self.metrics_only)
+            .field("role", &self.role)
             .finish_non_exhaustive()
     }
 }

@@ -11,6 +11,7 @@ pub mod forwarded;
 mod labels;
 pub mod metrics;
 pub mod proxy_protocol;
+mod redirect;
 mod refusal;
 pub mod refusals;
 pub mod request_id;

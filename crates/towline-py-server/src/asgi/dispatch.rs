@@ -9,7 +9,7 @@ use pyo3::types::PyDict;
 use towline_io::serve::features::overrides::{Arrival, DecodedLength, Overrides};
 use towline_io::serve::features::request_body::Content;
 use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features, RequestLine, Sender};
-use towline_io::serve::forwarded::{Origin, PeerIp};
+use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
 use towline_io::{Conn, ConnConfig, ConnId};
 use towline_proto::{Event, Field, HeadRef, StreamId};
 
@@ -151,11 +151,12 @@ fn dispatch<'py>(
     } else {
         Origin::default()
     };
-    let metrics_only = config.metrics_only;
-    let builtin = if features.features.may_answer(metrics_only) {
+    let role = config.role;
+    let builtin = if features.features.may_answer(role) {
         let sender = Sender {
             client: conn_info.client(&origin),
-            metrics_only,
+            role,
+            used_https: origin.scheme == Some(Scheme::Https),
         };
         features
             .features

@@ -7,7 +7,7 @@ use std::time::Instant;
 use towline_io::Conn;
 use towline_io::serve::features::request_body::Content;
 use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features, Sender};
-use towline_io::serve::forwarded::PeerIp;
+use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
 
 use super::application::Application;
 use super::request::{ConnState, Request};
@@ -31,8 +31,8 @@ impl BuiltinResponses {
 
     /// Responds if the request is not for the application; true if it did.
     pub fn respond(&mut self, conn: &mut Conn<ConnState>, request: &mut Request) -> bool {
-        let metrics_only = conn.service().metrics_only;
-        let may_answer = self.features.may_answer(metrics_only);
+        let role = conn.service().role;
+        let may_answer = self.features.may_answer(role);
         if may_answer && matches!(request.content, Content::Refused(_)) {
             if let Content::Refused(response) = std::mem::take(&mut request.content) {
                 self.send(conn, request, *response);
@@ -44,9 +44,11 @@ impl BuiltinResponses {
             // PEP 3333 has no tunnels.
             Some(BuiltinResponse::not_implemented(&line))
         } else if may_answer {
+            let origin = origin(conn, request);
             let sender = Sender {
-                client: client(conn, request),
-                metrics_only,
+                client: client(conn, &origin),
+                role,
+                used_https: origin.scheme == Some(Scheme::Https),
             };
             self.features.builtin_response(&line, fields, &sender)
         } else {
@@ -66,7 +68,7 @@ impl BuiltinResponses {
     }
 
     fn send(&mut self, conn: &mut Conn<ConnState>, request: &Request, response: BuiltinResponse) {
-        let client = client(conn, request);
+        let client = client(conn, &origin(conn, request));
         let (line, fields) = (request.line(), request.fields());
         let begun = (&line, client, Instant::now());
         self.features.begin(&mut self.record, begun, fields);
@@ -85,14 +87,18 @@ impl BuiltinResponses {
     }
 }
 
+/// Client and scheme as trusted proxies have forwarded them.
+fn origin(conn: &Conn<ConnState>, request: &Request) -> Origin {
+    if !conn.has_proven_address() {
+        return Origin::default();
+    }
+    let remote = conn.remote_addr().inet();
+    let peer = remote.map_or(PeerIp::Unix, |address| PeerIp::Ip(address.ip()));
+    conn.service().origin(peer, request.fields())
+}
+
 /// Address of the client: from the proxies, else from the socket.
-fn client(conn: &Conn<ConnState>, request: &Request) -> Option<IpAddr> {
-    let socket = conn.remote_addr().inet().map(|address| address.ip());
-    let forwarded = if conn.has_proven_address() {
-        let peer = socket.map_or(PeerIp::Unix, PeerIp::Ip);
-        conn.service().origin(peer, request.fields()).client
-    } else {
-        None
-    };
-    forwarded.map(|(address, _)| address).or(socket)
+fn client(conn: &Conn<ConnState>, origin: &Origin) -> Option<IpAddr> {
+    let forwarded = origin.client.map(|(address, _)| address);
+    forwarded.or_else(|| conn.remote_addr().inet().map(|address| address.ip()))
 }

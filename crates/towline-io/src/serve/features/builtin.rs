@@ -10,8 +10,9 @@ use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError, Version}
 
 use super::super::files::{FileBody, FileResponse, ResponseField};
 use super::super::metrics::PageFormat;
+use super::super::redirect::https_url;
 use super::super::refusals::{Reason, RefusedFor, Undecodable};
-use super::{ExchangeRecord, Features, Payload, RequestLine};
+use super::{CHALLENGE_PREFIX, ExchangeRecord, Features, Payload, RequestLine};
 use crate::conn::Conn;
 use crate::conn::addr::PeerAddr;
 
@@ -133,6 +134,35 @@ pub(super) fn acme_challenge(
         content_length: Some(text.len() as u64),
         body: BuiltinBody::Text(text.into()),
         refused: None,
+    })
+}
+
+/// The redirect to the same URL over TLS, or 400. `None` for CONNECT without a path, and for challenges of ACME, which
+/// come over plain HTTP (RFC 8555 8.3).
+pub(super) fn redirect_https<'a>(
+    line: &RequestLine<'_>,
+    fields: impl IntoIterator<Item = Field<'a>>,
+    port: u16,
+) -> Option<BuiltinResponse> {
+    let is_tunnel = line.method == b"CONNECT" && !line.target.starts_with(b"/");
+    if is_tunnel || line.target.starts_with(CHALLENGE_PREFIX) {
+        return None;
+    }
+    let mut fields = fields.into_iter();
+    let host = fields.find(|field| field.name.eq_ignore_ascii_case(b"host"));
+    let url = https_url(line, host.map(|host| host.value), port);
+    Some(match url {
+        Ok(url) => {
+            // Only GET and HEAD keep their method after 301 in all clients (RFC 9110 15.4.2).
+            let mut response = if is_reading(line.method) {
+                plain(301, "Moved Permanently\n")
+            } else {
+                plain(308, "Permanent Redirect\n")
+            };
+            response.fields.push((b"location", Cow::Owned(url)));
+            response
+        }
+        Err(rule) => plain(400, rule).refuse(line, Reason::Malformed, rule),
     })
 }
 

@@ -42,6 +42,7 @@ use super::request_line::version_name;
 use super::request_start::queue_time;
 use crate::coding::accept_encoding::AcceptEncoding;
 use crate::coding::encode::EncoderPool;
+use crate::conn::config::Role;
 
 /// Idle encoders per thread: a third would cost more memory than it saves time.
 const MAX_IDLE_ENCODERS: usize = 2;
@@ -150,8 +151,10 @@ pub struct Features {
 pub struct Sender {
     /// The address from the proxies, else from the socket; `None` on a Unix socket.
     pub client: Option<IpAddr>,
-    /// The listener serves the metrics only.
-    pub metrics_only: bool,
+    /// The role of the listener.
+    pub role: Role,
+    /// A trusted proxy has received the request over TLS.
+    pub used_https: bool,
 }
 
 /// State of one exchange, for the log and the metrics. Reusable: [`Features::begin`] resets it.
@@ -300,19 +303,19 @@ impl Features {
 
     /// Whether [`builtin_response`](Self::builtin_response) may have a response.
     #[inline]
-    pub fn may_answer(&self, metrics_only: bool) -> bool {
-        self.may_answer || metrics_only
+    pub fn may_answer(&self, role: Role) -> bool {
+        self.may_answer || role != Role::Application
     }
 
     /// Response of the server itself, if there is one. Call it only if [`may_answer`](Self::may_answer).
     pub fn builtin_response<'a>(
         &self,
         line: &RequestLine<'_>,
-        fields: impl IntoIterator<Item = Field<'a>>,
+        fields: impl IntoIterator<Item = Field<'a>> + Clone,
         sender: &Sender,
     ) -> Option<BuiltinResponse> {
         let config = &self.config;
-        let metrics_only = sender.metrics_only;
+        let metrics_only = sender.role == Role::Metrics;
         let path = line
             .target
             .split(|&byte| byte == b'?')
@@ -347,6 +350,12 @@ impl Features {
         if let Some(folder) = &config.acme_challenges
             && let Some(token) = path.strip_prefix(CHALLENGE_PREFIX)
             && let Some(response) = builtin::acme_challenge(line.method, folder, token)
+        {
+            return Some(response);
+        }
+        if let Role::RedirectHttps { port } = sender.role
+            && !sender.used_https
+            && let Some(response) = builtin::redirect_https(line, fields.clone(), port)
         {
             return Some(response);
         }

@@ -62,9 +62,10 @@ impl Fixture {
                     .begin(&mut self.record, (&line, client, self.now), head.fields());
                 let sender = Sender {
                     client,
-                    metrics_only: false,
+                    role: Role::Application,
+                    used_https: false,
                 };
-                let response = self.features.may_answer(false).then(|| {
+                let response = self.features.may_answer(sender.role).then(|| {
                     self.features
                         .builtin_response(&line, head.fields(), &sender)
                 });
