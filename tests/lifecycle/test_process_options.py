@@ -195,6 +195,24 @@ def test_preload_imports_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert imports.read_text().split() == [str(program.pid)]
 
 
+def test_a_reload_with_preload_keeps_the_modules_of_the_application(folder: Path) -> None:
+    """An import within a request finds the module that the application has, as Django's models need it."""
+    (folder / "models.py").touch()
+    (folder / "lazy.py").write_text(
+        "import models\n"
+        "def app(environ, start_response):\n"
+        "    import models as now\n"
+        "    body = b'the same' if now is models else b'another'\n"
+        "    start_response('200 OK', [('content-length', str(len(body)))])\n"
+        "    return [body]\n"
+    )
+    with running("lazy:app", "--preload", cwd=folder) as program:
+        assert request(program.port, "/").body == b"the same"
+        program.signal(signal.SIGHUP)
+        eventually(lambda: "reloaded in" in program.log, "the reload")
+        assert request(program.port, "/").body == b"the same"
+
+
 def test_preload_fails_before_the_port_opens_and_names_threads(folder: Path) -> None:
     (folder / "broken.py").write_text("raise RuntimeError('boom')\n")
     completed = towline(folder, "broken:app", "--preload", "--port", "0")

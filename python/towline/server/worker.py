@@ -122,7 +122,7 @@ def _serve(context: WorkerContext) -> int:
     if target is not None:
         give_store(target)
         become(target)
-    if context.imports_again:
+    if context.imports_again and context.application is None:
         forget_modules((*search_path(context.config.app_dir), *context.config.reload_dir))
     application = context.application or load(context.config)
     context.hooks.call("post_worker_init", context.for_hooks)
