@@ -177,8 +177,5 @@ def flask_cert(value: str) -> str:
 
 
 def unix_mode(value: str) -> str:
-    return (
-        f"--uds-permissions={0o777 & ~int(value, 8):o}"
-        if re.fullmatch("[0-7]+", value)
-        else "--umask=" + value
-    )
+    is_octal = re.fullmatch("(0o)?[0-7]+", value)
+    return f"--uds-permissions={0o777 & ~int(value, 8):o}" if is_octal else f"--umask={value}"

@@ -103,6 +103,10 @@ def test_the_command_line_replaces_what_a_file_or_a_variable_could_not_have(fold
 
 
 def test_defaults_of_a_program() -> None:
+    assert configure(["gunicorn", "-m", "0o077", "main:app"], {}).uds_permissions == 0o700
+    assert errors("gunicorn", "-m", "rwx", "main:app") == [
+        "argument --umask/-m: expected octal permissions such as 660, not 'rwx'"
+    ]
     assert configure(["gunicorn", "main:app"], {"SCRIPT_NAME": "/shop"}).root_path == "/shop"
     assert configure(["main:app"], {"SCRIPT_NAME": "/shop"}).root_path == ""
     plain = ["--insecure-bind", "0.0.0.0:80", "--certfile", "c"]

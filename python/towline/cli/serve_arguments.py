@@ -50,7 +50,7 @@ def read(arguments: Sequence[str], program: str = "") -> Reading:
         return Reading({"app": None}, ours.warnings, [*errors, str(error)], ours.rows)
     unknowns = [other for other in others if other.startswith("-")] or others
     errors += [unknown(each, ServerConfig) for each in unknowns]
-    return Reading(fields, ours.warnings, errors, ours.rows)
+    return Reading(fields, ours.warnings, [*dict.fromkeys(errors)], ours.rows)
 
 
 def parse(arguments: Sequence[str], program: str = "") -> dict[str, Any]:
