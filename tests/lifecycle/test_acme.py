@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import ssl
@@ -181,12 +182,28 @@ def test_a_restart_in_the_middle_of_an_order(tmp_path: Path) -> None:
     with pebble(tmp_path, environment=slow) as ca:
         with served(ca) as server:
             eventually(lambda: "Pulled a task" in ca.log, "a challenge", 40)
+            ca.signal(signal.SIGSTOP)  # the CA looks for the response while there is a server
             server.signal(signal.SIGTERM)
             server.wait()
         assert "a certificate for" not in server.log
+        order = re.search(f"the order for {NAME} is (https://.*)", server.log)
+        assert order is not None
         with served(ca) as server:
-            is_logged(server, f"the order for {NAME} goes on")
+            ca.signal(signal.SIGCONT)
+            is_logged(server, f"the order for {NAME} is {order[1]}")
             is_certified(server, ca)
+        assert ca.orders() == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the group")
+def test_the_store_is_of_the_workers(tmp_path: Path) -> None:
+    with pebble(tmp_path) as ca:
+        for group in (12345, 12346):
+            with served(ca, "--group", str(group)) as server:
+                is_certified(server, ca)
+                is_logged(server, "Towline")
+                eventually(lambda: not acme_process(server), "the end of the process")
+                assert {path.stat().st_gid for path in (tmp_path / "store").rglob("*")} == {group}
         assert ca.orders() == 1
 
 
@@ -197,7 +214,7 @@ def test_the_process_is_killed(tmp_path: Path) -> None:
         eventually(lambda: "Pulled a task" in ca.log, "a challenge", 40)
         for pid in acme_process(server):
             os.kill(pid, signal.SIGKILL)
-        is_logged(server, "has died: it is started again in")
+        is_logged(server, "the process has died; it is started again in")
         is_certified(server, ca)
         assert ca.orders() == 1
         assert worker in children(server.pid)
@@ -239,6 +256,7 @@ def test_a_ca_that_is_down(tmp_path: Path) -> None:
             assert ca.orders() == 0
             server.signal(signal.SIGHUP)
             is_certified(server, ca)
+            is_logged(server, "valid until")
         assert "failures" not in json.loads((ca.store / f"{NAME}.json").read_text())
 
 

@@ -7,6 +7,7 @@ import dataclasses
 import http.client
 import json
 import os
+import signal
 import ssl
 import subprocess
 from collections.abc import Iterator
@@ -100,9 +101,14 @@ class Pebble:
 
     def stop(self) -> None:
         if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
             self._process.terminate()
             self._process.wait(MAX_WAIT)
             self._process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
 
     def orders(self) -> int:
         """The number of orders that it has been asked for."""

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use towline_io::certificate_expiry;
 use towline_io::coding::Coding;
 use towline_io::serve::access_log::{
     DEFAULT_BUFFER_BYTES, Filter, Format, FormatOptions, LineSink, Rule, Sink, Writer,
@@ -17,17 +18,12 @@ use towline_io::serve::files::{self, Mount};
 use towline_io::serve::forwarded::ForwardedHeaders;
 use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
 use towline_io::serve::refusals::Refusals;
-use towline_io::{AcmeSettings, certificate_expiry};
 
-use super::options::{Bind, LogFormat, Options};
+use super::options::{LogFormat, Options};
 use towline_py_common::errors;
 
 /// The features that the options configure. `slot`: counters and heartbeat for the supervisor.
-pub fn from_options(
-    options: &Options,
-    binds: &[Bind],
-    slot: Option<SlotHandle>,
-) -> PyResult<FeatureConfig> {
+pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<FeatureConfig> {
     let settings = files::Options {
         expires: options.static_expires,
         index: options.static_index.clone(),
@@ -54,14 +50,7 @@ pub fn from_options(
         slot.begin(std::process::id(), monotonic_ns());
         Some(slot)
     });
-    // A file that cannot be read is reported where it is loaded.
-    let certfiles = binds
-        .iter()
-        .map(|bind| bind.settings.as_ref().unwrap_or(&options.plain_settings))
-        .flat_map(|settings| settings.certfile.iter().cloned());
-    let acme = options.acme();
-    let files = certfiles.chain(acme.iter().flat_map(AcmeSettings::cert_files));
-    if let (Some(slot), Some(expiry)) = (&slot, first_expiry(files)) {
+    if let (Some(slot), Some(expiry)) = (&slot, first_expiry(&options.certificate_files)) {
         slot.certificate_expiry.store(expiry, Relaxed);
     }
     let access_log = access_log(options)?;
@@ -102,12 +91,12 @@ pub fn from_options(
     })
 }
 
-/// The first end of the validity of these certificates, in seconds since 1970.
-pub fn first_expiry(files: impl IntoIterator<Item = PathBuf>) -> Option<u64> {
-    let expiries = files.into_iter();
-    expiries
-        .filter_map(|file| certificate_expiry(&file).ok()?)
-        .min()
+/// The first end of the validity of these certificates. A file that cannot be read is reported where it is loaded.
+pub fn first_expiry(files: &[PathBuf]) -> Option<u64> {
+    let expiries = files
+        .iter()
+        .filter_map(|file| certificate_expiry(file).ok()?);
+    expiries.min()
 }
 
 /// Labels of the metric `towline_build_info`.

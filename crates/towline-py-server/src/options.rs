@@ -177,6 +177,7 @@ pub struct Options {
     /// The names of `--acme`, and the folder of the store with their certificates.
     pub acme_names: Vec<String>,
     pub acme_folder: Option<PathBuf>,
+    pub certificate_files: Vec<PathBuf>,
     pub ssl_keyfile_password: Secret,
     pub ssl_ca_certs: Option<PathBuf>,
     pub ssl_cert_reqs: ClientCertificate,

@@ -62,15 +62,11 @@ impl SharedStats {
         self.supervisor(|slot| _ = slot.acme_failed_orders.fetch_add(1, Relaxed));
     }
 
-    /// Notes in the slot of each worker when the first of these certificates expires: they have been renewed.
+    /// Notes in the slot of each worker when the first of these certificates expires.
     fn certificates_renewed(&self, files: Vec<PathBuf>) {
-        let Some(expiry) = first_expiry(files) else {
-            return;
-        };
+        let expiry = first_expiry(&files).unwrap_or_default();
         for slot in self.slots.in_use() {
-            if slot.pid.load(Relaxed) != 0 {
-                slot.certificate_expiry.store(expiry, Relaxed);
-            }
+            slot.certificate_expiry.store(expiry, Relaxed);
         }
     }
 

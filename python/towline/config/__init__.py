@@ -115,6 +115,12 @@ class ServerConfig(
         return bool(self.ssl_certfile or self.acme)
 
     @property
+    def certificate_files(self) -> list[str]:
+        """The files of all certificates, also of those that come by ACME."""
+        own = [file for address in self.given_addresses for file in address.certfile or ()]
+        return [*self.ssl_certfile, *own, *self.acme_files]
+
+    @property
     def acme_challenges(self) -> list[str]:
         """The kinds of challenges that the addresses can answer, all of which are over TCP."""
         over_tcp = {address.tls for address in self.addresses if address.http != (3,)}

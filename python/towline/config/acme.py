@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -21,10 +22,8 @@ def ascii_name(name: str) -> str:
     if not name.isascii():
         import idna
 
-        try:
+        with contextlib.suppress(idna.IDNAError):
             name = idna.encode(name, uts46=True).decode()
-        except idna.IDNAError as error:
-            raise ConfigError(f"acme: {name!r} is no host name: {error}") from None
     name = name.lower().removesuffix(".")
     if name.startswith("*."):
         raise ConfigError(f"acme: {name!r}: a wildcard needs the challenge dns-01, which is not supported")
@@ -37,16 +36,9 @@ def ascii_name(name: str) -> str:
 
 def default_store() -> str:
     """A place that outlives the server: that of the service under systemd (`StateDirectory=`), else of the user."""
-    state = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
-    if state:
-        return os.path.join(state, "acme")
     data = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
-    return os.path.join(data, "towline", "acme")
-
-
-def are_host_names(_: str, value: Any) -> None:
-    for name in value:
-        ascii_name(name)
+    state = os.environ.get("STATE_DIRECTORY", "").partition(":")[0]
+    return os.path.join(state or os.path.join(data, "towline"), "acme")
 
 
 def is_directory(name: str, value: Any) -> None:
@@ -60,7 +52,7 @@ def is_directory(name: str, value: Any) -> None:
 class AcmeOptions(Section, group="acme", summary="certificates by ACME: Let's Encrypt and other CAs"):
     acme: tuple[str, ...] = each(
         (), "get and renew the certificate of this host name; accepts the terms of the CA", metavar="NAME",
-        check=are_host_names)
+        check=lambda _, names: [*map(ascii_name, names)])
     acme_email: str | None = option(
         None, "address for the CA's messages about the account", metavar="ADDRESS")
     acme_directory: str = option(
@@ -90,4 +82,8 @@ class AcmeOptions(Section, group="acme", summary="certificates by ACME: Let's En
             return None
         folder = re.sub(r"[^A-Za-z0-9.]+", "-", self.acme_url.removeprefix("https://")).strip("-.")
         return os.path.join(self.acme_store or default_store(), folder)
+
+    @property
+    def acme_files(self) -> list[str]:
+        return [os.path.join(self.acme_folder or "", f"{name}.pem") for name in self.acme_names]
 # fmt: on

@@ -77,12 +77,13 @@ def check(config: ServerConfig) -> int:
 
     from .. import _native
     from . import logs
+    from .acme_store import prepare as prepare_acme
     from .application import load
     from .asgi import new_loop
     from .process import prepare
 
     prepare(config)
-    config = logs.configure(config)
+    config = logs.configure(prepare_acme(config))
     application = load(config)
     try:
         if application.interface == "wsgi":

@@ -1,7 +1,7 @@
 """`--acme`, the side of the supervisor: a process that gets certificates runs when something is due, and then ends.
 
-The process is apart because it waits for a CA, and because its library starts from a clean state each time: one that was
-killed is one that has not been due. It reports what the supervisor counts, and when it is due again, a line each.
+The process is apart because it waits for a CA, and ends because all that it knows is in the store: one that was killed is
+started again. It reports failures, and when something is due again, a line each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import NoReturn
 
 from .. import _native
 from ..config import ServerConfig
-from .acme_store import Store
 from .process import become, owner
 from .spawner import fork
 
@@ -28,6 +27,7 @@ LONGEST_RUN = 3600
 FIRST_RETRY, LAST_RETRY = 5.0, 3600.0
 """Seconds before the process runs again after it has died."""
 DUE, FAILED, WAITING = "due", "failed", "waiting"
+NEVER = float("inf")
 
 
 class Certificates:
@@ -40,22 +40,22 @@ class Certificates:
         self._config, self._stats, self._close_inherited = config, stats, close_inherited
         self.pid = self._channel = -1
         self._unread = b""
-        self._next: float | None = 0.0
+        self._next = 0.0
         self._deaths = 0
         self._at_once = False
-        for name in config.acme_names:
-            if Store(config.acme_folder or "").read(f"{name}.pem") is None:
+        for name, file in zip(config.acme_names, config.acme_files, strict=True):
+            if not os.path.exists(file):
                 logger.warning(
                     "ACME: there is no certificate for %s yet: its TLS handshakes are refused", name
                 )
 
     @property
     def due(self) -> float:
-        """When the process is started next; infinite while it runs."""
-        return self._next if self._channel < 0 and self._next is not None else float("inf")
+        """When the process is started next."""
+        return NEVER if self.pid > 0 else self._next
 
     def descriptors(self) -> tuple[int, ...]:
-        return () if self._channel < 0 else (self._channel,)
+        return (self._channel,) if self.pid > 0 else ()
 
     def at_once(self) -> None:
         """Try again now what has failed: the operator has asked for it (SIGHUP)."""
@@ -63,24 +63,23 @@ class Certificates:
 
     def run_due(self, now: float) -> None:
         """Read the reports; start the process if it is due."""
-        if self._channel >= 0:
+        if self.pid > 0:
             self._read(now)
-        elif now >= self.due:
+        elif now >= self._next:
             self._start()
 
     def _start(self) -> None:
         self._channel, write = os.pipe()
         os.set_blocking(self._channel, False)
-        self._next, at_once, self._at_once = None, self._at_once, False
+        self._next, at_once, self._at_once = NEVER, self._at_once, False
 
         def child() -> None:
             self._close_inherited()
+            os.close(self._channel)
             main(self._config, write, at_once)
 
-        try:
-            self.pid = fork(child)
-        finally:
-            os.close(write)
+        self.pid = fork(child)
+        os.close(write)
 
     def _read(self, now: float) -> None:
         try:
@@ -93,38 +92,22 @@ class Certificates:
             if kind == FAILED:
                 self._stats.acme_order_failed()
             elif kind == DUE:
-                self._stats.certificates_renewed(self._files())
-                if self._next is None:
-                    self._next = now + max(0.0, float(value) - time.time())
+                self._stats.certificates_renewed(self._config.certificate_files)
+                self._next = min(self._next, now + max(0.0, float(value) - time.time()))
         if not data:
-            self._ended(now)
-
-    def _files(self) -> list[str]:
-        folder = self._config.acme_folder or ""
-        names = self._config.acme_names
-        certfiles = {file for address in self._config.addresses for file in address.certfile or ()}
-        return [*certfiles, *(os.path.join(folder, f"{name}.pem") for name in names)]
-
-    def _ended(self, now: float) -> None:
-        self.close()
-        if self._next is not None:
-            self._deaths = 0
-            return
-        delay = min(FIRST_RETRY * 2.0 ** min(self._deaths, 20), LAST_RETRY) * random.uniform(1, 1.25)
-        self._deaths += 1
-        self._next = now + delay
-        logger.error(
-            "ACME: the process that gets certificates has died: it is started again in %.0f s", delay
-        )
+            self.close()
+            self._deaths = 0 if self._next < NEVER else self._deaths + 1
+        if not data and self._deaths:
+            delay = min(FIRST_RETRY * 2.0 ** min(self._deaths - 1, 20), LAST_RETRY) * random.uniform(1, 1.25)
+            self._next = now + delay
+            logger.error("ACME: the process has died; it is started again in %.0f s", delay)
 
     def close(self) -> None:
-        if self._channel < 0:
-            return
-        os.kill(self.pid, signal.SIGKILL)
-        os.close(self._channel)
-        os.waitpid(self.pid, 0)
-        self._channel = self.pid = -1
-        self._unread = b""
+        if self.pid > 0:
+            os.kill(self.pid, signal.SIGKILL)
+            os.close(self._channel)
+            os.waitpid(self.pid, 0)
+            self.pid, self._unread = -1, b""
 
 
 def main(config: ServerConfig, channel: int, at_once: bool) -> NoReturn:
@@ -145,6 +128,5 @@ def main(config: ServerConfig, channel: int, at_once: bool) -> NoReturn:
         pass
     except BaseException:
         logger.error("ACME: %s", traceback.format_exc())
-        os._exit(1)
     finally:
         os._exit(0)

@@ -33,113 +33,86 @@ pub struct AcmeSettings {
     pub names: Vec<String>,
 }
 
-impl AcmeSettings {
-    pub fn cert_files(&self) -> impl Iterator<Item = PathBuf> {
-        self.names.iter().map(|name| cert_file(&self.folder, name))
-    }
-}
-
-fn cert_file(folder: &Path, name: &str) -> PathBuf {
-    folder.join(format!("{name}.pem"))
-}
-
 /// The certificates of a server that come by ACME.
 #[derive(Debug)]
 pub(super) struct AcmeCerts {
-    challenges: PathBuf,
-    certs: Vec<AcmeCert>,
+    settings: AcmeSettings,
     provider: Arc<CryptoProvider>,
-}
-
-impl AcmeCerts {
-    pub(super) fn new(settings: &AcmeSettings, provider: &Arc<CryptoProvider>) -> Self {
-        let cert = |name: &String| AcmeCert {
-            name: name.clone(),
-            file: cert_file(&settings.folder, name),
-            loaded: Mutex::default(),
-        };
-        Self {
-            challenges: settings.folder.join("tls-alpn-01"),
-            certs: settings.names.iter().map(cert).collect(),
-            provider: Arc::clone(provider),
-        }
-    }
-
-    /// Whether a CA asks for the certificate of a challenge: that is the only protocol it offers (RFC 8737 3).
-    pub(super) fn is_challenge(hello: &ClientHello<'_>) -> bool {
-        hello
-            .alpn()
-            .is_some_and(|mut offered| offered.next() == Some(ALPN_ACME_TLS))
-    }
-
-    /// The certificate of the challenge in progress for the server name, if there is one.
-    pub(super) fn challenge(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let cert = self.find(hello.server_name()?)?;
-        read(&cert_file(&self.challenges, &cert.name), &self.provider)
-    }
-
-    /// The certificate for a server name.
-    pub(super) fn named(&self, name: &str) -> Option<Arc<CertifiedKey>> {
-        self.find(name)?.current(&self.provider)
-    }
-
-    /// The first certificate that exists, for clients without a server name.
-    pub(super) fn first(&self) -> Option<Arc<CertifiedKey>> {
-        self.certs
-            .iter()
-            .find_map(|cert| cert.current(&self.provider))
-    }
-
-    fn find(&self, name: &str) -> Option<&AcmeCert> {
-        let mut certs = self.certs.iter();
-        certs.find(|cert| cert.name.eq_ignore_ascii_case(name))
-    }
-}
-
-#[derive(Debug)]
-struct AcmeCert {
-    name: String,
-    file: PathBuf,
-    loaded: Mutex<Loaded>,
+    /// One for each name.
+    certs: Vec<Mutex<Cert>>,
 }
 
 #[derive(Debug, Default)]
-struct Loaded {
+struct Cert {
     looked: Option<Instant>,
     /// Inode and time of the change of the file: a renewal puts another file in its place.
     version: Option<(u64, i64, i64)>,
     key: Option<Arc<CertifiedKey>>,
 }
 
-impl AcmeCert {
-    fn current(&self, provider: &CryptoProvider) -> Option<Arc<CertifiedKey>> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let is_due = loaded
-            .looked
-            .is_none_or(|at| now.duration_since(at) >= LOOK_INTERVAL);
-        if is_due {
-            // Before there is a certificate every handshake looks for it.
-            loaded.looked = loaded.key.is_some().then_some(now);
-            let found = fs::metadata(&self.file).ok();
-            let version = found.map(|file| (file.ino(), file.ctime(), file.ctime_nsec()));
-            if version.is_some() && version != loaded.version {
-                // The old certificate is served on if the new file cannot be used.
-                if let Some(key) = read(&self.file, provider) {
-                    loaded.key = Some(key);
-                    loaded.looked = Some(now);
-                }
-                loaded.version = version;
-            }
+impl AcmeCerts {
+    pub(super) fn new(settings: &AcmeSettings, provider: &Arc<CryptoProvider>) -> Self {
+        Self {
+            settings: settings.clone(),
+            provider: Arc::clone(provider),
+            certs: settings.names.iter().map(|_| Mutex::default()).collect(),
         }
-        loaded.key.clone()
     }
-}
 
-fn read(file: &Path, provider: &CryptoProvider) -> Option<Arc<CertifiedKey>> {
-    let identity = Identity {
-        cert_file: file.to_owned(),
-        ..Identity::default()
-    };
-    identity.certified_key(provider).ok().map(Arc::new)
+    /// Whether a CA asks for the certificate of a challenge: that is the only protocol it offers (RFC 8737 3).
+    pub(super) fn is_challenge(hello: &ClientHello<'_>) -> bool {
+        let offered = hello.alpn();
+        offered.is_some_and(|mut names| names.next() == Some(ALPN_ACME_TLS))
+    }
+
+    /// The certificate of the challenge in progress for the server name, if there is one.
+    pub(super) fn challenge(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        let name = &self.settings.names[self.position(server_name)?];
+        self.read(&self.settings.folder.join(format!("tls-alpn-01/{name}.pem")))
+    }
+
+    /// The certificate for a server name.
+    pub(super) fn named(&self, server_name: &str) -> Option<Arc<CertifiedKey>> {
+        self.current(self.position(server_name)?)
+    }
+
+    /// The first certificate that exists, for clients without a server name.
+    pub(super) fn first(&self) -> Option<Arc<CertifiedKey>> {
+        (0..self.certs.len()).find_map(|index| self.current(index))
+    }
+
+    fn position(&self, server_name: &str) -> Option<usize> {
+        let mut names = self.settings.names.iter();
+        names.position(|name| name.eq_ignore_ascii_case(server_name))
+    }
+
+    fn current(&self, index: usize) -> Option<Arc<CertifiedKey>> {
+        let mut cert = self.certs[index]
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        // Before there is a certificate every handshake looks for it.
+        let has_looked = |at: Instant| at.elapsed() < LOOK_INTERVAL && cert.key.is_some();
+        if cert.looked.is_some_and(has_looked) {
+            return cert.key.clone();
+        }
+        let name = &self.settings.names[index];
+        let file = self.settings.folder.join(format!("{name}.pem"));
+        let version = fs::metadata(&file).ok();
+        let version = version.map(|file| (file.ino(), file.ctime(), file.ctime_nsec()));
+        if version.is_some() && version != cert.version {
+            cert.version = version;
+            // The old certificate is served on if the new file cannot be used.
+            cert.key = self.read(&file).or(cert.key.take());
+        }
+        cert.looked = Some(Instant::now());
+        cert.key.clone()
+    }
+
+    fn read(&self, file: &Path) -> Option<Arc<CertifiedKey>> {
+        let identity = Identity {
+            cert_file: file.to_owned(),
+            ..Identity::default()
+        };
+        identity.certified_key(&self.provider).ok().map(Arc::new)
+    }
 }

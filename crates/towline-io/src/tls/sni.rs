@@ -46,7 +46,7 @@ impl ResolvesServerCert for ServerCerts {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let acme = self.acme.as_ref();
         if let Some(acme) = acme.filter(|_| AcmeCerts::is_challenge(&hello)) {
-            return acme.challenge(&hello);
+            return acme.challenge(hello.server_name()?);
         }
         let usable =
             |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();

@@ -44,7 +44,7 @@ impl AsgiServer {
     ) -> PyResult<Self> {
         let slot = slot.map(|slot| slot.get().handle().alone());
         let is_worker = slot.is_some();
-        let feature_config = feature_config::from_options(&config, &binds, slot)?;
+        let feature_config = feature_config::from_options(&config, slot)?;
         let mut engine = Engine::new(EngineConfig::default())
             .map_err(|error| errors::setup(&error, "cannot start the engine"))?;
         setup::listen(

@@ -49,7 +49,7 @@ impl WsgiServer {
     ) -> PyResult<Self> {
         let mut options: Options = config.extract()?;
         let slot = slot.map(|slot| slot.handle());
-        let feature_config = feature_config::from_options(&options, &binds, slot.clone())?;
+        let feature_config = feature_config::from_options(&options, slot.clone())?;
         let engine_config = EngineConfig {
             max_ready_per_turn: MAX_READY_PER_TURN,
             turn_time: TURN_TIME,

@@ -125,16 +125,7 @@ pub(super) fn acme_challenge(
     if !is_reading(method) {
         return Some(only_reading());
     }
-    Some(BuiltinResponse {
-        status: 200,
-        fields: vec![
-            (b"content-type", Cow::Borrowed(b"application/octet-stream")),
-            (b"cache-control", Cow::Borrowed(b"no-store")),
-        ],
-        content_length: Some(text.len() as u64),
-        body: BuiltinBody::Text(text.into()),
-        refused: None,
-    })
+    Some(plain(200, text))
 }
 
 /// The redirect to the same URL over TLS, or 400. `None` for CONNECT without a path, and for challenges of ACME, which
@@ -170,12 +161,13 @@ pub(super) fn not_found() -> BuiltinResponse {
     plain(404, "Not Found\n")
 }
 
-fn plain(status: u16, text: &'static str) -> BuiltinResponse {
+fn plain(status: u16, text: impl Into<Cow<'static, str>>) -> BuiltinResponse {
+    let text = text.into();
     BuiltinResponse {
         status,
         fields: vec![(b"content-type", Cow::Borrowed(b"text/plain; charset=utf-8"))],
         content_length: Some(text.len() as u64),
-        body: BuiltinBody::Text(text.into()),
+        body: BuiltinBody::Text(text),
         refused: None,
     }
 }
