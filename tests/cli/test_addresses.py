@@ -151,6 +151,15 @@ def test_a_wrong_table_is_refused(bind: Any, rule: str) -> None:
     assert rule in str(caught.value)
 
 
+def test_all_wrong_addresses_are_named_at_once() -> None:
+    with pytest.raises(ConfigError) as caught:
+        configure(["--bind=http://:1?htp=1", "--bind=ftp://a", "--hsts=often", APP], {})
+    first, second, third = str(caught.value).splitlines()
+    assert first.startswith("bind http://:1?htp=1: unknown setting 'htp'")
+    assert second.startswith("bind ftp://a: expected http://HOST:PORT")
+    assert third.startswith("hsts: expected a number of seconds")
+
+
 def test_the_metrics_address_is_plain() -> None:
     assert ServerConfig(APP, metrics_address="http://127.0.0.1:1").metrics_address == "http://127.0.0.1:1"
     for wrong in ("https://127.0.0.1:1", "127.0.0.1:1?http=1"):

@@ -139,6 +139,18 @@ class Address:
         )
 
 
+def are_addresses(_: str, value: tuple[str, ...]) -> None:
+    """Check each address alone. Raises `ConfigError` with a line for each wrong one."""
+    wrong = []
+    for text in value:
+        try:
+            Address(text)
+        except ConfigError as error:
+            wrong.append(str(error))
+    if wrong:
+        raise ConfigError("\n".join(wrong))
+
+
 def parse_list(value: str) -> tuple[str, ...]:
     """Parse addresses that commas or spaces separate. A comma after `?` belongs to the settings."""
     found: list[str] = []

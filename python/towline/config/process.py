@@ -8,7 +8,7 @@ from typing import Any
 from .. import _options as kind
 from .. import _values as values
 from .._options import Section, between, each, limit, number, option, period
-from .address import parse_list
+from .address import are_addresses, parse_list
 from .checks import is_store
 from .hooks import Hooks
 
@@ -46,7 +46,7 @@ class ApplicationOptions(Section, group="application", summary="the application 
 class ListeningOptions(Section, group="listening", summary="addresses"):
     bind: tuple[str, ...] = option(
         (), "[http[s]://]host:port, unix:PATH or fd://N, with settings after `?`", metavar="ADDRESS",
-        parse=parse_list, aliases=("-b",), repeat=True)
+        parse=parse_list, check=are_addresses, aliases=("-b",), repeat=True)
     host: str = option("127.0.0.1", "address or name; local only by default", metavar="HOST")
     port: int = number(
         8000, "port; 0 selects a free one", aliases=("-p",), variables=("PORT",), least=None)
