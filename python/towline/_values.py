@@ -34,6 +34,38 @@ SECRET_PARAMETERS = (
 CERT_REQS = ("none", "optional", "required")
 
 
+RATE_UNITS = {"s": 1, "m": 60, "h": 3600}
+MAX_RATE_PER_S = 50_000
+"""Beyond it the interval between two requests is too short for the clock of the limit."""
+MAX_BURST_PERIOD = 3 * 86400
+"""Seconds in which the rate must give a burst back: the clock of the limit wraps after some months."""
+
+
+def rate(value: str) -> tuple[int, int]:
+    """Parse `100/s`, `600/m` or `5000/h`, also as nginx's `100r/s`: the number of requests, and of seconds."""
+    match = re.fullmatch(r"([0-9]{1,9})r?/([smh])", value, re.ASCII)
+    if match is None or not 0 < int(match[1]) <= MAX_RATE_PER_S * RATE_UNITS[match[2]]:
+        raise ValueError(
+            f"expected a rate such as 100/s, 600/m or 5000/h, up to {MAX_RATE_PER_S}/s, not {value!r}"
+        )
+    return int(match[1]), RATE_UNITS[match[2]]
+
+
+def is_rate(name: str, value: object) -> None:
+    """Check a rate, if there is one."""
+    try:
+        if value is not None:
+            rate(str(value))
+    except ValueError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def is_rate_key(name: str, value: str) -> None:
+    """Check what tells the clients of a rate apart."""
+    if not re.fullmatch(r"address|header:[!#$%&'*+.^_`|~0-9A-Za-z-]+", value):
+        raise ConfigError(f"{name}: expected address or header:NAME, not {value!r}")
+
+
 def pair(separator: str, example: str) -> Callable[[str], tuple[tuple[str, str], ...]]:
     def parse(value: str) -> tuple[tuple[str, str], ...]:
         left, found, right = value.partition(separator)

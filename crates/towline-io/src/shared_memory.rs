@@ -1,6 +1,7 @@
 //! Memory that a process shares with those that are forked from it.
 
 use std::io;
+use std::sync::atomic::AtomicU64;
 
 /// An anonymous shared mapping, initially zero, unmapped with its owner.
 pub(crate) struct Mapping {
@@ -33,6 +34,14 @@ impl Mapping {
     /// First byte of the mapping, at the beginning of a page.
     pub(crate) fn start(&self) -> *const u8 {
         self.start
+    }
+
+    /// The whole words of the mapping. Its users write nothing but such words, or other parts.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        // SAFETY: mapped as long as `self`, on a page boundary; any bytes are valid, and atomics may be shared.
+        unsafe {
+            std::slice::from_raw_parts(self.start.cast(), self.bytes / size_of::<AtomicU64>())
+        }
     }
 
     /// Length of the mapping.

@@ -62,7 +62,7 @@ pub use error::{
 pub use event::{
     Event, Interest, Protocol, ProtocolPolicy, Side, StreamId, StreamRead, StreamStats,
 };
-pub use h1::{PreparedRequest, standard_reason};
+pub use h1::{EncodedResponse, PreparedRequest, standard_reason};
 pub use h3::EarlyData;
 pub use head::{Field, Fields, HeadRef, OwnedHead, RequestHead, ResponseHead, Version};
 pub use limits::{DateSource, Http2Limits, Http3Limits, Limits, RateLimit};

@@ -1,11 +1,13 @@
 //! From the settings of addresses to the configuration of their connections.
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::forwarded::{PeerIp, TrustedPeers};
+use towline_io::serve::limits::ConnectionLimits;
 use towline_io::{
     ClientCerts, ConnConfig, Identity, MinVersion, Password, Role, TlsConfig, TlsSettings,
 };
@@ -85,6 +87,7 @@ impl<'a> Addresses<'a> {
             },
             role: self.role(bind, settings)?,
             meter: self.features.slot.clone(),
+            connection_limits: self.connection_limits(trusted()?),
             refusals: self.features.refusals.clone(),
             ..ConnConfig::default()
         };
@@ -117,6 +120,24 @@ impl<'a> Addresses<'a> {
             .or_else(|| ports.min_by_key(|&port: &u16| port != HTTPS_PORT))
             .ok_or_else(|| PyValueError::new_err("redirect_https: no address has TLS"))?;
         Ok(Role::RedirectHttps { port })
+    }
+
+    /// `--limit-connections` and `--limit-connections-per-client`, which do not count the clients of `proxies`.
+    fn connection_limits(&self, proxies: TrustedPeers) -> Option<Arc<ConnectionLimits>> {
+        let options = self.options;
+        let slot = self.features.slot.clone();
+        let slot = slot.filter(|_| options.limits_connections())?;
+        let per_client = options.limit_connections_per_client;
+        slot.counts_clients
+            .store(per_client.is_some().into(), Relaxed);
+        Some(Arc::new(ConnectionLimits {
+            total: options.limit_connections,
+            per_client,
+            proxies,
+            memory: slot.slots().limits().cloned()?,
+            slot,
+            refusals: self.features.refusals.clone(),
+        }))
     }
 
     /// `None` on a plain address.

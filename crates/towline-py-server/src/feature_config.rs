@@ -16,6 +16,7 @@ use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::features::request_body::RequestDecoding;
 use towline_io::serve::files::{self, Mount};
 use towline_io::serve::forwarded::ForwardedHeaders;
+use towline_io::serve::limits::{RateKey, RateLimit};
 use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
 use towline_io::serve::refusals::Refusals;
 
@@ -45,11 +46,14 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
     );
     let max_bytes = options.limit_decompressed_body;
     // Without a supervisor the counters are those of this process.
-    let slot = slot.or_else(|| {
-        let slot = options.metrics.then(|| Slots::private(1).handle(0))??;
-        slot.begin(std::process::id(), monotonic_ns());
-        Some(slot)
-    });
+    let slot = match slot {
+        None if options.metrics || options.limits_clients() => {
+            let slots = Slots::mapped(1).map_err(|error| errors::setup(&error, "counters"))?;
+            let slot = slots.handle(0);
+            slot.inspect(|slot| slot.begin(std::process::id(), monotonic_ns()))
+        }
+        given => given,
+    };
     if let (Some(slot), Some(expiry)) = (&slot, first_expiry(&options.certificate_files)) {
         slot.certificate_expiry.store(expiry, Relaxed);
     }
@@ -80,6 +84,7 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
         }),
         access_log,
         refusals: Some(Arc::new(refusals)),
+        rate_limit: rate_limit(options, slot.as_ref())?,
         slot,
         request_id: lower(options.request_id_header.as_deref()),
         build: build_labels(options),
@@ -97,6 +102,20 @@ pub fn first_expiry(files: &[PathBuf]) -> Option<u64> {
         .iter()
         .filter_map(|file| certificate_expiry(file).ok()?);
     expiries.min()
+}
+
+fn rate_limit(options: &Options, slot: Option<&SlotHandle>) -> PyResult<Option<RateLimit>> {
+    let (Some(rate), Some(memory)) = (options.rate, slot.and_then(|slot| slot.slots().limits()))
+    else {
+        return Ok(None);
+    };
+    let header = lower(options.limit_rate_key.strip_prefix("header:"));
+    let key = header.map_or(RateKey::Address, RateKey::Header);
+    let exempt = options.limit_rate_exempt.iter();
+    let exempt = exempt.map(|path| path.as_bytes().into()).collect();
+    let limit = RateLimit::new(rate, key, exempt, Arc::clone(memory));
+    let out_of_range = || PyValueError::new_err("limit_rate: out of range");
+    limit.map(Some).ok_or_else(out_of_range)
 }
 
 /// Labels of the metric `towline_build_info`.

@@ -145,6 +145,12 @@ pub struct Options {
     pub limit_request_head: usize,
     pub limit_request_body: Option<u64>,
     pub limit_concurrency: Option<usize>,
+    /// Requests of a client, in seconds, and at once (`--limit-rate`).
+    pub rate: Option<(u32, u32, u32)>,
+    pub limit_rate_key: String,
+    pub limit_rate_exempt: Vec<String>,
+    pub limit_connections: Option<u64>,
+    pub limit_connections_per_client: Option<u64>,
     pub timeout_keep_alive: Seconds,
     pub timeout_drain_idle: Seconds,
     pub timeout_graceful_shutdown: Seconds,
@@ -218,6 +224,15 @@ pub struct Options {
 }
 
 impl Options {
+    /// Whether there are limits on clients, which have their state beside the counters of the workers.
+    pub fn limits_clients(&self) -> bool {
+        self.rate.is_some() || self.limits_connections()
+    }
+
+    pub fn limits_connections(&self) -> bool {
+        self.limit_connections.is_some() || self.limit_connections_per_client.is_some()
+    }
+
     /// Where the certificates of `--acme` are.
     pub fn acme(&self) -> Option<AcmeSettings> {
         Some(AcmeSettings {

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._codings import CODINGS as CODINGS
 from .._options import groups_of, options_of, rows_of
+from .._values import rate
 from ..errors import ConfigError
 from .acme import AcmeOptions
 from .address import Address as Address
@@ -108,6 +109,14 @@ class ServerConfig(
     def plain_settings(self) -> Address:
         """The settings of an address that has none of its own, as the native server reads them."""
         return Address("").resolved(self)
+
+    @property
+    def rate(self) -> tuple[int, int, int] | None:
+        """`limit_rate` as the native server reads it: requests, in seconds, and at once."""
+        if self.limit_rate is None:
+            return None
+        count, seconds = rate(self.limit_rate)
+        return count, seconds, self.limit_rate_burst or count
 
     @property
     def has_tls(self) -> bool:

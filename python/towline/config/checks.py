@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .._codings import CODINGS, REQUEST_CODINGS
 from .._options import Option, listed
 from .._state_location import scheme_of
-from .._values import CERT_REQS, statsd_target
+from .._values import CERT_REQS, MAX_BURST_PERIOD, statsd_target
 from ..errors import ConfigError, UsageError
 from .address import Address
 
@@ -48,7 +48,7 @@ def check_kind(name: str, described: Option, default: Any, value: Any) -> None:
 
 def check_together(config: ServerConfig) -> None:
     """Check combinations of options. Raises `ConfigError` with a line for each wrong one."""
-    wrong = [*_combinations(config)]
+    wrong = [*_combinations(config), *_wrong_rate(config)]
     if wrong:
         raise ConfigError("\n".join(wrong))
     _check_statsd(config)
@@ -110,6 +110,26 @@ def _check_addresses(config: ServerConfig) -> None:
         metrics = Address(config.metrics_address)
         if metrics not in (Address(metrics.address), Address(metrics.address, tls=False)):
             raise ConfigError("metrics_address: has no settings, and is always plain HTTP")
+
+
+def _wrong_rate(config: ServerConfig) -> Iterator[str]:
+    if config.limit_rate is None:
+        for name in ("limit_rate_burst", "limit_rate_exempt"):
+            if getattr(config, name):
+                yield f"{name}: needs limit_rate"
+        if config.limit_rate_key != "address":
+            yield "limit_rate_key: needs limit_rate"
+    elif config.rate is not None:
+        if config.http3_early_data and config.limit_rate_key == "address":
+            yield (
+                "limit_rate: with http3_early_data it needs limit_rate_key, because clients can forge the addresses of early data"
+            )
+        count, seconds, burst = config.rate
+        if burst * seconds > MAX_BURST_PERIOD * count:
+            yield f"limit_rate_burst: {config.limit_rate} gives {burst} requests back in more than three days"
+    for path in config.limit_rate_exempt:
+        if not path.startswith("/"):
+            yield f"limit_rate_exempt: must start with /, not {path!r}"
 
 
 def _check_statsd(config: ServerConfig) -> None:

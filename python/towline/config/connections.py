@@ -31,6 +31,21 @@ class LimitOptions(Section, group="limits", summary="limits on requests"):
     limit_concurrency: int | None = limit(
         None, "requests in flight per worker, not idle connections; 503 with Retry-After if exceeded",
         aliases=("--backpressure", "--worker-connections"))
+    limit_rate: str | None = option(
+        None, "requests of each client, over all workers, such as 100/s, 600/m or 5000/h; 429 with Retry-After if exceeded",
+        metavar="N/UNIT", check=values.is_rate)
+    limit_rate_burst: int | None = limit(
+        None, "requests of a client at once, which the rate gives back (default: N of limit-rate)")
+    limit_rate_key: str = option(
+        "address", "what tells clients apart: address (its /64 if IPv6), or header:NAME for the value of a header",
+        metavar="address|header:NAME", check=values.is_rate_key)
+    limit_rate_exempt: tuple[str, ...] = each(
+        (), "path that the rate does not limit, with all below it; health and metrics never count", metavar="PATH")
+    limit_connections: int | None = limit(
+        None, "open connections of all workers together; others are closed at once")
+    limit_connections_per_client: int | None = limit(
+        None, "open connections of one address (its /64 if IPv6) with all workers; those of trusted proxies do not count",
+        check=between(1, 10_000))
     wsgi_websockets: int = number(
         100,
         "WSGI with --threads: WebSockets per worker, each with a thread of its own; 503 if exceeded, 0 for none",

@@ -7,7 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use towline_proto::{Field, Limits, ProtocolPolicy};
 
+use crate::conn::addr::PeerAddr;
 use crate::serve::forwarded::{self, ForwardedHeaders, Origin, PeerIp, TrustedPeers};
+use crate::serve::limits::ConnectionLimits;
 use crate::serve::metrics::SlotHandle;
 use crate::serve::refusals::Refusals;
 use crate::tls::TlsConfig;
@@ -48,6 +50,8 @@ pub struct ConnConfig {
     pub role: Role,
     /// Counters of connections and bytes.
     pub meter: Option<SlotHandle>,
+    /// Limits on the number of connections; their worker is that of `meter`.
+    pub connection_limits: Option<Arc<ConnectionLimits>>,
     /// Receives the requests and connections that the protocol refuses.
     pub refusals: Option<Arc<Refusals>>,
 }
@@ -71,6 +75,14 @@ impl ConnConfig {
             }
             None => Origin::default(),
         }
+    }
+
+    /// Whether a connection from `remote` must start with a PROXY header.
+    pub(crate) fn expects_proxy_header(&self, remote: &PeerAddr) -> bool {
+        let ip = remote.inet().map(|address| address.ip());
+        self.proxy_protocol
+            .as_ref()
+            .is_some_and(|trusts| trusts(ip))
     }
 
     /// Tells the other workers whether this one accepts connections.

@@ -48,7 +48,7 @@ impl<S> Conn<S> {
     fn log_handshake(&self, reason: Reason, what: &str, now: Instant) {
         if let Some(refusals) = &self.service.refusals {
             let client = self.remote_addr().inet().map(|address| address.ip());
-            refusals.on_handshake(reason, what, client, now);
+            refusals.on_connection(reason, what, client, now);
         }
     }
 }

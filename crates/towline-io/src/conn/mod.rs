@@ -22,6 +22,7 @@ mod timers;
 pub(crate) mod transport;
 
 use std::cell::OnceCell;
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,6 +43,7 @@ use crate::conn::quic_transport::{QuicTransport, SharedEndpoint};
 use crate::conn::timers::ConnTimers;
 use crate::conn::transport::{StreamTransport, Transport};
 use crate::quic;
+use crate::serve::limits::ClientCount;
 use crate::serve::metrics::SlotHandle;
 use crate::serve::refusals::{Reason, RefusedFor};
 use crate::tls::{ALPN_H2, RecvOutcome, Session, TlsInfo, late_alert};
@@ -64,7 +66,7 @@ pub struct Conn<S> {
     pub(crate) keep_open: bool,
     id: ConnId,
     service: Arc<ConnConfig>,
-    _count: ConnectionCountGuard,
+    _count: ConnectionCount,
     addresses: Addresses,
 }
 
@@ -112,13 +114,32 @@ pub(crate) enum Output {
     Broken,
 }
 
-/// Counts the connection as open in the metrics until it is dropped.
-struct ConnectionCountGuard {
+/// Counts the connection as open in the metrics, and for its client, until it is dropped.
+pub(crate) struct ConnectionCount {
     meter: Option<SlotHandle>,
     is_quic: bool,
+    /// Counts until it is dropped.
+    client: Option<Box<ClientCount>>,
 }
 
-impl ConnectionCountGuard {
+impl ConnectionCount {
+    /// Counts a new connection of a server; `None` refuses it (`--limit-connections`). `client`: its address, if that is
+    /// known already.
+    pub(crate) fn admit(
+        service: &ConnConfig,
+        is_quic: bool,
+        client: Option<IpAddr>,
+    ) -> Option<Self> {
+        let mut count = Self::count(service, is_quic);
+        if let Some(limits) = &service.connection_limits {
+            if !limits.admits_one(client) {
+                return None;
+            }
+            count.client = limits.admit_client(client).ok()?;
+        }
+        Some(count)
+    }
+
     fn count(service: &ConnConfig, is_quic: bool) -> Self {
         if let Some(meter) = &service.meter {
             meter.connection_opened();
@@ -129,11 +150,12 @@ impl ConnectionCountGuard {
         Self {
             meter: service.meter.clone(),
             is_quic,
+            client: None,
         }
     }
 }
 
-impl Drop for ConnectionCountGuard {
+impl Drop for ConnectionCount {
     fn drop(&mut self) {
         if let Some(meter) = &self.meter {
             meter.connection_closed();
@@ -149,25 +171,26 @@ impl<S: Default> Conn<S> {
         id: ConnId,
         socket: Socket,
         remote: PeerAddr,
-        service: &Arc<ConnConfig>,
+        (service, count): (&Arc<ConnConfig>, ConnectionCount),
         now: Instant,
     ) -> std::io::Result<Self> {
         let tls = match &service.tls {
             Some(config) => Some(Box::new(Session::new(config)?)),
             None => None,
         };
-        let expects_proxy = service.proxy_protocol.as_ref();
-        let expects_proxy =
-            expects_proxy.is_some_and(|trusts| trusts(remote.inet().map(|addr| addr.ip())));
+        let proxy = service.expects_proxy_header(&remote).then(|| {
+            let limits = service.connection_limits.clone();
+            Box::new(ProxyHeaderReader::new(limits))
+        });
         let proto =
             Connection::server_with_policy(Arc::clone(&service.limits), service.protocols, now);
         let transport = StreamTransport {
             tls,
-            proxy: expects_proxy.then(|| Box::new(ProxyHeaderReader::default())),
+            proxy,
             ..StreamTransport::new(socket)
         };
         let transport = Transport::Stream(transport);
-        Ok(Self::new(id, proto, transport, remote, service))
+        Ok(Self::new(id, proto, (transport, remote), (service, count)))
     }
 
     /// The server's end of a QUIC connection, before its handshake. `endpoint`: from which it was accepted.
@@ -175,20 +198,15 @@ impl<S: Default> Conn<S> {
         id: ConnId,
         conn: quic::Connection,
         endpoint: &SharedEndpoint,
-        service: &Arc<ConnConfig>,
+        (service, count): (&Arc<ConnConfig>, ConnectionCount),
         now: Instant,
     ) -> Self {
         let limits = Arc::clone(&service.limits);
         let proto = Connection::server_with_policy(limits, ProtocolPolicy::Http3, now);
         let transport = QuicTransport::shared(conn, endpoint, id.as_u64());
         let remote = transport.remote_addr();
-        Self::new(
-            id,
-            proto,
-            Transport::Quic(Box::new(transport)),
-            remote,
-            service,
-        )
+        let transport = Transport::Quic(Box::new(transport));
+        Self::new(id, proto, (transport, remote), (service, count))
     }
 
     /// A client connection from the outcome of a dial.
@@ -213,17 +231,16 @@ impl<S: Default> Conn<S> {
             }
             quic_io::offer_streams(&mut proto, quic, now);
         }
-        Self::new(id, proto, transport, remote, service)
+        let count = ConnectionCount::count(service, transport.quic().is_some());
+        Self::new(id, proto, (transport, remote), (service, count))
     }
 
     fn new(
         id: ConnId,
         proto: Connection,
-        io: Transport,
-        remote: PeerAddr,
-        service: &Arc<ConnConfig>,
+        (io, remote): (Transport, PeerAddr),
+        (service, count): (&Arc<ConnConfig>, ConnectionCount),
     ) -> Self {
-        let is_quic = io.quic().is_some();
         Self {
             proto,
             state: S::default(),
@@ -238,7 +255,7 @@ impl<S: Default> Conn<S> {
             keep_open: false,
             id,
             service: Arc::clone(service),
-            _count: ConnectionCountGuard::count(service, is_quic),
+            _count: count,
             addresses: Addresses {
                 remote,
                 local: OnceCell::new(),

@@ -1,10 +1,12 @@
 //! Reads the PROXY header that precedes a connection.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
 use socket2::Socket;
 
 use crate::conn::addr::PeerAddr;
+use crate::serve::limits::{ClientCount, ConnectionLimits};
 use crate::serve::proxy_protocol::{self, Header, Parsed};
 use crate::tls::RecvOutcome;
 
@@ -17,11 +19,22 @@ pub(crate) struct ProxyHeaderReader {
     /// Bytes read so far; once the header is complete, the bytes after it.
     bytes: Vec<u8>,
     header: Option<Header>,
+    /// Apply to the client that the header names.
+    limits: Option<Arc<ConnectionLimits>>,
+    pub(crate) client: Option<Box<ClientCount>>,
 }
 
 impl ProxyHeaderReader {
+    pub(crate) fn new(limits: Option<Arc<ConnectionLimits>>) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
     /// Reads the header; `Data` once it is complete. A malformed header is `InvalidData`: the connection is
-    /// closed without a response, because the protocol of the other side is not known.
+    /// closed without a response, because the protocol of the other side is not known. A client over its limit of
+    /// connections is `PermissionDenied`, and closed likewise.
     pub(crate) fn read_header(&mut self, mut socket: &Socket) -> io::Result<RecvOutcome> {
         while self.header.is_none() {
             let mut space = [0; READ_BYTES];
@@ -39,6 +52,10 @@ impl ProxyHeaderReader {
             if let Parsed::Complete { header, used } = parsed {
                 self.bytes.drain(..used);
                 self.header = Some(header);
+                if let (Some(limits), Header::Proxied { source, .. }) = (&self.limits, header) {
+                    let counted = limits.admit_client(Some(source.ip()));
+                    self.client = counted.map_err(|()| io::ErrorKind::PermissionDenied)?;
+                }
             }
         }
         Ok(RecvOutcome::Data {

@@ -8,6 +8,7 @@ use socket2::Socket;
 use crate::conn::addr::PeerAddr;
 use crate::conn::proxy_header::ProxyHeaderReader;
 use crate::conn::quic_transport::QuicTransport;
+use crate::serve::limits::ClientCount;
 use crate::sys::SEND_FLAGS;
 use crate::tls::{RecvOutcome, Session, TlsInfo};
 
@@ -133,6 +134,8 @@ pub(crate) struct StreamTransport {
     pub(crate) proxy: Option<Box<ProxyHeaderReader>>,
     /// Addresses from the PROXY header, which replace the socket's: remote, then local.
     pub(crate) proxied: Option<Box<(PeerAddr, PeerAddr)>>,
+    /// Counts the connection for the client of the PROXY header.
+    pub(crate) client: Option<Box<ClientCount>>,
     /// A send has failed because the peer reset the connection. The kernel reports a reset once, so the next receive
     /// finds an end of input.
     pub(crate) reset_seen: bool,
@@ -145,6 +148,7 @@ impl StreamTransport {
             tls: None,
             proxy: None,
             proxied: None,
+            client: None,
             reset_seen: false,
         }
     }
@@ -217,6 +221,7 @@ impl StreamTransport {
             Some(tls) => tls.recv(&mut source, space),
         };
         if header.is_drained() {
+            self.client = header.client.take();
             self.proxy = None;
         }
         // A short read from the buffered bytes does not mean that the socket is drained.
@@ -250,18 +255,24 @@ impl StreamTransport {
             b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain\r\ncontent-length: 47\r\n\
             connection: close\r\n\r\nThis address serves HTTPS: use an https:// URL\n";
         self.tls = None;
-        let _ = self.socket.send_with_flags(ANSWER, SEND_FLAGS);
-        // Unread bytes would turn the close into a reset, which destroys the answer.
-        let mut rest = [0; 4096];
-        for _ in 0..16 {
-            if !matches!(Read::read(&mut &self.socket, &mut rest), Ok(1..)) {
-                break;
-            }
-        }
+        send_last(&self.socket, ANSWER);
     }
 
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
+    }
+}
+
+/// Sends the answer to a connection that is about to be closed.
+#[cold]
+pub(crate) fn send_last(mut socket: &Socket, answer: &[u8]) {
+    let _ = socket.send_with_flags(answer, SEND_FLAGS);
+    // Unread bytes would turn the close into a reset, which destroys the answer.
+    let mut rest = [0; 4096];
+    for _ in 0..16 {
+        if !matches!(socket.read(&mut rest), Ok(1..)) {
+            break;
+        }
     }
 }
 

@@ -17,11 +17,13 @@ use std::time::{Duration, Instant};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 use socket2::Socket;
+use towline_proto::ProtocolPolicy;
 
-use crate::conn::Conn;
 use crate::conn::addr::PeerAddr;
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
+use crate::conn::transport::send_last;
+use crate::conn::{Conn, ConnectionCount};
 use crate::engine::Engine;
 use crate::engine::balance::{ACCEPTS_PER_TURN, Balance};
 use crate::engine::listener::Listener;
@@ -29,6 +31,10 @@ use crate::sys;
 
 /// Connections accepted per listener before it is closed.
 const LAST_ACCEPTS: usize = 512;
+
+/// The answer to a connection over `--limit-connections`, where it needs no handshake.
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\n\
+    connection: close\r\n\r\n";
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -286,10 +292,18 @@ impl<S: Default> Engine<S> {
             remote,
             service,
         } = accepted;
+        let client = remote.inet().map(|address| address.ip());
+        let client = client.filter(|_| !service.expects_proxy_header(&remote));
+        let Some(count) = ConnectionCount::admit(&service, false, client) else {
+            if service.tls.is_none() && service.protocols != ProtocolPolicy::Http2 {
+                send_last(&socket, BUSY);
+            }
+            return true;
+        };
         let id = self.table.next_id();
         let fd = socket.as_raw_fd();
         let registered = registry.register(&mut SourceFd(&fd), id.token(), Interest::READABLE);
-        let conn = Conn::from_accept(id, socket, remote, &service, now);
+        let conn = Conn::from_accept(id, socket, remote, (&service, count), now);
         if let (Ok(()), Ok(conn)) = (registered, conn) {
             self.add(id, conn, now);
         }

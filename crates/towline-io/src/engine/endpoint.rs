@@ -9,10 +9,10 @@ use std::time::Instant;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
 
-use crate::conn::Conn;
 use crate::conn::config::ConnConfig;
 use crate::conn::id::{ConnId, Source};
 use crate::conn::quic_transport::{SharedEndpoint, lock};
+use crate::conn::{Conn, ConnectionCount};
 use crate::engine::conn_table::Readiness;
 use crate::quic::{
     Connection, Endpoint, EndpointCounts, MAX_FORWARDED_BYTES, ReceiveOutcome, Workers,
@@ -35,10 +35,13 @@ pub(crate) struct Endpoints {
 impl Endpoints {
     pub(crate) fn add(
         &mut self,
-        endpoint: Endpoint,
+        mut endpoint: Endpoint,
         service: Arc<ConnConfig>,
         registry: &Registry,
     ) -> io::Result<()> {
+        endpoint
+            .connection_limits
+            .clone_from(&service.connection_limits);
         let fd = endpoint.as_raw_fd();
         let token = Source::Udp(self.registered.len()).token();
         registry.register(&mut SourceFd(&fd), token, Interest::READABLE)?;
@@ -140,11 +143,11 @@ impl Endpoints {
         now: Instant,
     ) -> Option<Conn<S>> {
         let registered = &mut self.registered[index];
-        let conn = registered.next_accepted(now)?;
+        let (conn, count) = registered.next_accepted(now)?;
         let RegisteredEndpoint {
             endpoint, service, ..
         } = registered;
-        Some(Conn::from_quic(id, conn, endpoint, service, now))
+        Some(Conn::from_quic(id, conn, endpoint, (service, count), now))
     }
 
     /// The next connection of an endpoint for which something has arrived.
@@ -289,9 +292,11 @@ impl RegisteredEndpoint {
     }
 
     /// The next new connection.
-    fn next_accepted(&mut self, now: Instant) -> Option<Connection> {
+    fn next_accepted(&mut self, now: Instant) -> Option<(Connection, ConnectionCount)> {
         let mut endpoint = lock(&self.endpoint);
-        let accepted = endpoint.next_accepted(now);
+        let service = &self.service;
+        let admit = |client| ConnectionCount::admit(service, true, Some(client));
+        let accepted = endpoint.next_accepted_if(now, admit);
         self.waiting = endpoint.waiting();
         accepted
     }

@@ -3,7 +3,7 @@
 //! ```text
 //!                     ┌─ handshakes < retry_from_handshakes, or a valid token ─► waiting ─► accepted, one by one
 //! first Initial ──────┼─ else, without a token ───────────────────────────────► Retry
-//!                     └─ handshakes = max_handshakes, or not accepting ────────► refused
+//!                     └─ handshakes = max_handshakes, or not accepting ────────► refused, as is one that is not admitted
 //! ```
 
 use std::cell::RefCell;
@@ -27,6 +27,7 @@ use crate::quic::key::Key;
 use crate::quic::socket::{MESSAGES, Message, Origin, ReceiveBuffers};
 use crate::quic::workers::Owner;
 use crate::quic::{Connection, QuicLimits, UdpSocket, Workers};
+use crate::serve::limits::ConnectionLimits;
 
 /// Outcome of [`Endpoint::receive`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,7 @@ pub struct Endpoint {
     reply: Vec<u8>,
     /// The workers that share its port, and its number among the endpoints of each.
     workers: Option<(Arc<Workers>, usize)>,
+    pub(crate) connection_limits: Option<Arc<ConnectionLimits>>,
 }
 
 thread_local! {
@@ -159,6 +161,7 @@ impl Endpoint {
             counts: EndpointCounts::default(),
             reply: Vec::new(),
             workers: None,
+            connection_limits: None,
         }
     }
 
@@ -223,7 +226,7 @@ impl Endpoint {
     }
 
     /// Reads one batch of datagrams, up to 64 KiB for each of eight senders. The connections concerned are
-    /// returned by [`next_ready`](Self::next_ready), new ones by [`next_accepted`](Self::next_accepted).
+    /// returned by [`next_ready`](Self::next_ready), new ones by `next_accepted_if`.
     pub fn receive(&mut self, now: Instant) -> io::Result<ReceiveOutcome> {
         BUFFERS.with_borrow_mut(|buffers| {
             let messages = match self.socket.receive(buffers) {
@@ -252,10 +255,19 @@ impl Endpoint {
         self.counts
     }
 
-    /// Begins the handshake of the next new connection. Register it, then treat it as ready.
-    pub fn next_accepted(&mut self, now: Instant) -> Option<Connection> {
+    /// Begins the handshake of the next new connection whose client `admit` counts; the others are refused. Register it,
+    /// then treat it as ready.
+    pub(crate) fn next_accepted_if<T>(
+        &mut self,
+        now: Instant,
+        admit: impl Fn(IpAddr) -> Option<T>,
+    ) -> Option<(Connection, T)> {
         while let Some(waiting) = self.waiting.pop_front() {
             self.reply.clear();
+            let Some(count) = admit(waiting.incoming.remote_address().ip()) else {
+                self.refuse(waiting.incoming);
+                continue;
+            };
             let accepted = self
                 .quic
                 .accept(waiting.incoming, now, &mut self.reply, None);
@@ -265,7 +277,7 @@ impl Endpoint {
                     if let Some(slot) = self.slot(conn.key()) {
                         slot.has_early_data = waiting.has_early_data;
                     }
-                    return Some(conn);
+                    return Some((conn, count));
                 }
                 Err(error) => {
                     if let Some(response) = error.response {
@@ -277,7 +289,7 @@ impl Endpoint {
         None
     }
 
-    /// Number of new connections that wait for `next_accepted`.
+    /// Number of new connections that wait for `next_accepted_if`.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -501,12 +513,13 @@ impl Endpoint {
         self.reply.clear();
         let handshakes = self.handshakes + self.waiting.len();
         if !self.accepting || handshakes >= self.limits.max_handshakes {
-            self.counts.refused += 1;
-            let refusal = self.quic.refuse(incoming, &mut self.reply);
-            return self.respond(&refusal);
+            return self.refuse(incoming);
         }
-        let is_loaded = handshakes >= self.limits.retry_from_handshakes;
-        if is_loaded && !incoming.remote_address_validated() {
+        let client = incoming.remote_address().ip();
+        let limits = self.connection_limits.as_ref();
+        let requires_proof = handshakes >= self.limits.retry_from_handshakes
+            || limits.is_some_and(|limits| limits.requires_proof(client));
+        if requires_proof && !incoming.remote_address_validated() {
             // A token of a Retry that is wrong has been refused before.
             match self.quic.retry(incoming, &mut self.reply) {
                 Ok(retry) => {
@@ -521,6 +534,12 @@ impl Endpoint {
             incoming,
             has_early_data: has_zero_rtt(datagram),
         });
+    }
+
+    fn refuse(&mut self, incoming: Incoming) {
+        self.counts.refused += 1;
+        let refusal = self.quic.refuse(incoming, &mut self.reply);
+        self.respond(&refusal);
     }
 
     /// Sends a datagram of the endpoint itself. If the socket is full it is lost, and the client tries again.

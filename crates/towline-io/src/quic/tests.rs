@@ -46,6 +46,13 @@ pub(crate) fn socket() -> UdpSocket {
     UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1 << 20).unwrap()
 }
 
+impl Endpoint {
+    pub(crate) fn next_accepted(&mut self, now: Instant) -> Option<Connection> {
+        let (conn, ()) = self.next_accepted_if(now, |_| Some(()))?;
+        Some(conn)
+    }
+}
+
 /// An endpoint with its connections and the events that they have had.
 pub(crate) struct End {
     pub(crate) endpoint: Endpoint,

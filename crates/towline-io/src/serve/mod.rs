@@ -9,6 +9,7 @@ pub mod features;
 pub mod files;
 pub mod forwarded;
 mod labels;
+pub mod limits;
 pub mod metrics;
 pub mod proxy_protocol;
 mod redirect;

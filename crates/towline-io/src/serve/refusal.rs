@@ -28,6 +28,12 @@ pub enum Reason {
     NotImplemented: "not_implemented",
     /// 503: `--limit-concurrency`.
     Overloaded: "overloaded",
+    /// 429: `--limit-rate`.
+    Rate: "rate_limit",
+    /// `--limit-connections`: the connection is closed.
+    Connections: "connection_limit",
+    /// `--limit-connections-per-client`: the connection is closed.
+    ClientConnections: "client_connection_limit",
     /// 505: a version that the server does not support.
     Version: "version",
     /// 400 or 426: a WebSocket handshake that violates RFC 6455.

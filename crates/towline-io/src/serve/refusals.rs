@@ -80,8 +80,8 @@ impl Refusals {
         });
     }
 
-    /// Handles a failed handshake of TLS. `what`: the sentence for the server log.
-    pub fn on_handshake(&self, reason: Reason, what: &str, client: Option<IpAddr>, now: Instant) {
+    /// Handles a connection that ends before its first request. `what`: the sentence for the server log.
+    pub fn on_connection(&self, reason: Reason, what: &str, client: Option<IpAddr>, now: Instant) {
         self.count(reason);
         self.log(reason, now, || {
             let mut text = format!("refused: {what} ({})", reason.label());
@@ -203,7 +203,10 @@ struct Window {
 impl Lines {
     /// Whether a line of this reason may be logged now; otherwise it is counted.
     fn admit(&mut self, reason: Reason, now: Instant) -> bool {
-        self.summarise(now);
+        let is_over = |since| now >= since + PERIOD;
+        if self.windows[reason as usize].since.is_some_and(is_over) {
+            self.summarise(now);
+        }
         let window = &mut self.windows[reason as usize];
         window.since.get_or_insert(now);
         let is_full = window.lines >= LINES_PER_PERIOD;

@@ -52,7 +52,7 @@ use failure::Failure;
 use parse::HeadParser;
 pub use parse::HeadScratch;
 pub(crate) use prepared::Parts;
-pub use prepared::PreparedRequest;
+pub use prepared::{EncodedResponse, PreparedRequest};
 use timers::Timers;
 use trailers::Trailers;
 

@@ -174,7 +174,7 @@ impl Connection {
     }
 
     /// Whether the connection can be reused after the response that is about to be written.
-    fn may_keep_alive(&self) -> bool {
+    pub(super) fn may_keep_alive(&self) -> bool {
         // A client that has received no `100 Continue` may send its body or not: nothing can follow it. After
         // a refused CONNECT the client may have begun with the tunneled protocol.
         self.exchange.keep_alive
@@ -375,7 +375,7 @@ impl Connection {
         }
     }
 
-    fn send_complete(&mut self) {
+    pub(super) fn send_complete(&mut self) {
         self.send_state = SendState::Complete;
         self.try_end_exchange();
         if !self.is_discarding_body() {

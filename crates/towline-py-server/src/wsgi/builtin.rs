@@ -40,10 +40,7 @@ impl BuiltinResponses {
             return true;
         }
         let (line, fields) = (request.line(), request.fields());
-        let response = if line.method == b"CONNECT" {
-            // PEP 3333 has no tunnels.
-            Some(BuiltinResponse::not_implemented(&line))
-        } else if may_answer {
+        let response = if may_answer {
             let origin = origin(conn, request);
             let sender = Sender {
                 client: client(conn, &origin),
@@ -54,6 +51,10 @@ impl BuiltinResponses {
         } else {
             None
         };
+        // PEP 3333 has no tunnels.
+        let is_tunnel = line.method == b"CONNECT";
+        let response =
+            response.or_else(|| is_tunnel.then(|| BuiltinResponse::not_implemented(&line)));
         let Some(response) = response else {
             return false;
         };

@@ -14,7 +14,7 @@ use crate::conn::flush::FlushOutcome;
 use crate::conn::id::ConnId;
 use crate::conn::quic_transport::{SharedEndpoint, lock};
 use crate::conn::transport::Transport;
-use crate::conn::{Conn, Output};
+use crate::conn::{Conn, ConnectionCount, Output};
 
 use crate::quic::memory_socket::MemorySocket;
 use crate::quic::tests::{certificate, trusting};
@@ -308,7 +308,8 @@ impl Simulation {
             let Some(conn) = accepted else { break };
             let id = ConnId::from_u64(self.servers.len() as u64 + 1);
             let (endpoint, config) = (&self.endpoint, &self.server_config);
-            let conn = Conn::from_quic(id, conn, endpoint, config, self.now);
+            let count = ConnectionCount::count(config, true);
+            let conn = Conn::from_quic(id, conn, endpoint, (config, count), self.now);
             let program = Program::new(Role::Server, &self.specs, self.seed ^ 2);
             self.servers.push(Running { conn, program });
         }

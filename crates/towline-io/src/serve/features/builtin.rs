@@ -5,8 +5,12 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
 
-use towline_proto::{BodySize, Field, ResponseHead, StreamId, UserError, Version};
+use towline_proto::{
+    BodySize, Connection, EncodedResponse, Field, Protocol, ResponseHead, StreamId, UserError,
+    Version,
+};
 
 use super::super::files::{FileBody, FileResponse, ResponseField};
 use super::super::metrics::PageFormat;
@@ -15,6 +19,7 @@ use super::super::refusals::{Reason, RefusedFor, Undecodable};
 use super::{CHALLENGE_PREFIX, ExchangeRecord, Features, Payload, RequestLine};
 use crate::conn::Conn;
 use crate::conn::addr::PeerAddr;
+use crate::sys::unix_seconds;
 
 /// Longest token of a challenge that is looked for; those of Let's Encrypt have 43 bytes.
 const MAX_TOKEN_BYTES: usize = 128;
@@ -28,6 +33,40 @@ pub struct BuiltinResponse {
     body: BuiltinBody,
     /// The response refuses the request.
     refused: Option<Box<RefusedRequest>>,
+    /// Seconds after which a client that is over `--limit-rate` may come back.
+    retry_after: Option<u64>,
+}
+
+const TOO_MANY_REQUESTS: &str = "Too Many Requests";
+
+pub(super) const RATE_LIMITED: RefusedFor = RefusedFor {
+    reason: Reason::Rate,
+    rule: "more requests than --limit-rate",
+};
+
+/// The requests to which an encoded refusal is an answer: those of the same second, whose date it has, of an address of
+/// ours, whose fields it has, with the same `retry-after`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct KeptFor {
+    retry_after: u64,
+    second: u64,
+    config: usize,
+}
+
+pub(super) type KeptRefusal = (KeptFor, EncodedResponse);
+
+impl KeptFor {
+    fn new<S>(retry_after: u64, conn: &Conn<S>) -> Self {
+        Self {
+            retry_after,
+            second: unix_seconds(),
+            config: Arc::as_ptr(conn.service()).addr(),
+        }
+    }
+
+    fn place(self) -> usize {
+        (self.retry_after % 8) as usize
+    }
 }
 
 /// A refused request, for the server log.
@@ -53,6 +92,7 @@ impl From<FileResponse> for BuiltinResponse {
             content_length: response.content_length,
             body: BuiltinBody::File(response.body),
             refused: None,
+            retry_after: None,
         }
     }
 }
@@ -79,6 +119,7 @@ pub(super) fn metrics_page(
         content_length: Some(page.len() as u64),
         body: BuiltinBody::Text(page.into()),
         refused: None,
+        retry_after: None,
     }
 }
 
@@ -169,6 +210,7 @@ fn plain(status: u16, text: impl Into<Cow<'static, str>>) -> BuiltinResponse {
         content_length: Some(text.len() as u64),
         body: BuiltinBody::Text(text),
         refused: None,
+        retry_after: None,
     }
 }
 
@@ -182,6 +224,19 @@ impl BuiltinResponse {
             Reason::Overloaded,
             "more requests than --limit-concurrency",
         )
+    }
+
+    /// 429 (RFC 6585 4): a request over `--limit-rate`.
+    pub(super) fn rate_limited(seconds: u64) -> Self {
+        let text = TOO_MANY_REQUESTS;
+        Self {
+            status: 429,
+            fields: Vec::new(),
+            content_length: Some(text.len() as u64),
+            body: BuiltinBody::Text(text.into()),
+            refused: None,
+            retry_after: Some(seconds),
+        }
     }
 
     /// 501 (RFC 9110 15.6.2) to CONNECT: no tunnels (RFC 9110 9.3.6).
@@ -243,7 +298,7 @@ impl BuiltinResponse {
     /// Sends the response; a file is sent as the connection accepts it. `defaults` are the headers that the
     /// server adds to every response.
     pub fn send<'a, S>(
-        self,
+        mut self,
         features: &mut Features,
         record: &mut ExchangeRecord,
         conn: &mut Conn<S>,
@@ -252,6 +307,14 @@ impl BuiltinResponse {
     ) -> Result<(), UserError> {
         if let Some(request) = &self.refused {
             features.refuse(record, request, self.status, conn.remote_addr());
+        }
+        if let Some(seconds) = self.retry_after {
+            record.refused = Some(RATE_LIMITED);
+            let use_for = KeptFor::new(seconds, conn);
+            if features.repeat(record, &mut conn.proto, (id, use_for))? {
+                return Ok(());
+            }
+            self.fields = features.rate_fields(seconds);
         }
         let own = self
             .fields
@@ -275,6 +338,9 @@ impl BuiltinResponse {
             // Files are compressed by precompressed siblings only.
             BuiltinBody::File(_) => Payload::File,
         };
+        if let (Some(seconds), Some(Protocol::Http1)) = (self.retry_after, conn.proto.protocol()) {
+            features.keep_refusal(KeptFor::new(seconds, conn), &head);
+        }
         features.respond(record, &mut conn.proto, (id, &head, length), payload)?;
         match self.body {
             BuiltinBody::File(FileBody::File {
@@ -305,7 +371,45 @@ impl BuiltinResponse {
     }
 }
 
+/// Refusals by rate. A client that is refused may send many more requests, which must cost less than those of others.
 impl Features {
+    /// The fields of draft-ietf-httpapi-ratelimit-headers-11, and `retry-after`.
+    fn rate_fields(&self, seconds: u64) -> Vec<ResponseField> {
+        let limit = self.config.rate_limit.as_ref();
+        let policy = limit.map_or("", |limit| &limit.policy);
+        let own = |text: String| Cow::Owned(text.into_bytes());
+        let mut response = plain(429, TOO_MANY_REQUESTS);
+        response.fields.extend([
+            (&b"retry-after"[..], own(seconds.to_string())),
+            (b"ratelimit-policy", own(policy.to_owned())),
+            (b"ratelimit", own(format!("\"default\";r=0;t={seconds}"))),
+        ]);
+        response.fields
+    }
+
+    /// Keeps a refusal. An access log may have its fields, so that none is kept.
+    fn keep_refusal(&mut self, use_for: KeptFor, head: &ResponseHead<'_>) {
+        let encoded = EncodedResponse::new(head, TOO_MANY_REQUESTS.as_bytes());
+        let encoded = encoded.ok().filter(|_| self.log.is_none());
+        self.refusals[use_for.place()] = encoded.map(|response| (use_for, response));
+    }
+
+    /// Sends a kept refusal; false if there is none in the form that this request needs.
+    fn repeat(
+        &self,
+        record: &mut ExchangeRecord,
+        conn: &mut Connection,
+        (id, use_for): (StreamId, KeptFor),
+    ) -> Result<bool, UserError> {
+        match &self.refusals[use_for.place()] {
+            Some((kept_for, response)) if *kept_for == use_for => {
+                record.status = 429;
+                conn.respond_encoded(id, response)
+            }
+            _ => Ok(false),
+        }
+    }
+
     /// Counts and logs a request that gets a response of the server because of a rule.
     fn refuse(
         &self,

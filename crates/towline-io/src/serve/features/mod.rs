@@ -34,6 +34,7 @@ use super::access_log::{Entry, Format, Log, Outcome, Writer};
 use super::compress::Policy;
 use super::files::Mount;
 use super::forwarded;
+use super::limits::RateLimit;
 use super::metrics::{self, MethodClass, PageFormat, SlotHandle, Slots};
 use super::refusals::{Refusals, RefusedFor};
 use super::request_id::{self, IdGenerator};
@@ -72,6 +73,8 @@ pub struct FeatureConfig {
     pub request_id: Option<Box<[u8]>>,
     /// Labels of the metric `towline_build_info`.
     pub build: Vec<(&'static str, String)>,
+    /// `--limit-rate`.
+    pub rate_limit: Option<RateLimit>,
     /// Serve `/metrics` in addition to the application.
     pub metrics: bool,
     /// Respond to health checks at this path and below it.
@@ -95,6 +98,7 @@ impl FeatureConfig {
         self.metrics
             || self.health_path.is_some()
             || self.acme_challenges.is_some()
+            || self.rate_limit.is_some()
             || !self.mounts.is_empty()
             || self.decoding.is_some()
     }
@@ -143,6 +147,8 @@ pub struct Features {
     log: Option<Log>,
     encoders: EncoderPool,
     ids: Option<IdGenerator>,
+    /// Refusals by rate, to be sent again.
+    refusals: [Option<builtin::KeptRefusal>; 8],
     pid: u32,
 }
 
@@ -187,6 +193,7 @@ impl Features {
                 .request_id
                 .as_ref()
                 .and_then(|_| IdGenerator::new().ok()),
+            refusals: [const { None }; 8],
             may_answer: config.may_answer(),
             config,
         }
@@ -311,7 +318,7 @@ impl Features {
     pub fn builtin_response<'a>(
         &self,
         line: &RequestLine<'_>,
-        fields: impl IntoIterator<Item = Field<'a>> + Clone,
+        fields: impl Iterator<Item = Field<'a>> + Clone,
         sender: &Sender,
     ) -> Option<BuiltinResponse> {
         let config = &self.config;
@@ -322,7 +329,7 @@ impl Features {
             .next()
             .unwrap_or_default();
         if (metrics_only || self.config.metrics) && path == METRICS_PATH {
-            let mut fields = fields.into_iter();
+            let mut fields = fields;
             let accept = fields.find(|field| field.name.eq_ignore_ascii_case(b"accept"));
             let format = PageFormat::negotiate(accept.map(|field| field.value));
             return Some(builtin::metrics_page(line.method, format, || {
@@ -359,9 +366,19 @@ impl Features {
         {
             return Some(response);
         }
+        if let Some(limit) = &config.rate_limit {
+            let now_ns = metrics::monotonic_ns();
+            let admitted = limit.admit(path, fields.clone().map(pair), sender.client, now_ns);
+            if let Err(seconds) = admitted {
+                if let Some(refusals) = &config.refusals {
+                    refusals.on_builtin(builtin::RATE_LIMITED, 429, line, sender.client);
+                }
+                return Some(BuiltinResponse::rate_limited(seconds));
+            }
+        }
         let mount = self.config.mount(line.target)?;
         // A mount reads the fields several times.
-        let fields: Vec<_> = fields.into_iter().map(pair).collect();
+        let fields: Vec<_> = fields.map(pair).collect();
         let fields = fields.iter().copied();
         mount
             .response(line.method, line.target, fields, SystemTime::now())

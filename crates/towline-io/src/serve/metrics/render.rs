@@ -464,6 +464,6 @@ mod tests {
             value.parse::<f64>().unwrap();
         }
         assert!(page.ends_with('\n'));
-        assert_eq!(families.len(), 47);
+        assert_eq!(families.len(), 48);
     }
 }

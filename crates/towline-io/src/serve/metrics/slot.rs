@@ -11,6 +11,7 @@ use std::time::Duration;
 use towline_proto::Version;
 
 use super::labels::{MethodClass, STATUSES, VERSIONS, status_of, version_index};
+use crate::serve::limits::LimitMemory;
 use crate::serve::refusals::Reason;
 use crate::shared_memory::Mapping;
 
@@ -129,6 +130,8 @@ slot! {
     quic_port: Gauge;
     /// Inode of the worker's first UDP socket, which its successor reads as well; 0 if it has none.
     quic_socket: Gauge;
+    /// 1 if the worker counts connections by client.
+    counts_clients: Gauge;
     in_flight: Gauge, "towline_requests_in_flight", "Requests in flight.";
     connections_open: Gauge, "towline_connections_open", "Connections open.";
     websockets_open: Gauge, "towline_websockets_open", "WebSockets open.";
@@ -159,7 +162,7 @@ slot! {
     quic_retries: Counter, "towline_quic_retries_total",
         "QUIC connection attempts answered with Retry.";
     quic_refused: Counter, "towline_quic_refused_total",
-        "QUIC connection attempts refused: too many handshakes, or the worker is ending.";
+        "QUIC connection attempts refused: too many handshakes, a limit on connections, or the worker is ending.";
     quic_early_accepted: Counter, "towline_quic_early_accepted_total",
         "QUIC handshakes whose early data (0-RTT) was accepted.";
     quic_early_refused: Counter, "towline_quic_early_refused_total",
@@ -266,6 +269,8 @@ impl std::error::Error for SlotsError {}
 pub struct Slots {
     first: *const Slot,
     count: usize,
+    /// State of the limits on clients.
+    limits: Option<Arc<LimitMemory>>,
     /// Keeps the mapping (a Python buffer, a `Vec`) alive.
     _owner: Arc<dyn Any + Send + Sync>,
 }
@@ -296,7 +301,10 @@ impl Slots {
         let (start, bytes) = (mapping.start(), mapping.bytes());
         // SAFETY: a fresh mapping is zeroed and on a page boundary, and moves into the owner.
         let slots = unsafe { Self::from_shared(start, bytes, Arc::new(mapping)) };
-        slots.map_err(io::Error::other)
+        Ok(Self {
+            limits: Some(Arc::new(LimitMemory::new(count.max(1))?)),
+            ..slots.map_err(io::Error::other)?
+        })
     }
 
     /// A view over `bytes` bytes of memory that other processes may share.
@@ -319,12 +327,18 @@ impl Slots {
         Ok(Self {
             first: start.cast(),
             count: bytes / SLOT_BYTES,
+            limits: None,
             _owner: owner,
         })
     }
 
     pub fn len(&self) -> usize {
         self.count
+    }
+
+    /// The memory of the limits, which [`mapped`](Self::mapped) slots have.
+    pub fn limits(&self) -> Option<&Arc<LimitMemory>> {
+        self.limits.as_ref()
     }
 
     pub fn is_empty(&self) -> bool {
@@ -436,6 +450,17 @@ impl SlotHandle {
 
     pub fn slots(&self) -> &Slots {
         &self.slots
+    }
+
+    /// Ends the worker, which may have been killed: gives its connections back.
+    pub fn end(&self) {
+        if let Some(limits) = self.slots.limits()
+            && self.counts_clients.load(Relaxed) != 0
+        {
+            limits.forget_connections(self.index);
+        }
+        let slot: &Slot = self;
+        slot.end();
     }
 
     pub fn index(&self) -> usize {

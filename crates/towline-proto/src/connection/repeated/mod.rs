@@ -1,17 +1,29 @@
 //! Requests that are sent many times, for a load generator. They are validated once, and compressed once for each state of
-//! the compression table. Servers and clients have none of this.
+//! the compression table. A server repeats refusals over HTTP/1.
 
 mod encoded;
 
 use crate::multiplexed::Messages;
 use crate::multiplexed::streams::StreamKey;
-use crate::{BodySize, PreparedRequest, StreamId, UserError};
+use crate::{BodySize, EncodedResponse, PreparedRequest, StreamId, UserError};
 
 use super::{Connection, Inner};
 
 pub(crate) use encoded::EncodedRequests;
 
 impl Connection {
+    /// Responds over HTTP/1.1, on a connection that stays open. False: use [`respond`](Self::respond).
+    pub fn respond_encoded(
+        &mut self,
+        id: StreamId,
+        response: &EncodedResponse,
+    ) -> Result<bool, UserError> {
+        match &mut self.inner {
+            Inner::H1(conn) => conn.respond_encoded(id, response),
+            Inner::H2(_) | Inner::H3(_) => Ok(false),
+        }
+    }
+
     /// Like [`request_pipelined`](Self::request_pipelined), with a request that is validated and encoded already,
     /// for programs that send the same one many times.
     pub fn request_prepared(&mut self, request: &PreparedRequest) -> Result<StreamId, UserError> {
