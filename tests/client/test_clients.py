@@ -43,6 +43,7 @@ def backend(request):
 
 EXPORTED = [
     "ASGITransport",
+    "Address",
     "AsyncBaseTransport",
     "AsyncByteStream",
     "AsyncClient",

@@ -73,6 +73,7 @@ class AcmeOptions(Section, group="acme", summary="certificates by ACME: Let's En
 
     @property
     def acme_url(self) -> str:
+        """The URL of the CA's directory."""
         return STAGING if self.acme_directory == "staging" else self.acme_directory
 
     @property
@@ -85,5 +86,6 @@ class AcmeOptions(Section, group="acme", summary="certificates by ACME: Let's En
 
     @property
     def acme_files(self) -> list[str]:
+        """The files of the certificates, with their keys, in the store."""
         return [os.path.join(self.acme_folder or "", f"{name}.pem") for name in self.acme_names]
 # fmt: on
