@@ -252,7 +252,7 @@ def test_a_ca_that_is_down(tmp_path: Path) -> None:
         ca.start(ca.dns_port)
         # A restart keeps the back-off, HUP does not.
         with served(ca) as server:
-            time.sleep(1)
+            is_logged(server, f"ACME: {NAME} is tried again in 1")
             assert ca.orders() == 0
             server.signal(signal.SIGHUP)
             is_certified(server, ca)

@@ -193,6 +193,9 @@ class Run:
         has_failed = "failures" in record
         if "order" not in record and (has_failed or installed is not None):
             if time.time() < record.get("due", 0.0) and not (has_failed and self._at_once):
+                if has_failed:
+                    wait = f"{record['due'] - time.time():.0f} s ({record['error']}); SIGHUP does not wait"
+                    logger.warning("ACME: %s is tried again in %s", name, wait)
                 return float(record["due"])
             if installed is not None and not has_failed and time.time() < record.get("renew_at", math.inf):
                 return self._look(name, installed)
