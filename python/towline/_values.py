@@ -149,6 +149,13 @@ def tls_version(value: str) -> str:
     return f"1.{match[1]}"
 
 
+def share(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError(f"expected a number from 0 to 1, not {value!r}") from None
+
+
 def access_log_rules(name: str, rules: tuple[str, ...]) -> None:
     """Check rules that exclude requests from the access log."""
     for rule in rules:

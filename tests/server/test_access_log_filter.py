@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from towline.cli.option_parser import CommandLineError
+from towline.cli.serve import configure
 from towline.config import ServerConfig
 from towline.errors import ConfigError
 
@@ -194,6 +196,13 @@ def test_what_is_no_rule_is_named(rule: str) -> None:
         ConfigError, match=r"access_log_exclude: expected a path .*, not " + re.escape(repr(rule))
     ):
         ServerConfig("a:b", access_log_exclude=("/a", rule))
+
+
+def test_a_variable_has_several_rules() -> None:
+    config = configure(["a:b"], {"TOWLINE_ACCESS_LOG_EXCLUDE": "/healthz 2xx:/static/*"})
+    assert config.access_log_exclude == ("/healthz", "2xx:/static/*")
+    with pytest.raises(CommandLineError, match="expected a number from 0 to 1, not 'x'"):
+        configure(["a:b", "--access-log-sample", "x"], {})
 
 
 @pytest.mark.parametrize(

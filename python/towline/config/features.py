@@ -8,7 +8,7 @@ from typing import Any
 from .. import _options as kind
 from .. import _values as values
 from .._codings import CODINGS, REQUEST_CODINGS
-from .._options import Section, between, each, number, option, size
+from .._options import Section, between, number, option, size
 
 GUNICORN_LOG_FORMAT = '%(h)s %(l)s %(u)s %(t)s "%(r)s" %(s)s %(b)s "%(f)s" "%(a)s"'
 
@@ -42,11 +42,11 @@ class LoggingOptions(Section, group="logging", summary="server log and access lo
     access_log_redact: tuple[str, ...] = option(
         values.SECRET_PARAMETERS, "query parameters to hide; none hides nothing",
         metavar="NAMES", parse=values.redacted_parameters)
-    access_log_exclude: tuple[str, ...] = each(
+    access_log_exclude: tuple[str, ...] = option(
         (), "no line for PATH, STATUS or STATUS:PATH, such as /healthz, '/static/*', 404, 2xx:/metrics",
-        metavar="RULE", check=values.access_log_rules)
+        metavar="RULE", parse=lambda rules: tuple(rules.split()), check=values.access_log_rules, repeat=True)
     access_log_sample: float = option(
-        1.0, "share of successes (status < 400) logged", metavar="SHARE", parse=float, check=between(0, 1))
+        1.0, "share of successes (status < 400) logged", metavar="SHARE", parse=values.share, check=between(0, 1))
     access_log_slow: float | None = option(
         None, "always log requests that take this long", metavar="SECONDS", parse=kind.optional_seconds, check=kind.above_zero)
     request_id_header: str | None = option(
