@@ -15,7 +15,6 @@ use towline_io::serve::compress::{MIN_BYTES, Policy};
 use towline_io::serve::features::FeatureConfig;
 use towline_io::serve::features::request_body::RequestDecoding;
 use towline_io::serve::files::{self, Mount};
-use towline_io::serve::forwarded::ForwardedHeaders;
 use towline_io::serve::limits::{RateKey, RateLimit};
 use towline_io::serve::metrics::{SlotHandle, Slots, monotonic_ns};
 use towline_io::serve::refusals::Refusals;
@@ -64,7 +63,7 @@ pub fn from_options(options: &Options, slot: Option<SlotHandle>) -> PyResult<Fea
             || !decoded.is_empty()
             || options
                 .forwarded()
-                .is_some_and(ForwardedHeaders::replaces_url)
+                .is_some_and(|read| read.host || read.port || read.prefix)
             || options.queue_time,
         queue_time: options.queue_time,
         mounts: options

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use towline_io::serve::features::overrides::{Arrival, DecodedLength, Overrides};
+use towline_io::serve::features::overrides::{Arrival, Overrides};
 use towline_io::serve::features::request_body::Content;
 use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features, RequestLine, Sender};
 use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
@@ -196,8 +196,7 @@ fn dispatch<'py>(
             Content::Coded(decoder) => (Some(decoder), builtin),
             Content::Refused(response) => (None, Some(*response)),
         };
-        let is_decoded = server_state.record.decoder.is_some();
-        overrides.decoded = is_decoded.then_some(DecodedLength::Unknown);
+        overrides.is_decoded = server_state.record.decoder.is_some();
     }
     if server.records_exchanges {
         let client = conn_info.client(&origin);

@@ -28,7 +28,7 @@ impl Scopes {
             scope.set_item(intern!(py, "root_path"), prefix)?;
             Self::put_path(scope, prefix, Target::parse(target).path)?;
         }
-        if overrides.decoded.is_some() {
+        if overrides.is_decoded {
             set_header(scope, b"content-encoding", None)?;
             set_header(scope, b"content-length", None)?;
         }

@@ -7,7 +7,7 @@ use pyo3::exceptions::PyConnectionError;
 use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
-use towline_io::serve::features::overrides::{Arrival, DecodedLength, Overrides};
+use towline_io::serve::features::overrides::{Arrival, Overrides};
 use towline_io::serve::features::request_body::Content;
 use towline_io::serve::features::{Features, Payload, RequestLine};
 use towline_io::serve::forwarded::PeerIp;
@@ -19,7 +19,7 @@ use super::context::FreshContext;
 use super::environ::{Environs, TemplateValues};
 use super::file_wrapper::FileWrapper;
 use super::input::{ErrorStream, InputStream};
-use super::request::Request;
+use super::request::{MoreBody, Request};
 use super::request_io::{SharedRequestIo, lock};
 use super::start_response::{Phase, PlainText, Responder};
 use super::taken_socket::{self, ConnectionSocket};
@@ -158,13 +158,8 @@ impl AppRunner {
             waited: times.called.saturating_duration_since(times.received),
         };
         let mut overrides = responder.overrides(py, &arrival, request);
-        if let Content::Coded(_) = request.content {
-            overrides.decoded = Some(if request.complete {
-                DecodedLength::Known(request.arrived())
-            } else {
-                DecodedLength::Unknown
-            });
-        }
+        overrides.is_decoded = request.is_coded();
+        overrides.decoded_bytes = request.complete.then(|| request.arrived());
         overrides
     }
 
@@ -188,10 +183,11 @@ impl AppRunner {
             .environs
             .build(py, &request.line(), client_info, request.fields())?;
         let body = std::mem::take(&mut request.body);
-        let spool = request.spool.take();
+        let more = request.more.take().map(|more| *more);
+        let MoreBody { spool, content } = more.unwrap_or_default();
         if !request.complete {
             let connection = (self.request_io.clone(), serial);
-            let decoder = match std::mem::take(&mut request.content) {
+            let decoder = match content {
                 Content::Coded(decoder) => Some(decoder),
                 _ => None,
             };

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use towline_io::Conn;
-use towline_io::serve::features::request_body::Content;
 use towline_io::serve::features::{BuiltinResponse, ExchangeRecord, Features, Sender};
 use towline_io::serve::forwarded::{Origin, PeerIp, Scheme};
 
@@ -33,10 +32,8 @@ impl BuiltinResponses {
     pub fn respond(&mut self, conn: &mut Conn<ConnState>, request: &mut Request) -> bool {
         let role = conn.service().role;
         let may_answer = self.features.may_answer(role);
-        if may_answer && matches!(request.content, Content::Refused(_)) {
-            if let Content::Refused(response) = std::mem::take(&mut request.content) {
-                self.send(conn, request, *response);
-            }
+        if may_answer && let Some(response) = request.take_refusal() {
+            self.send(conn, request, *response);
             return true;
         }
         let (line, fields) = (request.line(), request.fields());

@@ -9,7 +9,7 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use towline_io::serve::features::RequestLine;
-use towline_io::serve::features::overrides::{DecodedLength, Overrides};
+use towline_io::serve::features::overrides::Overrides;
 use towline_proto::{Field, Version};
 
 use super::client_info::ClientInfo;
@@ -215,15 +215,11 @@ impl Environs {
             environ.set_item(&interned.script_name, prefix)?;
             self.put_path_info(environ, Target::parse(target).path, prefix.as_bytes())?;
         }
-        if let Some(decoded) = overrides.decoded {
+        if overrides.is_decoded {
             environ.del_item(intern!(py, "HTTP_CONTENT_ENCODING"))?;
-            match decoded {
-                DecodedLength::Known(bytes) => {
-                    environ.set_item(intern!(py, "CONTENT_LENGTH"), bytes.to_string())?;
-                }
-                DecodedLength::Unknown => {
-                    environ.call_method1(intern!(py, "pop"), ("CONTENT_LENGTH", py.None()))?;
-                }
+            environ.call_method1(intern!(py, "pop"), ("CONTENT_LENGTH", py.None()))?;
+            if let Some(bytes) = overrides.decoded_bytes {
+                environ.set_item(intern!(py, "CONTENT_LENGTH"), bytes.to_string())?;
             }
         }
         if let Some(queue_time) = overrides.queue_time {

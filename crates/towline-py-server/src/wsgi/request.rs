@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use towline_io::serve::features::request_body::{BodyRead, Content};
-use towline_io::serve::features::{FeatureConfig, RequestLine};
+use towline_io::serve::features::{BuiltinResponse, FeatureConfig, RequestLine};
 use towline_io::{Conn, Spool, StreamMap};
 use towline_proto::{Event, Fields, OwnedHead, StreamId, StreamRead};
 
@@ -33,12 +33,21 @@ pub struct Request {
     /// The part of the body that has arrived: the first bytes,
     pub body: Vec<u8>,
     /// and those after them.
-    pub spool: Option<Box<Spool>>,
+    pub more: Option<Box<MoreBody>>,
     /// The whole body has arrived.
     pub complete: bool,
-    /// With a content coding, the parts above are decoded.
+}
+
+/// Parts that few bodies have.
+#[derive(Default)]
+pub struct MoreBody {
+    pub spool: Option<Box<Spool>>,
+    /// With a content coding, the body in memory and in the file is decoded.
     pub content: Content,
 }
+
+/// Larger structures are moved by calls of `memcpy`.
+const _: () = assert!(size_of::<Request>() <= 128);
 
 /// Source of a connection's requests.
 pub struct RequestReader {
@@ -138,12 +147,12 @@ impl RequestReader {
                 stream,
                 head: std::mem::take(&mut self.spare),
                 body: Vec::new(),
-                spool: None,
+                more: None,
                 complete: end,
-                content: Content::Plain,
             };
             if !end && let Some(decoding) = &self.features.decoding {
-                request.content = decoding.content(&request.line(), request.fields());
+                let content = decoding.content(&request.line(), request.fields());
+                request.more.get_or_insert_default().content = content;
             }
             if end || self.read_body(conn, &mut request) {
                 return Some(RequestEvent::Request(request));
@@ -187,25 +196,26 @@ impl RequestReader {
         loop {
             let left = awaited.saturating_sub(request.arrived());
             // Without space in the temporary file the rest is received by `wsgi.input`.
-            let is_full = request.spool.as_ref().is_some_and(|spool| spool.is_full());
+            let is_full = request.spool().is_some_and(Spool::is_full);
             if request.complete || is_full || left == 0 {
                 return true;
             }
             let Ok(mut stream) = conn.proto.stream(request.stream) else {
                 return false;
             };
-            match &mut request.content {
-                Content::Plain => {}
-                Content::Refused(_) => return true,
-                Content::Coded(decoder) => {
+            match request.more.as_mut().map(|more| &mut more.content) {
+                None | Some(Content::Plain) => {}
+                Some(Content::Refused(_)) => return true,
+                Some(Content::Coded(decoder)) => {
                     let mut bytes = Vec::new();
                     match decoder.read(&mut stream, &mut bytes, WINDOW_BYTES) {
                         Ok(BodyRead::Data) => {}
                         Ok(BodyRead::End) => request.complete = true,
                         Ok(BodyRead::Pending | BodyRead::Failed) => return false,
                         Err(why) => {
-                            let refusal = decoder.refusal(why);
-                            request.content = Content::Refused(Box::new(refusal));
+                            let content = Content::Refused(Box::new(decoder.refusal(why)));
+                            let spool = None;
+                            request.more = Some(Box::new(MoreBody { spool, content }));
                             return true;
                         }
                     }
@@ -235,11 +245,32 @@ impl Request {
 
     /// Number of body bytes that have arrived, decoded.
     pub fn arrived(&self) -> u64 {
-        self.body.len() as u64 + self.spool.as_ref().map_or(0, |spool| spool.len())
+        self.body.len() as u64 + self.spool().map_or(0, Spool::len)
+    }
+
+    fn spool(&self) -> Option<&Spool> {
+        self.more.as_ref()?.spool.as_deref()
+    }
+
+    /// Whether the body is decoded.
+    pub fn is_coded(&self) -> bool {
+        let more = self.more.as_ref();
+        more.is_some_and(|more| matches!(more.content, Content::Coded(_)))
+    }
+
+    /// The response to a request whose body cannot be decoded.
+    pub fn take_refusal(&mut self) -> Option<Box<BuiltinResponse>> {
+        let more = self
+            .more
+            .take_if(|more| matches!(more.content, Content::Refused(_)))?;
+        match more.content {
+            Content::Refused(response) => Some(response),
+            Content::Plain | Content::Coded(_) => None,
+        }
     }
 
     fn buffer_or_spool(&mut self, bytes: &[u8]) {
-        let in_memory = if self.spool.is_some() {
+        let in_memory = if self.spool().is_some() {
             0
         } else {
             bytes
@@ -249,7 +280,8 @@ impl Request {
         self.body.extend_from_slice(&bytes[..in_memory]);
         let rest = &bytes[in_memory..];
         if !rest.is_empty() {
-            self.spool.get_or_insert_default().append(rest);
+            let more = self.more.get_or_insert_default();
+            more.spool.get_or_insert_default().append(rest);
         }
     }
 }

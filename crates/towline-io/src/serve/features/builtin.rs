@@ -295,6 +295,13 @@ impl BuiltinResponse {
         self.status
     }
 
+    /// Counts and logs the refusal, without a response: the application has begun its own.
+    pub fn count<S>(self, features: &Features, record: &mut ExchangeRecord, conn: &Conn<S>) {
+        if let Some(request) = &self.refused {
+            features.refuse(record, request, record.status, conn.remote_addr());
+        }
+    }
+
     /// Sends the response; a file is sent as the connection accepts it. `defaults` are the headers that the
     /// server adds to every response.
     pub fn send<'a, S>(
@@ -359,15 +366,6 @@ impl BuiltinResponse {
             return Ok(());
         }
         features.finish(record, &mut conn.proto.stream(id)?, &[])
-    }
-}
-
-impl BuiltinResponse {
-    /// Counts and logs the refusal, without a response: the application has begun its own.
-    pub fn count<S>(self, features: &Features, record: &mut ExchangeRecord, conn: &Conn<S>) {
-        if let Some(request) = &self.refused {
-            features.refuse(record, request, record.status, conn.remote_addr());
-        }
     }
 }
 

@@ -16,14 +16,6 @@ pub struct Arrival<'a> {
     pub waited: Duration,
 }
 
-/// The length of a decoded body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DecodedLength {
-    Known(u64),
-    /// The rest is decoded as the application reads it.
-    Unknown,
-}
-
 /// Values that take the place of those that were received.
 #[derive(Debug, Default)]
 pub struct Overrides {
@@ -34,7 +26,9 @@ pub struct Overrides {
     /// The prefix that replaces `--root-path`.
     pub prefix: Option<String>,
     /// The body is decoded: it has neither the coding nor the length that the headers say.
-    pub decoded: Option<DecodedLength>,
+    pub is_decoded: bool,
+    /// The length of a decoded body; `None`: the rest is decoded as the application reads it.
+    pub decoded_bytes: Option<u64>,
     /// From `X-Request-Start` to the arrival here.
     pub queue_time: Option<Duration>,
 }

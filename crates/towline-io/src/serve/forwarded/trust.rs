@@ -111,13 +111,6 @@ pub struct ForwardedHeaders {
     pub prefix: bool,
 }
 
-impl ForwardedHeaders {
-    /// Whether they change host, port or prefix.
-    pub fn replaces_url(self) -> bool {
-        self.host || self.port || self.prefix
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
