@@ -224,7 +224,10 @@ def acme_process(server: Program) -> set[int]:
     """The child that is no worker: it holds no listening socket."""
 
     def listens(pid: int) -> bool:
-        links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        try:
+            links = [os.readlink(f"/proc/{pid}/fd/{fd}") for fd in os.listdir(f"/proc/{pid}/fd")]
+        except FileNotFoundError:
+            return True  # it has just ended
         return any("eventpoll" in link for link in links)
 
     return {pid for pid in server.children() if not listens(pid)}
