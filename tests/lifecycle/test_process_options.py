@@ -233,16 +233,18 @@ def test_check_reads_everything_and_binds_nothing(folder: Path) -> None:
         assert (good.returncode, good.stdout, good.stderr) == (0, "state:app: ready to serve (wsgi)\n", "")
     (folder / "asgi.py").write_text("async def app(scope, receive, send): ...\n")
     assert towline(folder, "asgi:app", "--check").stdout == "asgi:app: ready to serve (asgi)\n"
-    for arguments, message in [
-        (["state:ap"], "'state' has no attribute 'ap'"),
-        (["state:app", "--ssl-certfile", "absent.pem"], "absent.pem: No such file"),
-        (["asgi:app", "--ssl-certfile", "absent.pem"], "absent.pem: No such file"),
-        (["state:app", "--forwarded-allow-ips", "10.0.0.0/99"], "forwarded_allow_ips"),
-        (["state:app", "--log-config", "absent.json"], "cannot read absent.json"),
-        (["state:app", "--interface", "asgi"], "state:app is a WSGI application"),
+    for status, arguments, message in [
+        (3, ["state:ap"], "'state' has no attribute 'ap'"),
+        (3, ["state:app", "--ssl-certfile", "absent.pem"], "absent.pem: No such file"),
+        (3, ["asgi:app", "--ssl-certfile", "absent.pem"], "absent.pem: No such file"),
+        (3, ["asgi:app", "-b", ":0", "-b", "https://:0?certfile=absent.pem"], "absent.pem: No such file"),
+        (3, ["asgi:app", "-b", "https://:0?certfile=absent.pem&http=3"], "absent.pem: No such file"),
+        (2, ["state:app", "--forwarded-allow-ips", "10.0.0.0/99"], "forwarded_allow_ips"),
+        (3, ["state:app", "--log-config", "absent.json"], "cannot read absent.json"),
+        (3, ["state:app", "--interface", "asgi"], "state:app is a WSGI application"),
     ]:
         completed = towline(folder, *arguments, "--check")
-        assert (completed.returncode, len(completed.stderr.splitlines())) == (3, 1), completed.stderr
+        assert (completed.returncode, len(completed.stderr.splitlines())) == (status, 1), completed.stderr
         assert message in completed.stderr
 
 

@@ -26,9 +26,10 @@ impl<'py> FromPyObject<'_, 'py> for Seconds {
     }
 }
 
-/// `Bind` of `towline/config`: a listening socket that is already open.
+/// `Bind` of `towline/config`: a listening socket that is already open, or an address to check, without a descriptor.
 #[derive(FromPyObject, Clone, Debug)]
 pub struct Bind {
+    /// Negative: there is none.
     pub fd: i32,
     pub address: String,
     /// Serves only the metrics page.

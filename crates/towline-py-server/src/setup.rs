@@ -14,7 +14,7 @@ use super::options::{Bind, Options};
 use towline_py_common::errors;
 
 /// Listens on every bind, on duplicates of the descriptors. Takes the password of the key out of the options. The
-/// metrics page of `--metrics-address` is always plain HTTP.
+/// metrics page of `--metrics-address` is always plain HTTP. A bind without a descriptor is only checked.
 pub fn listen<S: Default>(
     engine: &mut Engine<S>,
     options: &mut Options,
@@ -34,6 +34,9 @@ pub fn listen<S: Default>(
         } else {
             addresses.conn_config(bind)?
         };
+        if bind.fd < 0 {
+            continue;
+        }
         listener(bind, options)
             .and_then(|listener| engine.add_listener(listener, Arc::new(config)))
             .map_err(|error| errors::setup(&error, &bind.address))?;

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Bind:
     """An open listening socket for a native server.
 
-    `fd` stays owned by the caller: the server duplicates it. `address` is its readable form
+    `fd` stays owned by the caller: the server duplicates it. With -1 the settings are only checked. `address` is its readable form
     (`127.0.0.1:8000`, `unix:/run/app.sock`). `metrics`: serves only the metrics page. `udp`: a UDP socket for HTTP/3;
     `secret`: of all workers that share its port, which pass each other datagrams; `tickets`: those with which their
     clients can send early data; `settings`: those of the address, by default of one that has none of its own.

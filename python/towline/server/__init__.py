@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .._imports import collections_paused
 from .._keywords import fields
 from .._options import rows_of
-from ..config import ServerConfig
+from ..config import Bind, ServerConfig
 from ..errors import ConfigError, StartupError
 
 if TYPE_CHECKING:
@@ -85,14 +85,15 @@ def check(config: ServerConfig) -> int:
     prepare(config)
     config = logs.configure(prepare_acme(config))
     application = load(config)
+    binds = [Bind(-1, address.address, settings=address) for address in config.addresses]
     try:
         if application.interface == "wsgi":
-            _native.WsgiServer(application.call, config, [], log=logs.native_log).stop()
+            _native.WsgiServer(application.call, config, binds, log=logs.native_log).stop()
         else:
             loop, _ = new_loop(config.loop)
             asyncio.set_event_loop(loop)
             _native.AsgiServer(
-                application.call, loop, config, [], state={}, slot=None, log=logs.native_log
+                application.call, loop, config, binds, state={}, slot=None, log=logs.native_log
             ).close()
             loop.close()
     except ValueError as error:
