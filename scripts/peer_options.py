@@ -16,6 +16,7 @@ import importlib
 import importlib.metadata
 import inspect
 import json
+import os
 import re
 import subprocess
 import sys
@@ -198,8 +199,8 @@ def names_of(package: str) -> dict[str, str]:
 
 
 def plain(value: Any) -> str:
-    """The text of a default; "" for None, and for an object without a text of its own."""
-    text = repr(value)
+    """The text of a default; "" for None, for the current directory, and for an object without a text of its own."""
+    text = "" if value == os.getcwd() else repr(value)
     return "" if value is None or re.fullmatch(r"<.*>|Sentinel\.\w+", text, re.DOTALL) else text
 
 

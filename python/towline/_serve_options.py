@@ -56,13 +56,13 @@ class ServeOptions(TypedDict, total=False):
     wsgi_request_buffer: int
     wsgi_response_buffer: int
     limit_concurrency: int | None
+    wsgi_websockets: int
     limit_rate: str | None
     limit_rate_burst: int | None
     limit_rate_key: str
     limit_rate_exempt: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
     limit_connections: int | None
     limit_connections_per_client: int | None
-    wsgi_websockets: int
     timeout_keep_alive: float
     timeout_request_header: float
     timeout_request_body: float

@@ -59,6 +59,12 @@ VALUES: dict[str, tuple[str, Any]] = {
     "wsgi_response_buffer": ("1048576", 1048576),
     "timeout_wsgi_client": ("5", 5.0),
     "limit_concurrency": ("100", 100),
+    "limit_rate": ("100/s", "100/s"),
+    "limit_rate_burst": ("20", 20),
+    "limit_rate_key": ("header:x-api-key", "header:x-api-key"),
+    "limit_rate_exempt": ("/public", ("/public",)),
+    "limit_connections": ("10000", 10000),
+    "limit_connections_per_client": ("50", 50),
     "wsgi_websockets": ("5", 5),
     "timeout_keep_alive": ("5", 5.0),
     "timeout_request_header": ("5", 5.0),
@@ -128,6 +134,9 @@ NEEDS: dict[str, dict[str, str]] = {
     "ssl_keyfile": {"ssl_certfile": "cert.pem"},
     "ssl_cert_reqs": {"ssl_ca_certs": "ca.pem"},
     "hsts": {"ssl_certfile": "cert.pem"},
+    "limit_rate_burst": {"limit_rate": "100/s"},
+    "limit_rate_key": {"limit_rate": "100/s"},
+    "limit_rate_exempt": {"limit_rate": "100/s"},
     "ssl_crl": {"ssl_ca_certs": "ca.pem", "ssl_cert_reqs": "required"},
 }
 OUR_FLAGS = [

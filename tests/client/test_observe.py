@@ -286,9 +286,10 @@ def test_the_log_level_of_a_server_is_not_that_of_its_application(
     """`towline serve --log-level debug` logs no calls of the application, unless that sets the level."""
     program = (
         "import logging, towline\n"
+        "from towline.config import ServerConfig\n"
         "from towline.server import logs\n"
         + (f"logging.getLogger('towline.client').setLevel({level!r})\n" if level else "")
-        + "logs.configure('debug', None)\n"
+        + "logs.configure(ServerConfig('app:app', log_level='debug'))\n"
         f"with towline.Client() as client:\n    client.get({server.url!r})\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

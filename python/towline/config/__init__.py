@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from .acme import AcmeOptions
 from .address import Address as Address
 from .checks import as_tuple, check_kind, check_together
-from .connections import LimitOptions, ProxyOptions, TimeoutOptions, TlsOptions
+from .connections import ClientLimitOptions, LimitOptions, ProxyOptions, TimeoutOptions, TlsOptions
 from .development import DevelopmentOptions
 from .features import FileOptions, LoggingOptions, MetricsOptions
 from .http3 import Http3Options
@@ -62,6 +62,7 @@ class ServerConfig(
     AcmeOptions,
     TlsOptions,
     TimeoutOptions,
+    ClientLimitOptions,
     LimitOptions,
     ProcessOptions,
     WorkerOptions,

@@ -31,6 +31,14 @@ class LimitOptions(Section, group="limits", summary="limits on requests"):
     limit_concurrency: int | None = limit(
         None, "requests in flight per worker, not idle connections; 503 with Retry-After if exceeded",
         aliases=("--backpressure", "--worker-connections"))
+    wsgi_websockets: int = number(
+        100,
+        "WSGI with --threads: WebSockets per worker, each with a thread of its own; 503 if exceeded, 0 for none",
+        least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class ClientLimitOptions(Section, group="clients", summary="rate and connections of each client"):
     limit_rate: str | None = option(
         None, "requests of each client, over all workers, such as 100/s, 600/m or 5000/h; 429 with Retry-After if exceeded",
         metavar="N/UNIT", check=values.is_rate)
@@ -46,10 +54,6 @@ class LimitOptions(Section, group="limits", summary="limits on requests"):
     limit_connections_per_client: int | None = limit(
         None, "open connections of one address (its /64 if IPv6) with all workers; those of trusted proxies do not count",
         check=between(1, 10_000))
-    wsgi_websockets: int = number(
-        100,
-        "WSGI with --threads: WebSockets per worker, each with a thread of its own; 503 if exceeded, 0 for none",
-        least=0)
 
 
 @dataclasses.dataclass(frozen=True)

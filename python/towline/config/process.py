@@ -47,7 +47,7 @@ class ListeningOptions(Section, group="listening", summary="addresses"):
     bind: tuple[str, ...] = option(
         (), "[http[s]://]host:port, unix:PATH or fd://N, with settings after `?`", metavar="ADDRESS",
         parse=parse_list, check=are_addresses, aliases=("-b",), repeat=True)
-    host: str = option("127.0.0.1", "address or name; local only by default", metavar="HOST")
+    host: str = option("127.0.0.1", "address or name; local by default", metavar="HOST")
     port: int = number(
         8000, "port; 0 selects a free one", aliases=("-p",), variables=("PORT",), least=None)
     uds: str | None = option(None, "Unix socket", metavar="PATH")
