@@ -52,7 +52,7 @@ def test_what_is_installed_has_the_options_of_the_snapshot(package: str) -> None
 
 
 def test_the_comparison_has_the_versions_of_the_snapshot() -> None:
-    """Whoever writes a new snapshot looks at the page, too."""
+    """A new snapshot fails until the page names its versions."""
     page = (ROOT / "docs" / "comparison.md").read_text()
     others = {"peregrine": "peregrine-server", "weft": "weft-server"}
     named = {
