@@ -35,7 +35,7 @@ Session session: works: a `Client` that follows redirects, at most 30
 PreparedRequest: the same class as `Request`
 RequestException: the same class as `Error`
 HTTPError: the one of httpx, a base class of `StatusError` and `TransportError`; `exceptions.HTTPError` is `StatusError`
-Timeout: the setting, as in httpx; `exceptions.Timeout` is `TimeoutError`
+Timeout: a call makes the setting of httpx, `except` catches every timeout. A type checker knows the setting only: there, write `TimeoutError`
 ConnectionError: works: a base class of `NetworkError`, `ProxyError`, `RemoteProtocolError`, `ConnectTimeout` and `PoolTimeout`
 JSONDecodeError: `Error` and `json.JSONDecodeError`
 URLRequired: the same class as `InvalidURL`
@@ -199,11 +199,10 @@ except httpx.TransportError as error:
 ```
 
 Each `except` that catches an error of httpx or requests catches Towline's in the same situation. A name that both packages have means what it
-means in httpx. Three of them have another meaning in requests:
+means in httpx. Two of them have another meaning in requests:
 
 | of requests | write | because |
 |---|---|---|
-| `except requests.Timeout` | `except requests.exceptions.Timeout` | `Timeout` is the setting, and Python cannot catch it: the `except` raises a `TypeError` |
 | `except requests.HTTPError` | `except requests.exceptions.HTTPError` | `HTTPError` is the base class of httpx, so it also catches calls without a response; `error.response` is then None |
 | `requests.get(url)` | `requests.get(url, follow_redirects=True)` | as in httpx, only a `requests.Session()` follows redirects |
 

@@ -136,7 +136,7 @@ _MODULES = {
     ".client.digest": "DigestAuth",
     ".client.transport_choice": "configure",
     ".client.headers": "Headers",
-    ".client.options": "Limits Progress Proxy Retry TLS Timeout",
+    ".client.options": "Limits Progress Proxy Retry TLS",
     ".client.query": "QueryParams",
     ".client.request": "Request",
     ".client.response": "Response",
@@ -152,7 +152,7 @@ _MODULES = {
         "DecodingError DecompressionLimit Error HTTPError ImportFromStringError InvalidHeader "
         "InvalidURL LocalProtocolError NetworkError PoolTimeout ProtocolError ProxyError ReadError ReadTimeout "
         "RemoteProtocolError RequestError RequestNotRead ResponseError ResponseNotRead ResponseStateError "
-        "ServerDisconnected StartupError StatusError StreamConsumed StreamError TLSError TimeoutError "
+        "ServerDisconnected StartupError StatusError StreamConsumed StreamError TLSError Timeout TimeoutError "
         "TooManyRedirects TotalTimeout TransportError UnsupportedProtocol UsageError WebSocketClosed "
         "WebSocketRefused WriteError WriteTimeout"
     ),

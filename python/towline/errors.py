@@ -10,7 +10,7 @@ Error
 ├ StartupError
 ├ ClientDisconnected(OSError)
 ├ TransportError ─ .phase .retryable .bytes_sent .bytes_received .reused
-│  ├ TimeoutError(builtins.TimeoutError) ─ ConnectTimeout ReadTimeout WriteTimeout PoolTimeout TotalTimeout
+│  ├ Timeout ─ TimeoutError(builtins.TimeoutError) ─ ConnectTimeout ReadTimeout WriteTimeout PoolTimeout TotalTimeout
 │  ├ NetworkError(OSError) ─ ConnectError (DNSError TLSError) ReadError WriteError
 │  ├ ProxyError
 │  ├ ProtocolError ─ .rule ─ RemoteProtocolError (ServerDisconnected) LocalProtocolError (InvalidHeader)
@@ -32,6 +32,7 @@ fields in them are redacted with `_redact`.
 from __future__ import annotations
 
 import builtins
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ._redact import without_userinfo
@@ -158,7 +159,27 @@ class TransportError(RequestError):
         return _naming_request(super().__str__(), self.request)
 
 
-class TimeoutError(TransportError, builtins.TimeoutError):
+class _TimeoutType(type):
+    """`Timeout` is a setting in httpx and an exception in requests, and Python can only catch exceptions. So `Timeout(5.0)` makes
+    the settings, which are instances, and `except Timeout` catches what is derived from it."""
+
+    def __call__(cls, *args: Any, **options: Any) -> Any:
+        return (_settings() if cls is Timeout else super().__call__)(*args, **options)
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return super().__instancecheck__(instance) or (cls is Timeout and isinstance(instance, _settings()))
+
+
+def _settings() -> Any:
+    # Loaded by name when it is needed: errors are below the client.
+    return import_module("towline.client.options").Timeout
+
+
+class Timeout(TransportError, metaclass=_TimeoutType):
+    """As in requests: every timeout of a call. A call makes the settings of `timeout=`, as in httpx: `Timeout(5.0)`."""
+
+
+class TimeoutError(Timeout, builtins.TimeoutError):
     """A timeout of `timeout=` has expired; each subclass corresponds to a field of `Timeout`."""
 
 

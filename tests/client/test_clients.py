@@ -25,11 +25,10 @@ from towline import (
     Response,
     Retry,
     StatusError,
-    Timeout,
     UsageError,
     errors,
 )
-from towline.client.options import PoolOptions, tls_of
+from towline.client.options import PoolOptions, Timeout, tls_of
 
 from tests.support.client_callers import BACKENDS, Caller, Recorder
 
@@ -220,12 +219,13 @@ TREE = """
                 WriteError
               ProxyError
             ChunkedEncodingError
-            TimeoutError:TimeoutError
-              ConnectTimeout:ConnectionError
-              ReadTimeout
-              WriteTimeout
-              PoolTimeout:ConnectionError
-              TotalTimeout
+            Timeout
+              TimeoutError:TimeoutError
+                ConnectTimeout:ConnectionError
+                ReadTimeout
+                WriteTimeout
+                PoolTimeout:ConnectionError
+                TotalTimeout
             ProtocolError
               RemoteProtocolError:ConnectionError,ChunkedEncodingError
                 ServerDisconnected

@@ -6,8 +6,10 @@ Every situation is one function, which is called with the package and with `towl
 from __future__ import annotations
 
 import asyncio
+import copy
 import importlib
 import json
+import pickle
 import re
 import socket
 import subprocess
@@ -21,6 +23,7 @@ import httpx
 import pytest
 import requests
 import towline
+from towline.client.options import Timeout
 
 from tests.support.http1_peer import Listener, Peer, scripted
 from tests.support.tls import Trust
@@ -236,8 +239,6 @@ def exception_names(package: Any) -> list[str]:
 
 HTTPX_NAMES = exception_names(httpx)
 REQUESTS_NAMES = exception_names(requests.exceptions)
-# requests calls these otherwise than httpx; `towline.exceptions` has them.
-OTHER_MEANING = {"Timeout"}
 
 
 @pytest.mark.parametrize("name", OF_HTTPX)
@@ -255,7 +256,7 @@ def test_an_except_of_requests_catches_ours(name: str, place: SimpleNamespace) -
     expected = caught_by(requests.exceptions, REQUESTS_NAMES, theirs)
     assert expected
     assert caught_by(towline.exceptions, REQUESTS_NAMES, ours) >= expected, (theirs, ours)
-    top = [one for one in exception_names(requests) if one not in OTHER_MEANING]
+    top = exception_names(requests)
     assert caught_by(towline, top, ours) >= caught_by(requests, top, theirs), (theirs, ours)
 
 
@@ -290,8 +291,28 @@ def test_names_that_mean_something_else() -> None:
     assert issubclass(towline.StatusError, towline.exceptions.HTTPError)
     assert not issubclass(towline.ConnectError, towline.exceptions.HTTPError)
     assert issubclass(towline.ConnectError, towline.HTTPError)
-    assert isinstance(towline.Timeout(5), towline.Timeout)
-    assert issubclass(towline.ConnectTimeout, towline.exceptions.Timeout)
+
+
+def test_timeout_is_a_setting_and_catches_timeouts() -> None:
+    """A setting in httpx, an exception in requests."""
+    name: Any = towline.Timeout  # type checkers know the setting
+    setting = name(5, connect=2)
+    assert setting == Timeout(5, connect=2)
+    assert isinstance(setting, name)
+    assert not isinstance(setting, Exception)
+    assert pickle.loads(pickle.dumps(setting)) == copy.deepcopy(setting) == setting
+    assert not isinstance(5.0, name)
+    assert not isinstance(setting, towline.TimeoutError)
+    with pytest.raises(towline.ConfigError, match="timeout"):
+        name("soon")
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(name) as caught,
+    ):
+        towline.get(f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=name(0.05))
+    assert type(caught.value) is towline.ReadTimeout
+    assert isinstance(caught.value, name)
+    assert not issubclass(towline.ConnectError, name)
 
 
 def test_an_error_without_a_response_has_none() -> None:
