@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from towline import Client, Server
 from towline.config import ServerConfig
 from towline.errors import ConfigError, StartupError
+from towline.server import acme_store
 from towline.server.acme_store import prepare
 
 from tests.support.feature_server import every_kind, serving
@@ -218,3 +220,26 @@ def test_the_package_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_one_worker_without_a_supervisor_refuses() -> None:
     with pytest.raises(ConfigError, match=r"needs the supervisor of towline\.serve"):
         Server(ServerConfig("app:app", acme=NAME))
+
+
+def test_a_token_that_is_a_path_is_no_file_name(tmp_path: Path) -> None:
+    orders = pytest.importorskip("towline.server.acme_orders")
+    (tmp_path / "ca" / "http-01").mkdir(parents=True)
+    challenge = {"type": "http-01", "status": "pending", "token": "../../outside", "url": "https://ca.test/1"}
+
+    class Authority:
+        def fetch(self, url: str, body: Any = None) -> Any:
+            return SimpleNamespace(json=lambda: {"status": "pending", "challenges": [challenge]})
+
+        def key_authorization(self, token: str) -> str:
+            return f"{token}.thumbprint"
+
+    order = orders.Order(Authority(), acme_store.Store(str(tmp_path / "ca")), NAME, ["http-01"])
+    with pytest.raises(orders.OrderError, match="base64url"):
+        order._prove("https://ca.test/authorization")
+    assert not (tmp_path / "outside").exists()
+    challenge["token"] = "DGyRejmCefe7v4NfDGDKfA_-"
+    order._prove("https://ca.test/authorization")
+    assert (
+        tmp_path / "ca" / "http-01" / challenge["token"]
+    ).read_text() == f"{challenge['token']}.thumbprint"

@@ -16,6 +16,7 @@ import hashlib
 import logging
 import math
 import random
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -162,6 +163,8 @@ class Order:
             raise OrderError(f"the CA offers {[*offered]}, and the addresses can answer {self._kinds}")
         # Another kind after each failure: only the CA knows which port it can reach.
         challenge = offered[kinds[self._record.get("failures", 0) % len(kinds)]]
+        if not re.fullmatch(r"[\w-]+", challenge["token"], re.ASCII):  # a file gets this name
+            raise OrderError("the token of the challenge is not base64url (RFC 8555 8)")
         proof = self._authority.key_authorization(challenge["token"])
         if challenge["type"] == "http-01":
             self._store.write(f"http-01/{challenge['token']}", proof.encode())
