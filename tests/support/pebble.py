@@ -97,7 +97,12 @@ class Pebble:
             self._process = subprocess.Popen(
                 command, cwd=self.folder, stdout=log, stderr=log, env={**os.environ, **faults}
             )
-        eventually(lambda: _accepts(self.port) and _accepts(self.admin_port), "Pebble")
+        process = self._process
+        eventually(
+            lambda: process.poll() is not None or (_accepts(self.port) and _accepts(self.admin_port)),
+            "Pebble",
+        )
+        assert process.poll() is None, self.log  # a port may have been taken meanwhile
 
     def stop(self) -> None:
         if self._process is not None:

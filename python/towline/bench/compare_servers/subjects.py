@@ -209,6 +209,8 @@ def interface_of(target: str, folder: Path) -> str:
     """`asgi` or `wsgi`, as `towline serve --check` determines it. Raises `ConfigError` if it cannot be imported."""
     if not folder.is_dir():
         raise ConfigError(f"app-dir: {folder} is no folder")
+    if not re.fullmatch(r"[\w.]+:[\w.]+", target):  # the form that every server takes
+        raise ConfigError(f"app: {target!r} is not of the form module:attribute")
     command = [sys.executable, "-m", "towline", "serve", target, "--app-dir", str(folder), "--check"]
     try:
         done = subprocess.run(
