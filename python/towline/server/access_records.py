@@ -18,28 +18,9 @@ from ..logging import ACCESS
 SEPARATOR = "\x1f"
 """Escaped within a value, as every control character."""
 OF_UVICORN = ("h", "m", "{RAW_URI}e", "H", "s")
-OF_GUNICORN = (
-    "h",
-    "l",
-    "u",
-    "t",
-    "r",
-    "m",
-    "U",
-    "q",
-    "H",
-    "s",
-    "st",
-    "b",
-    "B",
-    "f",
-    "a",
-    "T",
-    "M",
-    "D",
-    "L",
-    "p",
-)
+# fmt: off
+OF_GUNICORN = ("h", "l", "u", "t", "r", "m", "U", "q", "H", "s", "st", "b", "B", "f", "a", "T", "M", "D", "L", "p")
+# fmt: on
 
 
 def writer(name: str, format: str) -> tuple[Callable[[str], None], str]:

@@ -75,6 +75,7 @@ class Supervisor:
         self._statsd: Statsd | None = None
         self._watcher: Watcher | None = None
         self._certificates: Certificates | None = None
+        """Set while the server serves."""
         self._status = 0
 
     def run(self) -> int:
@@ -120,8 +121,6 @@ class Supervisor:
                 pid_file.write(self._config.pid_file)
             if self._config.reload:
                 self._watcher = Watcher(self._config, self._lifeline[0], self._close_descriptors)
-            if self._config.acme:
-                self._certificates = Certificates(self._config, self._slots.stats, self._close_descriptors)
             self._loop()
         except Error as error:
             return self._fail(str(error))
@@ -158,11 +157,7 @@ class Supervisor:
                 changed = self._watcher.changed()
                 if changed is not None:
                     self._reload(f"{changed} has changed")
-            if (
-                self._certificates is not None
-                and self._progress.has_started
-                and not self._progress.is_stopping
-            ):
+            if self._certificates is not None:
                 self._certificates.run_due(time.monotonic())
             self._end_with_terminal()
             self._reap()
@@ -187,7 +182,7 @@ class Supervisor:
             deadlines.append(watchdog)
         if self._statsd is not None:
             deadlines.append(self._statsd.due)
-        if self._certificates is not None and self._progress.has_started and not self._progress.is_stopping:
+        if self._certificates is not None:
             deadlines.append(self._certificates.due)
         return min(deadlines)
 
@@ -294,6 +289,8 @@ class Supervisor:
             details = f"{text}, HTTP/3" if self._listeners.udp else text
             self._progress.started(addresses, self._workers.target, details)
             self._hooks.notify("when_ready", self._hooks.server)
+            if self._config.acme:
+                self._certificates = Certificates(self._config, self._slots.stats, self._close_descriptors)
         self._workers.relieve(worker)
 
     def _reap(self) -> None:
@@ -345,6 +342,7 @@ class Supervisor:
             self._slots.stats.begin_stopping()
             if self._certificates is not None:
                 self._certificates.close()
+                self._certificates = None
             self._listeners.close()
         self._workers.stop(quick=quick, close_idle=close_idle)
 
